@@ -4,7 +4,7 @@ A chain is run and distilled for each seed; the plug-in network is fitted by the
 without noise. Writes `mnist.json`, `mnist-curve.png` and `mnist-strange.png`. What takes long is
 kept in a folder: the same command goes on where it was, to the same result, also after a kill -9.
 `--only-kept` reads what there is, also while another process is at it. `--paper` is a run of the
-paper's own length at temperature 1 (`mnist-paper.json`), which wants a GPU.
+paper's own length at temperature 1 (`mnist-paper.json`): an hour a seed on one core.
 """
 
 import tempfile

@@ -6,6 +6,7 @@ compared with those of a human annotator. Writes `mocap.json` and `mocap.png` in
 this file. Local fits are kept under the cache folder: a stopped run goes on where it was.
 """
 
+import functools
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -195,9 +196,9 @@ def run(*, cache: Path = CACHE, results: Path = RESULTS, seeds: int = 24) -> dic
     data, setting = mocap6(), Setting()
     sequences, rows, every = standardised(data.sequences), [], []
     for seed in track(range(seeds), description="Seeds"):
-        local = {n: fit(sequences[own], setting, seed, cache, n) for n, own in SITES.items()}
-        pooled = fit(sequences, setting, seed, cache, "pooled")
-        every.append(labellings(local, pooled, sequences, seed))
+        make = functools.partial(labelled, sequences, setting, seed, cache)
+        labels = harness.kept(cache, f"labels-{seed}", make, setting)
+        every.append({name: np.array(own) for name, own in labels.items()})
         rows.append({name: scores(own, data.labels) for name, own in every[-1].items()})
     summary = {"setting": vars(setting), **summarise(rows)}
     harness.write(results, "mocap", summary)
@@ -206,6 +207,16 @@ def run(*, cache: Path = CACHE, results: Path = RESULTS, seeds: int = 24) -> dic
     for name, row in summary["methods"].items():
         print(f"{name:38}", {m: round(row[m]["mean"], 3) for m in SCORES})
     return summary
+
+
+def labelled(
+    sequences: Sequences, setting: Setting, seed: int, cache: Path
+) -> dict[str, list[int]]:
+    """The labellings of one seed, as they are kept."""
+    local = {n: fit(sequences[own], setting, seed, cache, n) for n, own in SITES.items()}
+    pooled = fit(sequences, setting, seed, cache, "pooled")
+    found = labellings(local, pooled, sequences, seed)
+    return {name: labels.tolist() for name, labels in found.items()}
 
 
 def standardised(sequences: Sequences) -> Sequences:

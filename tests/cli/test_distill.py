@@ -17,7 +17,7 @@ from posterity.cli.teachers import distillation_of
 from posterity.distillation import Box, Draws, Langevin, Mixup, Perturbed, Pool, Student, online
 from posterity.distillation.sampling.kernels import SGHMC
 from posterity.distillation.sampling.schedules import Polynomial
-from posterity.families import Gamma, Gaussian, Network
+from posterity.families import Gamma, Gaussian, Mixture, Network
 from posterity.fitting.given import survival_of
 from posterity.fitting.scores import log_of_moments
 from posterity.networks import Layers
@@ -289,6 +289,29 @@ def test_a_student_listens_to_what_the_posterior_itself_predicts(regressions, mo
     np.testing.assert_allclose(found.noise_variance[:, 0] * scale**2, noise, rtol=0.05)
 
 
+def test_a_mixture_of_posteriors_teaches_in_any_order_and_what_sites_have_alone_does_not(
+    regressions,
+):
+    about = posterity.inspect(regressions / "poisson.safetensors").provenance
+    q = posterity.load(regressions / "poisson.safetensors").posterior
+    order = [3, 1, 0, 2]
+    mean, covariance = np.asarray(q.mean)[order], np.asarray(q.covariance)[np.ix_(order, order)]
+    parts = Gaussian.from_standard([mean, mean + 0.2], [covariance, 2 * covariance])
+    mixture = Mixture.from_standard([0.3, 0.7], parts.named([q.names[k] for k in order]))
+    posterity.save(mixture, "mixture.safetensors", provenance=dict(about))
+    said = {"inputs.file": str(regressions / "t.csv")}
+    job = distillation_of(options.read("distill", said, None, [Path("mixture.safetensors")]))
+    stack = job.teacher.posterior.sample(jax.random.key(1), (4000,))
+    found = Draws(job.teacher.model, stack, samples=1000).predict(job.teacher.x).mean[:, 0]
+    succeed("predict", "mixture.safetensors", regressions / "t.csv", "-o", "p.json")
+    wanted = {k: np.array(v) for k, v in json.loads(Path("p.json").read_text()).items()}
+    assert (abs(found - wanted["mean"]) < 5 * np.sqrt(wanted["variance"] / 4000)).all()
+    line = f"fit {regressions}/t.csv --columns age --target ill --model logistic --own intercept"
+    succeed(*line.split(), "--site", "t", "-o", "own.safetensors")
+    line = f"distill own.safetensors -o s.safetensors --inputs {regressions}/t.csv"
+    refuse(line, 2, "sites unseen; own.safetensors; --site-column")
+
+
 @pytest.mark.parametrize("model", ["poisson", "survival of a Weibull hazard"])
 def test_a_student_predicts_from_raw_tables_and_goes_out(regressions, model):
     """However little it has learned: what it learns from is the test before this one's."""
@@ -398,7 +421,7 @@ def test_a_constant_column_is_not_perturbed(folder):
         ("distill net.safetensors -o s.safetensors", 2, "no inputs; --inputs; --low"),
         (f"{DISTILL} --low -1 --high 1", 2, "a box beside"),
         (f"{DISTILL} --noise 0.1 --inputs-kind mixup", 2, "noise; [inputs]"),
-        (f"{DISTILL} --model logistic", 2, "--model logistic; Leave --model out"),
+        (f"{DISTILL} --model logistic", 2, "--model logistic-regression beside Network"),
         (f"{DISTILL} --noise-variance 1", 2, "noise variance 1.0 of labels"),
         (f"{DISTILL} --likelihood gaussian", 2, "no noise variance"),
         (f"{DISTILL} --likelihood poisson", 2, "poisson"),

@@ -12,7 +12,6 @@ from posterity.errors import ArtifactError, StructureError
 
 if TYPE_CHECKING:
     from posterity.adapters.tables.files import Moments
-    from posterity.artifact.recipe import Recipe
 
 GRAPH = ".onnx"
 SUFFIXES = (".csv", ".json", GRAPH)
@@ -33,6 +32,7 @@ def import_(settings: Settings) -> Data:
     from posterity.artifact.recipe import as_provenance, recipe_in
     from posterity.artifact.reconcile import suspicious
     from posterity.families import names
+    from posterity.fitting.reading import names_in_r
 
     table, output = settings.single("table"), settings.output
     covariance, prior = settings.path("covariance"), settings.path("prior.file")
@@ -40,7 +40,7 @@ def import_(settings: Settings) -> Data:
     if site is None and (prior is not None or flat_prior):
         raise incomplete("--prior" if prior else "--flat-prior", "--site NAME")
     moments = read_moments(table, covariance=covariance, decimal=settings["decimal"])
-    law = law_of(moments, table, settings["family"])
+    law: Any = law_of(moments, table, settings["family"])
     record, notes = {"table": table.name, **_recipe(moments, table)}, list[str]()
     before = recipe = None
     if prior is not None:
@@ -48,8 +48,10 @@ def import_(settings: Settings) -> Data:
         record["prior"] = about.digest
         recipe = recipe_in(about.provenance) if moments.recipe is None else None
         if recipe is not None:
-            law, more = _by_recipe(law, recipe, prior)
-            record, notes = {**record, **as_provenance(recipe)}, [*notes, *more]
+            given, known = names.names_of(law).get("", ()), names_in_r(recipe)
+            law = law.named([known.get(name, name) for name in given]) if given else law
+            record |= as_provenance(recipe)
+            notes = [f"taken for the model in {str(prior)!r}: {recipe.describe()[0]}"]
         before = names.in_order(before, names.names_of(law), f"the prior {str(prior)!r}", str(site))
     rows, result = to_table(law), law
     if site is not None:
@@ -72,18 +74,6 @@ def import_(settings: Settings) -> Data:
         ],
         "notes": notes + [f"columns that were not used: {', '.join(unused)}"] * bool(unused),
     }
-
-
-def _by_recipe(law: Any, recipe: "Recipe", prior: Path) -> tuple[Any, list[str]]:
-    """A law whose coefficients a recipe has by these names, or by R's; a note on their units."""
-    from posterity.families.names import names_of
-    from posterity.fitting.reading import names_in_r
-
-    given = names_of(law).get("", ())
-    known = names_in_r(recipe)
-    renamed = [known.get(name, name) for name in given]
-    says = f"taken for the model in {str(prior)!r}: {recipe.describe()[0]}"
-    return law.named(renamed) if given else law, [says]
 
 
 def _recipe(moments: "Moments", table: Path) -> dict[str, str]:

@@ -85,10 +85,9 @@ def distillation_of(settings: Settings) -> Distilled:
     else:
         _check_recipe(settings, recipe, path)
         known = together(sites_in(about.provenance).values()).get(recipe.spread or "")
-        times = settings["times"] or ()
+        spread = settings["model.noise_variance"] or known
         try:
-            spread = settings["model.noise_variance"] or known
-            posterior, model, notes = given(value, recipe, spread, times)
+            posterior, model, notes = given(value, recipe, spread, settings["times"] or ())
         except PosterityError as error:
             raise error.at(f"posterior {str(path)!r}") from error
         names = inputs_of(recipe)[0]
@@ -109,7 +108,7 @@ def distillation_of(settings: Settings) -> Distilled:
 def _check_recipe(settings: Settings, recipe: Recipe, path: Path) -> None:
     """Raise a UsageError for options that are not of the model in a recipe."""
     kind, own = settings["model.kind"], specification.full_name(recipe.model)
-    of = {"times": "survival", "model.noise_variance": "linear"}
+    of = {"times": "survival", "model.noise_variance": "linear", "model.likelihood": "network"}
     wrong = [settings.flag(p) for p, model in of.items() if settings[p] and recipe.model != model]
     wrong += [f"--model {kind}"] * (kind is not None and specification.full_name(kind) != own)
     if wrong:
@@ -144,10 +143,8 @@ def _of_data(settings: Settings) -> Distilled:
         inputs=_inputs(settings, x if pool is None else pool, x.shape[1:], default="perturbed"),
         names=problem.names,
         notes=(*problem.notes, *notes),
-        record={
-            "teacher": f"{teacher.chains} chains of {problem.kind} by {sampler}",
-            **problem.record,
-        },
+        record=problem.record
+        | {"teacher": f"{teacher.chains} chains of {problem.kind} by {sampler}"},
     )
 
 
@@ -159,13 +156,8 @@ def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
     known = {} if noise is None else {"noise_variance": noise}
     network = getattr(posterior, "network_layers", None) is not None
     if likelihood is not None if not network else kind not in (None, "network"):
-        flag = f"--model {kind} for the network"
-        flag = flag if network else f"--likelihood {likelihood} for {posterior!r}"
-        raise UsageError(
-            found=f"{flag} in {str(path)!r}",
-            expected="--likelihood of networks, --model of regressions",
-            fix="Leave --model out." if network else "Pass --model instead.",
-        )
+        flag = f"--model {kind}" if network else f"--likelihood {likelihood}"
+        raise conflict(flag, f"{posterior!r} in {str(path)!r}")
     if network:
         if likelihood is None and posterior.layers.outputs == 1:
             raise files.no_likelihood(path)

@@ -42,12 +42,7 @@ class Inputs(eqx.Module):
 
 
 class Pool(Inputs):
-    """Unlabelled inputs as they are, picked at random.
-
-    Raises:
-        StructureError: for what are no inputs.
-        ParameterError: unless all is finite.
-    """
+    """Unlabelled finite inputs (n, ...) as they are, picked at random."""
 
     x: Any
 
@@ -202,9 +197,7 @@ class Box(Inputs):
 
 
 class Generated(Inputs):
-    """A user's own: a traceable function of a key and a number of inputs, whose random numbers are
-    of that key (a UsageError otherwise).
-    """
+    """A user's own: a traceable function of a key and a number, random by the key alone."""
 
     function: Callable[[jax.Array, int], Any] = eqx.field(static=True)
 
@@ -257,9 +250,7 @@ class Adversarial(Inputs):
 
 
 def as_inputs(value: object) -> Inputs:
-    """Inputs as they are; a function as :class:`Generated`, an array as a :class:`Pool`;
-    anything else is a UsageError.
-    """
+    """Inputs as they are, a function as :class:`Generated`, an array as a :class:`Pool`."""
     if isinstance(value, Inputs):
         return value
     if callable(value):

@@ -36,9 +36,7 @@ def leaves(*names: str) -> Callable[[Class], Class]:
 
 
 def rebuilt(cls: type, fields: dict[str, Any]) -> Any:
-    """Return an instance of a frozen dataclass with these values of all its fields, whose checks
-    are not made.
-    """
+    """A frozen dataclass with these values of all its fields, whose checks are not made."""
     value = object.__new__(cls)
     for name, own in fields.items():
         object.__setattr__(value, name, own)

@@ -49,10 +49,7 @@ DRAWS = 256
 
 @dataclasses.dataclass(frozen=True)
 class Absorbing:
-    """A plate's components, some of them within others of their site.
-
-    ``into`` (N,) is the row that each is part of, its own where it is not absorbed.
-    """
+    """A plate's components; ``into`` (N,) is the row that each is part of, its own if of none."""
 
     block: Block
     into: Int[Array, " n"]
@@ -248,12 +245,8 @@ def first_of_site(block: Block | BlockTable) -> Int[Array, " n"]:
 
 
 class Pairs(NamedTuple):
-    """Pairs of components that might be one: all ``laws`` and priors, and which each pair has.
-
-    Attributes:
-        laws: components (n,).
-        priors: what sites started from (k,).
-        first, second, own: (m,) the two components of each pair and the prior of their site.
+    """Pairs (m,) of components that might be one: all components (n,), what sites started from
+    (k,), and of each pair which are its two components and its own prior.
     """
 
     laws: ExponentialFamily
@@ -271,18 +264,14 @@ class Pairs(NamedTuple):
     def evidence(
         self, many: Float[Array, " m"], few: Float[Array, " m"], known: Bool[Array, " m"]
     ) -> Float[Array, " m"]:
-        """Nats of log evidence by which a site's data are likelier of one component than of two.
+        """Return the nats of log evidence by which a site's data are likelier of one component than
+        of two, of ``many`` and ``few`` observations, of which it is ``known`` whose they are or
+        not.
 
         Log normalisers are log evidences up to what data share. Two components also have to say
         whose each observation is, but for the entropy of what they leave open. That is left out
-        where nothing says how observations lie.
-
-        Args:
-            many: observations of the first component of each pair.
-            few: of the second.
-            known: whether it is known which observations are of which.
-
-        Source: heller2005, equation 2; bishop2006, equation 10.70.
+        where nothing says how observations lie (heller2005, equation 2; bishop2006, equation
+        10.70).
         """
         alone = self.laws.log_normalizer()
         together = self.laws.evaluated(self.union)[0] + self.priors.log_normalizer()[self.own]

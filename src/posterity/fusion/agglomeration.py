@@ -10,7 +10,7 @@ differ in shape give themselves away: no site holds both, though by chance many 
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -61,11 +61,9 @@ class Groups:
 class Merging:
     """Ward's merging from single components up: level ``k`` has ``N - k`` groups.
 
-    Attributes:
-        pairs: (M, 2) representatives of the two groups merged at each step; the first stays.
-        objective: (M + 1,) the description length of each level.
-        made: (M,) the number of the group that each step makes, after those of one component.
-        every: all groups that there are at some level, where that is worth its memory.
+    ``pairs`` are the representatives of the two groups merged at each step, of which the first
+    stays, ``made`` the number of the group that it makes, ``objective`` the description length of
+    each level, ``every`` all groups that there are at some level, where that is worth its memory.
     """
 
     local: LocalComponents
@@ -130,23 +128,50 @@ class Merging:
 
 
 def agglomerate(local: LocalComponents) -> Merging:
-    """Merge the pair that raises the misfit least, never two of one site (ward1963).
-
-    Distances are updated by the recurrence of Lance and Williams (lance1967), exact where
-    divergences are quadratic; the objective of each level is the true one. As merging brings no
-    group nearer to any other, all pairs that are nearest to each other are merged at once, and put
-    in the order of their distances at the end (murtagh1983).
+    """Merge the pair that raises the misfit least, never two of one site: the objective of each
+    level is the true one, distances are exact where divergences are quadratic.
     """
     points, total = local.points, len(local.points)
     distance = points.divergences(points.alone)
     distance = distance + distance.T
     distance /= 4  # the rise by merging each pair, to second order
     distance[local.site[:, None] == local.site] = np.inf
-    # Groups are numbered: single components by their rows, then what is merged.
-    most, end, made = 2 * total - 1, total, np.arange(total)  # the group in each row
-    counts, height, traits = np.ones(most), np.zeros(most), local.traits()
-    traits = np.concatenate([traits, np.empty_like(traits[1:])])
-    parts, rows = np.empty((2, total - 1, 2), int)
+    tree, traits = ward(distance, np.ones(total)), local.traits()
+    for one, other in tree.parts:
+        traits = np.concatenate([traits, traits[one] + traits[other]])
+    parts, counts = np.concatenate([np.empty((2, 0), int), *tree.parts], axis=1).T, tree.weights
+    centres = traits / counts[:, None]
+    centroids = local.judged.centroids(centres[:, : local.judged.coordinates.shape[1]])
+    evidence = local.evidence_of(centroids, centres)
+    every = Groups(counts, traits, evidence, centroids)
+    objective = _level_objectives(local, every, parts, tree.order)
+    kept = None if local.wide or local.forward else every
+    return Merging(local, tree.rows[tree.order], objective, total + tree.order, kept)
+
+
+class Tree(NamedTuple):
+    """Ward's tree: groups are numbered, single ones first, then what each step merges. ``rows`` are
+    the first members of the two groups merged at each step, ``parts`` their numbers, of steps that
+    are made together; ``order`` has the steps by the distances at which they are made.
+    """
+
+    rows: Int[Array, "steps two"]
+    parts: list[Int[Array, "two some"]]
+    order: Int[Array, " steps"]
+    weights: Float[Array, " groups"]
+
+
+def ward(distance: Float[Array, "n n"], weights: Float[Array, " n"]) -> Tree:
+    """Merge the nearest groups until all that are left are infinitely far from each other; the
+    distances are used up.
+
+    They are updated by the recurrence of Lance and Williams (ward1963, lance1967). As merging
+    brings no group nearer to any other, all pairs that are nearest to each other are merged at
+    once, and put in the order of their distances at the end (murtagh1983).
+    """
+    total = len(distance)
+    made, parts, rows = np.arange(total), [], [np.empty((0, 2), int)]  # made: the group of each row
+    height = np.zeros(total)
     nearest, least, stale = np.zeros(total, int), np.full(total, np.inf), np.arange(total)
     while len(stale):
         for part in chunks(len(stale), 8 * total, CACHED):
@@ -156,26 +181,21 @@ def agglomerate(local: LocalComponents) -> Merging:
         first = first[first < nearest[first]]
         first = first[np.argsort(least[first], kind="stable")]
         second = nearest[first]
-        _merge(distance, counts[made], first, second)
-        one, other, own = made[first], made[second], np.arange(end, end + len(first))
-        counts[own], traits[own] = counts[one] + counts[other], traits[one] + traits[other]
-        height[own] = np.maximum(least[first], np.maximum(height[one], height[other]))
-        parts[own - total] = np.column_stack([one, other])
-        rows[own - total] = np.column_stack([first, second])
-        made[first], end = own, end + len(first)
+        _merge(distance, weights[made], first, second)
+        one, other = own = np.stack([made[first], made[second]])
+        parts.append(own)
+        rows.append(np.column_stack([first, second]))
+        made[first] = len(weights) + np.arange(len(first))
+        weights = np.concatenate([weights, weights[one] + weights[other]])
+        above = np.maximum(least[first], np.maximum(height[one], height[other]))
+        height = np.concatenate([height, above])
         # Only what is merged, or was nearest to what is, has another that is nearest.
         touched = np.zeros(total, bool)
         touched[first] = touched[second] = True
         least[second] = np.inf
         stale = np.flatnonzero(touched[nearest] & (least < np.inf)) if len(first) else first
-    order = np.argsort(height[total:end], kind="stable")
-    centres = traits[:end] / counts[:end, None]
-    centroids = local.judged.centroids(centres[:, : local.judged.coordinates.shape[1]])
-    evidence = local.evidence_of(centroids, centres)
-    every = Groups(counts[:end], traits[:end], evidence, centroids)
-    objective = _level_objectives(local, every, parts[: len(order)], order)
-    kept = None if local.wide or local.forward else every
-    return Merging(local, rows[order], objective, total + order, kept)
+    order = np.argsort(height[total:], kind="stable")
+    return Tree(np.concatenate(rows), parts, order, weights)
 
 
 def _merge(distance: Array, counts: Array, first: Array, second: Array) -> None:
@@ -307,11 +327,8 @@ def _together(clustering: Clustering) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Places:
-    """Locations of components, in deviations of an average component, and the weight of each.
-
-    Attributes:
-        points: (N, located) locations about their middle.
-        weights: (N,) observations of each, in those of an average one; ones where not known.
+    """Locations of components about their middle, in deviations of an average component, and their
+    observations in those of an average one; ones where not known.
     """
 
     points: Float[Array, "n located"]

@@ -116,9 +116,9 @@ class Alignment:
 
     @property
     def left(self) -> float:
-        """Nats by which the description would be shorter if one component were elsewhere, or with
-        another number of components that was tried: zero where none should be, infinite where it is
-        not known.
+        """Nats by which the description would be shorter with one component elsewhere, or another
+        number of components that was tried: zero where none should be, infinite where it is not
+        known.
         """
         if self.known:
             return 0.0
@@ -174,12 +174,9 @@ class Alignment:
 class Aligner:
     """Matches the components of all sites' plates, and numbers them by weight.
 
-    Attributes:
-        absorb: whether a site's components that are one (:mod:`.absorb`) are matched as one.
-        labels: for ``Matching.IDENTITY``, those (N,) that are known.
-        budget: bytes of memory for samples of a table, whose rows are gone through in passes.
-        progress: called after each of these passes.
-        stages: where the search in passes is kept, and where it begins.
+    ``absorb`` says whether a site's components that are one (:mod:`.absorb`) are matched as one;
+    ``labels`` (N,) are known ones; ``budget`` is the memory for samples of a table, which is gone
+    through in passes, after each of which ``progress`` is called; ``stages`` keep the search.
     """
 
     matching: Matching
@@ -197,10 +194,8 @@ class Aligner:
         return self.matching is Matching.EVIDENCE and self.components is None
 
     def align(self, block: Block | BlockTable, importance: Float[Array, " sites"]) -> Alignment:
-        """Match the components of one plate.
-
-        Raises:
-            UsageError: a site without data, or a number of components that cannot be.
+        """Match the components of one plate; a UsageError for a site without data, or a number of
+        components that cannot be.
         """
         known = self.matching is Matching.IDENTITY
         seen = block.used if isinstance(block, Block) else block.seen
@@ -353,12 +348,11 @@ def _to_rounding(totals: Float[Array, "g width"]) -> Float[Array, "g width"]:
 def user_labels(
     matching: Mapping[str, Any], plates: Sequence[Block | BlockTable], components: int | None
 ) -> Int[Array, " n"]:
-    """The labels of all sites in a row.
+    """Return the labels of all sites in a row.
 
-    Raises:
-        UsageError: unless there is one plate, and for each site a label for each of its components,
-            which together leave out no fused one. Several of a site may have one label, as parts of
-            one component that its fit split, where the site's prior is known.
+    A UsageError unless there is one plate and each site has a label for each of its components,
+    which together leave out no fused one; several of a site may have one label where its prior is
+    known.
     """
     if len(plates) != 1:
         raise UsageError(
@@ -407,12 +401,8 @@ def _no_matching(found: str, expected: str) -> UsageError:
 def matching_by_name(
     labels: NamedMembers, sites: Sequence[str], plates: list[str]
 ) -> dict[str, Array] | None:
-    """The matching of a plate whose members have names at every site.
-
-    Members of one name are one; a site may lack some. None where no site names any.
-
-    Warns:
-        UserWarning: where names tell no matching: some sites give none, or there are more plates.
+    """Return the matching of a plate whose members have names at every site, of which those of one
+    name are one; None where no site names any, or, with a warning, where names tell no matching.
     """
     if not labels:
         return None

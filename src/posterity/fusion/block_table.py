@@ -32,20 +32,10 @@ class BlockTable:
 
     A row holds natural parameters and their log normaliser; if components are matched on these,
     mean parameters with their potential; expected observations; and 64 bits of what came.
-
-    Attributes:
-        template: a member to take shapes from.
-        dim: number of parameters of a component.
-        forward: whether components are matched on mean parameters.
-        matched: the columns that are averaged; their potential is in the next one.
-        every: whether components that have seen no data have rows, too.
-        store: the rows of the components that are matched and not absorbed.
-        keys: (J,) digests of what the sites hold.
-        sizes: (J,) components of each site, with those that have no row.
-        used: (N,) which of them have a row.
-        seen: (N,) which of them have seen data.
-        concentrations, priors: as of a :class:`Block`.
-        origin: the place from which the rows are seen.
+    ``matched`` are the columns that are averaged, with their potential in the next one. Components
+    that have seen no data have rows only if ``every`` one has; which are ``used`` (N,) as rows and
+    which are ``seen`` is kept, with digests of what sites hold (``keys``) and all numbers of their
+    components (``sizes``).
     """
 
     def __init__(
@@ -124,10 +114,8 @@ class BlockTable:
     def widened(
         self, labels: Int[Array, " symbols"], size: int, budget: MemoryBudget
     ) -> "BlockTable":
-        """Topics over more words, or in another order: own ones are at ``labels``.
-
-        Raises:
-            StructureError: a site whose prior does not say what a new word has.
+        """Topics over more words, or in another order: own ones are at ``labels``. A StructureError
+        names a site whose prior does not say what a new word has.
         """
         self.close()
         like, priors = Plate(self.like.members.widened(labels, size, 1.0)), MemberPriors()

@@ -23,14 +23,8 @@ UNUSED = 1.0
 
 
 def blocks(posterior: ExponentialFamily, path: str = "") -> dict[str, ExponentialFamily]:
-    """The blocks in a posterior's products, by path; ``""`` is the posterior itself.
-
-    A product whose blocks share labels is one block.
-
-    >>> from posterity.families import Gamma
-    >>> q = Gamma.from_standard(shape=1.0, rate=1.0)
-    >>> list(blocks(Product(noise=q, layers=Product(first=q, second=q))))
-    ['layers/first', 'layers/second', 'noise']
+    """Return the blocks in a posterior's products, by path; ``""`` is the posterior itself. A
+    product whose blocks share labels is one block.
     """
     parts = posterior.independent_blocks()
     inner = (blocks(block, joined(path, name)) for name, block in parts.items())
@@ -180,10 +174,8 @@ class Block:
         posteriors: Sequence[ExponentialFamily],
         priors: Sequence[ExponentialFamily | None],
     ) -> Self:
-        """Make the blocks from that of each site, and its prior where that is known.
-
-        Raises:
-            StructureError: a prior over mixing weights that tells components apart.
+        """Make the blocks from that of each site, and its prior where that is known; a
+        StructureError if a prior over mixing weights tells components apart.
         """
         like: Any = posteriors[0]
         plates, own = posteriors, np.ones(len(names), int)
@@ -323,9 +315,8 @@ def side_by_side(
     posteriors: Sequence[ExponentialFamily],
     priors: Sequence[ExponentialFamily | None],
 ) -> dict[str, Block]:
-    """The blocks of all sites, by path; their posteriors are of one structure.
-
-    Priors of labels that blocks share keep their concentrations over another number of labels.
+    """The blocks of all sites, by path; their posteriors are of one structure. Priors of labels
+    that blocks share keep their concentrations over another number of labels.
     """
     own: list[Any] = [blocks(posterior) for posterior in posteriors]
     known: list[Any] = [{} if prior is None else blocks(prior) for prior in priors]

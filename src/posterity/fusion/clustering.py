@@ -211,9 +211,8 @@ def sums(
 def assign(
     costs: Float[Array, "n g"], starts: Int[Array, " bounds"], price: float = np.inf
 ) -> Int[Array, " n"]:
-    """Each site's best assignment of its rows to different columns (kuhn1955).
-
-    A row may also stay alone at a ``price``, if that is finite: it is then labelled ``g``.
+    """Each site's best assignment of its rows to different columns (kuhn1955); a row that stays
+    alone, at a ``price`` if that is finite, is labelled ``g``.
     """
     labels, groups = cheapest(costs), costs.shape[1]
     if price < np.inf:

@@ -127,19 +127,12 @@ def add(
     prior: ExponentialFamily | None = None,
     budget: float | int = math.inf,
 ) -> tuple[Ledger, tuple[str, ...]]:
-    """Every site's contribution, its posterior less its own prior, beside one common prior.
+    """Return every site's contribution, its posterior less its own prior, beside one common prior,
+    and the sites that had other priors: a ledger with one aligned factor a site, or one for all
+    where they take more than ``budget`` bytes.
 
-    That is ``prior``, else one that the sites' own make up (:func:`common_prior`). If factors for
-    all sites take more than ``budget`` bytes there is one for all of them together.
-
-    Returns:
-        A ledger with one aligned factor a site, and the sites that had other priors of their own.
-
-    Raises:
-        StructureError: priors that tell the components of a plate apart.
-
-    Warns:
-        UserWarning: if priors differ and ``prior`` is None; of one factor for all.
+    The prior is ``prior``, else one that the sites' own make up (:func:`common_prior`), which is
+    warned of if they differ; one that tells components of a plate apart is a StructureError.
     """
     wanted = {} if prior is None else blocks_of(prior)
     terms = {
@@ -185,11 +178,7 @@ def add(
 
 
 def pooled_posterior(ledger: Ledger, rebased: Sequence[str]) -> ExponentialFamily:
-    """The common prior and all contributions.
-
-    Raises:
-        ParameterError: if their sum is not a distribution.
-    """
+    """Return the prior and all contributions; a ParameterError if these are no distribution."""
     try:
         return ledger.posterior
     except ParameterError as error:
@@ -288,10 +277,8 @@ def _summed(leaf: Array, rows: Array, size: int) -> Array:
 def _averaged_labels(
     tied: Block, alignment: Alignment, members: ExponentialFamily, importance: Array
 ) -> HiddenMarkov:
-    """The average of what all sites count, beside the prior and these members.
-
-    Raises:
-        StructureError: without priors, where no site has seen what some concentration counts.
+    """The average of what all sites count, beside the prior and these members; a StructureError
+    without priors where no site has seen what some concentration counts.
     """
     kind = type(tied.whole[0])
     spread = _spread(tied.whole_priors, importance, alignment.components, kind.concentrations)
@@ -345,9 +332,8 @@ def _spread(
     labels: int,
     width: int,
 ) -> Float[Array, " s"]:
-    """The average of the sites' concentrations, of those whose labels tell all of them.
-
-    Priors that are not known count as none.
+    """The average of the sites' concentrations, of those whose labels tell all of them; priors that
+    are not known count as none.
     """
     nothing = np.zeros(width)
     rows = np.array([nothing if p is None else p.spread() for p in priors])

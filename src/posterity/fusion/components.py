@@ -25,13 +25,9 @@ many numbers are looked at."""
 
 
 class Evidence(NamedTuple):
-    """The evidence on groups from the averages of their members.
-
-    Attributes:
-        potential: the log normaliser, less what makes misfits of location quadratic.
-        shape: the log normaliser of the average shape.
-        surprise: nats of what the average says beyond the population.
-        typical: ``KL(typical shape || average shape)``; zero where nothing moves.
+    """What is known of groups from the averages of their members: the log normaliser, less what
+    makes misfits of location quadratic, and that of the average shape; nats of what the average
+    says beyond the population, and ``KL(typical shape || average shape)``, zero where none moves.
     """
 
     potential: Float[Array, " g"]
@@ -42,9 +38,8 @@ class Evidence(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class LocalComponents:
-    """All sites' components: points, grouped by site, and where each site's begin and end.
-
-    ``starts`` (J + 1,) has the first row of each site, and the end.
+    """All sites' components: points, grouped by site, and where each site's begin (J + 1,), and the
+    end.
     """
 
     points: Points
@@ -67,9 +62,8 @@ class LocalComponents:
 
     @functools.cached_property
     def judged(self) -> Points:
-        """The components as the number of groups is judged: on natural parameters.
-
-        These add up as evidence does; forward divergences forgive an average that covers all.
+        """The components as the number of groups is judged: on natural parameters, which add up as
+        evidence does; forward divergences forgive an average that covers all.
         """
         if not self.forward:
             return self.points

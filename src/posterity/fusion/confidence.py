@@ -42,15 +42,11 @@ BLOCK = 2**18
 
 
 class Confidence:
-    """Confidence in a clustering; computed when it is asked for.
+    """Confidence in the best clustering that a search met, computed when it is asked for.
 
-    Attributes:
-        clustering: the best that the search met.
-        levels: the least objective that the search met with each number of groups.
-        free: whether the number of groups was chosen by the objective.
-        joined: whether slices were merged at the end, for reasons that the objective does not know.
-        thorough: whether neighbouring numbers of groups, which take a search each, are looked at
-            unasked.
+    ``levels`` has the least objective met with each number of groups, ``free`` says whether the
+    number was chosen by it, ``joined`` whether slices were merged at the end, for reasons that it
+    does not know, ``thorough`` whether neighbouring numbers are looked at unasked.
     """
 
     thorough: ClassVar[bool] = True
@@ -72,9 +68,8 @@ class Confidence:
 
     @functools.cached_property
     def margins(self) -> Float[Array, " n"]:
-        """Rise of the objective, in nats, if a component were elsewhere: where it rises least.
-
-        See :class:`Moves`.
+        """Rise of the objective, in nats, if a component were where it rises least
+        (:class:`Moves`).
         """
         return np.concatenate([Moves(part, self.free).margins() for part in self.parts])
 
@@ -114,9 +109,8 @@ class Confidence:
 
     @property
     def runner_up(self) -> tuple[int, float] | None:
-        """The next best number of groups, if any, and how much worse it is, in nats.
-
-        Two more and two fewer are looked at even where the search did not pass them.
+        """The next best number of groups, if any, and how much worse it is, in nats; two more and
+        two fewer are looked at even where the search did not pass them.
         """
         if not self.free:
             return None
@@ -130,10 +124,8 @@ class Confidence:
 
     @property
     def suspect(self) -> bool:
-        """True where some match or number may hang on little, by a cheap estimate: to first
-        order, with some to spare.
-
-        It is not looked for beyond :data:`AT_ONCE` and :data:`NUMBERS`.
+        """True where some match or number may hang on little, by a cheap estimate, to first order
+        with some to spare; it is not looked for beyond :data:`AT_ONCE` and :data:`NUMBERS`.
         """
         if _large(self.clustering):
             return False
@@ -175,9 +167,8 @@ class Confidence:
 
 
 class EffectsConfidence(Confidence):
-    """Confidence in the groups of sites that truly differ, without other numbers of groups.
-
-    There is reason to doubt it, too, where nothing is matched: units may differ.
+    """Confidence in the groups of sites that truly differ, without other numbers of groups; there
+    is reason to doubt it, too, where nothing is matched: units may differ.
     """
 
     objective = 0.0  # pyright: ignore
@@ -214,20 +205,17 @@ def _scale_free(family: ExponentialFamily) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Moves:
-    """All ways to put one component elsewhere: in another group, or in one of its own.
-
-    Where another group holds a component of the same site, the two change places. ``free`` says
-    whether the number of groups may change; a group of one's own is numbered after the last.
+    """All ways to put one component elsewhere, in another group (where it changes places with that
+    of its site, if there is one) or in one of its own, numbered after the last, where the number is
+    ``free``.
     """
 
     clustering: Clustering
     free: bool = True
 
     def margins(self) -> Float[Array, " n"]:
-        """The least rise for each component, in nats; infinite where it can be nowhere else.
-
-        Negative where the objective would fall. All groups are gone through to first order, the
-        nearest :data:`SHORTLIST` of them and a group of one's own exactly.
+        """The least rise for each component, in nats, negative where the objective would fall: all
+        groups to first order, the nearest :data:`SHORTLIST` and a group of one's own exactly.
         """
         return np.concatenate([self._least(rows) for rows in self._blocks()])
 

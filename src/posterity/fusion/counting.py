@@ -28,11 +28,8 @@ class Choice(NamedTuple):
 
 
 def chosen_rule(sites: Sites, plan: Plan, weights: Mapping[str, float] | None) -> Choice:
-    """The rule that was asked for, else the one that is natural, and why.
-
-    Raises:
-        UsageError: a product was asked for, of sites without a prior, or of data that would count
-            twice.
+    """Return the rule that was asked for, else the one that is natural, and why; a UsageError for a
+    product of sites without a prior, or of data that would count twice.
     """
     if plan.rule is not None:
         alike = ""
@@ -88,10 +85,8 @@ def check_priors_known(sites: Sites) -> None:
 
 
 def check_counted_once(sites: Sites) -> str:
-    """Refuse data that a product would count twice.
-
-    Returns:
-        A line on sites that agree to the last bit, where ledgers tell them apart; empty if none do.
+    """Refuse data that a product would count twice; return a line on sites that agree to the last
+    bit, where ledgers tell them apart, empty if none do.
     """
     if sites.shared is not None:
         contributor, first, second = sites.shared

@@ -95,16 +95,12 @@ class Criterion:
         return bool(self.located and self.shaped)
 
     def length_of_sums(self, misfit: Any, shape: Any, price: Any, groups: Any) -> Any:
-        """Negative log evidence of clusterings, in nats, up to what all clusterings share.
+        """Return the negative log evidence of clusterings into ``groups`` groups, in nats, up to
+        what all share.
 
-        Arrays are many clusterings at once, into ``groups`` groups.
-
-        Args:
-            misfit: summed divergence of the components to the centroid of their group.
-            shape: the part of it that is left once all lie in one place; ignored where there is
-                no location.
-            price: the sum of the :meth:`prices` of all groups.
-            groups: number of groups.
+        It takes the summed divergence of components to their centroids (``misfit``), the part of it
+        that is left once all lie in one place (``shape``), and the sum of the :meth:`prices` of all
+        groups.
         """
         misfit, spare = np.maximum(misfit, 0.0), self.total - groups
         if not self.located:
@@ -118,12 +114,9 @@ class Criterion:
         return noise + price + self.columns(groups)
 
     def saved(self, misfits: Float[Array, " located"], groups: int) -> float:
-        """Nats by which the description is shorter where the directions in which sites differ most,
-        as many as serve best, have dispersions of their own (minka2001dimension).
-
-        Args:
-            misfits: the misfit of location along each direction, the largest first.
-            groups: number of groups.
+        """Return the nats by which the description is shorter where the directions in which sites
+        differ most, as many as serve best, have dispersions of their own (minka2001dimension);
+        ``misfits`` are those of location along each direction, the largest first.
         """
         spare, dim = self.total - groups, self.located
         noise = lambda misfit, directions: _noise(misfit, spare, directions, self.expected)
@@ -143,13 +136,9 @@ class Criterion:
         return gammaln(rate + self.total) - gammaln(rate) - groups * np.log(rate)
 
     def prices(self, surprise: Any, typical: Any, counts: Any, spread: Any) -> Any:
-        """Return what each group adds to the description, in nats, beside its part of the misfit.
-
-        Args:
-            surprise: what a group's centroid says beyond the population, in nats.
-            typical: ``KL(typical shape || the centroid's)``, in nats.
-            counts: number of components (that is, of sites) in each group.
-            spread: of the shapes of groups, a variance in units of a component's own.
+        """Return what each group of so many components adds to the description, in nats, beside its
+        part of the misfit; ``surprise`` and ``typical`` are as of :class:`.components.Evidence`,
+        ``spread`` is the variance of the shapes of groups in units of a component's own.
         """
         # A group knows its component n_g times as sharply as one site. Of the nat a direction,
         # half is what this knowledge, being uncertain, adds to the misfit, and half is for a

@@ -244,9 +244,8 @@ def _among_labels(law: HiddenMarkov, kept: Array) -> HiddenMarkov:
 
 
 class _Labelled(NamedTuple):
-    """Components whose labels mean nothing.
-
-    ``shares`` (K,) are expected weights; ``contents`` (K, D) tell components apart.
+    """Components whose labels mean nothing: their shares (K,), and contents (K, D) that tell them
+    apart.
     """
 
     members: ExponentialFamily

@@ -47,11 +47,8 @@ class Discrepancy(abc.ABC):
 
     @abc.abstractmethod
     def between(self, p: ExponentialFamily, q: ExponentialFamily) -> Float[Real, "*batch"]:
-        """The divergence from ``p``, the global one where that matters, to ``q``; batches
-        broadcast.
-
-        Raises:
-            StructureError: if the two do not fit together, or the family has no such thing.
+        """The divergence from ``p``, the global one where that matters, to ``q``, in nats; batches
+        broadcast. A StructureError if the two do not fit, or the family has no such thing.
         """
 
     @abc.abstractmethod
@@ -150,12 +147,9 @@ class Renyi(Discrepancy):
     def _middle(
         self, members: ExponentialFamily, labels: Int[Array, " n"], weights: Float[Array, " n"]
     ) -> ExponentialFamily:
-        """By the concave-convex procedure, taken up to ``1/(1-α)`` times as far.
-
-        The procedure sets the barycentre's mean parameters to the average of those of all ``m``; it
+        """By the concave-convex procedure (nielsen2011, section 3), taken up to ``1/(1-α)`` times
+        as far: it sets the barycentre's mean parameters to the average of those of all ``m``,
         always descends, but slowly near order 1, where its steps are ``1 - α`` of the way.
-
-        Source: nielsen2011, section 3.
         """
         share, order = _shares(labels, weights), self.order
         average = lambda values: _sums(share[:, None] * values, labels)
@@ -230,10 +224,8 @@ class Jeffreys(Discrepancy):
 
 
 def divergence_of(choice: Divergence | Discrepancy | str) -> Divergence | Discrepancy:
-    """The divergence that is asked for: by name, as ``"renyi:0.3"`` with an order, or itself.
-
-    Raises:
-        UsageError: for anything else.
+    """The divergence that is asked for: by name, as ``"renyi:0.3"`` with an order, or itself; a
+    UsageError for anything else.
     """
     if isinstance(choice, Renyi) and choice.order == 1:
         return Divergence.REVERSE  # which it is
@@ -321,15 +313,13 @@ def least(
     descent: Gradient,
     rate: float,
 ) -> ExponentialFamily:
-    """The members (G,) of which each has the least objective, from ``start`` downhill.
+    """The members (G,) of which each has the least objective, from ``start`` downhill; a
+    ConvergenceWarning where 300 evaluations do not suffice.
 
     By natural-gradient steps: ``descent`` is minus the gradient by natural parameters, and a step
     leads, straight in these, towards the member whose mean parameters are ``rate`` times that
-    further, or half as much until there is such a member. A whole step ends where the slopes at
-    both ends say that it is level, a tenth of the way at least.
-
-    Warns:
-        ConvergenceWarning: where 300 evaluations do not suffice.
+    further, or half as much until there is one. A whole step ends where the slopes at both ends say
+    that it is level, a tenth of the way at least.
     """
 
     def look(at: Float[Array, "g dim"]) -> Point:

@@ -214,9 +214,8 @@ def _in_closed_form(law: ExponentialFamily) -> bool:
 
 
 class _Groups:
-    """Components (n,) of some rows of a block, in groups, beside what the others of each say.
-
-    They are looked at in parts, as they are seen from the middle of all.
+    """Components (n,) of some rows of a block, in groups, beside what the others of each say; they
+    are looked at in parts, as they are seen from the middle of all.
     """
 
     def __init__(self, block: Block, law: Any, rows: Int[Array, " n"], labels: Int[Array, " n"]):
@@ -242,14 +241,13 @@ class _Groups:
         return members, prior, members.natural_parameters - prior, own
 
     def compared(self, part: slice) -> tuple[Any, Any, tuple[Any, Any] | None]:
-        """Members, what all others of each one's group say, beside its own prior where that is
-        known; and the laws that a member and these others would be if their records were as the
+        """Return members, what all others of each one's group say, beside its own prior where that
+        is known, and the laws that a member and these others would be if their records were as the
         other's.
 
-        A prior that is far from all records pulls at a site of few of them the most, which is no
-        contradiction: so each is compared with what as many records of the other's kind would make
-        of the same prior. Where records are not counted, or the prior is not known, it is the
-        other: there is None.
+        A prior that is far from all records pulls most at a site of few, which is no contradiction:
+        each is compared with what as many records of the other's kind would make of the same prior;
+        there is None where records are not counted, or the prior is not known.
         """
         members, prior, learnt, own = self._learnt(part)
         labels, law = self.labels[part], members.with_natural_parameters
@@ -274,13 +272,12 @@ def _priors(block: Block, rows: Int[Array, " n"], origin: Any) -> Any:
 def apart(
     one: Marginal, other: Marginal, here: Any = None, there: Any = None, least: float = 0.0
 ) -> Float[Array, "..."]:
-    """Deviations between the numbers of two laws, as if both were normal.
+    """Return the deviations between the numbers of two laws, as if both were normal: the difference
+    over the root of both variances.
 
-    Of normal laws it is the difference over the root of both variances. Of others each is the
-    deviate of the probability that it gives to values beyond the mean that it should have: ``here``
-    for the first (the other's unless it is passed) and ``there`` for the other. They combine as
-    those of normal laws do. Zero where nothing is known; up to the ``least`` that is of interest it
-    may be more than it is.
+    Of laws that are not, each counts by the deviate of the probability that it gives to values
+    beyond the mean that it should have, ``here`` and ``there``, the other's unless passed. Zero
+    where nothing is known; up to the ``least`` that is of interest it may be more than it is.
     """
     here, there = other.mean if here is None else here, one.mean if there is None else there
     either = np.abs(one.mean - here) / one.sd, np.abs(other.mean - there) / other.sd
@@ -300,9 +297,8 @@ def apart(
 
 
 def jointly(members: Any, others: Any) -> Float[Array, " n"]:
-    """The same of the means of Gaussians (n,), in all directions at once.
-
-    It is the normal deviate of a chi-squared of as many degrees of freedom as directions.
+    """The same of the means of Gaussians (n,), in all directions at once: the normal deviate of a
+    chi-squared of as many degrees of freedom as directions.
     """
     size = members.own_size
     one, other = np.asarray(members.precision), np.asarray(others.precision)

@@ -47,11 +47,8 @@ def differ(clustering: Clustering) -> bool:
 
 
 class Trait:
-    """One property of components, as points whose scatter is alike in all directions.
-
-    Attributes:
-        points: (N, size), about their middle.
-        expected: variance within groups below which nothing speaks against it; infinite if none.
+    """One property of components, as points about their middle whose scatter is alike in all
+    directions; variances within groups below the ``expected`` one speak against nothing.
     """
 
     def __init__(self, points: Float[Array, "n size"], expected: float = np.inf):
@@ -61,13 +58,9 @@ class Trait:
         self.variance = max(float((self.points**2).mean()), np.finfo(float).tiny)
 
     def evidence(self, share: float, number: Any, middle: Any, square: Any) -> Any:
-        """Log density of groups of so many members, beside that of the same as strangers.
-
-        Args:
-            share: of the variance that lies within groups.
-            number: of members.
-            middle: squared length of their sum.
-            square: sum of their squared lengths.
+        """Return the log density of groups, beside that of the same as strangers, where so large a
+        share of the variance lies within groups: by the number of members, the squared length of
+        their sum (``middle``) and the sum of their squared lengths.
         """
         within, total = share * self.variance, self.variance
         whole = within + number * (total - within)
@@ -84,13 +77,8 @@ class Trait:
 
 @dataclasses.dataclass(frozen=True)
 class Effects:
-    """Components of sites in the groups that are likeliest where these differ.
-
-    Attributes:
-        traits: what they are.
-        starts: where each site's components begin, and the end.
-        labels: (N,) the group of each.
-        shares: the share of the variance of each trait that lies within groups.
+    """Components of sites in the groups (``labels``) that are likeliest where these differ, and the
+    share of the variance of each trait that lies within groups.
     """
 
     traits: tuple[Trait, ...]

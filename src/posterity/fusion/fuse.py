@@ -212,19 +212,7 @@ class _Problem(NamedTuple):
                 expected="posteriors with one plate",
                 fix="Leave matching out, or choose one by name.",
             )
-        return fuse_networks(
-            sites.loaded,
-            importance,
-            components=plan.components,
-            rule=rule,
-            divergence=plan.divergence,
-            matching=plan.matching,
-            prior=sites.prior,
-            absorb=plan.absorb,
-            budget=plan.budget,
-            options=plan.networks,
-            progress=progress,
-        )
+        return fuse_networks(sites, plan, importance, rule, progress)
 
     def matched(
         self, progress: ProgressCallback | None, stages: Stages | None
@@ -324,14 +312,12 @@ def _weights(names: list[str], weights: Any, rule: Rule | None) -> Float[Array, 
 
 
 def _kept_apart(ledger: Ledger, sites: Mapping[str, Site], alignments: Alignments) -> Ledger:
-    """The ledger with a factor for each whose data a region's ledger holds, not one a region.
+    """Return the ledger with a factor for each whose data a region's ledger holds, not one a
+    region.
 
-    A region's components were matched, so all its sites' factors have its labels, and move to the
-    fused ones as it does. So a site can still be forgotten, and fusing regions gives the ledger of
-    fusing all their sites, wherever the matching agrees.
-
-    Raises:
-        UsageError: if one of them has the name of another site.
+    All factors of a region have its labels, and move to the fused ones as it does: a site can still
+    be forgotten, and fusing regions gives the ledger of fusing all sites, wherever the matching
+    agrees. A UsageError if one has the name of another site.
     """
     regions = {name: site for name, site in sites.items() if len(site.contributors) > 1}
     if not regions:

@@ -166,9 +166,8 @@ class Points:
         return self.coordinates[rows] - self.middle[0]
 
     def divergences(self, centroids: "Centroids") -> Float[Array, "n g"]:
-        """``D(c_g || x_l)`` for all pairs, in nats: a matrix product, a row and a column.
-
-        Both factors are centred first: it changes nothing but the digits that cancel.
+        """``D(c_g || x_l)`` for all pairs, in nats: a matrix product, a row and a column, of
+        factors that are centred first, which changes nothing but the digits that cancel.
         """
         out = np.empty((len(self), len(centroids.coordinates)))
         for rows, part in self._differences(centroids):
@@ -200,9 +199,8 @@ class Points:
         return found._replace(costs=np.maximum(found.costs, 0.0))
 
     def nearest_again(self, before: "Nearest", centroids: "Centroids", moved: Array) -> "Nearest":
-        """The same where it is known, for all but the centroids (G,) that are marked as ``moved``.
-
-        What was nearest ``before`` is labelled as the centroids are, -1 where that one is gone.
+        """The same where it is known, for all but the centroids (G,) that are marked as ``moved``;
+        what was nearest ``before`` is labelled as the centroids are, -1 where that one is gone.
         """
         among = np.flatnonzero(moved)
         new = self.nearest(centroids.take(among))

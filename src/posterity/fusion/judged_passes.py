@@ -149,9 +149,8 @@ def within_sites(passes: Passes, divergence: Any, into: Int[Array, " all"]) -> N
 def absorbed(
     passes: Passes, result: PassResult, into: Int[Array, " all"]
 ) -> tuple[PassResult, list[float]] | None:
-    """The matching once more, where components that are alone were put into others of their site.
-
-    None if there are no such; ``into`` is changed as by :func:`within_sites`.
+    """The matching once more, where components that are alone were put into others of their site,
+    None if there are none; ``into`` is changed as by :func:`within_sites`.
     """
     table = passes.table
     alone = np.flatnonzero(result.counts[result.labels] == 1)

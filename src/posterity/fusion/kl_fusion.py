@@ -20,7 +20,7 @@ It is kept for comparison: its number of components depends on the regularisatio
 setting finds too many when sites differ (``docs/decisions.md``).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -79,16 +79,10 @@ def kl_fusion(local: LocalComponents, components: int | None = None) -> SearchRe
 
 
 class Relaxation(NamedTuple):
-    """A feasible plan and a proof of how far it is from optimal.
-
-    Attributes:
-        plans: one (L_j, G) array a site: non-negative, rows sum to one, columns to at most one.
-        objective: value of the problem at `plans`, an upper bound on the optimum.
-        lower_bound: value of a dual feasible point, a lower bound on the optimum.
-        gap: (objective − lower_bound) / |objective|; for an objective within rounding of zero
-            the denominator is 1e-7 times the typical margin between columns, a row.
-        iterations: primal-dual steps taken.
-        converged: whether `gap` is within the tolerance that was asked for.
+    """A feasible plan, one (L_j, G) array a site whose rows sum to one and columns to at most one,
+    and a proof of how far it is from optimal: its objective, a dual lower bound, and the gap of the
+    two relative to the objective (where that is rounding, to 1e-7 typical margins a row), after so
+    many iterations, ``converged`` if within the tolerance.
     """
 
     plans: list[Float[Array, "_ columns"]]
@@ -106,22 +100,12 @@ def relax(
     tolerance: float = 1e-4,
     max_iterations: int = 20_000,
 ) -> Relaxation:
-    """Solves equation (9) of claici2020 to a certified relative gap.
+    """Solve equation (9) of claici2020 at some costs, one (L_j, G) array a site with L_j ≤ G, to a
+    certified relative gap, or the best within so many steps.
 
-    Over-relaxed primal-dual steps chambolle2011, restarted from the better of the last and
-    the average iterate as the gap closes. Deterministic; the order of sites, of components and
-    of columns changes nothing but rounding.
-
-    Args:
-        costs: one (L_j, G) array a site, L_j ≤ G. Any values up to 1e100 in size; scaled inside.
-        regularization: λ ≥ 0, in the units of the costs.
-        tolerance: relative gap to stop at.
-        max_iterations: steps after which the best certificate so far is returned.
-
-    Example:
-        >>> result = relax([np.array([[0.0, 2.0], [2.0, 0.0]]), np.array([[0.1, 2.0]])], 0.5)
-        >>> [plan.argmax(1).tolist() for plan in result.plans], result.converged
-        ([[0, 1], [0]], True)
+    Over-relaxed primal-dual steps (chambolle2011), restarted from the better of the last and the
+    average iterate as the gap closes; deterministic, and the order of sites, of components and of
+    columns changes nothing but rounding.
     """
     program = _Program(costs, regularization)
     iterations = _solve(program, tolerance, max_iterations)
@@ -132,12 +116,7 @@ def relax(
 
 
 def round_plan(plans: Sequence[Float[Array, "_ columns"]]) -> list[Int[Array, " _"]]:
-    """The column of each row, all different, that is closest to each plan (kuhn1955).
-
-    Example:
-        >>> round_plan([np.array([[0.6, 0.4], [0.9, 0.1]])])[0].tolist()
-        [1, 0]
-    """
+    """The column of each row, all different, that is closest to each plan (kuhn1955)."""
     return [scipy.optimize.linear_sum_assignment(-np.asarray(plan))[1] for plan in plans]
 
 
@@ -150,11 +129,9 @@ class _Point(NamedTuple):
 
 
 class _Program:
-    """Equation (9) stacked over the sites, in units where typical costs are near one; the best
-    feasible plan seen, its objective ``upper``, and the best ``lower`` bound.
-
-    A constant added to a row changes the objective by that constant, so each row's smallest
-    cost is taken out (into `offset`): what is left is exact and free of large common terms.
+    """Equation (9) stacked over the sites, in units where typical costs are near one and without
+    each row's smallest cost, which moves into ``offset``; the best feasible plan seen, its
+    objective ``upper``, and the best ``lower`` bound.
     """
 
     def __init__(self, sites: Sequence[Array], regularization: float):
@@ -182,10 +159,8 @@ class _Program:
         return prices
 
     def feasible(self, plan: Array) -> Float[Array, "rows columns"]:
-        """The plan scaled into the columns, the mass this frees spread over their slack.
-
-        As columns >= components, the slack of a site is never less than its freed mass, so the
-        result meets every constraint to rounding.
+        """The plan scaled into the columns, the mass this frees spread over their slack, which is
+        never less, as columns >= components.
         """
         plan = plan / np.maximum(self.site_sums(plan), 1.0)[self.site]
         freed = np.maximum(1.0 - plan.sum(axis=1, keepdims=True), 0.0)
@@ -325,65 +300,34 @@ def assign_descent(
     start: Sequence[Int[Array, " _"]],
     max_sweeps: int = 100,
 ) -> Descent:
-    """Improves one site at a time, each exactly, until a whole sweep changes nothing.
+    """Improve one site at a time, each exactly, until a whole sweep changes nothing.
 
-    For a binary P the group norm of column g is √n_g, n_g the number of sites that use g. With
-    the other sites fixed, using g costs one site C[l, g] plus λ(√(n_g + 1) − √n_g), n_g counted
-    over the others: its best answer is one rectangular linear assignment (kuhn1955).
-
-    The order of sites, components and globals changes not even a bit: it runs on a canonical copy,
-    where sites, rows and columns are sorted by the bytes of their *sorted* costs, which no
-    permutation changes and no sum rounds. Equal contents are told apart by their costs or uses at
-    the start; what is then still equal, without being interchangeable, does not come from data.
-
-    Args:
-        costs: one (L_j, G) array a site, L_j ≤ G, finite.
-        regularization: λ ≥ 0, in the units of the costs.
-        start: one (L_j,) array a site, columns all different within it, as `round_plan` makes.
-        max_sweeps: sweeps after which to stop; few are ever needed.
-
-    Example:
-        >>> costs = [np.array([[0.0, 0.3], [5.0, 0.0]]), np.array([[0.4, 0.3]])]
-        >>> found = assign_descent(costs, 0.5, [np.array([0, 1]), np.array([0])])
-        >>> [site.tolist() for site in found.assignments], round(found.objective, 6)
-        ([[0, 1], [1]], 1.507107)
+    For a binary P the group norm of column g is √n_g, n_g the number of sites that use g. With the
+    other sites fixed, using g costs one site C[l, g] plus λ(√(n_g + 1) − √n_g), n_g counted over
+    the others: its best answer is one rectangular linear assignment (kuhn1955).
     """
-    stacked, pairs = np.concatenate(costs), list(zip(costs, start, strict=True))
-    uses = np.bincount(np.concatenate(start), minlength=stacked.shape[1])
-    begin = [cost[np.arange(len(cost)), at] for cost, at in pairs]
-    sites = _ranked(
-        [np.hstack([np.sort(c.ravel()), np.sort(own)]) for c, own in zip(costs, begin, strict=True)]
-    )
-    keys = lambda values, tie: np.hstack([np.sort(values, axis=1), tie[:, None]])
-    rows = [_ranked(keys(c, own)) for c, own in zip(costs, begin, strict=True)]
-    columns = np.array(_ranked(keys(stacked.T, uses)))
-    place = np.argsort(columns)
-    copies = [costs[site][rows[site]][:, columns] for site in sites]
-    chosen = [place[start[site][rows[site]]] for site in sites]
-    counts, trace = uses[columns], [binary_objective(copies, chosen, regularization)]
+    chosen, trace = [*start], [binary_objective(costs, start, regularization)]
+    counts = np.bincount(np.concatenate(start), minlength=costs[0].shape[1])
+    # In an order of the costs' own, whichever came first.
+    held = [np.take_along_axis(c, at[:, None], 1) for c, at in zip(costs, start, strict=True)]
+    keys = [
+        np.sort(c, axis=None).tobytes() + np.sort(own, axis=None).tobytes()
+        for c, own in zip(costs, held, strict=True)
+    ]
     for _ in range(max_sweeps):
         smallest, moved = SMALLEST_GAIN * abs(trace[-1]), False
-        for index, cost in enumerate(copies):
-            old = chosen[index]
+        for index in sorted(range(len(keys)), key=keys.__getitem__):
+            old, cost = chosen[index], costs[index]
             counts[old] -= 1
             price = cost + regularization * (np.sqrt(counts + 1.0) - np.sqrt(counts))
-            all_rows, new = scipy.optimize.linear_sum_assignment(price)
-            if price[all_rows, new].sum() < price[all_rows, old].sum() - smallest:
+            rows, new = scipy.optimize.linear_sum_assignment(price)
+            if price[rows, new].sum() < price[rows, old].sum() - smallest:
                 chosen[index], moved = new, True
             counts[chosen[index]] += 1
-        trace.append(binary_objective(copies, chosen, regularization))
+        trace.append(binary_objective(costs, chosen, regularization))
         if not moved:
             break
-    found = {
-        site: columns[at[np.argsort(rows[site])]] for site, at in zip(sites, chosen, strict=True)
-    }
-    return Descent([found[site] for site in range(len(costs))], trace[-1], trace)
-
-
-def _ranked(keys: Iterable[Array]) -> list[int]:
-    """The order of keys by their bytes; adding 0.0 makes -0.0 and 0.0 the same."""
-    contents = [(key + 0.0).tobytes() for key in keys]
-    return sorted(range(len(contents)), key=contents.__getitem__)
+    return Descent(chosen, trace[-1], trace)
 
 
 def binary_objective(

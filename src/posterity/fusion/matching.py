@@ -66,13 +66,11 @@ def match(
     counts: Float[Array, " n"] | None = None,
     given: Int[Array, " n"] | None = None,
 ) -> Matched:
-    """Find the global label of every component.
+    """Find the global label of every component (N,), grouped by site from ``starts`` (J + 1,) on.
 
-    ``members`` (N,) are grouped by site; ``starts`` (J + 1,) has the first of each site, and the
-    end. The outcome does not depend on the order of sites, nor on that of a site's components:
-    those that are the same, to the last bit, are told apart by their ``counts``. With
-    ``Matching.IDENTITY`` labels are those ``given``, or else a component's place in its site; with
-    ``Matching.EVIDENCE`` those ``given`` are what is begun with.
+    The outcome does not depend on the order of sites, nor of a site's components: those that are
+    the same, to the last bit, are told apart by their ``counts``. Labels that are ``given`` are
+    taken by ``Matching.IDENTITY``, and begun with by ``Matching.EVIDENCE``.
     """
     begun = given is not None
     if given is None:
@@ -116,9 +114,8 @@ def match(
 def canonical_order(
     members: ExponentialFamily, starts: Int[Array, " bounds"], counts: Float[Array, " n"] | None
 ) -> tuple[Int[Array, " n"], Int[Array, " bounds"]]:
-    """Sites by size, then content, with the components of each by content; and their starts.
-
-    Contents are compared by hashes, which also makes the first sites a fair sample of all.
+    """Return sites by size, then content, with the components of each by content, and their starts;
+    by hashes, which makes the first sites a fair sample of all.
     """
     natural = [members[rows].natural_parameters for rows in parts(int(starts[-1]), members[:1])]
     sizes, keys = np.diff(starts), np.concatenate(list(map(content_hashes, natural)))
@@ -164,9 +161,9 @@ def alternate(
     """Have components (N,) find the nearest barycentre, and barycentres the middle of theirs, in
     turn.
 
-    The number of groups stays what it was. The summed divergence, which becomes the trace, falls at
-    every turn; it ends where nothing changes, where it would not fall, or where a group would be
-    left empty. If labels are ``fixed`` only their cost is computed.
+    The number of groups stays. The summed divergence, which becomes the trace, falls at every turn;
+    it ends where it would not, or a group would be left empty. If labels are ``fixed`` only their
+    cost is computed.
     """
     clustering, trace = start.clustering, []
     labels, starts = clustering.labels, clustering.local.starts

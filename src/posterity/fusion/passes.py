@@ -31,17 +31,12 @@ ROUNDS = 16  # Times that groups are opened for what fits nowhere
 
 @dataclasses.dataclass(frozen=True)
 class PassResult:
-    """All components under one assignment, and the sums of the groups that it makes.
+    """All components under one assignment (label -1 fits nowhere), and averages of each group, of
+    natural parameters and of what is matched.
 
-    Attributes:
-        labels: (N,) group of each component, -1 for what fits nowhere.
-        counts: (G,) components of each group.
-        natural, matched: (G, D) averages of natural parameters, and of what is matched.
-        loss: (G,) rise of the misfit if a group's components went to their second choice.
-        second: (N,) where each component would go if its group were dissolved.
-        worst: the coordinates of what fits its group worst.
-        assigned: (G, D) the coordinates that labels are the best assignment to.
-        ahead: whether ``loss`` and ``second`` are about ``matched`` in place of ``assigned``.
+    ``loss`` (G,) is the rise of the misfit if a group's components went to their ``second`` (N,)
+    choice, about ``matched`` if that is ``ahead`` of the coordinates to which labels are
+    ``assigned``; ``worst`` are the coordinates of what fits its group worst.
     """
 
     labels: Int[Array, " n"]
@@ -143,9 +138,8 @@ class Passes:
         return max(float(self.potentials[1] - sweep.counts @ potential), 0.0)
 
     def objective(self, sweep: PassResult) -> float:
-        """Description length, in nats, as of :attr:`Clustering.objective`.
-
-        What components differ from their group in shape is that of the sample, for as many.
+        """Description length, in nats, as of :attr:`Clustering.objective`; what components differ
+        from their group in shape is that of the sample, for as many.
         """
         return self._judged(sweep, np.arange(len(sweep.counts)), sweep.counts, 0.0)
 
@@ -203,7 +197,6 @@ class Passes:
 
     def refine(self, sweep: PassResult, *, sweeps: int = 8) -> PassResult:
         """Alternate assignment and centroids at a fixed number of groups; the misfit only falls.
-
         What comes back knows of second choices.
         """
         misfit = self.misfit(sweep)

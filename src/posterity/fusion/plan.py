@@ -35,10 +35,8 @@ Item = tuple[str | None, Any]
 
 
 def items(posteriors: Any) -> Iterator[Item]:
-    """The posteriors to be fused, one after the other, by name where they have one.
-
-    A folder stands for the files in it that end in ``.safetensors``, a pattern for those that
-    match it, in the order of their names.
+    """The posteriors to be fused, one after the other, by name where they have one; a folder stands
+    for its files ``*.safetensors``, a pattern for those that match, in the order of their names.
     """
     if isinstance(posteriors, Mapping):
         yield from posteriors.items()
@@ -146,11 +144,8 @@ PRIOR = Constraint(
 
 
 class Plan:
-    """The arguments of :func:`posterity.fuse`; ``labels`` is a matching that the user has, and
-    ``rule`` None if sites are to decide.
-
-    Raises:
-        UsageError, StructureError: as :func:`posterity.fuse`.
+    """The arguments of :func:`posterity.fuse`, checked; ``labels`` is a matching that the user has,
+    and ``rule`` None if sites are to decide.
     """
 
     def __init__(
@@ -263,11 +258,8 @@ def _check_layers(networks: Mapping[str, Network]) -> None:
 
 
 def check_no_units(like: ExponentialFamily, names: Names) -> None:
-    """Refuse a network that comes as a law of its tensors, whose hidden units are in any order.
-
-    Args:
-        like: the posterior of a site.
-        names: of coordinates, by path.
+    """Refuse a network that comes as a law of its tensors, with these names of coordinates by path:
+    its hidden units are in any order.
     """
     kernels: dict[str, None] = {}
     for path, block in blocks(like).items():

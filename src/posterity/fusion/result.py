@@ -74,11 +74,7 @@ class Fusion:
 
     @property
     def plate(self) -> Alignment:
-        """The only plate.
-
-        Raises:
-            UsageError: if there are several, or none.
-        """
+        """The only plate; a UsageError if there are several, or none."""
         if len(self.plates) != 1:
             raise UsageError(
                 found=f"{len(self.plates)} plates {sorted(self.plates)}",

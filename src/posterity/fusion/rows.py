@@ -184,10 +184,7 @@ class GroupSums:
 
 
 class ExactGroupSums:
-    """The same, exact and rounded once when read: they depend on no order.
-
-    Source: rump2008, section 3.
-    """
+    """The same, exact and rounded once when read: they depend on no order (rump2008, section 3)."""
 
     def __init__(self, groups: int, width: int):
         self._shape, self._layers = (groups, width), np.zeros((1, groups * width))

@@ -42,14 +42,9 @@ MANY = 2.0  # Standard deviations within which a cost is as sampling would have 
 class Scale:
     """A residual beside what sampling alone would give, in nats a component.
 
-    Attributes:
-        residual: mean divergence between each local component that has a match and its fused one;
-            None where nothing was matched.
-        expected: the same if matched components are one and sites are independent; None where
-            that cannot be said.
-        spread: standard deviation of the residual then.
-        matched: local components that have a match.
-        why: what is missing where there is no expectation.
+    ``residual`` is the mean divergence between each of the ``matched`` local components and its
+    fused one; ``expected`` is the same if these are one and sites are independent, ``spread`` its
+    standard deviation then; ``why`` says what is missing where there is no expectation (None).
     """
 
     residual: float | None

@@ -35,9 +35,8 @@ class SearchResult:
     """The best clustering and how the objective fell on the way to it.
 
     ``levels`` has the least objective met with each number of groups. Where slices were ``joined``
-    in the end, for reasons that the objective does not know, it is above the end of the trace.
-    ``cost`` is the summed divergence to barycentres where it is not the clustering's misfit;
-    ``effects`` decided instead of the objective, where sites truly differ.
+    in the end the objective is above the end of the trace. ``cost`` is the summed divergence to
+    barycentres where it is not the misfit; ``effects`` decided where sites truly differ.
     """
 
     clustering: Clustering

@@ -92,17 +92,9 @@ def read_sites(posteriors: Any, plan: Plan) -> "Sites":
 class Sites(abc.ABC):
     """All sites, checked; without names of coordinates, which all have in one order.
 
-    Attributes:
-        names: of the sites.
-        like: the posterior of the first.
-        blocks: what all hold, by path of the block; nothing of networks.
-        loaded: the sites themselves, where they are in memory.
-        prior: that of sites that bring none.
-        coordinates: the names of coordinates.
-        labels: the names of members of plates, by site and path, of sites that give some.
-        without_prior: some of the sites whose prior is not known.
-        shared: a name whose data two ledgers hold, and these two; None where there is none.
-        ledgers: the names of sites that are ledgers.
+    ``blocks`` are what all hold, by path, but for networks; ``loaded`` the sites themselves, in
+    memory; ``prior`` that of sites that bring none; ``labels`` the names of members of plates, by
+    site and path; ``shared`` a name whose data two ledgers hold, and these two.
     """
 
     in_memory: ClassVar[bool]
@@ -133,15 +125,11 @@ class Sites(abc.ABC):
 
     @abc.abstractmethod
     def read(self, posteriors: Iterable[Item]) -> None:
-        """Take all sites as they come.
+        """Take all sites as they come, coordinates with names in one order, topics over one
+        vocabulary.
 
-        Coordinates that have names are put in one order, topics over one vocabulary.
-
-        Raises:
-            UsageError, StructureError, ParameterError, ArtifactError: as :func:`posterity.fuse`.
-
-        Warns:
-            UserWarning: of sites that name no coordinates, where others do.
+        Raises errors as :func:`posterity.fuse`, and warns of sites that name no coordinates where
+        others do.
         """
 
     @abc.abstractmethod

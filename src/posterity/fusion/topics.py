@@ -41,9 +41,8 @@ def are_topics(block: Block | BlockTable) -> bool:
 
 
 class Words:
-    """The counts of words that topics have seen, and what these are worth as evidence.
-
-    ``counts`` (n, V) are those beyond the ``prior`` (V,); they can be changed by :meth:`put`.
+    """The counts (n, V) of words that topics have seen beyond the ``prior`` (V,), which can be
+    changed by :meth:`put`, and what these are worth as evidence.
     """
 
     def __init__(self, counts: Float[Array, "n words"], prior: Float[Array, " words"]):
@@ -96,11 +95,8 @@ class Words:
 
 
 class Merger:
-    """Topics that come some at a time, merged with those before.
-
-    Attributes:
-        counts: (g, V) words of each topic that was made.
-        labels: (n,) which of these each topic that came is in.
+    """Topics that come some at a time, merged with those before: the words of each that was made
+    (g, V), and which of these each topic that came is in.
     """
 
     def __init__(self, prior: Float[Array, " words"], *, apart: bool):
@@ -119,10 +115,8 @@ class Merger:
             self._merge(0.0, None)
 
     def finish(self, components: int | None) -> dict[int, float]:
-        """Merge what is left, into so many or the fewest that predict as well as the best number.
-
-        Returns:
-            For each number met the nats of evidence lost beyond one standard error of the best.
+        """Merge what is left, into so many or the fewest that predict as well as the best number;
+        return for each number met the nats of evidence lost beyond one standard error of the best.
         """
         total, first, second = self._scores
         error = np.sqrt(max(second - first**2 / max(total, 1.0), 0.0))
@@ -226,16 +220,11 @@ def merge_topics(
     joined: bool,
     components: int | None,
 ) -> Merged:
-    """Which topics are one.
+    """Return which topics are one, of so many ``components`` or of the best number; those of one
+    site may be ``joined``.
 
-    Args:
-        members: the topics in some rows.
-        site: (n,) the site of each.
-        order: (n,) all rows, those of a site together, in an order that does not depend on the
-            sites'.
-        priors: of the sites. Where one is not known, its concentration is the least of any word.
-        joined: whether topics of one site may be one.
-        components: number of topics; None finds it.
+    All rows come in an ``order``, those of a site together, that does not depend on the sites'.
+    Where a prior is not known, its concentration is the least of any word.
     """
     starts = np.flatnonzero(np.diff(site[order], prepend=-1, append=-1))
     apart = not (joined and priors.exchangeable.all())

@@ -81,9 +81,7 @@ class Prediction:
 
     @classmethod
     def of(cls, expectations: Expectations, likelihood: str) -> Self:
-        """Make a prediction from expectations over draws (NumPy, float64); chances are made to add
-        up to one.
-        """
+        """From float64 expectations over draws; chances are made to add up to one."""
         if likelihood == "gaussian":
             noise, variance = expectations.get("noise"), expectations["variance"]
             return cls(expectations["mean"], variance=variance, noise_variance=noise)
@@ -213,9 +211,7 @@ def merged(parts: Iterable[tuple[Expectations, int]]) -> Expectations:
 
 
 def mutual_information(expectations: Expectations) -> Float[Real, " n"]:
-    """The mutual information of the label and the parameters in nats: the entropy of the mean less
-    ``E[H]``.
-    """
+    """That of label and parameters in nats: the entropy of the mean less ``E[H]``."""
     total = entropy(expectations["log_chances"])
     return namespace(total).np.maximum(total - expectations["entropy"], 0.0)
 

@@ -85,9 +85,7 @@ Prior = GaussianPrior | Horseshoe | Network
 
 
 def as_network(prior: Any, layers: Layers) -> Network:
-    """The prior as a Gaussian over all weights of these layers; a UsageError if it is none, or one
-    of another network.
-    """
+    """The prior as a Gaussian over all weights of these layers, or a UsageError."""
     if isinstance(prior, GaussianPrior | Horseshoe):
         return prior.network(layers)
     if getattr(prior, "network_layers", None) == layers and prior.batch_shape == ():

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Float, PyTree
 
 from posterity.arrays.search import lbfgs
@@ -29,7 +28,6 @@ RATE = 0.05
 """Adam's rate, in standard deviations and log scales a step; it falls to nothing by the end."""
 CHUNK, DRAWS = 100, 8
 """Steps of Adam that are one program, and draws of fresh noise at each of them."""
-DIRECTION = optax.chain(optax.clip_by_global_norm(100.0), optax.scale_by_adam())
 
 Look = Callable[[np.ndarray], tuple[Any, np.ndarray]]
 """The value of an objective and its gradient, at a point (..., d)."""
@@ -302,7 +300,7 @@ def _chunk(
         noise = noises(first) if one else jax.vmap(noises)(jax.random.split(first, len(state.v)))
         gradient = jax.grad(objective, argnums=1)(form, state.v, noise, second, *arguments)
         gradient = jnp.nan_to_num(gradient, posinf=0.0, neginf=0.0)
-        update, moments = DIRECTION.update(gradient, state.moments)
+        update, moments = _direction().update(gradient, state.moments)
         rate = RATE * (1 + jnp.cos(jnp.pi * number / total)) / 2
         v = jnp.where(number < total, state.v + rate * jnp.asarray(update), state.v)  # type: ignore
         late = jnp.maximum(number - 2 * total // 3, 0)
@@ -319,6 +317,12 @@ def fresh_noise(form: FreeForm, key: jax.Array, number: int) -> jax.Array:
     return jax.random.split(key, number)
 
 
+def _direction() -> Any:
+    import optax  # takes a while to import
+
+    return optax.chain(optax.clip_by_global_norm(100.0), optax.scale_by_adam())
+
+
 def maximised_by_adam(
     objective: Callable[..., Any],
     form: FreeForm,
@@ -332,7 +336,7 @@ def maximised_by_adam(
     moves one component (p,), or several (K, p), each of which has noise of its own.
     """
     v = jnp.asarray(start)
-    state = _Adam(v, DIRECTION.init(v), v)
+    state = _Adam(v, _direction().init(v), v)
     for begin in range(0, iterations, CHUNK):
         state = _chunk(objective, form, arguments, state, begin, iterations, key)
     count = iterations * DRAWS * (len(start) if start.ndim > 1 else 1)

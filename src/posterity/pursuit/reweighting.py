@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-import scipy.stats
 from jaxtyping import Float
 
 from posterity.arguments import at_least
@@ -96,9 +95,11 @@ def _smoothed(logs: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], f
     excess = np.exp(logs[tail]) - np.exp(cut)
     if not (np.isfinite(cut) and excess[0] > 0 and excess[-1] > FLAT * np.exp(cut)):
         return logs, 0.0 if np.isfinite(cut) else np.inf
+    from scipy.stats import genpareto  # which takes a while to import
+
     unit = excess.mean()
-    shape, _, scale = scipy.stats.genpareto.fit(excess / unit, floc=0)
+    shape, _, scale = genpareto.fit(excess / unit, floc=0)
     ranks, smooth = (np.arange(count) + 0.5) / count, np.array(logs)
-    quantiles = np.exp(cut) + unit * scipy.stats.genpareto.ppf(ranks, shape, 0, scale)
+    quantiles = np.exp(cut) + unit * genpareto.ppf(ranks, shape, 0, scale)
     smooth[tail] = np.minimum(np.log(quantiles), 0.0)
     return smooth, float(shape)

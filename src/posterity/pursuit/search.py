@@ -91,9 +91,7 @@ def fixed_noise(form: FreeForm, key: jax.Array, number: int) -> Any:
 
 
 def nodes_of(form: FreeForm, number: int) -> Float[np.ndarray, "n noise"]:
-    """A quasi-random sample of noise in mirrored pairs, of unit variances, if pairs suffice of unit
-    covariance.
-    """
+    """Quasi-random noise in mirrored pairs, of unit covariance where pairs suffice."""
     pairs, size = max(number // 2, 1), form.noise_size
     if size > QUASI:
         half = np.random.default_rng(0).standard_normal((pairs, size))

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import scipy.special
-import scipy.stats
 from jaxtyping import Bool, Float, Int, PyTree
 
 from posterity.arrays import keys
@@ -150,7 +149,7 @@ def _known(search: Search, state: State, z: PyTree) -> Bool[np.ndarray, " n"]:
         return np.zeros(len(jax.tree.leaves(z)[0]), bool)
     logs = batched(objectives.densities, (form, parameters), z)[:, used]
     peaks = batched(objectives.densities, (form, parameters), state.middles(form))
-    fall = scipy.stats.chi2.isf(OUTSIDE, form.noise_size) / 2
+    fall = scipy.special.gammainccinv(form.noise_size / 2, OUTSIDE)
     return (logs >= np.diagonal(peaks)[used] - fall).any(1)
 
 

@@ -101,9 +101,7 @@ class SampleCache:
         used: list[int],
         noise: PyTree,
     ) -> "SampleCache":
-        """Return the draws with new ones of one slot, where the components ``used`` have these
-        parameters (K,).
-        """
+        """The cache with new draws of one slot, where ``used`` have these parameters (K,)."""
         own = objectives.slot_of(parameters, slot)
         z = objectives.drawn(form, own, noise)
         log_l = batched(objectives.values, (target,), z)

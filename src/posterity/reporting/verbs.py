@@ -338,7 +338,7 @@ def receipt(
         tone = "note good" if verification.passed else "note"
         pairs = verification.claims.items()
         claims = [(capital(text), "yes" if holds else "no") for text, holds in pairs]
-    unshown = list(NOT_SHOWN)
+    unshown: list[str] = list(NOT_SHOWN)
     if not value.exact:
         unshown.append("That the remaining factors do not depend on the records that left.")
     if value.refinement is not None:

@@ -31,12 +31,9 @@ RIDGE = 1e-4
 
 
 class FusedLayer(NamedTuple):
-    """One layer of the fused network, rows being inputs, with a last one for the bias.
-
-    Attributes:
-        share: how much each site counts in each unit.
-        parts: (sites, rows, units), each site's part of the mean, which add up to it; or their
-            sum alone (1, rows, units).
+    """One layer of the fused network, rows being inputs, with a last one for the bias; the share
+    (sites, units) of each site in each unit, and each one's part of the mean (sites, rows, units),
+    or their sum alone (1, rows, units).
     """
 
     mean: Float[Array, "rows units"]
@@ -58,9 +55,8 @@ def holders(
 def first_layer(
     sites: Iterable[Placed], share: Float[Array, "sites units"], divergence: Divergence, apart: bool
 ) -> FusedLayer:
-    """The weighted barycentre of what comes into the first layer's units.
-
-    With reverse KL precisions are averaged, and means by precision; with forward KL moments.
+    """The weighted barycentre of what comes into the first layer's units: with reverse KL
+    precisions are averaged, and means by precision; with forward KL moments.
     """
     reverse = divergence is Divergence.REVERSE
     total: Any = 0.0
@@ -124,10 +120,9 @@ class Combined(NamedTuple):
         return [as_arrays(self.layers, index, own) for index, own in enumerate(rows)]
 
     def kept(self) -> tuple[Layers, Float[Array, "sites n"]]:
-        """The layers with each site's last layer beside, and what each site has to say there.
-
-        A site's own layer is its part of the fused one over its share. Nothing is kept of sites
-        that are so many that all their layers are many numbers, and more than the network's.
+        """The layers with each site's last layer beside, and what each site has to say there: its
+        part of the fused one over its share. Nothing is kept of so many sites that their layers are
+        many numbers, and more than the network's.
         """
         last, plain = self.fused[-1], self.layers
         layers = dataclasses.replace(plain, sites=len(last.share))

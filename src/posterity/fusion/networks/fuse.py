@@ -11,10 +11,8 @@ import numpy as np
 from posterity.arrays.typing import Float
 from posterity.checks import check_proper
 from posterity.errors import StructureError, UsageError
-from posterity.families import ExponentialFamily
 from posterity.families.network import Network
 from posterity.fusion.alignment import Alignment
-from posterity.fusion.divergences import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, Rule
 from posterity.fusion.networks.combine import Builder, Combined, incoming_cost
@@ -29,8 +27,9 @@ from posterity.fusion.networks.targets import (
     pair_of_inputs,
 )
 from posterity.fusion.networks.units import Units, masses, same_units
+from posterity.fusion.plan import Plan
 from posterity.fusion.result import Fusion
-from posterity.fusion.sites import Site
+from posterity.fusion.sites import Sites
 from posterity.status import Progress, ProgressCallback, Status
 
 Array = np.ndarray
@@ -74,17 +73,10 @@ class NetworkFusion(Fusion):
 
 
 def fuse_networks(
-    sites: Mapping[str, Site],
+    sites: Sites,
+    plan: Plan,
     importance: Float[Array, " sites"],
-    *,
-    components: int | Widths | None,
     rule: Rule,
-    divergence: Divergence | Discrepancy,
-    matching: Matching,
-    prior: ExponentialFamily | None,
-    absorb: bool | None,
-    budget: int | None,
-    options: Options | None,
     progress: ProgressCallback | None = None,
 ) -> NetworkFusion:
     """The branch of :func:`posterity.fuse` for sites whose posteriors are networks.
@@ -92,9 +84,11 @@ def fuse_networks(
     Warns:
         UserWarning: where the widest network that may be taken does not meet the tolerance.
     """
-    options = Options() if options is None else options
+    divergence, matching, components = plan.divergence, plan.matching, plan.components
+    options = Options() if plan.networks is None else plan.networks
     refused = [f"divergence={divergence.value!r}"] * (not isinstance(divergence, Divergence))
-    refused += ["absorb=True"] * bool(absorb) + [f"budget={budget}"] * (budget is not None)
+    refused += ["absorb=True"] * bool(plan.absorb)
+    refused += [f"budget={plan.budget}"] * (plan.budget is not None)
     if refused or not isinstance(divergence, Divergence):
         raise UsageError(
             found=f"{refused[0]} for networks",
@@ -102,10 +96,10 @@ def fuse_networks(
             "networks are matched in memory, and two units of one site are never one",
             fix="Leave it out.",
         )
-    base: Any = prior
-    if prior is not None and getattr(prior, "network_layers", None) is None:
+    base: Any = sites.prior
+    if base is not None and getattr(base, "network_layers", None) is None:
         raise StructureError(
-            found=f"a {type(prior).__name__} as prior",
+            found=f"a {type(base).__name__} as prior",
             expected="a Network",
             fix="Pass Network.prior(layers, variance).",
         )
@@ -117,7 +111,7 @@ def fuse_networks(
             expected="most= where the width is searched for: no components=, and no matching=",
             fix="Leave one of them out.",
         )
-    locals_ = in_order(sites, importance, keep=matching is Matching.IDENTITY)
+    locals_ = in_order(sites.loaded, importance, keep=matching is Matching.IDENTITY)
     layers = locals_[0].layers
     if (tolerance := options.tolerance) is None:
         tolerance = SEVERAL_LAYERS if len(layers) > 2 and not layers.windows else ONE_LAYER
@@ -160,10 +154,8 @@ def fuse_networks(
 
 
 def widths_wanted(components: Any, locals_: Sequence[Local]) -> Widths:
-    """A width for each hidden layer, as the user names them, no more than there are units.
-
-    Raises:
-        UsageError: for widths that are none, or of another number of layers.
+    """A width for each hidden layer, as the user names them; a UsageError for what is none, or more
+    than there are units.
     """
     wanted = by_layer(components, locals_[0].layers, "components")
     total = _side_by_side(locals_)
@@ -190,10 +182,9 @@ def narrowest(
     """Find narrow widths of which the divergence is at most ``tolerance``.
 
     Where ``low`` (as wide as the widest site) is not good enough, layers are narrowed in turn from
-    ``high`` (all sites' units side by side) to ``least``, by layer: those of many units first, each
-    as far as its share of the tolerance by units allows. A layer widens by quarters until it is
-    good enough, then by halves between the last two. Divergences need not fall with every unit: a
-    narrower one that happens to be as good can be missed.
+    ``high`` (all units side by side) to ``least``, by layer: those of many units first, each as far
+    as its share of the tolerance allows. A layer widens by quarters until it is good enough, then
+    by halves between the last two; a narrower one that happens to be as good can be missed.
     """
     seen: dict[Widths, float] = {}
 

@@ -77,15 +77,14 @@ def beside(network: Network, layers: Layers, kept: Array, precision: float) -> N
 
 
 def as_ledger(combined: Combined, locals_: Sequence[Local], prior: Network, rule: Rule) -> Ledger:
-    """Prior plus one factor a site, which add up to the fused network.
+    """Return the prior plus one factor a site, which add up to the fused network.
 
     The mean of every weight is a sum of the sites' parts, through the refit as well, which is
     linear. With the barycentre's precision ``Λ`` and prior precision ``Λ₀``, site ``j`` of share
-    ``a_j`` has the factor ``(Λ m_j - a_j Λ₀ m₀, a_j (Λ - Λ₀))``: without a site the others' parts
-    of the mean stay, over a precision that lost that site's share. The first layer of a product has
-    what each site's posterior gained as precisions instead. What a refit found of a unit that only
-    one site has is that site's part, so that without it the unit, which is then as its prior, adds
-    nothing to any output. Each site's own last layer is in its factor.
+    ``a_j`` has the factor ``(Λ m_j - a_j Λ₀ m₀, a_j (Λ - Λ₀))``: without it the others' parts stay,
+    over a precision that lost its share. The first layer of a product has what each posterior
+    gained instead. What a refit found of a unit that only one site has is that site's part. Each
+    site's own last layer is in its factor.
     """
     layers, kept = combined.kept()
     flat = [_parts(combined, index, locals_, prior, rule) for index in range(len(combined.fused))]

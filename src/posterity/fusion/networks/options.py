@@ -73,10 +73,8 @@ class Options:
 
 
 def by_layer(value: Any, layers: Layers, name: str) -> Widths:
-    """A width for each hidden layer, from one for all or one for each.
-
-    Raises:
-        UsageError: for what is no width, or another number of layers.
+    """A width for each hidden layer, from one for all or one for each; a UsageError for what is
+    none.
     """
     hidden = len(layers.widths)
     several = isinstance(value, Sequence) and not isinstance(value, str)
@@ -109,12 +107,7 @@ def without_networks(
     options: Options | None,
     components: int | tuple[int, ...] | None,
 ) -> int | None:
-    """Check that there are no networks, nor options for them; the number of components.
-
-    Raises:
-        StructureError: a network in a block of a product.
-        UsageError: ``networks=`` or several ``components`` where there are none.
-    """
+    """Check that there are no networks, nor options for them; return the number of components."""
     if any(has_units(block) for block in blocks):
         raise StructureError(
             found="a Network as a block of a Product",

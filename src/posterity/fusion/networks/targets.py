@@ -96,12 +96,8 @@ def placed(
 def in_order(
     sites: Mapping[str, Site], weights: Float[Array, " sites"], keep: bool = False
 ) -> list[Local]:
-    """Sites by content, and so each one's units: whatever came first makes no difference.
-
-    With ``keep`` units stay in the order in which they came, where that means something.
-
-    Raises:
-        ParameterError: for weights whose products over layers overflow, naming the site.
+    """Return sites by content, and so each one's units, whatever came first; with ``keep`` units
+    stay in the order in which they came. A ParameterError names a site whose weights overflow.
     """
     locals_ = [
         _local(name, site, float(weight), keep)
@@ -196,12 +192,8 @@ def flow(layers: Layers, arrays: Arrays, x: Float[Array, "n ..."]) -> tuple[list
 
 
 class Targets:
-    """The sites' networks on the inputs ``x`` (n, *image).
-
-    Attributes:
-        pre: for each site and layer, what its activation is of (n, *places, units).
-        shares: of each site in each output.
-        values: whether outputs are values, and not logits of classes.
+    """The sites' networks on inputs ``x`` (n, *image), their share in each output, what each
+    activation is of at each site (n, *places, units), and whether outputs are values or logits.
     """
 
     def __init__(
@@ -254,13 +246,11 @@ class Targets:
 
 
 def output_shares(locals_: Sequence[Local]) -> Float[Array, "sites outputs"]:
-    """Shares ``a_jk`` of the sites in each output, which sum to one.
-
-    In proportion to ``P_jk = Σ_l (1/v_jlk - 1/s_jlk²)``, the precision that the weights into
-    output ``k`` gained over their prior: a site that never saw a class, or saw little, learnt
-    little about its logit. It takes no data and no counts. Where a site's prior is not known,
-    the widest weight of all sites' last layers stands for it. Outputs of which nobody learnt
-    anything weigh sites alike.
+    """Return shares ``a_jk`` of the sites in each output, which sum to one, in proportion to the
+    precision ``Σ_l (1/v_jlk - 1/s_jlk²)`` that weights into output ``k`` gained over their prior: a
+    site that saw little of a class learnt little of its logit. Where a prior is not known, the
+    widest weight of all last layers stands for it; outputs of which nobody learnt anything weigh
+    sites alike.
     """
     widest = max(float(local.variance[-1]["kernel"].max()) for local in locals_)
     rows = []
@@ -276,10 +266,8 @@ def output_shares(locals_: Sequence[Local]) -> Float[Array, "sites outputs"]:
 
 
 def pair_of_inputs(locals_: Sequence[Local], options: Options) -> tuple[Array, Array]:
-    """Inputs (n, *image) for a refit, and others for the predictive KL.
-
-    Raises:
-        UsageError: examples of another shape than the networks take.
+    """Inputs (n, *image) for a refit, and others for the predictive KL; a UsageError for examples
+    of another shape than the networks take.
     """
     layers = locals_[0].layers
     if options.inputs is not None:

@@ -11,6 +11,7 @@ from posterity.arrays.typing import Float, Int
 from posterity.errors import ParameterError, StructureError
 from posterity.families import DiagonalGaussian
 from posterity.families.network import Network
+from posterity.fusion.agglomeration import ward
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, match
 from posterity.fusion.networks.targets import Labels, Local, Targets, placed
@@ -22,14 +23,9 @@ ENOUGH = 1e-3  # A sweep that lowers the sum by a smaller share of it was the la
 
 
 class Units:
-    """All sites' units of a hidden layer, one site after the other.
-
-    Attributes:
-        mean: what comes in, in terms of the fused units of the layer before, then the bias, then,
-            of the last hidden layer, what goes out; (n, d).
-        variance: of these.
-        mass: how much each unit does for what comes after, (n,).
-        site: whose it is.
+    """All sites' units of a hidden layer, one site after the other: means and variances (n, d) of
+    what comes in, in terms of the fused units of the layer before, of the bias, and, of the last
+    hidden layer, of what goes out; and the mass (n,) of what each does for what comes after.
     """
 
     def __init__(
@@ -80,9 +76,8 @@ def ranks(weight: Float[Array, " n"]) -> Int[Array, " n"]:
 
 
 def masses(targets: Targets, index: int) -> list[Float[Array, " _"]]:
-    """The mass of each unit: its mean square output times the squares of its outgoing weights.
-
-    Those into the outputs count by their site's share.
+    """The mass of each unit: its mean square output times the squares of its outgoing weights;
+    those into the outputs count by their site's share.
     """
     mass = []
     for local, out, share in zip(
@@ -107,10 +102,8 @@ def _rows(local: Local, index: int, before: Array, size: int) -> list[Array]:
 
 
 def same_units(locals_: Sequence[Local], index: int, width: int | None) -> Labels:
-    """Unit ``k`` of every site is unit ``k``.
-
-    Raises:
-        StructureError: where widths differ, or another is asked for.
+    """Unit ``k`` of every site is unit ``k``; a StructureError where widths differ, or another is
+    wanted.
     """
     widths = sorted({local.layers.widths[index] for local in locals_})
     if len(widths) > 1 or width not in (None, widths[0]):
@@ -124,9 +117,8 @@ def same_units(locals_: Sequence[Local], index: int, width: int | None) -> Label
 
 
 class Tree(NamedTuple):
-    """Every step of merging: ``merges`` (steps, 2) of groups, each called by its first unit.
-
-    ``rows`` (n, d) are the units, ``site`` (n,) whose they are, ``mass`` (n,) what they weigh.
+    """Every step of merging units (n, d), of so much mass (n,) at their site (n,): ``merges``
+    (steps, 2) of groups, each called by its first unit.
     """
 
     rows: Float[Array, "n d"]
@@ -146,50 +138,19 @@ class Tree(NamedTuple):
 
 
 def merged(rows: Float[Array, "n d"], site: Int[Array, " n"], mass: Float[Array, " n"]) -> Tree:
-    """Ward's tree (ward1963), in which groups that share a site are never merged.
-
-    The sum of squares about the groups' centroids rises least at every step. Distances are
-    updated by the formula of lance1967, in which an infinite one, of two groups that share a
-    site, stays infinite.
-    """
-    n, size = len(rows), mass.astype(float).copy()
-    squares = (rows**2).sum(1)
-    cost = squares[:, None] + squares[None] - 2 * rows @ rows.T
-    cost = np.maximum(cost, 0.0) * (size[:, None] * size[None] / (size[:, None] + size[None]))
+    """Ward's tree of rows by their mass, in which groups that share a site are never merged."""
+    squares, size = (rows**2).sum(1), mass.astype(float)
+    cost = np.maximum(squares[:, None] + squares[None] - 2 * rows @ rows.T, 0.0)
+    cost *= size[:, None] * size[None] / (size[:, None] + size[None])
     cost[site[:, None] == site[None]] = np.inf
-    nearest, least = cost.argmin(1), cost.min(1)
-    merges = []
-    for _ in range(n - 1):
-        i = int(least.argmin())
-        if not np.isfinite(least[i]):
-            break
-        i, j = sorted((i, int(nearest[i])))
-        merges.append((i, j))
-        total = size + size[i] + size[j]
-        with np.errstate(invalid="ignore"):
-            row = (size + size[i]) * cost[i] + (size + size[j]) * cost[j] - size * cost[i, j]
-        row = np.where(
-            np.isfinite(cost[i]) & np.isfinite(cost[j]), np.maximum(row / total, 0), np.inf
-        )
-        row[[i, j]] = np.inf
-        size[i] += size[j]
-        cost[i], cost[:, i], cost[j], cost[:, j] = row, row, np.inf, np.inf
-        least[j] = np.inf
-        stale = np.isin(nearest, (i, j)) & np.isfinite(least)
-        stale[i] = True
-        better = ~stale & (row < least)
-        nearest[better], least[better] = i, row[better]
-        again = np.flatnonzero(stale)
-        nearest[again], least[again] = cost[again].argmin(1), cost[again].min(1)
-    return Tree(rows, site, mass, np.array(merges, int).reshape(-1, 2))
+    tree = ward(cost, size)
+    return Tree(rows, site, mass, tree.rows[tree.order])
 
 
 def assigned(tree: Tree, width: int) -> Int[Array, " n"]:
-    """Groups of units, ``width`` at most: the tree's, then each site's best assignment in turn.
-
-    With the others fixed, one site's best is a linear assignment on
-    ``n m/(n + m) ||u - centroid||²`` with the mass ``n`` of a group without that site and the
-    mass ``m`` of the unit. Units for which there is no room are -1: the lightest.
+    """Return groups of units, ``width`` at most: the tree's, then each site's best assignment in
+    turn, on ``n m/(n + m) ||u - centroid||²`` with the mass ``n`` of a group without that site and
+    the mass ``m`` of the unit. Units for which there is no room are -1: the lightest.
     """
     size, labels, mass = min(width, len(tree.rows)), tree.cut(width), tree.mass
     # Where the tree stopped short of so few groups, its lightest give way.
@@ -234,9 +195,8 @@ def assigned(tree: Tree, width: int) -> Int[Array, " n"]:
 
 
 def _filled(tree: Tree, labels: Int[Array, " n"], size: int) -> Int[Array, " n"]:
-    """Empty groups get a unit each, the farthest from its centroid: there are ``size`` groups.
-
-    Where units of two sites are all but equal, to share a group costs as little as to have one.
+    """Give empty groups a unit each, the farthest from its centroid: where units of two sites are
+    all but equal, to share a group costs as little as to have one.
     """
     labels = labels.copy()
     for empty in np.setdiff1d(np.arange(size), labels):
@@ -253,14 +213,10 @@ def _filled(tree: Tree, labels: Int[Array, " n"], size: int) -> Int[Array, " n"]
 
 
 def in_order_of(network: Network, like: Network) -> Network:
-    """The network with its units called as those of ``like`` that they are closest to.
-
-    Layer after layer, by the assignment with the least summed squares, in standard deviations,
-    of what comes in and, before the last layer, of what goes out.
-
-    Raises:
-        StructureError: for networks of other layers or widths.
-        ParameterError: if weights are so large that their distances overflow.
+    """Return the network with its units called as those of ``like`` that they are closest to, layer
+    after layer: by the least summed squares, in standard deviations, of what comes in and, before
+    the last layer, of what goes out. Other layers are a StructureError, distances that overflow a
+    ParameterError.
     """
     if network.layers != like.layers:
         raise StructureError(

@@ -175,9 +175,7 @@ class ConjugateLearner:
     __or__ = merge
 
     def compact(self) -> Self:
-        """Return the learner without the memory of who was forgotten: equal to a learner that never
-        saw them.
-        """
+        """The learner without the memory of who was forgotten, as one that never saw them."""
         return dataclasses.replace(self, ledger=self.ledger and self.ledger.compact())
 
     @property
@@ -186,9 +184,7 @@ class ConjugateLearner:
         return np.flatnonzero(self.counts > 0)
 
     def predict(self, x: Any) -> Prediction:
-        """Chances of each class at inputs (n, ...), and how unsure they are; a UsageError before
-        any task.
-        """
+        """Chances of each class at inputs (n, ...); a UsageError before any task."""
         if not self.tasks:
             raise UsageError(
                 found="a prediction asked of a learner that knows no task",

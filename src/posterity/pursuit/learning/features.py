@@ -197,9 +197,7 @@ class OwnFeatures(Features):
 
 
 def default_features(x: Any) -> Features:
-    """Return the features of vectors (n, d), by their shape alone; a StructureError for other
-    axes.
-    """
+    """The features of vectors (n, d), by shape alone; a StructureError for other axes."""
     shape: tuple[int, ...] = np.shape(x)[1:]
     if len(shape) == 1 and shape[0]:
         return VectorFeatures(shape[0])
