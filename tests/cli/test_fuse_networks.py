@@ -37,6 +37,20 @@ def test_the_report_tells_widths_and_the_predictive_kl(files):
     assert len(wide["network"]["tried"]) == 1
 
 
+def test_a_fused_network_is_shown_exported_and_predicts(files):
+    succeed("fuse", "n.safetensors", "s.safetensors", "-o", "out.safetensors")
+    assert "Dense 4 to 5" in succeed("show", "out.safetensors").stdout
+    succeed("export", "out.safetensors", "--output", "out.csv")
+    name, mean, _ = Path("out.csv").read_text().splitlines()[1].rsplit(",", 2)
+    fused = posterity.load("out.safetensors").posterior.plain
+    assert "layer 0" in name and float(mean) == pytest.approx(fused.mean[0], rel=1e-6)
+    assert len(Path("out.csv").read_text().splitlines()) == 1 + len(fused.mean)
+    Path("x.csv").write_text("a,b,c,d\n1,2,3,4\n0,1,0,-1\n")
+    succeed("predict", "out.safetensors", "x.csv", "--output", "p.csv")
+    rows = np.loadtxt("p.csv", delimiter=",", skiprows=1)
+    np.testing.assert_allclose(rows[:, :3].sum(1), 1.0, atol=1e-6)
+
+
 def test_networks_are_inspected_and_compared(files):
     assert "Network" in succeed("inspect", "n.safetensors").stdout
     told = document("diff", "n.safetensors", "s.safetensors")

@@ -151,7 +151,8 @@ def to_table(law: Any) -> dict[str, Any]:
         parts = [block.marginals()[0] for block in blocks.values()]
         mean, sd = (np.concatenate([getattr(p, k) for p in parts]) for k in ("mean", "sd"))
     else:
-        layers, law = law.network_layers, getattr(law, "plain", law)
+        law = getattr(law, "plain", law)  # the weights of a fused network
+        layers = law.network_layers
         family = "diagonal" if law.diagonal else "gaussian"
         names = list(law.names) or [str(place) for place in range(law.named_size or 0)]
         names, mean = list(layers.entries()) if layers else names, law.mean
