@@ -13,7 +13,7 @@ from scipy.stats import norm, poisson
 
 import posterity
 from posterity.artifact.cubics import Dispersed, listed, moved, moved_dispersed, tensor
-from posterity.artifact.recipe import Recipe, as_provenance, recipe_in, sites_in
+from posterity.artifact.recipe import Recipe, as_provenance, kept, recipe_in, sites_in
 from posterity.errors import ArtifactError
 from posterity.families import Gaussian, Mixture
 from posterity.fitting import Reading, fit
@@ -656,6 +656,8 @@ def test_the_distance_is_the_same_of_columns_far_from_zero():
         recipe = Recipe("logistic", "y", center=center)
         one, other = (fit(f"{site}.csv", recipe, site) for site in "ab")
         sites = sites_in(one.provenance) | sites_in(other.provenance)
+        (student,) = sites_in(kept(one.provenance)).values()  # which nobody fuses
+        assert student["records"] == 200 and "third" not in student and "third" in sites["a"]
         expected = expected_distance(one.ledger | other.ledger, sites)
         assert not expected.warnings
         distances.append(expected.distance)

@@ -14,7 +14,9 @@ import posterity
 from posterity import Gaussian, Ledger, fuse, report
 from posterity.artifact import digest
 from posterity.artifact.recipe import Recipe, as_provenance
+from posterity.distillation import Head, Student
 from posterity.errors import ArtifactError, StructureError, UsageError
+from posterity.families.layers import Layers
 from posterity.federation.state import Visit
 from posterity.reporting.charts import Axis, ticks
 from posterity.reporting.evaluation import evaluated
@@ -325,6 +327,18 @@ def test_survival_is_predicted_beside_what_was_seen():
     page = pages.Page("".join(evaluation.section(q, about, Path("test.csv"), 0.9)))
     (curve,) = (t for t in page.found["table"] if t["text"].startswith("Survival"))
     assert curve["text"].count("middle risk") == evaluation.TIMES
+    # A student has the times that it learned, of which each ends an interval.
+    layers = Layers.dense(1, 2, 3)
+    weights = np.concatenate([[0.0, 0.0, -1.0, 1.0], np.zeros(3), [0.5, -0.5, 0.0, 0.0, 0.0, 0.0]])
+    student = Student(layers, weights, Head("categorical", 3))
+    about = about | {"columns": '["age"]', "times": "[5.0, 10.0]"}
+    found = evaluated(student, about, Path("test.csv"), evaluation.PLAIN, 0.9)
+    chances = np.asarray(student.predict(found.data.x[:, -1:]).mean)
+    np.testing.assert_allclose(found.parts["survival_5"], 1 - chances[:, 0], atol=1e-6)
+    np.testing.assert_allclose(found.parts["survival_10"], chances[:, 2], atol=1e-6)
+    page = pages.Page("".join(evaluation.section(student, about, Path("test.csv"), 0.9)))
+    (curve,) = (t for t in page.found["table"] if t["text"].startswith("Survival"))
+    assert curve["text"].count("middle risk") == 2
 
 
 # --- what is refused -----------------------------------------------------------------------------
@@ -392,9 +406,7 @@ def test_several_levels_are_judged_and_have_their_units():
 
 
 def test_mixtures_pursuits_networks_and_students():
-    from posterity.distillation import Head, Student
     from posterity.families import Network
-    from posterity.families.layers import Layers
 
     page = pages.Page(report(pages.pursuit()).html)
     assert page.found["h1"][0]["text"] == "A mixture of 2 components"
@@ -409,24 +421,13 @@ def test_mixtures_pursuits_networks_and_students():
     assert "Columns: age, dose." in report("student.safetensors").html
 
 
-@pytest.mark.parametrize(
-    "recipe, match",
-    [
-        (Recipe("logistic", "ill", ("age",)).filled(("age",)), "of 2 inputs, among them 'dose'"),
-        (
-            Recipe("survival", "ill", ("age",), event="event", hazard="weibull").filled(("age",)),
-            "of a survival model",
-        ),
-    ],
-)
-def test_a_student_that_a_table_does_not_suit_is_refused(recipe, match):
-    from posterity.distillation import Head, Student
-    from posterity.families.layers import Layers
+def test_a_student_that_a_table_does_not_suit_is_refused():
 
     layers = Layers.dense(2, 5, 2)
     student = Student(layers, np.zeros(layers.size), Head("categorical", 2))
+    recipe = Recipe("logistic", "ill", ("age",)).filled(("age",))
     known = {"columns": '["age","dose"]'} | as_provenance(recipe)
     posterity.save(student, "student.safetensors", provenance=known)
-    Path("test.csv").write_text("age,ill,event\n50,1,1\n60,0,0\n")
-    with pytest.raises(StructureError, match=match):
+    Path("test.csv").write_text("age,ill\n50,1\n60,0\n")
+    with pytest.raises(StructureError, match="of 2 inputs, among them 'dose'"):
         report("student.safetensors", data="test.csv")

@@ -479,8 +479,7 @@ def as_provenance(
     if len(sites) > MOST_SITES:  # a header has no room for them: their sum alone
         sites = {"": together(sites.values()) | {"sites": len(sites)}}
     if sum(len(own.get("third", ())) for own in sites.values()) > MOST_NUMBERS:
-        short = lambda own: {key: value for key, value in own.items() if key not in LISTS}
-        sites = {site: short(own) for site, own in sites.items()}
+        sites = without_lists(sites)
     text = json.dumps(sites, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return {RECIPE: recipe.canonical(), **({SITES: text} if sites else {})}
 
@@ -524,13 +523,23 @@ def together(sites: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return total
 
 
+def without_lists(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """What is known of sites' records, without derivatives of their likelihoods."""
+    plain = lambda own: {key: value for key, value in own.items() if key not in LISTS}
+    return {site: plain(own) for site, own in sites.items()}
+
+
 def kept(provenance: Mapping[str, str], sites: Iterable[str] | None = None) -> dict[str, str]:
-    """The recipe of a file and what it says of ``sites`` (or of all), for what is made of it."""
+    """The recipe of a file and what it says of ``sites``, for what is made of it.
+
+    Of all sites, for what is no ledger, without the derivatives by which ledgers are fused.
+    """
     recipe, known = recipe_in(provenance), sites_in(provenance)
-    if sites is not None and "" not in known:
-        known = {site: own for site, own in known.items() if site in set(sites)}
-    elif sites is not None:  # their sum alone is known, and some of them have left
+    if sites is None:
+        return as_provenance(recipe, without_lists(known))
+    if "" in known:  # their sum alone is known, and some of them have left
         known = {}
+    known = {site: own for site, own in known.items() if site in set(sites)}
     return as_provenance(recipe, known)
 
 

@@ -19,7 +19,7 @@ from posterity.cli.records import read_inputs, reordered
 from posterity.errors import StructureError, UsageError
 from posterity.families.names import order
 from posterity.fitting.design import Design
-from posterity.fitting.given import inputs_of, survival_of, times_in
+from posterity.fitting.given import in_own_unit, inputs_of, survival_of, times_in
 from posterity.fitting.pooled import is_pooled, predictions
 from posterity.fitting.scores import log_of_moments
 from posterity.ledger import Ledger
@@ -120,7 +120,7 @@ def predicted(
     if call is not None:
         own, x = inputs_of(recipe, data)
         x = x[:, order(own, names or own, "the recipe", str(file))]
-        parts = _in_target_units(recipe, _called(call, x, inputs, progress))
+        parts = in_own_unit(recipe, _called(call, x, inputs, progress))
         if recipe.model == "survival":
             if settings["times"]:
                 found = f"--times for the student in {str(file)!r}"
@@ -159,7 +159,7 @@ def predicted(
     table = {name: np.full((data.total, *own.shape[1:]), np.nan) for name, own in parts.items()}
     for name, own in parts.items():
         table[name][data.kept] = own
-    y = data.y if recipe.model != "linear" or data.y is None else _raw(recipe, data.y)
+    y = None if data.y is None else in_own_unit(recipe, {"mean": data.y})["mean"]
     return Predicted(table, data.kept, about.kind, y, log_score, data.times, tuple(notes))
 
 
@@ -207,21 +207,6 @@ def _check_used(settings: Settings, recipe: Recipe | None) -> None:
                 expected="options that the predictions hang on",
                 fix="Leave it out.",
             )
-
-
-def _raw(recipe: Recipe, y: np.ndarray) -> np.ndarray:
-    """A linear model's target in its own unit."""
-    target = recipe.target or ""
-    return recipe.center.get(target, 0.0) + recipe.scale.get(target, 1.0) * y
-
-
-def _in_target_units(recipe: Recipe, parts: Parts) -> Parts:
-    """Predictions of a student of a linear model in the target's own unit."""
-    if recipe.model != "linear":
-        return parts
-    square = float(recipe.scale.get(recipe.target or "", 1.0)) ** 2
-    scaled = {k: parts[k] * square for k in ("variance", "noise_variance") if k in parts}
-    return parts | {"mean": _raw(recipe, parts["mean"])} | scaled
 
 
 def _called(

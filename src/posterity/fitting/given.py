@@ -181,6 +181,16 @@ def inputs_of(recipe: Recipe, data: Design | None = None) -> tuple[tuple[str, ..
     return names, x
 
 
+def in_own_unit(recipe: Recipe, parts: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Means and variances of a linear model's target in its own unit; of others as they are."""
+    if recipe.model != "linear":
+        return dict(parts)
+    target = recipe.target or ""
+    scale, center = float(recipe.scale.get(target, 1.0)), float(recipe.center.get(target, 0.0))
+    scaled = {k: parts[k] * scale**2 for k in ("variance", "noise_variance") if k in parts}
+    return {**parts, "mean": center + scale * parts["mean"], **scaled}
+
+
 def times_in(provenance: Mapping[str, str], count: int) -> list[float]:
     """The times, so many, in the provenance of a student of survival; an ArtifactError else."""
     try:

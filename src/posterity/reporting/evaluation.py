@@ -12,6 +12,8 @@ from posterity.errors import StructureError
 from posterity.families.layers import Layers
 from posterity.fitting.design import Design, design
 from posterity.fitting.fit import records_of
+from posterity.fitting.given import inputs_of as inputs_of_table
+from posterity.fitting.given import survival_of, times_in
 from posterity.fitting.pooled import predictions
 from posterity.fitting.reading import PLAIN, Reading, columns_to_predict
 from posterity.fitting.scores import BINS, scores
@@ -63,12 +65,6 @@ def evaluated(
             fix="Leave the data out, and see posterity evaluate for other models.",
         )
     recipe = of_sites.shared
-    if hasattr(value, "head") and recipe.model == "survival":
-        raise StructureError(
-            found="a student of a survival model, which has no curve of its own",
-            expected="the posterior that it learned from",
-            fix="Name that file in place of the student's, or leave the data out.",
-        )
     cells, _ = records_of(path, reading)
     columns_to_predict(recipe, cells)
     data = design(cells, recipe, reading, predicting=True)
@@ -83,20 +79,22 @@ def evaluated(
     if hasattr(value, "head"):
         network = value.network
         names = inputs_of(provenance, network.inputs) if isinstance(network, Layers) else ()
-        names = names or data.names
-        missing = [name for name in names if name not in data.names]
+        own, inputs = inputs_of_table(recipe, data)
+        names = names or own
+        missing = [name for name in names if name not in own]
         if missing or len(names) != network.inputs:
             raise StructureError(
                 found=f"a student of {network.inputs} inputs"
                 + (f", among them {missing[0]!r}" if missing else ""),
-                expected=f"inputs that its recipe makes of a table: {', '.join(data.names)}",
+                expected=f"inputs that its recipe makes of a table: {', '.join(own)}",
                 fix="Leave the data out, or name the posterior that it learned from.",
             )
-        x = data.x[:, [data.names.index(name) for name in names]]
-        prediction = value.predict(x)
+        prediction = value.predict(inputs[:, [own.index(name) for name in names]])
         mean = np.asarray(prediction.mean)
         mean = mean.reshape(len(mean), -1) if mean.size > len(y) else mean.ravel()
         parts = {"p" if recipe.model in LABELS and mean.ndim == 1 else "mean": mean}
+        if recipe.model == "survival":
+            parts = survival_of(parts, times_in(provenance, mean.shape[-1] - 1))
     else:
         options: Any = {"spread": spread, "scored": True, "level": level}
         parts, log_score, _ = predictions(value, of_sites, data, **options)
@@ -207,7 +205,12 @@ def _survival(value: Any, recipe: Any, found: Evaluated, level: float) -> Markup
     )
     time, event, entry = data.times.T  # pyright: ignore[reportOptionalMemberAccess]
     grid = np.linspace(0.0, float(np.quantile(time, 0.95)), TIMES + 1)[1:]
-    parts, *_ = predictions(value, recipe, data, level=level, times=grid.tolist())
+    if hasattr(value, "head"):  # which predicts at the times that it learned
+        parts = {name: own[rows] for name, own in found.parts.items()}
+        start = "survival_"
+        grid = np.array([float(name.removeprefix(start)) for name in parts if start in name])
+    else:
+        parts, *_ = predictions(value, recipe, data, level=level, times=grid.tolist())
     curves = np.stack([parts[f"survival_{at:.12g}"] for at in grid])
     groups = np.array_split(np.argsort(parts["risk"], kind="stable"), min(3, len(time)))
     series, listing = [], []
