@@ -172,7 +172,7 @@ def test_sites_agree_on_a_dispersion_and_files_carry_it():
     assert f"{value:.4g}" in note and 0.4 < value < 1.1
     succeed(*f"fit all.csv {line} --dispersion {value!r} -o all.safetensors".split())
     one, other = (posterity.load(f"{name}.safetensors").posterior for name in ("f", "all"))
-    np.testing.assert_allclose(one.mean, other.mean, atol=2e-4)
+    np.testing.assert_allclose(one.mean, other.mean, atol=1e-5)
     for site in "ns":
         told = document(*f"fit {site}.csv {line} -o {site}.safetensors".split())
         assert told["noise_variance"] is None and told["dispersion"] > 0

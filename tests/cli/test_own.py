@@ -76,7 +76,7 @@ def test_sites_with_an_intercept_each_are_fused_and_federated_as_one_fit_of_all(
     away = (one.posterior.mean - wanted.mean[places]) / np.sqrt(wanted.marginal_variance[places])
     assert abs(away).max() < 0.02
     np.testing.assert_allclose(one.posterior.covariance,
-                               wanted.covariance[np.ix_(places, places)], atol=2e-3)  # fmt: skip
+                               wanted.covariance[np.ix_(places, places)], atol=1e-5)  # fmt: skip
     within = 1e-9 if model == "linear" else 0.1
     away = other.posterior.mean - one.posterior.mean[match(one.posterior, other.posterior.names)]
     assert abs(away / np.sqrt(other.posterior.marginal_variance)).max() < within
