@@ -114,7 +114,7 @@ def _coefficients(known: Fitted, level: Any = (), variance: Any = ()) -> Gaussia
     """
     model = known.model
     prior, kept = _kept(model)
-    covariance = np.diag(np.divide(1.0, prior, out=np.zeros(len(prior)), where=~kept))
+    covariance: Any = np.diag(np.divide(1.0, prior, out=np.zeros(len(prior)), where=~kept))
     covariance[np.ix_(kept, kept)] = model.sigma_
     if len(level):
         covariance = scipy.linalg.block_diag(variance, covariance)
