@@ -494,3 +494,10 @@ def test_inspect_and_diff_know_a_student(folder):
     assert "2-3 relu-2" in text and "categorical" in text and "Dense(inputs=2" in text
     for pair in ("student.safetensors net.safetensors", "student.safetensors student.safetensors"):
         refuse(f"diff {pair}", 4, "a Student; posterity predict")
+
+
+def test_chances_of_survival_too_small_for_a_difference_from_one():
+    found = survival_of({"mean": np.array([[1.0, 1e-20, 1e-25]])}, [1.0, 2.0])
+    np.testing.assert_allclose(
+        [found["survival_1"], found["survival_2"]], [[1e-20], [1e-25]], rtol=1e-4
+    )

@@ -47,6 +47,8 @@ READ = 40
 """Components up to which a warning spells out the matching in which two are one."""
 NOTHING = 0.1
 """Nats beyond its prior below which a site has nothing to say."""
+CONTRADICTS = "contradicts the others"
+"""What a line on such a site says of it."""
 TIMES = 2.0
 """A residual so many times what sampling gives is of sites that differ, or of a wrong match: right
 ones have .7 to 1.7."""
@@ -167,7 +169,7 @@ def _contradiction(block: Block, alignment: Alignment | None, names: Names) -> s
     site = lambda row: block.names[int(block.site[rows[row]])]
     where = "" if alignment is None else f", component {labels[rows[worst]]}"
     return (
-        f"site {site(worst)!r} contradicts the others{block.place}: "
+        f"site {site(worst)!r} {CONTRADICTS}{block.place}: "
         f"{what}{where} is {min(away[worst], 99):.0f} of both their deviations away. One "
         "posterior of all is surer than it should be: federate instead, with parameters of each "
         f"site's own (personal=True), or look at that site's units and records{CHOOSE}"
