@@ -119,6 +119,21 @@ def test_columns_are_found_by_name() -> None:
 
 
 @pytest.mark.parametrize("kind", [BayesianRidge, ARDRegression])
+def test_the_covariance_is_the_estimators_own_whatever_data_are_passed(kind: Any) -> None:
+    y = TARGET + X.dose  # of which ARD leaves no column out
+    plain = kind(fit_intercept=False).fit(X, y)
+    for x in (None, X, 10 * X, X[:5]):
+        check_moments(from_estimator(plain, x), plain.coef_, plain.sigma_, 1e-8)
+    centred = (X - X.mean()).to_numpy()
+    model = kind().fit(centred, y)
+    q = from_estimator(model, 100 * centred)
+    np.testing.assert_allclose(q.covariance[1:, 1:], model.sigma_, rtol=1e-8)
+    scaled = make_pipeline(StandardScaler(with_mean=False), plain).fit(X, y)
+    q, scale = from_estimator(scaled), X.std(ddof=0).to_numpy()
+    check_moments(q, plain.coef_ / scale, plain.sigma_ / np.outer(scale, scale), 1e-8)
+
+
+@pytest.mark.parametrize("kind", [BayesianRidge, ARDRegression])
 def test_data_of_another_fit_are_refused(kind: Any) -> None:
     prior = Gaussian.from_standard(np.zeros(4), 100 * np.eye(4))
     model = kind().fit(X, TARGET)
@@ -175,6 +190,7 @@ def test_bayesian_ridge_comes_back() -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
     with pytest.raises(UsageError, match="noise_precision"):
         to_estimator(q, like=BayesianRidge())
+    check_moments(from_estimator(back, X), q.mean, q.covariance)
 
 
 # --- logistic regression -------------------------------------------------------------------------

@@ -140,7 +140,7 @@ def test_distilling_is_what_the_library_does(folder):
     assert data["status"]["state"] == "converged"
     assert data["status"]["left"] == found.status.left < data["status"]["tolerance"] == 0.01
     assert data["student"] == {
-        "network": "2-12 relu-3", "weights": 75, "likelihood": "categorical", "targets": 2,
+        "network": "2-24 relu-3", "weights": 147, "likelihood": "categorical", "targets": 2,
         "split": True,
     }  # fmt: skip
     assert (data["steps"], data["resumed"], data["plot"]) == (1500, 0, "closing.png")
@@ -494,3 +494,10 @@ def test_inspect_and_diff_know_a_student(folder):
     assert "2-3 relu-2" in text and "categorical" in text and "Dense(inputs=2" in text
     for pair in ("student.safetensors net.safetensors", "student.safetensors student.safetensors"):
         refuse(f"diff {pair}", 4, "a Student; posterity predict")
+
+
+def test_chances_of_survival_too_small_for_a_difference_from_one():
+    found = survival_of({"mean": np.array([[1.0, 1e-20, 1e-25]])}, [1.0, 2.0])
+    np.testing.assert_allclose(
+        [found["survival_1"], found["survival_2"]], [[1e-20], [1e-25]], rtol=1e-4
+    )

@@ -13,6 +13,7 @@ from posterity.adapters.tables.reader import read_cells
 from posterity.artifact.recipe import Recipe, as_provenance, recipe_in
 from posterity.errors import ArtifactError, UsageError
 from posterity.fitting.design import design
+from posterity.fitting.reading import names_in_r
 
 formulaic = pytest.importorskip("formulaic")
 from posterity.fitting.formula import with_formula  # noqa: E402
@@ -191,6 +192,11 @@ def test_a_missing_value_is_an_indicator_and_no_more(table):
     ldl = ["" if k % 4 == 0 else value for k, value in enumerate(table["ldl"].tolist())]
     put("n.csv", {**table, "ldl": ldl})
     put("s.csv", table)  # where none is missing
+    # In units in which the least number of the spline is not one of its column.
+    spline = "bp ~ bs(ldl, df=4, lower_bound=0.7, upper_bound=300) + missing(ldl)"
+    recipe = with_formula(Recipe("linear", center={"ldl": 0.1}, scale={"ldl": 3.0}), spline)
+    cells = read_cells(Path("n.csv"))
+    assert design(cells, recipe.filled(recipe.columns or ())).x[0, 1:-1].any() == 0
     formula = "bp ~ age + log(ldl) + bs(ldl, df=4, lower_bound=1, upper_bound=900) + missing(ldl)"
     recipe = with_formula(Recipe("linear"), formula)
     recipe = recipe.filled(recipe.columns or ())
@@ -227,3 +233,18 @@ def test_a_missing_value_is_an_indicator_and_no_more(table):
         5,
         "missing(NAME)",
     )
+
+
+def test_a_column_of_texts_that_each_site_has_for_itself_stands_for_its_products():
+    recipe = with_formula(Recipe("linear", categories=LEVELS), "bp ~ age * sex + sex:ldl")
+    recipe = recipe.replaced(own=("sex",), strata=("n",))
+    names = [name for name in recipe.coefficients() if "sex[" in name]
+    assert len(names) > 2 and all(name.endswith("@n") for name in names)
+    assert {"intercept", "age"} < {*recipe.coefficients()}
+
+
+def test_names_as_r_writes_numbers():
+    columns = ("t", "u", "v")
+    recipe = Recipe("linear", columns=columns, center={"t": -3, "u": 60.5},
+                    scale={"t": 1234567, "v": 1e5})  # fmt: skip
+    assert {"I((t + 3)/1234567)", "I(u - 60.5)", "I(v/1e+05)"} < {*names_in_r(recipe)}

@@ -6,23 +6,24 @@ import scipy.special
 import scipy.stats
 
 import posterity
-from posterity import Dirichlet, Ledger, NormalWishart, Plate
-from posterity.errors import UsageError
+from posterity import Dirichlet, Ledger, NormalWishart, Plate, Product
+from posterity.errors import ParameterError, UsageError
 from posterity.fusion.absorb import entropy
 from tests.fusion.made import conjugate_site
 
 CENTRES = 8.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1.0]])
 
 
-def prior(components):
+def prior(components, degrees=4.0):
     """Wide enough for all clusters."""
     ones, identity = np.ones(components), np.stack([np.eye(2)] * components)
-    return NormalWishart.from_standard(np.zeros((components, 2)), 0.01 * ones, identity, 4 * ones)
+    means = np.zeros((components, 2))
+    return NormalWishart.from_standard(means, 0.01 * ones, identity, degrees * ones)
 
 
-def site(name, parts):
-    size = len(parts)
-    return conjugate_site(name, Dirichlet.from_standard(np.ones(size) / size), parts, prior(size))
+def site(name, parts, degrees=4.0):
+    weights = Dirichlet.from_standard(np.ones(len(parts)) / len(parts))
+    return conjugate_site(name, weights, parts, prior(len(parts), degrees))
 
 
 def cut(x, share=0.5):
@@ -188,6 +189,17 @@ def test_what_is_nearly_as_likely_one_is_warned_of():
                 name, np.concatenate([x, x + CENTRES[2] * 3]), np.eye(2)[[0] * 150 + [1] * 150]
             )
         fused = posterity.fuse(sites)
+        if apart == 3.5:  # numbers and matchings go for all plates: none is advised
+            pair = {
+                name: Ledger.of_site(
+                    name,
+                    prior=Product(p=own.prior, q=own.prior),
+                    posterior=Product(p=own.posterior, q=own.posterior),
+                )
+                for name, own in sites.items()
+            }
+            lines = [line for line in posterity.fuse(pair).warnings if "has split" in line]
+            assert lines and all(line.endswith("or more starts") for line in lines)
         warned = [line for line in fused.warnings if "site 'a' has split" in line]
         for line in warned[:1]:  # what it advises can be done
             advice = eval(f"dict({line.split('compare with ')[1]})", {"np": np, "fused": fused})
@@ -258,7 +270,18 @@ def test_what_cannot_absorb_says_so(options):
 def test_a_site_in_other_units_is_named():
     data = drawn(0, HELD)
     metres = posterity.fuse({name: site(name, x) for name, x in data.items()})
-    data["c"] = [1000 * x for x in data["c"]]
-    mixed = posterity.fuse({name: site(name, x) for name, x in data.items()})
     assert not metres.warnings
-    assert any("'c' shares no component" in line and "units" in line for line in mixed.warnings)
+    data["c"] = [1000 * x for x in data["c"]]
+    data["a"].append(np.array([[3e4, -3e4]]))
+    for degrees in (4.0, 2.0):  # with fewer one record does not make a covariance known
+        mixed = posterity.fuse({name: site(name, x, degrees) for name, x in data.items()})
+        assert any("'c' shares no component" in line and "units" in line for line in mixed.warnings)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("scale", [[1.0, 1e9], [1e12, 1e12]])
+def test_columns_far_out_of_scale_are_one_clear_error(scale):
+    data = drawn(0, HELD)
+    data["c"] = [x * scale for x in data["c"]]
+    with pytest.raises(ParameterError, match="rescale the components"):
+        posterity.fuse({name: site(name, x) for name, x in data.items()})

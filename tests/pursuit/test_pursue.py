@@ -362,6 +362,12 @@ def test_tails_where_no_draw_comes_are_seen() -> None:
     """Of a Student law with two degrees of freedom; its variance is infinite."""
     student = pursued(lambda z: -1.5 * jnp.log1p((z[0] / SCALE) ** 2 / 2), components=2)
     assert "tails that add" in str(student.status) and student.status.left > 0.01
+    hidden = lambda z: jnp.logaddexp(-(z[0] ** 2) / 2, 2000 - 20 * (z[0] - 60) ** 2)
+    narrow = DiagonalGaussian.from_standard([0.0], [1.0])
+    for samples in (8, 32):  # fewer than rays
+        run = pursue(hidden, narrow, components=1, samples=samples, attempts=4, finalists=1)
+        assert not run.status.converged and run.status.left == np.inf
+        assert "tails that add more than can be counted" in str(run.status)
 
 
 def test_modes_that_one_start_of_eight_would_miss_are_found() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.linalg
 from sklearn.linear_model import (
     ARDRegression,
     BayesianRidge,
@@ -84,10 +85,12 @@ def laws(estimator: Any, data: shared.Data) -> shared.Laws:
     logistic, model = isinstance(known.model, LogisticRegression), known.model
     if (logistic or data.site is not None) and (data.x is None or data.y is None):
         raise known.without_data("x and y, of which the likelihood is made: it keeps neither")
-    if data.x is None:
+    if data.x is None and model.fit_intercept:
         raise known.without_data(
-            "x: how many records there were tells how well coefficients are known"
+            "x: how many records there were tells how well the intercept is known"
         )
+    if data.x is None:
+        return shared.Laws(known.in_raw_units(_coefficients(known)))
     x, weights, y = _records(known, data)
     if not logistic:
         return _ridge(known, x, weights, y)
@@ -97,15 +100,35 @@ def laws(estimator: Any, data: shared.Data) -> shared.Laws:
     return shared.Laws(posterior, factor=factor)
 
 
+def _kept(model: Any) -> tuple[Array, Array]:
+    """The prior's precisions (d,) and which columns are kept, not pruned by ARD."""
+    prior = np.broadcast_to(np.asarray(model.lambda_, np.float64), len(model.coef_))
+    return prior, ~(prior >= getattr(model, "threshold_lambda", np.inf))
+
+
+def _coefficients(known: Fitted, level: Any = (), variance: Any = ()) -> Gaussian:
+    """The law of coefficients of scaled columns, by the covariance that the estimator has; after an
+    intercept in the middle of the columns, if that has a ``level`` and a ``variance``.
+
+    Columns that ARD pruned have their prior's variance.
+    """
+    model = known.model
+    prior, kept = _kept(model)
+    covariance: Any = np.diag(np.divide(1.0, prior, out=np.zeros(len(prior)), where=~kept))
+    covariance[np.ix_(kept, kept)] = model.sigma_
+    if len(level):
+        covariance = scipy.linalg.block_diag(variance, covariance)
+    mean = np.r_[level, np.asarray(model.coef_, np.float64)]
+    return of_covariance(mean, covariance, known.names, known.place)
+
+
 def _ridge(known: Fitted, x: Array, weights: Array, y: Any) -> shared.Laws:
     """The posterior of linear regression, given the noise and the prior's precisions.
 
     With responses it is checked that the coefficients are those of these data:
-    ``(α XᵀX + Λ) coef = α Xᵀy``. Columns that ARD pruned have their prior's variance.
+    ``(α XᵀX + Λ) coef = α Xᵀy``.
     """
-    model, mean, z = known.model, np.asarray(known.model.coef_, np.float64), x
-    prior = np.broadcast_to(np.asarray(model.lambda_, np.float64), len(mean))
-    kept = prior < getattr(model, "threshold_lambda", np.inf)
+    model, z, (prior, kept) = known.model, x, _kept(known.model)
     if model.fit_intercept:  # of centred columns it is known apart from the coefficients
         centre = np.average(x, axis=0, weights=weights)
         scale = np.sqrt(np.average((x - centre) ** 2, axis=0, weights=weights))
@@ -119,13 +142,16 @@ def _ridge(known: Fitted, x: Array, weights: Array, y: Any) -> shared.Laws:
             )
         known = known._replace(shift=known.shift + known.scale * centre)
         z, kept = np.column_stack([np.ones(len(x)), x - centre]), np.r_[True, kept]
-        mean, prior = np.r_[float(model.intercept_) + centre @ mean, mean], np.r_[0.0, prior]
-    weighted = float(model.alpha_) * weights[:, None] * z
-    curvature = weighted.T @ z
-    precision = curvature * np.outer(kept, kept) + np.diag(prior)
-    posterior = of_covariance(mean, precision, known.names, known.place, inverse=True)
+        prior = np.r_[0.0, prior]
+        level = float(model.intercept_) + centre @ model.coef_
+        posterior = _coefficients(known, [level], 1 / (float(model.alpha_) * weights.sum()))
+    else:
+        posterior = _coefficients(known)
     if y is None:
         return shared.Laws(known.in_raw_units(posterior))
+    weighted = float(model.alpha_) * weights[:, None] * z
+    curvature, mean = weighted.T @ z, np.asarray(posterior.mean)
+    precision = curvature * np.outer(kept, kept) + np.diag(prior)
     left = (weighted.T @ (y - z @ mean)) * kept - prior * mean
     away = np.sqrt(left @ np.linalg.solve(precision, left))
     if not away <= AWAY:

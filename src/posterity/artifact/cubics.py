@@ -29,7 +29,7 @@ class Dispersed(NamedTuple):
 
     @classmethod
     def of(cls, numbers: Sequence[float], size: int) -> "Dispersed | None":
-        """Return the cubics of ``size`` coefficients; None of another number of them."""
+        """Return what :meth:`listed` wrote of ``size`` coefficients; None of another number."""
         bend, slope, rest = numbers[:1], numbers[1 : size + 1], numbers[size + 1 :]
         precision = tensor(rest, size, 2)
         return None if precision is None else cls(bend[0], np.array(slope), precision)

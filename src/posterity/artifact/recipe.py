@@ -230,8 +230,11 @@ class Recipe:
         return self.replaced(own=(), strata=())
 
     def is_own(self, name: str) -> bool:
-        """True if each site has a coefficient of its own for a column of the design."""
-        return name in self.own or name.partition("[")[0] in self.own
+        """True if each site has a coefficient of its own for a column of the design.
+
+        A column of texts stands for all that is made of its levels, products with others too.
+        """
+        return name in self.own or any(f":{own}[" in f":{name}" for own in self.own)
 
     @property
     def stratified(self) -> Strata:
@@ -310,7 +313,7 @@ class Recipe:
         return dataclasses.replace(self, **changes)
 
     def filled(self, columns: Sequence[str]) -> "Recipe":
-        """Return the term with its defaults, and the columns that it comes to."""
+        """Return the recipe with these columns, and the defaults of what it leaves open."""
         own: dict[str, Any] = {"columns": tuple(columns)}
         if self.prior is None:
             usual = {} if "" in self.prior_sd else dict(PRIOR_SD.get(self.model, USUAL_SD))
@@ -523,7 +526,7 @@ def together(sites: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return total
 
 
-def without_lists(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+def without_lists(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """What is known of sites' records, without derivatives of their likelihoods."""
     plain = lambda own: {key: value for key, value in own.items() if key not in LISTS}
     return {site: plain(own) for site, own in sites.items()}

@@ -10,6 +10,7 @@ Whatever else differs is refused, and the error names the command that mends it.
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from math import comb
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,11 +22,13 @@ from posterity.artifact.recipe import (
     ESTIMATE,
     HAZARDS,
     INTERCEPT,
+    MOST_NUMBERS,
     RECIPE,
     Recipe,
     as_provenance,
     recipe_in,
     sites_in,
+    without_lists,
 )
 from posterity.artifact.strata import AT
 from posterity.entries import with_factors
@@ -94,6 +97,9 @@ def reconciled(
         zero, one = common.levels
         notes.append(f"0 and 1 of {common.target!r} at {some(plain)}: taken for {zero} and {one}")
     names = common.coefficients()
+    with_third = sum(bool(own.get("third")) for own in facts.values())
+    if with_third * comb(len(names) + 2, 3) > MOST_NUMBERS:  # a file has no room for them
+        facts = without_lists(facts)
     base = values[first].prior if isinstance(values[first], Ledger) else None
     for site, recipe in recipes.items():
         value, there = values[site], affine(recipe, common)

@@ -52,7 +52,7 @@ def terms_of(settings: Settings) -> "Terms":
             update=settings["update.path"],
             model_options=settings["model.options"],
             update_options=settings["update.options"],
-            personal=settings["model.personal"] or False,
+            personal=False if settings["model.personal"] is None else settings["model.personal"],
             own=settings["model.own"] or (),
             limits=settings.table("limits"),
             **{name: settings[name] for name in AGREED},

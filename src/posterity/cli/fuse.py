@@ -154,7 +154,7 @@ def fuse(settings: Settings) -> Data:
         )
     result: Any = fusion.posterior if fusion.ledger is None else fusion.ledger
     status, one_shot, personal = fusion.status, None, settings["model.personal"]
-    if personal:
+    if personal not in (None, False):
         result, status, one_shot = _partially_pooled(fusion, inputs, personal)
     if plot is not None:  # before the result: a picture that cannot be drawn leaves nothing behind
         from posterity.plots import plot_matching
@@ -194,12 +194,16 @@ def fuse(settings: Settings) -> Data:
 def _partially_pooled(
     fusion: "Fusion", inputs: "Inputs", columns: Any
 ) -> "tuple[Any, Any, OneShot]":
-    """Of sites' files a ledger of what differs between sites and what does not, and its status."""
+    """Partial pooling of sites' files: its ledger, its status, and what is known of its distance.
+
+    Coefficients that differ from site to site do not contradict each other, those shared may.
+    """
     from posterity.artifact.recipe import recipe_in
     from posterity.cli.jobs import personal_of
     from posterity.families.names import names_of
     from posterity.fitting.one_shot import OneShot
     from posterity.fitting.pooled import partially_pooled
+    from posterity.fusion.doubts import CONTRADICTS
 
     ledger, recipe = fusion.ledger, recipe_in(inputs.record)
     if ledger is None or recipe is None or recipe.own:
@@ -209,18 +213,57 @@ def _partially_pooled(
             fix="Leave --personal out.",
         )
     names = names_of(ledger.prior).get("", ())
-    run = partially_pooled(ledger, personal_of(columns, names))
+    apart = personal_of(columns, names)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        run = partially_pooled(ledger, apart)
+    heard = [str(warning.message) for warning in caught]
+    exact = recipe.conjugate and run.status.converged and not heard
     if not recipe.conjugate:
+        again = f": federate --personal, if sites can be asked again{CHOOSE}"
         inputs.notes.append(
             "how far this is from partial pooling of all records is not known, as sites' Gaussians "
-            f"stand for their records: federate --personal, if sites can be asked again{CHOOSE}"
+            f"stand for their records{'' if recipe.model == 'multinomial' else again}"
         )
-    warnings = () if run.status.converged else (f"partial pooling has {run.status}",)
-    return run.ledger, run.status, OneShot(0.0 if recipe.conjugate else None, warnings)
+    if not run.status.converged:
+        heard.append(f"partial pooling has {run.status}")
+    heard += [line for line in fusion.warnings if CONTRADICTS not in line]
+    own = range(len(names)) if isinstance(apart, bool) else apart
+    heard += _contradictions(ledger, [place for place in range(len(names)) if place not in own])
+    return run.ledger, run.status, OneShot(0.0 if exact else None, tuple(heard))
+
+
+def _contradictions(ledger: Any, shared: Sequence[int]) -> list[str]:
+    """Lines on sites that contradict each other in coefficients that they share."""
+    import numpy as np
+
+    from posterity.families import Gaussian
+    from posterity.families.names import names_of
+    from posterity.fusion import fuse
+    from posterity.fusion.doubts import CONTRADICTS
+
+    if not shared:
+        return []
+    names, at = names_of(ledger.prior).get("", ()), np.ix_(shared, shared)
+
+    def marginal(law: Any) -> Gaussian:
+        part = Gaussian.from_standard(law.mean[shared], law.covariance[at])
+        return part.named([names[place] for place in shared])
+
+    alone = {site: ledger.holding({site: ledger.entries[site]}).posterior for site in ledger.sites}
+    sites = {site: marginal(law) for site, law in alone.items() if law.is_proper()}
+    if len(sites) < 2:
+        return []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they are in the result
+        fusion = fuse(sites, prior=marginal(ledger.prior))
+    return [line for line in fusion.warnings if CONTRADICTS in line]
 
 
 def _one_shot(fusion: "Fusion", inputs: "Inputs") -> "OneShot":
-    """How far the fusion of regressions is from the posterior of all records, and all warnings.
+    """What is known of the distance of a fusion from the posterior of all records, and warnings.
+
+    The distance is None of what are no regressions, and where files do not tell it.
 
     A site whose file says next to nothing contradicts no other: others are compared without it.
     """

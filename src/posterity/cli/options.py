@@ -17,6 +17,7 @@ import typer
 
 from posterity.cli import files as file_checks
 from posterity.cli.app import app, example
+from posterity.cli.kinds import FLAG
 from posterity.cli.schema import Option, commands, options_of, parameter
 from posterity.cli.streams import JSON, LOG, LogFormat, present
 from posterity.errors import ArtifactError, ConvergenceError, PosterityError, UsageError
@@ -202,12 +203,22 @@ def read(
                 expected="a TOML file",
                 fix="Check the path and the line.",
             ) from error
+    flags_of_all = {name for option in options for name in (option.name, option.short) if name}
     for place, value in flags.items():
         option = known[place]
         if isinstance(value, bool):
             values[place] = value
             continue
         texts = [str(one) for one in (value if isinstance(value, list) else [value])]
+        if others := flags_of_all.intersection(texts):
+            every = FLAG in option.kind.alternatives
+            raise UsageError(
+                found=f"{option.name} {others.pop()}: an option in the place of its value",
+                expected=f"{option.name} NAME,NAME, or {option.name} true for all"
+                if every
+                else f"{option.name} {option.kind.metavar}",
+                fix="Write the value after it.",
+            )
         try:
             parsed = option.kind.parsed(texts)
         except ValueError as error:

@@ -129,9 +129,10 @@ def distill(
         student: :class:`~posterity.networks.Layers`, an equinox module, ``(apply, parameters)`` as
             flax has them, or an :class:`~posterity.artifact.Architecture`, with the outputs of a
             :class:`~posterity.distillation.Head`; by default a perceptron with the hidden units of
-            four of the teacher's networks side by side, of fewer where that is more than 200,000
-            weights, twice both with a ``split``. Layers with the hidden units of one to eight of
-            the teacher's networks begin as their average, others with random weights.
+            up to four of the teacher's networks side by side, of fewer where that is more than
+            200,000 weights; up to eight and 400,000 with a ``split``. Layers with the hidden units
+            of one to eight of the teacher's networks begin as their average, others with random
+            weights.
         key: of the chains, the inputs and the student's start; ``jax.random.key(0)`` by default.
         inputs: where the student listens to its teacher: see :mod:`posterity.distillation.inputs`;
             by default the teacher's own, half of them as they are, a quarter perturbed, and a

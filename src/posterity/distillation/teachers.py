@@ -14,6 +14,7 @@ from posterity.arguments import COUNT, renamed
 from posterity.checks import check_prior
 from posterity.distillation.heads import Head
 from posterity.distillation.pytrees import Array
+from posterity.distillation.student import NETWORKS
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.layers import Layers
@@ -23,7 +24,6 @@ from posterity.networks.predictive import Expectations, Prediction, expectations
 
 SAMPLES = 16  # Draws that a student hears at each step, by default
 WATCHED = 4  # Inputs at which chains are compared with each other
-NETWORKS = 8  # Networks that a student begins as the average of, at most
 
 
 class Health(NamedTuple):
@@ -78,7 +78,7 @@ class Teacher(eqx.Module):
 
     def networks(self, state: PyTree) -> Any:
         """The layers' arrays, of which a student begins as the average, with an axis of networks.
-        There are :data:`NETWORKS` at most. The first outputs are logits, or means in the units of
+        There are eight at most. The first outputs are logits, or means in the units of
         values. None of what is no network of :class:`~posterity.networks.Layers`.
         """
         del state
@@ -145,7 +145,9 @@ class _OfModel(Teacher):
     def networks(self, state: PyTree) -> Any:
         if self.layers is None:
             return None
-        return in_units(self.model, jax.vmap(self.layers.unravel)(self.draws(state)[:NETWORKS]))
+        return in_units(
+            self.model, jax.vmap(self.layers.unravel)(self.draws(state)[: max(NETWORKS)])
+        )
 
     def outputs(self, draws: PyTree, x: Array) -> Any:
         return outputs_of(self.model, draws, x)

@@ -226,7 +226,9 @@ class Distribution(Node, abc.ABC):
 
     @property
     def unmapped(self) -> tuple["Distribution", Any]:
-        """The law of unconstrained numbers and the supports they are mapped onto, or None."""
+        """The law of unconstrained numbers and the supports that these are mapped onto, of a law
+        that is made so; of any other the law itself, whatever its support, and None.
+        """
         return self, None
 
     @property

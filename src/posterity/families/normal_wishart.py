@@ -244,6 +244,7 @@ class NormalWishart(NormalPrecision):
         potential = half * logs + NUMPY.multigammaln(half, size) - size / 2 * np.log(kappa)
 
         def gradient() -> Float[np.ndarray, "n dim"]:
+            inverse_scale[np.isnan(logs)] = np.nan  # not positive definite, perhaps singular
             precision = np.linalg.inv(inverse_scale)
             precision *= (2 * half)[:, None, None]
             out = np.empty(vector.shape)

@@ -179,9 +179,7 @@ class OverGraph(Schedule):
         return LONGEST
 
     def round(self, sites: int) -> int:
-        """Make as many hops as it takes to cover the graph, and the visit where the last one
-        leads.
-        """
+        """Hops that it takes to cover the graph, and one for the visit where the last one leads."""
         return self.cover + 1
 
     @property

@@ -302,7 +302,8 @@ def _made(
         if kind == MISSING:
             return [1.0 * gap]
         center, scale = recipe.center.get(name, 0.0), recipe.scale.get(name, 1.0)
-        inside = numbers[1] if kind == "spline" else 1.0  # of what any function takes
+        # A number that any function takes; of a spline one that rounding leaves within its bounds.
+        inside = (numbers[1] + numbers[2]) / 2 if kind == "spline" else 1.0
         full_values = np.where(gap, center + scale * inside, values)
         return [np.where(gap, 0.0, one) for one in _made(recipe, factor, full, full_values, cells)]
     if kind == "levels":

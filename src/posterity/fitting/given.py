@@ -206,7 +206,7 @@ def survival_of(parts: Mapping[str, np.ndarray], times: Sequence[float]) -> dict
     """Survival at each time, from a student's chances of the intervals that these end; the ``risk``
     is the logarithm of the cumulative hazard up to the last time.
     """
-    later = 1 - np.cumsum(parts["mean"], 1)[:, :-1]
+    later = np.cumsum(parts["mean"][:, :0:-1], 1)[:, ::-1]  # not 1 - ..., which has no small ones
     hazard = -np.log(np.clip(later[:, -1], TINY, 1 - np.finfo(float).eps))
     each = {f"survival_{time:.12g}": own for time, own in zip(times, later.T, strict=True)}
     apart = {key: own for key, own in parts.items() if key == "extrapolates"}

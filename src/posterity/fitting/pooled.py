@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from posterity.artifact.recipe import COUNTS, Recipe
-from posterity.errors import ConvergenceWarning, StructureError, UsageError
+from posterity.errors import ConvergenceWarning, FusionWarning, StructureError, UsageError
 from posterity.families import Gaussian, Mixture
 from posterity.families.names import names_of, some
 from posterity.federation import Run, federate
@@ -27,6 +27,8 @@ BLOCKS = {"coefficients", "log_spread"}
 TAKEN_AS_IT_IS = (
     "the posterior of what sites share is taken as it is, which with few sites is too narrow"
 )
+LEAST = 1e-9
+"""By how much of the precision of all sites together one of a site may be negative, by rounding."""
 LIGHT, MOST = 1e-8, 128
 """The chance of a spread below which it is left out of sums over spreads, and their terms."""
 
@@ -95,6 +97,9 @@ def partially_pooled(ledger: Ledger, personal: bool | Sequence[int] | Mapping[in
 
     Raises:
         UsageError: for a ledger of other factors than full Gaussians.
+
+    Warns:
+        FusionWarning: of a factor with a negative precision, which no records have.
     """
     posterior: Any = ledger.posterior
     if not posterior.gaussian or posterior.diagonal:
@@ -106,7 +111,17 @@ def partially_pooled(ledger: Ledger, personal: bool | Sequence[int] | Mapping[in
     sites = {}
     for site in ledger.sites:
         factor: Any = ledger.factor(site)
-        size = np.sqrt(np.maximum(np.diagonal(factor.precision), np.finfo(float).tiny))
+        total, diagonal = np.diagonal(posterior.precision), np.diagonal(factor.precision)
+        least = np.linalg.eigvalsh(factor.precision / np.sqrt(np.outer(total, total)))[0]
+        if least < -LEAST:
+            warnings.warn(
+                f"the file of site {site!r} is less sure than its prior in some direction, as no "
+                "records make it: there its records count as none. Write its posterior and "
+                "its prior with all digits",
+                FusionWarning,
+                stacklevel=2,
+            )
+        size = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
         values, vectors = np.linalg.eigh(factor.precision / np.outer(size, size))
         root, kept = np.sqrt(np.maximum(values, 0.0)), values > np.finfo(float).eps * values[-1]
         linear = vectors.T @ (factor.precision_mean / size)

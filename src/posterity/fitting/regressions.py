@@ -130,7 +130,7 @@ class Residuals(NamedTuple):
 
     @classmethod
     def together(cls, sites: Iterable["Residuals"]) -> "Residuals":
-        """Return the records of all sites together."""
+        """Return the residuals of all sites together, each from its own least squares."""
         total, spare, top, records, size = zip(*sites, strict=True)
         return cls(sum(total), sum(spare), max(top), sum(records), max(size))
 

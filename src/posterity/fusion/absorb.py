@@ -56,9 +56,7 @@ class Absorbing:
 
     @classmethod
     def of(cls, block: Block, into: Mapping[str, Int[Array, " k"]] | None = None) -> "Absorbing":
-        """Make the table from the local component that each is part of, by site, if there are
-        such.
-        """
+        """The components of a plate; ``into`` has, by site, the local one that each is part of."""
         if not into:
             return cls(block, np.arange(len(block.site)))
         return cls(block, np.concatenate([*into.values()]) + first_of_site(block))

@@ -136,10 +136,12 @@ def agglomerate(local: LocalComponents) -> Merging:
     distance = distance + distance.T
     distance /= 4  # the rise by merging each pair, to second order
     distance[local.site[:, None] == local.site] = np.inf
-    tree, traits = ward(distance, np.ones(total)), local.traits()
-    for one, other in tree.parts:
-        traits = np.concatenate([traits, traits[one] + traits[other]])
+    tree, own = ward(distance, np.ones(total)), local.traits()
     parts, counts = np.concatenate([np.empty((2, 0), int), *tree.parts], axis=1).T, tree.weights
+    traits, end = np.empty((len(counts), own.shape[1]), own.dtype), total
+    traits[:total] = own
+    for one, other in tree.parts:
+        traits[end : (end := end + len(one))] = traits[one] + traits[other]
     centres = traits / counts[:, None]
     centroids = local.judged.centroids(centres[:, : local.judged.coordinates.shape[1]])
     evidence = local.evidence_of(centroids, centres)
@@ -171,7 +173,9 @@ def ward(distance: Float[Array, "n n"], weights: Float[Array, " n"]) -> Tree:
     """
     total = len(distance)
     made, parts, rows = np.arange(total), [], [np.empty((0, 2), int)]  # made: the group of each row
-    height = np.zeros(total)
+    groups = 2 * total  # at the most
+    height, sizes = np.zeros(groups), np.empty(groups)
+    sizes[:total], many = weights, total
     nearest, least, stale = np.zeros(total, int), np.full(total, np.inf), np.arange(total)
     while len(stale):
         for part in chunks(len(stale), 8 * total, CACHED):
@@ -181,21 +185,21 @@ def ward(distance: Float[Array, "n n"], weights: Float[Array, " n"]) -> Tree:
         first = first[first < nearest[first]]
         first = first[np.argsort(least[first], kind="stable")]
         second = nearest[first]
-        _merge(distance, weights[made], first, second)
+        _merge(distance, sizes[made], first, second)
         one, other = own = np.stack([made[first], made[second]])
         parts.append(own)
         rows.append(np.column_stack([first, second]))
-        made[first] = len(weights) + np.arange(len(first))
-        weights = np.concatenate([weights, weights[one] + weights[other]])
-        above = np.maximum(least[first], np.maximum(height[one], height[other]))
-        height = np.concatenate([height, above])
+        made[first] = new = many + np.arange(len(first))
+        many += len(first)
+        sizes[new] = sizes[one] + sizes[other]
+        height[new] = np.maximum(least[first], np.maximum(height[one], height[other]))
         # Only what is merged, or was nearest to what is, has another that is nearest.
         touched = np.zeros(total, bool)
         touched[first] = touched[second] = True
         least[second] = np.inf
         stale = np.flatnonzero(touched[nearest] & (least < np.inf)) if len(first) else first
-    order = np.argsort(height[total:], kind="stable")
-    return Tree(np.concatenate(rows), parts, order, weights)
+    order = np.argsort(height[total:many], kind="stable")
+    return Tree(np.concatenate(rows), parts, order, sizes[:many])
 
 
 def _merge(distance: Array, counts: Array, first: Array, second: Array) -> None:

@@ -297,7 +297,8 @@ def _populations_of(several: Sequence[Points]) -> list[tuple[Points, float]]:
             mean += dual.sum(0)
             inner[-1] += np.einsum("nd,nd->", points.coordinates[rows], dual) / len(points)
         mean /= len(points)
-    every = Points.of(several[0].template.with_mean_parameters(means))
+    with np.errstate(invalid="ignore"):  # where means have lost all digits: an error of costs
+        every = Points.of(several[0].template.with_mean_parameters(means))
     surprise = every.potential - [points.potential.mean() for points in several] + inner
     surprise = np.maximum(surprise - np.einsum("nd,nd->n", every.coordinates, means), 0.0)
     rows = [slice(n, n + 1) for n in range(len(several))]

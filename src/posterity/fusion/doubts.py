@@ -47,6 +47,8 @@ READ = 40
 """Components up to which a warning spells out the matching in which two are one."""
 NOTHING = 0.1
 """Nats beyond its prior below which a site has nothing to say."""
+CONTRADICTS = "contradicts the others"
+"""What a line on such a site says of it."""
 TIMES = 2.0
 """A residual so many times what sampling gives is of sites that differ, or of a wrong match: right
 ones have .7 to 1.7."""
@@ -78,7 +80,7 @@ def doubts_of(sites: Sites, fusion: Fusion) -> Iterator[str]:
             elif alignment is not None and _glance(block, alignment) > GLANCE:
                 yield from _residual(fusion.scales[path], block)
             if alignment is not None and alignment.confidence and alignment.confidence.free:
-                yield from _apart_for_nothing(block, alignment)
+                yield from _apart_for_nothing(block, alignment, len(fusion.plates) == 1)
 
 
 # --- sites without anything to say ----------------------------------------------------------------
@@ -167,7 +169,7 @@ def _contradiction(block: Block, alignment: Alignment | None, names: Names) -> s
     site = lambda row: block.names[int(block.site[rows[row]])]
     where = "" if alignment is None else f", component {labels[rows[worst]]}"
     return (
-        f"site {site(worst)!r} contradicts the others{block.place}: "
+        f"site {site(worst)!r} {CONTRADICTS}{block.place}: "
         f"{what}{where} is {min(away[worst], 99):.0f} of both their deviations away. One "
         "posterior of all is surer than it should be: federate instead, with parameters of each "
         f"site's own (personal=True), or look at that site's units and records{CHOOSE}"
@@ -318,8 +320,12 @@ def jointly(members: Any, others: Any) -> Float[Array, " n"]:
 # --- components that may be one -------------------------------------------------------------------
 
 
-def _apart_for_nothing(block: Block, alignment: Alignment) -> Iterator[str]:
-    """Lines on fused components that no site tells apart, and on sites that share none."""
+def _apart_for_nothing(block: Block, alignment: Alignment, only: bool) -> Iterator[str]:
+    """Lines on fused components that no site tells apart, and on sites that share none.
+
+    An argument under which two are one is named where this is the ``only`` plate, as numbers of
+    components and matchings go for all plates.
+    """
     labels, parts = alignment.labels, Absorbing.of(block, alignment.into)
     rows = np.flatnonzero((labels >= 0) & parts.whole)
     sizes = np.bincount(labels[rows])
@@ -331,7 +337,7 @@ def _apart_for_nothing(block: Block, alignment: Alignment) -> Iterator[str]:
         return
     holds = np.zeros((len(block.names), alignment.components), bool)
     holds[block.site[rows], labels[rows]] = True
-    compare = functools.partial(_compared, block, alignment)
+    compare = functools.partial(_compared, block, alignment) if only else lambda pair: ""
     yield from _undecided(parts, rows, labels, holds, compare)
     one, other = np.nonzero(np.triu(holds.T.astype(int) @ holds == 0, 1))
     if not len(one) or len(one) > MOST_PAIRS or not _in_closed_form(block.members):
@@ -352,32 +358,37 @@ def _apart_for_nothing(block: Block, alignment: Alignment) -> Iterator[str]:
         least = near[away[near].argmin()]
         yield (
             f"fused components {one[least]} and {other[least]}{_more(len(near) - 1)}{block.place} "
-            "may be one: no site has both, and what is known of them is no contradiction. Compare "
-            f"with {compare((int(one[least]), int(other[least])))}"
+            "may be one: no site has both, and what is known of them is no contradiction. Look at "
+            f"the records of both{compare((int(one[least]), int(other[least])))}"
         )
-        return
-    beside = np.flatnonzero(_beside(fused, holds, np.stack([one, other])))
-    if len(beside):
+    elif len(beside := np.flatnonzero(_beside(fused, holds, np.stack([one, other])))):
         pair = np.array([one[beside[0]], other[beside[0]]])
         own, rest = pair[np.argsort(holds.sum(0)[pair], kind="stable")]
         yield (
             f"fused component {own}{_more(len(beside) - 1)}{block.place}, which site "
             f"{block.names[int(holds[:, own].argmax())]!r} alone has, lies beside {rest}, "
             "which it lacks: it may be the same, of a site that is shifted or has outliers. Look "
-            f"at its records, or compare with {compare((int(rest), int(own)))}"
+            f"at its records{compare((int(rest), int(own)))}"
         )
     yield from _other_units(block, fused, holds)
 
 
 def _other_units(block: Block, fused: Any, holds: Bool[Array, "sites g"]) -> Iterator[str]:
-    """A line on a site that shares nothing with the others, and whose records scatter otherwise."""
+    """A line on a site that shares nothing with the others, and whose records scatter otherwise.
+
+    Sites that share components with each other in units of their own are not seen by it.
+    """
     lonely, moments = holds.sum(0) == 1, fused.expected_moments()
     if lonely.all() or fused.gaussian or moments is None:
         return
     spread = moments[1]
     spread = np.diagonal(spread, axis1=1, axis2=2) if spread.ndim > 2 else spread
+    known = np.isfinite(spread).all(1)  # not of components of too few records
     for site in np.flatnonzero((holds <= lonely).all(1)).tolist():
-        own, rest = (np.log(np.median(spread[g], axis=0)) / 2 for g in (holds[site], ~holds[site]))
+        groups = holds[site] & known, ~holds[site] & known
+        if not all(group.any() for group in groups):
+            continue
+        own, rest = (np.log(np.median(spread[group], axis=0)) / 2 for group in groups)
         times = np.exp(np.abs(own - rest).max(initial=0.0))
         if times > SCATTER:
             yield (
@@ -389,17 +400,21 @@ def _other_units(block: Block, fused: Any, holds: Bool[Array, "sites g"]) -> Ite
 
 
 def _compared(block: Block, alignment: Alignment, pair: tuple[int, int]) -> str:
-    """The argument of a fusion in which these two fused components are one.
+    """The argument of a fusion in which these two fused components are one, as the end of a
+    sentence; nothing where it is too long to spell out.
 
     A site's own components stay apart where their number is chosen, so that it can be no less than
     those of the largest site; a matching can have several of a site as one, whose prior is known.
     """
     size, least = alignment.components - 1, np.bincount(block.site[block.used]).max()
-    if size >= least or size >= READ:
-        return f"components={size}"
+    if size >= least:
+        return f", or compare with components={size}"
+    if size >= READ:
+        return ""
     kept, gone = sorted(pair)
     to = [kept if g == gone else g - (g > gone) for g in range(size + 1)]
-    return f"matching={{s: np.array({[*to, -1]})[g] for s, g in fused.matching.items()}}"
+    one = f"np.array({[*to, -1]})[g] for s, g in fused.matching.items()"
+    return f", or compare with matching={{s: {one}}}"
 
 
 def _undecided(
@@ -435,7 +450,7 @@ def _undecided(
     yield (
         f"fused components {first} and {second}{_more(len(near) - 1)}{block.place} may be one that "
         f"site {sites[0]!r}{_more(len(sites) - 1)} has split: its records are {likelier}. Fit it "
-        f"again with fewer components or more starts, or compare with {compare((first, second))}"
+        f"again with fewer components or more starts{compare((first, second))}"
     )
 
 

@@ -146,17 +146,25 @@ class WeightedMetropolisHastings(MetropolisHastings):
         named = isinstance(weights, Mapping)
         self.names = tuple(sorted(weights)) if named else None
         values = np.asarray([weights[n] for n in self.names or ()] if named else weights, float)
-        fine = values.ndim == 1 and values.size and np.isfinite(values).all() and values.min() > 0
-        if not fine or values.max() > WEIGHT_RANGE * values.min():
+        found = "" if values.ndim == 1 and values.size else f"weights of shape {values.shape}"
+        wrong = () if found else np.flatnonzero(~(np.isfinite(values) & (values > 0))).tolist()
+        if wrong:
+            labels = self.names or range(values.size)
+            own = [f"{values[k]:g} of {labels[k]}" for k in wrong[:3]]
+            more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+            found = f"weights {', '.join(own)}{more}"
+        elif not found and values.max() > WEIGHT_RANGE * values.min():
+            found = f"weights from {values.min():g} to {values.max():g}"
+        if found:
             raise ParameterError(
-                found=f"weights {weights!r}",
+                found=found,
                 expected=f"a positive, finite weight a site, all within a factor {WEIGHT_RANGE:g}",
                 fix="Bring them closer together; leave out sites that are not to be visited.",
             )
         self.weights = values / values.max()
 
     def checked(self, network: Network) -> "WeightedMetropolisHastings":
-        """Return the values without names, once these are known to be the network's."""
+        """Return the walk with its weights by number, once they are known to be the network's."""
         size = np.shape(self.weights)[0]
         if self.names is not None and network.names:
             check_sites(self.names, network.names, "weights for")

@@ -107,7 +107,10 @@ def plot_matching(
     title, _, more = (title or usual).partition("\n")
     what = "picture" if images is not None else "number"
     sites = f"A row is a site, a cell its own component that became this one, by its {what}."
-    sites = sites if few else "A row is a site, coloured where it has the component."
+    if not few:
+        each = -(-len(matches.sites) // MOST_LINES)
+        row = "a site" if each == 1 else f"one of {each} sites"
+        sites = f"A row is {row}, coloured where it has the component."
     text = f"A column is a fused component. {sites} {more} {_evidence(matches)}"
     head = picture.explain(head, " ".join(text.split()))
     picture.finish(head, bottom + 0.1, counts | rows, title, resize=ax is None)

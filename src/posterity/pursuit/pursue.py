@@ -369,12 +369,15 @@ def _status(
             "it has another shape"
         )
     # Of Gaussians of these two variances, whatever the shape: estimates by draws do not see tails.
-    tails = ((wider := starts.beyond(search, state)) - math.log1p(wider)) / 2
+    wider = starts.beyond(search, state)
+    counted = math.isfinite(wider)
+    tails = (wider - math.log1p(wider)) / 2 if counted else math.inf
     if tails > tolerance:
         left = max(left, tails)
+        much = f"{100 * wider:.2g} %" if counted else "more than can be counted"
         reasons.append(
-            f"where its draws hardly come the target has tails that add {100 * wider:.2g} % to a "
-            "variance: take a base of another shape"
+            f"where its draws hardly come the target has tails that add {much} to a variance: "
+            "take a base of another shape"
         )
     status = Status.of(left, tolerance, tuple(reasons))
     if not result.starts:

@@ -150,7 +150,7 @@ class State:
         return estimate(cache.terms(weights) - self.cache.terms(self.weights))
 
     def with_row(self, gain: Estimate, alpha: float, lam: float) -> "State":
-        """Return the search with one more row of the trace, of the state as it is."""
+        """Return this state with one more row of the trace, which describes it."""
         elbo, weights = self.cache.elbo(self.weights), self.weights
         log_q = self.cache.log_q(weights).mean(1)
         row = Row(

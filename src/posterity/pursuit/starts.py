@@ -35,6 +35,7 @@ RAYS, INNER, OUT = 64, 0.03, 100.0
 """Rays along which tails are looked at, and where they begin and end, in lengths of a draw."""
 FINE, COARSE = 0.03, 8
 """The logarithm of a step along a ray, and steps from one look at the target to the next."""
+ROOM = 1_000_000  # Numbers of points along rays at a time, at the most, but at least a ray
 WITHIN = 8  # Tops within known components that are looked at, at the most
 
 
@@ -157,7 +158,7 @@ def beyond(search: Search, state: State) -> float:
     """The variance of the target where its density is more than ten times the mixture's, over the
     mixture's, of the coordinate where that is most. It is integrated along rays from the middles of
     components through some of their draws, up to :data:`OUT` times as far; zero for families that
-    have no middles.
+    have no middles. Infinite or NaN where it is too large to be counted.
     """
     form, cache, weights = search.form, state.cache, state.weights
     if not form.smooth:
@@ -168,26 +169,31 @@ def beyond(search: Search, state: State) -> float:
     variance = chances @ (every - mean) ** 2
     slots = np.resize(state.used, RAYS)
     each = weights[slots] / np.bincount(slots)[slots]
-    middles = _rows(state.middles(form))[slots]
-    drawn = every[slots * search.samples + np.arange(RAYS)]
+    like = state.middles(form)
+    middles = _rows(like)[slots]
+    steps = every[slots * search.samples + np.arange(RAYS) % search.samples] - middles
     scales = np.arange(np.log(INNER), np.log(OUT), FINE)[:, None]
-    points = middles + np.exp(scales)[..., None] * (drawn - middles)
-    flat = _events(points.reshape(-1, len(mean)), jax.tree.map(lambda leaf: leaf[0], cache.z))
-    logs = batched(objectives.densities, (form, state.parameters), flat)
-    logs = logs.reshape(-1, RAYS, len(weights))
-    log_q: Any = scipy.special.logsumexp(logs[..., state.used], 2, weights[state.used])
-    log_h = logs[:, np.arange(RAYS), slots]
-    radial = log_h + len(mean) * scales
     far = np.flatnonzero(scales[:, 0] > 0)[::COARSE]
-    places = (far[:, None] * RAYS + np.arange(RAYS)).ravel()
-    some = jax.tree.map(lambda leaf: leaf[places], flat)
-    log_l = batched(objectives.values, (search.target,), some).reshape(-1, RAYS)
+    points = middles + np.exp(scales[far])[..., None] * steps
+    log_q, mass = np.empty((2, len(far), RAYS))
+    parts = -(-RAYS * len(scales) * len(mean) // ROOM)
+    for rays in np.array_split(np.arange(RAYS), min(parts, RAYS)):
+        along = middles[rays] + np.exp(scales)[..., None] * steps[rays]
+        events = _events(along.reshape(-1, len(mean)), like)
+        logs = batched(objectives.densities, (form, state.parameters), events)
+        logs = logs.reshape(-1, len(rays), len(weights))
+        log_q[:, rays] = scipy.special.logsumexp(logs[far][..., state.used], 2, weights[state.used])
+        radial = logs[:, np.arange(len(rays)), slots[rays]] + len(mean) * scales
+        mass[:, rays] = radial[far] - scipy.special.logsumexp(radial, 0)
+    events = _events(points.reshape(-1, len(mean)), like)
+    log_l = batched(objectives.values, (search.target,), events)
     log_z = cache.elbo(weights).value + cache.importance(weights)[0].value
-    excess = np.nan_to_num(log_l - log_z - log_q[far], nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+    excess = log_l.reshape(log_q.shape) - log_z - log_q
+    excess = np.nan_to_num(excess, nan=-np.inf, posinf=np.inf, neginf=-np.inf)
     excess = np.where(excess > np.log(10), excess, -np.inf)
-    with np.errstate(over="ignore"):
-        mass = COARSE * np.exp(radial[far] - scipy.special.logsumexp(radial, 0) + excess) * each
-        squares = (points[far] - mean) ** 2 / variance
+    with np.errstate(over="ignore", invalid="ignore"):
+        mass = COARSE * np.exp(mass + excess) * each
+        squares = (points - mean) ** 2 / variance
         return float(np.einsum("sr,srd->d", mass, squares).max())
 
 

@@ -30,7 +30,7 @@ def effects_of(recipe: Recipe | None) -> Mapping[str, Effect]:
     """Return, by coefficient, the unit that it is measured in.
 
     >>> effects_of(Recipe("linear", "sbp", ("age",), unit={"age": "years"}))["age"].unit
-    'sbp per 1 years'
+    'sbp per unit of age (years)'
     """
     if recipe is None or not recipe.regression:
         return {}
@@ -49,7 +49,8 @@ def effects_of(recipe: Recipe | None) -> Mapping[str, Effect]:
         levels = recipe.categories.get(name, ())
         if name in effects:
             size, unit = recipe.scale.get(name, 1), recipe.unit.get(name)
-            per = f"{size:g} {unit}" if unit else f"{size:g}" if size != 1 else "unit"
+            per = f"{size:g} {unit or ''}".strip()
+            per = per if size != 1 else f"unit of {name} ({unit})" if unit else "unit"
             effects[name] = Effect(f"{effect} per {per}", ratio)
         for level in levels[1:]:
             if f"{name}[{level}]" in effects:

@@ -21,7 +21,8 @@ from posterity.distillation.sampling.kernels import State as KernelState
 from posterity.distillation.sampling.noise import KEY
 from posterity.distillation.sampling.schedules import size_at
 from posterity.distillation.sampling.target import Target, WeightsTarget, target
-from posterity.distillation.teachers import NETWORKS, WATCHED, Draws, Health, Teacher, in_units
+from posterity.distillation.student import NETWORKS
+from posterity.distillation.teachers import WATCHED, Draws, Health, Teacher, in_units
 from posterity.errors import ConvergenceWarning, ParameterError
 from posterity.families.layers import Layers
 from posterity.models import Model
@@ -227,7 +228,7 @@ class Langevin(Teacher):
     def _first(self, positions: PyTree) -> Any:
         """The weights of the first chains, if they are of a network of layers."""
         if isinstance(self.target, WeightsTarget) and self.layers is not None:
-            return jax.tree.map(lambda leaf: leaf[:NETWORKS], positions)
+            return jax.tree.map(lambda leaf: leaf[: max(NETWORKS)], positions)
         return None
 
     def _counted(self, kernel: KernelState, friction: Any = 1.0, modes: PyTree = None) -> State:
