@@ -168,6 +168,7 @@ def closed(run, on_error):
 def test_a_site_that_fails_for_a_while_is_not_taken_for_content(settled):
     run = closed(settled, "pass")
     assert math.isinf(run.status.left) and run.status.state == "not converged"
+    assert run.status.reasons
     assert math.isnan(certify(run).distance)
 
 

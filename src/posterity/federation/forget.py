@@ -14,7 +14,7 @@ from posterity.errors import ConvergenceError, LedgerError, SiteError, UsageErro
 from posterity.families import ExponentialFamily
 from posterity.federation.run import ROUNDS, Run
 from posterity.federation.state import Visit
-from posterity.federation.status import TOLERANCE, certify
+from posterity.federation.status import TOLERANCE, UNKNOWN, certify
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt, Refinement, issue
 from posterity.status import ProgressCallback, Status
@@ -206,7 +206,7 @@ def _rehearsed(run: Run) -> tuple[float, float]:
         left, growing = end.claim
         if left <= max(far / SHARE, NEGLIGIBLE) or growing:
             break
-    return far, math.inf if end.status.reasons else end.claim[0]
+    return far, math.inf if {*end.status.reasons} - {UNKNOWN} else end.claim[0]
 
 
 def _known(number: float) -> float | None:

@@ -49,6 +49,8 @@ MOST_LEFT = 1e6
 """Nats beyond which it is not told how many are left: most digits of the distance are lost."""
 MOST_NOISY = 256
 """Parameters up to which it is measured how far a run with noisy steps is from its optimum."""
+UNKNOWN = "how far the optimum is could not be measured"
+"""The reason where what is left is not known, and there is no other."""
 SAMPLES = 64
 """Estimates averaged where gradients are noisy."""
 APART = (
@@ -163,6 +165,8 @@ def status_of(run: Position) -> Status:
     apart = isinstance(run.schedule, OverGraph) and applies(run.agreement)
     if apart and left > allowed and run.state.step > FIRST * run.round:
         reasons = (*reasons, APART)
+    if math.isinf(left) and not reasons:
+        reasons = (UNKNOWN,)
     status = Status.of(left, allowed, reasons)
     return _looked_at_twice(run, status) if status.converged else status
 
@@ -335,6 +339,8 @@ def status_from(
         *_misplaced(error, allowed),
         *_elsewhere(agreed, posterior, reports, allowed),
     )
+    if not reasons and not known:
+        reasons = (UNKNOWN,)
     return Status.of(left if known else math.inf, allowed, reasons)
 
 
