@@ -54,6 +54,25 @@ def test_values_and_two_derivatives_are_those_of_jax_alone_and_mapped(name):
         assert jnp.isnan(XP.cholesky(-matrices[0])).any()
 
 
+@pytest.mark.parametrize("name", ["cholesky", "inverse_positive", "inverse_lower"])
+def test_derivatives_are_in_the_precision_of_matrices_of_any_size(name):
+    ours = getattr(XP, name)
+    with jax.enable_x64(True):
+        matrix, way = (jnp.asarray(positive(3, seed=seed), np.float32) for seed in (0, 1))
+        assert jax.jvp(ours, (matrix,), (way,))[1].dtype == np.float32
+        assert ours(jnp.zeros((2, 0, 0))).shape == (2, 0, 0)
+
+
+def test_the_inverse_of_a_lower_triangle_does_not_depend_on_the_upper_one():
+    with jax.enable_x64(True):
+        lower, way = jnp.linalg.cholesky(positive(3)), positive(3, seed=1)
+        found, known = (
+            jax.jvp(f, (lower,), (way,))[1]
+            for f in (XP.inverse_lower, lambda a: jnp.linalg.inv(jnp.tril(a)))
+        )
+        np.testing.assert_allclose(found, known, atol=1e-12)
+
+
 @pytest.mark.parametrize("axes", [1, 2])
 def test_no_call_of_lapack_has_so_many_matrices_that_it_shares_them_out(axes):
     matrices = positive(20, *(40,) * axes)

@@ -13,6 +13,7 @@ from cli.test_recipes import put, rows
 import posterity
 from posterity.artifact.recipe import Recipe, recipe_in
 from posterity.errors import FusionWarning, StructureError, UsageError
+from posterity.federation.agreement import Agreement
 from posterity.fitting import fit
 from posterity.fitting.pooled import partially_pooled
 from posterity.models import LogisticRegression, MultinomialRegression
@@ -125,6 +126,20 @@ def test_sites_with_an_intercept_each_are_fused_and_federated_as_one_fit_of_all(
     np.testing.assert_allclose(left.mean[at], north.mean, atol=1e-8)
     gone = left.names.index(name.replace("@n", "@s"))
     assert left.marginal_variance[gone] == pytest.approx(25)
+
+
+def test_what_each_site_has_for_itself_is_part_of_what_is_agreed_on():
+    prior = posterity.Gaussian.from_standard(np.zeros(2), np.eye(2))
+    named, model = prior.named(["age", "sex"]), LogisticRegression()
+    agreed = [
+        Agreement.of(model, named, sites=["n", "s"], own=[one]) for one in ("age", "sex", "age")
+    ]
+    assert agreed[0].digest == agreed[2].digest != agreed[1].digest
+    assert agreed[0].columns == ("age", "sex")
+    assert Agreement.of(model, prior, sites=["n", "s"], own=[0]).columns == ()  # of any names
+    two = prior.named(["m:age", "m:sex"])
+    strata = Agreement.of(MultinomialRegression(2), two, sites=["n", "s"], own=["age"]).strata
+    assert strata is not None and strata.listed == "m:age"
 
 
 def test_a_record_is_predicted_by_its_sites_own_coefficient_or_by_the_prior(monkeypatch):

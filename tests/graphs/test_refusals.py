@@ -21,6 +21,14 @@ from posterity.graphs import (
 
 KEY = jax.random.key(0)
 WALK, ONWARD = MetropolisHastings(), NonBacktracking()
+
+
+class Staying(MetropolisHastings):
+    def destination(self, network, state, bits):
+        return state.position
+
+
+STAYING = Staying()
 STAR = Network.from_graph(star(["hub", "a", "b"]))
 THREE, TWENTY, LARGE = (Network.from_graph(ring(size)) for size in (3, 20, 5000))
 GRID = Network.from_graph(grid(4, 5))
@@ -40,11 +48,15 @@ USES = {
     "no repetition": (lambda: walk(hops=3, repetitions=0), *AS_MANY),
     "hops": (lambda: walk(hops=-1), UsageError, "hops=-1"),
     **{f"wait at {site}": (partial(wait, sites=[site]), *NAME) for site in ("z", 7, -1, 1.5)},
+    **{f"wait at {site}": (partial(wait, sites=[site]), *NAME) for site in (1.0, True)},
     "matrix too large": (lambda: WALK.transition_matrix(LARGE), UsageError, "5000 sites.*cover"),
     "no chain": (lambda: ONWARD.transition_matrix(THREE), UsageError, "cover_times"),
     "covered later": (
         lambda: cover_times(TWENTY, ONWARD, limit=18, repetitions=9, key=KEY),
         UsageError, "9 of 9 repetitions .* after 18 hops.*Raise limit",
+    ),
+    "never covered": (
+        lambda: cover_times(STAR, STAYING, repetitions=2, key=KEY), UsageError, "2 of 2 repetit",
     ),
     "hit later": (
         lambda: cover_times(TWENTY, ONWARD, sites=[1], start=0, limit=0, repetitions=9, key=KEY),

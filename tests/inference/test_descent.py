@@ -15,7 +15,7 @@ from posterity.families import DiagonalGaussian, Gaussian, Product
 from posterity.inference.cubature import Cubature
 from posterity.inference.estimators import PredictorQuadrature
 from posterity.inference.update import LocalUpdate
-from posterity.models import FunctionModel, LogisticRegression, Records
+from posterity.models import FunctionModel, LogisticRegression, PoissonRegression, Records
 from posterity.models.nodes import normal_pairs
 
 few = settings(max_examples=settings().max_examples // 4)
@@ -127,6 +127,27 @@ def test_narrow_integers_are_widened():
         for kind in (pixels, pixels.astype(float))
     )
     assert ours == expected
+
+
+@pytest.mark.parametrize("moved, more", [(3.0, 1e-3), (1.0, 1e-4)])
+def test_a_quick_coordinate_does_not_hide_a_slow_one(moved, more):
+    """The steps that end a visit early are those of all coordinates, however stiff some are."""
+    model, prior = PoissonRegression(), Gaussian.from_standard(np.zeros(2), np.diag([100.0, 9.0]))
+    records = Records((np.eye(2), np.array([1.0, 0.0])), np.array([1e6, 1.0]))
+    update = LocalUpdate().resolve(model, prior)
+
+    def improved(factor, times):
+        for _ in range(times):
+            factor, info = update(model, prior + factor, factor, records, 0, key=None)
+        return factor, info
+
+    optimum = prior + improved(prior.zero(), 6)[0]
+    variance = optimum.marginal_variance
+    mean = optimum.mean + np.array([moved * np.sqrt(variance[0]), 0.0])
+    start = Gaussian.from_standard(mean, np.diag(variance / [1.0, 1 + more]))
+    factor, info = improved(start - prior, 1)
+    # Weights of a million leave some 1e-9 nats to rounding.
+    assert float((prior + factor).kl(optimum)) < 3e-9 + float(info.residual) ** 2
 
 
 # --- cubature ---------------------------------------------------------------------------------

@@ -66,10 +66,13 @@ def _few_together(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     @jax.custom_batching.custom_vmap
     def call(matrices: jax.Array) -> Any:
-        size = matrices.shape[-1]
-        each, most = matrices.reshape(-1, size, size), max(1, TOGETHER // max(size, 1) ** 3)
-        if len(each) <= most:
+        *batch, size, _ = matrices.shape
+        most = max(1, TOGETHER // max(size, 1) ** 3)
+        if not matrices.size:
+            return matrices
+        if math.prod(batch) <= most:
             return function(matrices)
+        each = matrices.reshape(-1, size, size)
         return jax.lax.map(function, each, batch_size=most).reshape(matrices.shape)
 
     @call.def_vmap
@@ -91,9 +94,8 @@ cholesky = jax.custom_jvp(lambda matrices: _factorised(matrices))
 inverse_lower = jax.custom_jvp(lambda factors: _lower(factors))
 inverse = jax.custom_jvp(lambda matrices: _general(matrices))
 # Derivatives are products of matrices: no other factorisation is ever asked for.
-_along = lambda tangent, known, _: -known @ tangent @ known
-inverse_lower.defjvps(_along)
-inverse.defjvps(_along)
+inverse_lower.defjvps(lambda tangent, known, _: -known @ jnp.tril(tangent) @ known)
+inverse.defjvps(lambda tangent, known, _: -known @ tangent @ known)
 
 
 @cholesky.defjvp
@@ -102,7 +104,8 @@ def _(primals: PyTree, tangents: PyTree) -> tuple[Any, Any]:
     half = inverse_lower(factor)
     moved = (tangents[0] + jnp.swapaxes(tangents[0], -1, -2)) / 2
     inner = half @ moved @ jnp.swapaxes(half, -1, -2)
-    return factor, factor @ (jnp.tril(inner) - inner * jnp.eye(inner.shape[-1]) / 2)
+    unit = jnp.eye(inner.shape[-1], dtype=inner.dtype)
+    return factor, factor @ (jnp.tril(inner) - inner * unit / 2)
 
 
 class JaxNamespace(Namespace):

@@ -22,27 +22,30 @@ class Strata:
         names: of the coefficients before.
         own: the places of those that each site has for itself.
         sites: the sites.
+        named: whether the prior has these names, and not numbers alone.
     """
 
     names: tuple[str, ...]
     own: frozenset[int]
     sites: tuple[str, ...]
+    named: bool = True
 
     @classmethod
     def of(
-        cls, prior: Any, own: Sequence[int | str], sites: Sequence[str], classes: int = 2
+        cls, prior: Any, own: Sequence[int | str], sites: Sequence[str], classes: int | None = None
     ) -> "Strata":
         """Of a Gaussian prior, by the names or numbers of coefficients.
 
-        Of a model of several ``classes`` these are columns, of which each class but the first has
-        a coefficient, named as ``mild:age``. A StructureError for a prior that is no Gaussian, and
-        for coefficients that it has not.
+        Of a multinomial model of ``classes`` these are columns, of which each class but the first
+        has a coefficient, named as ``mild:age``. A StructureError for a prior that is no Gaussian,
+        and for coefficients that it has not.
         """
         size = prior.own_size if getattr(prior, "gaussian", False) else 0
-        names = names_of(prior).get("", ()) or tuple(map(str, range(size)))
-        width = size // (classes - 1)
+        known = names_of(prior).get("", ())
+        names = known or tuple(map(str, range(size)))
+        width = size if classes is None else size // (classes - 1)
         columns = names[:width]
-        if classes > 2 and all(":" in name for name in columns):
+        if classes is not None and all(":" in name for name in columns):
             columns = tuple(name.partition(":")[2] for name in columns)
         places = {columns.index(one) if one in columns else one for one in own}
         if not places <= {*range(width)}:
@@ -52,7 +55,7 @@ class Strata:
                 fix="Name those that each site has for itself.",
             )
         every = (place for place in range(size) if place % width in places)
-        return cls(names, frozenset(every), tuple(sorted(sites)))
+        return cls(names, frozenset(every), tuple(sorted(sites)), bool(known))
 
     @property
     def listed(self) -> str:

@@ -176,7 +176,7 @@ class NormalWishart(NormalPrecision):
         """Make it from ``m`` (..., d), ``κ`` (...), ``S`` (..., d, d) and ``ν`` (...)."""
         values = (mean, mean_precision, scale, degrees_of_freedom)
         known = cls._checked(**dict(zip(cls.standard, values, strict=True)))
-        inverse = symmetric(namespace(known["scale"]).np.linalg.inv(known.pop("scale")))
+        inverse = namespace(known["scale"]).inverse_positive(known.pop("scale"))
         return cls._about_mean(inverse_scale=inverse, **known)._held()
 
     @classmethod

@@ -90,7 +90,7 @@ class Agreement:
             )
         if own:
             WITH_OWN.check(model=model)
-            classes = model.classes if isinstance(model, MultinomialRegression) else 2
+            classes = model.classes if isinstance(model, MultinomialRegression) else None
             strata = Strata.of(prior, own, sites, classes)
             prior = strata.prior(prior)
         if personal is not False:
@@ -113,7 +113,9 @@ class Agreement:
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns of each site's records, if the prior has any."""
-        return columns_of(self.prior) if self.strata is None else self.strata.names
+        if (strata := self.strata) is None:
+            return columns_of(self.prior)
+        return strata.names if strata.named else ()
 
     def stratified(self, site: str, records: Records) -> Records:
         """A site's records, in columns of its own where it has coefficients for itself."""
@@ -133,7 +135,10 @@ class Agreement:
         Membership is no part of it: sites may join and leave. A UsageError if a function cannot be
         told from a changed one (:func:`posterity.fingerprint.versioned`).
         """
-        return digest((self.model, self.prior, self.update, self.padding, self.total_weight))
+        terms = self.model, self.prior, self.update, self.padding, self.total_weight
+        if (strata := self.strata) is None:
+            return digest(terms)
+        return digest((*terms, strata.names, sorted(strata.own), strata.sites))
 
     @functools.cached_property
     def line_search(self) -> LocalUpdate | None:

@@ -22,7 +22,7 @@ def cover_times(
     repetitions: int,
     key: KeyArray,
     start: Site | None = None,
-    limit: float | int = math.inf,
+    limit: int | None = None,
     sites: Sequence[Site] | None = None,
 ) -> Int[np.ndarray, " repetitions"]:
     """Measured: hops until a token has visited every site, one time a repetition.
@@ -30,8 +30,10 @@ def cover_times(
     ``start`` is the name of a site, its number, or one number a repetition; ``None`` draws it
     uniformly. With ``sites``, hops until these have been visited: of the one that asks to be
     forgotten, how long it waits for the token. Memory: a byte a site and repetition. A UsageError
-    if a repetition takes more than ``limit`` hops, or if there is no such site.
+    if a repetition takes more than ``limit`` hops, by default a hundred times a bound on what any
+    connected network takes on average; or if there is no such site.
     """
+    limit = _default_limit(network, walk) if limit is None else limit
     key, state = begin(network, walk, key, start, repetitions)
     state, walk, hop = WalkState(*map(np.asarray, state)), walk.checked(network), 0
     numbers = range(network.size) if sites is None else [network.number(site) for site in sites]
@@ -54,6 +56,18 @@ def cover_times(
                 fix="Raise limit, or choose a walk or a network that is covered faster.",
             )
     return times
+
+
+def _default_limit(network: Network, walk: Walk) -> int:
+    """A hundred times a bound on mean cover times.
+
+    Of a reversible walk, hitting times between neighbours are at most one over the flow of
+    their link; the degrees along a shortest path add up to at most 3 K; so all hitting times
+    are at most ``6 K / min stationary`` (nonaka2010), and cover times at most that times the
+    K-th harmonic number (Matthews; levin2017, chapter 11).
+    """
+    hitting = 6 * network.size / float(walk.stationary(network).min())
+    return math.ceil(100 * hitting * (1 + math.log(network.size)))
 
 
 def sampled_cover_time(network: Network, walk: Walk, *, repetitions: int, seed: int = 0) -> float:

@@ -76,8 +76,12 @@ class Network(Setting):
         """
         if isinstance(site, str):
             return self.index(site)
-        if not is_traced(site) and not np.isin(numbers := np.asarray(site), range(self.size)).all():
-            raise _no_site(repr(numbers.tolist()), f"a name, or numbers from 0 to {self.size - 1}")
+        if not is_traced(site):
+            numbers = np.asarray(site)
+            whole = np.issubdtype(numbers.dtype, np.integer)
+            if not whole or not np.isin(numbers, range(self.size)).all():
+                expected = f"a name, or whole numbers from 0 to {self.size - 1}"
+                raise _no_site(repr(numbers.tolist()), expected)
         return site
 
     def row(self, site: Int[Real, "*tokens"]) -> tuple[Real, Real]:

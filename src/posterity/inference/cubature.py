@@ -36,6 +36,9 @@ ENTRIES = 2**21
 """Numbers held at a time, of some nodes and all records."""
 FAR = 1e-9
 """Chance of a node, at six deviations, below which naive code may overflow."""
+JUMPS = 0.1
+"""Nats by which values say otherwise than slopes where a likelihood jumps; in a smooth one, for
+which slopes need fewer nodes than values do, they differ by less."""
 CALLS = ("pjit", "jit", "closed_call", "core_call")
 """Steps of a program that are programs themselves, and may as well be written out."""
 CONTRACTIONS = ("dot_general", "reduce_sum")
@@ -152,11 +155,11 @@ def seen(
     records: Records,
     nodes: Any,
     chances: Any,
-    by_values: Flag,
-) -> Seen:
+    by_values: bool,
+) -> tuple[Seen, Seen | None]:
     """Sums over standard normal ``nodes`` (m, p), made predictors of each record.
 
-    Exact derivatives of that sum, in means and covariances of the predictors; or, ``by_values``,
+    Exact derivatives of that sum, in means and covariances of the predictors; and, ``by_values``,
     what Stein's lemma makes of the values, which tell of jumps where slopes do not.
     """
     data = [jnp.asarray(leaf) for leaf in jax.tree.leaves(records.data)]
@@ -177,35 +180,45 @@ def seen(
         known &= (mass[:, None] > 0) & (records.weights != 0)
         values = jnp.where(known, values, 0.0)
         slopes = jnp.where(known[..., None], slopes, 0.0)
-        value, slope, bend, tilt, swell = sums
+        moments, slope, bend = sums
+        powers = jnp.concatenate([jnp.ones_like(own[:, :1]), own, own[:, i] * own[:, j]], 1)
         return (
-            value + mass @ values,
+            moments + (mass[:, None] * powers).T @ values,
             slope + jnp.einsum("m,mnp->np", mass, slopes),
             bend + jnp.einsum("m,mnp,mq->npq", mass, slopes, own),
-            tilt + jnp.einsum("m,mn,mp->np", mass, values, own),
-            swell + jnp.einsum("m,mn,mp,mq->npq", mass, values, own, own),
         ), None
 
+    # Products of two coordinates of a node: all, or squares alone.
+    i, j = np.triu_indices(number) if by_values else [np.arange(number)] * 2
     size = len(middle)
     some = max(1, min(len(nodes), ENTRIES // max(size * number, 1)))
     lacking = -len(nodes) % some
     nodes = jnp.pad(nodes, ((0, lacking), (0, 0))).reshape(-1, some, number)
     chances = jnp.pad(chances, (0, lacking)).reshape(-1, some)
-    shapes = (size,), (size, number), (size, number, number)
-    zeros = tuple(jnp.zeros(shape, mean.dtype) for shape in (*shapes, *shapes[1:]))
-    (value, slope, bend, tilt, swell), _ = jax.lax.scan(add, zeros, (nodes, chances))
-    inner = jnp.einsum("npq,npr->nqr", root, bend)
-    swell = swell - value[:, None, None] * jnp.eye(number)
+    shapes = (1 + number + len(i), size), (size, number), (size, number, number)
+    zeros = tuple(jnp.zeros(shape, mean.dtype) for shape in shapes)
+    (moments, slope, bend), _ = jax.lax.scan(add, zeros, (nodes, chances))
+    value, tilt, swell = moments[0], moments[1 : number + 1].T, moments[number + 1 :]
+    swell = (swell - (i == j)[:, None] * value).T
     # Where there is no slope at all, nothing would follow from jumps.
     bent = jnp.maximum(jnp.abs(tilt).max(), jnp.abs(swell).max())
     flat = (slope == 0).all() & (bend == 0).all()
     value = jnp.where(flat & (bent > 1e-9 * (1 + jnp.abs(value).max())), jnp.nan, value)
-    slope = jnp.where(by_values, jnp.einsum("nqp,nq->np", inverse, tilt), slope)
-    inner = jnp.where(by_values, swell, inner)
-    inner = jnp.tril(inner) + jnp.swapaxes(jnp.tril(inner, -1), -1, -2)
-    curvature = -jnp.einsum("nqp,nqr,nrs->nps", inverse, inner, inverse)
     weights = records.weights
-    return Seen(weights @ value, rows, weights[:, None] * slope, weights[:, None, None] * curvature)
+
+    def known(slope: Any, inner: Any) -> Seen:
+        inner = jnp.tril(inner) + jnp.swapaxes(jnp.tril(inner, -1), -1, -2)
+        curved = -jnp.einsum("nqp,nqr,nrs->nps", inverse, inner, inverse)
+        return Seen(
+            weights @ value, rows, weights[:, None] * slope, weights[:, None, None] * curved
+        )
+
+    by_slopes = known(slope, jnp.einsum("npq,npr->nqr", root, bend))
+    if not by_values:
+        return by_slopes, None
+    place = np.empty((number, number), int)
+    place[i, j] = place[j, i] = np.arange(len(i))
+    return by_slopes, known(jnp.einsum("nqp,nq->np", inverse, tilt), swell[:, place])
 
 
 def _roots(covariances: Any) -> tuple[Any, Any]:
@@ -368,6 +381,7 @@ class Cubature(Evaluator):
     most: int = static(default=NODES_LIMIT)
     """Nodes that it may be refined to."""
 
+    nodal: ClassVar[bool] = True
     fitting: ClassVar[str] = "differentiable log likelihoods under Gaussians, or Products of them"
 
     def __post_init__(self) -> None:
@@ -380,9 +394,19 @@ class Cubature(Evaluator):
         self, model: Model, q: ExponentialFamily, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         """The mean over nodes, and its natural gradient; or over as many others."""
-        if (through := self._through(model, q, records, otherwise)) is not None:
-            return through.curved(q).expected
-        return self._seen(model, q, records, otherwise)[0]
+        if (through := self._through(model, q, records, otherwise)) is None:
+            return self._seen(model, q, records, otherwise)[0]
+        by_slopes, by_values = through
+        plain = lambda: by_slopes.curved(q).expected
+        if by_values is None:
+            return plain()
+
+        def compared() -> Expectation:
+            slopes, values = plain(), by_values.curved(q).expected
+            jumps = q.squared_length(values.gradient - slopes.gradient) / 4 > JUMPS
+            return jax.tree.map(lambda yes, no: jnp.where(jumps, yes, no), values, slopes)
+
+        return jax.lax.cond(otherwise, compared, plain)
 
     def curved(self, model: Model, q: ExponentialFamily, records: Records) -> Curved:
         """The curvature by Stein's lemma, ``S⁻ᵀ E[∇_ε f εᵀ] S⁻¹``, at the nodes of the slope, kinks
@@ -391,7 +415,7 @@ class Cubature(Evaluator):
         Exact for log likelihoods of third order, as the slope is.
         """
         if (through := self._through(model, q, records, False)) is not None:
-            return through.curved(q)
+            return through[0].curved(q)
         expected, noise, slopes = self._seen(model, q, records, False)
         moments = slopes.T @ noise / len(noise)
         half = unwhitened(q, (moments + moments.T) / 2)
@@ -399,14 +423,14 @@ class Cubature(Evaluator):
 
     def _through(
         self, model: Model, q: ExponentialFamily, records: Records, otherwise: Flag
-    ) -> Seen | None:
+    ) -> tuple[Seen, Seen | None] | None:
         """By the predictors of each record, where it has few."""
         predictors = predictors_of(model, q, records)
         if predictors is None:
             return None
         jax.eval_shape(model.total, q.join_event(pieces(q, joint_mean(q))), records)  # is checked
         nodes = nodes_for(predictors.number, self.nodes, otherwise, dtype_of(q))
-        by_values = otherwise if predictors.number in (1, *AXES) else False
+        by_values = otherwise is not False and predictors.number in (1, *AXES)
         return seen(predictors, q, records, *nodes, by_values)
 
     def _seen(

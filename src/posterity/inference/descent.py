@@ -48,9 +48,10 @@ LOOKS = 600
 """Points that are looked at, at most."""
 GAIN = 1e-13
 """Of the free energy: what a further step must promise."""
-QUICK, LITTLE = 0.05, 1e-10
-"""The share of a squared slope that a step of Newton's method leaves at most, close to the end, and
-the squared slope, in nats, that a step may leave at whose end nobody looks."""
+QUICK, LITTLE, SMALL = 0.05, 1e-10, 1e-6
+"""A step may be taken at whose end nobody looks where each of the two steps before it left at most
+this share of a squared slope, where it leaves this little, in nats, if it is no worse than these,
+and where the squared slope that it starts from is this small."""
 
 
 class Step(NamedTuple):
@@ -154,8 +155,9 @@ class _Search(NamedTuple):
     uncertainty: Any
     checked: Any
     """Whether all is done: a search that is done looks at its end once more, by other nodes."""
-    share: Any
-    """The squared slope that the last step left, as a share of what it began with."""
+    shares: Any
+    """The squared slope that the last step left, as a share of what it began with; and the larger
+    one of the last two steps' shares."""
 
 
 def descend(
@@ -177,8 +179,9 @@ def descend(
     ``gradient``; by other nodes, if it has any, where ``otherwise`` is true.
     Where ``q`` is too wide for either to be finite or of use, the descent begins at a narrower
     member: ``rough``, which is near what data say, if there is one; else about the mean, or another
-    place. A ``quick`` descent ends with a whole step at whose end it does not look, once the step
-    before has shown that it leaves little; ``residual`` is what it leaves if it is as good as that.
+    place. A ``quick`` descent ends with a whole step at whose end it does not look, once the two
+    steps before have left little; ``residual`` is what it leaves if it is as good as the worse of
+    them, which a slow coordinate behind quick ones may belie, within half of ``SMALL``.
     Pure and traceable.
     """
     starts, np_ = _starts(q, rough), q.xp.np
@@ -201,8 +204,10 @@ def descend(
         begins = ~started & (near | tried)
         looks = np_.where(begins, 0, search.looks) + 1
         settled = taken & begins & (temperature * result.squared <= 2 * CLOSE)
-        share = np_.where(taken & started, result.squared / best.squared, search.share)
-        last = taken & started & is_quick(result.squared, share)
+        share = result.squared / best.squared
+        both = np_.stack([share, np_.maximum(share, search.shares[0])])
+        shares = np_.where(taken & started, both, search.shares)
+        last = taken & started & is_quick(result.squared, shares[1])
         done = (started & verdict.ended) | ((started | begins) & (looks >= most)) | settled
         return _Search(
             best=either(taken, lambda: result, lambda: best),
@@ -216,10 +221,11 @@ def descend(
                 ended, np_.where(result.finite, result.squared / 4, np.inf), search.uncertainty
             ),
             checked=ended if by_nodes else done | last if quick else done,
-            share=share,
+            shares=shares,
         )
 
-    is_quick = lambda squared, share: (share <= QUICK) & (squared * share <= LITTLE)
+    def is_quick(squared: Any, share: Any) -> Any:
+        return (share <= QUICK) & (squared * share <= LITTLE) & (squared <= SMALL)
 
     def goes_on(search: _Search) -> Any:
         hopeless = ~search.started & (search.looks > LEVELS + 4 * PLACES)
@@ -228,11 +234,12 @@ def descend(
     number, zero = lambda value: np_.asarray(value, dtype_of(q)), np_.zeros((), np.int32)
     no = np_.asarray(False)
     nothing = Point(q, q.zero(), number(np_.inf), number(0), number(np_.inf), no)
-    start = _Search(nothing, number(1.0), zero, zero, no, no, number(0), no, number(1))
+    start = _Search(nothing, number(1.0), zero, zero, no, no, number(0), no, number([1, 1]))
     with np.errstate(all="ignore"):  # what is not finite is told by the point
         end = q.xp.repeat(goes_on, body, start)
-    best, ahead = end.best, is_quick(end.best.squared, end.share) & quick
-    left = np_.sqrt(best.squared * np_.where(ahead, end.share, 1.0))
+    best, share = end.best, end.shares[1]
+    ahead = is_quick(best.squared, share) & quick
+    left = np_.sqrt(best.squared * np_.where(ahead, share, 1.0))
     there = either(ahead, lambda: best.at + best.direction, lambda: best.at)
     return Descent(there, best.finite, end.halvings, left, end.uncertainty, ahead)
 

@@ -99,6 +99,9 @@ class Evaluator(Estimator):
     descent: it ends where that sum has its optimum.
     """
 
+    nodal: ClassVar[bool] = False
+    """Whether it sums over nodes, and heeds ``otherwise``."""
+
     def __call__(self, model: Model, q: Any, records: Records, *, key: Any = None) -> Any:
         """The gradient alone."""
         return self.evaluate(model, q, records).gradient
@@ -131,7 +134,7 @@ class Evaluator(Estimator):
     def by_nodes(self, model: Any, q: Any, records: Records) -> bool:
         """Whether the expectation is a sum over nodes, of which others may tell otherwise."""
         del model, q, records
-        return True
+        return self.nodal
 
     def finer(self) -> "Evaluator | None":
         """An estimator of four times the nodes; None where there is none."""
@@ -193,6 +196,8 @@ class Nodal(Evaluator):
     """A sum over nodes, of which there may be too few: told by what half of them say."""
 
     nodes: int = static(default=128)
+
+    nodal: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         at_least(8).check(nodes=self.nodes)
