@@ -180,12 +180,12 @@ def seen(
         known &= (mass[:, None] > 0) & (records.weights != 0)
         values = jnp.where(known, values, 0.0)
         slopes = jnp.where(known[..., None], slopes, 0.0)
-        moments, slope, bend = sums
+        moments, bends = sums
         powers = jnp.concatenate([jnp.ones_like(own[:, :1]), own, own[:, i] * own[:, j]], 1)
+        powers = mass[:, None] * powers
         return (
-            moments + (mass[:, None] * powers).T @ values,
-            slope + jnp.einsum("m,mnp->np", mass, slopes),
-            bend + jnp.einsum("m,mnp,mq->npq", mass, slopes, own),
+            moments + powers.T @ values,
+            bends + powers[:, : number + 1].T @ slopes.reshape(len(own), -1),
         ), None
 
     # Products of two coordinates of a node: all, or squares alone.
@@ -195,9 +195,11 @@ def seen(
     lacking = -len(nodes) % some
     nodes = jnp.pad(nodes, ((0, lacking), (0, 0))).reshape(-1, some, number)
     chances = jnp.pad(chances, (0, lacking)).reshape(-1, some)
-    shapes = (1 + number + len(i), size), (size, number), (size, number, number)
+    shapes = (1 + number + len(i), size), (1 + number, size * number)
     zeros = tuple(jnp.zeros(shape, mean.dtype) for shape in shapes)
-    (moments, slope, bend), _ = jax.lax.scan(add, zeros, (nodes, chances))
+    (moments, bends), _ = jax.lax.scan(add, zeros, (nodes, chances))
+    slope, *bend = bends.reshape(-1, size, number)
+    bend = jnp.stack(bend, -1)
     value, tilt, swell = moments[0], moments[1 : number + 1].T, moments[number + 1 :]
     swell = (swell - (i == j)[:, None] * value).T
     # Where there is no slope at all, nothing would follow from jumps.
