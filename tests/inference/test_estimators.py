@@ -267,8 +267,13 @@ def test_closed_form_is_the_papers_gradient():
     fisher = np.diag(trigamma(np.array([a, b]))) - shared
     expected = -np.linalg.solve(fisher, [by_a, by_b])
     model, _, records = CASES["Beta"]
-    ours = evaluate(ClosedForm(), model, Beta.from_standard(a, b), records)[0]
+    q = Beta.from_standard(a, b)
+    ours = evaluate(ClosedForm(), model, q, records)[0]
     np.testing.assert_allclose(ours, expected, rtol=1e-12)
+    # Other nodes are asked only of who sums over nodes.
+    evaluators = ClosedForm(), Enumeration(), Quadrature(), Cubature()
+    asked = [each.by_nodes(model, q, records) for each in evaluators]
+    assert asked == [False, False, True, True]
 
 
 def brute_force(function, mean, deviation):
