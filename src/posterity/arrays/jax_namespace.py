@@ -65,7 +65,7 @@ def _few_together(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """A function of matrices (..., d, d), called with few of them at once however it is mapped."""
 
     @jax.custom_batching.custom_vmap
-    def call(matrices: jax.Array) -> Any:
+    def call(matrices: Real) -> Any:
         *batch, size, _ = matrices.shape
         most = max(1, TOGETHER // max(size, 1) ** 3)
         if not matrices.size:
@@ -76,7 +76,7 @@ def _few_together(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return jax.lax.map(function, each, batch_size=most).reshape(matrices.shape)
 
     @call.def_vmap
-    def _(size: int, mapped: Any, matrices: jax.Array) -> Any:
+    def _(size: int, mapped: Any, matrices: Real) -> Any:
         del size, mapped
         return call(matrices), True
 
