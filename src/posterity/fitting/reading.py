@@ -74,7 +74,7 @@ def names_in_r(recipe: Recipe) -> dict[str, str]:
     return known
 
 
-def _number_in_r(number: float) -> str:
+def _number_in_r(number: float | int) -> str:
     """A number as R writes it: to 15 digits, with an exponent where that is shorter.
 
     >>> [_number_in_r(number) for number in (60, 0.1, 1234567, 100000, 0.0001)]
