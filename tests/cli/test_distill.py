@@ -18,7 +18,7 @@ from posterity.distillation import Box, Draws, Langevin, Mixup, Perturbed, Pool,
 from posterity.distillation.sampling.kernels import SGHMC
 from posterity.distillation.sampling.schedules import Polynomial
 from posterity.families import Gamma, Gaussian, Mixture, Network
-from posterity.fitting.given import survival_of
+from posterity.fitting.recipe_model import survival_of
 from posterity.fitting.scores import log_of_moments
 from posterity.networks import Layers
 

@@ -527,7 +527,7 @@ def together(sites: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def without_lists(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What is known of sites' records, without derivatives of their likelihoods."""
+    """Return what is known of sites' records, without derivatives of their likelihoods."""
     plain = lambda own: {key: value for key, value in own.items() if key not in LISTS}
     return {site: plain(own) for site, own in sites.items()}
 

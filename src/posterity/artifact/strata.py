@@ -34,7 +34,7 @@ class Strata:
     def of(
         cls, prior: Any, own: Sequence[int | str], sites: Sequence[str], classes: int | None = None
     ) -> "Strata":
-        """Of a Gaussian prior, by the names or numbers of coefficients.
+        """Make the strata of a Gaussian prior, by the names or numbers of coefficients.
 
         Of a multinomial model of ``classes`` these are columns, of which each class but the first
         has a coefficient, named as ``mild:age``. A StructureError for a prior that is no Gaussian,

@@ -261,7 +261,7 @@ def _contradictions(ledger: Any, shared: Sequence[int]) -> list[str]:
 
 
 def _one_shot(fusion: "Fusion", inputs: "Inputs") -> "OneShot":
-    """What is known of the distance of a fusion from the posterior of all records, and warnings.
+    """Return the distance of a fusion from the posterior of all records, and warnings.
 
     The distance is None of what are no regressions, and where files do not tell it.
 

@@ -19,8 +19,8 @@ from posterity.cli.records import read_inputs, reordered
 from posterity.errors import StructureError, UsageError
 from posterity.families.names import order
 from posterity.fitting.design import Design
-from posterity.fitting.given import in_own_unit, inputs_of, survival_of, times_in
 from posterity.fitting.pooled import is_pooled, predictions
+from posterity.fitting.recipe_model import in_own_unit, inputs_of, survival_of, times_in
 from posterity.fitting.scores import log_of_moments
 from posterity.ledger import Ledger
 from posterity.status import Progress, ProgressCallback

@@ -22,8 +22,8 @@ from posterity.distillation import Box, Independent, Inputs, Mixup, Perturbed, P
 from posterity.errors import PosterityError, StructureError, UsageError
 from posterity.federation import specification
 from posterity.federation.specification import build
-from posterity.fitting.given import TIMES, inputs_of, offset_of
-from posterity.fitting.pooled import given
+from posterity.fitting.pooled import teacher_of
+from posterity.fitting.recipe_model import TIMES, inputs_of, offset_of
 from posterity.ledger import Ledger
 from posterity.models import NeuralNetwork
 from posterity.models.likelihoods import check_outputs
@@ -87,7 +87,7 @@ def distillation_of(settings: Settings) -> Distilled:
         known = together(sites_in(about.provenance).values()).get(recipe.spread or "")
         spread = settings["model.noise_variance"] or known
         try:
-            posterior, model, notes = given(value, recipe, spread, settings["times"] or ())
+            posterior, model, notes = teacher_of(value, recipe, spread, settings["times"] or ())
         except PosterityError as error:
             raise error.at(f"posterior {str(path)!r}") from error
         names = inputs_of(recipe)[0]

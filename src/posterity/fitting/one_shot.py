@@ -188,7 +188,7 @@ def expected_distance(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) ->
 def _under_one_dispersion(
     ledger: Ledger, facts: Sequence[Mapping[str, Any]], mean: np.ndarray, order: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """What the gradient and Hessian at ``mean`` change by if all sites have one dispersion.
+    """Return what the gradient and Hessian at ``mean`` change by if all sites have one dispersion.
 
     It is the one that maximises the adjusted profile likelihood of all records, in which the
     coefficients are those of all sites. The precision of a site is taken to change exponentially

@@ -15,8 +15,8 @@ from posterity.families import Gaussian, Mixture
 from posterity.families.names import names_of, some
 from posterity.federation import Run, federate
 from posterity.fitting.design import Design
-from posterity.fitting.given import Given
 from posterity.fitting.predict import covariance_of, gaussians, log_predictive, predict, spread_in
+from posterity.fitting.recipe_model import RecipeModel
 from posterity.inference.pooling import Normal, grids
 from posterity.inference.population import Nodes, messages, population
 from posterity.ledger import Ledger
@@ -288,9 +288,9 @@ def predictions(
     return parts, None, notes
 
 
-def given(
+def teacher_of(
     value: Any, recipe: Recipe, spread: float | None = None, times: Sequence[float] = ()
-) -> tuple[Any, Given, list[str]]:
+) -> tuple[Any, RecipeModel, list[str]]:
     """The law of a posterior's coefficients, how they predict, and notes: a student's teacher.
 
     It is of a site unseen where sites' coefficients differ; ``spread`` and ``times`` are as in
@@ -298,7 +298,7 @@ def given(
 
     Raises:
         UsageError: for coefficients of a site's own, expectations that are infinite, and what
-            :class:`~posterity.fitting.given.Given` refuses.
+            :class:`~posterity.fitting.recipe_model.RecipeModel` refuses.
         StructureError: for what are no Gaussians over the recipe's coefficients.
     """
     posterior, notes = value.posterior if isinstance(value, Ledger) else value, list[str]()
@@ -315,4 +315,4 @@ def given(
         posterior, notes = laws[None], [*notes, "the student predicts as of a site unseen"]
     names = gaussians(posterior)[2] or recipe.coefficients()
     at = tuple(sorted({*map(float, times or recipe.cuts * (recipe.model == "survival"))}))
-    return posterior, Given(recipe.shared, names, spread_in(recipe, spread), at), notes
+    return posterior, RecipeModel(recipe.shared, names, spread_in(recipe, spread), at), notes

@@ -11,7 +11,14 @@ from posterity.errors import StructureError
 from posterity.families.names import names_of, order
 from posterity.families.supports import RealNumbers
 from posterity.fitting.design import Design, covariates
-from posterity.fitting.given import CHANCES, bounded, cumulative, log_hazard, log_ratio, surviving
+from posterity.fitting.recipe_model import (
+    CHANCES,
+    bounded,
+    cumulative,
+    log_hazard,
+    log_ratio,
+    surviving,
+)
 from posterity.fitting.regressions import model_of
 from posterity.models import LogisticRegression, PredictorModel
 from posterity.models.nodes import log_normal_mean, normal_pairs

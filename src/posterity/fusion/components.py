@@ -25,8 +25,8 @@ many numbers are looked at."""
 
 
 class Evidence(NamedTuple):
-    """What is known of groups from the averages of their members: the log normaliser, less what
-    makes misfits of location quadratic, and that of the average shape; nats of what the average
+    """Evidence on groups from the averages of their members: the log normaliser, less what makes
+    misfits of location quadratic, and that of the average shape; nats of what the average
     says beyond the population, and ``KL(typical shape || average shape)``, zero where none moves.
     """
 

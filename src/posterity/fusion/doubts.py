@@ -42,13 +42,13 @@ one all the same where no site that has both tells them apart."""
 FEW = 3
 """Sites that have a component, up to which it may be part of another that these have split."""
 SCATTER = 30.0
-"""How many times wider records of a site scatter that is likely in other units."""
+"""The factor by which records scatter more or less at a site that is likely in other units."""
 READ = 40
 """Components up to which a warning spells out the matching in which two are one."""
 NOTHING = 0.1
 """Nats beyond its prior below which a site has nothing to say."""
 CONTRADICTS = "contradicts the others"
-"""What a line on such a site says of it."""
+"""The words by which warnings on such a site are known."""
 TIMES = 2.0
 """A residual so many times what sampling gives is of sites that differ, or of a wrong match: right
 ones have .7 to 1.7."""

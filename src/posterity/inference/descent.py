@@ -139,7 +139,7 @@ class Descent(NamedTuple):
     uncertainty: Float[Real, ""]
     """How far it may be off for want of nodes, in nats."""
     ahead: Bool[Real, ""]
-    """Whether it ended with a step at whose end it did not look."""
+    """True if the descent ended with a step at whose end it did not look."""
 
 
 class _Search(NamedTuple):

@@ -100,7 +100,7 @@ class Evaluator(Estimator):
     """
 
     nodal: ClassVar[bool] = False
-    """Whether it sums over nodes, and heeds ``otherwise``."""
+    """True if the estimator sums over nodes, and heeds ``otherwise``."""
 
     def __call__(self, model: Model, q: Any, records: Records, *, key: Any = None) -> Any:
         """The gradient alone."""
@@ -132,7 +132,7 @@ class Evaluator(Estimator):
         return Curved(expected, slope, -jax.lax.map(back, jnp.eye(len(mean), dtype=slope.dtype)))
 
     def by_nodes(self, model: Any, q: Any, records: Records) -> bool:
-        """Whether the expectation is a sum over nodes, of which others may tell otherwise."""
+        """True if the expectation is a sum over nodes, of which others may tell otherwise."""
         del model, q, records
         return self.nodal
 

@@ -211,7 +211,7 @@ def merged(parts: Iterable[tuple[Expectations, int]]) -> Expectations:
 
 
 def mutual_information(expectations: Expectations) -> Float[Real, " n"]:
-    """That of label and parameters in nats: the entropy of the mean less ``E[H]``."""
+    """Mutual information of label and parameters in nats: the entropy of the mean less ``E[H]``."""
     total = entropy(expectations["log_chances"])
     return namespace(total).np.maximum(total - expectations["entropy"], 0.0)
 

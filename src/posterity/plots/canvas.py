@@ -1,4 +1,4 @@
-"""What all pictures share: colours, new figures, plain axes, and saving."""
+"""The parts that all pictures share: colours, new figures, plain axes, and saving."""
 
 import os
 from typing import TYPE_CHECKING, Any

@@ -12,10 +12,10 @@ from posterity.errors import StructureError
 from posterity.families.layers import Layers
 from posterity.fitting.design import Design, design
 from posterity.fitting.fit import records_of
-from posterity.fitting.given import inputs_of as inputs_of_table
-from posterity.fitting.given import survival_of, times_in
 from posterity.fitting.pooled import predictions
 from posterity.fitting.reading import PLAIN, Reading, columns_to_predict
+from posterity.fitting.recipe_model import inputs_of as inputs_of_table
+from posterity.fitting.recipe_model import survival_of, times_in
 from posterity.fitting.scores import BINS, scores
 from posterity.reporting.charts import Axis, Series, chart, through
 from posterity.reporting.markup import Markup, figure, paragraph, shown, table

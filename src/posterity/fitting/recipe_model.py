@@ -95,7 +95,7 @@ CHANCES = {"ordinal": _climbing, "multinomial": _choosing, "survival": _by_inter
 """Models of several levels, or of intervals of time, and the chances of these."""
 
 
-class Given(Model):
+class RecipeModel(Model):
     """A regression as its recipe has it: of inputs, outputs whose averages a student imitates.
 
     Of a label its log odds, of several levels the logarithms of their chances, of survival those of
