@@ -34,14 +34,18 @@ SCATTER = 0.1
 class FreeForm(abc.ABC):
     """The rules by which members of one family are moved; hashable, and without arrays."""
 
-    smooth: bool = True
-    """True if draws are smooth functions of standard normal noise: only then members are placed
-    about an event, and have deviations. Otherwise the noise of a draw is a random key."""
+    smooth: bool = False
+    """True of a :class:`SmoothForm`; otherwise the noise of a draw is a random key."""
 
-    noise_size: int
-    """Numbers of normal noise that one draw takes, where draws are smooth."""
-    moves: int
-    """Numbers that move one member."""
+    @property
+    @abc.abstractmethod
+    def noise_size(self) -> int:
+        """Numbers of normal noise that one draw takes, where draws are smooth."""
+
+    @property
+    @abc.abstractmethod
+    def moves(self) -> int:
+        """Numbers that move one member."""
 
     @abc.abstractmethod
     def parameters(self, law: Any) -> Any:
@@ -67,24 +71,32 @@ class FreeForm(abc.ABC):
     def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
         """The parameters moved; not at all by zero."""
 
+
+class SmoothForm(FreeForm):
+    """A form whose draws are smooth functions of standard normal noise, so that members can be
+    placed about an event, and have deviations.
+    """
+
+    smooth = True
+
+    @abc.abstractmethod
     def place(self, z: PyTree, deviation: PyTree, root: np.ndarray | None = None) -> Any:
         """Parameters about an event, with standard deviations shaped as it.
 
         Where the family has correlations, they are those of ``root @ root.T`` (d, d), if given.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def deviation(self, parameters: PyTree) -> Any:
         """Standard deviations of the coordinates, shaped as an event."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def narrowed(self, parameters: PyTree) -> Any:
         """Parameters of half the standard deviations, about the same event."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
         """The least deviation in any direction, in units of the coordinates."""
-        raise NotImplementedError
 
 
 def form_of(law: Distribution) -> FreeForm | None:
@@ -96,7 +108,10 @@ def form_of(law: Distribution) -> FreeForm | None:
     if isinstance(law, Product):
         forms = {name: form_of(block) for name, block in law.blocks.items()}
         whole: Any = tuple(forms.values())
-        return None if None in whole else _Product(tuple(forms), whole)
+        if None in whole:
+            return None
+        smooth = all(isinstance(part, SmoothForm) for part in whole)
+        return (_SmoothProduct if smooth else _Product)(tuple(forms), whole)
     if isinstance(law, ExponentialFamily) and law.reparameterized:
         leaves, structure = jax.tree.flatten(law)
         return _Standard(structure, tuple(map(np.shape, leaves)))
@@ -104,13 +119,13 @@ def form_of(law: Distribution) -> FreeForm | None:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Gaussian(FreeForm):
+class _Gaussian(SmoothForm):
     """``mean + root @ noise``; the mean (d,) is the first of the parameters."""
 
     size: int
 
     @property
-    def noise_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def noise_size(self) -> int:
         return self.size
 
     def draw(self, parameters: PyTree, noise: Real) -> Any:
@@ -146,7 +161,7 @@ class _Diagonal(_Gaussian):
     """Independent Gaussian coordinates: means (d,) and logarithms of standard deviations (d,)."""
 
     @property
-    def moves(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def moves(self) -> int:
         return 2 * self.size
 
     def parameters(self, law: Any) -> Any:
@@ -185,7 +200,7 @@ class _Full(_Gaussian):
     """Gaussians of any covariance ``S Sᵀ``: means (d,) and lower triangles ``S`` (d, d)."""
 
     @property
-    def moves(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def moves(self) -> int:
         return self.size + triangle(self.size)
 
     def parameters(self, law: Any) -> Any:
@@ -234,11 +249,11 @@ class _LowRank(_Gaussian):
     rank: int
 
     @property
-    def noise_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def noise_size(self) -> int:
         return self.rank + self.size
 
     @property
-    def moves(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def moves(self) -> int:
         return (2 + self.rank) * self.size
 
     def parameters(self, law: Any) -> Any:
@@ -306,15 +321,11 @@ class _Product(FreeForm):
     parts: tuple[FreeForm, ...]
 
     @property
-    def smooth(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return all(part.smooth for part in self.parts)
-
-    @property
-    def noise_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def noise_size(self) -> int:
         return sum(part.noise_size for part in self.parts)
 
     @property
-    def moves(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def moves(self) -> int:
         return sum(part.moves for part in self.parts)
 
     def _rows(self, *each: Any) -> list[tuple[Any, ...]]:
@@ -349,6 +360,13 @@ class _Product(FreeForm):
         rows = self._rows(parameters, _split(v, [part.moves for part in self.parts]))
         return tuple(part.move(own, some) for _, part, own, some in rows)
 
+
+@dataclasses.dataclass(frozen=True)
+class _SmoothProduct(_Product, SmoothForm):
+    """Blocks that all are smooth."""
+
+    parts: tuple[SmoothForm, ...]
+
     def place(self, z: PyTree, deviation: PyTree, root: np.ndarray | None = None) -> Any:
         del root
         return tuple(part.place(z[name], deviation[name]) for name, part in self._rows())
@@ -378,11 +396,13 @@ class _Standard(FreeForm):
     structure: Any
     """The structure of the member as a pytree."""
     shapes: tuple[tuple[int, ...], ...]
-    smooth = False
-    noise_size = 1
 
     @property
-    def moves(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def noise_size(self) -> int:
+        return 1
+
+    @property
+    def moves(self) -> int:
         return self._template().free_size
 
     def parameters(self, law: Any) -> Any:

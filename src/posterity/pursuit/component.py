@@ -14,6 +14,7 @@ import scipy.special
 from jaxtyping import Float, PyTree
 
 from posterity.arrays import keys
+from posterity.families.free_forms import SmoothForm
 from posterity.pursuit import objectives, starts
 from posterity.pursuit import weights as rules
 from posterity.pursuit.objectives import Optimum, Ratio, maximised, maximised_by_adam
@@ -214,6 +215,7 @@ def _searched(
     along = lambda own: objectives.look_at_component(
         form, search.nodes, search.target, own, ratio, lam
     )
+    assert isinstance(form, SmoothForm)  # others are noisy
     for _ in range(NARROWER):  # where the density falls to nothing between its draws
         if np.isfinite(along(own)(zero)[0]):
             break
@@ -258,7 +260,7 @@ def _degenerate(search: Search, own: PyTree) -> str:
     form = search.form
     if not _finite(own):
         return "its parameters are not finite"
-    if not form.smooth:
+    if not isinstance(form, SmoothForm):
         return ""
     flat = lambda tree: np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
     base = form.parameters(search.base)

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int, PyTree
 from posterity.arrays import keys
 from posterity.arrays.search import lbfgs
 from posterity.families import Distribution
-from posterity.families.free_forms import FreeForm
+from posterity.families.free_forms import FreeForm, SmoothForm
 from posterity.pursuit import objectives
 from posterity.pursuit.objectives import Ratio, batched
 from posterity.pursuit.search import Search, State, fixed_noise
@@ -104,6 +104,7 @@ def tops(
     and some of the others. Also which climbs ended anywhere, and the gradients that it took.
     """
     form, z = search.form, jax.tree.map(lambda leaf: leaf[chosen], points.z)
+    assert isinstance(form, SmoothForm)
     unit, begin = _flat(form.deviation(form.parameters(search.base))), _rows(z)
 
     def slopes(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, Any]:
@@ -218,7 +219,7 @@ def _events(rows: Float[np.ndarray, "n d"], like: PyTree) -> Any:
 
 
 def _placed(
-    form: FreeForm,
+    form: SmoothForm,
     top: Float[np.ndarray, " d"],
     unit: Float[np.ndarray, " d"],
     like: PyTree,
