@@ -81,10 +81,8 @@ class Ledger:
         return self.prior.names
 
     def named(self, names: Any) -> "Ledger":
-        """The same ledger, its coordinates under these names.
-
-        Raises:
-            StructureError: as :meth:`Distribution.named`.
+        """The same ledger, its coordinates under these names; a StructureError as
+        :meth:`Distribution.named`.
         """
         return self._under(self.prior.named(names))
 
@@ -106,20 +104,16 @@ class Ledger:
 
     @functools.cached_property
     def posterior(self) -> ExponentialFamily:
-        """Prior plus all factors, added exactly and rounded to nearest once.
-
-        Raises:
-            ParameterError: if the sum is not a distribution.
+        """Prior plus all factors, added exactly and rounded to nearest once; a ParameterError if
+        the sum is not a distribution.
         """
         check_proper(self.total, "the posterior of the ledger")
         return self.total
 
     @functools.cached_property
     def total(self) -> ExponentialFamily:
-        """Prior plus all factors, be that a distribution or not.
-
-        Raises:
-            ParameterError: if a sum is beyond the range of float64.
+        """Prior plus all factors, be that a distribution or not; a ParameterError if a sum is
+        beyond the range of float64.
         """
         return self._sum(self.sites)
 
@@ -129,10 +123,8 @@ class Ledger:
         return all(self.entries[site].independent for site in self.sites)
 
     def factor(self, site: str) -> ExponentialFamily:
-        """The contribution of one site: its posterior minus the prior. May be improper.
-
-        Raises:
-            LedgerError: if the ledger holds no factor of the site.
+        """The contribution of one site: its posterior minus the prior. May be improper; a
+        LedgerError if the ledger holds no factor of the site.
         """
         entry = self.entries.get(site)
         if entry is None or entry.factor is None:
@@ -140,10 +132,8 @@ class Ledger:
         return with_names(entry.factor, names_of(self.prior))
 
     def cavity(self, site: str) -> ExponentialFamily:
-        """Prior plus the factors of all other sites. May be improper.
-
-        Raises:
-            LedgerError: if the ledger holds no factor of the site.
+        """Prior plus the factors of all other sites. May be improper; a LedgerError if the ledger
+        holds no factor of the site.
         """
         self.factor(site)
         return self._sum(name for name in self.sites if name != site)
@@ -230,10 +220,8 @@ class Ledger:
         return self._with({site: self.entries[site] for site in self.sites})
 
     def holding(self, entries: Mapping[str, Entry]) -> "Ledger":
-        """A ledger of this prior with entries whose versions and names were checked before.
-
-        Raises:
-            ParameterError, StructureError: if a factor is not finite, or not like the prior.
+        """A ledger of this prior with entries whose versions and names were checked before; a
+        ParameterError or StructureError if a factor is not finite, or not like the prior.
         """
         return self._with(self._at_rest(entries))
 

@@ -89,10 +89,8 @@ class _OfSites(BaseEstimator):
         return self.ledger_.sites
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the ledger to a file, which :func:`posterity.load` and every command read.
-
-        Raises:
-            ArtifactError: if it cannot be written.
+        """Write the ledger to a file, which :func:`posterity.load` and every command read; an
+        ArtifactError if it cannot be written.
         """
         check_is_fitted(self)
         posterity.save(self.ledger_, path, provenance=self._provenance())
@@ -619,10 +617,8 @@ class FusedGaussianMixture(DensityMixin, _OfSites):
 
 
 def _rows(sites: ArrayLike | None, count: int) -> dict[str, np.ndarray]:
-    """The numbers of each site's records, by sorted names of the sites.
-
-    Raises:
-        ValueError: if there is not one name, or whole number, for each of ``count`` records.
+    """The numbers of each site's records, by sorted names of the sites; a ValueError if there is
+    not one name, or whole number, for each of ``count`` records.
     """
     if sites is None:
         return {SITE: np.arange(count)}

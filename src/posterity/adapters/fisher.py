@@ -174,10 +174,8 @@ def laws(
 def tensors_of(
     law: Distribution, shapes: Mapping[str, tuple[int, ...]], at: str, key: KeyArray | None
 ) -> dict[str, Array]:
-    """Arrays by name and of these shapes: the mean, the variances, or a draw.
-
-    Raises:
-        StructureError: for a law of other tensors, or of tensors of other shapes.
+    """Arrays by name and of these shapes: the mean, the variances, or a draw; a StructureError for
+    a law of other tensors, or of tensors of other shapes.
     """
     one_of(MEAN, VARIANCE).check(at=at)
     blocks = dict(law.blocks) if isinstance(law, Product) else {}

@@ -43,11 +43,7 @@ def seeded(seed: int) -> Words:
 
 
 def plain(key: KeyArray) -> KeyArray:
-    """JAX's key as words, if its generator is Threefry.
-
-    Raises:
-        UsageError: if it is no key.
-    """
+    """JAX's key as words, if its generator is Threefry; a UsageError if it is no key."""
     KEY.check(key=key)
     if not is_jax(key):
         return key

@@ -117,10 +117,8 @@ def unfit(names: Any) -> str:
 
 
 def checked(names: Any, size: int | None, law: PyTree) -> tuple[str, ...]:
-    """The names, as many distinct texts as the law has coordinates.
-
-    Raises:
-        StructureError: if they are not.
+    """The names, as many distinct texts as the law has coordinates; a StructureError if they are
+    not.
     """
     if size is None:
         raise StructureError(
@@ -212,10 +210,8 @@ def not_reordered(law: PyTree, places: Any) -> StructureError:
 
 
 def alike(first: Any, second: Any) -> tuple[Any, Any]:
-    """Return both under the names that either has, the second in the order of the first.
-
-    Raises:
-        StructureError: if their names differ.
+    """Return both under the names that either has, the second in the order of the first; a
+    StructureError if their names differ.
     """
     mine, theirs = names_of(first), names_of(second)
     if mine == theirs:

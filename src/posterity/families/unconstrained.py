@@ -63,10 +63,8 @@ class Supports:
         return map_supports(lambda support: support.free_shape, self.tree)
 
     def forward(self, u: PyTree) -> Any:
-        """The event ``z`` of ``u``.
-
-        Raises:
-            StructureError: if ``u`` has other parts or axes than ``free_shape``.
+        """The event ``z`` of ``u``; a StructureError if ``u`` has other parts or axes than
+        ``free_shape``.
         """
         one = lambda support, part: support.forward(namespace(part), part)
         return map_supports(one, self.tree, self._checked(u))
@@ -90,10 +88,7 @@ class Supports:
         """``log |det dz/du|`` in nats, one number for each event.
 
         It is against the base measure that ``log_prob`` has, so that ``law.log_prob(forward(u)) +
-        log_det(u)`` is the log density of ``u``.
-
-        Raises:
-            StructureError: as of :meth:`forward`.
+        log_det(u)`` is the log density of ``u``; a StructureError as of :meth:`forward`.
         """
         terms: list[Real] = []
         for support, part in zip(listed(self.tree), listed(self._checked(u)), strict=True):
@@ -224,10 +219,8 @@ class Transformed(Distribution):
 
     @classmethod
     def from_standard(cls, law: Distribution, supports: Any) -> Self:
-        """Make it from the law of ``u`` and a tree of supports, as ``Distribution.support`` is.
-
-        Raises:
-            StructureError: if they are no supports, or of another number of coordinates.
+        """Make it from the law of ``u`` and a tree of supports, as ``Distribution.support`` is; a
+        StructureError if they are no supports, or of another number of coordinates.
         """
         if not isinstance(supports, Supports):
             every = listed(supports)
@@ -286,10 +279,8 @@ class Transformed(Distribution):
         return self.law.event_shape[0]
 
     def reordered(self, places: Int[np.ndarray, " d"]) -> Self:
-        """Entries of dictionaries as a whole, and numbers within one array that has one axis.
-
-        Raises:
-            StructureError: if entries are torn apart, or what is mapped together changes places.
+        """Entries of dictionaries as a whole, and numbers within one array that has one axis; a
+        StructureError if entries are torn apart, or what is mapped together changes places.
         """
         try:
             tree = _moved(self.supports.tree, np.asarray(places))

@@ -226,10 +226,8 @@ def _dirichlet(variables: Sequence[Variable]) -> Fit:
 
 
 def standard(u: Float[Array, "chains n d"], labels: Sequence[str]) -> Standard:
-    """Centred twice, as the first mean of huge numbers is a little off.
-
-    Raises:
-        ParameterError: for coordinates that do not vary.
+    """Centred twice, as the first mean of huge numbers is a little off; a ParameterError for
+    coordinates that do not vary.
     """
     if (wild := abs(u).max((0, 1)) > HUGE).any():
         raise ParameterError(
@@ -253,10 +251,8 @@ def standard(u: Float[Array, "chains n d"], labels: Sequence[str]) -> Standard:
 
 
 def correlation(units: Float[Array, "chains n d"], labels: Sequence[str]) -> Float[Array, "d d"]:
-    """Correlations of draws in standard units.
-
-    Raises:
-        ParameterError: where some coordinates follow from others, naming them.
+    """Correlations of draws in standard units; a ParameterError where some coordinates follow from
+    others, naming them.
     """
     rows = units.reshape(-1, units.shape[-1])
     result = rows.T @ rows / len(rows)

@@ -53,10 +53,8 @@ ROLES = {_key(header): role for role, headers in HEADERS.items() for header in h
 
 
 def roles_of(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
-    """The place of each role's column, and the headers that have none.
-
-    Raises:
-        StructureError: if a role is there twice, or what is needed is not there.
+    """The place of each role's column, and the headers that have none; a StructureError if a role
+    is there twice, or what is needed is not there.
 
     >>> roles_of(["", "Estimate", "Std. Error", "t value"])
     ({'name': 0, 'mean': 1, 'sd': 2}, ['t value'])
