@@ -1,6 +1,8 @@
 """One word for one thing: verbs as a user reads them, by their signatures and results."""
 
+import ast
 import inspect
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,32 @@ def test_there_is_one_of_each(name: str) -> None:
     sources = Path(posterity.__file__).parent.rglob("*.py")
     found = [path for path in sources if f"\nclass {name}" in path.read_text()]
     assert len([p for p in found if f"\nclass {name}:" in p.read_text()]) == 1, found
+
+
+def test_public_methods_say_what_they_do_or_their_bases_do() -> None:
+    """A method without a docstring takes the place of one that has it."""
+    source = Path(posterity.__file__).parent
+    trees = [ast.parse(path.read_bytes()) for path in source.rglob("*.py")]
+    classes: dict[str, list[ast.ClassDef]] = {}
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, ast.ClassDef):
+            classes.setdefault(node.name, []).append(node)
+
+    def methods(own: ast.ClassDef) -> dict[str, str | None]:
+        functions = (node for node in own.body if isinstance(node, ast.FunctionDef))
+        return {node.name: ast.get_docstring(node, clean=False) for node in functions}
+
+    def above(own: ast.ClassDef) -> Iterator[ast.ClassDef]:
+        for base in (ast.unparse(base).partition("[")[0].split(".")[-1] for base in own.bases):
+            for known in classes.get(base, []):
+                if known is not own:
+                    yield from (known, *above(known))
+
+    unsaid = [
+        f"{own.name}.{name}"
+        for own in (own for each in classes.values() for own in each)
+        for name, words in methods(own).items()
+        if not words and not name.startswith("_") and not own.name.startswith("_")
+        and not any(methods(base).get(name) for base in above(own))
+    ]  # fmt: skip
+    assert not unsaid

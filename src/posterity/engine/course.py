@@ -200,12 +200,10 @@ class ServerMemory(Memory):
 
     @property
     def epoch(self) -> Epoch:
-        """The epoch of the course."""
         return self.course.run.state.epoch
 
     @property
     def rows(self) -> dict[str, Outgoing]:
-        """The rows of a store beside the state: those of any member, and the parts."""
         return {**super().rows, **self.parts}
 
     def with_course(self, **changes: Any) -> Self:

@@ -49,7 +49,6 @@ class Refusal(ArtifactError):
         return cls(found=found, expected=expected, fix=fix, reason=reason)
 
     def at(self, place: str) -> Self:
-        """The same refusal, naming where it came up."""
         kept: dict[str, Any] = {"expected": self.expected, "fix": self.fix, "reason": self.reason}
         return type(self)(found=f"{self.found} in {place}", **kept)
 

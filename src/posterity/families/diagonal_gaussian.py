@@ -39,7 +39,6 @@ class DiagonalGaussian(AnyGaussian):
 
     @property
     def mean(self) -> Float[Real, "*batch d"]:
-        """The mean."""
         return self.precision_mean / self.precision
 
     @property
@@ -116,15 +115,12 @@ class DiagonalGaussian(AnyGaussian):
         return (slope**2 / self.precision + (step.precision / self.precision) ** 2 / 2).sum()
 
     def at_noise(self, noise: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
-        """``S`` is diagonal."""
         return self.mean + noise / self._factor
 
     def whitened(self, x: Float[Real, "*n d"]) -> Float[Real, "*n d"]:
-        """Each coordinate times its deviation."""
         return x / self._factor
 
     def from_slopes(self, noise: Float[Real, "n d"], slopes: Float[Real, "n d"]) -> Self:
-        """Coordinate by coordinate."""
         slope = slopes.mean(0) * self._factor
         return self.at_mean(slope, -(slopes * noise).mean(0) * self.precision)
 

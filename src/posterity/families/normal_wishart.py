@@ -106,7 +106,6 @@ class NormalPrecision(Emitting):
         return self._of(**dict(zip(self.coordinates, parts, strict=True)))
 
     def location(self) -> Float[Real, "*batch d"]:
-        """The mean ``m``."""
         return self.mean
 
     def expected_moments(self) -> tuple[Real, Real] | None:
@@ -205,12 +204,10 @@ class NormalWishart(NormalPrecision):
 
     @property
     def support(self) -> tuple[RealNumbers, PositiveDefiniteMatrices]:
-        """A vector and a symmetric positive definite matrix."""
         size = self.own_size
         return RealNumbers((size,)), PositiveDefiniteMatrices((size, size))
 
     def observations(self) -> Float[Real, "*batch"]:
-        """``κ``."""
         return self.mean_precision
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
@@ -271,7 +268,6 @@ class NormalWishart(NormalPrecision):
         return self._about_mean(mean, kappa, wishart.inverse_scale, wishart.degrees_of_freedom)
 
     def sufficient_statistics(self, z: Pair) -> Float[Real, "*shape dim"]:
-        """``(-μᵀΛμ/2, log|Λ|/2, Λμ, -Λ/2)``."""
         mean, precision = z
         xp = namespace(mean, precision)
         return self.flatten(
@@ -360,13 +356,11 @@ class NormalWishart(NormalPrecision):
         return (wishart.expected_log_determinant() - spread - size * LOG_2PI) / 2
 
     def plugged_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
-        """The log likelihood at the expected mean and precision."""
         precision, size = self.wishart.mean, self.own_size
         logdet = self.xp.logdet(self.xp.cholesky(precision))
         return (logdet - quadratic(precision, x[..., None, :] - self.mean) - size * LOG_2PI) / 2
 
     def observed(self, x: Float[Real, "n d"], weights: Float[Real, "n k"]) -> Self:
-        """Counts, sums, and sums of squares."""
         count, np_ = weights.sum(0), namespace(weights, x).np
         # A member at a time: all products of records would be d times the data.
         scatter = np_.stack([(x.T * weights[:, k]) @ x for k in range(weights.shape[1])])

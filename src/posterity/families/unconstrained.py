@@ -236,7 +236,6 @@ class Transformed(Distribution):
 
     @property
     def unmapped(self) -> tuple[Distribution, Any]:
-        """The law of ``u``, and the supports."""
         return self.law, self.supports
 
     @classmethod
@@ -265,17 +264,14 @@ class Transformed(Distribution):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The batch shape of the law of ``u``."""
         return self.law.batch_shape
 
     @property
     def support(self) -> Any:
-        """The set of possible ``z``."""
         return self.supports.tree
 
     @property
     def named_size(self) -> int:
-        """The coordinates of ``u``."""
         return self.law.event_shape[0]
 
     def reordered(self, places: Int[np.ndarray, " d"]) -> Self:
@@ -298,7 +294,6 @@ class Transformed(Distribution):
         return (type(self), self.supports, self.law.outline())
 
     def is_proper(self) -> Bool[Real, "*batch"]:
-        """True if the law of ``u`` is a distribution."""
         return self.law.is_proper()
 
     def moment_matched(self, weights: Float[Real, " k"]) -> Self:
@@ -336,18 +331,15 @@ class Transformed(Distribution):
         return tables
 
     def marginals(self) -> list[Marginal]:
-        """The marginals of each part of the event."""
         return [table.law for table in self._tables({}, "", "")]
 
     def _described(self, numbers: bool) -> str:
         return called(self, [f"{self.law._described(numbers)} onto {_outline(self.supports.tree)}"])
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
-        """``f`` of draws of ``u``."""
         return self.supports.forward(self.supports.unravel(self.law.sample(key, shape)))
 
     def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
-        """``f`` of draws of ``u``."""
         return self.supports.forward(self.supports.unravel(self.law.sample_members(key, labels)))
 
     def _log_prob(self, z: PyTree) -> Float[Real, "..."]:

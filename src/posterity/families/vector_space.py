@@ -185,7 +185,6 @@ class VectorSpace(Distribution):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The axes before those of one member."""
         name, coordinate = next(iter(self.coordinates.items()))
         shape = getattr(self.__dict__[name], "shape", ())
         return shape[: len(shape) - coordinate.axes]
@@ -198,12 +197,10 @@ class VectorSpace(Distribution):
 
     @property
     def named_size(self) -> int | None:
-        """A member's own axes, or its one number."""
         return self.own_size
 
     @property
     def event_size(self) -> int:
-        """The length of a member's own axes, or 1."""
         return self.own_size
 
     def reordered(self, places: Int[np.ndarray, " d"]) -> Self:

@@ -244,7 +244,6 @@ class PersonalRegression(PersonalModel):
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Product,)
 
     def check(self, data: Any) -> None:
-        """Check records as the regression itself does."""
         self.model.check(data)
 
     def local_prior(self, z: Any) -> tuple[Any, Any]:

@@ -170,7 +170,6 @@ class TopicModel(ExpectedModel[Plate]):
         return Plate(Dirichlet.from_standard(np.full(shape, float(concentration))))
 
     def check(self, data: PyTree) -> None:
-        """Documents of words below ``vocabulary``; errors as of every model."""
         words, counts = map(np.asarray, pair(data))
         super().check((words, counts))
         if words.shape != counts.shape:
@@ -189,7 +188,6 @@ class TopicModel(ExpectedModel[Plate]):
     # --- what a site says -----------------------------------------------------------------------
 
     def expected_log_likelihood(self, q: Plate, data: PyTree) -> Float[Real, " n"]:
-        """Each document's bound, in nats; differentiable in ``q``."""
         return self._bounds(_log_topics(q), *data)
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:

@@ -229,23 +229,20 @@ def standard(u: Float[Array, "chains n d"], labels: Sequence[str]) -> Standard:
     """Centred twice, as the first mean of huge numbers is a little off; a ParameterError for
     coordinates that do not vary.
     """
-    if (wild := abs(u).max((0, 1)) > HUGE).any():
-        raise ParameterError(
-            found=f"draws of {some(at(labels, wild))} beyond {HUGE:g}",
-            expected="numbers whose squares can be held",
-            fix="Take other units.",
-        )
+    wild = abs(u).max((0, 1)) > HUGE
+    wrong = f"draws of {some(at(labels, wild))} beyond {HUGE:g}" if wild.any() else ""
     first = u[:1, :1].copy()
     moved = u - first
     mean = moved.mean((0, 1))
     gap = moved - mean
-    scale = np.sqrt((gap**2).mean((0, 1)))
-    rounding = 4 * np.finfo(float).eps * abs(u).max((0, 1))
-    if (constant := scale <= rounding).any():
+    with np.errstate(over="ignore"):
+        scale = np.sqrt((gap**2).mean((0, 1)))
+    constant = scale <= 4 * np.finfo(float).eps * abs(u).max((0, 1))
+    if wrong or constant.any():
         raise ParameterError(
-            found=f"draws of {some(at(labels, constant))} that do not vary",
-            expected="draws of a distribution",
-            fix="Leave out what is fixed: it is no parameter.",
+            found=wrong or f"draws of {some(at(labels, constant))} that do not vary",
+            expected="draws of a distribution, whose squares can be held",
+            fix="Leave out what is fixed: it is no parameter; or take other units.",
         )
     return Standard(first[0, 0] + mean, scale, gap / scale)
 

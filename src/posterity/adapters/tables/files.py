@@ -220,17 +220,14 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
     cells = reader.read_cells(path, unnamed=True)
     try:
         roles, unused = roles_of(cells.header)
+        wrong = "" if cells.rows else "a header without rows"
         if not {"sd", "variance", "upper"} & roles.keys() and covariance is None:
+            wrong = f"means without standard deviations: columns {some(list(cells.header))}"
+        if wrong:
             raise StructureError(
-                found=f"means without standard deviations: columns {some(list(cells.header))}",
-                expected="a column 'sd', or limits",
-                fix="Add it, or give a covariance.",
-            )
-        if not cells.rows:
-            raise StructureError(
-                found="a header without rows",
-                expected="a row a parameter",
-                fix="Add them.",
+                found=wrong,
+                expected="a row a parameter, with a column 'sd', or limits",
+                fix="Add them, or give a covariance.",
             )
     except StructureError as error:
         raise error.at(f"table {str(path)!r}") from error

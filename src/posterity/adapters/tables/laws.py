@@ -52,23 +52,19 @@ def from_table(
     >>> q.names, q.variance.round(4).tolist()
     (('age', 'bp'), [0.0025, 0.0001])
     """
-    if (sd is None) == (covariance is None):
-        raise UsageError(
-            found=f"{'neither' if sd is None else 'both'} of sd and covariance",
-            expected="one of them",
-            fix="Say how far off the means may be, once.",
-        )
+    one = (sd is None) != (covariance is None)
     family = family or ("gaussian" if sd is None else "diagonal")
     one_of(*FAMILIES).check(family=family)
+    if not one or (sd is None and family != "gaussian"):
+        both = f"{'neither' if sd is None else 'both'} of sd and covariance"
+        raise UsageError(
+            found=f"a covariance for family {family!r}" if one else both,
+            expected="one of sd and covariance, and the latter for family 'gaussian' alone",
+            fix="Say how far off the means may be, once; nothing is dropped unasked.",
+        )
     count = len(mean) if hasattr(mean, "__len__") else np.size(mean)
     names = checked(names, count, "the parameters of a table")
     mean = _numbers(names, mean, 1, "mean")
-    if sd is None and family != "gaussian":
-        raise UsageError(
-            found=f"a covariance for family {family!r}",
-            expected="standard deviations, or family 'gaussian'",
-            fix="Leave the covariance or the family out; nothing is dropped unasked.",
-        )
     if sd is None:
         return families.Gaussian.from_standard(mean, _covariance(names, covariance)).named(names)
     sd = _positive(names, _numbers(names, sd, 1, "sd"))
