@@ -213,7 +213,6 @@ def _content(cell: types.CellType) -> Any:
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    """The names that a function, and those defined within it, refer to."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

@@ -293,7 +293,6 @@ class Ledger:
         return ledger
 
     def _rested(self, entries: Mapping[str, Entry]) -> dict[str, Entry]:
-        """The entries, checked and at rest."""
         numbered = {site: checked(site, entry) for site, entry in entries.items()}
         return self._at_rest(with_factors(numbered, self._unlabelled))
 
@@ -328,7 +327,6 @@ class Ledger:
 
 
 def _called(prior: Any, entries: Mapping[str, Entry]) -> Any:
-    """The prior under the names that factors have, where it has none itself."""
     own = names = names_of(prior)
     for entry in entries.values():
         if isinstance(entry.factor, ExponentialFamily):
@@ -345,5 +343,4 @@ def warn_of_order(who: str, named: Any) -> None:
 
 
 def _bare(law: Any) -> Any:
-    """Without names, which the prior has."""
     return with_names(law, {})

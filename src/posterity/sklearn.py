@@ -289,7 +289,6 @@ class FederatedRegression(_OfSites):
         return Design(x, y, None, None, weights, names, rows, rows, len(x), 0, ())
 
     def _problem(self, designs: Mapping[str, Design]) -> tuple[Any, dict[str, Any]]:
-        """The model, and each site's data as it takes them."""
         data = {site: data_of(self._recipe, design) for site, design in designs.items()}
         return model_of(self._recipe), data
 
@@ -605,7 +604,6 @@ class FusedGaussianMixture(DensityMixin, _OfSites):
         return float(self.score_samples(X).mean())
 
     def _asked(self, method: str, X: ArrayLike) -> np.ndarray:
-        """Predictions of the fused mixture, after checks of the records."""
         check_is_fitted(self)
         return getattr(self.mixture_, method)(validate_data(self, X, dtype=np.float64, reset=False))
 

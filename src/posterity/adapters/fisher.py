@@ -239,7 +239,6 @@ def _curvature(
 
 
 def _target(task: Task, outputs: Array, target: Array) -> tuple[Array, float]:
-    """Labels or values beside the outputs, and the variance of the noise."""
     classes = task.likelihood == CLASSIFICATION
     rows = outputs.ndim == 2 and 0 < len(outputs) == len(target)
     if not rows or (not classes and target.size != outputs.size):

@@ -116,13 +116,11 @@ def to_model(posterior: families.ExponentialFamily | Ledger, **parameters: Any) 
 
 
 def _models() -> tuple[type, type]:
-    """The two classes, if hmmlearn is installed."""
     vhmm = shared.library("hmmlearn.vhmm", extra="hmm").vhmm
     return vhmm.VariationalGaussianHMM, vhmm.VariationalCategoricalHMM
 
 
 def _law(model: Any, which: str) -> families.HiddenMarkov:
-    """``which`` is the prior or the posterior."""
     read = lambda name: np.asarray(getattr(model, f"{name}_{which}_"), np.float64)
     members: families.ExponentialFamily
     if hasattr(model, "emissionprob_posterior_"):

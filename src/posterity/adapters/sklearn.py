@@ -163,7 +163,6 @@ def to_estimator(
 
 
 def _laws(estimator: Any, data: shared.Data) -> shared.Laws:
-    """Read a fitted estimator, by the module that knows its kind."""
     sklearn = _library()
     from posterity.adapters import sklearn_linear, sklearn_plates
 

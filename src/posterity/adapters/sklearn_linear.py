@@ -249,14 +249,12 @@ def _fitted(estimator: Any, data: shared.Data) -> Fitted:
 
 
 def _steps(estimator: Any) -> list[Any]:
-    """The steps of a pipeline, and of those within it; of anything else itself."""
     if not isinstance(estimator, Pipeline):
         return [] if estimator is None or estimator == "passthrough" else [estimator]
     return [inner for _, step in estimator.steps for inner in _steps(step)]
 
 
 def _scaling(step: Any) -> tuple[Any, Any]:
-    """Shift and scale of one scaler."""
     clips = " that clips" * bool(getattr(step, "clip", False))
     if not isinstance(step, SCALERS) or clips:
         raise StructureError(

@@ -113,7 +113,6 @@ def exponential(key: KeyArray) -> float:
 
 
 def _threefry(key: Words, x: int, y: int) -> tuple[int, int]:
-    """The 20 rounds of Threefry-2x32."""
     one, two = key
     schedule = one, two, one ^ two ^ PARITY
     x, y = x + one & WORD, y + two & WORD

@@ -301,7 +301,6 @@ class Product(Composite):
         return dict(self.blocks)
 
     def _tables(self, names: Names, path: str, block: str) -> list[Table]:
-        """Block by block."""
         result: list[Table] = []
         for name, part in self.blocks.items():
             inner = f"{block}/{name}" if block else name

@@ -78,7 +78,6 @@ class DiagonalGaussian(AnyGaussian):
         return (self.xp.np.log(self.precision) - 1).sum(-1) / 2
 
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
-        """Centred."""
         xp = namespace(self.precision, other.precision).np
         # log1p of a small difference: near-equal variances keep their digits, and far ones too.
         excess = (other.precision - self.precision) / self.precision
@@ -94,7 +93,6 @@ class DiagonalGaussian(AnyGaussian):
         return mean + jnp.sqrt(variance) * noise
 
     def _first_moments(self) -> tuple[Any, Any, int]:
-        """Cheap whatever the number of coordinates."""
         some = slice(0, SHOWN)
         precision = np.asarray(self.precision[some], float)
         mean = np.asarray(self.precision_mean[some], float) / precision

@@ -167,7 +167,6 @@ class Dirichlet(MixingWeights, EmittingSymbols):
 
 
 def _looked_up(table: Float[Real, "*batch k"], x: Int[Real, "*shape"]) -> Float[Real, "..."]:
-    """The entry of each symbol, for all members."""
     return namespace(table, x).np.moveaxis(table, -1, 0)[x]
 
 

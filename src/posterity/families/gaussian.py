@@ -87,7 +87,6 @@ class AnyGaussian(ExponentialFamily):
         return type(self)(moved, self.precision, *self.kept())
 
     def _line(self, drop: float) -> Line | None:
-        """In one dimension: the event itself."""
         if self.own_size != 1:
             return None
         np_ = namespace(self.precision).np

@@ -192,7 +192,6 @@ def _halved_chi_squared(nu: Array) -> list[tuple[Array, float]]:
 
 
 def _averaged(x: ArrayLike, s: Array, rho: Array, nu: Array, others: Any) -> Array:
-    """The distribution function of an entry, averaged over the ``others`` that are subtracted."""
     total = np.zeros(np.broadcast_shapes(np.shape(s), np.shape(x)))
     with np.errstate(divide="ignore", invalid="ignore"):
         for other, weight in others:

@@ -112,7 +112,6 @@ class Mixture(Distribution):
         return each[np.arange(count), chosen]
 
     def _tables(self, names: Names, path: str, block: str) -> list[Table]:
-        """The components', mixed."""
         inner = self.components._tables(names, joined(path, "components"), block)
         weights = np.asarray(self.weights, float)
         return [dataclasses.replace(t, law=MixedMarginal(weights, t.law)) for t in inner]

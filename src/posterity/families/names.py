@@ -95,7 +95,6 @@ def rebuilt(law: Law, parts: Mapping[str, Any]) -> Law:
 
 
 def _named(law: Law, names: tuple[str, ...]) -> Law:
-    """A copy under these names; itself if it has them."""
     if law.__dict__.get(LABEL, ()) == names:
         return law
     return labelled(type(law).of_children(law.children(), law.kept()), names)
@@ -313,7 +312,6 @@ def _numbers(law: PyTree) -> list[str]:
 
 
 def _shapes(law: PyTree) -> str:
-    """The fields of an incomplete law with their types and shapes."""
     result = (
         f"{name}={type(value).__name__}{tuple(getattr(value, 'shape', ()))}"
         for name, value in law.__dict__.items()

@@ -105,14 +105,12 @@ class NormalGamma(NormalPrecision):
         return self.coordinatewise.is_proper().all(-1)
 
     def _log_prob(self, z: Pair) -> Float[Real, "..."]:
-        """Log density of ``(μ, λ)``, centred."""
         return self.coordinatewise.log_prob(_as_matrices(z)).sum(-1)
 
     def negative_entropy(self) -> Float[Real, "*batch"]:
         return self.coordinatewise.negative_entropy().sum(-1)
 
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
-        """The sum over coordinates, each centred."""
         return self.coordinatewise.kl(other.coordinatewise).sum(-1)
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Pair:

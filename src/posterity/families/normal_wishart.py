@@ -63,7 +63,6 @@ class NormalPrecision(Emitting):
 
     @property
     def _rows(self) -> int:
-        """The rows of a precision."""
         return self.own_size if self.whole else 1
 
     @classmethod
@@ -299,7 +298,6 @@ class NormalWishart(NormalPrecision):
         return wishart.negative_entropy() + (conditional + wishart.expected_log_determinant()) / 2
 
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
-        """``KL(self || other)``: the precision's, plus the mean's given the precision."""
         ratio = other.mean_precision / self.mean_precision
         log = namespace(ratio).np.log
         distance = quadratic(self.wishart.mean, self._mean - other._mean)
@@ -307,7 +305,6 @@ class NormalWishart(NormalPrecision):
         return self.wishart.kl(other.wishart) + means / 2
 
     def _log_prob(self, z: Pair) -> Float[Real, "..."]:
-        """Log density of ``(μ, Λ)``, centred."""
         mean, precision = z
         xp = namespace(mean, precision, self.mean_precision)
         logdet = xp.logdet(xp.cholesky(precision)) + self.own_size * xp.np.log(self.mean_precision)

@@ -94,7 +94,6 @@ class Plate(Composite):
         return map_supports(lambda place: place.mean(axis), self.members.location())
 
     def _translate(self, offset: PyTree) -> Self:
-        """All members are moved by one offset."""
         # A number is no offset, which the members will say.
         one = lambda own: np.expand_dims(own, -2) if np.ndim(own) else own
         each = map_supports(lambda own: own[..., None, :] if is_jax(own) else one(own), offset)
@@ -143,7 +142,6 @@ class Plate(Composite):
         return unknown(weights.weights_shape)
 
     def _tables(self, names: Names, path: str, block: str) -> list[Table]:
-        """The members' with an axis for them, and the weights'."""
         labels = names.get(path) or numbered(self.size)
         inner = self.members._tables(names, joined(path, "members"), block)
         result = [dataclasses.replace(table, axes=(labels, *table.axes)) for table in inner]

@@ -165,7 +165,6 @@ def _floating(tree: PyTree) -> Any:
 
 
 def _frozen(tree: PyTree) -> Any:
-    """A tree of supports as what can be hashed."""
     if isinstance(tree, dict):
         return tuple((name, _frozen(part)) for name, part in tree.items())
     return tuple(map(_frozen, tree)) if isinstance(tree, tuple) else tree
@@ -249,7 +248,6 @@ class Transformed(Distribution):
         return cls(law, unconstrained(like))
 
     def _take_names(self) -> None:
-        """Give the law of ``u`` the names that this one was given."""
         law, names = self.__dict__["law"], self.__dict__.get(LABEL, ())
         fits = isinstance(law, Distribution) and (
             law.named_size == len(names) or len(law.named_parts()) == 1
@@ -343,7 +341,6 @@ class Transformed(Distribution):
         return self.supports.forward(self.supports.unravel(self.law.sample_members(key, labels)))
 
     def _log_prob(self, z: PyTree) -> Float[Real, "..."]:
-        """``log q(u) - log |det dz/du|``; minus infinity outside of the support."""
         supports, inside = self.supports, np.asarray(True)
 
         def one(support: Continuous, part: Real) -> Real:
@@ -392,7 +389,6 @@ def _moved(tree: PyTree, places: Int[np.ndarray, " d"]) -> Any:
 
 
 def _outline(tree: PyTree) -> str:
-    """A tree of supports by the names of their classes."""
     if isinstance(tree, Mapping):
         return "{" + ", ".join(f"{short_name(k)}: {_outline(v)}" for k, v in tree.items()) + "}"
     if isinstance(tree, tuple):
@@ -401,7 +397,6 @@ def _outline(tree: PyTree) -> str:
 
 
 def _paths(tree: PyTree, path: str) -> Iterator[tuple[str, Any]]:
-    """Path and support of each part, in the order in which their numbers lie."""
     if isinstance(tree, dict | tuple):
         for name, part in tree.items() if isinstance(tree, dict) else enumerate(tree):
             yield from _paths(part, f"{path}/{name}" if path else str(name))

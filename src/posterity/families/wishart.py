@@ -128,7 +128,6 @@ class Wishart(ExponentialFamily):
         return self.flatten(degrees=xp.logdet(xp.cholesky(z)) / 2, inverse_scale=-z / 2)
 
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
-        """``KL(self || other)``, by Cholesky factors."""
         xp = namespace(self.inverse_scale, other.inverse_scale)
         mine, theirs = xp.cholesky(self.inverse_scale), xp.cholesky(other.inverse_scale)
         ratio = xp.solve_lower(mine, theirs)  # tr(S'⁻¹ S) = ||L⁻¹ L'||²

@@ -77,7 +77,6 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
 
 
 def _checked(sequence: ArrayLike) -> np.ndarray:
-    """One sequence, as float64 vectors or whole numbers."""
     expected = "vectors (T, d) or symbols (T,), at least one step"
     try:
         array = np.asarray(sequence)
@@ -302,7 +301,6 @@ def _likelihoods(draws: PyTree, data: tuple[Real, Real]) -> Real:
 def _prepared(
     posterior: Any, sequences: Sequence[Any]
 ) -> tuple[HiddenMarkov, np.ndarray, np.ndarray]:
-    """The posterior at rest, and padded sequences that are of its emissions."""
     if not isinstance(posterior, HiddenMarkov) or posterior.batch_shape:
         raise StructureError(
             found=repr(posterior),

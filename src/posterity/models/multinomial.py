@@ -116,7 +116,6 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
         return value, chosen[:, 1:] - each, np_.where(narrow, each[..., None] * eye - both, wide)
 
     def _blocks(self, own: Any) -> Any:
-        """The last axis by class."""
         return own.reshape(*own.shape[:-1], self.classes - 1, -1)
 
     def _logits(self, f: Any) -> Any:

@@ -265,7 +265,6 @@ class TopicModel(ExpectedModel[Plate]):
         self.check(data)
 
     def _parts(self, log_topics: Array, data: Documents) -> Iterator[tuple[Array, "_Part"]]:
-        """Mixtures of some documents at a time."""
         table, shift = scaled(log_topics.T)
         words, counts = map(np.asarray, data)
         for rows, length in by_length(counts, max(ROOM // 4, ROOM * 16 // table.shape[1])):
@@ -373,7 +372,6 @@ def add_counts(table: Float[Array, "v k"], part: _Part) -> None:
 
 
 def _log_topics(q: Plate) -> Float[Real, "k v"]:
-    """``E[log φ]``."""
     return q.members.mean_parameters
 
 

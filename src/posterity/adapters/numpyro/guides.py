@@ -186,7 +186,6 @@ def to_numpyro(law: families.Distribution) -> Any:
 
 
 def _check_guide(guide: Any, data: bool, known: Collection[str]) -> None:
-    """Raise a UsageError for another guide, or one that has not been run."""
     guides, kind = library().infer.autoguide, type(guide)
     ours = isinstance(guide, guides.AutoGuide) and kind is getattr(guides, kind.__name__, None)
     fix = "Fit it first, and pass what SVI.get_params(state) gives."
@@ -207,7 +206,6 @@ def _check_guide(guide: Any, data: bool, known: Collection[str]) -> None:
 
 
 def _gaussian(guide: Any, params: Mapping[str, Any], supports: Supports) -> Any:
-    """The law of the unconstrained numbers, by the guide's places and scales."""
     if type(guide).__name__ == "AutoNormal":  # it has these for each site
         key = f"{{}}_{guide.prefix}_{{}}".format
         side_by_side = lambda part: [_wide(params[key(n, part)]).ravel() for n in supports.tree]

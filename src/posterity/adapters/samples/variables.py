@@ -296,7 +296,6 @@ def _table(table: Any, chains: Chains) -> list[Variable]:
 
 
 def _dataset(data: Any) -> list[Variable]:
-    """The group ``posterior``, its coordinates as labels."""
     group, wrong = data, ""
     if not hasattr(data, "data_vars") or getattr(data, "children", {}):
         try:
@@ -365,7 +364,6 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
 
 
 def _unknown(draws: object) -> UsageError:
-    """The error of what holds no draws."""
     return UsageError(
         found=f"draws as {type(draws).__name__}",
         expected="arrays, a DataFrame, InferenceData, MCMC or states, with something in it",

@@ -247,7 +247,6 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
 
 
 def _check_names(path: Path, names: Sequence[str], lines: Sequence[int]) -> None:
-    """Raise an ArtifactError for a name that is empty, or there twice."""
     seen: dict[str, int] = {}
     for name, line in zip(names, lines, strict=True):
         if not name or name in seen:

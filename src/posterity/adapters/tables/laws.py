@@ -198,7 +198,6 @@ def _positive(names: Sequence[str], sd: np.ndarray) -> np.ndarray:
 
 
 def _covariance(names: Sequence[str], covariance: object) -> np.ndarray:
-    """Symmetric and positive definite, as its correlations are within rounding."""
     matrix = _numbers(names, covariance, 2, "covariance")
     sd = _positive(names, np.sqrt(np.maximum(np.diagonal(matrix), 0)))
     correlation = matrix / np.outer(sd, sd)

@@ -142,7 +142,6 @@ FRAMES = {".parquet": "read_parquet", ".xlsx": "read_excel"}
 
 
 def _frame(path: Path) -> Any:
-    """The data frame of a file that pandas reads."""
     try:
         import pandas
 
