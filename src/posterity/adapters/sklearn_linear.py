@@ -211,12 +211,7 @@ def _to_ridge(law: Gaussian, model: Any, noise_precision: float) -> None:
 
 
 def _fitted(estimator: Any, data: shared.Data) -> Fitted:
-    """The model at the end of a pipeline, or the estimator itself, and the scaling before it.
-
-    Raises:
-        UsageError: for what is not fitted, or another estimator; for names of its coefficients.
-        StructureError: for steps that are no scaling of columns.
-    """
+    """The model at the end of a pipeline, or the estimator itself, and the scaling before it."""
     steps = _steps(estimator)
     model: Any = steps[-1] if steps else None
     if data.names is not None:

@@ -47,12 +47,7 @@ Fitted = tuple[Any, dict[str, Any]]
 
 
 def to_plates(model: BayesianGaussianMixture | LatentDirichletAllocation) -> tuple[Plate, Plate]:
-    """Prior and posterior of a fitted estimator.
-
-    Raises:
-        UsageError: if it is not fitted.
-        StructureError: for a mixture whose components share a covariance, or have spheres.
-    """
+    """Prior and posterior of a fitted estimator."""
     if isinstance(model, LatentDirichletAllocation):
         check_fitted(model, "components_")
         components = np.asarray(model.components_, np.float64)
@@ -90,12 +85,7 @@ def laws(estimator: Any, data: Data) -> Laws:
 
 
 def to_estimator(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> Any:
-    """A fitted estimator that holds the posterior.
-
-    Raises:
-        UsageError: for constructor arguments that the posterior determines.
-        StructureError: for what such an estimator cannot hold.
-    """
+    """A fitted estimator that holds the posterior."""
     topics = isinstance(plate.members, Dirichlet)
     check_undetermined(parameters, OF_TOPICS if topics else OF_MIXTURES)
     model, fitted = (_topics if topics else _mixture)(plate, prior, parameters)

@@ -105,12 +105,7 @@ def block(
     rank: int | None = None,
     components: int | None = None,
 ) -> Block:
-    """The family's law of maximum likelihood through all these variables.
-
-    Raises:
-        StructureError: for too few draws, and variables that the family cannot hold.
-        ParameterError: for coordinates that do not vary, or follow from others.
-    """
+    """The family's law of maximum likelihood through all these variables."""
     bounded = family in OWN_SUPPORT
     if bounded:
         variables = [on(own, OWN_SUPPORT[family]) for own in variables]
