@@ -17,8 +17,7 @@ from posterity.entries import Entry, all_at_rest, by_site, check_names, checked,
 from posterity.errors import LedgerError, PosterityError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.families.names import Names, in_order, names_of, posterior_line, some, with_names
-from posterity.notebook import html
-from posterity.text import cut, listed
+from posterity.text import cut, html, listed
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,8 +20,7 @@ from posterity.errors import ArtifactError, PosterityError
 from posterity.files import write_file
 from posterity.handing_on import handed_on
 from posterity.ledger import Ledger
-from posterity.notebook import html
-from posterity.text import clean, cut
+from posterity.text import clean, cut, html
 
 FORMAT_VERSION = 2
 

@@ -17,10 +17,17 @@ from collections.abc import Iterable
 from posterity.arrays.keys import fold_in
 from posterity.arrays.tree_sums import TreeSum
 from posterity.engine.admission import check_posterior
+from posterity.engine.log import Tree, TreeHead, key_name
 from posterity.engine.member import Member
 from posterity.engine.memory import RESTING, TOKEN, Memory, Step, line, refused
-from posterity.engine.messages import MOST_EPOCHS, Acknowledgement, body_of
-from posterity.engine.notices import Known, Standing, posterior_of, status_by
+from posterity.engine.messages import (
+    MOST_EPOCHS,
+    Acknowledgement,
+    Handover,
+    body_of,
+    digest_of,
+)
+from posterity.engine.notices import Known, Standing, posterior_of, read, status_by
 from posterity.engine.refusal import Reason, forbidden
 from posterity.errors import PosterityError
 from posterity.federation import Token, turn

@@ -28,7 +28,7 @@ from posterity.families.names import (
 )
 from posterity.families.supports import Continuous, map_supports
 from posterity.lazy import jax, jnp
-from posterity.notebook import html
+from posterity.text import html
 
 
 class Members(NamedTuple):
