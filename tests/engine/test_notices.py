@@ -104,7 +104,7 @@ def test_who_has_not_been_visited_keeps_a_posterior_from_being_converged():
     coins = Coins(terms(**UNTIL_CONVERGED))
     step = walked(coins, coins.begin("a"))
     holder = next(site for site, memory in coins.memories.items() if RESTING in memory.outbox)
-    machine, memory = coins.machines[holder], coins.memories[holder]
+    memory = coins.memories[holder]
     survey = memory.newest("survey")
     other = next(site for site in DATA if site != holder)
     residual = memory.notices[f"residual of {other}"]
