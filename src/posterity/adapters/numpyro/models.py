@@ -187,9 +187,11 @@ def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
     for name, site in trace.items():
         plate = site["type"] == "plate" and len(site["value"]) < site["args"][0]
         if plate or site["type"] == "param":
-            of = f"plate {name!r}, which draws a part of {site['args'][0]}" if plate else ""
+            drawn = f"plate {name!r}, which draws {len(site['value'])} of " if plate else ""
             raise UsageError(
-                found=of or f"the parameter {name!r} in the model",
+                found=f"{drawn}{site['args'][0]}"
+                if plate
+                else f"the parameter {name!r} in the model",
                 expected="latent sites and plates of all data: one density for all calls",
                 fix="Leave subsample_size out; for minibatches use posterity.pursuit.Joint. Give a "
                 "parameter a prior, or fix it by numpyro.handlers.substitute.",
