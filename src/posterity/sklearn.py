@@ -89,8 +89,10 @@ class _OfSites(BaseEstimator):
         return self.ledger_.sites
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the ledger to a file, which :func:`posterity.load` and every command read; an
-        ArtifactError if it cannot be written.
+        """Write the ledger to a file, which :func:`posterity.load` and every command read.
+
+        Raises:
+            ArtifactError: if it cannot be written.
         """
         check_is_fitted(self)
         posterity.save(self.ledger_, path, provenance=self._provenance())
@@ -289,6 +291,7 @@ class FederatedRegression(_OfSites):
         return Design(x, y, None, None, weights, names, rows, rows, len(x), 0, ())
 
     def _problem(self, designs: Mapping[str, Design]) -> tuple[Any, dict[str, Any]]:
+        """The model, and each site's data as it takes them."""
         data = {site: data_of(self._recipe, design) for site, design in designs.items()}
         return model_of(self._recipe), data
 
@@ -604,6 +607,7 @@ class FusedGaussianMixture(DensityMixin, _OfSites):
         return float(self.score_samples(X).mean())
 
     def _asked(self, method: str, X: ArrayLike) -> np.ndarray:
+        """Predictions of the fused mixture, after checks of the records."""
         check_is_fitted(self)
         return getattr(self.mixture_, method)(validate_data(self, X, dtype=np.float64, reset=False))
 
@@ -615,8 +619,10 @@ class FusedGaussianMixture(DensityMixin, _OfSites):
 
 
 def _rows(sites: ArrayLike | None, count: int) -> dict[str, np.ndarray]:
-    """The numbers of each site's records, by sorted names of the sites; a ValueError if there is
-    not one name, or whole number, for each of ``count`` records.
+    """The numbers of each site's records, by sorted names of the sites.
+
+    Raises:
+        ValueError: if there is not one name, or whole number, for each of ``count`` records.
     """
     if sites is None:
         return {SITE: np.arange(count)}
