@@ -55,7 +55,7 @@ class Gaussians(NamedTuple):
         """
         kappa, nu = members.mean_precision, members.degrees_of_freedom
         inverse: Any = members.inverse_scale
-        if isinstance(members, NormalWishart):
+        if members.whole:
             inverse = symmetric(inverse)
         else:
             names = ("mean_precision", "degrees_of_freedom")

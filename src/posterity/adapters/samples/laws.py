@@ -134,7 +134,7 @@ def block(
     }
     fit = fits[family]()
     law, named = fit.law, names is not None or bool(variables[0].name)
-    if isinstance(law, Plate):
+    if law.is_plate:
         law = law.named([f"{variables[0].name or EVENT}[{i}]" for i in range(law.size)])
     elif bounded:
         law = law.named(list(labels)) if named else law
@@ -143,7 +143,7 @@ def block(
             supports: Any = {own.name: own.support for own in variables}
             supports = supports if all(supports) else variables[0].support
             onto = lambda inner: Transformed.from_standard(inner, supports)
-            mixed = isinstance(law, Mixture)
+            mixed = law.is_mixture
             law = Mixture(law.log_weights, onto(law.components)) if mixed else onto(law)
         law, labels = law.named(list(free_labels)) if named else law, free_labels
     return Block(family, law, fit, free, labels, free_labels)

@@ -97,9 +97,7 @@ def to_ledger(
     """
     if not flat_prior and prior is not None:
         return Ledger.of_site(site, prior=prior, posterior=law)
-    if not flat_prior or (
-        prior is None and not isinstance(law, families.DiagonalGaussian | families.Gaussian)
-    ):
+    if not flat_prior or (prior is None and not law.gaussian):
         raise UsageError(
             found=f"neither a prior nor flat_prior, for a {type(law).__name__}",
             expected="what the site started from, or of a Gaussian that it started from nothing",
@@ -115,7 +113,7 @@ def to_ledger(
                     fix="Change units, or pass a wider prior (--prior FILE).",
                 )
         wide = np.full(len(row.names), FLAT**2)
-        spread = np.diag(wide) if isinstance(law, families.Gaussian) else wide
+        spread = wide if law.diagonal else np.diag(wide)
         prior = type(law).from_standard(np.zeros(len(wide)), spread)
         prior = prior.named(law.names) if law.names else prior
     return Ledger(prior).update(site, law, independent=True)
@@ -134,7 +132,7 @@ def to_table(law: Any) -> dict[str, Any]:
     """
     law = law.posterior if isinstance(law, Ledger) else law
     one = getattr(law, "batch_shape", None) == ()
-    blocks: Mapping[str, Any] = law.blocks if one and isinstance(law, families.Product) else {}
+    blocks: Mapping[str, Any] = law.independent_blocks() if one else {}
     kinds = {type(block) for block in blocks.values()}
     if not one or not (law.gaussian or kinds in ({families.Gamma}, {families.Beta})):
         raise StructureError(
