@@ -319,23 +319,3 @@ class Machine(Member):
         if RESTING not in memory.outbox or survey is None:
             return frozenset()
         return frozenset(stay).difference(memory.residuals(survey))
-
-    # --- forgetting -------------------------------------------------------------------------------
-
-    def _going_on(self, step: Step) -> Step:
-        """The first by name of those who stay begins the epoch after a forgetting."""
-        memory = step.memory
-        stay = self.terms.staying(memory.gone | memory.absent)
-        first = stay[:1] == (self.name,) and memory.highest > 0
-        return step.then(self.begin(memory)) if first and self._is_between(memory) else step
-
-    def _rerouted(self, memory: Memory) -> Memory:
-        """The memory in which no token waits for somebody who is gone or absent."""
-        out = memory.gone | memory.absent
-        for place in (TOKEN, RESTING):
-            waiting = memory.outbox.get(place)
-            if waiting is not None and waiting.receiver in out:
-                token: Token = body_of(waiting.content)
-                receiver = self.terms.following(self.name, None, token.sequence - 1, out)
-                memory = memory.with_letters({place: self._sealed(memory, receiver, token)})
-        return memory

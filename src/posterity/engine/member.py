@@ -199,12 +199,6 @@ class Member(abc.ABC):
     @abc.abstractmethod
     def _returned(self, step: Step, site: str) -> Step: ...
 
-    @abc.abstractmethod
-    def _going_on(self, step: Step) -> Step: ...
-
-    @abc.abstractmethod
-    def _rerouted(self, memory: Memory) -> Memory: ...
-
     # --- notices ----------------------------------------------------------------------------------
 
     def status(self, memory: Memory) -> Status:
@@ -356,6 +350,24 @@ class Member(abc.ABC):
         own = memory.own
         between = bool(memory.gone) and own.epoch[0] > 0 and not own.epoch[1]
         return between and self.terms.server is None and self.name not in memory.gone
+
+    def _going_on(self, step: Step) -> Step:
+        """The first by name of those who stay begins the epoch after a forgetting."""
+        memory = step.memory
+        stay = self.terms.staying(memory.gone | memory.absent)
+        first = stay[:1] == (self.name,) and memory.highest > 0
+        return step.then(self.begin(memory)) if first and self._is_between(memory) else step
+
+    def _rerouted(self, memory: Memory) -> Memory:
+        """The memory in which no token waits for somebody who is gone or absent."""
+        out = memory.gone | memory.absent
+        for place in (TOKEN, RESTING):
+            waiting = memory.outbox.get(place)
+            if waiting is not None and waiting.receiver in out:
+                token: Token = body_of(waiting.content)
+                receiver = self.terms.following(self.name, None, token.sequence - 1, out)
+                memory = memory.with_letters({place: self._sealed(memory, receiver, token)})
+        return memory
 
     def _fenced(self, memory: Memory, epoch: Epoch) -> Memory:
         """The memory in which nothing below an epoch counts, nor waits to be sent."""
