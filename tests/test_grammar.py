@@ -67,17 +67,20 @@ def test_there_is_one_of_each(name: str) -> None:
 
 
 def test_public_methods_say_what_they_do_or_their_bases_do() -> None:
-    """A method without a docstring takes the place of one that has it."""
+    """A method without a docstring takes the place of one that has it, where ruff does not look."""
     source = Path(posterity.__file__).parent
-    trees = [ast.parse(path.read_bytes()) for path in source.rglob("*.py")]
+    folders = ("adapters", "arrays", "engine", "families", "models")
+    paths = [path for folder in folders for path in (source / folder).rglob("*.py")]
     classes: dict[str, list[ast.ClassDef]] = {}
-    for node in (node for tree in trees for node in ast.walk(tree)):
-        if isinstance(node, ast.ClassDef):
-            classes.setdefault(node.name, []).append(node)
-
-    def methods(own: ast.ClassDef) -> dict[str, str | None]:
-        functions = (node for node in own.body if isinstance(node, ast.FunctionDef))
-        return {node.name: ast.get_docstring(node, clean=False) for node in functions}
+    for path in [*paths, source / "errors.py"]:
+        for node in ast.parse(path.read_bytes()).body:
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, []).append(node)
+    words = {
+        id(own): {f.name: ast.get_docstring(f) for f in own.body if isinstance(f, ast.FunctionDef)}
+        for each in classes.values()
+        for own in each
+    }
 
     def above(own: ast.ClassDef) -> Iterator[ast.ClassDef]:
         for base in (ast.unparse(base).partition("[")[0].split(".")[-1] for base in own.bases):
@@ -87,9 +90,8 @@ def test_public_methods_say_what_they_do_or_their_bases_do() -> None:
 
     unsaid = [
         f"{own.name}.{name}"
-        for own in (own for each in classes.values() for own in each)
-        for name, words in methods(own).items()
-        if not words and not name.startswith("_") and not own.name.startswith("_")
-        and not any(methods(base).get(name) for base in above(own))
-    ]  # fmt: skip
+        for own in (own for each in classes.values() for own in each if own.name[0] != "_")
+        for name, said in words[id(own)].items()
+        if not (said or name[0] == "_" or any(words[id(base)].get(name) for base in above(own)))
+    ]
     assert not unsaid

@@ -164,7 +164,7 @@ def _mixture(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> F
         spread = covariances + (outer(gap) if kind == "full" else gap**2)
         around = np.tensordot(shares, spread, axes=1)
         default = dict(zip(PRIORS, (1.0 / plate.size, centre, 1.0, size, around), strict=True))
-    concentration = weights if len(weights) > 1 else weights[0]
+    concentration = weights[0] if len(weights) == 1 else weights
     roots = _compute_precision_cholesky(covariances, kind)
     model._set_parameters((concentration, kappa, mean, nu, covariances, roots))
     return model, {

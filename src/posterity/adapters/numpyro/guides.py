@@ -167,7 +167,7 @@ def to_numpyro(law: families.Distribution) -> Any:
     if q.is_plate and q.weights is None:
         return to_numpyro(q.members).to_event(1)
     inner, supports = q.unmapped
-    support = None if supports is None else supports.tree
+    support: Any = None if supports is None else supports.tree
     if type(support) in TRANSFORMS and len(support.shape) == 1:
         own = getattr(dist.transforms, f"{TRANSFORMS[type(support)]}Transform")()
         return dist.TransformedDistribution(to_numpyro(inner), own)
