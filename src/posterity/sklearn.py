@@ -25,8 +25,9 @@ import posterity
 from posterity.adapters.shared import at_site, columns_of
 from posterity.adapters.sklearn import to_estimator
 from posterity.arguments import COUNT, POSITIVE
-from posterity.artifact.recipe import Recipe, as_provenance, check_recipe
+from posterity.artifact.recipe import Recipe, check_recipe
 from posterity.artifact.reconcile import prior_digest
+from posterity.artifact.sites import as_provenance
 from posterity.errors import FitWarning, ParameterError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation import Schedule

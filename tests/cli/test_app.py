@@ -115,6 +115,6 @@ def test_help_and_reports_wait_for_no_numbers():
 
 def test_models_of_help_are_those_of_recipes():
     from posterity.artifact import recipe
-    from posterity.cli import kinds
+    from posterity.cli import schema
 
-    assert kinds.MODELS == recipe.MODELS
+    assert schema.MODELS == recipe.MODELS

@@ -13,7 +13,8 @@ from scipy.stats import norm, poisson
 
 import posterity
 from posterity.artifact.cubics import Dispersed, listed, moved, moved_dispersed, tensor
-from posterity.artifact.recipe import Recipe, as_provenance, kept, recipe_in, sites_in
+from posterity.artifact.recipe import Recipe, recipe_in
+from posterity.artifact.sites import as_provenance, kept, sites_in
 from posterity.errors import ArtifactError
 from posterity.families import Gaussian, Mixture
 from posterity.fitting import Reading, fit

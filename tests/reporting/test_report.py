@@ -13,7 +13,8 @@ from reporting import pages
 import posterity
 from posterity import Gaussian, Ledger, fuse, report
 from posterity.artifact import digest
-from posterity.artifact.recipe import Recipe, as_provenance
+from posterity.artifact.recipe import Recipe
+from posterity.artifact.sites import as_provenance
 from posterity.distillation import Head, Student
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.families.layers import Layers

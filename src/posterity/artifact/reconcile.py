@@ -18,18 +18,8 @@ import numpy as np
 from posterity.artifact.cubics import moved as moved_cubic
 from posterity.artifact.cubics import moved_dispersed
 from posterity.artifact.manifest import digest
-from posterity.artifact.recipe import (
-    ESTIMATE,
-    HAZARDS,
-    INTERCEPT,
-    MOST_NUMBERS,
-    RECIPE,
-    Recipe,
-    as_provenance,
-    recipe_in,
-    sites_in,
-    without_lists,
-)
+from posterity.artifact.recipe import ESTIMATE, HAZARDS, INTERCEPT, RECIPE, Recipe, recipe_in
+from posterity.artifact.sites import MOST_NUMBERS, as_provenance, sites_in, without_lists
 from posterity.artifact.strata import AT
 from posterity.entries import with_factors
 from posterity.errors import StructureError

@@ -1,24 +1,6 @@
-"""The command line: one file a verb, which registers its command when it is imported."""
+"""The command line: a module for each verb, which is imported when its command is called."""
 
-from posterity.cli import (  # noqa: F401
-    demo,
-    diff,
-    distill,
-    federate,
-    federation,
-    fit,
-    forget,
-    fuse,
-    inspect,
-    predict,
-    pursue,
-    reporting,
-    show,
-    site,
-    tables,
-    verify,
-)
 from posterity.cli.app import app, main
-from posterity.cli.failures import DEBUG, printable
+from posterity.cli.streams import DEBUG, printable
 
 __all__ = ["DEBUG", "app", "main", "printable"]

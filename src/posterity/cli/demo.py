@@ -8,19 +8,20 @@ import json
 import string
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from posterity.cli import files
-from posterity.cli.failures import printable
-from posterity.cli.options import Settings, verb
-from posterity.cli.report import Data, group, table
-from posterity.cli.streams import bar
+import numpy as np
+import scipy.fft
+
+import posterity
+from posterity.adapters.shared import library
+from posterity.cli import files, story
+from posterity.cli.options import Settings
+from posterity.cli.report import group, table
+from posterity.cli.streams import Data, bar, printable, verb
+from posterity.fusion import Fusion
+from posterity.plots import plot_matching
 from posterity.status import Progress
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from posterity.fusion import Fusion
 
 SITES, HELD_OUT = 6, 450
 """Sites, and images that no site sees."""
@@ -67,19 +68,15 @@ def _report(data: Data) -> Any:
     return group(rows, "", f"Wrote to the folder {printable(data['folder'])}:", *lines)
 
 
-@verb("demo", report=_report)
+@verb(_report)
 def demo(settings: Settings) -> Data:
     """Fuse posteriors trained at several sites, and show what came out."""
-    from posterity.adapters.shared import library
-
     library("sklearn", extra="demo", package="scikit-learn")
     library("matplotlib", extra="demo")
     folder = Path(settings["folder"])
     files.make_folder(folder, "a folder to write to")
     if settings["full"]:
-        from posterity.cli.story import tell
-
-        report: Data = {"steps": tell(folder, print)}
+        report: Data = {"steps": story.tell(folder, print)}
     else:
         from threadpoolctl import threadpool_limits
 
@@ -92,9 +89,6 @@ def demo(settings: Settings) -> Data:
 
 def _run(data: "Deal", folder: Path, moved: Any) -> Data:
     """Fit, write, read, fuse and compare."""
-    import numpy as np
-
-    import posterity
     from posterity.adapters.sklearn import to_ledger
 
     for step, site in enumerate(data.images):
@@ -148,14 +142,13 @@ class Deal(NamedTuple):
     """The digits and images (n, 8, 8) of each site, held-out images and their digits."""
 
     digits: dict[str, list[int]]
-    images: dict[str, "np.ndarray"]
-    held_out: "np.ndarray"
-    truth: "np.ndarray"
+    images: dict[str, np.ndarray]
+    held_out: np.ndarray
+    truth: np.ndarray
 
 
 def deal(seed: int, sites: int = SITES) -> Deal:
     """Give each site four to six of the ten digits, every digit to some site, each image once."""
-    import numpy as np
     from sklearn.datasets import load_digits
 
     rng, data = np.random.default_rng(seed), load_digits()
@@ -175,18 +168,15 @@ def deal(seed: int, sites: int = SITES) -> Deal:
     )
 
 
-def features(images: Any) -> "np.ndarray":
+def features(images: Any) -> np.ndarray:
     """Low-frequency cosine coefficients (n, 14) of images (n, 8, 8) in [0, 1], fixed beforehand."""
-    import numpy as np
-    import scipy.fft
-
     i, j = np.indices((8, 8)).reshape(2, -1)
     kept = [k for k in np.lexsort((i, i + j)) if 0 < i[k] + j[k] <= HIGHEST]
     coefficients = np.asarray(scipy.fft.dctn(images, axes=(1, 2), norm="ortho"))
     return coefficients[:, i[kept], j[kept]]
 
 
-def fit(x: "np.ndarray", components: int) -> Any:
+def fit(x: np.ndarray, components: int) -> Any:
     """A Gaussian mixture of ``x`` (n, d) under a prior that all sites agreed on beforehand.
 
     Pixels that are independent and uniform on [0, 1] give cosine coefficients of mean 0 and
@@ -194,7 +184,6 @@ def fit(x: "np.ndarray", components: int) -> Any:
     vary ten times as much. A component counts a tenth of an image before any is seen, so that those
     not needed stay empty.
     """
-    import numpy as np
     from sklearn.mixture import BayesianGaussianMixture
 
     size = x.shape[1]
@@ -212,7 +201,7 @@ def fit(x: "np.ndarray", components: int) -> Any:
     ).fit(x)
 
 
-def labels(ledger: Any, data: Deal) -> "np.ndarray":
+def labels(ledger: Any, data: Deal) -> np.ndarray:
     """The component of each held-out image."""
     from posterity.adapters.sklearn import to_estimator
 
@@ -220,16 +209,13 @@ def labels(ledger: Any, data: Deal) -> "np.ndarray":
     return estimator.predict(features(data.held_out))
 
 
-def draw(fusion: "Fusion", ledgers: dict[str, Any], data: Deal, path: Path) -> None:
+def draw(fusion: Fusion, ledgers: dict[str, Any], data: Deal, path: Path) -> None:
     """The matching, for people: a component's picture is the mean of the images that it holds.
 
     Only the demo can draw this, since it has the images of all sites, and digits to the held-out
     ones: the files have neither. What is matched, and how surely, follows from the files.
     """
-    import numpy as np
-
     from posterity.adapters.sklearn import to_estimator
-    from posterity.plots import plot_matching
 
     mean = lambda sums, counts: sums / np.maximum(counts, np.finfo(float).tiny)[:, None, None]
     ink, count, drawn = np.zeros((fusion.components, 8, 8)), np.zeros(fusion.components), {}
@@ -259,8 +245,6 @@ def name(counts: Any) -> str:
     >>> name(np.bincount([7, 7, 2], minlength=10)), name(np.zeros(10))
     ('7\n67 %', '–')
     """
-    import numpy as np
-
     if not counts.any():
         return "–"
     digits = np.argsort(-counts, kind="stable")

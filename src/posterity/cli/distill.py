@@ -1,30 +1,33 @@
 """``posterity distill``: one small network that predicts as a posterior does."""
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import jax
+
+from posterity import distillation
+from posterity.artifact.provenance import as_provenance
 from posterity.cli import files
-from posterity.cli.failures import printable
-from posterity.cli.options import Settings, verb
-from posterity.cli.report import Data, group, left_in, status_of, status_report
-from posterity.cli.streams import bar
+from posterity.cli.options import Settings
+from posterity.cli.report import Group, group, status_of, status_report, wrote
+from posterity.cli.streams import Data, bar, printable, verb
+from posterity.cli.teachers import Distilled, distillation_of
+from posterity.distillation import Distillation, Head
 from posterity.errors import ConvergenceWarning
 from posterity.interrupts import deferred
-
-if TYPE_CHECKING:
-    from posterity.cli.teachers import Distilled
-    from posterity.distillation import Distillation
-    from posterity.status import Progress
+from posterity.networks import Layers
+from posterity.plots import plot_distillation
+from posterity.status import Progress
 
 DIAGNOSTICS = ("drift", "temperature", "rhat", "effective")
 """What is reported of a student beside its status; all but the first is of its teacher's chains."""
 
 
-def _report(data: Data) -> Any:
+def _report(data: Data) -> Group:
     student, status = data["student"], data["status"]
     resumed = f", from {data['resumed']:,} on" if data["resumed"] else ""
     split = ", split" if student["split"] else ""
-    parts = [
+    parts: list[Any] = [
         f"Distilled {printable(data['teacher'])} in {data['steps']:,} steps{resumed}.",
         f"Student: {student['network']}, {student['likelihood']}{split}, "
         f"{student['weights']:,} weights.",
@@ -34,31 +37,24 @@ def _report(data: Data) -> Any:
         parts.append(f"Temperature of the chains: {status['temperature']:.3f}; it should be 1.")
     if status["rhat"] is not None:
         parts.append(f"R-hat {status['rhat']:.2f}, {status['effective']:.0f} effective draws.")
-    parts += left_in("Drew how it closed in, in", data["plot"])
+    parts.append(wrote("Drew how it closed in, in", data["plot"]))
     return group(*parts, f"Wrote the student to {printable(data['output'])}")
 
 
-@verb("distill", report=_report)
+@verb(_report)
 def distill(settings: Settings) -> Data:
     """Train one small network to predict as a posterior does."""
-    from posterity.cli.teachers import distillation_of
-
     with deferred() as interrupts:
         job = distillation_of(settings)
-        distillation, resumed = _run(settings, job)
-        data = _written(settings, job, distillation) | {"resumed": resumed}
+        result, resumed = _run(settings, job)
+        data = _written(settings, job, result) | {"resumed": resumed}
         interrupts.check()
         settings.checkpoint.unlink(missing_ok=True)  # other steps are another distillation
     return data
 
 
-def _run(settings: Settings, job: "Distilled") -> "tuple[Distillation, int]":
+def _run(settings: Settings, job: Distilled) -> tuple[Distillation, int]:
     """The distillation, and the step that an earlier call had come to."""
-    import jax
-
-    from posterity.distillation import Head, distill
-    from posterity.networks import Layers
-
     key, seen = jax.random.key(settings["seed"]), []
     hidden, options = settings["student.hidden"], settings.table("student", "hidden")
     student = None  # the library's own
@@ -72,11 +68,11 @@ def _run(settings: Settings, job: "Distilled") -> "tuple[Distillation, int]":
     with bar("Distilling") as moved, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the status says it
 
-        def progress(now: "Progress") -> None:
+        def progress(now: Progress) -> None:
             seen.append(now.step)
             moved(now)
 
-        distillation = distill(
+        result = distillation.distill(
             job.teacher,
             student,
             key=key,
@@ -85,23 +81,20 @@ def _run(settings: Settings, job: "Distilled") -> "tuple[Distillation, int]":
             progress=progress,
             **options,
         )
-    before = distillation.trace[: len(distillation.trace) - len(seen)]
-    return distillation, before[-1].step if before else 0
+    before = result.trace[: len(result.trace) - len(seen)]
+    return result, before[-1].step if before else 0
 
 
-def _written(settings: Settings, job: "Distilled", distillation: "Distillation") -> Data:
+def _written(settings: Settings, job: Distilled, result: Distillation) -> Data:
     """Draw the picture if it is wanted, and write the student; what there is to report."""
-    from posterity.artifact.provenance import as_provenance
-    from posterity.plots import plot_distillation
-
-    plot, student = settings.path("output.plot"), distillation.student
+    plot, student = settings.path("output.plot"), result.student
     if plot is not None:  # before the student: a picture that cannot be drawn leaves nothing
-        plot_distillation(distillation, plot)
+        plot_distillation(result, plot)
     record = {
         **job.record,
         "seed": str(settings["seed"]),
-        "steps": str(distillation.steps),
-        "status": str(distillation.status),
+        "steps": str(result.steps),
+        "status": str(result.status),
         **as_provenance(job.names),
     }
     written = files.write(student, settings.output, "distill", record)
@@ -117,8 +110,6 @@ def _written(settings: Settings, job: "Distilled", distillation: "Distillation")
             "weights": student.size,
             **{name: getattr(student.head, name) for name in ("likelihood", "targets", "split")},
         },
-        "steps": distillation.steps,
-        "status": status_of(
-            distillation.status, **{name: getattr(distillation, name) for name in DIAGNOSTICS}
-        ),
+        "steps": result.steps,
+        "status": status_of(result.status, **{name: getattr(result, name) for name in DIAGNOSTICS}),
     }

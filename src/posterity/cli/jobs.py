@@ -12,8 +12,9 @@ from posterity.adapters.tables.reader import clean
 from posterity.arrays.keys import seeded
 from posterity.arrays.typing import KeyArray
 from posterity.artifact.aligned import names_in, ordered
-from posterity.artifact.recipe import Recipe, as_provenance
+from posterity.artifact.recipe import Recipe
 from posterity.artifact.reconcile import prior_digest
+from posterity.artifact.sites import as_provenance
 from posterity.cli import files
 from posterity.cli.options import Settings, about_settings, conflict, incomplete
 from posterity.cli.recipes import NOISE_OF_ONE, Sites, recipe_of, sites_of

@@ -4,19 +4,19 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from posterity.cli import files
-from posterity.cli.failures import printable
-from posterity.cli.options import Settings, verb
-from posterity.cli.report import Data, first, group, left_in, plain, short, table
-from posterity.cli.streams import bar
+from posterity.cli.options import Settings
+from posterity.cli.predictors import predicted, texts_of
+from posterity.cli.report import Group, first, group, short, table, wrote
+from posterity.cli.streams import Data, bar, plain, printable, verb
 from posterity.errors import StructureError, UsageError
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from posterity.cli.predictors import Parts
+from posterity.files import write_file
+from posterity.fitting.recipe_model import Parts, columns_of
+from posterity.fitting.scores import scores
+from posterity.plots.traces import plot_calibration
 
 FORMATS = (".csv", ".npz", ".json")
 MEANS = ("entropy", "mutual_information", "variance", "noise_variance", "extrapolates")
@@ -37,11 +37,9 @@ def _report(data: Data) -> str:
     return "\n".join([f"Predicted {data['records']:,} records by the {what}.", *means, wrote])
 
 
-@verb("predict", report=_report)
+@verb(_report)
 def predict(settings: Settings) -> Data:
     """Predict, and say how unsure of what: a row a record."""
-    from posterity.cli.predictors import columns_of, predicted
-
     (file, inputs), output = settings.arguments(*WANTED), settings.output
     files.check_ending(output, FORMATS)
     with bar("Predicting rows") as moved:
@@ -60,12 +58,8 @@ def predict(settings: Settings) -> Data:
     }
 
 
-def _write(output: Path, parts: "Parts", columns: "Parts") -> None:
+def _write(output: Path, parts: Parts, columns: Parts) -> None:
     """A table as text, an empty cell where nothing is predicted, or whole arrays."""
-    import numpy as np
-
-    from posterity.files import write_file
-
     ending = output.suffix.lower()
     if ending == ".npz":
         file = io.BytesIO()
@@ -96,7 +90,7 @@ SCORES = {
 """Scores of a table for people, and what they are called."""
 
 
-def _scores_report(data: Data) -> Any:
+def _scores_report(data: Data) -> Group:
     known = [name for name in SCORES if name in data["all"]]
     rows = table(data["by"] or "", "records", *(SCORES[name] for name in known))
     every = [("all", data["all"]), *data["groups"].items()]
@@ -112,19 +106,14 @@ def _scores_report(data: Data) -> Any:
     return group(
         f"Evaluated the {data['kind']} in {printable(data['file'])}.",
         first(every, rows, cells),
-        *([scored] if "log_score" in known else []),
-        *left_in("Drew the calibration in", data["plot"]),
+        scored if "log_score" in known else None,
+        wrote("Drew the calibration in", data["plot"]),
     )
 
 
-@verb("evaluate", report=_scores_report)
+@verb(_scores_report)
 def evaluate(settings: Settings) -> Data:
     """Compare predictions with what was observed, in all and by group."""
-    import numpy as np
-
-    from posterity.cli.predictors import columns_of, predicted, texts_of
-    from posterity.fitting.scores import scores
-
     file, inputs = settings.arguments(*WANTED)
     plot = settings.path("output.plot")
     with bar("Predicting rows") as moved:
@@ -138,7 +127,7 @@ def evaluate(settings: Settings) -> Data:
     y = np.asarray(found.target, dtype=float)
     parts = {name: own[found.kept] for name, own in columns_of(found.parts).items()}
 
-    def score(rows: "np.ndarray") -> Data:
+    def score(rows: np.ndarray) -> Data:
         own = {name: part[rows] for name, part in parts.items()}
         known = None if found.log_score is None else found.log_score[rows]
         times = None if found.times is None else found.times[rows]
@@ -149,8 +138,6 @@ def evaluate(settings: Settings) -> Data:
         names = texts_of(inputs, by)[found.kept]
         groups = {str(name): score(np.flatnonzero(names == name)) for name in np.unique(names)}
     if plot is not None:
-        from posterity.plots.traces import plot_calibration
-
         if "calibration" not in whole:
             raise UsageError(
                 found="--plot of predictions that are no probabilities of a label",

@@ -1,8 +1,9 @@
 """Predictions by what a file holds: regressions, mixtures of posteriors, networks, students."""
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +11,20 @@ import numpy as np
 
 from posterity.adapters.tables.reader import clean, read_cells
 from posterity.artifact.provenance import unnamed
-from posterity.artifact.recipe import Recipe, recipe_in, sites_in, together
+from posterity.artifact.recipe import Recipe, recipe_in
 from posterity.artifact.reconcile import suspicious
+from posterity.artifact.sites import sites_in, together
 from posterity.cli import files
 from posterity.cli.options import Settings
 from posterity.cli.recipes import recipe_of, table_of
 from posterity.cli.records import read_inputs, reordered
 from posterity.errors import StructureError, UsageError
-from posterity.families.names import order
 from posterity.fitting.design import Design
 from posterity.fitting.pooled import is_pooled, predictions
-from posterity.fitting.recipe_model import in_own_unit, inputs_of, survival_of, times_in
+from posterity.fitting.recipe_model import Parts, by_student, called, in_own_unit
 from posterity.fitting.scores import log_of_moments
 from posterity.ledger import Ledger
-from posterity.status import Progress, ProgressCallback
-
-Parts = dict[str, np.ndarray]
-PARTS = ("mean", "entropy", "mutual_information", "variance", "noise_variance", "extrapolates")
-"""Parts of a network's or student's prediction, each where it is known."""
-SLAB = 1 << 22
-"""Numbers of inputs that a network predicts from at a time."""
+from posterity.status import ProgressCallback
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +100,8 @@ def predicted(
         records = read_inputs(inputs, settings["inputs.array"], settings["model.target"])
         x = reordered(records, names, str(inputs), str(file))
         notes = unnamed({str(inputs): records.names} if names else {}, names)
-        parts = _called(call, x, inputs, progress)
+        with _about(inputs):
+            parts = called(call, x, progress)
         return Predicted(parts, np.arange(len(x)), about.kind, records.y, None, None, tuple(notes))
     of_sites, recipe = recipe, recipe.shared
     data, notes = table_of(settings, recipe, inputs, scored=scored)
@@ -118,16 +114,13 @@ def predicted(
         )
     log_score = None
     if call is not None:
-        own, x = inputs_of(recipe, data)
-        x = x[:, order(own, names or own, "the recipe", str(file))]
-        parts = in_own_unit(recipe, _called(call, x, inputs, progress))
-        if recipe.model == "survival":
-            if settings["times"]:
-                found = f"--times for the student in {str(file)!r}"
-                expected, fix = "none: it learned those of posterity distill", "Leave them out."
-                raise UsageError(found=found, expected=expected, fix=fix)
-            parts = survival_of(parts, times_in(about.provenance, parts["mean"].shape[1] - 1))
-        elif scored:
+        if settings["times"]:
+            found = f"--times for the student in {str(file)!r}"
+            expected, fix = "none: it learned those of posterity distill", "Leave them out."
+            raise UsageError(found=found, expected=expected, fix=fix)
+        with _about(inputs):
+            parts = by_student(call, recipe, data, names, about.provenance, progress)
+        if scored:
             log_score = log_of_moments(recipe, parts, np.asarray(data.y))
     else:
         known = together(sites_in(about.provenance).values())
@@ -209,22 +202,13 @@ def _check_used(settings: Settings, recipe: Recipe | None) -> None:
             )
 
 
-def _called(
-    predict: Callable[[Any], Any], x: np.ndarray, inputs: Path, progress: ProgressCallback
-) -> Parts:
-    """The parts of a network's or student's prediction that are known, of some rows at a time."""
-    parts: dict[str, list[Any]] = {}
-    rows = max(SLAB // max(int(np.prod(x.shape[1:])), 1), 1)
-    for start in range(0, max(len(x), 1), rows):
-        try:
-            prediction = predict(x[start : start + rows])
-        except StructureError as error:
-            raise error.at(f"inputs {str(inputs)!r}") from error
-        for name in PARTS:
-            if (value := getattr(prediction, name)) is not None:
-                parts.setdefault(name, []).append(np.asarray(value))
-        progress(Progress(min(start + rows, len(x)), len(x)))
-    return {name: np.concatenate(own) for name, own in parts.items()}
+@contextlib.contextmanager
+def _about(inputs: Path) -> Iterator[None]:
+    """Errors of structure within name the file of inputs."""
+    try:
+        yield
+    except StructureError as error:
+        raise error.at(f"inputs {str(inputs)!r}") from error
 
 
 def _network(network: Any, asked: dict[str, Any], file: Path) -> Callable[[Any], Any]:
@@ -237,14 +221,3 @@ def _network(network: Any, asked: dict[str, Any], file: Path) -> Callable[[Any],
     options = asked | {"key": jax.random.key(asked.get("seed", 0))}
     options.pop("seed", None)
     return functools.partial(describe, network, **options)
-
-
-def columns_of(parts: Parts) -> Parts:
-    """Columns of one number a record: p0, p1 of classes, mean_0, mean_1 of several values."""
-    table = {}
-    for name, value in parts.items():
-        label, joint = ("p", "") if name == "mean" and "entropy" in parts else (name, "_")
-        flat = value.reshape(len(value), -1)
-        for place, column in enumerate(flat.T):
-            table[f"{label}{joint}{place}" if flat.shape[1] > 1 else label] = column
-    return table

@@ -11,7 +11,8 @@ import numpy as np
 from posterity import distillation, models
 from posterity.artifact.aligned import listed, names_in
 from posterity.artifact.provenance import unnamed
-from posterity.artifact.recipe import Recipe, as_provenance, kept, recipe_in, sites_in, together
+from posterity.artifact.recipe import Recipe, recipe_in
+from posterity.artifact.sites import as_provenance, kept, sites_in, together
 from posterity.cli import files
 from posterity.cli.jobs import build_kind, problem_of
 from posterity.cli.options import Settings, conflict

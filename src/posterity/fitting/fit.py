@@ -9,7 +9,8 @@ import numpy as np
 
 from posterity.adapters.tables.reader import Cells, read_cells
 from posterity.artifact.cubics import Dispersed, listed
-from posterity.artifact.recipe import COUNTS, ESTIMATE, Recipe, as_provenance, check_recipe
+from posterity.artifact.recipe import COUNTS, ESTIMATE, Recipe, check_recipe
+from posterity.artifact.sites import as_provenance
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.names import in_order, names_of, some

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.artifact.provenance import inputs_of
-from posterity.artifact.recipe import LABELS, recipe_in, sites_in, together
+from posterity.artifact.recipe import recipe_in
+from posterity.artifact.sites import sites_in, together
 from posterity.errors import StructureError
 from posterity.families.layers import Layers
 from posterity.fitting.design import Design, design
 from posterity.fitting.fit import records_of
 from posterity.fitting.pooled import predictions
 from posterity.fitting.reading import PLAIN, Reading, columns_to_predict
-from posterity.fitting.recipe_model import inputs_of as inputs_of_table
-from posterity.fitting.recipe_model import survival_of, times_in
-from posterity.fitting.scores import BINS, scores
+from posterity.fitting.recipe_model import by_student, columns_of, in_own_unit
+from posterity.fitting.scores import BINS, log_of_moments, scores
 from posterity.reporting.charts import Axis, Series, chart, through
 from posterity.reporting.markup import Markup, figure, paragraph, shown, table
 
@@ -74,38 +74,16 @@ def evaluated(
             expected="what was observed, which predictions are compared with",
             fix=f"Add it, or name the table's own by --rename {recipe.target}=NAME.",
         )
-    spread = together(sites_in(provenance).values()).get(recipe.spread or "")
-    log_score, y = None, data.y
     if hasattr(value, "head"):
         network = value.network
         names = inputs_of(provenance, network.inputs) if isinstance(network, Layers) else ()
-        own, inputs = inputs_of_table(recipe, data)
-        names = names or own
-        missing = [name for name in names if name not in own]
-        if missing or len(names) != network.inputs:
-            raise StructureError(
-                found=f"a student of {network.inputs} inputs"
-                + (f", among them {missing[0]!r}" if missing else ""),
-                expected=f"inputs that its recipe makes of a table: {', '.join(own)}",
-                fix="Leave the data out, or name the posterior that it learned from.",
-            )
-        prediction = value.predict(inputs[:, [own.index(name) for name in names]])
-        mean = np.asarray(prediction.mean)
-        mean = mean.reshape(len(mean), -1) if mean.size > len(y) else mean.ravel()
-        parts = {"p" if recipe.model in LABELS and mean.ndim == 1 else "mean": mean}
-        if recipe.model == "survival":
-            parts = survival_of(parts, times_in(provenance, mean.shape[-1] - 1))
+        parts = by_student(value.predict, recipe, data, names, provenance)
+        log_score = log_of_moments(recipe, parts, data.y)
     else:
+        spread = together(sites_in(provenance).values()).get(recipe.spread or "")
         options: Any = {"spread": spread, "scored": True, "level": level}
         parts, log_score, _ = predictions(value, of_sites, data, **options)
-    if "mean" in parts and parts["mean"].ndim == 2:
-        parts |= {f"p{k}": column for k, column in enumerate(parts.pop("mean").T)}
-    if recipe.model == "linear":
-        target = recipe.target or ""
-        scale, centre = recipe.scale.get(target, 1.0), recipe.center.get(target, 0.0)
-        y = centre + scale * y
-        if hasattr(value, "head"):
-            parts["mean"] = centre + scale * parts["mean"]
+    parts, y = columns_of(parts), in_own_unit(recipe, {"mean": data.y})["mean"]
     found = scores(y, parts, log_score, level, data.times)
     target = " ".join(filter(None, [recipe.target, recipe.unit.get(recipe.target or "")]))
     return Evaluated(parts, y, found, data, target)

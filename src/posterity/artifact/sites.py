@@ -1,0 +1,94 @@
+"""The records of each site that a file is made of, as JSON in its provenance, beside the recipe.
+
+Of each site it is how many records it had, how much they vary, and derivatives of its likelihood.
+Both travel with the posterior through every verb.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from posterity.artifact.container import altered, parsed
+from posterity.artifact.recipe import RECIPE, Recipe, recipe_in
+
+SITES = "sites"
+"""The key of the provenance."""
+LISTS = ("third", "dispersed")
+"""Lists of numbers about a site: the derivatives of :mod:`~posterity.artifact.cubics`."""
+NUMBERS = ("records", "dropped", "noise_variance", "dispersion", "spare", "sites")
+"""Numbers about a site."""
+MOST_SITES, MOST_NUMBERS = 10_000, 200_000
+"""Sites of which a file says one by one how many records they had, and third derivatives of all of
+them that it holds at most."""
+
+
+def as_provenance(
+    recipe: Recipe | None, sites: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, str]:
+    """The provenance to save with what was made by a recipe, of these sites."""
+    if recipe is None:
+        return {}
+    sites = sites or {}
+    if len(sites) > MOST_SITES:  # a header has no room for them: their sum alone
+        sites = {"": together(sites.values()) | {"sites": len(sites)}}
+    if sum(len(own.get("third", ())) for own in sites.values()) > MOST_NUMBERS:
+        sites = without_lists(sites)
+    text = json.dumps(sites, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return {RECIPE: recipe.canonical(), **({SITES: text} if sites else {})}
+
+
+def sites_in(provenance: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return by site what its records were: ``records``, ``dropped``, ``noise_variance``, and
+    versions; an ArtifactError for what is no such table.
+    """
+    sites = parsed(provenance.get(SITES, "{}"), "table of sites")
+    number = lambda value: type(value) in (int, float) and math.isfinite(value)
+    for own in sites.values():
+        if not (
+            isinstance(own, dict)
+            and all(number(own.get(key, 0)) for key in NUMBERS)
+            and all(isinstance(own.get(key, []), list) for key in LISTS)
+            and all(number(value) for key in LISTS for value in own.get(key, []))
+        ):
+            raise altered("a table of sites that is no JSON object of numbers by site")
+    return sites
+
+
+def together(sites: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Records of several sites in all, and their noise variance, each weighed by its records.
+
+    >>> together([{"records": 10, "noise_variance": 2.0}, {"records": 30, "noise_variance": 4.0}])
+    {'records': 40, 'noise_variance': 3.5}
+    """
+    sites, total = list(sites), {}
+    for key in ("records", "dropped"):
+        if known := [own[key] for own in sites if key in own]:
+            total[key] = sum(known)
+    for key in ("noise_variance", "dispersion"):
+        # Numbers of records may be rounded to 0.
+        noisy = [(max(own["records"], 1), own[key]) for own in sites if {key, "records"} <= {*own}]
+        if noisy:
+            count = sum(records for records, _ in noisy)
+            total[key] = sum(records * value for records, value in noisy) / count
+    return total
+
+
+def without_lists(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return what is known of sites' records, without derivatives of their likelihoods."""
+    plain = lambda own: {key: value for key, value in own.items() if key not in LISTS}
+    return {site: plain(own) for site, own in sites.items()}
+
+
+def kept(provenance: Mapping[str, str], sites: Iterable[str] | None = None) -> dict[str, str]:
+    """The recipe of a file and what it says of ``sites``, for what is made of it.
+
+    Of all sites, for what is no ledger, without the derivatives by which ledgers are fused.
+    """
+    recipe, known = recipe_in(provenance), sites_in(provenance)
+    if sites is None:
+        return as_provenance(recipe, without_lists(known))
+    if "" in known:  # their sum alone is known, and some of them have left
+        known = {}
+    known = {site: own for site, own in known.items() if site in set(sites)}
+    return as_provenance(recipe, known)
