@@ -122,7 +122,7 @@ def _register(name: str, declared: Mapping[str, Any], group: typer.Typer) -> Non
         "log_format": (
             LogFormat,
             "--log-format",
-            "Of progress and warnings on standard error: for people, or JSON by line.",
+            "Format of progress and warnings on standard error: text, or JSON by line.",
         ),
     }
     argument = typer.Argument(metavar="FILE", help=declared["files"], show_default=False)

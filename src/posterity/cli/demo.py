@@ -70,7 +70,7 @@ def _report(data: Data) -> Any:
 
 @verb(_report)
 def demo(settings: Settings) -> Data:
-    """Fuse posteriors trained at several sites, and show what came out."""
+    """Fuse posteriors trained at several sites, and print the result."""
     library("sklearn", extra="demo", package="scikit-learn")
     library("matplotlib", extra="demo")
     folder = Path(settings["folder"])

@@ -11,7 +11,7 @@ from posterity.artifact.sites import sites_in
 from posterity.cli import files
 from posterity.cli.jobs import Federated, federation_of
 from posterity.cli.options import Settings
-from posterity.cli.report import Group, alarming, group, status_of, status_report, table
+from posterity.cli.report import Group, alarming, first, group, status_of, status_report, table
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.federation import Run
 from posterity.federation.federate import proceed, too_few_hops
@@ -20,11 +20,14 @@ from posterity.status import Progress
 
 
 def _report(data: Data) -> Group:
-    rows = table("site", "records", "updates", "failures", "residual", plain=True)
-    for site, row in data["sites"].items():
-        residual = "" if row["residual"] is None else f"{row['residual']:.1e}"
-        counts = (str(row[name]) for name in ("records", "updates", "failures"))
-        rows.add_row(printable(site), *counts, residual)
+    def cells(one: tuple[str, Data]) -> list[str]:
+        site, row = one
+        counts = [str(row[name]) for name in ("records", "updates", "failures")]
+        return [printable(site), *counts, *(f"{x:.1e}" for x in [row["residual"]] if x is not None)]
+
+    sites = sorted(data["sites"].items(), key=lambda one: -one[1]["failures"])
+    columns = table("site", "records", "updates", "failures", "residual", plain=True)
+    rows = first(sites, columns, cells, hint=" (--json has all)")
     steps, before = data["steps"], data["resumed"]
     unit = data["unit"].removesuffix("s") if steps == 1 else data["unit"]
     all_before = "all" if before == steps else f"the first {before}"
@@ -41,7 +44,7 @@ def _report(data: Data) -> Group:
 
 @verb(_report)
 def federate(settings: Settings) -> Data:
-    """Simulate a federation: sites improve one posterior, step by step."""
+    """Simulate a federation, in which sites improve one posterior in turns."""
     job = federation_of(settings)
     run, steps = job.start(), []
     converge = job.steps is None or job.arguments["tolerance"] is not None

@@ -29,7 +29,7 @@ def _new_report(data: Data) -> str:
 
 @verb(_new_report)
 def new(settings: Settings) -> Data:
-    """Write what the members of a federation agree on, and print its digest."""
+    """Write the terms on which the members of a federation agree, and print their digest."""
     output = settings.output
     terms = deployment.terms_of(settings)
     values = {place: value for place, value in settings.values.items() if place != "output.file"}
@@ -71,7 +71,7 @@ def _looks(folder: Path, every: float) -> Iterator[Data]:
 
 @verb(status_table)
 def forget(settings: Settings) -> Data:
-    """Have a member forgotten at once, for good, by who the terms allow to say so."""
+    """Have a member forgotten, at once and permanently, by order of an authority in the terms."""
     (name,) = map(str, settings.arguments("the member to be forgotten"))
     by, key = Path(settings.need("by")), Path(settings.need("key"))
     terms, private = deployment.read_site(by / "site.toml").terms, PrivateKey.load(key)

@@ -39,7 +39,7 @@ def _report(data: Data) -> str:
 
 @verb(_report)
 def predict(settings: Settings) -> Data:
-    """Predict, and say how unsure of what: a row a record."""
+    """Predict the records of a table, with uncertainties: one row for each record."""
     (file, inputs), output = settings.arguments(*WANTED), settings.output
     files.check_ending(output, FORMATS)
     with bar("Predicting rows") as moved:
@@ -113,7 +113,7 @@ def _scores_report(data: Data) -> Group:
 
 @verb(_scores_report)
 def evaluate(settings: Settings) -> Data:
-    """Compare predictions with what was observed, in all and by group."""
+    """Score predictions of records whose target is known, in all and by group."""
     file, inputs = settings.arguments(*WANTED)
     plot = settings.path("output.plot")
     with bar("Predicting rows") as moved:

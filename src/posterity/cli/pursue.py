@@ -71,7 +71,7 @@ def _shown(value: float | None, shape: str) -> str:
 
 @verb(_report)
 def pursue(settings: Settings) -> Data:
-    """Find a posterior as a mixture, which grows until another component adds nothing."""
+    """Approximate a posterior by a mixture that grows until another component adds nothing."""
     plot = settings.path("output.plot")
     with deferred() as interrupts:
         problem, options = problem_of(settings), arguments_of(settings)

@@ -69,7 +69,7 @@ def _report(data: Data) -> Group | None:
 
 @verb(_report)
 def show(settings: Settings) -> Data:
-    """Say what a posterior knows: means, standard deviations and intervals, by name."""
+    """Print a posterior's means, standard deviations and intervals, by name."""
     as_csv, level, site = bool(settings["csv"]), settings["level"], settings["site"]
     if as_csv and settings.as_json:
         raise conflict("--csv", "--json")

@@ -53,7 +53,7 @@ def _init_report(data: Data) -> str:
 
 @verb(_init_report)
 def init(settings: Settings) -> Data:
-    """Make a site: its key and site.toml, and once all have agreed its store."""
+    """Make a site: its key and site.toml, and, once all have agreed on terms, its store."""
     folder, file = folder_of(settings), folder_of(settings) / "site.toml"
     if not file.exists():
         _write_site(folder, file, settings)
@@ -247,7 +247,7 @@ def _audit_report(data: Data) -> str:
 
 @verb(_audit_report)
 def audit(settings: Settings) -> Data:
-    """Write what an auditor gets: the log, its signed checkpoint, and who cosigned it."""
+    """Write a file for an auditor: the log, its signed checkpoint, and the cosignatures."""
     folder, output = folder_of(settings), settings.output
     settings.check_outputs(folder / "site.toml")
     entries = list[str]()
@@ -270,7 +270,7 @@ def _result_report(data: Data) -> str:
 
 @verb(_result_report)
 def result(settings: Settings) -> Data:
-    """Write the newest posterior that the site knows, and what members have signed about it."""
+    """Write the newest posterior that the site knows, and the certificate that members signed."""
     folder, output, certificate = folder_of(settings), settings.output, settings.path("certificate")
     settings.check_outputs(folder / "site.toml")
     head, content = deployment.ask(folder, "result")

@@ -30,7 +30,7 @@ def _import_report(data: Data) -> Group:
 
 @verb(_import_report)
 def import_(settings: Settings) -> Data:
-    """Make a posterior's file of a table of means and standard deviations, or of a covariance."""
+    """Make the file of a posterior from a table of means and deviations, or a covariance."""
     table, output = settings.single("table"), settings.output
     covariance, prior = settings.path("covariance"), settings.path("prior.file")
     site, flat_prior = settings["site"], bool(settings["flat_prior"])
