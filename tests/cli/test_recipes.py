@@ -12,9 +12,17 @@ from scipy.special import expit, logsumexp
 from scipy.stats import norm, poisson
 
 import posterity
-from posterity.artifact.cubics import Dispersed, listed, moved, moved_dispersed, tensor
 from posterity.artifact.recipe import Recipe, recipe_in
-from posterity.artifact.sites import as_provenance, kept, sites_in
+from posterity.artifact.sites import (
+    Dispersed,
+    as_provenance,
+    kept,
+    listed,
+    moved,
+    moved_dispersed,
+    sites_in,
+    tensor,
+)
 from posterity.errors import ArtifactError
 from posterity.families import Gaussian, Mixture
 from posterity.fitting import Reading, fit

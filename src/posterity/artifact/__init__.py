@@ -1,6 +1,5 @@
 """A posterior as a file: one safetensors file, arrays by path, a manifest in its metadata."""
 
-from posterity.artifact import supports as supports
 from posterity.artifact.architecture import Architecture, register_architecture
 from posterity.artifact.artifact import (
     Inspection,
@@ -12,7 +11,7 @@ from posterity.artifact.artifact import (
     open_artifact,
     save,
 )
-from posterity.artifact.ledgers import SiteVersion
+from posterity.artifact.codecs import SiteVersion
 from posterity.artifact.manifest import FORMAT_VERSION
 from posterity.artifact.provenance import as_provenance
 from posterity.artifact.registry import register

@@ -6,8 +6,8 @@ from collections import Counter
 
 from posterity.artifact.aligned import listed, names_in
 from posterity.artifact.recipe import recipe_in
-from posterity.artifact.reconcile import suspicious
 from posterity.artifact.sites import sites_in
+from posterity.artifact.units import suspicious
 from posterity.cli import files
 from posterity.cli.jobs import Federated, federation_of
 from posterity.cli.options import Settings

@@ -5,7 +5,8 @@ import json
 from typing import Any
 
 from posterity import fitting
-from posterity.artifact.reconcile import prior_digest, suspicious
+from posterity.artifact.reconcile import prior_digest
+from posterity.artifact.units import suspicious
 from posterity.cli import files
 from posterity.cli.options import Settings, conflict, incomplete
 from posterity.cli.recipes import clean_or_none, requested

@@ -12,8 +12,8 @@ import numpy as np
 from posterity.adapters.tables.reader import clean, read_cells
 from posterity.artifact.provenance import unnamed
 from posterity.artifact.recipe import Recipe, recipe_in
-from posterity.artifact.reconcile import suspicious
 from posterity.artifact.sites import sites_in, together
+from posterity.artifact.units import suspicious
 from posterity.cli import files
 from posterity.cli.options import Settings
 from posterity.cli.recipes import recipe_of, table_of

@@ -7,8 +7,8 @@ from typing import Any
 from posterity.adapters.tables import to_ledger, to_table, write
 from posterity.adapters.tables.files import Moments, law_of, read_moments
 from posterity.artifact.recipe import RECIPE, recipe_in
-from posterity.artifact.reconcile import suspicious
 from posterity.artifact.sites import as_provenance
+from posterity.artifact.units import suspicious
 from posterity.cli import files
 from posterity.cli.options import Settings, incomplete
 from posterity.cli.report import Group, group, parameters, wrote
