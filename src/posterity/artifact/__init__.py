@@ -1,5 +1,6 @@
 """A posterior as a file: one safetensors file, arrays by path, a manifest in its metadata."""
 
+from posterity.artifact.aligned import one_vocabulary, with_vocabulary
 from posterity.artifact.architecture import Architecture, register_architecture
 from posterity.artifact.artifact import (
     Inspection,
@@ -15,7 +16,6 @@ from posterity.artifact.codecs import SiteVersion
 from posterity.artifact.manifest import FORMAT_VERSION
 from posterity.artifact.provenance import as_provenance
 from posterity.artifact.registry import register
-from posterity.artifact.vocabulary import one_vocabulary, with_vocabulary
 
 __all__ = [
     "FORMAT_VERSION",

@@ -45,7 +45,8 @@ def _report(data: Data) -> Group:
 @verb(_report)
 def federate(settings: Settings) -> Data:
     """Simulate a federation, in which sites improve one posterior in turns."""
-    job = federation_of(settings)
+    with settings.named():
+        job = federation_of(settings)
     run, steps = job.start(), []
     converge = job.steps is None or job.arguments["tolerance"] is not None
     with bar("Federating") as moved:

@@ -97,7 +97,9 @@ def _refined(
     """The ledger that the sites that stay have refined, its receipt, distance and status."""
     federation = read("federate", {}, Path(settings["config"]))
     settings.check_outputs(*federation.inputs)
-    run = federation_of(federation, names_in(before)).start().with_ledger(before)
+    with federation.named():
+        job = federation_of(federation, names_in(before))
+    run = job.start().with_ledger(before)
     done = forgotten(
         run,
         *sites,

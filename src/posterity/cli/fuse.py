@@ -21,7 +21,7 @@ from posterity.artifact.reconcile import check_same, reconciled
 from posterity.artifact.sites import MOST_SITES, as_provenance, sites_in, together
 from posterity.cli import files, report
 from posterity.cli.jobs import personal_of
-from posterity.cli.options import Settings, incomplete
+from posterity.cli.options import Settings, incomplete, unwanted
 from posterity.cli.report import alarming, first, listed, short, status_of
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import CHOOSE, FusionWarning, IdentificationWarning, UsageError
@@ -190,11 +190,8 @@ def _partially_pooled(fusion: Fusion, inputs: "Inputs", columns: Any) -> tuple[A
     """
     ledger, recipe = fusion.ledger, recipe_in(inputs.record)
     if ledger is None or recipe is None or recipe.own:
-        raise UsageError(
-            found="--personal of files that are no regressions of common coefficients",
-            expected="the files of posterity fit, without --own",
-            fix="Leave --personal out.",
-        )
+        where = "of files that are no regressions of common coefficients"
+        raise unwanted("--personal", where, "the files of posterity fit, without --own")
     names = names_of(ledger.prior).get("", ())
     apart = personal_of(columns, names)
     with warnings.catch_warnings(record=True) as caught:

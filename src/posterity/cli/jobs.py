@@ -16,7 +16,7 @@ from posterity.artifact.recipe import Recipe
 from posterity.artifact.reconcile import prior_digest
 from posterity.artifact.sites import as_provenance
 from posterity.cli import files
-from posterity.cli.options import Settings, about_settings, conflict, incomplete
+from posterity.cli.options import Settings, conflict, incomplete
 from posterity.cli.recipes import NOISE_OF_ONE, Sites, recipe_of, sites_of
 from posterity.cli.records import in_one_order, oddities, read_sites
 from posterity.cli.schema import options_of, places_of
@@ -58,7 +58,6 @@ class Federated:
         return start(**self.arguments)
 
 
-@about_settings
 def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
     """The federation that settings describe.
 
@@ -254,7 +253,6 @@ class Problem(NamedTuple):
     record: dict[str, str]
 
 
-@about_settings
 def problem_of(settings: Settings) -> Problem:
     """The model that the group ``network`` of options describes, and its records."""
     path, target = Path(settings.need("data.file")), settings["model.target"]

@@ -6,19 +6,16 @@ and a flag (``--target``), which goes before the file. Both are read by its kind
 
 import contextlib
 import dataclasses
-import functools
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 from posterity.cli.schema import FLAG, Option, options_of
 from posterity.errors import ArtifactError, PosterityError, UsageError
 
 ENDING = ".toml"
 """The ending of the names of configurations."""
-More = ParamSpec("More")
-Result = TypeVar("Result")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,23 +143,15 @@ def conflict(option: str, other: str) -> UsageError:
     return UsageError(found=f"{option} beside {other}", expected="one of both", fix=fix)
 
 
+def unwanted(option: str, where: str, expected: str) -> UsageError:
+    """The error for an option that would go unheard in some place."""
+    return UsageError(found=f"{option} {where}", expected=expected, fix="Leave it out.")
+
+
 def incomplete(option: str, other: str) -> UsageError:
     """The error for an option that says nothing without another one."""
     fix = f"Give {other} too, or leave {option} out."
     return UsageError(found=f"{option} without {other}", expected="both, or neither", fix=fix)
-
-
-def about_settings(
-    function: Callable[Concatenate[Settings, More], Result],
-) -> Callable[Concatenate[Settings, More], Result]:
-    """A decorator: errors of a function of settings say which configuration they are about."""
-
-    @functools.wraps(function)
-    def call(settings: Settings, *args: More.args, **keywords: More.kwargs) -> Result:
-        with settings.named():
-            return function(settings, *args, **keywords)
-
-    return call
 
 
 def read(

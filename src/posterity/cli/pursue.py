@@ -74,7 +74,9 @@ def pursue(settings: Settings) -> Data:
     """Approximate a posterior by a mixture that grows until another component adds nothing."""
     plot = settings.path("output.plot")
     with deferred() as interrupts:
-        problem, options = problem_of(settings), arguments_of(settings)
+        with settings.named():
+            problem = problem_of(settings)
+        options = arguments_of(settings)
         pursuit = _run(settings, problem, options, interrupts)
         if plot is not None:  # before the posterior: a picture that cannot be drawn leaves nothing
             plot_pursuit(pursuit, plot)

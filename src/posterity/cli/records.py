@@ -15,7 +15,8 @@ import numpy as np
 from posterity.adapters.tables.reader import Cells, clean, read_numbers
 from posterity.artifact.provenance import unnamed
 from posterity.cli.files import check_regular
-from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError
+from posterity.cli.options import unwanted
+from posterity.errors import ArtifactError, ParameterError, StructureError
 from posterity.families.names import order, some, unfit
 
 TARGET = "y"
@@ -85,11 +86,8 @@ def read_inputs(path: Path, array: str | None = None, target: str | None = None)
         target: a column of the table that is no input.
     """
     if array is not None and path.suffix != ".npz":
-        raise UsageError(
-            found=f"--array {array} beside {str(path)!r}",
-            expected="the name of an array in an .npz file",
-            fix="Leave --array out.",
-        )
+        where = f"beside {str(path)!r}"
+        raise unwanted(f"--array {array}", where, "the name of an array in an .npz file")
     table = _inputs(path, array)
     x = table.x
     if x.dtype.kind not in "biuf" or x.ndim < 2 or not x.size:

@@ -14,7 +14,7 @@ from posterity.artifact import artifact
 from posterity.cli import files
 from posterity.cli.inspect import NO_POSTERIORS, about_recipe, inspected
 from posterity.cli.inspect import report as inspect_report
-from posterity.cli.options import Settings, conflict
+from posterity.cli.options import Settings, conflict, unwanted
 from posterity.cli.report import MOST_ROWS, Group, first, group, short, wrote
 from posterity.cli.streams import Data, printable, verb
 from posterity.errors import ArtifactError, StructureError, UsageError
@@ -134,11 +134,8 @@ def _without_posterior(settings: Settings) -> Data:
     if settings["site"] is not None:
         raise _no_ledger(settings["site"], kind)
     if settings["output.plot"] is not None:
-        raise UsageError(
-            found=f"--plot beside a {kind}",
-            expected="a posterior or a ledger, whose numbers can be drawn",
-            fix="Leave --plot out.",
-        )
+        expected = "a posterior or a ledger, whose numbers can be drawn"
+        raise unwanted("--plot", f"beside a {kind}", expected)
     what = "a student, which predicts: see posterity predict" if kind == "Student" else f"a {kind}"
     notes = [f"{what}; it has no means or intervals"]
     return {**data, "rows": [], "count": 0, "whole": True, "notes": notes}
