@@ -117,25 +117,15 @@ def _register(name: str, declared: Mapping[str, Any], group: typer.Typer) -> Non
         if data.get("status", {}).get("state", "converged") != "converged":
             raise typer.Exit(ConvergenceError.exit_code)
 
-    shared = {
-        "as_json": (bool, "--json", "Print one JSON document, and only that."),
-        "log_format": (
-            LogFormat,
-            "--log-format",
-            "Format of progress and warnings on standard error: text, or JSON by line.",
-        ),
-    }
     argument = typer.Argument(metavar="FILE", help=declared["files"], show_default=False)
-    defaults = {"as_json": False, "log_format": LogFormat.text}
-    parameters = [
-        parameter("files", list[Path] | None, argument),
-        *(option.parameter for option in options),
-        *(
-            parameter(key, kind, typer.Option(flag, help=text), defaults[key])
-            for key, (kind, flag, text) in shared.items()
-            if not prints
-        ),
-    ]
+    parameters = [parameter("files", list[Path] | None, argument)]
+    parameters += [option.parameter for option in options]
+    if not prints:
+        json = typer.Option("--json", help="Print one JSON document, and only that.")
+        what = "Format of progress and warnings on standard error: text, or JSON by line."
+        log = typer.Option("--log-format", help=what)
+        parameters.append(parameter("as_json", bool, json, False))
+        parameters.append(parameter("log_format", LogFormat, log, LogFormat.text))
     command.__doc__ = declared["help"]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}

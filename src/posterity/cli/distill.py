@@ -336,8 +336,7 @@ def _written(settings: Settings, job: Distilled, result: Distillation) -> Data:
     }
     written = files.write(student, settings.output, "distill", record)
     return {
-        "output": written.path,
-        "digest": written.digest,
+        **written,
         "plot": plot,
         "teacher": job.record["teacher"],
         "columns": job.names,

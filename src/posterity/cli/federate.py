@@ -77,8 +77,7 @@ def _written(settings: Settings, job: Federated, run: Run) -> Data:
         site: facts["records"] for site, facts in sites_in(job.record).items()
     }
     return {
-        "output": written.path,
-        "digest": written.digest,
+        **written,
         "columns": listed(names_in(run.ledger)),
         "notes": [*job.notes, *notes],
         "schedule": schedule,

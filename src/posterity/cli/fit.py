@@ -66,8 +66,7 @@ def fit(settings: Settings) -> Data:
             notes += suspicious({"like": other, "own": ledger}, recipe)
     written = files.write(ledger, settings.output, "fit", fitted.provenance)
     return {
-        "output": written.path,
-        "digest": written.digest,
+        **written,
         "site": ledger.sites[0],
         "model": recipe.model,
         "target": recipe.target,

@@ -64,9 +64,8 @@ def forget(settings: Settings) -> Data:
     with alongside(receipt, issued.to_json().encode()):
         written = files.write(left, output, "forget", record)
     return {
-        "output": written.path,
+        **written,
         "receipt": receipt,
-        "digest": written.digest,
         "sites": issued.sites,
         "left": left.sites,
         "exact": issued.exact,

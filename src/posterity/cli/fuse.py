@@ -157,10 +157,8 @@ def fuse(settings: Settings) -> Data:
     checkpoint.unlink(missing_ok=True)
     unlisted = f"digests and matching of the first {LISTED} of {len(paths)} files only"
     return {
-        "output": written.path,
-        "kind": written.kind,
+        **written,
         "plot": plot,
-        "digest": written.digest,
         "rule": fusion.rule.value,
         "why": fusion.why,
         "divergence": fusion.divergence.value,

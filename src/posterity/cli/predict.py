@@ -27,7 +27,14 @@ from posterity.errors import StructureError, UsageError
 from posterity.files import write_file
 from posterity.fitting.design import Design
 from posterity.fitting.pooled import is_pooled, predictions
-from posterity.fitting.recipe_model import Parts, by_student, called, columns_of, in_own_unit
+from posterity.fitting.recipe_model import (
+    Parts,
+    by_student,
+    called,
+    check_times,
+    columns_of,
+    in_own_unit,
+)
 from posterity.fitting.scores import log_of_moments, scores
 from posterity.ledger import Ledger
 from posterity.plots.traces import plot_calibration
@@ -110,13 +117,8 @@ def predicted(
         return Predicted(parts, np.arange(len(x)), about.kind, records.y, None, None, tuple(notes))
     of_sites, recipe = recipe, recipe.shared
     data, notes = table_of(settings, recipe, inputs, scored=scored)
-    if scored and data.y is None:
-        needed = [repr(name) for name in (recipe.target, recipe.event) if name]
-        raise StructureError(
-            found=f"no column {' or '.join(needed)} in {str(inputs)!r}",
-            expected="what was observed, which predictions are compared with",
-            fix=f"Add it, or name the table's own by --rename {recipe.target}=NAME.",
-        )
+    if scored:
+        data.check_observed(recipe, inputs)
     log_score = None
     if call is not None:
         if settings["times"]:
@@ -164,12 +166,8 @@ def _site_labels(
     settings: Settings, posterior: Any, recipe: Recipe, inputs: Path, data: Design, *, scored: bool
 ) -> np.ndarray | None:
     """The site of each record, if a column says it; an error for options that do not fit."""
-    if recipe.model == "survival" and not (scored or settings["times"] or recipe.cuts):
-        raise UsageError(
-            found="survival, and no times to predict it at",
-            expected="one time at least",
-            fix="Give --times T,T,...",
-        )
+    if not scored:
+        check_times(recipe, settings["times"] or recipe.cuts)
     column = settings["data.site_column"]
     if column is not None and not (is_pooled(posterior) or recipe.own):
         raise UsageError(

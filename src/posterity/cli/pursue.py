@@ -141,8 +141,7 @@ def _written(settings: Settings, problem: Problem, pursuit: Pursuit) -> Data:
         posterior = posterior.named(problem.names)
     written = files.write(posterior, settings.output, "pursue", record | problem.record)
     return {
-        "output": written.path,
-        "digest": written.digest,
+        **written,
         "model": problem.kind,
         "base": base,
         "columns": problem.names,

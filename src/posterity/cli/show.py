@@ -142,11 +142,8 @@ def _without_posterior(settings: Settings) -> Data:
 
 
 def _no_ledger(site: str, kind: str) -> UsageError:
-    return UsageError(
-        found=f"--site {site} of a {kind}",
-        expected="a ledger, which knows what each site contributed",
-        fix="Leave --site out, or use the ledger that the posterior was made of.",
-    )
+    expected = "the ledger of a posterior, which knows what each site contributed"
+    return unwanted(f"--site {site}", f"of a {kind}", expected)
 
 
 def _print_csv(data: Data) -> None:

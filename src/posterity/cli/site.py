@@ -286,9 +286,8 @@ def result(settings: Settings) -> Data:
     prior = deployment.read_site(folder / "site.toml").terms.agreement.prior
     posterior = with_names(from_bytes(content, what="a posterior"), names_of(prior))
     written = files.write(posterior, output, "site result", record)
-    about = {"output": written.path, "digest": written.digest}
-    about |= {name: head[name] for name in ("epoch", "sequence", "by")}
-    return about | {"certificate": certificate}
+    about = {name: head[name] for name in ("epoch", "sequence", "by")}
+    return written | about | {"certificate": certificate}
 
 
 @verb(lambda data: printable(f"{data['name']} goes to {data['to']}, once both run."))

@@ -60,9 +60,7 @@ def import_(settings: Settings) -> Data:
     sd = rows.get("sd") or [row[place] ** 0.5 for place, row in enumerate(rows["covariance"])]
     unused = [name for name in moments.unused if name]
     return {
-        "output": written.path,
-        "kind": written.kind,
-        "digest": written.digest,
+        **written,
         "family": rows["family"],
         "site": site,
         "parameters": [

@@ -101,6 +101,16 @@ CHANCES = {"ordinal": _climbing, "multinomial": _choosing, "survival": _by_inter
 """Models of several levels, or of intervals of time, and the chances of these."""
 
 
+def check_times(recipe: Recipe, times: Sequence[float]) -> None:
+    """Raise a UsageError for survival without a time to predict it at."""
+    if recipe.model == "survival" and not times:
+        raise UsageError(
+            found="survival, and no times to predict it at",
+            expected="one time at least",
+            fix="Give --times T,T,...",
+        )
+
+
 class RecipeModel(Model):
     """A regression as its recipe has it: of inputs, outputs whose averages a student imitates.
 
@@ -123,12 +133,7 @@ class RecipeModel(Model):
 
     def __post_init__(self) -> None:
         order(self.names, self.recipe.coefficients(), "the posterior", "its recipe")
-        if self.recipe.model == "survival" and not self.times:
-            raise UsageError(
-                found="survival, and no times to predict it at",
-                expected="one time at least",
-                fix="Give --times T,T,...",
-            )
+        check_times(self.recipe, self.times)
         if self.recipe.spread and self.spread is None:
             raise UsageError(
                 found=f"a {self.recipe.model} model of unknown {self.recipe.spread}",

@@ -68,22 +68,17 @@ def evaluated(
     cells, _ = records_of(path, reading)
     columns_to_predict(recipe, cells)
     data = design(cells, recipe, reading, predicting=True)
-    if data.y is None:
-        raise StructureError(
-            found=f"no column {recipe.target!r} in {str(path)!r}",
-            expected="what was observed, which predictions are compared with",
-            fix=f"Add it, or name the table's own by --rename {recipe.target}=NAME.",
-        )
+    y = data.check_observed(recipe, path)
     if hasattr(value, "head"):
         network = value.network
         names = inputs_of(provenance, network.inputs) if isinstance(network, Layers) else ()
         parts = by_student(value.predict, recipe, data, names, provenance)
-        log_score = log_of_moments(recipe, parts, data.y)
+        log_score = log_of_moments(recipe, parts, y)
     else:
         spread = together(sites_in(provenance).values()).get(recipe.spread or "")
         options: Any = {"spread": spread, "scored": True, "level": level}
         parts, log_score, _ = predictions(value, of_sites, data, **options)
-    parts, y = columns_of(parts), in_own_unit(recipe, {"mean": data.y})["mean"]
+    parts, y = columns_of(parts), in_own_unit(recipe, {"mean": y})["mean"]
     found = scores(y, parts, log_score, level, data.times)
     target = " ".join(filter(None, [recipe.target, recipe.unit.get(recipe.target or "")]))
     return Evaluated(parts, y, found, data, target)
