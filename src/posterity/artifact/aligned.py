@@ -19,7 +19,7 @@ from posterity.artifact import provenance
 from posterity.entries import with_factors
 from posterity.errors import ParameterError, StructureError
 from posterity.families import Distribution, Plate
-from posterity.families.names import Names, in_order, joined, names_of, some, unfit, with_names
+from posterity.families.names import Names, in_order, names_of, parts_of, some, unfit, with_names
 from posterity.ledger import Ledger
 
 CONCENTRATION = dataclasses.replace(POSITIVE, error=ParameterError).or_none()
@@ -43,14 +43,11 @@ def listed(names: Names) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for path in sorted(names) for name in names[path]))
 
 
-def labels_in(value: Any, path: str = "") -> dict[str, tuple[str, ...]]:
+def labels_in(value: Any) -> dict[str, tuple[str, ...]]:
     """The names of the members of plates, by path."""
-    if (law := _law(value)) is None:
-        return {}
-    labels = {path: law.names} if law.is_plate and law.names else {}
-    for name, part in law.named_parts().items():
-        labels |= labels_in(part, joined(path, name))
-    return labels
+    law = _law(value)
+    parts = () if law is None else parts_of(law)
+    return {path: part.names for path, part in parts if part.is_plate and part.names}
 
 
 def coordinates_in(value: Any) -> dict[str, tuple[str, ...]]:
@@ -115,12 +112,9 @@ def aligned(posteriors: Mapping[str, Any]) -> tuple[dict[str, Any], Names]:
 
 def unnamed_parts(value: Any) -> frozenset[str]:
     """The paths of the parts of a posterior, or of a ledger's prior, that have no names."""
-
-    def paths(law: Any, path: str) -> set[str]:
-        parts = law.named_parts().items() if isinstance(law, Distribution) else ()
-        return {path}.union(*(paths(part, joined(path, name)) for name, part in parts))
-
-    return frozenset(paths(_law(value), "") - set(names_in(value)))
+    law = _law(value)
+    paths = {""} if law is None else {path for path, _ in parts_of(law)}
+    return frozenset(paths - set(names_in(value)))
 
 
 def unnamed(posteriors: Mapping[str, Any], names: Names) -> list[str]:

@@ -21,7 +21,7 @@ from posterity.cli.streams import Data, plain, printable, verb
 from posterity.errors import ArtifactError, ParameterError, StructureError
 from posterity.families import Distribution
 from posterity.families.layers import Layers
-from posterity.families.names import joined
+from posterity.families.names import parts_of
 from posterity.families.unconstrained import Supports
 from posterity.ledger import Ledger
 
@@ -108,18 +108,17 @@ def about_recipe(provenance: Mapping[str, str], posterior: Any) -> Data:
     return {"recipe": known, "about": lines, "records": total.get("records")}
 
 
-def _coefficients(law: Any, path: str = "") -> Iterator[Data]:
+def _coefficients(law: Any) -> Iterator[Data]:
     """Mean, standard deviation and interval of each coordinate of the posterior's Gaussians."""
-    single = law.gaussian and not law.batch_shape and law.network_layers is None
-    if single and (law.names or law.own_size <= MOST_UNNAMED):
-        (marginal,) = law.marginals()
+    for path, part in parts_of(law):
+        single = part.gaussian and not part.batch_shape and part.network_layers is None
+        if not single or not (part.names or part.own_size <= MOST_UNNAMED):
+            continue
+        (marginal,) = part.marginals()
         columns = (marginal.mean, marginal.sd, np.stack(marginal.interval(MASS), -1))
-        names = law.names or [None] * law.own_size
+        names = part.names or [None] * part.own_size
         for name, mean, sd, interval in zip(names, *map(plain, columns), strict=True):
-            row = {"block": path, "name": name, "mean": mean, "sd": sd, "interval": interval}
-            yield row
-    for name, part in law.named_parts().items():
-        yield from _coefficients(part, joined(path, name))
+            yield {"block": path, "name": name, "mean": mean, "sd": sd, "interval": interval}
 
 
 def _described(node: Any, depth: int = 0) -> Any:
