@@ -7,7 +7,6 @@ from typing import Any
 
 from posterity.artifact import Inspection, Posterior, inspect, open_artifact, save
 from posterity.artifact import provenance as provenances
-from posterity.cli.streams import Data
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.families import Distribution, ExponentialFamily
 from posterity.families.layers import Layers
@@ -66,7 +65,7 @@ def inputs_of(student: Any, inspection: Inspection) -> tuple[str, ...]:
         raise error.at(f"file {inspection.path!r}") from error
 
 
-def write(posterior: Any, path: Path, verb: str, provenance: Mapping[str, str]) -> Data:
+def write(posterior: Any, path: Path, verb: str, provenance: Mapping[str, str]) -> dict[str, str]:
     """Save what ``posterity VERB`` made; the path, digest and kind of what was written."""
     save(posterior, path, provenance={"made by": f"posterity {__version__} {verb}", **provenance})
     about = inspect(path)
