@@ -206,7 +206,7 @@ def kind_of(declared: str | list[Any]) -> Kind:
     if made == "either":
         expected = ", or ".join(kind.constraint.expected for kind in kinds)
         holds = lambda value: any(kind.allows(value) for kind in kinds)
-        several = {name: any(getattr(k, name) for k in kinds) for name in ("many", "by_name")}
+        several: Any = {n: any(getattr(k, n) for k in kinds) for n in ("many", "by_name")}
         return Kind(Constraint(expected, holds), first.metavar, alternatives=kinds, **several)
     shared: Any = {"text": first.text, "written": first.written, "of": first}
     if made == "list":
