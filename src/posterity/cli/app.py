@@ -134,15 +134,11 @@ def _register(name: str, declared: Mapping[str, Any], group: typer.Typer) -> Non
     group.command(name.split()[-1], epilog=epilog)(command)
 
 
-def _register_all() -> None:
-    groups = {"": app}
-    for name, help_ in commands()["groups"].items():
-        options: Any = {"no_args_is_help": True, "rich_markup_mode": None}
-        groups[name] = typer.Typer(help=help_, **options)
-        app.add_typer(groups[name], name=name)
-    for name, declared in commands().items():
-        if "run" in declared:
-            _register(name, declared, groups[name.rpartition(" ")[0]])
-
-
-_register_all()
+_groups = {"": app}
+for _name, _help in commands()["groups"].items():
+    _options: Any = {"no_args_is_help": True, "rich_markup_mode": None}
+    _groups[_name] = typer.Typer(help=_help, **_options)
+    app.add_typer(_groups[_name], name=_name)
+for _name, _declared in commands().items():
+    if "run" in _declared:
+        _register(_name, _declared, _groups[_name.rpartition(" ")[0]])

@@ -18,7 +18,6 @@ from posterity.plots.canvas import (
     new_panels,
     note,
     plain_axes,
-    save,
     write_title,
 )
 
@@ -151,7 +150,7 @@ def plot_calibration(groups: Sequence[Mapping[str, Any]], path: str | os.PathLik
     ax.set_xlim(0, 1)
     ax.set_ylim(-0.02, 1.02)
     plain_axes(ax, "predicted probability", "observed frequency")
-    save(ax.figure, path)
+    finish(ax.figure, path)
 
 
 def _trace(result: Any, number: str, verb: str) -> tuple[Any, Any]:
