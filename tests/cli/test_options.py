@@ -1,5 +1,6 @@
 """What is asked by flags is what a file asks: both are made of the same declarations."""
 
+import importlib
 import itertools
 from pathlib import Path
 
@@ -155,8 +156,10 @@ def test_values_of_another_kind_are_refused_and_named_alone_in_lists_and_by_name
 
 
 def test_every_option_of_a_kind_takes_what_that_kind_takes():
-    """Each is declared by a kind that is known, and says what it is for in a sentence."""
+    """Each is declared by a kind that is known, with a sentence, for a function that there is."""
     for name in VERBS:
+        module, _, function = commands()[name]["run"].partition(":")
+        assert hasattr(importlib.import_module(f"posterity.cli.{module}"), function)
         for option in options_of(name):
             assert isinstance(option.kind, schema.Kind) and option.help.endswith(".")
             assert option.default is None or option.kind.allows(option.default)
