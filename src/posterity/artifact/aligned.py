@@ -87,10 +87,7 @@ def aligned(posteriors: Mapping[str, Any]) -> tuple[dict[str, Any], Names]:
 
     Topics are all put over the union of their words
     (:func:`~posterity.artifact.aligned.one_vocabulary`) if all name them. Members of plates stay
-    in the order that they have.
-
-    Raises:
-        StructureError: that names one with other names, and the first.
+    in the order that they have. A StructureError names one with other names, and the first.
     """
     laws = dict(posteriors)
     if not any(map(names_in, laws.values())):

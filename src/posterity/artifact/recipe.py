@@ -290,7 +290,6 @@ class Recipe:
         return result
 
     def _factor_names(self, factor: Factor, full: bool) -> list[str]:
-        """The names of the columns that a factor makes."""
         kind, name, *numbers = factor
         if kind == "column":
             return [name]
@@ -459,10 +458,8 @@ def check_recipe(recipe: Recipe) -> None:
 
 
 def recipe_in(provenance: Mapping[str, str]) -> Recipe | None:
-    """The recipe in a file's provenance; None if it has none.
-
-    Raises:
-        ArtifactError: if there is one that :func:`check_recipe` refuses.
+    """The recipe in a file's provenance; None if it has none, an ArtifactError if there is one that
+    :func:`check_recipe` refuses.
 
     >>> from posterity.artifact.sites import as_provenance
     >>> recipe_in(as_provenance(Recipe("linear", "y", ("x",)))).target
@@ -491,7 +488,6 @@ def recipe_in(provenance: Mapping[str, str]) -> Recipe | None:
 
 
 def _frozen(value: Any) -> Any:
-    """A value of JSON with tuples in place of lists."""
     if isinstance(value, dict):
         return {name: _frozen(own) for name, own in value.items()}
     return tuple(map(_frozen, value)) if isinstance(value, list) else value

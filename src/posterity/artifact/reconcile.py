@@ -143,13 +143,11 @@ def prior_digest(prior: Any) -> str:
 
 
 def _differences(one: Recipe, other: Recipe) -> list[str]:
-    """Keys of which two recipes hold different values."""
     mine, theirs = json.loads(one.canonical()), json.loads(other.canonical())
     return [key for key in sorted(mine) if mine[key] != theirs[key]]
 
 
 def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
-    """Raise a StructureError for a difference that no affine function mends."""
     mine, theirs = common.categories, recipe.categories
     odd = set(_differences(common, recipe))
     if common.regression:
@@ -188,7 +186,6 @@ def _differ_in_labels(common: Recipe, recipe: Recipe) -> bool:
 def _apart(
     first: str, one: Recipe, site: str, other: Recipe, odd: Sequence[str], by_hand: bool
 ) -> StructureError:
-    """The error that two recipes differ, with the command that mends it."""
     mine, theirs = json.loads(one.canonical()), json.loads(other.canonical())
     apart = (
         f"{_FLAGS.get(key, '--' + key.replace('_', '-'))} "
@@ -246,9 +243,8 @@ def affine(recipe: Recipe, common: Recipe) -> Affine:
     Column by column of the common design, what it is in terms of the site's own columns. A level
     that the site does not know is 0 in all of its records.
 
-    Raises:
-        StructureError: if that takes an intercept that there is not, or one for each site where
-            there is one of all.
+    A StructureError if that takes an intercept that there is not, or one for each site where there
+    is one of all.
     """
     if common.in_one_form:  # whose columns are in the same units and levels
         return _unmoved(recipe, common)

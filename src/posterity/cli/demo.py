@@ -103,7 +103,6 @@ def demo(settings: Settings) -> Data:
 
 
 def _run(data: "Deal", folder: Path, moved: Any) -> Data:
-    """Fit, write, read, fuse and compare."""
     from posterity.adapters.sklearn import to_ledger
 
     for step, site in enumerate(data.images):

@@ -34,7 +34,6 @@ def _both(kl: Divergences) -> Data:
 
 
 def _report(data: Data) -> Group:
-    """One table, and whose data went into which."""
     rows = table("block", "in a", "in b", "KL(a || b)", "KL(b || a)")
     for path, block in data["blocks"].items():
         rows.add_row(printable(path) or block["family"], "", "", *_cells(block))

@@ -125,7 +125,6 @@ def distillation_of(settings: Settings) -> Distilled:
 
 
 def _check_recipe(settings: Settings, recipe: Recipe, path: Path) -> None:
-    """Raise a UsageError for options that are not of the model in a recipe."""
     kind, own = settings["model.kind"], specification.full_name(recipe.model)
     of = {"times": "survival", "model.noise_variance": "linear", "model.likelihood": "network"}
     wrong = [settings.flag(p) for p, model in of.items() if settings[p] and recipe.model != model]

@@ -31,7 +31,6 @@ def read(path: Path) -> tuple[Posterior, Inspection]:
 
 
 def _other(kind: str, path: Path, expected: str, fix: str) -> StructureError:
-    """The error for a file of another kind."""
     return StructureError(found=f"a {kind} in {str(path)!r}", expected=expected, fix=fix)
 
 

@@ -83,7 +83,6 @@ def fit(settings: Settings) -> Data:
 
 
 def _posterior(posterior: Any) -> Data:
-    """Coefficients of a regression, or components of a mixture."""
     if posterior.gaussian:
         moments = zip(posterior.names, posterior.mean, posterior.marginal_variance, strict=True)
         rows = [{"name": name, "mean": m, "sd": v**0.5} for name, m, v in moments]

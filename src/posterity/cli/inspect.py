@@ -162,7 +162,6 @@ def _outline(value: Any) -> Any:
 
 
 def _support(tree: Any) -> Any:
-    """Supports of events by their names, with their shapes."""
     if isinstance(tree, tuple):
         tree = {str(place): child for place, child in enumerate(tree)}
     if isinstance(tree, Mapping):

@@ -189,7 +189,6 @@ def _of_noise(settings: Settings, kind: str) -> list[str]:
 
 
 def _prior(settings: Settings, model: models.Model, key: KeyArray) -> Distribution:
-    """The prior of a file, or of its parameters."""
     path, options = settings.path("prior.file"), settings.table("prior", "file")
     if path is None:
         return specification.make_prior(options, model, key)
@@ -277,7 +276,6 @@ def problem_of(settings: Settings) -> Problem:
 
 
 def _regression(settings: Settings, kind: str, sites: Sites) -> Problem:
-    """A regression of one table, by its recipe."""
     (table,) = sites.tables.values()
     recipe, variance = sites.recipe, settings["prior.variance"]
     if isinstance(variance, float):

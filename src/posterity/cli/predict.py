@@ -191,7 +191,6 @@ def texts_of(inputs: Path, name: str) -> np.ndarray:
 
 
 def _check_used(settings: Settings, recipe: Recipe | None) -> None:
-    """Raise a UsageError for an option that would go unheard."""
     model = None if recipe is None else recipe.model
     of = {"times": "survival", "model.noise_variance": "linear"}
     for place in settings.values:

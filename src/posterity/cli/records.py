@@ -188,7 +188,6 @@ def _names_of(arrays: Mapping[str, np.ndarray], name: str) -> tuple[str, ...]:
 
 
 def _split(names: tuple[str, ...], values: np.ndarray, label: str) -> Table:
-    """A table of which one column is the label."""
     place = names.index(label)
     others = (*names[:place], *names[place + 1 :])
     return Table(np.delete(values, place, axis=1), values[:, place], others)
@@ -270,7 +269,6 @@ def oddities(inputs: Sequence[np.ndarray], names: Sequence[str]) -> Iterator[str
 
 
 def _check_target(label: Sequence[str], names: Sequence[str], of: str) -> None:
-    """Raise a StructureError if the target's name is one of the inputs' too."""
     if both := set(label) & set(names):
         raise StructureError(
             found=f"the target {both.pop()!r} among the columns of {of}",

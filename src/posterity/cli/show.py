@@ -35,7 +35,6 @@ NARROW = 7
 
 
 def _report(data: Data) -> Group | None:
-    """A headline, then sites, components, layers and numbers; or rows of CSV."""
     if data.get("csv"):
         return _print_csv(data)
     if "sites" not in data or "content" in data or isinstance(data["family"], dict):
@@ -128,7 +127,6 @@ def _unsaid(summary: Summary) -> Summary:
 
 
 def _without_posterior(settings: Settings) -> Data:
-    """The report on a file that holds no posterior."""
     data = inspected(*settings.files)
     kind = data["kind"]
     if settings["site"] is not None:
@@ -147,7 +145,6 @@ def _no_ledger(site: str, kind: str) -> UsageError:
 
 
 def _print_csv(data: Data) -> None:
-    """Print rows, and nothing else."""
     pulled = data.get("site") is not None
     columns = PULL if pulled else ROW
     writer = csv.writer(sys.stdout, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
@@ -158,7 +155,6 @@ def _print_csv(data: Data) -> None:
 
 
 def _rows(data: Data, rows: list[Any], table: Table, cells: Any, hidden: int = 0) -> Table:
-    """A table with the first rows, or with all of them if that was asked for."""
     return first(rows, table, cells, None if data["whole"] else MOST_ROWS, hidden, " (--all)")
 
 
@@ -217,7 +213,6 @@ def _layer_cells(one: Data) -> tuple[str, ...]:
 
 
 def _components_table(data: Data) -> Table:
-    """Weights, words of topics, and where the components of a mixture lie."""
     components = data["components"]
     weighed = any(one["weight"] is not None for one in components)
     topics = any(one["top"] for one in components)

@@ -141,7 +141,6 @@ def guarded(call: Callable[[], Any], as_json: bool) -> int:
 
 
 def _print_error(error: BaseException, as_json: bool) -> int:
-    """Print an error as a sentence, or as data; its exit code."""
     found, expected, fix, code = explain(error)
     kind = "UsageError" if code == USAGE else type(error).__name__
     data = {"type": kind, "found": found, "expected": expected, "fix": fix, "exit_code": code}

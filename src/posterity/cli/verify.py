@@ -14,7 +14,6 @@ from posterity.receipt import verify as verified
 
 
 def _report(data: Data) -> str:
-    """The statement, and a line a claim."""
     lines = [data["headline"], "", data["statement"], "", *(f"  {c}" for c in data["claims"])]
     return "\n".join(map(printable, lines))
 

@@ -161,7 +161,6 @@ def covariates(recipe: Recipe, data: Design) -> np.ndarray:
 
 
 def _check_coefficients(recipe: Recipe, plain: tuple[str, ...]) -> None:
-    """Raise an error for an own coefficient that there is not, or for two of one name."""
     there = {*plain, *(name.partition("[")[0] for name in plain)}
     if odd := [name for name in recipe.own if name not in there]:
         raise UsageError(

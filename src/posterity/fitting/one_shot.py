@@ -72,7 +72,6 @@ def third_derivatives(
 
 
 def _of_classes(model: MultinomialRegression, q: Any, x: np.ndarray, y: Any) -> np.ndarray:
-    """The same of a model with a predictor a class."""
     mean, covariance = model.predictors(q, x)
     blocks = np.split(x, model.classes - 1, axis=1)
     size, third = blocks[0].shape[1], np.zeros(3 * (x.shape[1],))

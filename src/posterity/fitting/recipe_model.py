@@ -81,7 +81,6 @@ def _climbing(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float]
 
 
 def _choosing(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float]) -> Any:
-    """The same of a multinomial model, which has no ``shift``."""
     del shift, times
     xp = namespace(z, x)
     f = (z.reshape(len(z), len(recipe.levels) - 1, -1) @ x.T).swapaxes(1, 2)

@@ -107,7 +107,6 @@ def read(source: object) -> Source:
 
 
 def _checkpoint(path: Path, value: dict[str, Any], about: Inspection) -> Source:
-    """A federation that was kept while it ran: its ledger, and its visits."""
     from posterity.federation.checkpoint import visits_of
 
     try:

@@ -7,18 +7,8 @@ exchange posteriors, with the ledger from which one of them can leave. This modu
 where it is asked for, with scikit-learn. Tested with scikit-learn 1.7 and 1.9.
 """
 
-from posterity.sklearn.mixtures import FusedGaussianMixture
-from posterity.sklearn.regressions import (
-    FederatedLinearRegression,
-    FederatedLogisticRegression,
-    FederatedPoissonRegression,
-    FederatedRegression,
-)
-
-__all__ = [
-    "FederatedLinearRegression",
-    "FederatedLogisticRegression",
-    "FederatedPoissonRegression",
-    "FederatedRegression",
-    "FusedGaussianMixture",
-]
+from posterity.sklearn.mixtures import FusedGaussianMixture as FusedGaussianMixture
+from posterity.sklearn.regressions import FederatedLinearRegression as FederatedLinearRegression
+from posterity.sklearn.regressions import FederatedLogisticRegression as FederatedLogisticRegression
+from posterity.sklearn.regressions import FederatedPoissonRegression as FederatedPoissonRegression
+from posterity.sklearn.regressions import FederatedRegression as FederatedRegression

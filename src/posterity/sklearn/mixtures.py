@@ -132,7 +132,6 @@ class FusedGaussianMixture(DensityMixin, OfSites):
         return float(self.score_samples(X).mean())
 
     def _asked(self, method: str, X: ArrayLike) -> np.ndarray:
-        """Predictions of the fused mixture, after checks of the records."""
         check_is_fitted(self)
         return getattr(self.mixture_, method)(validate_data(self, X, dtype=np.float64, reset=False))
 

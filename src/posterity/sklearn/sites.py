@@ -85,10 +85,8 @@ class OfSites(BaseEstimator):
 
 
 def rows_of(sites: ArrayLike | None, count: int) -> dict[str, np.ndarray]:
-    """The numbers of each site's records, by sorted names of the sites.
-
-    Raises:
-        ValueError: if there is not one name, or whole number, for each of ``count`` records.
+    """The numbers of each site's records, by sorted names of the sites; a ValueError if there is
+    not one name, or whole number, for each of ``count`` records.
     """
     if sites is None:
         return {SITE: np.arange(count)}
