@@ -104,15 +104,6 @@ def test_real_processes(files):
     assert done.stderr.count("\n") == 1
 
 
-def test_help_and_reports_wait_for_no_numbers():
-    """Neither the commands nor what renders their results imports an array library by itself."""
-    reports = "posterity.cli.report, rich.table"
-    heavy = "{'jax', 'networkx', 'numpy', 'scipy'}"
-    code = f"import sys, posterity.cli; assert 'rich' not in sys.modules; import {reports}; "
-    done = run("-c", f"{code} print({heavy} & set(sys.modules))")
-    assert (done.stdout, done.stderr) == ("set()\n", "")
-
-
 def test_models_of_help_are_those_of_recipes():
     from posterity.artifact import recipe
     from posterity.cli import schema
