@@ -392,7 +392,7 @@ _LEVELS = Constraint(
 )
 _TERM = Constraint(
     "factors that a recipe knows",
-    lambda term: isinstance(term, tuple) and all(map(_is_factor, term)),
+    lambda term: isinstance(term, tuple) and bool(term) and all(map(_is_factor, term)),
 )
 FIELDS: Mapping[str, Constraint] = {
     "model": one_of(*MODELS),
@@ -411,17 +411,23 @@ FIELDS: Mapping[str, Constraint] = {
     "component_sd": POSITIVE.or_none(),
 }
 """The condition on each option, or of lists and of options by name on each of their values."""
+_CONTAINERS = {
+    dict: Constraint("values by name", lambda value: isinstance(value, Mapping)),
+    tuple: Constraint("a tuple", lambda value: isinstance(value, tuple | list)),
+}
+_PLAIN = Recipe("linear", columns=())
 
 
 def check_recipe(recipe: Recipe) -> None:
     """Raise a UsageError for what makes no sense whatever the records are."""
     for key, constraint in FIELDS.items():
-        value = getattr(recipe, key)
+        value, kind = getattr(recipe, key), type(getattr(_PLAIN, key))
+        value = () if key == "columns" and value is None else value
         each = {key: value}
-        if isinstance(value, Mapping):
-            each = {f"{key} {name}".rstrip(): own for name, own in value.items()}
-        elif isinstance(value, tuple) or (key == "columns" and value is None):
-            each = {f"{key}[{place}]": own for place, own in enumerate(value or ())}
+        if kind in _CONTAINERS:
+            _CONTAINERS[kind].check(**each)
+            named = value.items() if kind is dict else enumerate(value)
+            each = {f"{key} {name}" if name != "" else key: own for name, own in named}
         constraint.check(**each)
     for key, models in ONLY.items():
         value, what = getattr(recipe, key), key.replace("_", " ")
@@ -468,13 +474,10 @@ def recipe_in(provenance: Mapping[str, str]) -> Recipe | None:
     if RECIPE not in provenance:
         return None
     options = _frozen(parsed(provenance[RECIPE], RECIPE))
-    version, plain = options.pop("version", None), Recipe("linear", columns=())
-    for key, value in options.items():
-        usual = getattr(plain, key, None)
-        odd = type(usual) in (tuple, dict) and type(value) is not type(usual)
-        if key not in FIELDS or odd:
-            raise altered(f"a recipe with {key} = {json.dumps(value)[:100]}")
-    if version not in VERSIONS or not {"model", "columns"} <= options.keys():
+    version = options.pop("version", None)
+    if strange := sorted(options.keys() - FIELDS.keys()):
+        raise altered(f"a recipe with {strange[0]} = {json.dumps(options[strange[0]])[:100]}")
+    if version not in VERSIONS or "model" not in options or options.get("columns") is None:
         raise altered(f"a recipe of version {version} with {', '.join(options)}")
     recipe = Recipe(**options)
     try:
