@@ -145,7 +145,8 @@ def conflict(option: str, other: str) -> UsageError:
 
 def unwanted(option: str, where: str, expected: str) -> UsageError:
     """The error for an option that would go unheard in some place."""
-    return UsageError(found=f"{option} {where}", expected=expected, fix="Leave it out.")
+    fix = f"Leave {option.partition(' ')[0]} out."
+    return UsageError(found=f"{option} {where}", expected=expected, fix=fix)
 
 
 def incomplete(option: str, other: str) -> UsageError:

@@ -345,7 +345,7 @@ def evaluate(settings: Settings) -> Data:
     if plot is not None:
         if "calibration" not in whole:
             where = "of predictions that are no probabilities of a label"
-            raise unwanted("--plot", where, "a label of two levels, whose calibration is drawn")
+            raise unwanted("--plot", where, "a label of two levels, whose calibration is shown")
         plot_calibration(whole["calibration"], plot)
     return {
         "file": file,
