@@ -41,6 +41,11 @@ def assembled(
     return like.rebuild(blocks)  # pyright: ignore[reportAttributeAccessIssue]
 
 
+def picked(members: ExponentialFamily, rows: Int[Array, " some"]) -> ExponentialFamily:
+    """The members at these rows, which rise: themselves, without a copy, where that is all."""
+    return members if len(rows) == members.batch_shape[0] else members[rows]
+
+
 class MemberPriors:
     """The priors of the components of each site: every different one once in ``laws``, as those of
     one component or, where the components of a site started from priors that differ, as a batch;

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -57,12 +58,8 @@ class Clustering:
     @functools.cached_property
     def centroids(self) -> Centroids:
         """Each group's average, with its gradient."""
-        points, before = self.local.points, self._before
-        if before is None:
-            return points.centroids(self.totals / self.counts[:, None])
-        moved = before.moved
-        mine = points.centroids(self.totals[moved] / self.counts[moved, None])
-        return before.centroids.take(before.kept).with_moved(moved, mine)
+        find_centroids([self])
+        return vars(self)["centroids"]
 
     _before: ClassVar["Before | None"] = None
     """The statistics of the clustering that this one was made of, if most of its groups stay."""
@@ -178,6 +175,21 @@ class Clustering:
                 change = sums(np.concatenate([rows, -rows]), both, groups)
                 vars(new)[name] = (vars(self)[name] + change)[kept]
         return new
+
+
+def find_centroids(several: Sequence[Clustering]) -> None:
+    """Find the centroids of all of these clusterings at once, of groups that are not known yet."""
+    points, moved = several[0].local.points, [c._before and c._before.moved for c in several]
+    means = [
+        c.totals / c.counts[:, None] if own is None else c.totals[own] / c.counts[own, None]
+        for c, own in zip(several, moved, strict=True)
+    ]
+    every, end = points.centroids(np.concatenate(means) if len(means) > 1 else means[0]), 0
+    for one, own, mean in zip(several, moved, means, strict=True):
+        mine = every if len(means) == 1 else every.take(slice(end, end := end + len(mean)))
+        if (before := one._before) is not None:
+            mine = before.centroids.take(before.kept).with_moved(own, mine)
+        vars(one)["centroids"] = mine
 
 
 def packed(labels: Int[Array, " n"], groups: int) -> Int[Array, " n"]:

@@ -23,7 +23,7 @@ from posterity.families.emitting import MixingWeights
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.block_table import BlockTable, group_totals, keys_of_sites
-from posterity.fusion.blocks import SAME, Block, assembled, one_member, resized
+from posterity.fusion.blocks import SAME, Block, assembled, one_member, picked, resized
 from posterity.fusion.blocks import blocks as blocks_of
 from posterity.fusion.divergences import Discrepancy, barycenter
 from posterity.fusion.geometry import Divergence, moved, opposite
@@ -70,9 +70,9 @@ def average(
     ) -> ExponentialFamily:
         if isinstance(block, Block):
             parts = Absorbing.of(block, None if alignment is None else alignment.into)
-            whole = (labels >= 0) & parts.whole
+            whole = np.flatnonzero((labels >= 0) & parts.whole)
             weights = block.at_components(importance)[whole]
-            return barycenter(parts.members[whole], labels[whole], divergence, weights)
+            return barycenter(picked(parts.members, whole), labels[whole], divergence, weights)
         side = block.divergence
 
         def weighted(piece: Block) -> Array:
