@@ -280,7 +280,8 @@ class Block:
 
     def by_site(self, values: Array) -> Mapping[str, Array]:
         """The values of the components (N,), by site."""
-        pieces = np.split(values, np.cumsum(self.sizes)[:-1])
+        ends = np.cumsum(self.sizes).tolist()
+        pieces = map(values.__getitem__, map(slice, [0, *ends[:-1]], ends))
         return dict(zip(self.names, pieces, strict=True))
 
 

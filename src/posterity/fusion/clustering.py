@@ -249,7 +249,8 @@ def contested(labels: Int[Array, " n"], site: Int[Array, " n"], groups: int) -> 
     else:
         pairs = np.sort(pairs)
         taken = pairs[1:][pairs[1:] == pairs[:-1]]
-    return np.unique(taken[taken % width < groups] // width) if len(taken) else taken
+    site = taken[taken % width < groups] // width  # which rises
+    return site[np.diff(site, prepend=-1) > 0] if len(site) else site
 
 
 def refine(clustering: Clustering, *, sweeps: int = 20) -> Clustering:

@@ -227,6 +227,15 @@ class LocalComponents:
             return np.full(len(centroids.potential), self.criterion.place)
         return self._populations[0][0].divergences(centroids)[0]
 
+    def alone(self, rows: slice) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """The surprise of components in groups of their own, and how untypical their shapes are."""
+        surprise = self.surprise(self.judged.take(rows).alone)
+        if self.shapes is None:
+            return surprise, np.zeros(len(surprise))
+        (mean, slope, at), shapes = self.typical, self.shapes
+        above = shapes.potential[rows] - at - (shapes.coordinates[rows] - mean) @ slope
+        return surprise, np.maximum(above, 0.0)
+
     def rows_of(self, sites: Int[Array, " some"]) -> tuple[Int[Array, " rows"], Int[Array, " b"]]:
         """The rows of several sites, and where each one's begin among them."""
         sizes = np.diff(self.starts)[sites]
