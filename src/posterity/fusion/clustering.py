@@ -153,12 +153,12 @@ class Clustering:
         Where few of very many components get another label, only these are added up; where few of
         many groups change, only these are looked at again.
         """
-        groups = len(self.counts)
-        new = Clustering(self.local, packed(labels, groups))
-        few = len(labels) <= MANY
+        groups, few = len(self.counts), len(labels) <= MANY
+        kept = _kept(labels, groups)
+        new = Clustering(self.local, _renumbered(labels, kept))
         if (few and groups < SEVERAL) or labels.max() >= groups:
             return new
-        moved, kept = np.flatnonzero(labels != self.labels), _kept(labels, groups)
+        moved = np.flatnonzero(labels != self.labels)
         if not len(moved):
             return self
         changed = np.zeros(groups, bool)
@@ -194,18 +194,23 @@ def find_centroids(several: Sequence[Clustering]) -> None:
 
 def packed(labels: Int[Array, " n"], groups: int) -> Int[Array, " n"]:
     """Labels without gaps: the last groups take the numbers, below ``groups``, of empty ones."""
-    kept = _kept(labels, groups)
-    number = np.zeros(kept.max() + 1, int)
+    return _renumbered(labels, _kept(labels, groups))
+
+
+def _renumbered(labels: Int[Array, " n"], kept: Int[Array, " g"]) -> Int[Array, " n"]:
+    if len(kept) == (most := kept.max() + 1):
+        return labels
+    number = np.zeros(most, int)
     number[kept] = np.arange(len(kept))
-    return labels if len(number) == len(kept) else number[labels]
+    return number[labels]
 
 
 def _kept(labels: Int[Array, " n"], groups: int) -> Int[Array, " g"]:
     """The label that each group has once they are :func:`packed`."""
     used = np.bincount(labels, minlength=groups) > 0
-    left = int(used.sum())
-    kept = np.arange(left)
-    kept[~used[:left]] = left + np.flatnonzero(used[left:])
+    kept = np.arange(np.count_nonzero(used))
+    if len(kept) < len(used):
+        kept[~used[: len(kept)]] = len(kept) + np.flatnonzero(used[len(kept) :])
     return kept
 
 
@@ -250,7 +255,7 @@ def contested(labels: Int[Array, " n"], site: Int[Array, " n"], groups: int) -> 
         pairs = np.sort(pairs)
         taken = pairs[1:][pairs[1:] == pairs[:-1]]
     site = taken[taken % width < groups] // width  # which rises
-    return site[np.diff(site, prepend=-1) > 0] if len(site) else site
+    return site[np.append(site[1:] > site[:-1], True)] if len(site) else site
 
 
 def refine(clustering: Clustering, *, sweeps: int = 20) -> Clustering:
