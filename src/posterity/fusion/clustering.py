@@ -154,8 +154,8 @@ class Clustering:
         many groups change, only these are looked at again.
         """
         groups, few = len(self.counts), len(labels) <= MANY
-        kept = _kept(labels, groups)
-        new = Clustering(self.local, _renumbered(labels, kept))
+        left = kept(np.bincount(labels, minlength=groups) > 0)
+        new = Clustering(self.local, _renumbered(labels, left))
         if (few and groups < SEVERAL) or labels.max() >= groups:
             return new
         moved = np.flatnonzero(labels != self.labels)
@@ -163,9 +163,9 @@ class Clustering:
             return self
         changed = np.zeros(groups, bool)
         changed[labels[moved]] = changed[self.labels[moved]] = True
-        if "centroids" in vars(self) and 2 * np.count_nonzero(changed[kept]) <= len(kept):
+        if "centroids" in vars(self) and 2 * np.count_nonzero(changed[left]) <= len(left):
             known = vars(self).get("_closest"), vars(self).get("_costs")
-            vars(new)["_before"] = Before(self.centroids, *known, kept, changed[kept])
+            vars(new)["_before"] = Before(self.centroids, *known, left, changed[left])
         if few or 4 * len(moved) > len(labels):
             return new
         local, both = self.local, np.concatenate([labels[moved], self.labels[moved]])
@@ -173,7 +173,7 @@ class Clustering:
             if points is not None and name in vars(self):
                 rows = points.coordinates[moved]
                 change = sums(np.concatenate([rows, -rows]), both, groups)
-                vars(new)[name] = (vars(self)[name] + change)[kept]
+                vars(new)[name] = (vars(self)[name] + change)[left]
         return new
 
 
@@ -194,24 +194,23 @@ def find_centroids(several: Sequence[Clustering]) -> None:
 
 def packed(labels: Int[Array, " n"], groups: int) -> Int[Array, " n"]:
     """Labels without gaps: the last groups take the numbers, below ``groups``, of empty ones."""
-    return _renumbered(labels, _kept(labels, groups))
+    return _renumbered(labels, kept(np.bincount(labels, minlength=groups) > 0))
 
 
-def _renumbered(labels: Int[Array, " n"], kept: Int[Array, " g"]) -> Int[Array, " n"]:
-    if len(kept) == (most := kept.max() + 1):
+def _renumbered(labels: Int[Array, " n"], left: Int[Array, " g"]) -> Int[Array, " n"]:
+    if len(left) == (most := left.max() + 1):
         return labels
     number = np.zeros(most, int)
-    number[kept] = np.arange(len(kept))
+    number[left] = np.arange(len(left))
     return number[labels]
 
 
-def _kept(labels: Int[Array, " n"], groups: int) -> Int[Array, " g"]:
-    """The label that each group has once they are :func:`packed`."""
-    used = np.bincount(labels, minlength=groups) > 0
-    kept = np.arange(np.count_nonzero(used))
-    if len(kept) < len(used):
-        kept[~used[: len(kept)]] = len(kept) + np.flatnonzero(used[len(kept) :])
-    return kept
+def kept(used: Bool[Array, " groups"]) -> Int[Array, " g"]:
+    """The label that each group which is used has had, once these are :func:`packed`."""
+    left = np.arange(np.count_nonzero(used))
+    if len(left) < len(used):
+        left[~used[: len(left)]] = len(left) + np.flatnonzero(used[len(left) :])
+    return left
 
 
 def sums(

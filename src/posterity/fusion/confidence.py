@@ -253,9 +253,9 @@ class Moves:
         partners, alone = self._partners(rows), (counts[own] == 1)[:, None]
         fewer, more = self._recounted
         first = self._priced(np.ones(len(own)), *self.clustering.local.alone(rows))
-        moves, more = partners < 0, np.tile(np.append(more, 0.0), (len(own), 1))
-        more[:, -1] = first
-        price = np.where(moves, more + fewer[own][:, None], 0.0)
+        moves = partners < 0
+        price = np.where(moves, np.append(more, 0.0) + fewer[own][:, None], 0.0)
+        price[:, -1] += first
         groups = (counts == 0) - 1 * (moves & alone)
         rise = self._rise(self._misfits(rows, partners), price, groups)
         if not self.free:
@@ -285,7 +285,8 @@ class Moves:
         costs = points.take(rows).divergences(centroids)
         at_home = costs[np.arange(len(own)), own]
         leave = at_home * counts[own] / np.maximum(counts[own] - 1, 1.0)
-        misfit = np.hstack([costs * (counts / (counts + 1)), np.zeros((len(own), 1))])
+        misfit = np.zeros(partners.shape)
+        np.multiply(costs, counts / (counts + 1), out=misfit[:, :-1])
         misfit -= leave[:, None]
         # Change places: the share of the divergence to a group of n of which one has left.
         one, group = np.nonzero(partners >= 0)

@@ -16,6 +16,7 @@ from posterity.fusion.clustering import (
     assign,
     contested,
     find_centroids,
+    kept,
     packed,
     polish,
     refine,
@@ -244,7 +245,7 @@ def _without(
     local, nearest = clustering.local, clustering.nearest
     gone = np.zeros((len(options), len(clustering.counts)), bool)
     np.put_along_axis(gone, options, True, 1)
-    away, left = gone[:, nearest], np.nonzero(~gone)[1].reshape(len(options), -1)
+    away, left = gone[:, nearest], np.stack([kept(own) for own in ~gone])
     labels = np.where(away, rivals.group, nearest)
     used, unsure = np.zeros((2, len(options), local.sites), bool)
     unsure[:, clustering.contested] = True
@@ -257,7 +258,12 @@ def _without(
     for some in chunks(len(sites), 8 * left.shape[1] * local.largest(), PIECE):
         rows, bounds = local.rows_of(sites[some])
         own = np.repeat(option[some], np.diff(bounds))
-        costs = np.take_along_axis(clustering.costs(rows), left[own], 1)
+        costs = clustering.costs(rows)
+        if len(options) == 1:
+            costs = costs[:, left[0]]
+        else:  # of each row one goes: the last one is in its place
+            costs[np.arange(len(rows)), options[own, 0]] = costs[:, -1]
+            costs = costs[:, :-1]
         labels[own, rows] = left[own, assign(costs, bounds)]
     return [clustering.relabelled(own) for own in labels]
 
