@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ import scipy
 
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.fusion.components import Judged, LocalComponents
-from posterity.fusion.geometry import PIECE, ROOM, Centroids, Nearest, cheapest, chunks
+from posterity.fusion.geometry import CACHED, PIECE, ROOM, Centroids, Nearest, cheapest, chunks
 
 Array = np.ndarray
 
@@ -110,6 +110,15 @@ class Clustering:
         if self._costs is not None:
             return self._costs[rows]
         return self.local.points.take(rows).divergences(self.centroids)
+
+    def pieces(self) -> Iterator[tuple[slice, Float[Array, "some g"]]]:
+        """The same of all, some after others, to be written over; rounding may leave some below
+        zero.
+        """
+        if (known := self._costs) is None:
+            return self.local.points.differences(self.centroids)
+        rows = chunks(len(known), 8 * len(self.counts), CACHED)
+        return ((some, known[some].copy()) for some in rows)
 
     @property
     def own_costs(self) -> Float[Array, " n"]:

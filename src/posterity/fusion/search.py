@@ -24,7 +24,7 @@ from posterity.fusion.clustering import (
 from posterity.fusion.components import LocalComponents
 from posterity.fusion.criterion import buffet
 from posterity.fusion.effects import Effects
-from posterity.fusion.geometry import CACHED, PIECE, chunks
+from posterity.fusion.geometry import PIECE, chunks
 
 Array = np.ndarray
 SEED_COMPONENTS = 320
@@ -210,8 +210,8 @@ class _Rivals(NamedTuple):
 def _rivals(clustering: Clustering) -> _Rivals:
     labels = clustering.labels
     group, more = np.empty(len(labels), int), np.empty(len(labels))
-    for rows in chunks(len(labels), 8 * len(clustering.counts), CACHED):
-        some, at = clustering.costs(rows).copy(), np.arange(len(labels[rows]))
+    for rows, some in clustering.pieces():
+        at = np.arange(len(some))
         own = some[at, labels[rows]]
         some[at, labels[rows]] = np.inf
         group[rows] = there = some.argmin(1)
