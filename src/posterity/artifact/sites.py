@@ -46,7 +46,9 @@ def sites_in(provenance: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Return by site what its records were: ``records``, ``dropped``, ``noise_variance``, and
     versions; an ArtifactError for what is no such table.
     """
-    sites = parsed(provenance.get(SITES, "{}"), "table of sites")
+    if SITES not in provenance:
+        return {}
+    sites = parsed(provenance[SITES], "table of sites")
     number = lambda value: type(value) in (int, float) and math.isfinite(value)
     for own in sites.values():
         if not (
