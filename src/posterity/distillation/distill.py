@@ -18,7 +18,7 @@ from posterity.artifact import loaded
 from posterity.checkpoint import Checkpoint, opened
 from posterity.distillation import online
 from posterity.distillation import student as students
-from posterity.distillation.inputs import Images, Inputs, Perturbed, as_inputs
+from posterity.distillation.inputs import Inputs, as_inputs, checked, usual
 from posterity.distillation.online import Constants, Plan, State
 from posterity.distillation.sampling.noise import KEY
 from posterity.distillation.scaling import Domain, Scaling
@@ -68,13 +68,9 @@ class Distillation:
     inputs of the ``probe``, where the predictive of ``teacher`` is the average over all its draws
     and ``halves`` those over either half of the run, None where one is empty. ``drift`` is the
     divergence between the halves: a quarter of it is about the error of the whole average.
-    ``shares`` is the gap of :meth:`Head.share_divergence`, of a student with a split, with the same
-    tolerance.
-
-    ``temperature`` is the chains', 1 where they sample what they should, ``rhat`` the largest R-hat
-    of split chains and ``effective`` the smallest effective sample size, of the log density and of
-    outputs at inputs of the probe: None without chains and where they are not known. ``posterior``
-    is the teacher's, or None. ``trace`` has a row a chunk of steps.
+    ``shares`` is the gap of :meth:`Head.share_divergence`, of a student with a split. The
+    ``temperature``, ``rhat`` and ``effective`` are those of :class:`Health`. ``trace`` has a row a
+    chunk of steps.
     """
 
     student: Student
@@ -133,7 +129,7 @@ def distill(
             200,000 weights; up to eight and 400,000 with a ``split``. Layers with the hidden units
             of one to eight of the teacher's networks begin as their average, others with random
             weights.
-        key: of the chains, the inputs and the student's start; ``jax.random.key(0)`` by default.
+        key: of all that is random; ``jax.random.key(0)`` by default.
         inputs: where the student listens to its teacher: see :mod:`posterity.distillation.inputs`;
             by default the teacher's own, half of them as they are, a quarter perturbed, and a
             quarter mixed in pairs and perturbed; or changed as images are.
@@ -148,15 +144,12 @@ def distill(
             each step; by default as many as make eight draws.
         probe: inputs at which student and teacher are compared; by default some of ``inputs``.
         tolerance: nats by which the two may diverge there.
-        checkpoint: a file that the run is kept in: the same call goes on from there, to the same
-            result.
-        progress: called with a :class:`~posterity.status.Progress` after each chunk of steps:
-            ``objective`` is the loss, ``left`` the gap, ``result`` the distillation so far. What it
-            raises ends the run.
+        checkpoint: a file from which the same call goes on, to the same result.
+        progress: called after each chunk of steps; ``objective`` is the loss, ``left`` the gap.
+            What it raises ends the run.
 
     Warns:
-        ConvergenceWarning: if the student is not as close to its teacher as the tolerance, or the
-            teacher's chains are too warm or have not settled; ``status`` says so too.
+        ConvergenceWarning: unless ``status`` says that the result has converged.
 
     Raises:
         UsageError: for arguments that make no sense.
@@ -251,28 +244,11 @@ def set_up(
     POSITIVE.check(learning_rate=learning_rate, tolerance=tolerance)
     OPTIMISER.check(optimiser=optimiser)
     teacher = as_teacher(loaded(teacher), model)
-    if inputs is None:
-        known = teacher.inputs()
-        if known is None:
-            raise UsageError(
-                found="a teacher that does not know any inputs",
-                expected="where the student is to listen to it",
-                fix="Pass inputs=Perturbed(x), Pool(x), Box(low, high), or a function of a key "
-                "and a number.",
-            )
-        image = getattr(teacher.layers, "image", ()) if np.ndim(known) == 2 else np.shape(known)[1:]
-        usual = lambda: Perturbed(known, mixed=0.25, plain=0.5)
-        inputs = Images(known, image) if len(image) == 3 else usual()
-    inputs = as_inputs(inputs)
+    image = getattr(teacher.layers, "image", ())
+    inputs = usual(teacher.inputs(), image) if inputs is None else as_inputs(inputs)
     first, second, third, last = jax.random.split(key, 4)
     with jax.enable_x64(False):
-        some = np.asarray(_first_rows(inputs, first))
-        if not np.isfinite(some).all() or some.ndim < 2:
-            raise ParameterError(
-                found=f"generated inputs of shape {some.shape}, not all finite",
-                expected="finite numbers of shape (n, ...)",
-                fix="Mend the function or the noise that makes them.",
-            )
+        some = checked(inputs, ROWS, first)
         shape = some.shape[1:]
         probe = some[:: ROWS // PROBE] if probe is None else real_numbers(probe, "the probe")
         if probe.shape[1:] != shape:
@@ -304,14 +280,8 @@ def set_up(
     constants = Constants(head, teacher.traced(), inputs, probe.astype(np.float32), last, *numbers)
     clean = next((x for x in (inputs.data(), teacher.inputs()) if np.shape(x)[1:] == shape), some)
     scaling = Scaling.of_inputs(np.asarray(clean)[:: -(-len(clean) // ROWS)])
-    domain = Domain.of_inputs(scaling.inputs(some))
-    settings = int(steps), float(tolerance), third
-    return Run(plan, constants, teacher, network, parameters, scaling, domain, *settings)
-
-
-@jax.jit
-def _first_rows(inputs: Any, key: jax.Array) -> Any:
-    return inputs.sample(ROWS, key=key)
+    made = plan, constants, teacher, network, parameters, scaling
+    return Run(*made, Domain.of_inputs(scaling.inputs(some)), int(steps), float(tolerance), third)
 
 
 def _driven(
@@ -338,8 +308,8 @@ def _driven(
 
         def save() -> None:
             leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
-            rows = [[float(number) for number in row] for row in trace]
             some = {"series": series} if series.size else {}  # files hold no empty arrays
+            rows = [[float(number) for number in row] for row in trace]
             kept.save({"leaves": leaves, "trace": rows, **some}, {"step": int(state.step)})
 
         with interrupts.rescued_by(save):
@@ -364,34 +334,33 @@ def _resumed(run: Run, kept: Checkpoint) -> tuple[State, tuple[Row, ...], np.nda
     """State, trace and series that were saved last; those before the first step if none were."""
     teacher, saved, probe = run.teacher, kept.load(), run.constants.probe
     watch = lambda state: teacher.watch(state, probe[:WATCHED])
-    shape = jax.eval_shape(watch, teacher.blank()).shape
+    none = np.zeros((0, *jax.eval_shape(watch, teacher.blank()).shape), np.float32)
     if saved is None:
-        return run.start(teacher.begin(key=run.key)), (), np.zeros((0, *shape), np.float32)
+        return run.start(teacher.begin(key=run.key)), (), none
     kinds, tree = jax.tree.flatten(jax.eval_shape(run.start, teacher.blank()))
     try:
         leaves, rows = saved[0]["leaves"], saved[0]["trace"]
-        series = saved[0].get("series", np.zeros((0, *shape)))
-        shapes = [np.shape(leaf) for leaf in leaves], np.shape(series)[1:]
-        if ([leaf.shape for leaf in kinds], shape) != shapes:
+        trace = tuple(Row(int(step), gap, loss) for step, gap, loss in rows)
+        series = np.concatenate([none, saved[0].get("series", none)])
+        if [np.shape(leaf) for leaf in leaves] != [leaf.shape for leaf in kinds]:
             raise ValueError("arrays of other shapes")
         pairs = zip(leaves, kinds, strict=True)
         state = jax.tree.unflatten(tree, [jnp.asarray(leaf, kind.dtype) for leaf, kind in pairs])
-        trace = tuple(Row(int(step), gap, loss) for step, gap, loss in rows)
-        return state, trace, np.asarray(series, np.float32)
+        return state, trace, series
     except (KeyError, TypeError, ValueError) as error:
         raise kept.foreign() from error
 
 
 def _row(run: Run, state: State, series: np.ndarray) -> Row:
-    loss = float(state.loss)
-    if not np.isfinite(loss):
+    row = Row(int(state.step), _gaps(run, state)[0], float(state.loss))
+    if not np.isfinite(row.loss):
         run.teacher.health(state.teacher, series)  # raises if it was the teacher
         raise ParameterError(
-            found=f"a loss of the student of {loss} after {int(state.step)} steps",
+            found=f"a loss of the student of {row.loss} after {row.step} steps",
             expected="a finite one",
             fix="Lower the learning rate, or see to inputs and teacher.",
         )
-    return Row(int(state.step), _gaps(run, state)[0], loss)
+    return row
 
 
 def _gaps(run: Run, state: State) -> tuple[float, float | None]:
@@ -424,13 +393,11 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
             f"the halves of the run say different things of the teacher ({drift:.2g} nats): its "
             "chains have not explored the posterior"
         )
-    names = ("y_shift", "y_scale") if state.scaling.y_shift is not None else ()
-    outputs = {name: np.asarray(getattr(state.scaling, name), np.float64) for name in names}
-    scaling = dataclasses.replace(run.scaling, **outputs)
+    units = {name: getattr(state.scaling, name) for name in ("y_shift", "y_scale")}
+    scaling = dataclasses.replace(run.scaling, **units)
+    made = run.network, state.parameters, run.constants.head, scaling, run.domain
     return Distillation(
-        student=students.finish(
-            run.network, state.parameters, run.constants.head, scaling, run.domain
-        ),
+        student=students.finish(*made),
         status=Status.of(gap, run.tolerance, tuple(reasons)),
         trace=trace,
         probe=run.constants.probe,
