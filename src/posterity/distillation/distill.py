@@ -36,12 +36,10 @@ from posterity.notebook import html
 from posterity.status import Progress, ProgressCallback, Status
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 10_000, 64, 3e-3
-STEADY = 0.3
-"""The share of the steps in which Adam's rate stays; then it falls to zero by half a cosine."""
+STEADY = 0.3  # Of the steps, in which Adam's rate stays; then it falls to zero by half a cosine
 TOLERANCE = 0.01  # Nats by which a student's predictive may diverge from its teacher's
 HIDDEN = (64, 64)  # Units of a student whose teacher is no network
-PROBE, LOOKS = 256, 10
-"""Inputs of the probe, and times in a chunk that the teacher is asked about it."""
+PROBE, LOOKS = 256, 10  # Inputs of the probe, and times in a chunk that the teacher is asked
 HEARD = 8  # Draws that a student hears at each step, at least, by default
 CHUNKS, LEAST = 200, 50
 """Chunks of a run, after each of which it can be interrupted, and steps of a chunk at the least."""
@@ -120,33 +118,30 @@ def distill(
 
     Args:
         teacher: :class:`~posterity.distillation.Langevin` chains on data, stored
-            :class:`~posterity.distillation.Draws`, or any posterior, or the path of a file with
-            one: a network's, a ledger, a fusion, a mixture, with the ``model`` of its parameters.
+            :class:`~posterity.distillation.Draws`, or any posterior or the path of a file with one,
+            with the ``model`` of its parameters.
         student: :class:`~posterity.networks.Layers`, an equinox module, ``(apply, parameters)`` as
             flax has them, or an :class:`~posterity.artifact.Architecture`, with the outputs of a
             :class:`~posterity.distillation.Head`; by default a perceptron with the hidden units of
-            up to four of the teacher's networks side by side, of fewer where that is more than
-            200,000 weights; up to eight and 400,000 with a ``split``. Layers with the hidden units
-            of one to eight of the teacher's networks begin as their average, others with random
-            weights.
+            up to four of the teacher's networks side by side and 200,000 weights, eight and 400,000
+            with a ``split``. Layers with the units of one to eight of these begin as their average.
         key: of all that is random; ``jax.random.key(0)`` by default.
         inputs: where the student listens to its teacher: see :mod:`posterity.distillation.inputs`;
-            by default the teacher's own, half of them as they are, a quarter perturbed, and a
-            quarter mixed in pairs and perturbed; or changed as images are.
+            by default half of the teacher's own as they are, a quarter perturbed, and a quarter
+            mixed in pairs and perturbed; or changed as images are.
         model: what a posterior is a law of, and what predicts; not needed for networks.
-        split: whether the student tells apart the uncertainty because of the noise and that because
-            of the parameters (mutual information; variance of the function).
+        split: whether the student tells the uncertainty because of the noise from that because of
+            the parameters (mutual information; variance of the function).
         steps: of the student; the teacher goes on to its next draws at each.
         batch_size: inputs of a step.
         learning_rate: of Adam, for the first steps; then it falls to zero.
         optimiser: one of optax's instead.
-        reservoir: earlier states of the teacher whose draws the student hears beside the newest at
-            each step; by default as many as make eight draws.
+        reservoir: earlier states of the teacher whose draws a step hears beside the newest; by
+            default as many as make eight draws.
         probe: inputs at which student and teacher are compared; by default some of ``inputs``.
         tolerance: nats by which the two may diverge there.
         checkpoint: a file from which the same call goes on, to the same result.
         progress: called after each chunk of steps; ``objective`` is the loss, ``left`` the gap.
-            What it raises ends the run.
 
     Warns:
         ConvergenceWarning: unless ``status`` says that the result has converged.
@@ -173,12 +168,8 @@ def distill(
     del settings["checkpoint"], settings["progress"]
     result = _driven(set_up(**settings), checkpoint, progress)
     if not result.status.converged:
-        warnings.warn(
-            f"The student has {result.status}. Raise `steps`, widen the student, or see to the "
-            "teacher, as `status.reasons` say.",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
+        fix = "Raise `steps`, widen the student, or see to the teacher, as `status.reasons` say."
+        warnings.warn(f"The student has {result.status}. {fix}", ConvergenceWarning, stacklevel=3)
     return result
 
 
@@ -205,15 +196,14 @@ class Run:
         networks = self.teacher.networks(teacher) if plain else None
         if networks is None or len(networks[-1]["kernel"]) < count:
             return state
-        networks = jax.tree.map(lambda leaf: leaf[:count], networks)
-        taught = students.taught(state.parameters, networks, self.constants.head, state.scaling)
-        return state._replace(parameters=taught)
+        own = jax.tree.map(lambda leaf: leaf[:count], networks), self.constants.head, state.scaling
+        return state._replace(parameters=students.taught(state.parameters, *own))
 
     def sizes(self, step: int) -> np.ndarray:
         """Steps of the blocks of the next chunk (b,), of as many inputs as a long probe has."""
         whole, looks = max(round(self.steps / CHUNKS), LEAST), LOOKS
-        if len(self.constants.probe) > PROBE:
-            alike = -(-len(self.constants.probe) // self.plan.batch_size)
+        if (count := len(self.constants.probe)) > PROBE:
+            alike = -(-count // self.plan.batch_size)
             whole = max(whole, min(alike, self.steps // LOOKS))
             looks = min(LOOKS, max(whole // alike, 1))
         ends = np.minimum(np.arange(looks + 1) * round(whole / looks), self.steps - step)
@@ -371,16 +361,16 @@ def _gaps(run: Run, state: State) -> tuple[float, float | None]:
 
 
 def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) -> Distillation:
-    teacher, (gap, shares) = run.teacher, _gaps(run, state)
+    gap, shares = _gaps(run, state)
     whole, halves = online.averages(state)
     predicted = lambda own: Prediction.of(own, run.constants.head.likelihood)
     drift = np.inf if halves is None else float(divergence(*halves).mean())
-    health = teacher.health(state.teacher, series)
+    health = run.teacher.health(state.teacher, series)
     reasons = list(health.reasons)
     if not gap <= run.tolerance:
-        small = "the student is too small for its teacher, or had too few steps"
+        known = "the student is too small for its teacher, or had too few steps"
         unknown = "the teacher's own average is not known better"
-        reasons.append(small if drift / 4 <= run.tolerance else unknown)
+        reasons.append(known if drift / 4 <= run.tolerance else unknown)
     if shares is not None and not shares <= run.tolerance:
         reasons.append(
             f"what the student says more data would remove is {shares:.2g} nats from what its "
@@ -407,5 +397,5 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
         drift=drift,
         shares=shares,
         **{name: getattr(health, name) for name in ("temperature", "rhat", "effective")},
-        posterior=getattr(teacher, "posterior", None),
+        posterior=getattr(run.teacher, "posterior", None),
     )

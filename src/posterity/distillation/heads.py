@@ -41,17 +41,13 @@ class Head:
 
     * ``"categorical"``: ``targets`` logits; ``"bernoulli"``: the log odds of 1. With ``split`` then
       the logit of the share of the entropy that more data would remove, ``1 - E[H] / H``.
-    * ``"gaussian"``: ``k = targets`` means ``m``. Where the ``noise_variance`` is known, then
-      ``k`` log variances of the function. Where it is not, with ``split`` the same and then ``k``
-      log variances of the noise, without it ``k`` log variances of both together.
+    * ``"gaussian"``: ``k = targets`` means ``m``. Where the ``noise_variance`` is known, in squared
+      units of ``y``, then ``k`` log variances of the function. Where it is not, with ``split`` the
+      same and then ``k`` log variances of the noise, without it ``k`` of both together.
 
-    The plain head is the paper's (korattikara2015); ``split`` adds an expectation (vadera2020).
-    ``noise_variance`` is in the units of ``y``, squared: a number of compiled programs, where all
-    else is part of them.
-
-    Raises:
-        UsageError: for values that are none, one target of several classes, several of a Bernoulli
-            likelihood, noise of classes.
+    The plain head is the paper's (korattikara2015); ``split`` adds an expectation (vadera2020). One
+    target of several classes, several of a Bernoulli likelihood and noise of classes are a
+    UsageError.
 
     >>> Head("categorical", 10, split=True).size, Head("gaussian", 2, split=True).size
     (11, 6)

@@ -57,8 +57,17 @@ class Target(eqx.Module):
         """``log p(z)`` in the coordinates of positions, in nats."""
 
     @abc.abstractmethod
+    def log_likelihood(self, position: PyTree, records: PyTree) -> Float[Real, " b"]:
+        """``log p(record | z)`` at one position, in nats."""
+
     def log_likelihoods(self, positions: PyTree, minibatch: PyTree) -> Float[Real, "c b"]:
-        """``log p(record | z)`` of each chain's records, in nats."""
+        """Those of each chain, of one batch for each, or of all records for every one."""
+        records = None if self.batch_size == self.count else 1
+        if len(jax.tree.leaves(positions)[0]) == 1:  # a batch of one product is slower
+            own = jax.tree.map(lambda leaf: leaf[0], positions)
+            some = jax.tree.map(lambda leaf: leaf[:, 0], minibatch) if records else minibatch
+            return self.log_likelihood(own, some)[None]
+        return jax.vmap(self.log_likelihood, in_axes=(0, records))(positions, minibatch)
 
     @abc.abstractmethod
     def outputs(self, positions: PyTree, x: Array) -> Any:
@@ -124,15 +133,9 @@ class WeightsTarget(Target):
 
         return sum(jax.tree.leaves(jax.tree.map(one, positions, *self.prior)))  # pyright: ignore
 
-    def log_likelihoods(self, positions: PyTree, minibatch: PyTree) -> Float[Real, "c b"]:
-        """The log likelihoods, from one batch for each chain, or from all records for every one."""
-        shared, (x, y) = self.batch_size == self.count, minibatch
-        of = lambda own, x, y: self.model.log_likelihood_of(self.model.apply(own, x), y)
-        records = None if shared else 1
-        if len(jax.tree.leaves(positions)[0]) == 1:  # a batch of one product is slower
-            own = jax.tree.map(lambda leaf: leaf[0], positions)
-            return of(own, *((x, y) if shared else (x[:, 0], y[:, 0])))[None]
-        return jax.vmap(of, in_axes=(0, records, records))(positions, x, y)
+    def log_likelihood(self, position: PyTree, records: PyTree) -> Float[Real, " b"]:
+        """The network's log likelihoods."""
+        return self.model.log_likelihood_of(self.model.apply(position, records[0]), records[1])
 
     def outputs(self, positions: PyTree, x: Array) -> Any:
         """Logits or means."""
@@ -174,11 +177,9 @@ class ModelTarget(Target):
 
         return jax.vmap(one)(positions)
 
-    def log_likelihoods(self, positions: PyTree, minibatch: PyTree) -> Float[Real, "c b"]:
-        """The log likelihoods, from one batch for each chain, or from all records for every one."""
-        of = lambda v, data: self.model.log_likelihood(self.event(v), data)
-        records = None if self.batch_size == self.count else 1
-        return jax.vmap(of, in_axes=(0, records))(positions, minibatch)
+    def log_likelihood(self, position: PyTree, records: PyTree) -> Float[Real, " b"]:
+        """The model's log likelihoods."""
+        return self.model.log_likelihood(self.event(position), records)
 
     def outputs(self, positions: PyTree, x: Array) -> Any:
         """The model's outputs."""
