@@ -72,7 +72,7 @@ class Kernel:
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         """One step, with the gradient of the log density at ``state.position``."""
-        size, move = self._moves(state, gradient, key)
+        size, move = self._moves(state, gradient, state.scale, key)
         position = jax.tree.map(jnp.add, state.position, move)
         return state._replace(position=position, step=state.step + 1), Info(size)
 
@@ -80,10 +80,12 @@ class Kernel:
         """The preconditioner, entry by entry or broadcasting to the position; None is one."""
         return state.scale
 
-    def _moves(self, state: State, gradient: PyTree, key: jax.Array) -> tuple[jax.Array, Any]:
-        """The step size, and what Langevin's step with the preconditioner adds to the position."""
+    def _moves(
+        self, state: State, gradient: PyTree, scale: PyTree, key: jax.Array
+    ) -> tuple[jax.Array, Any]:
+        """The step size, and what Langevin's step with a preconditioner adds to the position."""
         _check(state.position, gradient, "a gradient", operator.eq)
-        size, scale = size_at(self.step_size, state.step), self.scale_of(state)
+        size = size_at(self.step_size, state.step)
         half, deviation = size / 2, jnp.sqrt(size * size_at(self.temperature, state.step))
         noise = noises.normal(key, state.position, self.noise)
 
@@ -156,11 +158,12 @@ class PreconditionedSGLD(Kernel):
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         """One step, whose gradient is remembered first."""
+        _check(state.position, gradient, "a gradient", operator.eq)
         decay, records = self.decay, self.records
         mean = lambda old, slope: decay * old + (1 - decay) * (slope / records) ** 2
         memory = jax.tree.map(mean, state.memory, gradient)
         after = state._replace(memory=memory, step=state.step + 1)
-        size, move = self._moves(after, gradient, key)
+        size, move = self._moves(state, gradient, self.scale_of(after), key)
         return after._replace(position=jax.tree.map(jnp.add, state.position, move)), Info(size)
 
     def scale_of(self, state: State) -> Any:
@@ -209,7 +212,7 @@ class SGHMC(Kernel):
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         """One step of the momentum, and of the position by it."""
-        size, move = self._moves(state, gradient, key)
+        size, move = self._moves(state, gradient, state.scale, key)
         blend = lambda old, new: (1 - self.friction) * old + self.friction * new  # type: ignore
         momentum = jax.tree.map(blend, state.memory, move)
         position = jax.tree.map(jnp.add, state.position, momentum)
