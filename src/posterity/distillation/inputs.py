@@ -50,7 +50,6 @@ class Pool(Inputs):
         self.x = _single(real_numbers(x, "the inputs"))
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        """Records picked at random."""
         return self._picked(key, n)
 
     def _picked(self, key: jax.Array, *shape: int) -> Any:
@@ -68,7 +67,6 @@ class Pool(Inputs):
         return u * one + (1 - u) * other
 
     def data(self) -> Any:
-        """The data set."""
         return self.x
 
 
@@ -101,7 +99,6 @@ class Perturbed(Pool):
         self.mixed, self.plain = np.float32(mixed), np.float32(plain)
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        """Records picked at random: mixed ones first, plain ones last."""
         keys = [jax.random.fold_in(key, number) for number in range(3)]
         picked = self._picked(keys[0], n)
         place = jnp.arange(n).reshape(-1, *[1] * (picked.ndim - 1))
@@ -142,7 +139,6 @@ class Images(Pool):
         self.ends = _single(np.array([x.min(), x.max()]))
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        """Records picked at random, each changed in a way of its own."""
         keys = [jax.random.fold_in(key, number) for number in range(6)]
         pairs = self._picked(keys[0], 2, n)
         one = pairs[0] + self.noise * noise.normal(keys[1], pairs[0])
@@ -172,7 +168,6 @@ class Mixup(Pool):
         self.concentration = float(concentration)
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        """Pairs, each mixed in a ratio of its own."""
         return self._mixtures(key, n, self.concentration)
 
 
@@ -195,12 +190,10 @@ class Box(Inputs):
         self.low, self.high = _single(low), _single(high)
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        """Points anywhere in the box."""
         u = jax.random.uniform(key, (n, *self.low.shape))
         return self.low + u * (self.high - self.low)
 
     def data(self) -> Any:
-        """The two corners."""
         return jnp.stack([self.low, self.high])
 
 
@@ -220,7 +213,6 @@ class Generated(Inputs):
             )
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        """The inputs that the function gives."""
         return jnp.asarray(self.function(key, n), jnp.float32)
 
 
@@ -242,11 +234,9 @@ class Adversarial(Inputs):
         self.inputs, self.size = as_inputs(inputs), _single(size)
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        """Inputs of the other law, not moved yet."""
         return self.inputs.sample(n, key=key)
 
     def data(self) -> Any:
-        """Inputs of the other law, without noise."""
         return self.inputs.data()
 
     def harder(self, x: Any, gap: Callable[[Any], Any]) -> Any:

@@ -212,7 +212,6 @@ class Draws(_OfModel):
 
     @property
     def population(self) -> float:
-        """The number of draws."""
         return float(self.count)
 
     def predict(self, x: Array) -> Prediction:
@@ -231,11 +230,9 @@ class Draws(_OfModel):
         return Prediction.of(total, head.likelihood)
 
     def traced(self) -> "Draws":
-        """The same draws without diagnostics of chains."""
         return Draws(self.model, self.stack, x=self.x, samples=self.samples)
 
     def health(self, state: PyTree, series: np.ndarray) -> Health:
-        """The diagnostics of the chains that drew them."""
         del state, series
         return self.diagnostics
 
@@ -277,7 +274,6 @@ class Independent(_OfModel):
         self.posterior, self.model, self.x, self.samples = posterior, model, x, samples
 
     def begin(self, *, key: jax.Array) -> PyTree:
-        """New draws."""
         return self.posterior.sample(key, (self.samples,))
 
 

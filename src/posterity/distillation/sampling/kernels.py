@@ -157,7 +157,6 @@ class PreconditionedSGLD(Kernel):
         POSITIVE.check(floor=self.floor, records=self.records)
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
-        """One step, whose gradient is remembered first."""
         _check(state.position, gradient, "a gradient", operator.eq)
         decay, records = self.decay, self.records
         mean = lambda old, slope: decay * old + (1 - decay) * (slope / records) ** 2
@@ -211,7 +210,6 @@ class SGHMC(Kernel):
             )
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
-        """One step of the momentum, and of the position by it."""
         size, move = self._moves(state, gradient, state.scale, key)
         blend = lambda old, new: (1 - self.friction) * old + self.friction * new  # type: ignore
         momentum = jax.tree.map(blend, state.memory, move)

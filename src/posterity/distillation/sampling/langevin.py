@@ -134,18 +134,15 @@ class Langevin(Teacher):
         self.scaled = self.kernel.step_size is None if scaled is None else scaled
 
     def head(self, x: Array) -> Head:
-        """The head of how the model predicts."""
         event = lambda at: jax.tree.map(lambda leaf: leaf[0], self.target.constrained(at))
         z = jax.eval_shape(event, self.target.start(1, key=jax.random.key(0)))
         return Head.of_model(self.target.model, z, x)
 
     @property
     def layers(self) -> Layers | None:
-        """The layers of the network, if the model is one."""
         return getattr(self.target.model, "layers", None)
 
     def inputs(self) -> Any:
-        """The inputs of the data, where these are a pair of arrays."""
         data = self.target.data
         pair = isinstance(data, tuple) and len(data) == 2
         return data[0] if pair and all(hasattr(leaf, "shape") for leaf in data) else None
@@ -193,7 +190,6 @@ class Langevin(Teacher):
         return jax.tree.map(lambda leaf: size * leaf, scale), size, friction
 
     def blank(self) -> State:
-        """The shapes of a state."""
 
         def started(at: PyTree) -> State:
             kernel = self.kernel.init(at, jax.tree.map(lambda leaf: leaf[:1], at))
@@ -220,7 +216,6 @@ class Langevin(Teacher):
         return State(kernel, heat, kernel.position, level, jnp.float32(friction), modes)
 
     def advance(self, state: State, *, key: jax.Array) -> State:
-        """The state after the steps that lead to the next draw."""
         number = lambda state, place: (self._step(state, jax.random.fold_in(key, place)), None)
         if self.thin > 1:
             state, _ = jax.lax.scan(number, state, jnp.arange(self.thin - 1))
@@ -237,15 +232,12 @@ class Langevin(Teacher):
         return state._replace(kernel=kernel, heat=heat, level=level)
 
     def draws(self, state: State) -> Any:
-        """The positions of the chains."""
         return state.kernel.position
 
     def networks(self, state: State) -> Any:
-        """The networks at which the first chains ended their climb."""
         return None if state.modes is None else in_units(self.target.model, state.modes)
 
     def outputs(self, draws: PyTree, x: Array) -> Any:
-        """The outputs of each chain's model."""
         return self.target.outputs(draws, x)
 
     def check(self, state: State) -> None:
@@ -277,7 +269,6 @@ class Langevin(Teacher):
         return jnp.concatenate(parts, axis=1)
 
     def health(self, state: State, series: np.ndarray) -> Health:
-        """Temperature, R-hat and effective sample size, and what they give as reasons."""
         self.check(state)
         kernel, own, groups = self._kernel(state.friction), state.kernel, len(state.heat)
         size, scale = float(size_at(kernel.step_size, own.step)), kernel.scale_of(own)

@@ -125,7 +125,6 @@ class WeightsTarget(Target):
         return jax.tree.map(one, self.prior[1])
 
     def prior_density(self, positions: PyTree) -> Float[Real, " c"]:
-        """The prior's log density, that of independent Gaussians."""
 
         def one(at: PyTree, mean: PyTree, precision: Any) -> Any:
             value = jnp.log(precision) - LOG_2PI - precision * (at - mean) ** 2
@@ -134,11 +133,9 @@ class WeightsTarget(Target):
         return sum(jax.tree.leaves(jax.tree.map(one, positions, *self.prior)))  # pyright: ignore
 
     def log_likelihood(self, position: PyTree, records: PyTree) -> Float[Real, " b"]:
-        """The network's log likelihoods."""
         return self.model.log_likelihood_of(self.model.apply(position, records[0]), records[1])
 
     def outputs(self, positions: PyTree, x: Array) -> Any:
-        """Logits or means."""
         out = jax.vmap(self.model.apply, in_axes=(0, None))(positions, x)
         return jax.tree.map(lambda out: out.reshape(*out.shape[:2], -1), out)
 
@@ -169,7 +166,6 @@ class ModelTarget(Target):
         return jnp.asarray(self.modes[np.arange(chains) % len(self.modes)] + draws, jnp.float32)
 
     def prior_density(self, positions: PyTree) -> Float[Real, " c"]:
-        """The prior's log density, with the volume that the coordinates take."""
 
         def one(v: jax.Array) -> Any:
             bijection, u = self._free(v)
@@ -178,11 +174,9 @@ class ModelTarget(Target):
         return jax.vmap(one)(positions)
 
     def log_likelihood(self, position: PyTree, records: PyTree) -> Float[Real, " b"]:
-        """The model's log likelihoods."""
         return self.model.log_likelihood(self.event(position), records)
 
     def outputs(self, positions: PyTree, x: Array) -> Any:
-        """The model's outputs."""
         return outputs_of(self.model, self.constrained(positions), x)
 
     def temperatures(self, away: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
@@ -191,7 +185,6 @@ class ModelTarget(Target):
         return each if len(each) <= GROUPS else each.mean(0, keepdims=True)
 
     def constrained(self, positions: PyTree) -> Any:
-        """Events of the prior."""
         return jax.vmap(self.event)(positions)
 
     def event(self, v: jax.Array) -> PyTree:
