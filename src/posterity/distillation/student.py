@@ -84,7 +84,12 @@ class Student:
         """The outputs of the network at inputs (n, ...): (n, head.size), in its own units. Inputs
         of another shape are a StructureError, those that are not finite a ParameterError.
         """
-        return self._outputs(self._scaled(x))
+        network, tree, x = self.network, self.parameters, self._scaled(x)
+        with jax.enable_x64(False):
+            tree = network.unravel(tree) if isinstance(network, Layers) else tree
+            rows = [x[at : at + ROWS] for at in range(0, max(len(x), 1), ROWS)]
+            parts = [np.asarray(_outputs(applied(network), tree, own), np.float64) for own in rows]
+        return np.concatenate(parts)
 
     def _scaled(self, x: ArrayLike) -> np.ndarray:
         x = real_numbers(x, "the inputs", records=False)
@@ -100,19 +105,10 @@ class Student:
             )
         return np.asarray(self.scaling.inputs(x))
 
-    def _outputs(self, x: np.ndarray) -> np.ndarray:
-        network, tree = self.network, self.parameters
-        with jax.enable_x64(False):
-            tree = network.unravel(tree) if isinstance(network, Layers) else tree
-            rows = [x[at : at + ROWS] for at in range(0, max(len(x), 1), ROWS)]
-            parts = [np.asarray(_outputs(applied(network), tree, own), np.float64) for own in rows]
-        return np.concatenate(parts)
-
     def predict(self, x: ArrayLike) -> Prediction:
         """The predictive and its uncertainty at inputs (n, ...); errors as of :meth:`outputs`."""
-        x = self._scaled(x)
-        found = self.head.prediction(self._outputs(x), self.scaling)
-        outside = None if self.domain is None else self.domain.outside(x)
+        found = self.head.prediction(self.outputs(x), self.scaling)
+        outside = None if self.domain is None else self.domain.outside(self._scaled(x))
         return dataclasses.replace(found, extrapolates=outside)
 
     @property
