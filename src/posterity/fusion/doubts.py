@@ -22,6 +22,7 @@ from posterity.fusion.alignment import Alignment
 from posterity.fusion.blocks import Block
 from posterity.fusion.clustering import sums
 from posterity.fusion.geometry import CACHED, chunks, middle, moved
+from posterity.fusion.other_units import in_other_units
 from posterity.fusion.result import Fusion
 from posterity.fusion.scale import Scale
 from posterity.fusion.sites import Sites
@@ -41,8 +42,6 @@ UNDECIDED = 6.0
 one all the same where no site that has both tells them apart."""
 FEW = 3
 """Sites that have a component, up to which it may be part of another that these have split."""
-SCATTER = 30.0
-"""The factor by which records scatter more or less at a site that is likely in other units."""
 READ = 40
 """Components up to which a warning spells out the matching in which two are one."""
 NOTHING = 0.1
@@ -339,6 +338,7 @@ def _apart_for_nothing(block: Block, alignment: Alignment, only: bool) -> Iterat
     holds[block.site[rows], labels[rows]] = True
     compare = functools.partial(_compared, block, alignment) if only else lambda pair: ""
     yield from _undecided(parts, rows, labels, holds, compare)
+    yield from in_other_units(parts, rows, labels[rows])
     one, other = np.nonzero(np.triu(holds.T.astype(int) @ holds == 0, 1))
     if not len(one) or len(one) > MOST_PAIRS or not _in_closed_form(block.members):
         return
@@ -370,33 +370,6 @@ def _apart_for_nothing(block: Block, alignment: Alignment, only: bool) -> Iterat
             "which it lacks: it may be the same, of a site that is shifted or has outliers. Look "
             f"at its records{compare((int(rest), int(own)))}"
         )
-    yield from _other_units(block, fused, holds)
-
-
-def _other_units(block: Block, fused: Any, holds: Bool[Array, "sites g"]) -> Iterator[str]:
-    """A line on a site that shares nothing with the others, and whose records scatter otherwise.
-
-    Sites that share components with each other in units of their own are not seen by it.
-    """
-    lonely, moments = holds.sum(0) == 1, fused.expected_moments()
-    if lonely.all() or fused.gaussian or moments is None:
-        return
-    spread = moments[1]
-    spread = np.diagonal(spread, axis1=1, axis2=2) if spread.ndim > 2 else spread
-    known = np.isfinite(spread).all(1)  # not of components of too few records
-    for site in np.flatnonzero((holds <= lonely).all(1)).tolist():
-        groups = holds[site] & known, ~holds[site] & known
-        if not all(group.any() for group in groups):
-            continue
-        own, rest = (np.log(np.median(spread[group], axis=0)) / 2 for group in groups)
-        times = np.exp(np.abs(own - rest).max(initial=0.0))
-        if times > SCATTER:
-            yield (
-                f"site {block.names[site]!r} shares no component with the others{block.place}, and "
-                f"its records scatter {times:.2g} times more or less than theirs in some column. "
-                "Look at its units"
-            )
-            return
 
 
 def _compared(block: Block, alignment: Alignment, pair: tuple[int, int]) -> str:
