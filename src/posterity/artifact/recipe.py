@@ -491,8 +491,10 @@ def sites_in(provenance: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Return by site what its records were: ``records``, ``dropped``, ``noise_variance``, and
     versions; an ArtifactError for what is no such table.
     """
+    if SITES not in provenance:
+        return {}
     try:
-        sites = json.loads(provenance.get(SITES, "{}"))
+        sites = json.loads(provenance[SITES])
     except (ValueError, RecursionError):
         sites = None
     numbers = ("records", "dropped", "noise_variance", "dispersion", "spare", "sites")
