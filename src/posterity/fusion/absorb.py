@@ -24,7 +24,7 @@ import scipy
 
 from posterity.arrays.canonical import canonical_mean, canonical_sums
 from posterity.arrays.typing import Bool, Float, Int
-from posterity.families import ExponentialFamily
+from posterity.families import ExponentialFamily, stack
 from posterity.families.normal_wishart import NormalPrecision
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.blocks import Block
@@ -209,7 +209,8 @@ class Absorbing:
     @functools.cached_property
     def population(self) -> ExponentialFamily:
         """The law that components are drawn from: the member that is closest to all of them, in
-        ``KL(component || .)``; those of fewer observations than parameters are their priors.
+        ``KL(component || .)``, but for those of fewer observations than parameters, which are their
+        priors. A location may be as far away as sites expect: of few clusters it is not known.
         """
         block = self.block
         if (found := vars(block).get("_population")) is None:
@@ -222,6 +223,13 @@ class Absorbing:
             law = moved(block.members[rows], origin)
             mean = canonical_mean(law.mean_parameters)
             found = law[:1].with_mean_parameters(mean[None])
+            if isinstance(found, NormalPrecision):
+                least = stack(block.priors.laws).mean_precision.min(0)  # pyright: ignore
+                here = found.location()
+                own: Any = moved(found, here)
+                known = np.minimum(own.mean_precision, least)
+                own = type(own)(known, own.degrees, own.precision_mean, own.scatter)
+                found = moved(own, opposite(here))
             vars(block)["_population"] = found = moved(found, opposite(origin))
         return found
 

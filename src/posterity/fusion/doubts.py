@@ -155,17 +155,19 @@ def _contradiction(block: Block, alignment: Alignment | None, names: Names) -> s
     # Of two sites either is as far from the other: the first in the order of names.
     worst = int(far[np.lexsort((groups.rows[far], -np.round(away[far], 6)))[0]])
     what, most, at_worst = "all numbers together", CONTRADICTION, np.array([worst])
+    tails = ""
     for mine, theirs, here, there in _tables(*groups.compared(at_worst)):
         z = apart(mine.law, theirs.law, here.law.mean, there.law.mean).reshape(-1)
         if z.max(initial=0.0) > most:
             most, at = float(z.max()), int(z.argmax())
             own = names.get(block.path, ()) if len(names.get(block.path, ())) == len(z) else ()
             what = f"{mine.quantity} {(own or mine.names)[at]}".strip()
+            tails = " (or its records have heavier tails)" * (mine.quantity == "variance")
     row = int(groups.rows[worst])
     where = "" if alignment is None else f", component {alignment.labels[row]}"
     return (
         f"site {block.names[int(block.site[row])]!r} {CONTRADICTS}{block.place}: "
-        f"{what}{where} is {min(away[worst], 99):.0f} of both their deviations away. One "
+        f"{what}{where} is {min(away[worst], 99):.0f} of both their deviations away{tails}. One "
         "posterior of all is surer than it should be: federate instead, with parameters of each "
         f"site's own (personal=True), or look at that site's units and records{CHOOSE}"
     )
