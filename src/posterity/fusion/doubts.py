@@ -460,7 +460,9 @@ def _undecided(
     gain = np.bincount(place.ravel(), parts.evidence(one, other, origin), pairs.shape[1])
     # Parts that are far from each other at some site are none of the pairs there.
     both = (holds[:, pairs[0]] & holds[:, pairs[1]]).sum(0) == np.bincount(place.ravel())
-    near = np.flatnonzero(both & (gain > -UNDECIDED))
+    # Labels that are known leave nothing open.
+    fitted = np.bincount(place.ravel(), ~parts.known[one], pairs.shape[1]) > 0
+    near = np.flatnonzero(both & (gain > np.where(fitted, -UNDECIDED, 0.0)))
     if not len(near):
         return
     best = int(near[gain[near].argmax()])
