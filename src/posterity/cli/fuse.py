@@ -203,7 +203,7 @@ def _partially_pooled(
     from posterity.families.names import names_of
     from posterity.fitting.one_shot import OneShot
     from posterity.fitting.pooled import partially_pooled
-    from posterity.fusion.doubts import CONTRADICTS
+    from posterity.fusion.conflict import CONTRADICTS
 
     ledger, recipe = fusion.ledger, recipe_in(inputs.record)
     if ledger is None or recipe is None or recipe.own:
@@ -240,7 +240,7 @@ def _contradictions(ledger: Any, shared: Sequence[int]) -> list[str]:
     from posterity.families import Gaussian
     from posterity.families.names import names_of
     from posterity.fusion import fuse
-    from posterity.fusion.doubts import CONTRADICTS
+    from posterity.fusion.conflict import CONTRADICTS
 
     if not shared:
         return []
