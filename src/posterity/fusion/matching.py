@@ -109,7 +109,7 @@ def match(
         result, regrouped = search(local, components), None
         if components is None and differ(result.clustering):
             regrouped = Effects.of(result.clustering)
-        elif components is None and priors is not None and not local.criterion.located:
+        elif components is None and priors is not None and Pooled.serves(result.clustering):
             assert counts is not None  # of members whose priors are passed
             start = priors.natural_parameters[order]
             regrouped = Pooled.of(result.clustering, start, counts[order])

@@ -29,6 +29,8 @@ VARIANCES = np.array([0.0, 0.001, 0.01, 0.1])
 """Variances between sites that are tried, in those of one record."""
 EXPECTED = 0.001  # The variance above which larger ones are less likely
 MOST = 512  # Groups of which all pairs are compared
+COMPONENTS, NUMBERS = 2048, 2**25
+"""Components, and numbers in all pairs of one and a group, up to which sites are matched by it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +65,18 @@ class Pooled(Grouping):
                 current = better
             ends.append(current)
         return max(ends, key=lambda end: end.worth)
+
+    @staticmethod
+    def serves(clustering: Clustering) -> bool:
+        """Return whether components have no location, and are not too many."""
+        local = clustering.local
+        pairs = local.criterion.total * len(clustering.counts)
+        few = local.criterion.total <= COMPONENTS
+        return (
+            few
+            and not local.criterion.located
+            and pairs * local.judged.template.dimension <= NUMBERS
+        )
 
     @functools.cached_property
     def records(self) -> Float[Array, "n dim"]:
