@@ -25,7 +25,7 @@ from posterity.fusion.geometry import PIECE, chunks
 from posterity.fusion.grouping import Grouping
 
 Array = np.ndarray
-VARIANCES = np.array([0.0, 0.001, 0.01, 0.1])
+VARIANCES = np.array([0.0, 0.001, 0.01, 0.1, 1.0, 10.0])
 """Variances between sites that are tried, in those of one record."""
 EXPECTED = 0.001  # The variance above which larger ones are less likely
 MOST = 512  # Groups of which all pairs are compared
