@@ -194,10 +194,10 @@ def find_centroids(several: Sequence[Clustering]) -> None:
         for c, own in zip(several, moved, strict=True)
     ]
     every, end = points.centroids(np.concatenate(means) if len(means) > 1 else means[0]), 0
-    for one, own, mean in zip(several, moved, means, strict=True):
+    for one, mean in zip(several, means, strict=True):
         mine = every if len(means) == 1 else every.take(slice(end, end := end + len(mean)))
         if (before := one._before) is not None:
-            mine = before.centroids.take(before.kept).with_moved(own, mine)
+            mine = before.centroids.take(before.kept).with_moved(before.moved, mine)
         vars(one)["centroids"] = mine
 
 
