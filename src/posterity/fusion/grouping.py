@@ -23,7 +23,7 @@ class Grouping:
     starts: Int[Array, " bounds"]
     labels: Int[Array, " n"]
 
-    @property
+    @functools.cached_property
     def worth(self) -> float:
         """Nats by which these groups are better than every component alone."""
         raise NotImplementedError
@@ -34,7 +34,7 @@ class Grouping:
         """
         raise NotImplementedError
 
-    @property
+    @functools.cached_property
     def levels(self) -> dict[int, float]:
         """Nats by which other numbers of groups are worse, as far as they are known."""
         return {}

@@ -96,7 +96,7 @@ class Pooled(Grouping):
         return self.evidence(self.records)
 
     @functools.cached_property
-    def worth(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def worth(self) -> float:
         """Nats by which these groups are better than every component alone."""
         groups, number = self.evidence(sums(self.records, self.labels)), np.bincount(self.labels)
         alone = (self.alone - self._presence(np.ones(1))).sum()
@@ -157,7 +157,7 @@ class Pooled(Grouping):
 
     @functools.cached_property
     def levels(self) -> dict[int, float]:
-        """Nats by which one component fewer, and one more, are worse."""
+        """Nats by which one component fewer is worse."""
         groups, (gains, _) = len(np.bincount(self.labels)), self.merging()
         levels = {groups: 0.0}
         if len(gains):
