@@ -23,7 +23,8 @@ LEAST = 1.8  # Ratio of typical deviations in some column from which units may d
 CHANCE = 2.0  # Nats by which agreement has to be less likely by chance than one in all pairs
 SCATTER = 30.0
 """Ratio from which units are likely to differ, whatever agrees, where a site shares nothing."""
-PAIRS = 2**10  # Pairs of a site's components and the others' that are compared
+SITES = 16  # Sites that share few components, up to which they are looked at
+MINE, OTHERS = 6, 32  # Components of a site, and of all others', of most records, that are compared
 
 
 class Records(NamedTuple):
@@ -59,33 +60,34 @@ def in_other_units(
     number = np.asarray(laws.observations(), float)
     known = (np.isfinite(spread) & (spread > 0)).all(1) & (number >= 1)
     every = Records(mean + origin, np.sqrt(np.where(known[:, None], spread, 1.0)), number)
-    sites = np.unique(site[known])
-    for own in sites.tolist():
-        mine = np.flatnonzero(known & (site == own))
-        rest = np.flatnonzero(known & (site != own))
-        shared = np.isin(labels[mine], labels[rest])
-        if shared.all() or not len(rest):
+    sites, held = np.unique(site[known]), np.bincount(labels)[labels] > 1
+    most = np.bincount(site[known], held[known]) <= np.bincount(site[known]) / 2
+    few = sites[most[sites]].tolist()
+    # Of the components of most records.
+    ranked = np.argsort(-every.number, kind="stable")
+    ranked = ranked[known[ranked]]
+    for own in few if len(few) <= SITES else ():
+        mine, rest = ranked[site[ranked] == own][:MINE], ranked[site[ranked] != own]
+        rest = rest[np.sort(np.unique(labels[rest], return_index=True)[1])][:OTHERS]
+        shared = held[mine]
+        if not len(rest):
             continue
-        # Of each of the others' groups the component of most records.
-        rest = rest[np.argsort(-every.number[rest], kind="stable")]
-        rest = rest[np.unique(labels[rest], return_index=True)[1]]
         one, other = every.take(mine), every.take(rest)
         name, agreed = f"site {block.names[own]!r}", 0
         times = np.median(np.log(other.deviation), axis=0) - np.median(np.log(one.deviation), 0)
         column, times = int(np.abs(times).argmax()), np.exp(np.abs(times).max())
-        if len(mine) * len(rest) <= PAIRS:
-            for scaled in [True, False] if times > LEAST else [False]:
-                step, agreed = _step(one, other, scaled)
-                if agreed > shared.sum():
-                    at = int(np.abs(np.log(step) if scaled else step / one.deviation[0]).argmax())
-                    how = f"column {at} times" if scaled else f"{step[at]:.3g} added to column {at}"
-                    yield (
-                        f"{name} is likely {'in other units' if scaled else 'shifted'}"
-                        f"{block.place}: with {how}{f' {step[at]:.3g}' * scaled}, {agreed} of its "
-                        f"{len(mine)} components are those of the others. Look at its units, "
-                        "convert its records, and fit it again"
-                    )
-                    return
+        for scaled in [True, False] if times > LEAST else [False]:
+            step, agreed = _step(one, other, scaled)
+            if agreed > shared.sum():
+                at = int(np.abs(np.log(step) if scaled else step / one.deviation[0]).argmax())
+                how = f"column {at} times" if scaled else f"{step[at]:.3g} added to column {at}"
+                yield (
+                    f"{name} is likely {'in other units' if scaled else 'shifted'}"
+                    f"{block.place}: with {how}{f' {step[at]:.3g}' * scaled}, {agreed} of its "
+                    f"{len(mine)} components are those of the others. Look at its units, "
+                    "convert its records, and fit it again"
+                )
+                return
         if times > SCATTER and not shared.any() and len(sites) > 2:
             yield (
                 f"{name} shares no component with the others{block.place}, and its records scatter "
@@ -98,8 +100,9 @@ def _step(mine: Records, rest: Records, scaled: bool) -> tuple[Float[Array, " d"
     """The factor, or the offset, of each column by which most of a site's components agree with
     others', and how many; none if as many would agree by chance.
     """
-    best, number = np.zeros(mine.mean.shape[1]), 0
-    spread = (rest.mean**2).mean(0) if scaled else np.ptp(rest.mean, axis=0) ** 2
+    best, number, size = np.zeros(mine.mean.shape[1]), 0, mine.mean.shape[1]
+    others = (len(mine.mean) - 1) * (len(rest.mean) - 1)
+    spread = 12 * (rest.mean**2).mean(0) if scaled else np.ptp(rest.mean, axis=0) ** 2
     error = 1 / mine.number[:, None, None] + 1 / rest.number[:, None]
     for one, other in np.ndindex(len(mine.mean), len(rest.mean)):
         factor, offset, loose = 1.0, rest.mean[other] - mine.mean[one], 0.0
@@ -111,13 +114,19 @@ def _step(mine: Records, rest: Records, scaled: bool) -> tuple[Float[Array, " d"
         near = np.abs(there - rest.mean) <= allowed
         wide = np.abs(np.log(factor * mine.deviation[:, None] / rest.deviation))
         exact = ERRORS * np.hypot(np.sqrt(error / 2), np.hypot(loose, INEXACT))
-        pairs = near.all(2) & (wide <= exact).all(2)
+        pairs: Any = near.all(2) & (wide <= exact).all(2)
         agreed = min(int(pairs.any(1).sum()), int(pairs.any(0).sum()))
-        means = np.log(np.maximum(np.sqrt(spread) / allowed, 1.0)).sum(2)
-        shapes = -np.log(np.minimum(exact[..., 0], 1.0)) * len(best) * scaled
+        means = np.log(np.maximum(np.sqrt(spread) / (2 * allowed), 1.0)).sum(2)
+        shapes = -np.log(np.minimum(exact[..., 0], 1.0)) * size * scaled
         told = means + shapes
         # What is solved for agrees as such.
         told[one, other] -= shapes[one, other] if scaled else means[one, other]
-        if agreed > number and told[pairs].sum() > CHANCE + np.log(2 * pairs.size):
-            best, number = factor if scaled else offset, agreed
-    return np.broadcast_to(best, mine.mean.shape[1:]), number
+        chances = np.log(2 * pairs.size) + (agreed - 1) * np.log(max(others, 1))
+        if agreed > number and told[pairs].sum() > CHANCE + chances:
+            a, b = np.nonzero(pairs)
+            weight, number = 1 / error[a, b], agreed
+            steps = rest.mean[b] - mine.mean[a]
+            if scaled:
+                steps = np.log(rest.deviation[b] / mine.deviation[a])
+            best = (weight * steps).sum(0) / weight.sum()
+    return np.exp(best) if scaled else best, number
