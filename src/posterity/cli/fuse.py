@@ -33,7 +33,7 @@ from posterity.fusion import Fusion
 from posterity.fusion import plan as plans
 from posterity.fusion.alignment import NO_SCALE, Alignment
 from posterity.fusion.confidence import AMBIGUOUS
-from posterity.fusion.doubts import CONTRADICTS
+from posterity.fusion.conflict import CONTRADICTS
 from posterity.fusion.networks.options import has_units, is_network
 from posterity.fusion.scale import Scale
 from posterity.ledger import Ledger
