@@ -58,10 +58,6 @@ class SiteState:
     leaving: bool = False
     """True if its factor leaves when the token next comes."""
 
-    def has_answered(self, token: Token) -> bool:
-        """True if the token is the one that it answered last: then the same answer goes out."""
-        return (token.epoch, token.sequence) == (self.epoch, self.answered)
-
     def take(
         self, agreed: Agreement, token: Token, step: int | None = None
     ) -> tuple["SiteState", State]:

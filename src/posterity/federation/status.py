@@ -179,7 +179,7 @@ def _looked_at_twice(run: Position, status: Status) -> Status:
         return Status.of(status.left, status.tolerance, (f"no second start: {error.found}",))
     if second is None:
         return status
-    there, lower = described(second.posterior), second.lower
+    there, lower = described(second.state.posterior), second.lower
     apart = f"a second start leads to {there}, {second.apart:.2g} nats away"
     if second.is_better(status.tolerance):
         why = f"{apart} and {lower:.2g} nats of free energy lower"
@@ -286,11 +286,13 @@ def next_round(run: Position) -> float:
     if not agreed.update.searches:
         return certify(run).distance
     failed = {s for s, turns in _last_two(run).items() if turns and turns[0].outcome == "failed"}
+    newtonian = agreed.update.newtonian(agreed.model, agreed.prior)
     old, new = [], []
-    for site, report in reports_of(run, ("improved",)).items():
-        if report.improved is not None:
-            old.append(state.factor(site))
-            new.append(report.improved)
+    for site, report in reports_of(run, ("gradient" if newtonian else "improved",)).items():
+        change = report.direction if newtonian else report.improved
+        if change is not None:
+            new.append(change)
+            old += [] if newtonian else [state.factor(site)]
         elif site not in failed:
             return math.inf
     after = state.exact_sum.changed(add=new, take=old).value

@@ -259,13 +259,21 @@ class LocalUpdate(Setting):
 
     def needs_jax(self, model: Model) -> bool:
         """True if it takes JAX to make its steps; NumPy's are the same, resolve first."""
-        able = getattr(self.estimator, "numpy", False) and (self.searches or self.conjugate)
+        able = getattr(self.estimator, "numpy", False) and not (self.noisy or callable(self.rate))
         return not (able and model.in_numpy)
 
     @property
     def searches(self) -> bool:
         """True if steps are found by a line search, once resolved."""
         return self.rate is None and not self.trains
+
+    def newtonian(self, model: Model, q: ExponentialFamily) -> bool:
+        """True if a natural gradient is a Newton step in the mean, and so is no shorter than half
+        the way to where a site's free energy is least: log likelihoods are concave functions of
+        linear predictors, and the posterior a full Gaussian. Resolve first.
+        """
+        along = self.searches and isinstance(model, PredictorModel)
+        return along and model.known_optima == "one" and q.gaussian and not q.diagonal
 
     @property
     def noisy(self) -> bool:
@@ -297,39 +305,41 @@ class LocalUpdate(Setting):
             q, factor = (tree_map(jnp.asarray, part) for part in (q, factor))
         if self.searches:
             return self._searched(model, q, factor, records)
-        wide = dtype_of(q)
-        q, factor, records = (_floats(part, self.dtype) for part in (q, factor, records))
+        xp, wide = q.xp, dtype_of(q)
+        np_, numpy = xp.np, xp.np is np
+        if not numpy:
+            q, factor, records = (_floats(part, self.dtype) for part in (q, factor, records))
         cavity, retract = q - factor, self.domain == "retract"
         trusted = self.noisy and not retract
         reach = self.trust + q.event_size if trusted and self.trust is not None else None
 
-        def step(index: Int[Real, ""], carry: PyTree) -> Any:
-            q, factor, _, info = carry
+        def step(carry: PyTree) -> Any:
+            index, q, factor, _, info = carry
             own_key = key if key is None or not self.noisy else jax.random.fold_in(key, index)
             direction = self.direction(model, q, factor, records, key=own_key)
             rate = self.rate(count + index) if callable(self.rate) else self.rate
             step = safe_step(q, direction, rate, admits=model.admits, retract=retract, reach=reach)
-            finite = jnp.isfinite(jnp.asarray(direction.natural_parameters)).all()
+            finite = np_.isfinite(np_.asarray(direction.natural_parameters)).all()
             # Where a posterior is so wide that its draws overflow, a narrower one may do.
-            new = either(finite | ~jnp.asarray(self.noisy), lambda: step.q, lambda: q * NARROWER)
+            new = either(finite | (not self.noisy), lambda: step.q, lambda: q * NARROWER)
             # In exact arithmetic q = cavity + factor; to derive each from the other would drift.
             info = info._replace(
-                halvings=info.halvings + jnp.where(step.taken, step.halvings, 0),
+                halvings=info.halvings + np_.where(step.taken, step.halvings, 0),
                 refused=info.refused + ~step.taken,
                 # Noisy steps may recover from what is not finite.
                 finite=finite if self.noisy else info.finite & finite,
             )
-            return new, new - cavity, (q, direction), info
+            return index + 1, new, new - cavity, (q, direction), info
 
-        zero = jnp.zeros((), jnp.int32)
+        zero = np_.zeros((), np.int32)
         # Every step stays where expectations are finite; a start outside has no gradient at all.
-        none = jnp.zeros((), dtype_of(q))
-        info = UpdateInfo(zero, zero, jnp.asarray(model.admits(q)), none, none)
-        start = (q, factor, (q, q.zero()), info)
+        none = np_.zeros((), dtype_of(q))
+        info = UpdateInfo(zero, zero, np_.asarray(model.admits(q)), none, none)
+        start = (zero, q, factor, (q, q.zero()), info)
         # A loop, not a scan: the number of steps is an argument of the program, no part of it.
-        first = jnp.zeros((), jnp.arange(0).dtype)
-        _, factor, last, info = jax.lax.fori_loop(first, self.steps, step, start)
-        return _floats(factor, wide), info._replace(residual=fisher_length(*last))
+        _, _, factor, last, info = xp.iterate(step, start, self.steps)
+        factor = factor if numpy else _floats(factor, wide)
+        return factor, info._replace(residual=fisher_length(*last))
 
     def _searched(
         self, model: Model, q: ExponentialFamily, factor: ExponentialFamily, records: Records
@@ -338,10 +348,9 @@ class LocalUpdate(Setting):
         estimator, cavity = self.estimator, q - factor
         assert isinstance(estimator, Evaluator) and self.steps is not None, "resolve first"
         along = isinstance(model, PredictorModel)
-        rough = model.rough_factor(q, records) if along else None
         about: dict[str, Any] = {"temperature": self.temperature, "most": self.steps}
         about |= {"admits": model.admits, "retract": self.domain == "retract"}
-        convex = along and model.known_optima == "one" and not q.diagonal
+        convex = self.newtonian(model, q)
         about |= {"by_nodes": estimator.by_nodes(model, q, records), "quick": convex}
 
         evaluate = lambda q, otherwise=False: estimator.evaluate(
@@ -350,7 +359,9 @@ class LocalUpdate(Setting):
         numpy = q.xp.np is np
         together = numpy and along and is_joint(q) and cavity.is_proper()
         start: dict[str, Any] = {**about, "most": 1} if together else about
-        rough = None if rough is None else cavity + rough / self.temperature
+        rough = lambda: cavity + model.rough_factor(q, records) / self.temperature
+        none = tree_map(lambda leaf: leaf[:0], records)
+        rough = rough if along and model.rough_factor(q, none) is not None else None
         end = descend(evaluate, q, cavity, rough=rough, **start)
         if together and end.finite:
             curved = lambda q: estimator.curved(model, q, records)
