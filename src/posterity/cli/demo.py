@@ -69,7 +69,7 @@ def _report(data: Data) -> Any:
 
 @verb("demo", report=_report)
 def demo(settings: Settings) -> Data:
-    """Fuse posteriors trained at several sites, and show what came out."""
+    """Fuse posteriors trained at several sites, and print the result."""
     from posterity.adapters.shared import library
 
     library("sklearn", extra="demo", package="scikit-learn")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from posterity.cli import files
 from posterity.cli.failures import printable
 from posterity.cli.options import Settings, verb
-from posterity.cli.report import Data, alarming, group, status_of, status_report, table
+from posterity.cli.report import Data, alarming, first, group, status_of, status_report, table
 from posterity.cli.streams import bar
 
 if TYPE_CHECKING:
@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 
 
 def _report(data: Data) -> Any:
-    rows = table("site", "records", "updates", "failures", "residual", plain=True)
-    for site, row in data["sites"].items():
-        residual = "" if row["residual"] is None else f"{row['residual']:.1e}"
-        counts = (str(row[name]) for name in ("records", "updates", "failures"))
-        rows.add_row(printable(site), *counts, residual)
+    def cells(one: tuple[str, Data]) -> list[str]:
+        site, row = one
+        counts = [str(row[name]) for name in ("records", "updates", "failures")]
+        return [printable(site), *counts, *(f"{x:.1e}" for x in [row["residual"]] if x is not None)]
+
+    sites = sorted(data["sites"].items(), key=lambda one: -one[1]["failures"])
+    columns = table("site", "records", "updates", "failures", "residual", plain=True)
+    rows = first(sites, columns, cells, hint=" (--json has all)")
     steps, before = data["steps"], data["resumed"]
     unit = data["unit"].removesuffix("s") if steps == 1 else data["unit"]
     all_before = "all" if before == steps else f"the first {before}"
@@ -39,7 +42,7 @@ def _report(data: Data) -> Any:
 
 @verb("federate", report=_report)
 def federate(settings: Settings) -> Data:
-    """Simulate a federation: sites improve one posterior, step by step."""
+    """Simulate a federation, in which sites improve one posterior in turns."""
     from posterity.cli.jobs import federation_of
     from posterity.federation.federate import proceed
 

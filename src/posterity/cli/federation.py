@@ -36,7 +36,7 @@ def _new_report(data: Data) -> str:
 
 @verb("federation new", report=_new_report, of=federation)
 def new(settings: Settings) -> Data:
-    """Write what the members of a federation agree on, and print its digest."""
+    """Write the terms on which the members of a federation agree, and print their digest."""
     from posterity.files import write_file
 
     output = settings.output
@@ -94,7 +94,7 @@ def _looks(folder: Path, every: float) -> Iterator[Data]:
 
 @verb("federation forget", report=status_table, of=federation)
 def forget(settings: Settings) -> Data:
-    """Have a member forgotten at once, for good, by who the terms allow to say so."""
+    """Have a member forgotten, at once and permanently, by order of an authority in the terms."""
     from posterity.engine.notices import Author
     from posterity.engine.signing import PrivateKey
 

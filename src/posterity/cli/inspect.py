@@ -266,5 +266,5 @@ def _label(node: Data) -> str:
 
 @verb("inspect", report=report)
 def inspect(settings: Settings) -> Data:
-    """Check a file and say what is in it; of Gaussian coefficients, mean, sd and 95 % interval."""
+    """Check a file and print its contents; of Gaussian coefficients mean, sd and 95 % interval."""
     return inspected(*settings.arguments("a file"))

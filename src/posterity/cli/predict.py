@@ -39,7 +39,7 @@ def _report(data: Data) -> str:
 
 @verb("predict", report=_report)
 def predict(settings: Settings) -> Data:
-    """Predict, and say how unsure of what: a row a record."""
+    """Predict the records of a table, with uncertainties: one row for each record."""
     from posterity.cli.predictors import columns_of, predicted
 
     (file, inputs), output = settings.arguments(*WANTED), settings.output
@@ -119,7 +119,7 @@ def _scores_report(data: Data) -> Any:
 
 @verb("evaluate", report=_scores_report)
 def evaluate(settings: Settings) -> Data:
-    """Compare predictions with what was observed, in all and by group."""
+    """Score predictions of records whose target is known, in all and by group."""
     import numpy as np
 
     from posterity.cli.predictors import columns_of, predicted, texts_of

@@ -69,7 +69,7 @@ def _shown(value: float | None, shape: str) -> str:
 
 @verb("pursue", report=_report)
 def pursue(settings: Settings) -> Data:
-    """Find a posterior as a mixture, which grows until another component adds nothing."""
+    """Approximate a posterior by a mixture that grows until another component adds nothing."""
     from posterity.cli.jobs import problem_of
     from posterity.plots import plot_pursuit
 

@@ -17,7 +17,7 @@ def _report(data: Data) -> str:
 
 @verb("report", report=_report)
 def report(settings: Settings) -> Data:
-    """Write one page of HTML that shows what is in files to people."""
+    """Write one page of HTML about posteriors, ledgers, students and receipts."""
     if not settings.files:
         raise UsageError(
             found="no file", expected="one at least", fix="Name what is to be reported."

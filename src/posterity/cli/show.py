@@ -68,7 +68,7 @@ def _report(data: Data) -> "RenderableType | None":
 
 @verb("show", report=_report)
 def show(settings: Settings) -> Data:
-    """Say what a posterior knows: means, standard deviations and intervals, by name."""
+    """Print a posterior's means, standard deviations and intervals, by name."""
     from posterity.artifact import artifact
     from posterity.ledger import Ledger
     from posterity.summary import influences, summarise

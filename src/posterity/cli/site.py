@@ -53,7 +53,7 @@ def _init_report(data: Data) -> str:
 
 @verb("site init", report=_init_report, of=site)
 def init(settings: Settings) -> Data:
-    """Make a site: its key and site.toml, and once all have agreed its store."""
+    """Make a site: its key and site.toml, and, once all have agreed on terms, its store."""
     from posterity.engine.signing import PrivateKey
     from posterity.files import write_file
 
@@ -272,7 +272,7 @@ def _audit_report(data: Data) -> str:
 
 @verb("site audit", report=_audit_report, of=site)
 def audit(settings: Settings) -> Data:
-    """Write what an auditor gets: the log, its signed checkpoint, and who cosigned it."""
+    """Write a file for an auditor: the log, its signed checkpoint, and the cosignatures."""
     from posterity.files import write_file
 
     folder, output = _folder(settings), settings.output
@@ -297,7 +297,7 @@ def _result_report(data: Data) -> str:
 
 @verb("site result", report=_result_report, of=site)
 def result(settings: Settings) -> Data:
-    """Write the newest posterior that the site knows, and what members have signed about it."""
+    """Write the newest posterior that the site knows, and the certificate that members signed."""
     from posterity.artifact.artifact import from_bytes
     from posterity.families.names import names_of, with_names
     from posterity.files import write_file

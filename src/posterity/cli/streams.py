@@ -32,7 +32,7 @@ class LogFormat(enum.StrEnum):
 
 
 LOG: Any = typer.Option(
-    "--log-format", help="Of progress and warnings on standard error: for people, or JSON by line."
+    "--log-format", help="Format of progress and warnings on standard error: text, or JSON by line."
 )
 _log: contextvars.ContextVar[LogFormat] = contextvars.ContextVar("log", default=LogFormat.text)
 

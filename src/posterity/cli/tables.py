@@ -26,7 +26,7 @@ def _import_report(data: Data) -> Any:
 
 @verb("import", report=_import_report)
 def import_(settings: Settings) -> Data:
-    """Make a posterior's file of a table of means and standard deviations, or of a covariance."""
+    """Make the file of a posterior from a table of means and deviations, or a covariance."""
     from posterity.adapters.tables import to_ledger, to_table
     from posterity.adapters.tables.files import law_of, read_moments
     from posterity.artifact.recipe import as_provenance, recipe_in

@@ -32,8 +32,8 @@ from posterity.interrupts import deferred
 from posterity.models import Model
 from posterity.models.data import real_numbers
 from posterity.networks.predictive import Prediction, divergence
-from posterity.notebook import html
 from posterity.status import Progress, ProgressCallback, Status
+from posterity.text import html
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 10_000, 64, 3e-3
 STEADY = 0.3

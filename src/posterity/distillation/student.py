@@ -26,7 +26,7 @@ from posterity.families.layers import Dense, Layers
 from posterity.models.data import real_numbers
 from posterity.models.forward import Forward
 from posterity.networks.predictive import Prediction
-from posterity.notebook import html
+from posterity.text import html
 
 ROWS = 4096  # Inputs that are looked at together
 NETWORKS, ROOM = (4, 8), (200_000, 400_000)

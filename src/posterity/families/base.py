@@ -93,10 +93,8 @@ class ExponentialFamily(VectorSpace):
     """``log h`` in nats, for each of the ``own_size`` numbers; None if the author does not say."""
 
     def log_base_measure(self) -> float:
-        """``log h``, in nats: a constant, zero for many a choice of natural parameters.
-
-        Raises:
-            UsageError: of a family whose author does not say.
+        """``log h``, in nats: a constant, zero for many a choice of natural parameters; a
+        UsageError of a family whose author does not say.
         """
         if self.base_measure is not None:
             return self.own_size * self.base_measure

@@ -38,7 +38,6 @@ class Beta(MixingWeights):
 
     @classmethod
     def from_standard(cls, a: ArrayLike, b: ArrayLike) -> Self:
-        """Make it from the two concentrations."""
         known = cls._checked(a=a, b=b)
         return cls._of(a_minus_one=known["a"] - 1, b_minus_one=known["b"] - 1)._held()
 
@@ -59,7 +58,6 @@ class Beta(MixingWeights):
 
     @property
     def support(self) -> UnitInterval:
-        """Numbers between zero and one."""
         return UnitInterval()
 
     def _line(self, drop: float) -> Line:
@@ -82,7 +80,6 @@ class Beta(MixingWeights):
         return Line(scale, (peak - drop) / a - centre, (drop - peak) / b - centre, at)
 
     def marginals(self) -> list[Marginal]:
-        """Beta."""
         return [Closed(BETA, same_shape(self.a, self.b)).picked((..., None))]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
@@ -106,19 +103,16 @@ class Beta(MixingWeights):
         return self._matrix(trigamma(self.a) + shared, shared, trigamma(self.b) + shared)
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
-        """The Dirichlet's formula, in two dimensions."""
         np_, trigamma = self.xp.np, self.xp.trigamma
         diagonal = np_.stack([trigamma(self.a), trigamma(self.b)], axis=-1)
         return solve_diagonal_minus_constant(diagonal, trigamma(self.a + self.b), vector)
 
     def with_mean_parameters(self, vector: Flat) -> Self:
-        """The Dirichlet's Newton iteration, in two dimensions."""
         self._check_length(vector)
         natural = invert_mean_log(vector) - 1
         return self._of(a_minus_one=natural[..., 0], b_minus_one=natural[..., 1])
 
     def sufficient_statistics(self, z: Float[Real, "*shape"]) -> Float[Real, "*shape dim"]:
-        """``(log z, log(1 - z))``."""
         xp = namespace(z).np
         return self.flatten(a_minus_one=xp.log(z), b_minus_one=xp.log1p(-z))
 
@@ -135,7 +129,6 @@ class Beta(MixingWeights):
 
     @property
     def weights_shape(self) -> tuple[int, ...]:
-        """The batch: a stick a component."""
         return self.batch_shape
 
     def mean_weights(self) -> Float[Real, "*batch k"]:

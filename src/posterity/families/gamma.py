@@ -32,7 +32,6 @@ class Gamma(ExponentialFamily):
 
     @classmethod
     def from_standard(cls, shape: ArrayLike, rate: ArrayLike) -> Self:
-        """Make it from the shape and the rate (the inverse of the scale)."""
         known = cls._checked(shape=shape, rate=rate)
         return cls._of(shape_minus_one=known["shape"] - 1, rate=known["rate"])._held()
 
@@ -48,7 +47,6 @@ class Gamma(ExponentialFamily):
 
     @property
     def support(self) -> PositiveNumbers:
-        """Positive numbers."""
         return PositiveNumbers()
 
     def _line(self, drop: float) -> Line:
@@ -64,7 +62,6 @@ class Gamma(ExponentialFamily):
         return Line(1 / np_.sqrt(1 + a), -1 - depth, np_.log1p(depth + np_.sqrt(2 * depth)), at)
 
     def marginals(self) -> list[Marginal]:
-        """Gamma."""
         return [Closed(GAMMA, same_shape(self.shape, self.rate)).picked((..., None))]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
@@ -99,11 +96,9 @@ class Gamma(ExponentialFamily):
         return self._of(shape_minus_one=shape - 1, rate=shape / mean)
 
     def sufficient_statistics(self, z: Float[Real, "*shape"]) -> Float[Real, "*shape dim"]:
-        """``(log z, -z)``."""
         return self.flatten(shape_minus_one=namespace(z).np.log(z), rate=-z)
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape"]:
-        """Draws by JAX's rejection sampler."""
         a, rate = jnp.asarray(self.shape), jnp.asarray(self.rate)
         return jax.random.gamma(key, a, shape + a.shape, a.dtype) / rate
 

@@ -95,7 +95,6 @@ def rebuilt(law: Law, parts: Mapping[str, Any]) -> Law:
 
 
 def _named(law: Law, names: tuple[str, ...]) -> Law:
-    """A copy under these names; itself if it has them."""
     if law.__dict__.get(LABEL, ()) == names:
         return law
     return labelled(type(law).of_children(law.children(), law.kept()), names)
@@ -117,10 +116,8 @@ def unfit(names: Any) -> str:
 
 
 def checked(names: Any, size: int | None, law: PyTree) -> tuple[str, ...]:
-    """The names, as many distinct texts as the law has coordinates.
-
-    Raises:
-        StructureError: if they are not.
+    """The names, as many distinct texts as the law has coordinates; a StructureError if they are
+    not.
     """
     if size is None:
         raise StructureError(
@@ -212,10 +209,8 @@ def not_reordered(law: PyTree, places: Any) -> StructureError:
 
 
 def alike(first: Any, second: Any) -> tuple[Any, Any]:
-    """Return both under the names that either has, the second in the order of the first.
-
-    Raises:
-        StructureError: if their names differ.
+    """Return both under the names that either has, the second in the order of the first; a
+    StructureError if their names differ.
     """
     mine, theirs = names_of(first), names_of(second)
     if mine == theirs:
@@ -317,7 +312,6 @@ def _numbers(law: PyTree) -> list[str]:
 
 
 def _shapes(law: PyTree) -> str:
-    """The fields of an incomplete law with their types and shapes."""
     result = (
         f"{name}={type(value).__name__}{tuple(getattr(value, 'shape', ()))}"
         for name, value in law.__dict__.items()

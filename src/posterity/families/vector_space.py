@@ -31,10 +31,8 @@ Law = TypeVar("Law", bound=Distribution)
 
 
 def concatenate(members: Sequence[Law]) -> Law:
-    """One batch from several, along the first batch axis.
-
-    Raises:
-        StructureError: if there are none, or they are not of one family and dimensions.
+    """One batch from several, along the first batch axis; a StructureError if there are none, or
+    they are not of one family and dimensions.
     """
     _check_all_alike(members)
     if not members[0].batch_shape or len({member.batch_shape[1:] for member in members}) > 1:
@@ -48,10 +46,8 @@ def concatenate(members: Sequence[Law]) -> Law:
 
 
 def stack(members: Sequence[Law]) -> Law:
-    """One batch, with a new first axis, from several members of equal shape.
-
-    Raises:
-        StructureError: if there are none, or they are not of one family and shape.
+    """One batch, with a new first axis, from several members of equal shape; a StructureError if
+    there are none, or they are not of one family and shape.
     """
     _check_all_alike(members, batch=True)
     xp = namespace(*leaves(members[0])).np
@@ -176,10 +172,8 @@ class VectorSpace(Distribution):
         return self
 
     def standard_parameters(self) -> dict[str, Any]:
-        """The parameters that ``standard`` lists, and what is static.
-
-        Raises:
-            UsageError: of a family that lists none, or lacks one of them.
+        """The parameters that ``standard`` lists, and what is static; a UsageError of a family that
+        lists none, or lacks one of them.
         """
         names = (*getattr(self, "standard", ()), *static_names(type(self)))
         lacking = [name for name in names if not hasattr(self, name)]
@@ -191,7 +185,6 @@ class VectorSpace(Distribution):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The axes before those of one member."""
         name, coordinate = next(iter(self.coordinates.items()))
         shape = getattr(self.__dict__[name], "shape", ())
         return shape[: len(shape) - coordinate.axes]
@@ -204,12 +197,10 @@ class VectorSpace(Distribution):
 
     @property
     def named_size(self) -> int | None:
-        """A member's own axes, or its one number."""
         return self.own_size
 
     @property
     def event_size(self) -> int:
-        """The length of a member's own axes, or 1."""
         return self.own_size
 
     def reordered(self, places: Int[np.ndarray, " d"]) -> Self:

@@ -175,7 +175,6 @@ class NeuralNetwork(Model):
         return outputs.reshape(outputs.shape[0]) if self.likelihood == "bernoulli" else outputs
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
-        """``log p(y | network(x))``."""
         return self.log_likelihood_of(self.outputs(z, data[0]), data[1])
 
     def log_likelihood_of(self, outputs: PyTree, y: Any) -> Float[Real, " n"]:
@@ -202,7 +201,6 @@ class NeuralNetwork(Model):
         return DiagonalGaussian.from_standard(means, variances)
 
     def check(self, data: PyTree) -> None:
-        """Inputs that the network takes, and labels that fit its outputs."""
         x, y = pair(data)
         check_data(data, ())
         outputs, categorical = self._shape_of_outputs(x), self.likelihood == "categorical"

@@ -244,7 +244,6 @@ class PersonalRegression(PersonalModel):
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Product,)
 
     def check(self, data: Any) -> None:
-        """Check records as the regression itself does."""
         self.model.check(data)
 
     def local_prior(self, z: Any) -> tuple[Any, Any]:
@@ -307,7 +306,6 @@ class PersonalRegression(PersonalModel):
         return self.model.predictor_mean(mean[..., None] + deviation[..., None] * epsilon) @ chances
 
     def _predictor(self, z: Any, law: Law, x: Any) -> tuple[Any, Any]:
-        """Mean and standard deviation of ``x · β``, row by row."""
         columns = np.array(self.personal)
         common = np.setdiff1d(np.arange(x.shape[-1]), columns)
         own = x[:, columns]
