@@ -48,7 +48,7 @@ LOOKS = 600
 """Points that are looked at, at most."""
 GAIN = 1e-13
 """Of the free energy: what a further step must promise."""
-QUICK, LITTLE, SMALL = 0.05, 1e-12, 1e-6
+QUICK, LITTLE, SMALL = 0.05, 1e-10, 1e-6
 """A step may be taken at whose end nobody looks where the step before it left at most this share of
 a squared slope, where it leaves this little, in nats, if it is no worse than that one, and where
 the squared slope that it starts from, which the descent then reports, is this small."""
