@@ -268,9 +268,9 @@ class LocalUpdate(Setting):
         return self.rate is None and not self.trains
 
     def newtonian(self, model: Model, q: ExponentialFamily) -> bool:
-        """True if a natural gradient is a Newton step in the mean, and so is no shorter than half
-        the way to where a site's free energy is least: log likelihoods are concave functions of
-        linear predictors, and the posterior a full Gaussian. Resolve first.
+        """True if a natural gradient is a Newton step in the mean, and so not much shorter than the
+        way to where a site's free energy is least: log likelihoods are concave functions of linear
+        predictors, and the posterior a full Gaussian. Resolve first.
         """
         along = self.searches and isinstance(model, PredictorModel)
         return along and model.known_optima == "one" and q.gaussian and not q.diagonal
