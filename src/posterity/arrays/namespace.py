@@ -87,10 +87,6 @@ class Namespace:
 
     def inverse_lower(self, factors: Real) -> Real:
         """``factors⁻¹`` for lower triangular (..., d, d)."""
-        if factors.ndim == 2 and factors.dtype == np.float64:
-            inverse, info = scipy.linalg.lapack.dtrtri(factors, lower=1)
-            if not info:
-                return inverse
         identity = np.eye(factors.shape[-1], dtype=factors.dtype)
         return np.linalg.solve(factors, np.broadcast_to(identity, factors.shape))
 
