@@ -51,8 +51,10 @@ class Namespace:
 
     def cholesky(self, matrices: Real) -> Real:
         """Lower Cholesky factors; NaN, never an exception, where there is none."""
-        with contextlib.suppress(np.linalg.LinAlgError):
+        try:
             return np.linalg.cholesky(matrices)
+        except np.linalg.LinAlgError:
+            pass
         factors = np.full_like(np.asarray(matrices), np.nan)
         for index in np.ndindex(factors.shape[:-2]):
             with contextlib.suppress(np.linalg.LinAlgError):

@@ -7,13 +7,14 @@ that does not depend on ``z``.
 
 import abc
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from posterity.arrays.namespace import compiled
-from posterity.arrays.tree import leaves
+from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Bool, Flat, Float, PyTree, Real
 from posterity.errors import StructureError
 from posterity.families.distribution import unsaid
@@ -182,6 +183,15 @@ class ExponentialFamily(VectorSpace):
             StructureError: if the offset has other axes, or the family no location.
         """
         return self if offset is None else with_names(self._translate(offset), names_of(self))
+
+    def centred(self, vector: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:
+        """Natural parameters of members like this one, at these, once each is moved to the
+        origin; the same where there is no location.
+        """
+        made = self.with_natural_parameters(vector)
+        if (place := made.location()) is None:
+            return vector
+        return made.translate(map_leaves(operator.neg, place)).natural_parameters
 
     def _translate(self, offset: PyTree) -> Self:
         """The formula of :meth:`translate`, which families with a location write."""

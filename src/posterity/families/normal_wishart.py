@@ -252,6 +252,15 @@ class NormalWishart(NormalPrecision):
 
         return potential, gradient
 
+    def centred(self, vector: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:
+        """Counts stay, and the scatter becomes that about the mean."""
+        size, kappa, out = self.own_size, vector[:, :1], vector.copy()
+        mean = vector[:, 2 : 2 + size] / kappa
+        scatter = unhalf_vectorize(vector[:, 2 + size :], size)
+        scatter -= kappa[:, :, None] * outer(mean)
+        out[:, 2 : 2 + size], out[:, 2 + size :] = 0.0, half_vectorize(scatter)
+        return out
+
     def with_mean_parameters(self, vector: Flat) -> Self:
         """Precision first, as for the Wishart; then ``m`` and ``κ``."""
         self._check_length(vector)

@@ -185,9 +185,9 @@ class VectorSpace(Distribution):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        name, coordinate = next(iter(self.coordinates.items()))
+        name, axes = _first(type(self))
         shape = getattr(self.__dict__[name], "shape", ())
-        return shape[: len(shape) - coordinate.axes]
+        return shape[: len(shape) - axes]
 
     @property
     def own_size(self) -> int:
@@ -212,7 +212,7 @@ class VectorSpace(Distribution):
     @property
     def dimension(self) -> int:
         """Length of the flat vector of natural parameters."""
-        return sum(span.stop - span.start for _, span in _spans(type(self), self.own_size))
+        return _spans(type(self), self.own_size)[-1][1].stop
 
     def outline(self, *, plates: bool = True) -> Any:
         """The properties that two members must share to be added, the batch aside.
@@ -362,6 +362,13 @@ def _spans(family: type[VectorSpace], size: int) -> list[tuple[str, slice]]:
     """The columns of each coordinate in a flat vector, of members of a size."""
     ends = list(itertools.accumulate(k.length(size) for k in family.coordinates.values()))
     return list(zip(family.coordinates, map(slice, [0, *ends], ends), strict=False))
+
+
+@functools.cache
+def _first(family: type[VectorSpace]) -> tuple[str, int]:
+    """The first coordinate, and its own axes."""
+    name, coordinate = next(iter(family.coordinates.items()))
+    return name, coordinate.axes
 
 
 @functools.cache

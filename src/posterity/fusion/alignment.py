@@ -13,10 +13,10 @@ from posterity.errors import UsageError
 from posterity.families.names import some
 from posterity.fusion.absorb import Absorbing, first_of_site, of_one_label
 from posterity.fusion.block_table import BlockTable, ValuesBySite, group_totals
-from posterity.fusion.blocks import Block, check_seen
+from posterity.fusion.blocks import Block, check_seen, picked
 from posterity.fusion.confidence import AMBIGUOUS, Confidence, EffectsConfidence
 from posterity.fusion.divergences import Discrepancy
-from posterity.fusion.geometry import Divergence, middle
+from posterity.fusion.geometry import Divergence
 from posterity.fusion.judged_passes import PassConfidence, absorbed, joined, within_sites
 from posterity.fusion.matching import Matching, check_components, match
 from posterity.fusion.passes import Passes, Stages
@@ -232,14 +232,14 @@ class Aligner:
         while True:
             left = np.flatnonzero(wanted & parts.whole)
             starts = np.cumsum([0, *np.bincount(block.site[left], minlength=len(block.names))])
-            counts, members = parts.counts[left], parts.members[left]
+            counts, members = parts.counts[left], picked(parts.members, left)
             own = None if known is None else known[left]
             matched = match(
                 members, starts, self.matching, self.divergence, self.components, counts, own
             )
             if not absorb:
                 break
-            origin = middle(members[np.argsort(matched.rows)])
+            origin = matched.result.clustering.local.origin
             more = parts.less(matched.result.clustering, origin) if first else None
             first = False
             if (more := more or parts.more(matched, left, origin)) is None:

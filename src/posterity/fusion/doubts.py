@@ -7,7 +7,7 @@ each gives to values as far out as the other's (presanis2013).
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import scipy
 
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.errors import CHOOSE
-from posterity.families import Distribution, ExponentialFamily, NormalWishart
+from posterity.families import Distribution, ExponentialFamily, NormalWishart, stack
 from posterity.families.marginals import Marginal, Names
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
@@ -35,7 +35,7 @@ AGREEMENT = 3.5
 BESIDE = 3.0
 """Deviations of a record within which two components of different sites overlap."""
 ROUGHLY = 1.5
-"""The same of their means, below which tails are not computed."""
+"""The same of their means, below which, or half of what is of interest, tails are not computed."""
 UNDECIDED = 6.0
 """Nats by which a site's own fit of two components is better than of one, up to which they may be
 one all the same where no site that has both tells them apart."""
@@ -126,8 +126,10 @@ def _few_records(block: Block) -> Iterator[str]:
     members: Any = block.members
     if not isinstance(members, NormalWishart):
         return
-    known = bool(block.priors.exchangeable.all())
-    before: Any = block.priors.at(block.site).observations() if known else 0.0
+    known, before = bool(block.priors.exchangeable.all()), np.zeros(1)
+    if known:
+        start: Any = stack(block.priors.laws)
+        before = start.observations()[block.priors.own[block.site]]
     records, size = members.observations() - before, members.own_size
     few = int((records[block.used] < size).sum())
     if 2 * few > block.used.sum():
@@ -145,31 +147,25 @@ def _contradiction(block: Block, alignment: Alignment | None, names: Names) -> s
     """A line on the site that is furthest from what all others say; empty if none is far."""
     if not _in_closed_form(block.members):
         return ""
-    labels = np.zeros(len(block.site), int) if alignment is None else alignment.labels
-    parts = Absorbing.of(block, None if alignment is None else alignment.into)
-    rows = np.flatnonzero((labels >= 0) & parts.whole)
-    rows = rows[np.bincount(labels[rows])[labels[rows]] > 1]
-    if not len(rows):
-        return ""
-    groups = _Groups(block, parts.members, rows, labels[rows])
-    some = chunks(len(rows), 8 * block.members.dimension, CACHED)
-    away = [_away(*groups.compared(part), len(rows), CONTRADICTION) for part in some]
-    away = np.concatenate(away)
+    groups = _Groups(block, alignment)
+    some = chunks(len(groups.labels), 8 * block.members.dimension, CACHED)
+    away = np.concatenate([groups.away(part) for part in some])
     far = np.flatnonzero(away > CONTRADICTION)
     if not len(far):
         return ""
-    worst = int(far[away[far].argmax()])
-    what, most = "all numbers together", CONTRADICTION
-    for mine, theirs, here, there in _tables(*groups.compared(slice(worst, worst + 1))):
+    # Of two sites either is as far from the other: the first in the order of names.
+    worst = int(far[np.lexsort((groups.rows[far], -np.round(away[far], 6)))[0]])
+    what, most, at_worst = "all numbers together", CONTRADICTION, np.array([worst])
+    for mine, theirs, here, there in _tables(*groups.compared(at_worst)):
         z = apart(mine.law, theirs.law, here.law.mean, there.law.mean).reshape(-1)
         if z.max(initial=0.0) > most:
             most, at = float(z.max()), int(z.argmax())
             own = names.get(block.path, ()) if len(names.get(block.path, ())) == len(z) else ()
             what = f"{mine.quantity} {(own or mine.names)[at]}".strip()
-    site = lambda row: block.names[int(block.site[rows[row]])]
-    where = "" if alignment is None else f", component {labels[rows[worst]]}"
+    row = int(groups.rows[worst])
+    where = "" if alignment is None else f", component {alignment.labels[row]}"
     return (
-        f"site {site(worst)!r} {CONTRADICTS}{block.place}: "
+        f"site {block.names[int(block.site[row])]!r} {CONTRADICTS}{block.place}: "
         f"{what}{where} is {min(away[worst], 99):.0f} of both their deviations away. One "
         "posterior of all is surer than it should be: federate instead, with parameters of each "
         f"site's own (personal=True), or look at that site's units and records{CHOOSE}"
@@ -189,14 +185,20 @@ def _away(
     comparisons are left out where those of all laws, ``among`` which these are, take too long. Up
     to the ``least`` that is of interest deviations may be more than they are.
     """
-    away = np.zeros(members.batch_shape)
-    for mine, theirs, here, there in _tables(members, others, alike):
-        z = apart(mine.law, theirs.law, here.law.mean, there.law.mean, least)
-        z = z.reshape(len(away), -1)
-        away = np.maximum(away, z.max(1, initial=0.0))
+    tables = _tables(members, others, alike)
+    away = _most(((t.law for t in four) for four in tables), members.batch_shape[0], least)
     full = members.gaussian and not members.diagonal
     if full and max(among, len(away)) * members.own_size**3 <= MOST:
         away = np.maximum(away, jointly(members, others))
+    return away
+
+
+def _most(pairs: Iterable[Any], number: int, least: float = CONTRADICTION) -> Float[Array, " n"]:
+    """The deviations (n,) of the numbers in which laws are furthest :func:`apart`."""
+    away = np.zeros(number)
+    for mine, theirs, here, there in pairs:
+        z = apart(mine, theirs, here.mean, there.mean, least).reshape(number, -1)
+        away = np.maximum(away, z.max(1, initial=0.0))
     return away
 
 
@@ -218,33 +220,40 @@ def _in_closed_form(law: ExponentialFamily) -> bool:
 
 
 class _Groups:
-    """Components (n,) of some rows of a block, in groups, beside what the others of each say; they
-    are looked at in parts, as they are seen from the middle of all.
+    """Components (n,) that were matched, in groups, beside what the others of each group say:
+    natural parameters as the search has them, about the middle of all. ``rows`` are their places
+    among all components of the block.
     """
 
-    def __init__(self, block: Block, law: Any, rows: Int[Array, " n"], labels: Int[Array, " n"]):
-        self.block, self.law, self.rows, self.labels = block, law, rows, labels
-        self.origin = middle(law[rows])
-        self.counted = bool(block.priors.exchangeable.all()) and law[:1].observations() is not None
-        groups = int(labels.max()) + 1
-        self.totals, self.counts = np.zeros((groups, law.dimension)), np.zeros(groups)
-        for part in chunks(len(rows), 8 * law.dimension, CACHED):
-            _, _, learnt, own = self._learnt(part)
-            self.totals += sums(learnt, labels[part], groups)
-            self.counts += np.bincount(labels[part], own, groups)
+    def __init__(self, block: Block, alignment: Alignment | None):
+        laws, self.rows = block.members, np.arange(len(block.site))
+        if alignment is None or alignment.confidence is None:
+            origin, self.labels = middle(laws), np.zeros(len(self.rows), int)
+            self.natural = moved(laws, origin).natural_parameters
+        else:
+            clustering = alignment.confidence.clustering
+            origin, self.labels = clustering.local.origin, clustering.labels
+            self.natural = clustering.local.judged.coordinates
+            places = np.concatenate([*alignment.rows.values()])
+            found = np.flatnonzero(places >= 0)
+            self.rows = np.empty(len(found), int)
+            self.rows[places[found]] = found
+        self.like, self.records, self.own = laws[:1], None, np.zeros(0, int)
+        self.start, self.among = np.zeros((1, 1)), len(self.labels)
+        self.totals, size = sums(self.natural, self.labels), np.bincount(self.labels)
+        self.several = size > 1
+        if block.priors.exchangeable.all():
+            start: Any = stack(block.priors.laws)
+            self.start, self.own = _natural(start, origin), block.priors.own[block.site[self.rows]]
+            shape = len(size), len(self.start)
+            many = np.bincount(self.labels * shape[1] + self.own, minlength=shape[0] * shape[1])
+            self.totals -= many.reshape(shape) @ self.start
+            if (before := start.observations()) is not None:
+                whole = Absorbing.of(block, alignment and alignment.into).members
+                self.records = np.asarray(whole.observations())[self.rows] - before[self.own]
+                self.counts = np.bincount(self.labels, self.records)
 
-    def _learnt(self, part: slice) -> tuple[Any, Any, Float[Array, "n dim"], Float[Array, " n"]]:
-        """Members, their priors' natural parameters, and what they learnt, of how many records."""
-        some = self.rows[part]
-        members = moved(self.law[some], self.origin)
-        prior = _priors(self.block, some, self.origin)
-        own = np.zeros(len(some))
-        if self.counted:
-            before: Any = self.block.priors.at(self.block.site[some]).observations()
-            own = np.asarray(members.observations() - before)
-        return members, prior, members.natural_parameters - prior, own
-
-    def compared(self, part: slice) -> tuple[Any, Any, tuple[Any, Any] | None]:
+    def compared(self, some: Any) -> tuple[Any, Any, tuple[Any, Any] | None]:
         """Return members, what all others of each one's group say, beside its own prior where that
         is known, and the laws that a member and these others would be if their records were as the
         other's.
@@ -253,24 +262,61 @@ class _Groups:
         each is compared with what as many records of the other's kind would make of the same prior;
         there is None where records are not counted, or the prior is not known.
         """
-        members, prior, learnt, own = self._learnt(part)
-        labels, law = self.labels[part], members.with_natural_parameters
+        natural, labels, law = (
+            self.natural[some],
+            self.labels[some],
+            self.like.with_natural_parameters,
+        )
+        prior = self.start[self.own[some]] if len(self.own) else 0.0
+        learnt = natural - prior
         theirs = self.totals[labels] - learnt
-        if not self.counted:
-            return members, law(theirs + prior), None
+        if self.records is None:
+            return law(natural), law(theirs + prior), None
+        own = self.records[some]
         rest = self.counts[labels] - own
         ratio = np.where((own > 0) & (rest > 0), own / rest, np.nan)[:, None]
         known = np.isfinite(ratio)
         here = law(np.where(known, ratio * theirs, theirs) + prior)
         there = law(np.where(known, learnt / ratio, learnt) + prior)
-        return members, law(theirs + prior), (here, there)
+        return law(natural), law(theirs + prior), (here, there)
+
+    def away(self, part: slice) -> Float[Array, " n"]:
+        """The deviations between members of a part and the others of each one's group, up to
+        :data:`CONTRADICTION` perhaps more than they are; zero of those that are alone.
+        """
+        members, others, alike = self.compared(part)
+        several = self.several[self.labels[part]]
+        try:  # nearly none are far from each other: of which of these are proper laws is asked then
+            laws = [_marginals(law) for law in (members, others, *(alike or ()))]
+            four = zip(*laws, *(() if alike else laws[::-1]), strict=True)
+            rows = several & (_most(four, len(several)) > CONTRADICTION)
+        except np.linalg.LinAlgError:
+            rows = several
+        if members.gaussian and not members.diagonal and self.among * members.own_size**3 <= MOST:
+            rows = several
+        away, rows = np.zeros(len(several)), np.flatnonzero(rows)
+        if len(rows):
+            away[rows] = _away(*self.compared(part.start + rows), self.among, CONTRADICTION)
+        return away
+
+
+def _marginals(law: Any) -> list[Marginal]:
+    """The marginals of a law and its blocks, proper or not."""
+    if not (parts := law.independent_blocks()):
+        return law.marginals()
+    return [own for part in parts.values() for own in _marginals(part)]
+
+
+def _natural(laws: Any, origin: Any) -> Float[Array, "n dim"]:
+    """Natural parameters (n, dim) of laws, as they are seen from an origin."""
+    return moved(laws, origin).natural_parameters
 
 
 def _priors(block: Block, rows: Int[Array, " n"], origin: Any) -> Any:
-    """Natural parameters (n, D) of what these rows started from; zero where that is not known."""
+    """Natural parameters (n, dim) of what these rows started from; zero where that is not known."""
     if not block.priors.exchangeable.all():
         return 0.0
-    return moved(block.priors.at(block.site[rows]), origin).natural_parameters
+    return _natural(stack(block.priors.laws), origin)[block.priors.own[block.site[rows]]]
 
 
 def apart(
@@ -286,8 +332,9 @@ def apart(
     here, there = other.mean if here is None else here, one.mean if there is None else there
     either = np.abs(one.mean - here) / one.sd, np.abs(other.mean - there) / other.sd
     rough = 1 / np.hypot(1 / either[0], 1 / either[1])
-    found = np.where(np.isfinite(rough) & (rough <= ROUGHLY), rough, 0.0)
-    look = np.nonzero(rough > ROUGHLY)
+    enough = max(ROUGHLY, least / 2)
+    found = np.where(np.isfinite(rough) & (rough <= enough), rough, 0.0)
+    look = np.nonzero(rough > enough)
     if len(look[0]):
         deviate = lambda law, x: np.abs(scipy.special.ndtri(law.picked(look).cdf(x[look])))
         first = deviate(one, here)

@@ -82,7 +82,7 @@ def match(
     # The origin is moved amid the members: divergences stay, and so do their digits.
     origin = of_places(lambda place: place[order].mean(0), members.location())
     some = lambda rows: moved(members[order[rows]], origin)
-    local = LocalComponents(Points.of_parts(some, len(order), side), bounds)
+    local = LocalComponents(Points.of_parts(some, len(order), side), bounds, origin)
     rows = np.empty(len(order), int)
     rows[order] = np.arange(len(order))
     fixed = matching is Matching.IDENTITY
