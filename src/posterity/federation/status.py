@@ -286,10 +286,11 @@ def next_round(run: Position) -> float:
     Sites that failed at their last turn, which is a reason of its own, are passed over; of others
     that fail now nobody knows what they would change.
     """
-    update = run.agreement.update
+    update, model = run.agreement.update, run.agreement.model
     if not update.searches:
         return certify(run).distance
-    if update.newtonian(run.agreement.model, run.agreement.prior):
+    # JAX would compile a program for this alone.
+    if update.newtonian(model, run.agreement.prior) and not update.needs_jax(model):
         upper = FURTHER * _moved(run, "gradient")
         if upper <= LITTLE * run.tolerance:
             return upper

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
@@ -259,7 +259,7 @@ class LocalUpdate(Setting):
 
     def needs_jax(self, model: Model) -> bool:
         """True if it takes JAX to make its steps; NumPy's are the same, resolve first."""
-        able = getattr(self.estimator, "numpy", False) and not (self.noisy or callable(self.rate))
+        able = getattr(self.estimator, "numpy", False) and (self.searches or self.conjugate)
         return not (able and model.in_numpy)
 
     @property
@@ -305,41 +305,39 @@ class LocalUpdate(Setting):
             q, factor = (tree_map(jnp.asarray, part) for part in (q, factor))
         if self.searches:
             return self._searched(model, q, factor, records)
-        xp, wide = q.xp, dtype_of(q)
-        np_, numpy = xp.np, xp.np is np
-        if not numpy:
-            q, factor, records = (_floats(part, self.dtype) for part in (q, factor, records))
+        wide = dtype_of(q)
+        q, factor, records = (_floats(part, self.dtype) for part in (q, factor, records))
         cavity, retract = q - factor, self.domain == "retract"
         trusted = self.noisy and not retract
         reach = self.trust + q.event_size if trusted and self.trust is not None else None
 
-        def step(carry: PyTree) -> Any:
-            index, q, factor, _, info = carry
+        def step(index: Int[Real, ""], carry: PyTree) -> Any:
+            q, factor, _, info = carry
             own_key = key if key is None or not self.noisy else jax.random.fold_in(key, index)
             direction = self.direction(model, q, factor, records, key=own_key)
             rate = self.rate(count + index) if callable(self.rate) else self.rate
             step = safe_step(q, direction, rate, admits=model.admits, retract=retract, reach=reach)
-            finite = np_.isfinite(np_.asarray(direction.natural_parameters)).all()
+            finite = jnp.isfinite(jnp.asarray(direction.natural_parameters)).all()
             # Where a posterior is so wide that its draws overflow, a narrower one may do.
-            new = either(finite | (not self.noisy), lambda: step.q, lambda: q * NARROWER)
+            new = either(finite | ~jnp.asarray(self.noisy), lambda: step.q, lambda: q * NARROWER)
             # In exact arithmetic q = cavity + factor; to derive each from the other would drift.
             info = info._replace(
-                halvings=info.halvings + np_.where(step.taken, step.halvings, 0),
+                halvings=info.halvings + jnp.where(step.taken, step.halvings, 0),
                 refused=info.refused + ~step.taken,
                 # Noisy steps may recover from what is not finite.
                 finite=finite if self.noisy else info.finite & finite,
             )
-            return index + 1, new, new - cavity, (q, direction), info
+            return new, new - cavity, (q, direction), info
 
-        zero = np_.zeros((), np.int32)
+        zero = jnp.zeros((), jnp.int32)
         # Every step stays where expectations are finite; a start outside has no gradient at all.
-        none = np_.zeros((), dtype_of(q))
-        info = UpdateInfo(zero, zero, np_.asarray(model.admits(q)), none, none)
-        start = (zero, q, factor, (q, q.zero()), info)
+        none = jnp.zeros((), dtype_of(q))
+        info = UpdateInfo(zero, zero, jnp.asarray(model.admits(q)), none, none)
+        start = (q, factor, (q, q.zero()), info)
         # A loop, not a scan: the number of steps is an argument of the program, no part of it.
-        _, _, factor, last, info = xp.iterate(step, start, self.steps)
-        factor = factor if numpy else _floats(factor, wide)
-        return factor, info._replace(residual=fisher_length(*last))
+        first = jnp.zeros((), jnp.arange(0).dtype)
+        _, factor, last, info = jax.lax.fori_loop(first, self.steps, step, start)
+        return _floats(factor, wide), info._replace(residual=fisher_length(*last))
 
     def _searched(
         self, model: Model, q: ExponentialFamily, factor: ExponentialFamily, records: Records
@@ -347,7 +345,7 @@ class LocalUpdate(Setting):
         """A descent of the free energy."""
         estimator, cavity = self.estimator, q - factor
         assert isinstance(estimator, Evaluator) and self.steps is not None, "resolve first"
-        along = isinstance(model, PredictorModel)
+        along, regression = isinstance(model, PredictorModel), cast(PredictorModel, model)
         about: dict[str, Any] = {"temperature": self.temperature, "most": self.steps}
         about |= {"admits": model.admits, "retract": self.domain == "retract"}
         convex = self.newtonian(model, q)
@@ -359,9 +357,9 @@ class LocalUpdate(Setting):
         numpy = q.xp.np is np
         together = numpy and along and is_joint(q) and cavity.is_proper()
         start: dict[str, Any] = {**about, "most": 1} if together else about
-        rough = lambda: cavity + model.rough_factor(q, records) / self.temperature
+        rough = lambda: cavity + regression.rough_factor(q, records) / self.temperature
         none = tree_map(lambda leaf: leaf[:0], records)
-        rough = rough if along and model.rough_factor(q, none) is not None else None
+        rough = rough if along and regression.rough_factor(q, none) is not None else None
         end = descend(evaluate, q, cavity, rough=rough, **start)
         if together and end.finite:
             curved = lambda q: estimator.curved(model, q, records)
