@@ -70,6 +70,9 @@ def test_parameters_are_the_laws(name: str) -> None:
         still = move(own, jnp.zeros(form.moves))
         assert flat(z).shape == (form.size,)
         close(shaped(flat(z), z), z)
+        if name in ("diagonal", "full"):
+            halved = np.asarray(form.deviation(form.narrowed(own)))
+            np.testing.assert_allclose(halved, np.asarray(form.deviation(own)) / 2, rtol=1e-9)
     close(again, law, rtol=1e-9, atol=1e-12)
     close(still, own, rtol=1e-12)
     assert not identical(moved, law)

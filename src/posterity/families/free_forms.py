@@ -95,6 +95,10 @@ class SmoothForm(FreeForm):
         """Standard deviations of the coordinates (size,)."""
 
     @abc.abstractmethod
+    def narrowed(self, parameters: PyTree) -> Any:
+        """Parameters of half the standard deviations, about the same event."""
+
+    @abc.abstractmethod
     def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
         """The least deviation in any direction, in units of the coordinates."""
 
@@ -158,6 +162,12 @@ class _Gaussian(SmoothForm):
 
     def entropy(self, parameters: PyTree) -> Float[jax.Array, ""]:
         return self._log_volume(parameters) + self.size * (1 + LOG_2PI) / 2
+
+    def narrowed(self, parameters: PyTree) -> Any:
+        """Narrow the law by a move of the logarithms of deviations, which come after the mean."""
+        at = np.arange(self.moves)
+        halved = np.where((at >= self.size) & (at < 2 * self.size), -math.log(2), 0.0)
+        return self.move(parameters, jnp.asarray(halved))
 
     @abc.abstractmethod
     def _scattered(self, parameters: PyTree, noise: Real) -> Any:
@@ -397,6 +407,9 @@ class _SmoothProduct(_Product, SmoothForm):
     def deviation(self, parameters: PyTree) -> Any:
         np_ = namespace(*jax.tree.leaves(parameters)).np
         return np_.concatenate([part.deviation(own) for part, own in self._rows(parameters)])
+
+    def narrowed(self, parameters: PyTree) -> Any:
+        return tuple(part.narrowed(own) for part, own in self._rows(parameters))
 
     def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
         """The least of all blocks."""

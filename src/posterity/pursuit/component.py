@@ -68,15 +68,15 @@ def with_component(search: Search, state: State, *, last: bool = False) -> State
         return Refusal("the log density is finite at none of the points that were looked at")
     candidates, begun, evaluations = _starts(search, state, ratio, points, key)
     values = (1.0,) if first else search.schedule.values(number, points.log_ratios)
-    best, refusals, judged = None, list[str](), True
+    best, refusals, judged, within = None, list[str](), True, 0
     for place, (start, known) in enumerate(candidates):
         worthy = best is not None and best.gain.value > best.gain.standard_error
-        # Every place outside of the mixture is tried before nothing is said to be missing; within
-        # one that is near the target no component adds more than is left.
-        if (known and search.fresh) or (
-            place >= search.finalists and (known or ((first or worthy) and not last))
-        ):
+        # Every place outside of the mixture is tried before nothing is said to be missing, and then
+        # some within; within one that is near the target no component adds more than is left.
+        enough = place >= search.finalists and (first or worthy) and not last
+        if enough or (known and (search.fresh or within == search.finalists)):
             continue
+        within += known
         gains = list[Estimate | None]()
         for lam in values:
             pair_key = keys.fold_in(key, place * len(values) + len(gains))
@@ -219,7 +219,7 @@ def _searched(
     for _ in range(NARROWER):  # where the density falls to nothing between its draws
         if np.isfinite(along(own, search.nodes)(zero)[0]):
             break
-        own = form.place(objectives.middle(form, own), form.deviation(own) / 2)
+        own = jax.tree.map(np.asarray, form.narrowed(own))
     for _ in range(ROUNDS):
         end = maximised(along(own, search.nodes), zero)
         own = jax.tree.map(np.asarray, objectives.moved(form, own, end.v))
@@ -250,8 +250,8 @@ def _candidate(
         weights = rules.harmonic(state.weights, slot, state.number)
     else:
         weights = rules.line(cache, state.weights, slot)
-    if weights[slot] == 0:
-        return Refusal(f"at λ = {lam:.2g} it lowers the ELBO at any weight", NOTHING)
+    if weights[slot] < rules.DEAD:
+        return Refusal(f"at λ = {lam:.2g} it raises the ELBO at no weight that counts", NOTHING)
     return _Candidate(parameters, cache, weights, state.gain(cache, weights), lam)
 
 

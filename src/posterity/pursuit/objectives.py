@@ -130,6 +130,8 @@ def batched(program: Callable[..., Any], arguments: tuple[Any, ...], *rows: PyTr
     """``program(*arguments, *rows)`` of rows (n, ...), as NumPy's arrays, a batch at a time."""
     parts = [program(*arguments, *batch) for _, batch in _batches(rows)]
     count = len(jax.tree.leaves(rows)[0])
+    if count == BATCH:
+        return jax.tree.map(np.asarray, parts[0])
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
 
 
@@ -137,8 +139,9 @@ def _batches(rows: PyTree) -> Iterator[tuple[Float[np.ndarray, " batch"], Any]]:
     """Rows a batch at a time, and 1 for each, or 0 for copies of the last that fill a batch."""
     count = len(jax.tree.leaves(rows)[0])
     for begin in range(0, count, BATCH):
-        places = np.arange(begin, begin + BATCH)
-        at = np.minimum(places, count - 1)
+        places, at = np.arange(begin, begin + BATCH), slice(begin, begin + BATCH)
+        if begin + BATCH > count:
+            at = np.minimum(places, count - 1)
         yield (places < count).astype(float), jax.tree.map(lambda leaf, at=at: leaf[at], rows)
 
 

@@ -79,7 +79,7 @@ def pursue(
     finalists: int = 3,
     samples: int | None = None,
     nodes: int | None = None,
-    iterations: int = 500,
+    iterations: int = 1000,
     tolerance: float = 0.01,
     start: Any = None,
     progress: ProgressCallback | None = None,

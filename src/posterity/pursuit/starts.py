@@ -79,9 +79,9 @@ def scouted(search: Search, state: State, ratio: Ratio, key: KeyArray) -> Scoute
         rng = keys.of_numpy(keys.fold_in(key, count))
         events.append(objectives.drawn(form, base, WIDER * rng.standard_normal(noise.shape)))
         for slot, number in enumerate(rng.multinomial(count, state.weights) if state.used else ()):
-            if number:  # half of them as they are
+            if number:  # in a last search half of them as they are
                 own = rng.standard_normal((number, form.noise_size))
-                own[::2] *= WIDER
+                own[:: 2 if search.fresh else 1] *= WIDER
                 parameters = objectives.slot_of(state.parameters, slot)
                 events.append(objectives.drawn(form, parameters, own))
     z = np.concatenate(events)
@@ -102,8 +102,8 @@ def places(
 
     Half of the attempts are draws of the base, whatever the ratio there, a quarter are of the wider
     base, and the others are the best point and points at random where the ratio, tempered, is high.
-    Beside these come so many unexplained draws of the base as the search asks for, and the points
-    of each kind that are explained least.
+    Beside these come so many unexplained draws of the base as the search asks for, and where it
+    does the points of each kind that are explained least.
     """
     number = search.attempts
     half, wide = number - number // 2, number // 4
@@ -118,7 +118,7 @@ def places(
     climbed = min(search.fresh, FOLLOWED, len(unexplained))
     searched = np.append(unexplained, points.block)[climbed]
     base = np.append(np.arange(half), unexplained[:climbed])
-    most = np.argsort(-kinds, 1)[:, : 1 + max(len(others), climbed) // 4]
+    most = np.argsort(-kinds, 1)[:, : search.fresh and 4 + climbed // 4]
     most = np.arange(len(kinds))[:, None] * points.block + most
     most = most[~explained.ravel()[most]]
     parts = base, points.block + np.arange(wide), others, most
