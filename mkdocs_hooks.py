@@ -76,7 +76,7 @@ def public(module: str) -> list[str]:
         if isinstance(target, ast.Name) and target.id == "__all__":
             return [element.value for element in node.value.elts]  # pyright: ignore
     imported = [
-        alias for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+        alias for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
     ]
     own = [alias.asname for alias in imported if alias.asname == alias.name]
     made = [

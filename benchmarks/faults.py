@@ -32,7 +32,7 @@ from posterity.arrays.tree import leaves
 from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact import digest
 from posterity.artifact.artifact import from_bytes
-from posterity.engine import admission, log, machine, messages
+from posterity.engine import admission, log, member, messages
 from posterity.engine.agent import Agent
 from posterity.engine.agreement import Terms
 from posterity.engine.log import Tree, TreeHead
@@ -549,7 +549,7 @@ MUTANTS = {
     ),
     "log without fsync": Kinds(disk=Unforced),
     "no receiver check": Kinds(
-        patches=(lambda: mock.patch.object(machine, "admitted", for_anybody),)
+        patches=(lambda: mock.patch.object(member, "admitted", for_anybody),)
     ),
     "no signature check": Kinds(
         patches=(lambda: mock.patch.object(Envelope, "verify", from_anybody),)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from posterity.engine.transports.courier import SITE
+from posterity.engine.transports.unix import SITE
 
 SERVER, ADMIN, PORT = "localhost", "admin@hearts.org", 8002
 BUILDERS = {

@@ -104,10 +104,8 @@ def opened(
 ) -> Iterator[Checkpoint]:
     """The checkpoint at ``path``, for no other process meanwhile.
 
-    What killed writers left beside it is removed.
-
-    Raises:
-        ArtifactError: if another process has it, or files cannot be written there.
+    What killed writers left beside it is removed; an ArtifactError if another process has it, or
+    files cannot be written there.
     """
     if path is None:
         yield Checkpoint(None, verb, parts)

@@ -1,5 +1,6 @@
 """Entries of ledgers: versions of sites' factors, checked, at rest, and how two copies join."""
 
+import operator
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -54,10 +55,12 @@ def with_factors(
     entries: Mapping[str, Entry], change: Callable[[str, Any], Any]
 ) -> dict[str, Entry]:
     """The same versions with other factors: ``change(site, factor)``, where there is one."""
-    return {
-        site: entry if entry.factor is None else entry._replace(factor=change(site, entry.factor))
-        for site, entry in entries.items()
-    }
+    changed = dict(entries)
+    for site, entry in entries.items():
+        factor = None if entry.factor is None else change(site, entry.factor)
+        if factor is not entry.factor:
+            changed[site] = entry._replace(factor=factor)
+    return changed
 
 
 def merge_entries(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> dict[str, Entry]:
@@ -144,8 +147,11 @@ def all_at_rest(prior: ExponentialFamily, factors: Mapping[str, Any]) -> list[An
     StructureError as of the first that is not finite, or not like the prior.
     """
     try:
-        pairs = zip(columns(prior, [prior]), columns(prior, [*factors.values()]), strict=True)
-        return rows(prior, [_column_at_rest(like.shape, column) for (like,), column in pairs])
+        own = columns(prior, [*factors.values()])
+        pairs = zip(columns(prior, [prior]), own, strict=True)
+        rested = [_column_at_rest(like.shape, column) for (like,), column in pairs]
+        same = all(map(operator.is_, own, rested))
+        return [*factors.values()] if same else rows(prior, rested)
     except ValueError:
         for site, factor in factors.items():
             check_same_structure(prior, factor, f"the factor of site {site!r}")
@@ -154,8 +160,10 @@ def all_at_rest(prior: ExponentialFamily, factors: Mapping[str, Any]) -> list[An
 
 
 def _column_at_rest(shape: tuple[int, ...], column: Sequence[Any]) -> list[np.ndarray]:
-    """One leaf of all factors; ValueError unless they are finite numbers of this shape."""
-    rested = []
+    """One leaf of all factors, itself where all are at rest; ValueError unless they are finite
+    numbers of this shape.
+    """
+    rested, same = [], True
     for part, block in blocks(column):
         if block.shape[1:] != shape or block.dtype.kind != "f" or not np.isfinite(block).all():
             raise ValueError("a leaf that is not finite, or of another shape")
@@ -167,9 +175,10 @@ def _column_at_rest(shape: tuple[int, ...], column: Sequence[Any]) -> list[np.nd
         if not signed and all(rested_already):
             rested += part
         else:  # adding 0 turns -0 into 0
+            same = False
             block = block.astype(np.float64) + 0.0
             rested += [frozen(block[index, ...].copy()) for index in range(len(block))]
-    return rested
+    return column if same else rested
 
 
 def stale(site: str, entry: Entry, held: Entry) -> PosterityError:

@@ -57,10 +57,8 @@ def versioned(version: str) -> Callable[[Function], Function]:
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of what the value is made of, in hexadecimal digits.
-
-    Raises:
-        UsageError: if part of it can be told apart neither by content nor by name.
+    """SHA-256 of what the value is made of, in hexadecimal digits; a UsageError if part of it can
+    be told apart neither by content nor by name.
 
     >>> digest({"a": 1, "b": 2.0}) == digest({"b": 2.0, "a": 1}) != digest({"a": 1, "b": 2})
     True
@@ -215,7 +213,6 @@ def _content(cell: types.CellType) -> Any:
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    """The names that a function, and those defined within it, refer to."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

@@ -19,8 +19,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _Module:
-    """A module that is imported when it is first asked for something."""
-
     def __init__(self, name: str) -> None:
         self._name = name
 

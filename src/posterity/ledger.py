@@ -17,8 +17,7 @@ from posterity.entries import Entry, all_at_rest, by_site, check_names, checked,
 from posterity.errors import LedgerError, PosterityError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.families.names import Names, in_order, names_of, posterior_line, some, with_names
-from posterity.notebook import html
-from posterity.text import cut, listed
+from posterity.text import cut, html, listed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,10 +80,8 @@ class Ledger:
         return self.prior.names
 
     def named(self, names: Any) -> "Ledger":
-        """The same ledger, its coordinates under these names.
-
-        Raises:
-            StructureError: as :meth:`Distribution.named`.
+        """The same ledger, its coordinates under these names; a StructureError as
+        :meth:`Distribution.named`.
         """
         return self._under(self.prior.named(names))
 
@@ -106,20 +103,16 @@ class Ledger:
 
     @functools.cached_property
     def posterior(self) -> ExponentialFamily:
-        """Prior plus all factors, added exactly and rounded to nearest once.
-
-        Raises:
-            ParameterError: if the sum is not a distribution.
+        """Prior plus all factors, added exactly and rounded to nearest once; a ParameterError if
+        the sum is not a distribution.
         """
         check_proper(self.total, "the posterior of the ledger")
         return self.total
 
     @functools.cached_property
     def total(self) -> ExponentialFamily:
-        """Prior plus all factors, be that a distribution or not.
-
-        Raises:
-            ParameterError: if a sum is beyond the range of float64.
+        """Prior plus all factors, be that a distribution or not; a ParameterError if a sum is
+        beyond the range of float64.
         """
         return self._sum(self.sites)
 
@@ -129,10 +122,8 @@ class Ledger:
         return all(self.entries[site].independent for site in self.sites)
 
     def factor(self, site: str) -> ExponentialFamily:
-        """The contribution of one site: its posterior minus the prior. May be improper.
-
-        Raises:
-            LedgerError: if the ledger holds no factor of the site.
+        """The contribution of one site: its posterior minus the prior. May be improper; a
+        LedgerError if the ledger holds no factor of the site.
         """
         entry = self.entries.get(site)
         if entry is None or entry.factor is None:
@@ -140,10 +131,8 @@ class Ledger:
         return with_names(entry.factor, names_of(self.prior))
 
     def cavity(self, site: str) -> ExponentialFamily:
-        """Prior plus the factors of all other sites. May be improper.
-
-        Raises:
-            LedgerError: if the ledger holds no factor of the site.
+        """Prior plus the factors of all other sites. May be improper; a LedgerError if the ledger
+        holds no factor of the site.
         """
         self.factor(site)
         return self._sum(name for name in self.sites if name != site)
@@ -230,10 +219,8 @@ class Ledger:
         return self._with({site: self.entries[site] for site in self.sites})
 
     def holding(self, entries: Mapping[str, Entry]) -> "Ledger":
-        """A ledger of this prior with entries whose versions and names were checked before.
-
-        Raises:
-            ParameterError, StructureError: if a factor is not finite, or not like the prior.
+        """A ledger of this prior with entries whose versions and names were checked before; a
+        ParameterError or StructureError if a factor is not finite, or not like the prior.
         """
         return self._with(self._at_rest(entries))
 
@@ -305,7 +292,6 @@ class Ledger:
         return ledger
 
     def _rested(self, entries: Mapping[str, Entry]) -> dict[str, Entry]:
-        """The entries, checked and at rest."""
         numbered = {site: checked(site, entry) for site, entry in entries.items()}
         return self._at_rest(with_factors(numbered, self._unlabelled))
 
@@ -340,7 +326,6 @@ class Ledger:
 
 
 def _called(prior: Any, entries: Mapping[str, Entry]) -> Any:
-    """The prior under the names that factors have, where it has none itself."""
     own = names = names_of(prior)
     for entry in entries.values():
         if isinstance(entry.factor, ExponentialFamily):
@@ -357,5 +342,4 @@ def warn_of_order(who: str, named: Any) -> None:
 
 
 def _bare(law: Any) -> Any:
-    """Without names, which the prior has."""
     return with_names(law, {})

@@ -20,8 +20,7 @@ from posterity.errors import ArtifactError, PosterityError
 from posterity.files import write_file
 from posterity.handing_on import handed_on
 from posterity.ledger import Ledger
-from posterity.notebook import html
-from posterity.text import clean, cut
+from posterity.text import clean, cut, html
 
 FORMAT_VERSION = 2
 
@@ -207,7 +206,6 @@ _REFINEMENT = {
 
 
 def _checked(document: Any, constraints: Mapping[str, Constraint]) -> dict[str, Any]:
-    """The fields of a document, each of which is what it has to be."""
     content = {name: document[name] for name in constraints}
     for name, constraint in constraints.items():
         if not constraint.allows(content[name]):
@@ -321,7 +319,6 @@ def _follows(before: Ledger, after: Ledger) -> bool:
 
 
 def _updates(before: Ledger, after: Ledger, restarted: bool) -> dict[str, int]:
-    """The number of times that each site that contributes after changed its factor."""
     start = {site: entry.sequence + restarted for site, entry in before.entries.items()}
     return {site: after.entries[site].sequence - start.get(site, -1) for site in after.sites}
 

@@ -1,8 +1,10 @@
 """Text for people: names and numbers on one line, whatever they hold."""
 
+import importlib
 import re
 import unicodedata
 from collections.abc import Iterable
+from typing import Any, Literal
 
 MOST = 200
 """Characters of a line that describes a value."""
@@ -10,6 +12,8 @@ SHOWN = 3
 """Names or numbers that such a line lists."""
 LONGEST = 24
 """Letters of a name in such a line."""
+RENDERERS = "posterity.summary.html"
+"""The module that draws tables: far above what they are of, so it is imported when one is shown."""
 JOINED = re.compile(r"(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
 """Joiners and non-joiners between letters or emoji that need them, as in Persian and Hindi."""
 
@@ -47,3 +51,8 @@ def listed(names: Iterable[str]) -> str:
     names = list(names)
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(short_name(name) for name in names[:SHOWN]) + more
+
+
+def html(value: Any, kind: Literal["law", "ledger", "run", "fusion", "line"]) -> str:
+    """A value in HTML: its line, and where its kind has one, its table."""
+    return importlib.import_module(RENDERERS).render(value, kind)

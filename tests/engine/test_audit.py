@@ -133,10 +133,10 @@ def test_an_answer_about_another_posterior_is_none_to_the_survey(coins):
     for asked in (false, other.survey((9, "a"), 5, PRIOR)):
         answer = other.residual(asked, standing)
         held = dataclasses.replace(memory, notices={answer.place: answer})
-        assert coins.machines["a"]._residuals(held, survey) == {}
+        assert held.residuals(survey) == {}
     answer = other.residual(survey, standing)
     held = dataclasses.replace(memory, notices={answer.place: answer})
-    assert coins.machines["a"]._residuals(held, survey) == {"c": answer}
+    assert held.residuals(survey) == {"c": answer}
 
 
 def _site(envelope: str) -> str:

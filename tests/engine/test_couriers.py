@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from posterity.engine.transports.courier import SITE, agent_here, no_agent
+from posterity.engine.transports.unix import SITE, agent_here, no_agent
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
@@ -14,7 +14,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_process_of_a_job_takes_no_memory_for_what_only_agents_need():
     code = (
-        "import sys, posterity.engine.transports.courier, posterity.engine.transports.unix;"
+        "import sys, posterity.engine.transports.unix;"
         "heavy = ('jax', 'numpy', 'scipy', 'networkx', 'cryptography');"
         "print([name for name in heavy if name in sys.modules])"
     )

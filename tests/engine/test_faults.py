@@ -7,7 +7,7 @@ import pytest
 from benchmarks.faults import MUTANTS, campaign, caught
 
 SEEDS = {
-    "no fence": 3,
+    "no fence": 7,
     "commit after send": 5,
     "floor 0": 55,
     "log without fsync": 29,

@@ -104,7 +104,7 @@ def test_who_has_not_been_visited_keeps_a_posterior_from_being_converged():
     coins = Coins(terms(**UNTIL_CONVERGED))
     step = walked(coins, coins.begin("a"))
     holder = next(site for site, memory in coins.memories.items() if RESTING in memory.outbox)
-    machine, memory = coins.machines[holder], coins.memories[holder]
+    memory = coins.memories[holder]
     survey = memory.newest("survey")
     other = next(site for site in DATA if site != holder)
     residual = memory.notices[f"residual of {other}"]
@@ -112,7 +112,7 @@ def test_who_has_not_been_visited_keeps_a_posterior_from_being_converged():
     author = Author(coins.terms, other, KEYS[other])
     del answer["terms"], answer["site"]
     lacking = author._made("residual", other, **answer)
-    residuals = {**machine._residuals(memory, survey), other: lacking}
+    residuals = {**memory.residuals(survey), other: lacking}
     certificate = Author(coins.terms, holder, KEYS[holder]).certificate(survey, residuals, {}, 0)
     assert certificate.predicate["state"] == "not converged"
     assert repr(other) in certificate.predicate["reasons"][-1]

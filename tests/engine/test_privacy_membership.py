@@ -112,7 +112,7 @@ def test_conjugate_models_need_no_draws(number):
     model, prior, data = CONJUGATE[number]
     plain = FunctionModel(lambda z, data: model.log_likelihood(z, data))
     exact = membership._log_predictive(prior, model, data, 1)
-    drawn = membership._log_predictive(prior, plain, data, 40_000)
+    drawn = membership._log_predictive(prior, plain, data, 20_000)
     np.testing.assert_allclose(exact, drawn, atol=0.15)
 
 

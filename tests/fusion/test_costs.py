@@ -93,7 +93,7 @@ def test_only_sites_that_used_a_group_need_be_assigned_anew(seed: int) -> None:
     anew = before.relabelled(
         np.delete(np.arange(len(before.counts)), 1)[assign(costs, before.local.starts)]
     )
-    assert _without(before, [1], _rivals(before)).same(anew)
+    assert _without(before, np.array([[1]]), _rivals(before))[0].same(anew)
 
 
 def test_what_dissolving_a_group_gains_is_foreseen() -> None:

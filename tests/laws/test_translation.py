@@ -133,6 +133,9 @@ def test_translation_moves_the_location_and_nothing_else(
     np.testing.assert_allclose(far.entropy(), p.entropy(), rtol=1e-4, atol=1e-4)
     there_and_back = far.translate(-offset)
     assert np.all(np.abs(there_and_back.location() - p.location()) <= 1e-12 * reach)
+    flat = p.natural_parameters.reshape(-1, p.dimension)
+    at_origin = p.translate(-p.location()).natural_parameters.reshape(flat.shape)
+    np.testing.assert_allclose(p.centred(flat), at_origin, atol=1e-9 * np.abs(flat).max())
 
 
 def events(name: str, p: Any, rng: np.random.Generator) -> Any:

@@ -15,10 +15,7 @@ from posterity.adapters.shared import library
 from posterity.arguments import COUNT
 from posterity.arrays.typing import KeyArray
 from posterity.errors import UsageError
-from posterity.families.composite import Product
 from posterity.families.distribution import Distribution
-from posterity.families.mixture import Mixture
-from posterity.families.plate import Plate
 from posterity.families.unconstrained import Transformed
 
 SEPARATOR = "."
@@ -101,7 +98,7 @@ Axes = tuple[tuple[str, ...], ...]
 """Labels along each axis of an event; an axis without has none."""
 
 
-def labels_of(law: Distribution, path: str = "") -> dict[str, Axes]:
+def labels_of(law: Any, path: str = "") -> dict[str, Axes]:
     """The labels that names of a law give to the variables of :func:`to_arviz`.
 
     >>> from posterity.families import Gaussian
@@ -109,17 +106,17 @@ def labels_of(law: Distribution, path: str = "") -> dict[str, Axes]:
     {'z': (('age',),)}
     """
     under = lambda name: f"{path}{SEPARATOR}{name}" if path else str(name)
-    if isinstance(law, Mixture):
+    if law.is_mixture:
         return labels_of(law.components, path)
-    if isinstance(law, Product):
-        parts = (labels_of(block, under(name)).items() for name, block in law.blocks.items())
-        return dict(itertools.chain(*parts))
-    if isinstance(law, Plate):
+    if law.is_plate:
         own = law.names if isinstance(law.names, tuple) else law.names.get("", ())
         inner = labels_of(law.members, under(0))
         result = {name: (own, *axes) for name, axes in inner.items()}
         return {under(0): (own,), under(1): (own,), **result}
-    if isinstance(law, Transformed):
+    if law.composed:
+        parts = (labels_of(block, under(name)).items() for name, block in law.blocks.items())
+        return dict(itertools.chain(*parts))
+    if law.unmapped[1] is not None:
         return _of_sites(law, path, under)
     return {path or EVENT: (law.names,)} if law.names and not isinstance(law.names, dict) else {}
 

@@ -174,10 +174,8 @@ def laws(
 def tensors_of(
     law: Distribution, shapes: Mapping[str, tuple[int, ...]], at: str, key: KeyArray | None
 ) -> dict[str, Array]:
-    """Arrays by name and of these shapes: the mean, the variances, or a draw.
-
-    Raises:
-        StructureError: for a law of other tensors, or of tensors of other shapes.
+    """Arrays by name and of these shapes: the mean, the variances, or a draw; a StructureError for
+    a law of other tensors, or of tensors of other shapes.
     """
     one_of(MEAN, VARIANCE).check(at=at)
     blocks = dict(law.blocks) if isinstance(law, Product) else {}
@@ -241,7 +239,6 @@ def _curvature(
 
 
 def _target(task: Task, outputs: Array, target: Array) -> tuple[Array, float]:
-    """Labels or values beside the outputs, and the variance of the noise."""
     classes = task.likelihood == CLASSIFICATION
     rows = outputs.ndim == 2 and 0 < len(outputs) == len(target)
     if not rows or (not classes and target.size != outputs.size):

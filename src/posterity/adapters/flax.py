@@ -110,7 +110,6 @@ def _flax() -> Any:
 
 
 def _parts(module: Any, variables: Any) -> tuple[Any, Apply]:
-    """Parameters, and what the module computes of them."""
     import jax
 
     nnx, linen = _flax().nnx, _flax().linen
@@ -137,7 +136,6 @@ def _parts(module: Any, variables: Any) -> tuple[Any, Apply]:
 
 
 def _flat(tree: Any) -> tuple[dict[str, Any], Any]:
-    """Leaves by their paths, and the structure."""
     import jax
 
     pairs, structure = jax.tree_util.tree_flatten_with_path(tree)

@@ -81,10 +81,10 @@ def to_model(
     0
     """
     shared.check_undetermined(parameters, DETERMINED)
-    topics = lambda law: isinstance(law.members, Dirichlet) and law.weights is None
+    topics = lambda law: law.members.emits_symbols and law.weights is None
     prior, plate = shared.prior_and_law(
         posterior,
-        lambda law: isinstance(law, Plate) and topics(law),
+        lambda law: getattr(law, "is_plate", False) and topics(law),
         "gensim",
         expected="topics: a Plate of Dirichlet without weights",
         fix="In a topic model each document has weights of its own.",

@@ -85,7 +85,7 @@ def to_model(posterior: families.ExponentialFamily | Ledger, **parameters: Any) 
     emitted: Any = lambda law: law.blocks["emissions"].members
     prior, q = shared.prior_and_law(
         posterior,
-        lambda law: isinstance(law, families.HiddenMarkov) and isinstance(emitted(law), kinds),
+        lambda law: getattr(law, "is_tied", False) and isinstance(emitted(law), kinds),
         "hmmlearn",
         expected="one HiddenMarkov that emits NormalWishart, NormalGamma or Dirichlet, or a "
         "Ledger of one",
@@ -94,10 +94,9 @@ def to_model(posterior: families.ExponentialFamily | Ledger, **parameters: Any) 
     members = emitted(q)
     priors = [name for name in parameters if name.endswith("_prior")]
     shared.check_undetermined(parameters, (*DETERMINED, *priors))
-    own, symbols = _parts(q), isinstance(members, families.Dirichlet)
+    own, symbols = _parts(q), members.emits_symbols
     if not symbols:
-        full = isinstance(members, families.NormalWishart)
-        parameters["covariance_type"] = "full" if full else "diag"
+        parameters["covariance_type"] = "full" if members.whole else "diag"
     start = _default_prior(q, own) if prior is None else _parts(families.at_rest(prior))
     given = {f"{name}_prior": value for name, value in start.items()}
     model = (categorical if symbols else gaussian)(n_components=q.states, **given, **parameters)
@@ -116,13 +115,11 @@ def to_model(posterior: families.ExponentialFamily | Ledger, **parameters: Any) 
 
 
 def _models() -> tuple[type, type]:
-    """The two classes, if hmmlearn is installed."""
     vhmm = shared.library("hmmlearn.vhmm", extra="hmm").vhmm
     return vhmm.VariationalGaussianHMM, vhmm.VariationalCategoricalHMM
 
 
 def _law(model: Any, which: str) -> families.HiddenMarkov:
-    """``which`` is the prior or the posterior."""
     read = lambda name: np.asarray(getattr(model, f"{name}_{which}_"), np.float64)
     members: families.ExponentialFamily
     if hasattr(model, "emissionprob_posterior_"):
@@ -143,7 +140,7 @@ def _parts(law: Any) -> dict[str, Array]:
         "startprob": np.asarray(law.initial.concentration),
         "transmat": np.asarray(law.transitions.members.concentration),
     }
-    if isinstance(members, families.Dirichlet):
+    if members.emits_symbols:
         return {**result, "emissionprob": np.asarray(members.concentration)}
     return {**result, **dict(zip(GAUSSIAN, Gaussians.of(members, "hmmlearn"), strict=True))}
 

@@ -50,14 +50,12 @@ class Gaussians(NamedTuple):
 
     @classmethod
     def of(cls, members: NormalWishart | NormalGamma, library: str) -> "Gaussians":
-        """The parameters of a law with any batch shape.
-
-        Raises:
-            StructureError: for features that do not share what the ``library`` has once.
+        """The parameters of a law with any batch shape; a StructureError for features that do not
+        share what the ``library`` has once.
         """
         kappa, nu = members.mean_precision, members.degrees_of_freedom
         inverse: Any = members.inverse_scale
-        if isinstance(members, NormalWishart):
+        if members.whole:
             inverse = symmetric(inverse)
         else:
             names = ("mean_precision", "degrees_of_freedom")
@@ -72,10 +70,8 @@ class Gaussians(NamedTuple):
 
 
 def shared_member(prior: Plate) -> ExponentialFamily:
-    """The prior of one component, the same for all.
-
-    Raises:
-        StructureError: if the members differ by more than rounding.
+    """The prior of one component, the same for all; a StructureError if the members differ by more
+    than rounding.
     """
     if not all(shared_value(leaf) is not None for leaf in leaves(prior.members)):
         raise unequal("whose components differ", "exchangeable components: one prior for all")

@@ -124,7 +124,6 @@ def to_frozen(law: object) -> Any:
 
 
 def _kind(frozen: Any) -> str:
-    """SciPy's name of it."""
     own = type(frozen)
     if own.__module__.startswith("scipy.stats"):
         if hasattr(getattr(frozen, "dist", None), "name") and hasattr(frozen, "args"):

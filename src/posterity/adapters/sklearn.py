@@ -151,7 +151,7 @@ def to_estimator(
     known = (families.NormalWishart, families.NormalGamma, families.Dirichlet)
     prior, plate = shared.prior_and_law(
         posterior,
-        lambda own: isinstance(own, families.Plate) and isinstance(own.members, known),
+        lambda own: getattr(own, "is_plate", False) and isinstance(own.members, known),
         "scikit-learn",
         expected="a Plate of NormalWishart, NormalGamma or Dirichlet, or a Ledger of one",
         fix="For a block of a Product pass that block: posterior.blocks[name].",
@@ -163,7 +163,6 @@ def to_estimator(
 
 
 def _laws(estimator: Any, data: shared.Data) -> shared.Laws:
-    """Read a fitted estimator, by the module that knows its kind."""
     sklearn = _library()
     from posterity.adapters import sklearn_linear, sklearn_plates
 

@@ -211,12 +211,7 @@ def _to_ridge(law: Gaussian, model: Any, noise_precision: float) -> None:
 
 
 def _fitted(estimator: Any, data: shared.Data) -> Fitted:
-    """The model at the end of a pipeline, or the estimator itself, and the scaling before it.
-
-    Raises:
-        UsageError: for what is not fitted, or another estimator; for names of its coefficients.
-        StructureError: for steps that are no scaling of columns.
-    """
+    """The model at the end of a pipeline, or the estimator itself, and the scaling before it."""
     steps = _steps(estimator)
     model: Any = steps[-1] if steps else None
     if data.names is not None:
@@ -249,14 +244,12 @@ def _fitted(estimator: Any, data: shared.Data) -> Fitted:
 
 
 def _steps(estimator: Any) -> list[Any]:
-    """The steps of a pipeline, and of those within it; of anything else itself."""
     if not isinstance(estimator, Pipeline):
         return [] if estimator is None or estimator == "passthrough" else [estimator]
     return [inner for _, step in estimator.steps for inner in _steps(step)]
 
 
 def _scaling(step: Any) -> tuple[Any, Any]:
-    """Shift and scale of one scaler."""
     clips = " that clips" * bool(getattr(step, "clip", False))
     if not isinstance(step, SCALERS) or clips:
         raise StructureError(

@@ -35,11 +35,6 @@ def laplace(
     """Posterior and likelihood of a fitted model and its data: x (n, d), labels (n,), weights (n,).
 
     ``sample_weight`` are the weights as they were passed, of which class weights are made.
-
-    Raises:
-        UsageError, StructureError: for an l1 penalty, one against the rest, and other labels.
-        ParameterError: for separated classes without a penalty, a singular curvature, and
-            coefficients far from the mode of these data.
     """
     prior = _prior_precision(model, place)
     classes = np.asarray(model.classes_)
@@ -94,12 +89,7 @@ def laplace(
 def to_logistic(
     law: Gaussian, model: Any, classes: Sequence[Any] | Array | None, intercept: str
 ) -> None:
-    """Fit a model to the mean: coefficients of each class, which add up to zero for several.
-
-    Raises:
-        UsageError: for classes that are no two different ones in order.
-        StructureError: for coefficients that are not those of these classes.
-    """
+    """Fit a model to the mean: coefficients of each class, which add up to zero for several."""
     names, mean = list(law.names), np.asarray(law.mean, np.float64)
     labels = np.asarray([0, 1] if classes is None else classes)
     if len(labels) < 2 or labels.tolist() != sorted(set(labels.tolist())):

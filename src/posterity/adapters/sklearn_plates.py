@@ -47,12 +47,7 @@ Fitted = tuple[Any, dict[str, Any]]
 
 
 def to_plates(model: BayesianGaussianMixture | LatentDirichletAllocation) -> tuple[Plate, Plate]:
-    """Prior and posterior of a fitted estimator.
-
-    Raises:
-        UsageError: if it is not fitted.
-        StructureError: for a mixture whose components share a covariance, or have spheres.
-    """
+    """Prior and posterior of a fitted estimator."""
     if isinstance(model, LatentDirichletAllocation):
         check_fitted(model, "components_")
         components = np.asarray(model.components_, np.float64)
@@ -90,13 +85,8 @@ def laws(estimator: Any, data: Data) -> Laws:
 
 
 def to_estimator(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> Any:
-    """A fitted estimator that holds the posterior.
-
-    Raises:
-        UsageError: for constructor arguments that the posterior determines.
-        StructureError: for what such an estimator cannot hold.
-    """
-    topics = isinstance(plate.members, Dirichlet)
+    """A fitted estimator that holds the posterior."""
+    topics = plate.members.emits_symbols
     check_undetermined(parameters, OF_TOPICS if topics else OF_MIXTURES)
     model, fitted = (_topics if topics else _mixture)(plate, prior, parameters)
     for name, value in fitted.items():
@@ -136,7 +126,7 @@ def _topics(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> Fi
 
 def _mixture(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> Fitted:
     members: Any = plate.members
-    gaussians, weights = Gaussians.of(members, LIBRARY), _weights(plate)
+    gaussians, weights = Gaussians.of(members, LIBRARY), _concentrations(plate)
     mean, kappa, nu, inverse = gaussians
     size = mean.shape[-1]
     if nu.min() <= size - 1:
@@ -148,9 +138,8 @@ def _mixture(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> F
     known: dict[str, Any] = {}
     if prior is not None:
         alike: Any = shared_member(prior)
-        one, mixing = Gaussians.of(alike, LIBRARY), _weights(prior)
-        first = mixing.a if isinstance(mixing, Beta) else 1.0
-        shared = shared_value(mixing.b if isinstance(mixing, Beta) else mixing.concentration)
+        one, (*first, last) = Gaussians.of(alike, LIBRARY), _concentrations(prior)
+        shared = shared_value(last)
         if shared is None or not np.allclose(first, 1.0):
             raise unequal(
                 "over mixing weights that prefers some components",
@@ -162,7 +151,7 @@ def _mixture(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> F
     model: Any = BayesianGaussianMixture(
         n_components=plate.size,
         covariance_type="full" if inverse.ndim == 3 else "diag",
-        weight_concentration_prior_type=PROCESS if isinstance(weights, Beta) else DISTRIBUTION,
+        weight_concentration_prior_type=PROCESS if len(weights) > 1 else DISTRIBUTION,
         **known,
         **parameters,
     )
@@ -175,10 +164,7 @@ def _mixture(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> F
         spread = covariances + (outer(gap) if kind == "full" else gap**2)
         around = np.tensordot(shares, spread, axes=1)
         default = dict(zip(PRIORS, (1.0 / plate.size, centre, 1.0, size, around), strict=True))
-    if isinstance(weights, Beta):
-        concentration: Any = (weights.a, weights.b)
-    else:
-        concentration = weights.concentration
+    concentration = weights[0] if len(weights) == 1 else weights
     roots = _compute_precision_cholesky(covariances, kind)
     model._set_parameters((concentration, kappa, mean, nu, covariances, roots))
     return model, {
@@ -191,11 +177,12 @@ def _mixture(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> F
     }
 
 
-def _weights(plate: Plate) -> Dirichlet | Beta:
-    if not isinstance(plate.weights, Dirichlet | Beta):
+def _concentrations(plate: Plate) -> tuple[Any, ...]:
+    """The concentrations of the mixing weights; of sticks their two parameters."""
+    if plate.weights is None:
         raise StructureError(
             found=f"a Plate of {type(plate.members).__name__} without mixing weights",
             expected="mixing weights: BayesianGaussianMixture has a posterior over them",
             fix="Add them: Plate(plate.members, Dirichlet.from_standard(np.ones(plate.size))).",
         )
-    return plate.weights
+    return tuple(plate.weights.standard_parameters().values())

@@ -67,7 +67,6 @@ def to_state_dict(student: Student) -> dict[str, Any]:
 
 
 def _layer(torch: Any, own: ChannelsFirst) -> list[Any]:
-    """Torch's modules of one layer, in order."""
     layer, before, nn = own.layer, [], torch.nn
     if isinstance(layer, Conv):
         top, left, bottom, right = own.pads

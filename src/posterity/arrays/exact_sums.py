@@ -22,10 +22,8 @@ LARGE = 2.0**960
 
 
 def exact_sum(terms: Float[np.ndarray, "terms size"]) -> Float[np.ndarray, "layers size"]:
-    """The layers of the sums over the rows of ``terms``, finite float64.
-
-    Raises:
-        ParameterError: if a term is not finite, or the sum is beyond the range of float64.
+    """The layers of the sums over the rows of ``terms``, finite float64; a ParameterError if a term
+    is not finite, or the sum is beyond the range of float64.
 
     Source: shewchuk1997.
 

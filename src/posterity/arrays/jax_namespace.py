@@ -17,7 +17,7 @@ import jax.scipy.linalg
 import jax.scipy.special
 from jax.scipy.special import polygamma
 
-from posterity.arrays.functions import SHIFT, TRIGAMMA, Namespace
+from posterity.arrays.namespace import SHIFT, TRIGAMMA, Namespace
 from posterity.arrays.typing import Bool, KeyArray, PyTree, Real
 
 _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
@@ -118,11 +118,9 @@ class JaxNamespace(Namespace):
     cholesky = staticmethod(cholesky)
 
     def solve(self, matrices: Real, columns: Real) -> Real:
-        """By inverses."""
         return inverse(matrices) @ columns
 
     def solve_vectors(self, matrices: Real, vectors: Real) -> Real:
-        """By inverses."""
         return (inverse(matrices) @ vectors[..., None])[..., 0]
 
     def solve_positive(self, matrices: Real, vectors: Real) -> Real:
@@ -131,30 +129,24 @@ class JaxNamespace(Namespace):
         return (jnp.swapaxes(half, -1, -2) @ (half @ vectors[..., None]))[..., 0]
 
     def inverse_positive(self, matrices: Real) -> Real:
-        """The inverses of Cholesky factors, multiplied."""
         half = inverse_lower(cholesky(matrices))
         return jnp.swapaxes(half, -1, -2) @ half
 
     def inverse_lower(self, factors: Real) -> Real:
-        """By substitution."""
         return inverse_lower(factors)
 
     def solve_lower(self, factors: Real, columns: Real) -> Real:
-        """By inverses."""
         return inverse_lower(factors) @ columns
 
     def iterate(self, step: Callable[[Any], Any], state: PyTree, times: int) -> Any:
-        """A loop that is compiled once."""
         return jax.lax.fori_loop(0, times, lambda _, carry: step(carry), state)
 
     def repeat(
         self, unfinished: Callable[[Any], Any], step: Callable[[Any], Any], state: PyTree
     ) -> Any:
-        """A loop that is compiled once."""
         return jax.lax.while_loop(unfinished, step, state)
 
     def choose(self, condition: Bool[Real, "*g"], yes: PyTree, no: PyTree) -> Any:
-        """Leaf by leaf."""
         return jax.tree.map(lambda one, other: jnp.where(condition, one, other), yes, no)
 
 

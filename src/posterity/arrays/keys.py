@@ -43,11 +43,7 @@ def seeded(seed: int) -> Words:
 
 
 def plain(key: KeyArray) -> KeyArray:
-    """JAX's key as words, if its generator is Threefry.
-
-    Raises:
-        UsageError: if it is no key.
-    """
+    """JAX's key as words, if its generator is Threefry; a UsageError if it is no key."""
     KEY.check(key=key)
     if not is_jax(key):
         return key
@@ -117,7 +113,6 @@ def exponential(key: KeyArray) -> float:
 
 
 def _threefry(key: Words, x: int, y: int) -> tuple[int, int]:
-    """The 20 rounds of Threefry-2x32."""
     one, two = key
     schedule = one, two, one ^ two ^ PARITY
     x, y = x + one & WORD, y + two & WORD

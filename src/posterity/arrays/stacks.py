@@ -91,7 +91,6 @@ def _named_alike(like: PyTree, trees: Sequence[Any]) -> bool:
 
 
 def _getter(like: PyTree) -> Callable[[Any], Sequence[Any]]:
-    """Gives the children of a tree in the order of those of ``like``."""
     if isinstance(like, dict):
         return lambda tree: [tree[name] for name in like]
     if not isinstance(like, Node):

@@ -103,7 +103,7 @@ def _set_once(node: Node, name: str, value: Any) -> None:
 
 def leaves(tree: PyTree) -> list[Any]:
     """All that is neither a node nor a container, in the order of fields and sorted keys."""
-    if not is_branch(tree):
+    if type(tree) is np.ndarray or not is_branch(tree):  # arrays at once, of which there are many
         return [tree]
     return [leaf for child in _children(tree) for leaf in leaves(child)]
 
@@ -183,9 +183,12 @@ def identical(left: PyTree, right: PyTree) -> bool:
     return same and structure(left) == structure(right)  # which takes longer
 
 
+BRANCHES = Node, dict, list, tuple
+
+
 def is_branch(tree: PyTree) -> bool:
     """True if a tree has parts: a node, a container, or None."""
-    return tree is None or isinstance(tree, Node | dict | list | tuple)
+    return tree is None or isinstance(tree, BRANCHES)
 
 
 def _items(tree: PyTree) -> list[tuple[str, Any]]:

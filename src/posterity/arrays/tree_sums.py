@@ -85,7 +85,6 @@ def _rows(column: Sequence[Any]) -> np.ndarray:
 
 
 def _trees(like: PyTree, flat: np.ndarray) -> tuple[Any, ...]:
-    """The trees like ``like`` of which these are the rows."""
     columns_of, start = [], 0
     for (leaf,) in columns(like, [like]):
         own = flat[:, start : start + leaf.size]

@@ -203,7 +203,6 @@ class Terms:
 
     @functools.cached_property
     def _graphs(self) -> Callable[[frozenset[str]], nx.Graph]:
-        """The links that are left without some members; the last ones are kept."""
         left = functools.partial(_graph, tuple(self.members), self.links)
         return functools.lru_cache(maxsize=16)(left)
 

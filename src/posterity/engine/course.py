@@ -21,7 +21,9 @@ from posterity.federation import Run, Visit
 from posterity.federation.checkpoint import Members, visit_columns, visits_of
 from posterity.federation.driver import Federation
 from posterity.federation.messages import Answer, Epoch, Failure, Improvement, Question, loads
+from posterity.federation.run import NOISY_ROUNDS, ROUNDS
 from posterity.federation.state import State
+from posterity.federation.status import is_final
 from posterity.status import Status
 
 PART = "star "
@@ -121,6 +123,15 @@ class Course:
         run = dataclasses.replace(run, trace=())
         return dataclasses.replace(self, run=run, phase=phase, **fresh, **more)
 
+    def status_at_goal(self, run: Run, steps: int | None, until_converged: bool) -> Status | None:
+        """The status of a run that is to go no further, or is refined; None before."""
+        if self.sweeps is not None:
+            looked = self.sweeps > 0 and self.sweeps % looks(run) == 0
+            over = self.sweeps >= ROUNDS or (looked and is_final(run))
+        else:
+            over = run.is_at_goal(ROUNDS * run.round if steps is None else steps, until_converged)
+        return run.status if over else None
+
     # --- as bytes --------------------------------------------------------------------------------
 
     def head(self) -> Outgoing:
@@ -200,12 +211,10 @@ class ServerMemory(Memory):
 
     @property
     def epoch(self) -> Epoch:
-        """The epoch of the course."""
         return self.course.run.state.epoch
 
     @property
     def rows(self) -> dict[str, Outgoing]:
-        """The rows of a store beside the state: those of any member, and the parts."""
         return {**super().rows, **self.parts}
 
     def with_course(self, **changes: Any) -> Self:
@@ -224,6 +233,11 @@ class ServerMemory(Memory):
         parts = {place: row for place, row in rows.items() if place.startswith(PART)}
         others = {place: row for place, row in rows.items() if place not in parts}
         return dataclasses.replace(super().from_bytes(content, others), parts=parts)
+
+
+def looks(run: Run) -> int:
+    """The passes of refinement between two looks at how far all has come."""
+    return NOISY_ROUNDS if run.agreement.update.noisy else 1
 
 
 def _site(part: bytes) -> tuple[dict[str, Any], tuple[Visit, ...]]:

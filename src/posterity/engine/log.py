@@ -103,10 +103,8 @@ class Tree:
 def verify_consistency(
     old: int, old_root: bytes, size: int, root: bytes, path: Sequence[bytes]
 ) -> None:
-    """Check that a log of ``size`` entries begins with the ``old`` ones of which the root is known.
-
-    Raises:
-        Refusal: if the path does not show that, as it cannot where an entry was rewritten.
+    """Check that a log of ``size`` entries begins with the ``old`` ones of which the root is known;
+    a Refusal if the path does not show that, as it cannot where an entry was rewritten.
 
     Source: rfc9162, section 2.1.4.
     """

@@ -99,6 +99,27 @@ class Memory:
         """The memory of a site that counts again from an epoch on."""
         return self.with_own(epoch=epoch, answered=-1, counted=False)
 
+    def heard(self, number: int) -> Self:
+        """The memory once an epoch of this number was heard of."""
+        highest = max(self.highest, number)
+        return self if highest == self.highest else dataclasses.replace(self, highest=highest)
+
+    @property
+    def own_survey(self) -> Known | None:
+        """The newest survey of the site's own."""
+        return self.notices.get(f"survey of {self.own.name}")
+
+    def residuals(self, survey: Known) -> dict[str, Known]:
+        """The answers to a survey by site: to its maker, about its very posterior."""
+        about = survey.posterior_digest, survey.site
+        return {
+            each.site: each
+            for each in self.notices.values()
+            if each.claim == "residual"
+            and each.version == survey.version
+            and (each.posterior_digest, each.recipient) == about
+        }
+
     def without_absent(self, site: str) -> Self:
         """The memory once a site is there."""
         return dataclasses.replace(self, absent=self.absent - {site})

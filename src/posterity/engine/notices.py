@@ -138,8 +138,9 @@ def read(terms: Terms, envelope: bytes) -> Known:
             raise ValueError("other fields")
         if wrong := [name for name, holds in kinds.items() if not holds(predicate[name])]:
             raise ValueError(f"{wrong[0]} of another kind")
-        site, version = predicate["site"], _VERSIONS[claim](predicate)
-        if dict(statement.subjects) != _SUBJECTS[claim](terms, predicate):
+        version_of, subjects_of = _VERSIONS_AND_SUBJECTS[claim]
+        site, version = predicate["site"], version_of(predicate)
+        if dict(statement.subjects) != subjects_of(terms, predicate):
             raise ValueError("another subject")
     if site not in terms.members:
         raise _refused(f"a notice about {site!r}", "membership")
@@ -213,28 +214,19 @@ FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
 """By claim the fields of its predicate, beside ``terms`` and ``site``, and what each can hold."""
 _place = lambda p: ((p["epoch"][0], p["epoch"][1]), p["sequence"])
 _size = lambda p: (TreeHead.from_bytes(p["note"].encode()).size,)
-_VERSIONS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
-    "tombstone": lambda p: (0,),  # the first one stays
-    "agreement": lambda p: (p["start"],),
-    "survey": _place,
-    "residual": _place,
-    "certificate": lambda p: (*_place(p), len(p["residuals"])),
-    "checkpoint": _size,
-    "cosignature": _size,
+_posterior = lambda terms, p: {"posterior": digest_of(posterior_bytes(p))}
+_note = lambda terms, p: {"checkpoint": digest_of(p["note"].encode())}
+_VERSIONS_AND_SUBJECTS: dict[str, tuple[Callable[[Any], tuple[Any, ...]], Any]] = {
+    "tombstone": (lambda p: (0,), lambda terms, p: {"key": terms.members[p["site"]].id}),
+    "agreement": (lambda p: (p["start"],), lambda terms, p: {"terms": terms.digest}),
+    "survey": (_place, _posterior),
+    "residual": (_place, lambda terms, p: {"posterior": p["posterior"]}),
+    "certificate": (lambda p: (*_place(p), len(p["residuals"])), _posterior),
+    "checkpoint": (_size, _note),
+    "cosignature": (_size, _note),
 }
-"""By claim what a newer notice is told from an older by."""
-_POSTERIOR = lambda terms, p: {"posterior": digest_of(posterior_bytes(p))}
-_NOTE = lambda terms, p: {"checkpoint": digest_of(p["note"].encode())}
-_SUBJECTS: dict[str, Any] = {
-    "tombstone": lambda terms, p: {"key": terms.members[p["site"]].id},
-    "agreement": lambda terms, p: {"terms": terms.digest},
-    "survey": _POSTERIOR,
-    "residual": lambda terms, p: {"posterior": p["posterior"]},
-    "certificate": _POSTERIOR,
-    "checkpoint": _NOTE,
-    "cosignature": _NOTE,
-}
-"""By claim: what a statement is about."""
+"""By claim what a newer notice is told from an older by (of tombstones the first one stays), and
+what a statement is about."""
 
 
 def posterior_bytes(predicate: Mapping[str, Any]) -> bytes:
@@ -264,7 +256,7 @@ class Author:
 
     def _made(self, claim: Claim, site: str, **predicate: Any) -> Known:
         content = {"terms": self.terms.digest, "site": site, **predicate}
-        subjects = _SUBJECTS[claim](self.terms, content)
+        subjects = _VERSIONS_AND_SUBJECTS[claim][1](self.terms, content)
         envelope = Statement(claim, subjects, content).signed(self.key).to_bytes()
         return read(self.terms, envelope)
 

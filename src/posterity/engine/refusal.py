@@ -49,7 +49,6 @@ class Refusal(ArtifactError):
         return cls(found=found, expected=expected, fix=fix, reason=reason)
 
     def at(self, place: str) -> Self:
-        """The same refusal, naming where it came up."""
         kept: dict[str, Any] = {"expected": self.expected, "fix": self.fix, "reason": self.reason}
         return type(self)(found=f"{self.found} in {place}", **kept)
 
@@ -64,3 +63,10 @@ def reading(what: str, expected: str, fix: str = DROP) -> Iterator[None]:
     except UNREADABLE as error:
         why = error.found if isinstance(error, PosterityError) else repr(error)
         raise Refusal.of(f"{what} that cannot be read ({why})", expected, fix=fix) from error
+
+
+def forbidden(
+    found: str, reason: Reason, expected: str = "what the state of the site allows"
+) -> Refusal:
+    """The refusal of what the state of a site does not allow."""
+    return Refusal.of(found, expected, reason, "See `posterity site status`.")

@@ -17,23 +17,22 @@ from typing import Any, ClassVar
 from posterity import artifact
 from posterity.arrays.keys import fold_in, seeded
 from posterity.engine import messages as letters
-from posterity.engine.course import RUN, Course, Elsewhere, ServerMemory, Unanswered
-from posterity.engine.machine import Machine, _forbidden
+from posterity.engine.course import RUN, Course, Elsewhere, ServerMemory, Unanswered, looks
+from posterity.engine.machine import Machine
 from posterity.engine.memory import Memory, Step, line, refused
 from posterity.engine.messages import MOST_EPOCHS, body_of, digest_of
 from posterity.engine.notices import Known, read
 from posterity.engine.questions import NO_RECORDS, admitted_answer, answer_of, failed, residual_of
-from posterity.engine.refusal import Refusal
+from posterity.engine.refusal import Refusal, forbidden
 from posterity.engine.store import Outgoing
 from posterity.errors import ParameterError
 from posterity.federation import Machine as Schedules
 from posterity.federation import Run, Sequential, Visit, step_key
 from posterity.federation.messages import Answer, Question, dumps, loads
 from posterity.federation.optima import applies
-from posterity.federation.run import NOISY_ROUNDS, ROUNDS
 from posterity.federation.schedules import Done, Turn
 from posterity.federation.state import State, leave, measures
-from posterity.federation.status import SAMPLES, TOLERANCE, is_final, parts_needed
+from posterity.federation.status import SAMPLES, TOLERANCE, parts_needed
 from posterity.status import Status
 
 ABSENT = "it was passed over"
@@ -49,7 +48,6 @@ class Server(Machine):
     MEMORY: ClassVar[type[Memory]] = ServerMemory
 
     def load(self, state: bytes, rows: Mapping[str, Outgoing]) -> ServerMemory:
-        """The memory that a store has; an ArtifactError if it has none, or one of other terms."""
         memory, course = _known(super().load(state, rows)), Course(self._run(()), "rest")
         open_ = {
             place.removeprefix(QUESTION): loads(body_of(message.content).content)
@@ -80,7 +78,7 @@ class Server(Machine):
         absent = {*memory.gone, *([name] if self.site.records.silent else [])}
         sites = tuple(sorted(self.terms.members.keys() - absent))
         if not last < epoch < (MOST_EPOCHS, "") or epoch[0] < 1 or not sites:
-            raise _forbidden(f"epoch {epoch} of {len(sites)} sites to begin after {last}", "order")
+            raise forbidden(f"epoch {epoch} of {len(sites)} sites to begin after {last}", "order")
         run = self._run(sites)
         state = run.schedule.init(run.state, sites, key=fold_in(run.key, 0))
         run = dataclasses.replace(run, state=dataclasses.replace(state, epoch=epoch))
@@ -90,9 +88,7 @@ class Server(Machine):
         return self._made(memory, after, entry, erase=known.course.is_begun)
 
     def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:
-        """Go on without members that do not answer, until they are heard of again. What they were
-        asked counts as failed. A Refusal if one of them is no member, or the server itself.
-        """
+        """Go on without members that do not answer: what they were asked counts as failed."""
         step = super().pass_over(memory, sites)
         after = _known(step.memory)
         for site in sorted(after.absent):
@@ -107,7 +103,7 @@ class Server(Machine):
         """
         known = _known(memory)
         if known.course.phase != "rest" or not known.course.is_begun:
-            raise _forbidden("a server that does not rest", "order")
+            raise forbidden("a server that does not rest", "order")
         course = dataclasses.replace(known.course, phase="look", sweeps=0)
         known = self._at(dataclasses.replace(known, absent=frozenset()), course, ())
         return self._made(memory, self._onward(known), line("resumed"))
@@ -121,7 +117,7 @@ class Server(Machine):
         known, content, digest = _known(memory), answer.content, digest_of(answer.content)
         asked = known.course.open.get(sender)
         if asked is None or asked.digest != answer.question:
-            refusal = _forbidden(f"an answer of {sender!r} that nobody waits for", "replay")
+            refusal = forbidden(f"an answer of {sender!r} that nobody waits for", "replay")
             return refused(memory, refusal, digest)
         step, total = Step(known), known.course.total
         try:
@@ -151,13 +147,13 @@ class Server(Machine):
         """The server with the residual that a site signed; one of no use is as if there was none.
         The site then counts as absent, so that nobody waits for it.
         """
-        survey, course = self._own_survey(memory), memory.course
+        survey, course = memory.own_survey, memory.course
         if course.phase != "certify" or survey is None:
             return memory
         try:
             known = read(self.terms, envelope.encode())
             if (known.claim, known.site, known.version) != ("residual", site, survey.version):
-                raise _forbidden(f"a {known.claim} of {known.site!r}", "schema")
+                raise forbidden(f"a {known.claim} of {known.site!r}", "schema")
         except Refusal:
             return dataclasses.replace(memory, absent=memory.absent | {site})
         return memory.with_notice(known)
@@ -179,7 +175,7 @@ class Server(Machine):
             except Unanswered as unanswered:
                 memory, _, missing = self._answered(memory, unanswered.questions)
                 memory = self._ask(memory, missing)
-        return _known(self._heard(memory, course.state.epoch[0]))
+        return memory.heard(course.state.epoch[0])
 
     def _stepping(self, memory: ServerMemory, answer: Any = None) -> ServerMemory:
         course = memory.course
@@ -214,7 +210,7 @@ class Server(Machine):
         if sweeps is not None:
             sweeps, changed = sweeps + 1, list(run.agreement.sites)
             state = run.schedule.learn(state, state.entries)
-            due = sweeps % _looks(run) == 0
+            due = sweeps % looks(run) == 0
         else:
             due = self.terms.tolerance is not None and state.step % run.round == 0
         run = dataclasses.replace(run, state=state)
@@ -231,7 +227,8 @@ class Server(Machine):
     def _look(self, memory: ServerMemory) -> ServerMemory:
         course, more = memory.course, {}
         run, reached, changed = course.position(), course.run, ()
-        status, phase = self._status_at_goal(course, run), "step"
+        goal = self.terms.steps, self.terms.tolerance is not None
+        status, phase = course.status_at_goal(run, *goal), "step"
         if status is not None:  # once it is refined: is that the goal?
             phase, more = "look", {"sweeps": None, "status": status}
             if course.sweeps is None:
@@ -247,11 +244,11 @@ class Server(Machine):
         """All members sign how they stand to what was reached; then the server rests."""
         course = memory.course
         run, version = course.run, (course.state.epoch, course.surveyed)
-        survey = self._own_survey(memory)
+        survey = memory.own_survey
         if survey is None or survey.version != version:
             survey = self.author.survey(*version, run.posterior, memory.gone)
             memory = memory.with_notice(survey)
-        signed, missing = self._residuals(memory, survey), []
+        signed, missing = memory.residuals(survey), []
         sites = [s for s in self.terms.staying(memory.gone | memory.absent) if s not in signed]
         key, parts = fold_in(run.key, course.surveyed), parts_needed(run.agreement)
         for asked in measures(run.state, sites, parts, SAMPLES, key):
@@ -265,21 +262,11 @@ class Server(Machine):
             return self._ask(memory, missing, survey.text)
         return self._at(memory, course.at(run, "rest"), ())
 
-    def _status_at_goal(self, course: Course, run: Run) -> Status | None:
-        """The status of a run that is to go no further, or is refined; None before."""
-        if course.sweeps is not None:
-            looked = course.sweeps > 0 and course.sweeps % _looks(run) == 0
-            over = course.sweeps >= ROUNDS or (looked and is_final(run))
-        else:
-            most = ROUNDS * run.round if self.terms.steps is None else self.terms.steps
-            over = run.is_at_goal(most, self.terms.tolerance is not None)
-        return run.status if over else None
-
     def _certified(self, memory: ServerMemory) -> Step:
-        survey = self._own_survey(memory)
+        survey = memory.own_survey
         if survey is None or survey.epoch != memory.course.state.epoch:
             return Step(memory)
-        residuals, now = self._residuals(memory, survey), int(self.clock())
+        residuals, now = memory.residuals(survey), int(self.clock())
         certificate = self.author.certificate(survey, residuals, memory.tombstones, now)
         return self._noticed(Step(memory), certificate)
 
@@ -315,7 +302,7 @@ class Server(Machine):
 
     def _buried(self, step: Step, known: Known, sender: str | None) -> Step:
         if known.site == self.name:
-            raise _forbidden("a tombstone of the server", "order", "one of another member")
+            raise forbidden("a tombstone of the server", "order", "one of another member")
         step = super()._buried(step, known, sender)
         after = self._departed(step.memory, known.site)
         return step.then(self._made(step.memory, self._onward(after)))
@@ -332,7 +319,6 @@ class Server(Machine):
     # --- how it stands ---------------------------------------------------------------------------
 
     def awaited(self, memory: Memory) -> frozenset[str]:
-        """The members without whose answers nothing goes on here."""
         return frozenset(_known(memory).course.open)
 
     def status(self, memory: Memory) -> Status:
@@ -366,7 +352,7 @@ class Server(Machine):
     ) -> ServerMemory:
         """Put questions into the outbox, but for those that are there."""
         course, sealed = memory.course, {}
-        memory = _known(self._heard(memory, course.state.epoch[0]))
+        memory = memory.heard(course.state.epoch[0])
         open_, count = dict(course.open), course.asked
         for asked in questions:
             site = asked.site
@@ -407,7 +393,3 @@ def _known(memory: Memory) -> ServerMemory:
 
 def _without_questions(memory: ServerMemory) -> ServerMemory:
     return memory.without_letters({k for k in memory.outbox if k.startswith(QUESTION)})
-
-
-def _looks(run: Run) -> int:
-    return NOISY_ROUNDS if run.agreement.update.noisy else 1

@@ -7,13 +7,14 @@ that does not depend on ``z``.
 
 import abc
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from posterity.arrays.namespace import compiled
-from posterity.arrays.tree import leaves
+from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Bool, Flat, Float, PyTree, Real
 from posterity.errors import StructureError
 from posterity.families.distribution import unsaid
@@ -93,10 +94,8 @@ class ExponentialFamily(VectorSpace):
     """``log h`` in nats, for each of the ``own_size`` numbers; None if the author does not say."""
 
     def log_base_measure(self) -> float:
-        """``log h``, in nats: a constant, zero for many a choice of natural parameters.
-
-        Raises:
-            UsageError: of a family whose author does not say.
+        """``log h``, in nats: a constant, zero for many a choice of natural parameters; a
+        UsageError of a family whose author does not say.
         """
         if self.base_measure is not None:
             return self.own_size * self.base_measure
@@ -185,6 +184,15 @@ class ExponentialFamily(VectorSpace):
         """
         return self if offset is None else with_names(self._translate(offset), names_of(self))
 
+    def centred(self, vector: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:
+        """Natural parameters of members like this one, at these, once each is moved to the
+        origin; the same where there is no location.
+        """
+        made = self.with_natural_parameters(vector)
+        if (place := made.location()) is None:
+            return vector
+        return made.translate(map_leaves(operator.neg, place)).natural_parameters
+
     def _translate(self, offset: PyTree) -> Self:
         """The formula of :meth:`translate`, which families with a location write."""
         raise StructureError(
@@ -236,6 +244,15 @@ class ExponentialFamily(VectorSpace):
             draws: how many times.
         """
         del rng, factors, pooled, draws
+        return None
+
+    def drawn_records(
+        self, rng: np.random.Generator, average: Float[np.ndarray, "n dim"], draws: int
+    ) -> Float[np.ndarray, "n draws dim"] | None:
+        """What single records, drawn from laws under which they add so much to natural parameters
+        on ``average``, add to these; None where that does not tell the law of a record.
+        """
+        del rng, average, draws
         return None
 
     def moment_matched(self, weights: Float[Real, " k"]) -> Self:

@@ -8,7 +8,11 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, PyTree, Real
 from posterity.families.base import Line
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
-from posterity.families.dirichlet import invert_mean_log, solve_diagonal_minus_constant
+from posterity.families.dirichlet import (
+    drawn_symbols,
+    invert_mean_log,
+    solve_diagonal_minus_constant,
+)
 from posterity.families.emitting import MixingWeights, check_exchangeable
 from posterity.families.marginals import BETA, Closed, Marginal, known_moments, same_shape
 from posterity.families.supports import UnitInterval
@@ -38,7 +42,6 @@ class Beta(MixingWeights):
 
     @classmethod
     def from_standard(cls, a: ArrayLike, b: ArrayLike) -> Self:
-        """Make it from the two concentrations."""
         known = cls._checked(a=a, b=b)
         return cls._of(a_minus_one=known["a"] - 1, b_minus_one=known["b"] - 1)._held()
 
@@ -59,7 +62,6 @@ class Beta(MixingWeights):
 
     @property
     def support(self) -> UnitInterval:
-        """Numbers between zero and one."""
         return UnitInterval()
 
     def _line(self, drop: float) -> Line:
@@ -82,7 +84,6 @@ class Beta(MixingWeights):
         return Line(scale, (peak - drop) / a - centre, (drop - peak) / b - centre, at)
 
     def marginals(self) -> list[Marginal]:
-        """Beta."""
         return [Closed(BETA, same_shape(self.a, self.b)).picked((..., None))]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
@@ -106,19 +107,16 @@ class Beta(MixingWeights):
         return self._matrix(trigamma(self.a) + shared, shared, trigamma(self.b) + shared)
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
-        """The Dirichlet's formula, in two dimensions."""
         np_, trigamma = self.xp.np, self.xp.trigamma
         diagonal = np_.stack([trigamma(self.a), trigamma(self.b)], axis=-1)
         return solve_diagonal_minus_constant(diagonal, trigamma(self.a + self.b), vector)
 
     def with_mean_parameters(self, vector: Flat) -> Self:
-        """The Dirichlet's Newton iteration, in two dimensions."""
         self._check_length(vector)
         natural = invert_mean_log(vector) - 1
         return self._of(a_minus_one=natural[..., 0], b_minus_one=natural[..., 1])
 
     def sufficient_statistics(self, z: Float[Real, "*shape"]) -> Float[Real, "*shape dim"]:
-        """``(log z, log(1 - z))``."""
         xp = namespace(z).np
         return self.flatten(a_minus_one=xp.log(z), b_minus_one=xp.log1p(-z))
 
@@ -135,7 +133,6 @@ class Beta(MixingWeights):
 
     @property
     def weights_shape(self) -> tuple[int, ...]:
-        """The batch: a stick a component."""
         return self.batch_shape
 
     def mean_weights(self) -> Float[Real, "*batch k"]:
@@ -154,6 +151,12 @@ class Beta(MixingWeights):
         first = a / (a + b) * before(b / (a + b))
         second = a * (a + 1) / square * before(b * (b + 1) / square)
         return known_moments(mean, np.sqrt(np.maximum(second - first**2, 0.0)))
+
+    def drawn_records(
+        self, rng: np.random.Generator, average: Float[np.ndarray, "n two"], draws: int
+    ) -> Float[np.ndarray, "n draws two"] | None:
+        """One of two symbols, where each record adds one."""
+        return drawn_symbols(rng, average, draws)
 
     def counts(self, prior: Self | None = None) -> Float[np.ndarray, "*batch k"]:
         """``a - 1``: the first parameter is one in any prior."""

@@ -53,7 +53,6 @@ class Categorical(ExponentialFamily):
 
     @property
     def support(self) -> Labels:
-        """``K`` labels."""
         return Labels(count=self.own_size + 1)
 
     over_labels: ClassVar[bool] = True
@@ -75,32 +74,26 @@ class Categorical(ExponentialFamily):
 
     @property
     def mean_parameters(self) -> Flat:
-        """The probabilities, without the last."""
         return self.probabilities[..., :-1]
 
     def with_mean_parameters(self, vector: Flat) -> Self:
-        """Make it from the probabilities without the last."""
         self._check_length(vector)
         last = 1 - vector.sum(-1, keepdims=True)
         return self._of(log_odds=namespace(vector).np.log(vector) - namespace(last).np.log(last))
 
     def sufficient_statistics(self, z: Int[Real, "*shape"]) -> Float[Real, "*shape dim"]:
-        """One-hot, without the last label."""
         xp = namespace(z, self.log_odds).np
         labels = xp.arange(self.log_odds.shape[-1])
         return (xp.asarray(z)[..., None] == labels).astype(self.log_odds.dtype)
 
     @property
     def free_size(self) -> int:
-        """The log odds."""
         return self.own_size
 
     def free_parameters(self) -> Float[Real, "*batch free"]:
-        """The log odds, which have no bounds."""
         return self.log_odds
 
     def with_free_parameters(self, free: Float[Real, "*batch free"]) -> Self:
-        """Make it from log odds against the last label."""
         self._check_length(free)
         return self._of(log_odds=free)
 
@@ -114,7 +107,6 @@ class Categorical(ExponentialFamily):
         return super()._relabel_axis(labels, size, axis)
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Int[Real, "*shape"]:
-        """Labels ``0 .. K - 1``."""
         logits = jnp.asarray(self._logits())
         return jax.random.categorical(key, logits, shape=shape + logits.shape[:-1])
 

@@ -39,12 +39,10 @@ class Composite(ExponentialFamily):
 
     @property
     def event_shape(self) -> Any:
-        """The parts', with axes for the members of a part's own batch."""
         return self._joined("event_shape", lambda shape, inner: (*inner, *shape))
 
     @property
     def degrees_of_variation(self) -> int:
-        """The degrees of variation of all members of all parts."""
         return self._counted("degrees_of_variation")
 
     @property
@@ -54,12 +52,10 @@ class Composite(ExponentialFamily):
 
     @property
     def named_size(self) -> int | None:
-        """Only parts have coordinates."""
         return None
 
     @property
     def event_size(self) -> int:
-        """The sizes of all members of all parts."""
         return sum(math.prod(part.batch_shape) * part.event_size for part in self.parts())
 
     def _counted(self, what: str) -> int:
@@ -67,26 +63,21 @@ class Composite(ExponentialFamily):
 
     @property
     def dimension(self) -> int:
-        """The dimension of all members of all parts."""
         return self._counted("dimension")
 
     @property
     def natural_parameters(self) -> Flat:
-        """The natural parameters of the parts, one after the other."""
         return self._line_up([part.natural_parameters for part in self.parts()])
 
     def with_natural_parameters(self, vector: Flat) -> Self:
-        """Cut the flat vector into the parts'."""
         self._check_length(vector)
         return self._of_pieces("natural", vector)
 
     @property
     def mean_parameters(self) -> Flat:
-        """The mean parameters of the parts, one after the other."""
         return self._line_up([part.mean_parameters for part in self.parts()])
 
     def with_mean_parameters(self, vector: Flat) -> Self:
-        """Cut the flat vector into the parts'."""
         self._check_length(vector)
         return self._of_pieces("mean", vector)
 
@@ -104,7 +95,6 @@ class Composite(ExponentialFamily):
         return total
 
     def squared_length(self, step: Self) -> Float[Real, ""]:
-        """The sum over parts, and over the members of a part's own batch."""
         total: Any = 0.0
         for part, along in zip(self.parts(), step.parts(), strict=True):
             # A formula of a family's own is for one member; the general one takes them all.
@@ -114,13 +104,24 @@ class Composite(ExponentialFamily):
         return total
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
-        """Part by part: the Fisher information of independent parts is block-diagonal."""
         self._check_length(vector)
         pairs = self._cut(vector, "dimension")
         return self._line_up([part.inverse_fisher_product(piece) for part, piece in pairs])
 
+    def drawn_records(
+        self, rng: np.random.Generator, average: Float[np.ndarray, "n dim"], draws: int
+    ) -> Float[np.ndarray, "n draws dim"] | None:
+        """What is drawn of each part, one after the other."""
+        drawn = []
+        for part, own in self._cut(average, "dimension"):
+            rows = own.reshape(-1, part.dimension)
+            if (some := part.drawn_records(rng, rows, draws)) is None:
+                return None
+            some = some.reshape(len(average), -1, draws, part.dimension).swapaxes(1, 2)
+            drawn.append(some.reshape(len(average), draws, -1))
+        return np.concatenate(drawn, axis=-1)
+
     def sufficient_statistics(self, z: PyTree) -> Float[Real, "*shape dim"]:
-        """The sufficient statistics of the parts, one after the other."""
         flat = []
         for part, event in zip(self.parts(), self.split_event(z), strict=True):
             statistics = part.sufficient_statistics(event)
@@ -129,11 +130,9 @@ class Composite(ExponentialFamily):
         return self.xp.np.concatenate(flat, axis=-1)
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
-        """The sum over parts."""
         return self._total([part.log_normalizer() for part in self.parts()])
 
     def negative_entropy(self) -> Float[Real, "*batch"]:
-        """The sum over parts."""
         return self._total([part.negative_entropy() for part in self.parts()])
 
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
@@ -145,18 +144,15 @@ class Composite(ExponentialFamily):
         return self._total([part._log_prob(event) for part, event in pairs])
 
     def log_base_measure(self) -> float:
-        """The sum over parts."""
         each = (math.prod(self._inner(p)) * p.log_base_measure() for p in self.parts())
         return float(sum(each))
 
     def is_proper(self) -> Bool[Real, "*batch"]:
-        """True if all parts are distributions."""
         flags = [_over(len(self._inner(p)), p.is_proper(), "all") for p in self.parts()]
         return namespace(*flags).np.stack(flags).all(0)
 
     @property
     def support(self) -> Any:
-        """The parts', with axes for the members of a part's own batch."""
         return self._joined("support", lambda support, inner: support.copies(inner))
 
     def _joined(self, what: str, copied: Callable[[Any, tuple[int, ...]], Any]) -> Any:
@@ -168,11 +164,9 @@ class Composite(ExponentialFamily):
         return self.join_event(list(map(one, self.parts())))
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
-        """Independent draws of the parts."""
         return self._sampled(key, lambda part, key: part.sample(key, shape))
 
     def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
-        """Independent draws of the parts' members."""
         return self._sampled(key, lambda part, key: part.sample_members(key, labels))
 
     def _sampled(self, key: KeyArray, one: Callable[[Any, KeyArray], Any]) -> Any:
@@ -182,15 +176,12 @@ class Composite(ExponentialFamily):
 
     @property
     def free_size(self) -> int:
-        """The free size of all members of all parts."""
         return self._counted("free_size")
 
     def free_parameters(self) -> Float[Real, "*batch free"]:
-        """Part by part."""
         return self._line_up([part.free_parameters() for part in self.parts()])
 
     def with_free_parameters(self, free: Float[Real, "*batch free"]) -> Self:
-        """Part by part."""
         return self._of_pieces("free", free)
 
     def _inner(self, part: ExponentialFamily) -> tuple[int, ...]:
@@ -262,7 +253,6 @@ class Product(Composite):
 
     @classmethod
     def of_children(cls, children: PyTree, kept: tuple[Any, ...] = ()) -> Self:
-        """Around these blocks, unchecked."""
         (own,) = children
         return super().of_children([MappingProxyType(own) if type(own) is dict else own], kept)
 
@@ -276,11 +266,9 @@ class Product(Composite):
 
     @classmethod
     def from_standard(cls, **blocks: ExponentialFamily) -> Self:
-        """Make it from the blocks themselves."""
         return cls(blocks)
 
     def standard_parameters(self) -> dict[str, Any]:
-        """The blocks."""
         return dict(self.blocks)
 
     def __getattr__(self, name: str) -> ExponentialFamily:
@@ -291,7 +279,6 @@ class Product(Composite):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The batch shape of every block."""
         return next(iter(self.blocks.values())).batch_shape
 
     def observations(self) -> Float[Real, "*batch"] | None:
@@ -302,12 +289,10 @@ class Product(Composite):
         return functools.reduce(self.xp.np.minimum, located)
 
     def outline(self, *, plates: bool = True) -> Any:
-        """The blocks', by name."""
         inner = ((name, block.outline(plates=plates)) for name, block in self.blocks.items())
         return (type(self), *inner)
 
     def location(self) -> dict[str, Any] | None:
-        """The blocks', by name; None where no block has one."""
         places = {name: block.location() for name, block in self.blocks.items()}
         return None if all(place is None for place in places.values()) else places
 
@@ -323,15 +308,12 @@ class Product(Composite):
         return type(self)({n: b.translate(offset.get(n)) for n, b in self.blocks.items()})
 
     def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:
-        """All blocks relabelled alike."""
         return self.rebuild([block.relabel(labels, size, axes) for block in self.parts()])
 
     def named_parts(self) -> dict[str, Any]:
-        """The blocks."""
         return dict(self.blocks)
 
     def _tables(self, names: Names, path: str, block: str) -> list[Table]:
-        """Block by block."""
         result: list[Table] = []
         for name, part in self.blocks.items():
             inner = f"{block}/{name}" if block else name
@@ -343,21 +325,16 @@ class Product(Composite):
         return called(self, [f"{short_name(k)}={v._described(numbers)}" for k, v in blocks])
 
     def independent_blocks(self) -> Mapping[str, ExponentialFamily]:
-        """The blocks."""
         return self.blocks
 
     def parts(self) -> Sequence[ExponentialFamily]:
-        """The blocks."""
         return list(self.blocks.values())
 
     def rebuild(self, parts: Sequence[ExponentialFamily]) -> Self:
-        """The same names, other blocks."""
         return type(self)(dict(zip(self.blocks, parts, strict=True)))
 
     def split_event(self, z: Mapping[str, Any]) -> Sequence[Any]:
-        """The entries of the dictionary."""
         return [z[name] for name in self.blocks]
 
     def join_event(self, events: Sequence[Any]) -> dict[str, Any]:
-        """A dictionary of the events."""
         return dict(zip(self.blocks, events, strict=True))

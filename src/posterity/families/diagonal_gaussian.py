@@ -39,7 +39,6 @@ class DiagonalGaussian(AnyGaussian):
 
     @property
     def mean(self) -> Float[Real, "*batch d"]:
-        """The mean."""
         return self.precision_mean / self.precision
 
     @property
@@ -79,7 +78,6 @@ class DiagonalGaussian(AnyGaussian):
         return (self.xp.np.log(self.precision) - 1).sum(-1) / 2
 
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
-        """Centred."""
         xp = namespace(self.precision, other.precision).np
         # log1p of a small difference: near-equal variances keep their digits, and far ones too.
         excess = (other.precision - self.precision) / self.precision
@@ -95,7 +93,6 @@ class DiagonalGaussian(AnyGaussian):
         return mean + jnp.sqrt(variance) * noise
 
     def _first_moments(self) -> tuple[Any, Any, int]:
-        """Cheap whatever the number of coordinates."""
         some = slice(0, SHOWN)
         precision = np.asarray(self.precision[some], float)
         mean = np.asarray(self.precision_mean[some], float) / precision
@@ -116,15 +113,12 @@ class DiagonalGaussian(AnyGaussian):
         return (slope**2 / self.precision + (step.precision / self.precision) ** 2 / 2).sum()
 
     def at_noise(self, noise: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
-        """``S`` is diagonal."""
         return self.mean + noise / self._factor
 
     def whitened(self, x: Float[Real, "*n d"]) -> Float[Real, "*n d"]:
-        """Each coordinate times its deviation."""
         return x / self._factor
 
     def from_slopes(self, noise: Float[Real, "n d"], slopes: Float[Real, "n d"]) -> Self:
-        """Coordinate by coordinate."""
         slope = slopes.mean(0) * self._factor
         return self.at_mean(slope, -(slopes * noise).mean(0) * self.precision)
 

@@ -12,6 +12,9 @@ from posterity.families.marginals import BETA, Closed, Marginal
 from posterity.families.supports import Simplex
 from posterity.lazy import jax, jnp
 
+WHOLE = 1e-6
+"""The part of a record up to which records add what one does."""
+
 
 class Dirichlet(MixingWeights, EmittingSymbols):
     """``Dirichlet(z | α)`` over ``K`` categories; statistics ``log z``.
@@ -46,7 +49,6 @@ class Dirichlet(MixingWeights, EmittingSymbols):
 
     @property
     def support(self) -> Simplex:
-        """Probabilities: positive numbers that sum to one."""
         return Simplex((self.own_size,))
 
     quantities: ClassVar[tuple[str, ...]] = ("probability",)
@@ -91,7 +93,6 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         return self._of(concentration_minus_one=invert_mean_log(vector) - 1)
 
     def sufficient_statistics(self, z: Float[Real, "*shape k"]) -> Float[Real, "*shape dim"]:
-        """``log z``."""
         return namespace(z).np.log(z)
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape k"]:
@@ -103,15 +104,12 @@ class Dirichlet(MixingWeights, EmittingSymbols):
 
     @property
     def weights_shape(self) -> tuple[int, ...]:
-        """The batch, and ``K``."""
         return (*self.batch_shape, self.own_size)
 
     def mean_weights(self) -> Float[Real, "*batch k"]:
-        """The mean."""
         return self.mean
 
     def weight_marginals(self) -> Marginal:
-        """Beta."""
         return self.marginals()[0]
 
     def counts(self, prior: Self | None = None) -> Float[np.ndarray, "*batch k"]:
@@ -121,7 +119,6 @@ class Dirichlet(MixingWeights, EmittingSymbols):
 
     @classmethod
     def of_counts(cls, counts: Float[np.ndarray, "*batch k"]) -> Self:
-        """The counts themselves."""
         return cls(counts)
 
     @classmethod
@@ -139,7 +136,6 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         return float(alpha[0]) * self.own_size
 
     def relabelled(self, labels: Int[np.ndarray, " k"], size: int) -> Self:
-        """Each count in its new place."""
         return self.relabel(labels, size, (len(self.batch_shape),))
 
     def among(self, rows: Any) -> Self:
@@ -147,12 +143,17 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         return type(self)(np.asarray(self.concentration_minus_one)[..., rows])
 
     def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
-        """Counts of so many symbols, in whole numbers."""
         records = np.maximum(np.rint(factors.concentration_minus_one.sum(-1)), 0).astype(np.int64)
         truth = rng.dirichlet(np.asarray(pooled.concentration), size=(draws, 1))
         truth = np.broadcast_to(truth, (draws, len(records), truth.shape[-1]))
         counts = rng.multinomial(np.broadcast_to(records, truth.shape[:-1]), truth)
         return type(self)(self.concentration_minus_one + counts)
+
+    def drawn_records(
+        self, rng: np.random.Generator, average: Float[np.ndarray, "n k"], draws: int
+    ) -> Float[np.ndarray, "n draws k"] | None:
+        """A symbol, where each record adds one."""
+        return drawn_symbols(rng, average, draws)
 
     # --- as what is observed ---------------------------------------------------------------------
 
@@ -165,19 +166,16 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         return _looked_up(self.xp.np.log(self.mean), x)
 
     def observed(self, x: Int[Real, " n"], weights: Float[Real, "n k"]) -> Self:
-        """Counts of symbols."""
         each = namespace(weights, x).np.eye(self.own_size, dtype=weights.dtype)
         return type(self)(weights.T @ each[x])
 
     def widened(self, labels: Int[Any, " symbols"], size: int, unseen: float) -> Self:
-        """Over more categories, in another order."""
         values = np.full((*self.batch_shape, size), unseen - 1.0)
         values[..., labels] = self.concentration_minus_one
         return type(self)(values)
 
 
 def _looked_up(table: Float[Real, "*batch k"], x: Int[Real, "*shape"]) -> Float[Real, "..."]:
-    """The entry of each symbol, for all members."""
     return namespace(table, x).np.moveaxis(table, -1, 0)[x]
 
 
@@ -236,3 +234,14 @@ def _inverse_digamma(xp: Namespace, y: Real) -> Real:
         return x - (xp.digamma(x) - y) / xp.trigamma(x)
 
     return xp.iterate(newton, start, 6)
+
+
+def drawn_symbols(
+    rng: np.random.Generator, average: Float[np.ndarray, "n k"], draws: int
+) -> Float[np.ndarray, "n draws k"] | None:
+    """Symbols, one a row, of these probabilities; None where they do not add up to one."""
+    below = average.cumsum(-1)
+    if not np.allclose(below[:, -1], 1.0, rtol=0.0, atol=WHOLE):
+        return None
+    symbol = (rng.random((len(average), draws, 1)) > below[:, None, :-1]).sum(-1)
+    return np.eye(average.shape[-1])[symbol]

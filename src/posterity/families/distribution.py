@@ -28,7 +28,7 @@ from posterity.families.names import (
 )
 from posterity.families.supports import Continuous, map_supports
 from posterity.lazy import jax, jnp
-from posterity.notebook import html
+from posterity.text import html
 
 
 class Members(NamedTuple):
@@ -63,10 +63,8 @@ class Distribution(Node, abc.ABC):
         """Make it from the parameters that textbooks use."""
 
     def standard_parameters(self) -> dict[str, Any]:
-        """The parameters that textbooks use, by the names that ``from_standard`` takes.
-
-        Raises:
-            UsageError: of a law whose fields are others, and whose author does not say.
+        """The parameters that textbooks use, by the names that ``from_standard`` takes; a
+        UsageError of a law whose fields are others, and whose author does not say.
         """
         names = [field.name for field in dataclasses.fields(self)]
         try:
@@ -87,10 +85,8 @@ class Distribution(Node, abc.ABC):
 
     @property
     def support(self) -> Any:
-        """The set of possible events: a tree of :class:`Support`, shaped as ``event_shape``.
-
-        Raises:
-            UsageError: of a family whose author does not say.
+        """The set of possible events: a tree of :class:`Support`, shaped as ``event_shape``; a
+        UsageError of a family whose author does not say.
         """
         raise unsaid(
             self,
@@ -259,10 +255,7 @@ class Distribution(Node, abc.ABC):
 
     def reordered(self, places: Int[np.ndarray, " d"]) -> Self:
         """Return the law with the coordinate at ``places[i]`` as the ``i``-th, exactly and without
-        names.
-
-        Raises:
-            StructureError: of a law whose coordinates cannot change places.
+        names; a StructureError of a law whose coordinates cannot change places.
         """
         raise not_reordered(self, places)
 
@@ -306,10 +299,8 @@ class Distribution(Node, abc.ABC):
         return jax.tree.map(jnp.asarray, self)[labels].sample(key)
 
     def moment_matched(self, weights: Float[Real, " k"]) -> Self:
-        """The one law nearest to the mixture of a batch (K,) with these weights, which sum to one.
-
-        Raises:
-            UsageError: of a family whose author does not say.
+        """The one law nearest to the mixture of a batch (K,) with these weights, which sum to one;
+        a UsageError of a family whose author does not say.
         """
         del weights
         raise unsaid(
@@ -320,10 +311,8 @@ class Distribution(Node, abc.ABC):
         )
 
     def log_prob(self, z: PyTree) -> Float[Real, "..."]:
-        """Log density at ``z``, of shape ``shape + batch + event``, in nats.
-
-        Raises:
-            StructureError: if ``z`` has other axes than an event.
+        """Log density at ``z``, of shape ``shape + batch + event``, in nats; a StructureError if
+        ``z`` has other axes than an event.
         """
         return self._log_prob(fitted(self.event_shape, z, self))
 
@@ -333,10 +322,8 @@ class Distribution(Node, abc.ABC):
 
 
 def fitted(shape: PyTree, z: PyTree, law: Distribution | None = None) -> Any:
-    """A tree of numbers as arrays, each of whose last axes are as in the tree ``shape``.
-
-    Raises:
-        StructureError: unless they are, and the axes before them broadcast with the batch of a law.
+    """A tree of numbers as arrays, each of whose last axes are as in the tree ``shape``; a
+    StructureError unless they are, and the axes before them broadcast with the batch of a law.
     """
     leading = [() if law is None else law.batch_shape]
 

@@ -2,10 +2,13 @@
 
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from posterity.arrays.namespace import compiled, namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Real
 from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
+from posterity.families.dirichlet import WHOLE
 from posterity.families.marginals import GAMMA, Closed, Marginal, same_shape
 from posterity.families.supports import PositiveNumbers
 from posterity.lazy import jax, jnp
@@ -32,7 +35,6 @@ class Gamma(ExponentialFamily):
 
     @classmethod
     def from_standard(cls, shape: ArrayLike, rate: ArrayLike) -> Self:
-        """Make it from the shape and the rate (the inverse of the scale)."""
         known = cls._checked(shape=shape, rate=rate)
         return cls._of(shape_minus_one=known["shape"] - 1, rate=known["rate"])._held()
 
@@ -48,7 +50,6 @@ class Gamma(ExponentialFamily):
 
     @property
     def support(self) -> PositiveNumbers:
-        """Positive numbers."""
         return PositiveNumbers()
 
     def _line(self, drop: float) -> Line:
@@ -64,7 +65,6 @@ class Gamma(ExponentialFamily):
         return Line(1 / np_.sqrt(1 + a), -1 - depth, np_.log1p(depth + np_.sqrt(2 * depth)), at)
 
     def marginals(self) -> list[Marginal]:
-        """Gamma."""
         return [Closed(GAMMA, same_shape(self.shape, self.rate)).picked((..., None))]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
@@ -99,11 +99,19 @@ class Gamma(ExponentialFamily):
         return self._of(shape_minus_one=shape - 1, rate=shape / mean)
 
     def sufficient_statistics(self, z: Float[Real, "*shape"]) -> Float[Real, "*shape dim"]:
-        """``(log z, -z)``."""
         return self.flatten(shape_minus_one=namespace(z).np.log(z), rate=-z)
 
+    def drawn_records(
+        self, rng: np.random.Generator, average: Float[np.ndarray, "n two"], draws: int
+    ) -> Float[np.ndarray, "n draws two"] | None:
+        """Counts of a Poisson law, where each record adds one to the rate."""
+        mean, exposure = average[:, None].T
+        if not np.allclose(exposure, 1.0, rtol=0.0, atol=WHOLE):
+            return None
+        counts = rng.poisson(np.maximum(mean, 0.0).T, (len(average), draws)).astype(float)
+        return np.stack([counts, np.ones_like(counts)], axis=-1)
+
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape"]:
-        """Draws by JAX's rejection sampler."""
         a, rate = jnp.asarray(self.shape), jnp.asarray(self.rate)
         return jax.random.gamma(key, a, shape + a.shape, a.dtype) / rate
 

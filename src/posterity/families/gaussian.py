@@ -77,11 +77,9 @@ class AnyGaussian(ExponentialFamily):
 
     @property
     def support(self) -> RealNumbers:
-        """All vectors."""
         return RealNumbers((self.own_size,))
 
     def location(self) -> Float[Real, "*batch d"]:
-        """The mean."""
         return self.mean
 
     def _translate(self, offset: PyTree) -> Self:
@@ -89,7 +87,6 @@ class AnyGaussian(ExponentialFamily):
         return type(self)(moved, self.precision, *self.kept())
 
     def _line(self, drop: float) -> Line | None:
-        """In one dimension: the event itself."""
         if self.own_size != 1:
             return None
         np_ = namespace(self.precision).np
@@ -103,12 +100,10 @@ class AnyGaussian(ExponentialFamily):
         return Line(deviation, -end, end, at)
 
     def marginals(self) -> list[Marginal]:
-        """Normal laws."""
         loc, scale = same_shape(self.mean, np.sqrt(np.asarray(self.marginal_variance)))
         return [Closed(NORMAL, (loc, scale))]
 
     def expected_moments(self) -> tuple[Real, Real] | None:
-        """The law's own mean and covariance, or variances."""
         return np.asarray(self.mean, float), np.asarray(self._spread, float)
 
     def with_moments(self, mean: Real, spread: Real) -> Self:
@@ -124,14 +119,12 @@ class AnyGaussian(ExponentialFamily):
         return self.flatten(precision_mean=mean, precision=-(self._spread + self._square(mean)) / 2)
 
     def with_mean_parameters(self, vector: Flat) -> Self:
-        """Moment matching."""
         self._check_length(vector)
         parts = self.unflatten(vector)
         mean = parts["precision_mean"]
         return self.with_moments(mean, -2 * parts["precision"] - self._square(mean))
 
     def sufficient_statistics(self, z: Float[Real, "*shape d"]) -> Float[Real, "*shape dim"]:
-        """``(z, -z zᵀ/2)``."""
         return self.flatten(precision_mean=z, precision=-self._square(z) / 2)
 
     def numpy_draws(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "..."]:
@@ -243,7 +236,6 @@ class Gaussian(AnyGaussian):
 
     @property
     def mean(self) -> Float[Real, "*batch d"]:
-        """The mean."""
         return self._mean if is_jax(self._mean) else self._mean.copy()
 
     @known_at_rest
@@ -260,7 +252,6 @@ class Gaussian(AnyGaussian):
         return self.xp.inverse_lower(self._factor)
 
     def is_proper(self) -> Bool[Real, "*batch"]:
-        """True if all numbers are finite, and precisions positive definite."""
         isfinite = self.xp.np.isfinite
         return isfinite(self._factor).all((-2, -1)) & isfinite(self.precision_mean).all(-1)
 

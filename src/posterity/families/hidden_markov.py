@@ -122,7 +122,6 @@ class HiddenMarkov(Product):
         return Members("state", emissions.members, "emissions/members", "emissions", weights)
 
     def _tables(self, names: Names, path: str, block: str) -> list[Table]:
-        """Block by block; the names of the states go for rows and columns."""
         if not path:
             states = names.get("emissions") or numbered(self.states)
             names = {**dict.fromkeys((*SHARED, "transitions/members"), states), **names}

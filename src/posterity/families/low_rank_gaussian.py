@@ -81,12 +81,10 @@ class LowRankGaussian(Distribution):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The axes before those of one member."""
         return np.shape(self.mean)[:-1]
 
     @property
     def support(self) -> RealNumbers:
-        """All vectors."""
         return RealNumbers(np.shape(self.mean)[-1:])
 
     @property
@@ -98,7 +96,6 @@ class LowRankGaussian(Distribution):
 
     @property
     def named_size(self) -> int:
-        """``d``."""
         return self.event_shape[0]
 
     def reordered(self, places: Int[np.ndarray, " d"]) -> Self:
@@ -116,7 +113,6 @@ class LowRankGaussian(Distribution):
         return (type(self), *self.event_shape, self.rank)
 
     def is_proper(self) -> Bool[Real, "*batch"]:
-        """True if all is finite, and the variances are positive."""
         np_ = self.xp.np
         finite = np_.isfinite(self.mean).all(-1) & np_.isfinite(self.factor).all((-2, -1))
         return finite & (np_.isfinite(self.variance) & (self.variance > 0)).all(-1)
@@ -137,13 +133,11 @@ class LowRankGaussian(Distribution):
         return (size * (1 + LOG_2PI) + self._log_determinant(self._capacitance())) / 2
 
     def marginals(self) -> list[Marginal]:
-        """Normal laws."""
         variance = np.asarray(self.variance) + (np.asarray(self.factor) ** 2).sum(-1)
         loc, scale = same_shape(self.mean, np.sqrt(variance))
         return [Closed(NORMAL, (loc, scale))]
 
     def expected_moments(self) -> tuple[Real, Real] | None:
-        """The law's own mean and covariance."""
         return np.asarray(self.mean, float), np.asarray(self.covariance, float)
 
     def numpy_draws(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "..."]:
@@ -154,7 +148,6 @@ class LowRankGaussian(Distribution):
         return np.asarray(self.mean) + (np.asarray(self.factor) @ few)[..., 0] + many
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
-        """``m + F ε + sqrt(v) ε'``."""
         mean, factor, variance = (jnp.asarray(leaf) for leaf in self.children())
         first, second = jax.random.split(key)
         few = jax.random.normal(first, (*shape, *self.batch_shape, self.rank), mean.dtype)

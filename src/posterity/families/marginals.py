@@ -192,7 +192,6 @@ def _halved_chi_squared(nu: Array) -> list[tuple[Array, float]]:
 
 
 def _averaged(x: ArrayLike, s: Array, rho: Array, nu: Array, others: Any) -> Array:
-    """The distribution function of an entry, averaged over the ``others`` that are subtracted."""
     total = np.zeros(np.broadcast_shapes(np.shape(s), np.shape(x)))
     with np.errstate(divide="ignore", invalid="ignore"):
         for other, weight in others:
@@ -286,20 +285,16 @@ class Closed(Marginal):
 
     @property
     def mean(self) -> Array:
-        """The formula's value."""
         return self._at(self.formulas.mean)
 
     @property
     def sd(self) -> Array:
-        """The formula's value."""
         return self._at(self.formulas.sd)
 
     def quantile(self, p: float) -> Array:
-        """The formula's value."""
         return self._at(self.formulas.quantile, p)
 
     def cdf(self, x: ArrayLike) -> Array:
-        """The formula's value."""
         return self._at(self.formulas.cdf, x)
 
     def _at(self, formula: Callable[..., Array], *of: Any) -> Array:
@@ -308,11 +303,9 @@ class Closed(Marginal):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of every parameter."""
         return np.shape(self.parameters[0])
 
     def mapped(self, function: Callable[[Array], Array]) -> "Closed":
-        """Apply the function to each parameter."""
         return Closed(self.formulas, tuple(map(function, self.parameters)))
 
     def mapped_normal(self, image: Formulas) -> Marginal:
@@ -330,23 +323,19 @@ class MixedMarginal(Marginal):
 
     @property
     def mean(self) -> Array:
-        """The average."""
         return self._average(self.parts.mean)
 
     @property
     def sd(self) -> Array:
-        """Within and between parts."""
         with np.errstate(invalid="ignore"):
             apart = self.parts.mean - self.mean
             return np.sqrt(self._average(self.parts.sd**2 + apart**2))
 
     def quantile(self, p: float) -> Array:
-        """Between the least and the largest of the parts', to rounding."""
         ends = self.parts.quantile(p)
         return bisected(self.cdf, p, ends.min(0), ends.max(0))
 
     def cdf(self, x: ArrayLike) -> Array:
-        """The average."""
         return self._average(self.parts.cdf(x))
 
     def _average(self, values: Array) -> Array:
@@ -354,15 +343,12 @@ class MixedMarginal(Marginal):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The parts', without their first axis."""
         return self.parts.shape[1:]
 
     def mapped(self, function: Callable[[Array], Array]) -> "MixedMarginal":
-        """Apply the function to each part."""
         return MixedMarginal(self.weights, self.parts.mapped(along_first(function)))
 
     def mapped_normal(self, image: Formulas) -> "MixedMarginal":
-        """Part by part."""
         return MixedMarginal(self.weights, self.parts.mapped_normal(image))
 
 

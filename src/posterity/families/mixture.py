@@ -68,7 +68,6 @@ class Mixture(Distribution):
         return cls(namespace(weights).np.log(weights / weights.sum()), components)
 
     def standard_parameters(self) -> dict[str, Any]:
-        """``weights`` and ``components``."""
         return {"weights": self.weights, "components": self.components}
 
     @property
@@ -84,12 +83,10 @@ class Mixture(Distribution):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """``()``: one law."""
         return ()
 
     @property
     def event_shape(self) -> Any:
-        """The event shape of each component."""
         return self.components.event_shape
 
     def named_parts(self) -> dict[str, Any]:
@@ -98,16 +95,13 @@ class Mixture(Distribution):
 
     @property
     def support(self) -> Any:
-        """The support of each component."""
         return self.components.support
 
     def exchangeable_members(self) -> Members:
-        """The components."""
         weights = np.asarray(self.weights, float)
         return Members("component", self.components, "components", None, weights)
 
     def marginals(self) -> list[Marginal]:
-        """Mixtures of the components' marginals."""
         weights = np.asarray(self.weights, float)
         return [MixedMarginal(weights, law) for law in self.components.marginals()]
 
@@ -118,7 +112,6 @@ class Mixture(Distribution):
         return each[np.arange(count), chosen]
 
     def _tables(self, names: Names, path: str, block: str) -> list[Table]:
-        """The components', mixed."""
         inner = self.components._tables(names, joined(path, "components"), block)
         weights = np.asarray(self.weights, float)
         return [dataclasses.replace(t, law=MixedMarginal(weights, t.law)) for t in inner]
@@ -132,7 +125,6 @@ class Mixture(Distribution):
         return called(self, shown)
 
     def is_proper(self) -> Bool[Real, ""]:
-        """True if the log weights are finite and all components are distributions."""
         finite = namespace(self.log_weights).np.isfinite(self.log_weights).all()
         return finite & self.components.is_proper().all()
 

@@ -9,7 +9,7 @@ none beside theirs.
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,6 +35,13 @@ def joined(path: str, name: str) -> str:
     return f"{path}/{name}" if path else name
 
 
+def parts_of(law: PyTree, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The law itself and all its parts, each with its path."""
+    yield path, law
+    for name, part in law.named_parts().items():
+        yield from parts_of(part, joined(path, name))
+
+
 def names_of(law: PyTree, path: str = "") -> dict[str, tuple[str, ...]]:
     """All names in a law, by path; empty if it has none.
 
@@ -43,10 +50,8 @@ def names_of(law: PyTree, path: str = "") -> dict[str, tuple[str, ...]]:
     >>> names_of(Product(effect=effect.named(["age", "dose"]), noise=Gamma(1.0, 1.0)))
     {'effect': ('age', 'dose')}
     """
-    result = {path: own} if (own := law.__dict__.get(LABEL, ())) else {}
-    for name, part in law.named_parts().items():
-        result |= names_of(part, joined(path, name))
-    return result
+    parts = ((place, part.__dict__.get(LABEL, ())) for place, part in parts_of(law, path))
+    return {place: own for place, own in parts if own}
 
 
 def with_names(law: Law, names: Names, path: str = "") -> Law:
@@ -95,7 +100,6 @@ def rebuilt(law: Law, parts: Mapping[str, Any]) -> Law:
 
 
 def _named(law: Law, names: tuple[str, ...]) -> Law:
-    """A copy under these names; itself if it has them."""
     if law.__dict__.get(LABEL, ()) == names:
         return law
     return labelled(type(law).of_children(law.children(), law.kept()), names)
@@ -117,10 +121,8 @@ def unfit(names: Any) -> str:
 
 
 def checked(names: Any, size: int | None, law: PyTree) -> tuple[str, ...]:
-    """The names, as many distinct texts as the law has coordinates.
-
-    Raises:
-        StructureError: if they are not.
+    """The names, as many distinct texts as the law has coordinates; a StructureError if they are
+    not.
     """
     if size is None:
         raise StructureError(
@@ -212,10 +214,8 @@ def not_reordered(law: PyTree, places: Any) -> StructureError:
 
 
 def alike(first: Any, second: Any) -> tuple[Any, Any]:
-    """Return both under the names that either has, the second in the order of the first.
-
-    Raises:
-        StructureError: if their names differ.
+    """Return both under the names that either has, the second in the order of the first; a
+    StructureError if their names differ.
     """
     mine, theirs = names_of(first), names_of(second)
     if mine == theirs:
@@ -317,7 +317,6 @@ def _numbers(law: PyTree) -> list[str]:
 
 
 def _shapes(law: PyTree) -> str:
-    """The fields of an incomplete law with their types and shapes."""
     result = (
         f"{name}={type(value).__name__}{tuple(getattr(value, 'shape', ()))}"
         for name, value in law.__dict__.items()

@@ -61,7 +61,6 @@ class Network(DiagonalGaussian):
 
     @property
     def network_layers(self) -> Layers:
-        """The network's layers."""
         return self.layers
 
     def expected_moments(self) -> None:

@@ -71,7 +71,6 @@ class NormalGamma(NormalPrecision):
 
     @property
     def support(self) -> tuple[RealNumbers, PositiveNumbers]:
-        """A vector, and one of positive numbers."""
         return (RealNumbers((self.own_size,)), PositiveNumbers((self.own_size,)))
 
     def observations(self) -> Float[Real, "*batch"]:
@@ -79,7 +78,6 @@ class NormalGamma(NormalPrecision):
         return self.mean_precision.mean(-1)
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
-        """The sum over coordinates."""
         return self.coordinatewise.log_normalizer().sum(-1)
 
     @property
@@ -88,7 +86,6 @@ class NormalGamma(NormalPrecision):
         return _coordinates_last(self.coordinatewise.mean_parameters)
 
     def with_mean_parameters(self, vector: Flat) -> Self:
-        """Coordinate by coordinate."""
         self._check_length(vector)
         grid = vector.reshape(*vector.shape[:-1], 4, vector.shape[-1] // 4)
         grid = namespace(vector).np.swapaxes(grid, -1, -2)
@@ -105,28 +102,22 @@ class NormalGamma(NormalPrecision):
         return _coordinates_last(self.coordinatewise.sufficient_statistics(_as_matrices(z)))
 
     def is_proper(self) -> Bool[Real, "*batch"]:
-        """True if every coordinate is a distribution."""
         return self.coordinatewise.is_proper().all(-1)
 
     def _log_prob(self, z: Pair) -> Float[Real, "..."]:
-        """Log density of ``(μ, λ)``, centred."""
         return self.coordinatewise.log_prob(_as_matrices(z)).sum(-1)
 
     def negative_entropy(self) -> Float[Real, "*batch"]:
-        """The sum over coordinates."""
         return self.coordinatewise.negative_entropy().sum(-1)
 
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
-        """The sum over coordinates, each centred."""
         return self.coordinatewise.kl(other.coordinatewise).sum(-1)
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Pair:
-        """Coordinate by coordinate."""
         mean, precision = self.coordinatewise.sample(key, shape)
         return mean[..., 0], precision[..., 0, 0]
 
     def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
-        """Means and sums of squares of so many records; about the prior's mean."""
         records = np.maximum(factors.mean_precision, 0.0)
         shape, own = (draws, *records.shape), (draws, 1, self.own_size)
         rate = np.asarray(pooled.inverse_scale) / 2
@@ -146,18 +137,15 @@ class NormalGamma(NormalPrecision):
         )
 
     def expected_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
-        """Coordinate by coordinate, about the mean."""
         every, gap = self.coordinatewise, x[..., None, :] - self.mean
         log, precision = every.wishart.expected_log_determinant(), every.wishart.mean[..., 0, 0]
         return (log - 1 / self.mean_precision - precision * gap**2 - LOG_2PI).sum(-1) / 2
 
     def plugged_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
-        """The log likelihood at the expected mean and precisions."""
         precision, gap = self.degrees_of_freedom / self.inverse_scale, x[..., None, :] - self.mean
         return (self.xp.np.log(precision) - precision * gap**2 - LOG_2PI).sum(-1) / 2
 
     def observed(self, x: Float[Real, "n d"], weights: Float[Real, "n k"]) -> Self:
-        """Counts, sums, and sums of squares."""
         total = weights.T @ x
         count = weights.sum(0)[:, None] * namespace(weights, x).np.ones_like(total)
         return type(self)(count, count, total, weights.T @ x**2)

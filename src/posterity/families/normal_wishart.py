@@ -63,7 +63,6 @@ class NormalPrecision(Emitting):
 
     @property
     def _rows(self) -> int:
-        """The rows of a precision."""
         return self.own_size if self.whole else 1
 
     @classmethod
@@ -106,7 +105,6 @@ class NormalPrecision(Emitting):
         return self._of(**dict(zip(self.coordinates, parts, strict=True)))
 
     def location(self) -> Float[Real, "*batch d"]:
-        """The mean ``m``."""
         return self.mean
 
     def expected_moments(self) -> tuple[Real, Real] | None:
@@ -205,12 +203,10 @@ class NormalWishart(NormalPrecision):
 
     @property
     def support(self) -> tuple[RealNumbers, PositiveDefiniteMatrices]:
-        """A vector and a symmetric positive definite matrix."""
         size = self.own_size
         return RealNumbers((size,)), PositiveDefiniteMatrices((size, size))
 
     def observations(self) -> Float[Real, "*batch"]:
-        """``κ``."""
         return self.mean_precision
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
@@ -256,6 +252,15 @@ class NormalWishart(NormalPrecision):
 
         return potential, gradient
 
+    def centred(self, vector: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:
+        """Counts stay, and the scatter becomes that about the mean."""
+        size, kappa, out = self.own_size, vector[:, :1], vector.copy()
+        mean = vector[:, 2 : 2 + size] / kappa
+        scatter = unhalf_vectorize(vector[:, 2 + size :], size)
+        scatter -= kappa[:, :, None] * outer(mean)
+        out[:, 2 : 2 + size], out[:, 2 + size :] = 0.0, half_vectorize(scatter)
+        return out
+
     def with_mean_parameters(self, vector: Flat) -> Self:
         """Precision first, as for the Wishart; then ``m`` and ``κ``."""
         self._check_length(vector)
@@ -271,7 +276,6 @@ class NormalWishart(NormalPrecision):
         return self._about_mean(mean, kappa, wishart.inverse_scale, wishart.degrees_of_freedom)
 
     def sufficient_statistics(self, z: Pair) -> Float[Real, "*shape dim"]:
-        """``(-μᵀΛμ/2, log|Λ|/2, Λμ, -Λ/2)``."""
         mean, precision = z
         xp = namespace(mean, precision)
         return self.flatten(
@@ -303,7 +307,6 @@ class NormalWishart(NormalPrecision):
         return wishart.negative_entropy() + (conditional + wishart.expected_log_determinant()) / 2
 
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
-        """``KL(self || other)``: the precision's, plus the mean's given the precision."""
         ratio = other.mean_precision / self.mean_precision
         log = namespace(ratio).np.log
         distance = quadratic(self.wishart.mean, self._mean - other._mean)
@@ -311,7 +314,6 @@ class NormalWishart(NormalPrecision):
         return self.wishart.kl(other.wishart) + means / 2
 
     def _log_prob(self, z: Pair) -> Float[Real, "..."]:
-        """Log density of ``(μ, Λ)``, centred."""
         mean, precision = z
         xp = namespace(mean, precision, self.mean_precision)
         logdet = xp.logdet(xp.cholesky(precision)) + self.own_size * xp.np.log(self.mean_precision)
@@ -360,13 +362,11 @@ class NormalWishart(NormalPrecision):
         return (wishart.expected_log_determinant() - spread - size * LOG_2PI) / 2
 
     def plugged_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
-        """The log likelihood at the expected mean and precision."""
         precision, size = self.wishart.mean, self.own_size
         logdet = self.xp.logdet(self.xp.cholesky(precision))
         return (logdet - quadratic(precision, x[..., None, :] - self.mean) - size * LOG_2PI) / 2
 
     def observed(self, x: Float[Real, "n d"], weights: Float[Real, "n k"]) -> Self:
-        """Counts, sums, and sums of squares."""
         count, np_ = weights.sum(0), namespace(weights, x).np
         # A member at a time: all products of records would be d times the data.
         scatter = np_.stack([(x.T * weights[:, k]) @ x for k in range(weights.shape[1])])

@@ -69,7 +69,6 @@ class Plate(Composite):
     def from_standard(
         cls, members: ExponentialFamily, weights: MixingWeights | None = None
     ) -> Self:
-        """Make it from the members and their weights."""
         return cls(members, weights)
 
     @property
@@ -79,7 +78,6 @@ class Plate(Composite):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The members', without ``K``."""
         return self.members.batch_shape[:-1]
 
     def outline(self, *, plates: bool = True) -> Any:
@@ -96,7 +94,6 @@ class Plate(Composite):
         return map_supports(lambda place: place.mean(axis), self.members.location())
 
     def _translate(self, offset: PyTree) -> Self:
-        """All members are moved by one offset."""
         # A number is no offset, which the members will say.
         one = lambda own: np.expand_dims(own, -2) if np.ndim(own) else own
         each = map_supports(lambda own: own[..., None, :] if is_jax(own) else one(own), offset)
@@ -145,7 +142,6 @@ class Plate(Composite):
         return unknown(weights.weights_shape)
 
     def _tables(self, names: Names, path: str, block: str) -> list[Table]:
-        """The members' with an axis for them, and the weights'."""
         labels = names.get(path) or numbered(self.size)
         inner = self.members._tables(names, joined(path, "members"), block)
         result = [dataclasses.replace(table, axes=(labels, *table.axes)) for table in inner]
@@ -165,19 +161,15 @@ class Plate(Composite):
         return called(self, shown)
 
     def parts(self) -> Sequence[ExponentialFamily]:
-        """The members and, if there are any, the weights."""
         return [self.members] if self.weights is None else [self.members, self.weights]
 
     def rebuild(self, parts: Sequence[ExponentialFamily]) -> Self:
-        """Other members, other weights."""
         return type(self)(*parts)  # pyright: ignore[reportArgumentType]
 
     def split_event(self, z: tuple[Any, Any]) -> Sequence[Any]:
-        """Members' and weights' event."""
         return z[: len(self.parts())]
 
     def join_event(self, events: Sequence[Any]) -> tuple[Any, Any]:
-        """Members' and weights' event."""
         return (events[0], events[1] if len(events) > 1 else None)
 
     def mean_weights(self) -> Float[Real, "*batch k"]:

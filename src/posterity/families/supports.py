@@ -86,19 +86,15 @@ class RealNumbers(Continuous):
     normal_image: ClassVar[Formulas | None] = NORMAL
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
-        """True if each is finite."""
         return xp.np.isfinite(z)
 
     def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
-        """``u``."""
         return u
 
     def inverse(self, xp: Namespace, z: Float[Real, "..."]) -> Float[Real, "..."]:
-        """``z``."""
         return z
 
     def log_slope(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
-        """Zero."""
         return xp.np.zeros_like(u)
 
 
@@ -113,19 +109,15 @@ class PositiveNumbers(Continuous):
     normal_image: ClassVar[Formulas | None] = LOG_NORMAL
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
-        """True if each is finite and positive."""
         return xp.np.isfinite(z) & (z > 0)
 
     def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
-        """``exp(u)``."""
         return xp.np.maximum(xp.np.exp(u), _smallest(xp, u.dtype))
 
     def inverse(self, xp: Namespace, z: Float[Real, "..."]) -> Float[Real, "..."]:
-        """``log z``."""
         return xp.np.log(z)
 
     def log_slope(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
-        """``u``."""
         return u
 
 
@@ -140,20 +132,16 @@ class UnitInterval(Continuous):
     normal_image: ClassVar[Formulas | None] = LOGIT_NORMAL
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
-        """True if each is between zero and one, and neither."""
         return (z > 0) & (z < 1)
 
     def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
-        """The logistic function."""
         below_one = 1 - xp.np.finfo(u.dtype).epsneg
         return xp.np.clip(xp.np.exp(_log_logistic(xp, u)), _smallest(xp, u.dtype), below_one)
 
     def inverse(self, xp: Namespace, z: Float[Real, "..."]) -> Float[Real, "..."]:
-        """The logit."""
         return xp.np.log(z) - xp.np.log1p(-z)
 
     def log_slope(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
-        """``log z + log(1 - z)``."""
         return _log_logistic(xp, u) + _log_logistic(xp, -u)
 
 
@@ -170,11 +158,9 @@ class Simplex(Continuous):
 
     @property
     def free(self) -> tuple[int, ...]:
-        """``(K - 1,)``."""
         return (self.shape[-1] - 1,)
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
-        """True if entries are positive and sum to one but for rounding."""
         rounding = z.shape[-1] * 8 * xp.np.finfo(z.dtype).eps
         return (z > 0).all(-1) & (abs(z.sum(-1) - 1) <= rounding)
 
@@ -223,7 +209,6 @@ class PositiveDefiniteMatrices(Continuous):
 
     @property
     def free(self) -> tuple[int, ...]:
-        """``(d(d+1)/2,)``."""
         return (triangle(self.shape[-1]),)
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
@@ -236,7 +221,6 @@ class PositiveDefiniteMatrices(Continuous):
         return even & xp.np.isfinite(xp.cholesky(z)).all((-2, -1))
 
     def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
-        """``E N Nᵀ E``."""
         size, np_ = self.shape[-1], xp.np
         ends = np_.zeros_like(u[..., :1]), np_.ones_like(u[..., :1])
         unit = np_.concatenate([u[..., size:], *ends], axis=-1)[..., _places(size)[-1]]
@@ -244,7 +228,6 @@ class PositiveDefiniteMatrices(Continuous):
         return factor @ np_.swapaxes(factor, -1, -2)
 
     def inverse(self, xp: Namespace, z: Float[Real, "..."]) -> Float[Real, "..."]:
-        """Entries of the Cholesky factor."""
         factor, (rows, columns, _) = xp.cholesky(z), _places(self.shape[-1])
         diagonal = xp.np.diagonal(factor, axis1=-2, axis2=-1)
         below = (factor / diagonal[..., :, None])[..., rows, columns]
@@ -264,7 +247,6 @@ class Labels(Support):
     name: ClassVar[str] = "labels"
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
-        """True if each is one of the labels."""
         return (z >= 0) & (z < self.count) & (z == xp.np.floor(z))
 
 

@@ -63,10 +63,8 @@ class Supports:
         return map_supports(lambda support: support.free_shape, self.tree)
 
     def forward(self, u: PyTree) -> Any:
-        """The event ``z`` of ``u``.
-
-        Raises:
-            StructureError: if ``u`` has other parts or axes than ``free_shape``.
+        """The event ``z`` of ``u``; a StructureError if ``u`` has other parts or axes than
+        ``free_shape``.
         """
         one = lambda support, part: support.forward(namespace(part), part)
         return map_supports(one, self.tree, self._checked(u))
@@ -90,10 +88,7 @@ class Supports:
         """``log |det dz/du|`` in nats, one number for each event.
 
         It is against the base measure that ``log_prob`` has, so that ``law.log_prob(forward(u)) +
-        log_det(u)`` is the log density of ``u``.
-
-        Raises:
-            StructureError: as of :meth:`forward`.
+        log_det(u)`` is the log density of ``u``; a StructureError as of :meth:`forward`.
         """
         terms: list[Real] = []
         for support, part in zip(listed(self.tree), listed(self._checked(u)), strict=True):
@@ -170,7 +165,6 @@ def _floating(tree: PyTree) -> Any:
 
 
 def _frozen(tree: PyTree) -> Any:
-    """A tree of supports as what can be hashed."""
     if isinstance(tree, dict):
         return tuple((name, _frozen(part)) for name, part in tree.items())
     return tuple(map(_frozen, tree)) if isinstance(tree, tuple) else tree
@@ -224,10 +218,8 @@ class Transformed(Distribution):
 
     @classmethod
     def from_standard(cls, law: Distribution, supports: Any) -> Self:
-        """Make it from the law of ``u`` and a tree of supports, as ``Distribution.support`` is.
-
-        Raises:
-            StructureError: if they are no supports, or of another number of coordinates.
+        """Make it from the law of ``u`` and a tree of supports, as ``Distribution.support`` is; a
+        StructureError if they are no supports, or of another number of coordinates.
         """
         if not isinstance(supports, Supports):
             every = listed(supports)
@@ -243,7 +235,6 @@ class Transformed(Distribution):
 
     @property
     def unmapped(self) -> tuple[Distribution, Any]:
-        """The law of ``u``, and the supports."""
         return self.law, self.supports
 
     @classmethod
@@ -257,7 +248,6 @@ class Transformed(Distribution):
         return cls(law, unconstrained(like))
 
     def _take_names(self) -> None:
-        """Give the law of ``u`` the names that this one was given."""
         law, names = self.__dict__["law"], self.__dict__.get(LABEL, ())
         fits = isinstance(law, Distribution) and (
             law.named_size == len(names) or len(law.named_parts()) == 1
@@ -272,24 +262,19 @@ class Transformed(Distribution):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The batch shape of the law of ``u``."""
         return self.law.batch_shape
 
     @property
     def support(self) -> Any:
-        """The set of possible ``z``."""
         return self.supports.tree
 
     @property
     def named_size(self) -> int:
-        """The coordinates of ``u``."""
         return self.law.event_shape[0]
 
     def reordered(self, places: Int[np.ndarray, " d"]) -> Self:
-        """Entries of dictionaries as a whole, and numbers within one array that has one axis.
-
-        Raises:
-            StructureError: if entries are torn apart, or what is mapped together changes places.
+        """Entries of dictionaries as a whole, and numbers within one array that has one axis; a
+        StructureError if entries are torn apart, or what is mapped together changes places.
         """
         try:
             tree = _moved(self.supports.tree, np.asarray(places))
@@ -307,7 +292,6 @@ class Transformed(Distribution):
         return (type(self), self.supports, self.law.outline())
 
     def is_proper(self) -> Bool[Real, "*batch"]:
-        """True if the law of ``u`` is a distribution."""
         return self.law.is_proper()
 
     def moment_matched(self, weights: Float[Real, " k"]) -> Self:
@@ -345,22 +329,18 @@ class Transformed(Distribution):
         return tables
 
     def marginals(self) -> list[Marginal]:
-        """The marginals of each part of the event."""
         return [table.law for table in self._tables({}, "", "")]
 
     def _described(self, numbers: bool) -> str:
         return called(self, [f"{self.law._described(numbers)} onto {_outline(self.supports.tree)}"])
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
-        """``f`` of draws of ``u``."""
         return self.supports.forward(self.supports.unravel(self.law.sample(key, shape)))
 
     def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
-        """``f`` of draws of ``u``."""
         return self.supports.forward(self.supports.unravel(self.law.sample_members(key, labels)))
 
     def _log_prob(self, z: PyTree) -> Float[Real, "..."]:
-        """``log q(u) - log |det dz/du|``; minus infinity outside of the support."""
         supports, inside = self.supports, np.asarray(True)
 
         def one(support: Continuous, part: Real) -> Real:
@@ -409,7 +389,6 @@ def _moved(tree: PyTree, places: Int[np.ndarray, " d"]) -> Any:
 
 
 def _outline(tree: PyTree) -> str:
-    """A tree of supports by the names of their classes."""
     if isinstance(tree, Mapping):
         return "{" + ", ".join(f"{short_name(k)}: {_outline(v)}" for k, v in tree.items()) + "}"
     if isinstance(tree, tuple):
@@ -418,7 +397,6 @@ def _outline(tree: PyTree) -> str:
 
 
 def _paths(tree: PyTree, path: str) -> Iterator[tuple[str, Any]]:
-    """Path and support of each part, in the order in which their numbers lie."""
     if isinstance(tree, dict | tuple):
         for name, part in tree.items() if isinstance(tree, dict) else enumerate(tree):
             yield from _paths(part, f"{path}/{name}" if path else str(name))

@@ -31,10 +31,8 @@ Law = TypeVar("Law", bound=Distribution)
 
 
 def concatenate(members: Sequence[Law]) -> Law:
-    """One batch from several, along the first batch axis.
-
-    Raises:
-        StructureError: if there are none, or they are not of one family and dimensions.
+    """One batch from several, along the first batch axis; a StructureError if there are none, or
+    they are not of one family and dimensions.
     """
     _check_all_alike(members)
     if not members[0].batch_shape or len({member.batch_shape[1:] for member in members}) > 1:
@@ -48,10 +46,8 @@ def concatenate(members: Sequence[Law]) -> Law:
 
 
 def stack(members: Sequence[Law]) -> Law:
-    """One batch, with a new first axis, from several members of equal shape.
-
-    Raises:
-        StructureError: if there are none, or they are not of one family and shape.
+    """One batch, with a new first axis, from several members of equal shape; a StructureError if
+    there are none, or they are not of one family and shape.
     """
     _check_all_alike(members, batch=True)
     xp = namespace(*leaves(members[0])).np
@@ -176,10 +172,8 @@ class VectorSpace(Distribution):
         return self
 
     def standard_parameters(self) -> dict[str, Any]:
-        """The parameters that ``standard`` lists, and what is static.
-
-        Raises:
-            UsageError: of a family that lists none, or lacks one of them.
+        """The parameters that ``standard`` lists, and what is static; a UsageError of a family that
+        lists none, or lacks one of them.
         """
         names = (*getattr(self, "standard", ()), *static_names(type(self)))
         lacking = [name for name in names if not hasattr(self, name)]
@@ -191,10 +185,9 @@ class VectorSpace(Distribution):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The axes before those of one member."""
-        name, coordinate = next(iter(self.coordinates.items()))
+        name, axes = _first(type(self))
         shape = getattr(self.__dict__[name], "shape", ())
-        return shape[: len(shape) - coordinate.axes]
+        return shape[: len(shape) - axes]
 
     @property
     def own_size(self) -> int:
@@ -204,12 +197,10 @@ class VectorSpace(Distribution):
 
     @property
     def named_size(self) -> int | None:
-        """A member's own axes, or its one number."""
         return self.own_size
 
     @property
     def event_size(self) -> int:
-        """The length of a member's own axes, or 1."""
         return self.own_size
 
     def reordered(self, places: Int[np.ndarray, " d"]) -> Self:
@@ -221,7 +212,7 @@ class VectorSpace(Distribution):
     @property
     def dimension(self) -> int:
         """Length of the flat vector of natural parameters."""
-        return sum(span.stop - span.start for _, span in _spans(type(self), self.own_size))
+        return _spans(type(self), self.own_size)[-1][1].stop
 
     def outline(self, *, plates: bool = True) -> Any:
         """The properties that two members must share to be added, the batch aside.
@@ -371,6 +362,13 @@ def _spans(family: type[VectorSpace], size: int) -> list[tuple[str, slice]]:
     """The columns of each coordinate in a flat vector, of members of a size."""
     ends = list(itertools.accumulate(k.length(size) for k in family.coordinates.values()))
     return list(zip(family.coordinates, map(slice, [0, *ends], ends), strict=False))
+
+
+@functools.cache
+def _first(family: type[VectorSpace]) -> tuple[str, int]:
+    """The first coordinate, and its own axes."""
+    name, coordinate = next(iter(family.coordinates.items()))
+    return name, coordinate.axes
 
 
 @functools.cache

@@ -81,20 +81,17 @@ class Wishart(ExponentialFamily):
 
     @property
     def support(self) -> PositiveDefiniteMatrices:
-        """Symmetric positive definite matrices."""
         return PositiveDefiniteMatrices((self.own_size, self.own_size))
 
     base_measure: ClassVar[float | None] = 0.0
     quantities: ClassVar[tuple[str, ...]] = ("precision",)
 
     def labels(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """A label for each entry of the upper triangle."""
         own = names or numbered(self.own_size)
         pairs = zip(*np.triu_indices(self.own_size), strict=True)
         return tuple(own[i] if i == j else f"{own[i]}, {own[j]}" for i, j in pairs)
 
     def marginals(self) -> list[Marginal]:
-        """The entries of the upper triangle."""
         scale = np.asarray(self.scale, float)
         rows, columns = np.triu_indices(self.own_size)
         diagonal = np.diagonal(scale, axis1=-2, axis2=-1)
@@ -127,12 +124,10 @@ class Wishart(ExponentialFamily):
         return self._from_scale(mean / nu[..., None, None], nu)
 
     def sufficient_statistics(self, z: Float[Real, "*shape d d"]) -> Float[Real, "*shape dim"]:
-        """``(log|Λ|/2, -Λ/2)``."""
         xp = namespace(z)
         return self.flatten(degrees=xp.logdet(xp.cholesky(z)) / 2, inverse_scale=-z / 2)
 
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
-        """``KL(self || other)``, by Cholesky factors."""
         xp = namespace(self.inverse_scale, other.inverse_scale)
         mine, theirs = xp.cholesky(self.inverse_scale), xp.cholesky(other.inverse_scale)
         ratio = xp.solve_lower(mine, theirs)  # tr(S'⁻¹ S) = ||L⁻¹ L'||²

@@ -1,54 +1,30 @@
 """Federated inference: one posterior, improved by sites whose data stay where they are."""
 
-from typing import TYPE_CHECKING
-
-from posterity.federation.agreement import Agreement
-from posterity.federation.driver import Federation
-from posterity.federation.federate import federate, start
-from posterity.federation.forget import Forgotten, forget
-from posterity.federation.gossip import Gossip, LedgerGossip, SiteState, turn
-from posterity.federation.keys import site_key, step_key
-from posterity.federation.messages import Report, Token
-from posterity.federation.run import Run
-from posterity.federation.schedules import Asynchronous, Machine, Schedule, Sequential, Synchronous
-from posterity.federation.site import Site
-from posterity.federation.state import Visit
-from posterity.federation.status import Certificate, certify, status_from
-from posterity.lazy import exports
-from posterity.status import Status
-
-if TYPE_CHECKING:
-    from posterity.federation.personal import SitePosterior, site_posterior
-
-__getattr__, __dir__ = exports(__name__, {"personal": ("SitePosterior", "site_posterior")})
-
-__all__ = [
-    "Agreement",
-    "Asynchronous",
-    "Certificate",
-    "Federation",
-    "Forgotten",
-    "Gossip",
-    "LedgerGossip",
-    "Machine",
-    "Report",
-    "Run",
-    "Schedule",
-    "Sequential",
-    "Site",
-    "SitePosterior",
-    "SiteState",
-    "Status",
-    "Synchronous",
-    "Token",
-    "Visit",
-    "certify",
-    "federate",
-    "forget",
-    "site_key",
-    "site_posterior",
-    "start",
-    "status_from",
-    "step_key",
-    "turn",
-]
+from posterity.federation.agreement import Agreement as Agreement
+from posterity.federation.driver import Federation as Federation
+from posterity.federation.federate import federate as federate
+from posterity.federation.federate import start as start
+from posterity.federation.forget import Forgotten as Forgotten
+from posterity.federation.forget import forget as forget
+from posterity.federation.gossip import Gossip as Gossip
+from posterity.federation.gossip import LedgerGossip as LedgerGossip
+from posterity.federation.gossip import SiteState as SiteState
+from posterity.federation.gossip import turn as turn
+from posterity.federation.keys import site_key as site_key
+from posterity.federation.keys import step_key as step_key
+from posterity.federation.messages import Report as Report
+from posterity.federation.messages import Token as Token
+from posterity.federation.personal import SitePosterior as SitePosterior
+from posterity.federation.personal import site_posterior as site_posterior
+from posterity.federation.run import Run as Run
+from posterity.federation.schedules import Asynchronous as Asynchronous
+from posterity.federation.schedules import Machine as Machine
+from posterity.federation.schedules import Schedule as Schedule
+from posterity.federation.schedules import Sequential as Sequential
+from posterity.federation.schedules import Synchronous as Synchronous
+from posterity.federation.site import Site as Site
+from posterity.federation.state import Visit as Visit
+from posterity.federation.status import Certificate as Certificate
+from posterity.federation.status import certify as certify
+from posterity.federation.status import status_from as status_from
+from posterity.status import Status as Status

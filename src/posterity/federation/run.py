@@ -17,10 +17,9 @@ from posterity.federation.schedules import Machine, Schedule, Sequential
 from posterity.federation.state import State, Visit, leave
 from posterity.federation.status import Position, is_final, reports_of, status_of
 from posterity.ledger import Ledger
-from posterity.notebook import html
 from posterity.sharing import History
 from posterity.status import Progress, ProgressCallback, Status
-from posterity.text import cut, listed
+from posterity.text import cut, html, listed
 
 if TYPE_CHECKING:
     from posterity.federation.personal import SitePosterior

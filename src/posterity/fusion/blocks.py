@@ -41,6 +41,11 @@ def assembled(
     return like.rebuild(blocks)  # pyright: ignore[reportAttributeAccessIssue]
 
 
+def picked(members: ExponentialFamily, rows: Int[Array, " some"]) -> ExponentialFamily:
+    """The members at these rows, which rise: themselves, without a copy, where that is all."""
+    return members if len(rows) == members.batch_shape[0] else members[rows]
+
+
 class MemberPriors:
     """The priors of the components of each site: every different one once in ``laws``, as those of
     one component or, where the components of a site started from priors that differ, as a batch;
@@ -275,7 +280,8 @@ class Block:
 
     def by_site(self, values: Array) -> Mapping[str, Array]:
         """The values of the components (N,), by site."""
-        pieces = np.split(values, np.cumsum(self.sizes)[:-1])
+        ends = np.cumsum(self.sizes).tolist()
+        pieces = map(values.__getitem__, map(slice, [0, *ends[:-1]], ends))
         return dict(zip(self.names, pieces, strict=True))
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import scipy
 
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.fusion.components import Judged, LocalComponents
-from posterity.fusion.geometry import PIECE, ROOM, Centroids, Nearest, cheapest, chunks
+from posterity.fusion.geometry import CACHED, PIECE, ROOM, Centroids, Nearest, cheapest, chunks
 
 Array = np.ndarray
 
@@ -57,12 +58,8 @@ class Clustering:
     @functools.cached_property
     def centroids(self) -> Centroids:
         """Each group's average, with its gradient."""
-        points, before = self.local.points, self._before
-        if before is None:
-            return points.centroids(self.totals / self.counts[:, None])
-        moved = before.moved
-        mine = points.centroids(self.totals[moved] / self.counts[moved, None])
-        return before.centroids.take(before.kept).with_moved(moved, mine)
+        find_centroids([self])
+        return vars(self)["centroids"]
 
     _before: ClassVar["Before | None"] = None
     """The statistics of the clustering that this one was made of, if most of its groups stay."""
@@ -114,6 +111,15 @@ class Clustering:
             return self._costs[rows]
         return self.local.points.take(rows).divergences(self.centroids)
 
+    def pieces(self) -> Iterator[tuple[slice, Float[Array, "some g"]]]:
+        """The same of all, some after others, to be written over; rounding may leave some below
+        zero.
+        """
+        if (known := self._costs) is None:
+            return self.local.points.differences(self.centroids)
+        rows = chunks(len(known), 8 * len(self.counts), CACHED)
+        return ((some, known[some].copy()) for some in rows)
+
     @property
     def own_costs(self) -> Float[Array, " n"]:
         """Divergence of every component to its centroid."""
@@ -156,19 +162,19 @@ class Clustering:
         Where few of very many components get another label, only these are added up; where few of
         many groups change, only these are looked at again.
         """
-        groups = len(self.counts)
-        new = Clustering(self.local, packed(labels, groups))
-        few = len(labels) <= MANY
+        groups, few = len(self.counts), len(labels) <= MANY
+        left = kept(np.bincount(labels, minlength=groups) > 0)
+        new = Clustering(self.local, _renumbered(labels, left))
         if (few and groups < SEVERAL) or labels.max() >= groups:
             return new
-        moved, kept = np.flatnonzero(labels != self.labels), _kept(labels, groups)
+        moved = np.flatnonzero(labels != self.labels)
         if not len(moved):
             return self
         changed = np.zeros(groups, bool)
         changed[labels[moved]] = changed[self.labels[moved]] = True
-        if "centroids" in vars(self) and 2 * np.count_nonzero(changed[kept]) <= len(kept):
+        if "centroids" in vars(self) and 2 * np.count_nonzero(changed[left]) <= len(left):
             known = vars(self).get("_closest"), vars(self).get("_costs")
-            vars(new)["_before"] = Before(self.centroids, *known, kept, changed[kept])
+            vars(new)["_before"] = Before(self.centroids, *known, left, changed[left])
         if few or 4 * len(moved) > len(labels):
             return new
         local, both = self.local, np.concatenate([labels[moved], self.labels[moved]])
@@ -176,25 +182,44 @@ class Clustering:
             if points is not None and name in vars(self):
                 rows = points.coordinates[moved]
                 change = sums(np.concatenate([rows, -rows]), both, groups)
-                vars(new)[name] = (vars(self)[name] + change)[kept]
+                vars(new)[name] = (vars(self)[name] + change)[left]
         return new
+
+
+def find_centroids(several: Sequence[Clustering]) -> None:
+    """Find the centroids of all of these clusterings at once, of groups that are not known yet."""
+    points, moved = several[0].local.points, [c._before and c._before.moved for c in several]
+    means = [
+        c.totals / c.counts[:, None] if own is None else c.totals[own] / c.counts[own, None]
+        for c, own in zip(several, moved, strict=True)
+    ]
+    every, end = points.centroids(np.concatenate(means) if len(means) > 1 else means[0]), 0
+    for one, mean in zip(several, means, strict=True):
+        mine = every if len(means) == 1 else every.take(slice(end, end := end + len(mean)))
+        if (before := one._before) is not None:
+            mine = before.centroids.take(before.kept).with_moved(before.moved, mine)
+        vars(one)["centroids"] = mine
 
 
 def packed(labels: Int[Array, " n"], groups: int) -> Int[Array, " n"]:
     """Labels without gaps: the last groups take the numbers, below ``groups``, of empty ones."""
-    kept = _kept(labels, groups)
-    number = np.zeros(kept.max() + 1, int)
-    number[kept] = np.arange(len(kept))
-    return labels if len(number) == len(kept) else number[labels]
+    return _renumbered(labels, kept(np.bincount(labels, minlength=groups) > 0))
 
 
-def _kept(labels: Int[Array, " n"], groups: int) -> Int[Array, " g"]:
-    """The label that each group has once they are :func:`packed`."""
-    used = np.bincount(labels, minlength=groups) > 0
-    left = int(used.sum())
-    kept = np.arange(left)
-    kept[~used[:left]] = left + np.flatnonzero(used[left:])
-    return kept
+def _renumbered(labels: Int[Array, " n"], left: Int[Array, " g"]) -> Int[Array, " n"]:
+    if len(left) == (most := left.max() + 1):
+        return labels
+    number = np.zeros(most, int)
+    number[left] = np.arange(len(left))
+    return number[labels]
+
+
+def kept(used: Bool[Array, " groups"]) -> Int[Array, " g"]:
+    """The label that each group which is used has had, once these are :func:`packed`."""
+    left = np.arange(np.count_nonzero(used))
+    if len(left) < len(used):
+        left[~used[: len(left)]] = len(left) + np.flatnonzero(used[len(left) :])
+    return left
 
 
 def sums(
@@ -237,7 +262,8 @@ def contested(labels: Int[Array, " n"], site: Int[Array, " n"], groups: int) -> 
     else:
         pairs = np.sort(pairs)
         taken = pairs[1:][pairs[1:] == pairs[:-1]]
-    return np.unique(taken[taken % width < groups] // width) if len(taken) else taken
+    site = taken[taken % width < groups] // width  # which rises
+    return site[np.append(site[1:] > site[:-1], True)] if len(site) else site
 
 
 def refine(clustering: Clustering, *, sweeps: int = 20) -> Clustering:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.canonical import canonical_mean, canonical_sums
+from posterity.arrays.stacks import unstacked
 from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.errors import ParameterError, StructureError
@@ -23,7 +24,7 @@ from posterity.families.emitting import MixingWeights
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.block_table import BlockTable, group_totals, keys_of_sites
-from posterity.fusion.blocks import SAME, Block, assembled, one_member, resized
+from posterity.fusion.blocks import SAME, Block, assembled, one_member, picked, resized
 from posterity.fusion.blocks import blocks as blocks_of
 from posterity.fusion.divergences import Discrepancy, barycenter
 from posterity.fusion.geometry import Divergence, moved, opposite
@@ -70,9 +71,9 @@ def average(
     ) -> ExponentialFamily:
         if isinstance(block, Block):
             parts = Absorbing.of(block, None if alignment is None else alignment.into)
-            whole = (labels >= 0) & parts.whole
+            whole = np.flatnonzero((labels >= 0) & parts.whole)
             weights = block.at_components(importance)[whole]
-            return barycenter(parts.members[whole], labels[whole], divergence, weights)
+            return barycenter(picked(parts.members, whole), labels[whole], divergence, weights)
         side = block.divergence
 
         def weighted(piece: Block) -> Array:
@@ -233,23 +234,22 @@ class Terms:
 
     def _factors(self, piece: Block, labels: Array) -> list[ExponentialFamily]:
         """All sites at once: each has as many rows of its own as there are fused components."""
-        kept, sites, groups = labels >= 0, len(piece.sizes), self.groups
+        kept, sites, groups = np.flatnonzero(labels >= 0), len(piece.sizes), self.groups
         rows = piece.site[kept] * groups + labels[kept]
         summed = lambda leaf: _summed(leaf, rows, sites * groups)
         added = map_leaves(summed, self._added(piece, kept))
         if not piece.plate:
-            return [added[index] for index in range(sites)]
-        counts = [None] * sites
+            return unstacked(added)
+        added, weights = map_leaves(lambda x: x.reshape(sites, groups, *x.shape[1:]), added), None
         if piece.weighted:
-            own = summed(piece.counts[kept]).reshape(sites, groups)
-            counts = [piece.like.weights.of_counts(row) for row in own]  # pyright: ignore
-        starts = zip(range(0, sites * groups, groups), counts, strict=True)
-        return [Plate(added[start : start + groups], mine) for start, mine in starts]
+            counts = summed(piece.counts[kept]).reshape(sites, groups)
+            weights = piece.like.weights.of_counts(counts)  # pyright: ignore
+        return unstacked(Plate(added, weights))
 
     def all(self) -> ExponentialFamily:
         """The sum of all contributions."""
         every = lambda piece: np.column_stack(
-            [self._added(piece, slice(None)).natural_parameters, piece.counts]
+            [self._added(piece, np.arange(len(piece.site))).natural_parameters, piece.counts]
         )
         totals = group_totals(self.block, self.labels, self.groups, every)
         like: Any = self.block.like
@@ -258,10 +258,12 @@ class Terms:
         weights = like.weights.of_counts(totals[:, -1]) if self.block.weighted else None
         return Plate(like.members[:1].with_natural_parameters(totals[:, :-1]), weights)
 
-    def _added(self, piece: Block, rows: Array | slice) -> ExponentialFamily:
+    def _added(self, piece: Block, rows: Int[Array, " n"]) -> ExponentialFamily:
         """The contributions of components: posterior less prior."""
-        members = moved(piece.members[rows], opposite(piece.origin))
-        return members - piece.priors.each(piece.names)[piece.site[rows]]
+        members, priors = moved(picked(piece.members, rows), opposite(piece.origin)), piece.priors
+        if len(priors.laws) == 1 and priors.exchangeable.all():
+            return members - priors.laws[0]
+        return members - priors.each(piece.names)[piece.site[rows]]
 
 
 def _summed(leaf: Array, rows: Array, size: int) -> Array:

@@ -11,7 +11,7 @@ import scipy
 from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.criterion import Criterion
-from posterity.fusion.geometry import PIECE, Centroids, Divergence, Points, chunks, moved
+from posterity.fusion.geometry import PIECE, Centroids, Divergence, Points, chunks
 
 Array = np.ndarray
 MANY = 2**14  # Components beyond which as many as tell it, at even steps, stand for all
@@ -38,12 +38,13 @@ class Evidence(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class LocalComponents:
-    """All sites' components: points, grouped by site, and where each site's begin (J + 1,), and the
-    end.
+    """All sites' components: points, grouped by site, where each site's begin (J + 1,), and the
+    end, and the ``origin`` from which they are seen.
     """
 
     points: Points
     starts: Int[Array, " bounds"]
+    origin: Any = None
 
     @property
     def sites(self) -> int:
@@ -89,13 +90,17 @@ class LocalComponents:
     @functools.cached_property
     def shapes(self) -> Points | None:
         """The components as they are judged, all moved to the origin; None where nothing moves."""
-        judged = self.judged
-        if judged.template.location() is None:
+        judged, law = self.judged, self.judged.template
+        if law.location() is None:
             return None
-        here = lambda members: moved(members, members.location())
-        potential = judged.potential if judged.template.normalizer_stays else None
-        at_origin = lambda rows: here(judged.members(rows))
-        return Points.of_parts(at_origin, len(judged), potential=potential)
+        coordinates, potential = np.empty_like(judged.coordinates), judged.potential
+        if not law.normalizer_stays:
+            potential = np.empty(len(judged))
+        for rows in judged.parts:
+            coordinates[rows] = law.centred(judged.coordinates[rows])
+            if not law.normalizer_stays:
+                potential[rows] = judged.potential_at(coordinates[rows])
+        return Points(law, judged.divergence, coordinates, potential)
 
     @functools.cached_property
     def criterion(self) -> Criterion:
@@ -199,12 +204,11 @@ class LocalComponents:
         than its members by how far apart they lie, so that its divergences grow with the logarithm
         of a distance; with this they grow with its square, as errors of location do.
         """
-        own = self.judged.family(centroids.coordinates)
-        there = moved(own, own.location())
-        stays = there.normalizer_stays
-        potential = centroids.potential if stays else np.asarray(there.log_normalizer())
-        step = there.natural_parameters - shapes.coordinates
-        rise = np.einsum("gd,gd->g", step, shapes.gradient)
+        judged = self.judged
+        there, potential = judged.template.centred(centroids.coordinates), centroids.potential
+        if not judged.template.normalizer_stays:
+            potential = judged.potential_at(there)
+        rise = np.einsum("gd,gd->g", there - shapes.coordinates, shapes.gradient)
         return np.maximum(potential - shapes.potential - rise, 0.0)
 
     @functools.cached_property
@@ -222,6 +226,15 @@ class LocalComponents:
         if self.criterion.both:
             return np.full(len(centroids.potential), self.criterion.place)
         return self._populations[0][0].divergences(centroids)[0]
+
+    def alone(self, rows: slice) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """The surprise of components in groups of their own, and how untypical their shapes are."""
+        surprise = self.surprise(self.judged.take(rows).alone)
+        if self.shapes is None:
+            return surprise, np.zeros(len(surprise))
+        (mean, slope, at), shapes = self.typical, self.shapes
+        above = shapes.potential[rows] - at - (shapes.coordinates[rows] - mean) @ slope
+        return surprise, np.maximum(above, 0.0)
 
     def rows_of(self, sites: Int[Array, " some"]) -> tuple[Int[Array, " rows"], Int[Array, " b"]]:
         """The rows of several sites, and where each one's begin among them."""

@@ -18,8 +18,8 @@ from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.agglomeration import hollow
 from posterity.fusion.clustering import Clustering, polish, refine
-from posterity.fusion.effects import Effects
 from posterity.fusion.geometry import CACHED, Centroids, Points, chunks
+from posterity.fusion.grouping import Grouping
 from posterity.fusion.search import drop, split
 
 Array = np.ndarray
@@ -133,7 +133,7 @@ class Confidence:
         if close or not self.identified or self.hollow:
             return True
         least = (Moves(part, self.free).least_at_first_order() for part in self.parts)
-        return min(least) < 2 * AMBIGUOUS or self.alone < AMBIGUOUS
+        return min(least) < 2 * AMBIGUOUS
 
     @functools.cached_property
     def hollow(self) -> list[int]:
@@ -166,9 +166,9 @@ class Confidence:
         return dict(sorted((above | {len(self.clustering.counts): 0.0}).items()))
 
 
-class EffectsConfidence(Confidence):
-    """Confidence in the groups of sites that truly differ, without other numbers of groups; there
-    is reason to doubt it, too, where nothing is matched: units may differ.
+class RegroupedConfidence(Confidence):
+    """Confidence in groups by an evidence of their own; there is reason to doubt it, too, where
+    nothing is matched: units may differ.
     """
 
     objective = 0.0  # pyright: ignore
@@ -176,20 +176,21 @@ class EffectsConfidence(Confidence):
     alone = np.inf  # pyright: ignore
     thorough = False
 
-    def __init__(self, clustering: Clustering, effects: Effects):
-        super().__init__(clustering, {}, free=True)
-        self.effects = effects
+    def __init__(self, clustering: Clustering, grouping: Grouping):
+        super().__init__(clustering, grouping.levels, free=True)
+        self.grouping = grouping
 
     @functools.cached_property
     def margins(self) -> Float[Array, " n"]:
         """Nats by which a component's group, or its being alone, is better than the next best."""
-        return self.effects.margins
+        return self.grouping.margins
 
     @property
     def suspect(self) -> bool:
         """True where some match hangs on little, or there is none."""
-        alone = len(self.clustering.counts) == len(self.clustering.labels)
-        return alone or float(self.margins.min()) < AMBIGUOUS
+        alone, other = len(self.clustering.counts) == len(self.clustering.labels), self.runner_up
+        close = other is not None and other[1] < AMBIGUOUS
+        return alone or close or float(self.margins.min()) < AMBIGUOUS
 
 
 def _large(clustering: Clustering) -> bool:
@@ -220,8 +221,8 @@ class Moves:
         return np.concatenate([self._least(rows) for rows in self._blocks()])
 
     def least_at_first_order(self) -> float:
-        """About the least rise of any component that goes to another group, at little cost."""
-        return float(min(self._first_order(rows).min(initial=np.inf) for rows in self._blocks()))
+        """About the least rise of any component that goes elsewhere, at little cost."""
+        return float(min(self._first_order(rows).min() for rows in self._blocks()))
 
     def least_alone(self) -> float:
         """The least rise of any component that goes into a group of its own; infinite if none."""
@@ -235,13 +236,10 @@ class Moves:
         return least
 
     def _least(self, rows: slice) -> Float[Array, " n"]:
-        rise, own = self._first_order(rows), self.clustering.labels[rows]
-        groups = rise.shape[1]
-        near = np.argpartition(rise, min(SHORTLIST, groups) - 1, axis=1)[:, :SHORTLIST]
+        rise, groups = self._first_order(rows), len(self._counts)
+        near = np.argpartition(rise[:, :-1], min(SHORTLIST, groups) - 1, axis=1)[:, :SHORTLIST]
         near = np.hstack([near, np.full((len(near), 1), groups)])
-        rise = np.hstack([rise, np.full((len(rise), 1), np.inf)])
-        if self.free:
-            rise[self.clustering.counts[own] > 1, groups] = 0.0  # not known yet
+        rise[rise[:, groups] < np.inf, groups] = 0.0  # which is computed exactly
         rise = np.take_along_axis(rise, near, axis=1)
         close = np.nonzero(rise < SURE)
         partners = self._partners(rows)[close[0], near[close]]
@@ -250,21 +248,24 @@ class Moves:
 
     # --- to first order ---------------------------------------------------------------------------
 
-    def _first_order(self, rows: slice) -> Float[Array, "n g"]:
+    def _first_order(self, rows: slice) -> Float[Array, "n h"]:
         """The rise by going to each group, as if divergences were quadratic; infinite at home."""
-        own, counts = self.clustering.labels[rows], self._counts
-        partners, alone = self._partners(rows)[:, :-1], (counts[own] == 1)[:, None]
+        own, counts = self.clustering.labels[rows], np.append(self._counts, 0.0)
+        partners, alone = self._partners(rows), (counts[own] == 1)[:, None]
         fewer, more = self._recounted
+        first = self._priced(np.ones(len(own)), *self.clustering.local.alone(rows))
         moves = partners < 0
-        price = np.where(moves, more + fewer[own][:, None], 0.0)
-        rise = self._rise(self._misfits(rows, partners), price, -1 * (moves & alone))
+        price = np.where(moves, np.append(more, 0.0) + fewer[own][:, None], 0.0)
+        price[:, -1] += first
+        groups = (counts == 0) - 1 * (moves & alone)
+        rise = self._rise(self._misfits(rows, partners), price, groups)
         if not self.free:
-            rise[alone & moves] = np.inf
-        rise[alone & ~moves & (counts == 1)] = np.inf  # two that would but change names
+            rise[alone & moves] = rise[:, -1] = np.inf
+        rise[alone & (counts == np.where(moves, 0, 1))] = np.inf  # which but changes names
         rise[np.arange(len(own)), own] = np.inf
         return rise
 
-    def _misfits(self, rows: slice, partners: Int[Array, "n g"]) -> list[Float[Array, "n g"]]:
+    def _misfits(self, rows: slice, partners: Int[Array, "n h"]) -> list[Float[Array, "n h"]]:
         """Rises of the misfit, of all that components are and of their shapes."""
         local, centres = self.clustering.local, self.clustering.judged.centres
         dim = local.judged.coordinates.shape[1]
@@ -278,14 +279,16 @@ class Moves:
         return [whole, self._misfit(local.shapes, centroids, rows, partners)]
 
     def _misfit(
-        self, points: Points, centroids: Centroids, rows: slice, partners: Int[Array, "n g"]
-    ) -> Float[Array, "n g"]:
+        self, points: Points, centroids: Centroids, rows: slice, partners: Int[Array, "n h"]
+    ) -> Float[Array, "n h"]:
         """Joining n others costs n / (n + 1) of the divergence; leaving n - 1 gains n / (n - 1)."""
         own, counts = self.clustering.labels[rows], self._counts
         costs = points.take(rows).divergences(centroids)
         at_home = costs[np.arange(len(own)), own]
         leave = at_home * counts[own] / np.maximum(counts[own] - 1, 1.0)
-        misfit = costs * (counts / (counts + 1)) - leave[:, None]
+        misfit = np.zeros(partners.shape)
+        np.multiply(costs, counts / (counts + 1), out=misfit[:, :-1])
+        misfit -= leave[:, None]
         # Change places: the share of the divergence to a group of n of which one has left.
         one, group = np.nonzero(partners >= 0)
         other, share = partners[one, group] - rows.start, 1 - 1 / counts

@@ -170,11 +170,11 @@ class Points:
         factors that are centred first, which changes nothing but the digits that cancel.
         """
         out = np.empty((len(self), len(centroids.coordinates)))
-        for rows, part in self._differences(centroids):
+        for rows, part in self.differences(centroids):
             np.maximum(part, 0.0, out=out[rows])
         return out
 
-    def _differences(self, centroids: "Centroids") -> Iterator[tuple[slice, Array]]:
+    def differences(self, centroids: "Centroids") -> Iterator[tuple[slice, Array]]:
         """The same (some, G), some rows at a time, each written over by the next; rounding may
         leave some below zero.
         """
@@ -193,7 +193,7 @@ class Points:
     def nearest(self, centroids: "Centroids") -> "Nearest":
         """The nearest centroid of each point."""
         found = Nearest(np.empty(len(self), int), np.empty(len(self)))
-        for rows, part in self._differences(centroids):
+        for rows, part in self.differences(centroids):
             found.groups[rows] = own = finite(part).argmin(1)
             found.costs[rows] = part[np.arange(len(part)), own]
         return found._replace(costs=np.maximum(found.costs, 0.0))

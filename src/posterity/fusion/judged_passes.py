@@ -17,7 +17,7 @@ from posterity.fusion.blocks import Block
 from posterity.fusion.clustering import Clustering
 from posterity.fusion.components import Judged, LocalComponents
 from posterity.fusion.confidence import NEIGHBOURS, Confidence
-from posterity.fusion.geometry import Centroids, middle, moved, opposite
+from posterity.fusion.geometry import Centroids, moved, opposite
 from posterity.fusion.matching import Matched, Matching, match
 from posterity.fusion.passes import Passes, PassResult
 from posterity.fusion.rows import GroupSums, Rows
@@ -138,7 +138,7 @@ def within_sites(passes: Passes, divergence: Any, into: Int[Array, " all"]) -> N
     kept = np.cumsum([0, *np.add.reduceat(whole.whole, starts[:-1], dtype=int)])
     members, how = whole.members[left], (Matching.EVIDENCE, divergence, None, whole.counts[left])
     matched = match(members, kept, *how)
-    origin = middle(members[np.argsort(matched.rows)])
+    origin = matched.result.clustering.local.origin
     for rows in store.blocks():
         one = Absorbing(_piece(table, rows), parts[rows.span] - rows.row)
         if (less := one.less(matched.result.clustering, origin)) is not None:

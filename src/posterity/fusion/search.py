@@ -11,11 +11,20 @@ import numpy as np
 
 from posterity.arrays.typing import Float, Int
 from posterity.fusion.agglomeration import Merging, agglomerate, merge_slices
-from posterity.fusion.clustering import Clustering, assign, contested, packed, polish, refine
+from posterity.fusion.clustering import (
+    Clustering,
+    assign,
+    contested,
+    find_centroids,
+    kept,
+    packed,
+    polish,
+    refine,
+)
 from posterity.fusion.components import LocalComponents
 from posterity.fusion.criterion import buffet
-from posterity.fusion.effects import Effects
-from posterity.fusion.geometry import CACHED, PIECE, chunks
+from posterity.fusion.geometry import PIECE, chunks
+from posterity.fusion.grouping import Grouping
 
 Array = np.ndarray
 SEED_COMPONENTS = 320
@@ -36,7 +45,7 @@ class SearchResult:
 
     ``levels`` has the least objective met with each number of groups. Where slices were ``joined``
     in the end the objective is above the end of the trace. ``cost`` is the summed divergence to
-    barycentres where it is not the misfit; ``effects`` decided where sites truly differ.
+    barycentres where it is not the misfit; ``regrouped`` is another evidence that decided.
     """
 
     clustering: Clustering
@@ -44,7 +53,7 @@ class SearchResult:
     levels: dict[int, float] = dataclasses.field(default_factory=dict)
     joined: bool = False
     cost: float | None = None
-    effects: Effects | None = None
+    regrouped: Grouping | None = None
 
 
 class Incumbent:
@@ -131,7 +140,7 @@ def _walk(
             rivals = _rivals(current)
             order = np.argsort(np.bincount(current.labels, rivals.more), kind="stable")
             chosen = _independent(current, rivals, order, step)
-            dropped = _without(current, chosen, rivals) if chosen else None
+            dropped = _without(current, np.array([chosen]), rivals)[0] if chosen else None
         if dropped is None:
             return
         current = dropped
@@ -186,7 +195,8 @@ def drop(clustering: Clustering, tries: int = 3) -> Clustering | None:
         return None
     rivals = _rivals(clustering)
     loss = np.bincount(clustering.labels, rivals.more)
-    options = [_without(clustering, g, rivals) for g in np.argsort(loss, kind="stable")[:tries]]
+    options = _without(clustering, np.argsort(loss, kind="stable")[:tries, None], rivals)
+    find_centroids(options)
     return min(options, key=lambda c: c.misfit)
 
 
@@ -200,8 +210,8 @@ class _Rivals(NamedTuple):
 def _rivals(clustering: Clustering) -> _Rivals:
     labels = clustering.labels
     group, more = np.empty(len(labels), int), np.empty(len(labels))
-    for rows in chunks(len(labels), 8 * len(clustering.counts), CACHED):
-        some, at = clustering.costs(rows).copy(), np.arange(len(labels[rows]))
+    for rows, some in clustering.pieces():
+        at = np.arange(len(some))
         own = some[at, labels[rows]]
         some[at, labels[rows]] = np.inf
         group[rows] = there = some.argmin(1)
@@ -226,24 +236,36 @@ def _independent(
     return chosen
 
 
-def _without(clustering: Clustering, groups: Any, rivals: _Rivals) -> Clustering:
-    """Dissolve groups: sites that used one are assigned anew, to the others. What was nearest to
-    one goes to the best of the others, unless that is taken.
+def _without(
+    clustering: Clustering, options: Int[Array, "options gone"], rivals: _Rivals
+) -> list[Clustering]:
+    """Dissolve groups, in one way after the other: sites that used one are assigned anew, to the
+    others. What was nearest to one goes to the best of the others, unless that is taken.
     """
-    local, labels = clustering.local, clustering.nearest.copy()
-    gone, unsure = np.zeros(len(clustering.counts), bool), np.zeros(local.sites, bool)
-    gone[groups] = True
-    away, left = np.flatnonzero(gone[labels]), np.flatnonzero(~gone)
-    labels[away] = rivals.group[away]
-    unsure[clustering.contested] = unsure[contested(labels, local.site, len(gone))] = True
-    unsure[local.site[gone[labels] | (clustering.nearest != clustering.labels)]] = True
-    used = np.zeros(local.sites, bool)
-    used[local.site[away]] = True
-    sites = np.flatnonzero(used & unsure)
-    for some in chunks(len(sites), 8 * len(left) * local.largest(), PIECE):
+    local, nearest = clustering.local, clustering.nearest
+    gone = np.zeros((len(options), len(clustering.counts)), bool)
+    np.put_along_axis(gone, options, True, 1)
+    away, left = gone[:, nearest], np.stack([kept(own) for own in ~gone])
+    labels = np.where(away, rivals.group, nearest)
+    used, unsure = np.zeros((2, len(options), local.sites), bool)
+    unsure[:, clustering.contested] = True
+    site = local.site + local.sites * np.arange(len(options))[:, None]
+    unsure.reshape(-1)[contested(labels.reshape(-1), site.reshape(-1), gone.shape[1])] = True
+    unsure.reshape(-1)[site[np.take_along_axis(gone, labels, 1)]] = True
+    unsure[:, local.site[nearest != clustering.labels]] = True
+    used.reshape(-1)[site[away]] = True
+    option, sites = np.nonzero(used & unsure)
+    for some in chunks(len(sites), 8 * left.shape[1] * local.largest(), PIECE):
         rows, bounds = local.rows_of(sites[some])
-        labels[rows] = left[assign(clustering.costs(rows)[:, left], bounds)]
-    return clustering.relabelled(labels)
+        own = np.repeat(option[some], np.diff(bounds))
+        costs = clustering.costs(rows)
+        if len(options) == 1:
+            costs = costs[:, left[0]]
+        else:  # of each row one goes: the last one is in its place
+            costs[np.arange(len(rows)), options[own, 0]] = costs[:, -1]
+            costs = costs[:, :-1]
+        labels[own, rows] = left[own, assign(costs, bounds)]
+    return [clustering.relabelled(own) for own in labels]
 
 
 def split(clustering: Clustering, number: int = 1) -> Clustering:
@@ -283,7 +305,7 @@ def _shed(clustering: Clustering, rivals: _Rivals, gains: Array) -> Clustering |
     worst = np.argsort(-gains, kind="stable")[: int((gains > 0).sum())]
     chosen = _independent(clustering, rivals, worst)
     while len(chosen) > 1:
-        fewer = refine(_without(clustering, chosen, rivals), sweeps=4)
+        fewer = refine(_without(clustering, np.array([chosen]), rivals)[0], sweeps=4)
         if best is not None and fewer.objective >= best.objective:
             break
         best, chosen = fewer, chosen[: len(chosen) // 2]

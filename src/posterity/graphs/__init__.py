@@ -1,26 +1,14 @@
 """Graphs of sites, random walks of tokens over them, and the times that walks take."""
 
-from posterity.graphs.constructors import complete, grid, random_regular, ring, star
-from posterity.graphs.times import cover_times, sampled_cover_time
-from posterity.graphs.topology import Network
-from posterity.graphs.walks import (
-    MetropolisHastings,
-    NonBacktracking,
-    Walk,
-    WeightedMetropolisHastings,
-)
-
-__all__ = [
-    "MetropolisHastings",
-    "Network",
-    "NonBacktracking",
-    "Walk",
-    "WeightedMetropolisHastings",
-    "complete",
-    "cover_times",
-    "grid",
-    "random_regular",
-    "ring",
-    "sampled_cover_time",
-    "star",
-]
+from posterity.graphs.constructors import complete as complete
+from posterity.graphs.constructors import grid as grid
+from posterity.graphs.constructors import random_regular as random_regular
+from posterity.graphs.constructors import ring as ring
+from posterity.graphs.constructors import star as star
+from posterity.graphs.times import cover_times as cover_times
+from posterity.graphs.times import sampled_cover_time as sampled_cover_time
+from posterity.graphs.topology import Network as Network
+from posterity.graphs.walks import MetropolisHastings as MetropolisHastings
+from posterity.graphs.walks import NonBacktracking as NonBacktracking
+from posterity.graphs.walks import Walk as Walk
+from posterity.graphs.walks import WeightedMetropolisHastings as WeightedMetropolisHastings

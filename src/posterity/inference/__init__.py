@@ -2,45 +2,25 @@
 
 from typing import TYPE_CHECKING
 
-from posterity.inference.cubature import Cubature
-from posterity.inference.estimators import (
-    BonnetPrice,
-    ClosedForm,
-    Enumeration,
-    Estimator,
-    Exact,
-    LeastSquares,
-    PredictorQuadrature,
-    Quadrature,
-    Reinforce,
-    Reparameterization,
-    VariationalOnlineNewton,
-)
-from posterity.inference.update import LocalUpdate, best_estimator
+from posterity.inference.cubature import Cubature as Cubature
+from posterity.inference.estimators import BonnetPrice as BonnetPrice
+from posterity.inference.estimators import ClosedForm as ClosedForm
+from posterity.inference.estimators import Enumeration as Enumeration
+from posterity.inference.estimators import Estimator as Estimator
+from posterity.inference.estimators import Exact as Exact
+from posterity.inference.estimators import LeastSquares as LeastSquares
+from posterity.inference.estimators import PredictorQuadrature as PredictorQuadrature
+from posterity.inference.estimators import Quadrature as Quadrature
+from posterity.inference.estimators import Reinforce as Reinforce
+from posterity.inference.estimators import Reparameterization as Reparameterization
+from posterity.inference.estimators import VariationalOnlineNewton as VariationalOnlineNewton
+from posterity.inference.update import LocalUpdate as LocalUpdate
+from posterity.inference.update import best_estimator as best_estimator
 from posterity.lazy import exports
 
 if TYPE_CHECKING:
-    from posterity.inference.pooling import PartialPooling
-    from posterity.inference.refinement import Refinement
+    from posterity.inference.pooling import PartialPooling as PartialPooling
+    from posterity.inference.refinement import Refinement as Refinement
 
 _WITH_JAX = {"pooling": ("PartialPooling",), "refinement": ("Refinement",)}
 __getattr__, __dir__ = exports(__name__, _WITH_JAX)
-
-__all__ = [
-    "BonnetPrice",
-    "ClosedForm",
-    "Cubature",
-    "Enumeration",
-    "Estimator",
-    "Exact",
-    "LeastSquares",
-    "LocalUpdate",
-    "PartialPooling",
-    "PredictorQuadrature",
-    "Quadrature",
-    "Refinement",
-    "Reinforce",
-    "Reparameterization",
-    "VariationalOnlineNewton",
-    "best_estimator",
-]

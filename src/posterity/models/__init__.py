@@ -1,83 +1,33 @@
 """Models that sites can share: how records speak of parameters."""
 
-from typing import TYPE_CHECKING
-
-from posterity.lazy import exports
-from posterity.models.base import (
-    ConjugateModel,
-    ExpectedModel,
-    FunctionModel,
-    Model,
-    PredictorModel,
-)
-from posterity.models.conjugate import (
-    BetaBernoulli,
-    BetaExponential,
-    DirichletCategorical,
-    GammaPoisson,
-    GaussianMean,
-    GaussianMeanCovariance,
-)
-from posterity.models.multinomial import MultinomialRegression
-from posterity.models.records import Records
-from posterity.models.regression import (
-    Adjusted,
-    GammaRegression,
-    LinearRegression,
-    LogisticRegression,
-    NegativeBinomialRegression,
-    PoissonRegression,
-)
-from posterity.models.topics import Documents, TopicModel, documents
-
-if TYPE_CHECKING:
-    from posterity.models.hidden_markov import (
-        HiddenMarkovModel,
-        label,
-        log_predictive,
-        marginals,
-        padded,
-    )
-    from posterity.models.neural import NeuralNetwork
-    from posterity.models.personal import PersonalModel, PersonalRegression, hierarchical
-
-_WITH_JAX = {
-    "hidden_markov": ("HiddenMarkovModel", "label", "log_predictive", "marginals", "padded"),
-    "neural": ("NeuralNetwork",),
-    "personal": ("PersonalModel", "PersonalRegression", "hierarchical"),
-}
-__getattr__, __dir__ = exports(__name__, _WITH_JAX)
-
-__all__ = [
-    "Adjusted",
-    "BetaBernoulli",
-    "BetaExponential",
-    "ConjugateModel",
-    "DirichletCategorical",
-    "Documents",
-    "ExpectedModel",
-    "FunctionModel",
-    "GammaPoisson",
-    "GammaRegression",
-    "GaussianMean",
-    "GaussianMeanCovariance",
-    "HiddenMarkovModel",
-    "LinearRegression",
-    "LogisticRegression",
-    "Model",
-    "MultinomialRegression",
-    "NegativeBinomialRegression",
-    "NeuralNetwork",
-    "PersonalModel",
-    "PersonalRegression",
-    "PoissonRegression",
-    "PredictorModel",
-    "Records",
-    "TopicModel",
-    "documents",
-    "hierarchical",
-    "label",
-    "log_predictive",
-    "marginals",
-    "padded",
-]
+from posterity.models.base import ConjugateModel as ConjugateModel
+from posterity.models.base import ExpectedModel as ExpectedModel
+from posterity.models.base import FunctionModel as FunctionModel
+from posterity.models.base import Model as Model
+from posterity.models.base import PredictorModel as PredictorModel
+from posterity.models.conjugate import BetaBernoulli as BetaBernoulli
+from posterity.models.conjugate import BetaExponential as BetaExponential
+from posterity.models.conjugate import DirichletCategorical as DirichletCategorical
+from posterity.models.conjugate import GammaPoisson as GammaPoisson
+from posterity.models.conjugate import GaussianMean as GaussianMean
+from posterity.models.conjugate import GaussianMeanCovariance as GaussianMeanCovariance
+from posterity.models.hidden_markov import HiddenMarkovModel as HiddenMarkovModel
+from posterity.models.hidden_markov import label as label
+from posterity.models.hidden_markov import log_predictive as log_predictive
+from posterity.models.hidden_markov import marginals as marginals
+from posterity.models.hidden_markov import padded as padded
+from posterity.models.multinomial import MultinomialRegression as MultinomialRegression
+from posterity.models.neural import NeuralNetwork as NeuralNetwork
+from posterity.models.personal import PersonalModel as PersonalModel
+from posterity.models.personal import PersonalRegression as PersonalRegression
+from posterity.models.personal import hierarchical as hierarchical
+from posterity.models.records import Records as Records
+from posterity.models.regression import Adjusted as Adjusted
+from posterity.models.regression import GammaRegression as GammaRegression
+from posterity.models.regression import LinearRegression as LinearRegression
+from posterity.models.regression import LogisticRegression as LogisticRegression
+from posterity.models.regression import NegativeBinomialRegression as NegativeBinomialRegression
+from posterity.models.regression import PoissonRegression as PoissonRegression
+from posterity.models.topics import Documents as Documents
+from posterity.models.topics import TopicModel as TopicModel
+from posterity.models.topics import documents as documents

@@ -203,7 +203,6 @@ class PredictorModel(Model):
         return x @ z
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
-        """``log p(y | x · z)``."""
         x, y = data
         return self.predictor_log_likelihood(x @ z, y)
 
@@ -241,5 +240,4 @@ class FunctionModel(Model):
         return self.predict(z, x)
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Any:
-        """The user's function; ``total`` checks the shape."""
         return self.function(z, data)

@@ -32,7 +32,6 @@ class BetaBernoulli(ConjugateModel[Beta]):
     columns: ClassVar[tuple[Column, ...]] = (FLIPS,)
 
     def factor(self, records: Records) -> Beta:
-        """Counts of ones and of zeros."""
         ones = (records.weights * records.data).sum()
         return Beta(ones, records.weights.sum() - ones)
 
@@ -51,7 +50,6 @@ class DirichletCategorical(ConjugateModel[Dirichlet]):
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Dirichlet,)
 
     def factor(self, records: Records) -> Dirichlet:
-        """Counts of each label."""
         np_ = namespace(records.data, records.weights).np
         labels = np_.asarray(records.data).astype(int)
         fixed = {} if np_ is np else {"length": self.categories}
@@ -77,7 +75,6 @@ class GammaPoisson(ConjugateModel[Gamma]):
     columns: ClassVar[tuple[Column, ...]] = (COUNTS,)
 
     def factor(self, records: Records) -> Gamma:
-        """The sum of counts and the exposure."""
         return Gamma((records.weights * records.data).sum(), records.weights.sum())
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:

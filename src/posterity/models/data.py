@@ -52,12 +52,7 @@ def labels(categories: int, shape: str = "shape (n,)") -> Column:
 
 
 def check_data(data: PyTree, columns: tuple[Column, ...]) -> None:
-    """Raise an error unless the data are finite numbers, and one array a column if any is given.
-
-    Raises:
-        ParameterError: for NaN, infinity, and values that a column does not hold.
-        StructureError: for what are no numbers, or of a wrong shape.
-    """
+    """Raise an error unless the data are finite numbers, and one array a column if any is given."""
     for leaf in map(np.asarray, tree_leaves(data)):
         if leaf.dtype.kind not in "biuf":
             raise StructureError(
@@ -122,12 +117,7 @@ all are."""
 
 
 def real_numbers(value: Any, what: str, *, records: bool = True) -> np.ndarray:
-    """The value as an array; with ``records`` its first axis counts them, and there is one.
-
-    Raises:
-        StructureError: for what are no real numbers, or no records.
-        ParameterError: for NaN or infinity.
-    """
+    """The value as an array; with ``records`` its first axis counts them, and there is one."""
     array = np.asarray(value)
     if array.dtype.kind not in "biuf" or (records and (array.ndim < 2 or not array.size)):
         raise StructureError(

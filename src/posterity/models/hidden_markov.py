@@ -77,7 +77,6 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
 
 
 def _checked(sequence: ArrayLike) -> np.ndarray:
-    """One sequence, as float64 vectors or whole numbers."""
     expected = "vectors (T, d) or symbols (T,), at least one step"
     try:
         array = np.asarray(sequence)
@@ -129,7 +128,6 @@ class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
     optima: ClassVar[Optima] = "several"
 
     def check(self, data: PyTree) -> None:
-        """Raise an error unless the data are padded sequences and their lengths."""
         super().check(data)
         x, lengths = (np.asarray(part) for part in pair(data))
         if x.ndim not in (2, 3) or lengths.shape != x.shape[:1]:
@@ -161,14 +159,12 @@ class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
         return jax.vmap(log_normalizer, OVER)(chain, lengths)  # type: ignore
 
     def expected_log_likelihood(self, q: HiddenMarkov, data: PyTree) -> Float[Real, " n"]:
-        """The bound of each sequence, in nats."""
         x, lengths = data
         return jax.vmap(log_normalizer, OVER)(potentials(q, x), lengths)  # type: ignore
 
     def expected_factor(
         self, q: HiddenMarkov, records: Records
     ) -> tuple[Float[Real, ""], HiddenMarkov]:
-        """The weighted sum of bounds, and expected counts and sufficient statistics."""
         (x, lengths), weights = records.data, records.weights
         counts = jax.vmap(expected_counts, OVER)  # type: ignore
         values, result = counts(potentials(q, x), lengths)
@@ -305,7 +301,6 @@ def _likelihoods(draws: PyTree, data: tuple[Real, Real]) -> Real:
 def _prepared(
     posterior: Any, sequences: Sequence[Any]
 ) -> tuple[HiddenMarkov, np.ndarray, np.ndarray]:
-    """The posterior at rest, and padded sequences that are of its emissions."""
     if not isinstance(posterior, HiddenMarkov) or posterior.batch_shape:
         raise StructureError(
             found=repr(posterior),

@@ -39,11 +39,9 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
         at_least(2).check(classes=self.classes)
 
     def check(self, data: Any) -> None:
-        """Raise an error unless they are inputs and labels below the number of classes."""
         check_data(data, (INPUTS, labels(self.classes, "y of shape (n,)")))
 
     def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
-        """``log p(y | x, z)`` of each record, in nats."""
         x, y = data
         np_ = namespace(z, x).np
         logits = self._logits(np_.einsum("nai,ai->na", self._blocks(x), self._blocks(z)))
@@ -51,11 +49,9 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
         return chosen.sum(-1) - namespace(z, x).logsumexp(logits)
 
     def expected_log_likelihood(self, q: Gaussian, data: Any) -> Float[Real, " n"]:
-        """``E_q[log p(y | x, z)]`` of each record, in nats."""
         return self.expectations(*self.predictors(q, data[0]), data[1])[0]
 
     def expected_factor(self, q: Gaussian, records: Records) -> tuple[Float[Real, ""], Gaussian]:
-        """The weighted sum of expectations, and the factor of their gradient and Hessian."""
         (x, y), weights = records.data, records.weights
         np_ = namespace(q.mean).np
         value, slope, bend = self.expectations(*self.predictors(q, x), y)
@@ -119,7 +115,6 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
         return value, chosen[:, 1:] - each, np_.where(narrow, each[..., None] * eye - both, wide)
 
     def _blocks(self, own: Any) -> Any:
-        """The last axis by class."""
         return own.reshape(*own.shape[:-1], self.classes - 1, -1)
 
     def _logits(self, f: Any) -> Any:

@@ -46,7 +46,7 @@ COMMON, OWN = 1.5, 0.75
 """Standard deviations, in logarithms, of all spreads together and of each beside the others."""
 REGRESSION = Constraint(
     "a model with a linear predictor: LogisticRegression, LinearRegression, a PredictorModel",
-    lambda model: isinstance(model, PredictorModel | LinearRegression),
+    lambda model: isinstance(model, PredictorModel),
 )
 
 
@@ -238,17 +238,15 @@ class PersonalRegression(PersonalModel):
     tightest Gaussian bound instead, whose expectations are sums along each predictor.
     """
 
-    model: PredictorModel | LinearRegression
+    model: PredictorModel
     personal: tuple[int, ...] = static()
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Product,)
 
     def check(self, data: Any) -> None:
-        """Check records as the regression itself does."""
         self.model.check(data)
 
     def local_prior(self, z: Any) -> tuple[Any, Any]:
-        """The population's coefficients, and the spread of sites about them."""
         return z["coefficients"][np.array(self.personal)], jnp.exp(z["log_spread"])
 
     def local_log_likelihood(self, z: Any, b: Float[Real, " p"], data: Any) -> Float[Real, " n"]:
@@ -307,7 +305,6 @@ class PersonalRegression(PersonalModel):
         return self.model.predictor_mean(mean[..., None] + deviation[..., None] * epsilon) @ chances
 
     def _predictor(self, z: Any, law: Law, x: Any) -> tuple[Any, Any]:
-        """Mean and standard deviation of ``x · β``, row by row."""
         columns = np.array(self.personal)
         common = np.setdiff1d(np.arange(x.shape[-1]), columns)
         own = x[:, columns]

@@ -46,15 +46,12 @@ class _Regression(PredictorModel):
         """``E[log p(y | f)]`` and those of its first and second derivative, ``f`` normal."""
 
     def predictor_log_likelihood(self, f: Each, y: Any) -> Each:
-        """``log p(y | f)``, in nats, element by element."""
         return self._moments(f, 0.0, y)[0]
 
     def predictor_value_and_slope(self, f: Each, y: Any) -> tuple[Each, Each]:
-        """``log p(y | f)`` and its derivative in ``f``."""
         return self._moments(f, 0.0, y)[:2]
 
     def predictor_expectation(self, mean: Each, variance: Each, y: Any) -> Moments | None:
-        """The expectations in closed form."""
         return self._moments(mean, variance, y)
 
 
@@ -84,7 +81,6 @@ class LinearRegression(ConjugateModel[Gaussian], _Regression):
         return Gaussian(scaled @ y, scaled @ x)
 
     def predictor_mean(self, f: Each) -> Each:
-        """The predictor itself."""
         return f
 
     def _moments(self, mean: Any, variance: Any, y: Any) -> Moments:
@@ -202,7 +198,6 @@ class PoissonRegression(_Regression):
     optima: ClassVar[Optima] = "one"
 
     def check(self, data: Any) -> None:
-        """Raise an error unless they are inputs and counts, and exposures where it has any."""
         check_data(data, (INPUTS, COUNTS_AND_EXPOSURES if self.exposure else COUNTS))
 
     def predictor_mean(self, f: Each) -> Each:
@@ -256,7 +251,6 @@ class NegativeBinomialRegression(PredictorModel):
         VARIANCE.check(dispersion=self.dispersion)
 
     def check(self, data: Any) -> None:
-        """Raise an error unless they are inputs and counts, and exposures where it has any."""
         PoissonRegression(self.exposure).check(data)
 
     def predictor_log_likelihood(self, f: Each, y: Any) -> Each:
@@ -298,7 +292,6 @@ class GammaRegression(_Regression):
         VARIANCE.check(dispersion=self.dispersion)
 
     def predictor_mean(self, f: Each) -> Each:
-        """The expected value."""
         return namespace(f).np.exp(f)
 
     def rough_factor(self, q: Any, records: Records) -> Any:
@@ -332,23 +325,19 @@ class Adjusted(PredictorModel):
     optima: ClassVar[Optima] = "one"
 
     def check(self, data: Any) -> None:
-        """Check records as the model does."""
         x, y = data
         self.model.check((x, self._parts(y)[0]))
 
     def predictor_log_likelihood(self, f: Each, y: Any) -> Each:
-        """The log likelihood of the model at the predictor with its offset, times the weight."""
         own, offset, weight = self._parts(y)
         return weight * self.model.predictor_log_likelihood(f + offset, own)
 
     def predictor_value_and_slope(self, f: Each, y: Any) -> tuple[Each, Each]:
-        """The value and slope that the model has."""
         own, offset, weight = self._parts(y)
         value, slope = self.model.predictor_value_and_slope(f + offset, own)
         return weight * value, weight * slope
 
     def predictor_expectation(self, mean: Each, variance: Each, y: Any) -> Moments | None:
-        """The expectation, in closed form where the model's is."""
         own, offset, weight = self._parts(y)
         parts = self.model.predictor_expectation(mean + offset, variance, own)
         return None if parts is None else tuple(weight * part for part in parts)  # pyright: ignore[reportReturnType]

@@ -170,7 +170,6 @@ class TopicModel(ExpectedModel[Plate]):
         return Plate(Dirichlet.from_standard(np.full(shape, float(concentration))))
 
     def check(self, data: PyTree) -> None:
-        """Documents of words below ``vocabulary``; errors as of every model."""
         words, counts = map(np.asarray, pair(data))
         super().check((words, counts))
         if words.shape != counts.shape:
@@ -183,13 +182,12 @@ class TopicModel(ExpectedModel[Plate]):
             raise ParameterError(
                 found=f"word number {words.max()}",
                 expected=f"numbers from 0 to {self.vocabulary - 1}",
-                fix="Number words as the topics do: see posterity.artifact.vocabulary.",
+                fix="Number words as the topics do: see posterity.artifact.aligned.",
             )
 
     # --- what a site says -----------------------------------------------------------------------
 
     def expected_log_likelihood(self, q: Plate, data: PyTree) -> Float[Real, " n"]:
-        """Each document's bound, in nats; differentiable in ``q``."""
         return self._bounds(_log_topics(q), *data)
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
@@ -267,7 +265,6 @@ class TopicModel(ExpectedModel[Plate]):
         self.check(data)
 
     def _parts(self, log_topics: Array, data: Documents) -> Iterator[tuple[Array, "_Part"]]:
-        """Mixtures of some documents at a time."""
         table, shift = scaled(log_topics.T)
         words, counts = map(np.asarray, data)
         for rows, length in by_length(counts, max(ROOM // 4, ROOM * 16 // table.shape[1])):
@@ -375,7 +372,6 @@ def add_counts(table: Float[Array, "v k"], part: _Part) -> None:
 
 
 def _log_topics(q: Plate) -> Float[Real, "k v"]:
-    """``E[log φ]``."""
     return q.members.mean_parameters
 
 

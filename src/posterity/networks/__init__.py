@@ -6,14 +6,21 @@ by :class:`posterity.inference.Refinement`, and :mod:`posterity.fusion.networks`
 
 from typing import TYPE_CHECKING
 
-from posterity.families.layers import Conv, Dense, Layers
+from posterity.families.layers import Conv as Conv
+from posterity.families.layers import Dense as Dense
+from posterity.families.layers import Layers as Layers
 from posterity.lazy import exports
 
 if TYPE_CHECKING:
-    from posterity.networks.predictive import Prediction, describe, predict
-    from posterity.networks.priors import GaussianPrior, Horseshoe
-    from posterity.networks.pytrees import from_pytree, to_pytree
-    from posterity.networks.training import Trained, train
+    from posterity.networks.predictive import Prediction as Prediction
+    from posterity.networks.predictive import describe as describe
+    from posterity.networks.predictive import predict as predict
+    from posterity.networks.priors import GaussianPrior as GaussianPrior
+    from posterity.networks.priors import Horseshoe as Horseshoe
+    from posterity.networks.pytrees import from_pytree as from_pytree
+    from posterity.networks.pytrees import to_pytree as to_pytree
+    from posterity.networks.training import Trained as Trained
+    from posterity.networks.training import train as train
 
 _WITH_JAX = {
     "priors": ("GaussianPrior", "Horseshoe"),
@@ -22,18 +29,3 @@ _WITH_JAX = {
     "training": ("Trained", "train"),
 }
 __getattr__, __dir__ = exports(__name__, _WITH_JAX)
-
-__all__ = [
-    "Conv",
-    "Dense",
-    "GaussianPrior",
-    "Horseshoe",
-    "Layers",
-    "Prediction",
-    "Trained",
-    "describe",
-    "from_pytree",
-    "predict",
-    "to_pytree",
-    "train",
-]

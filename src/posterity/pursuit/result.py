@@ -5,8 +5,8 @@ import math
 from typing import NamedTuple
 
 from posterity.families import Mixture
-from posterity.notebook import html
 from posterity.status import Status
+from posterity.text import html
 
 CHANCE = 0.05  # That no start met a mode that counts as searched for
 FEW = 0.1  # The share of effective draws below which a mixture is said to be of another shape

@@ -139,7 +139,9 @@ def federation(source: Source) -> list[Markup]:
     if 1 < len(sites) <= NODES:
         if len(visits) > VISITS:
             parts.append(paragraph(f"The last {VISITS:,} of {len(visits):,} visits can be walked."))
-        parts.append(_walk(visits[-VISITS:], sites, _links(value)))
+        graph = getattr(getattr(value, "schedule", None), "graph", None)
+        links = [] if graph is None else [(str(a), str(b)) for a, b in graph.edges()]
+        parts.append(_walk(visits[-VISITS:], sites, links))
     return parts
 
 
@@ -175,14 +177,7 @@ def _convergence(visits: Sequence[Any]) -> Markup:
     return figure(drawing, caption, numbers)
 
 
-def _links(value: Any) -> list[tuple[str, str]]:
-    """The links of a run's graph; none where it is not known."""
-    graph = getattr(getattr(value, "schedule", None), "graph", None)
-    return [] if graph is None else [(str(a), str(b)) for a, b in graph.edges()]
-
-
 def _walk(visits: Sequence[Any], sites: Sequence[str], links: Sequence[tuple[str, str]]) -> Markup:
-    """Sites on a circle, and the way from one to the next, step by step."""
     names = sorted({*sites, *(end for pair in links for end in pair)})
     place = {name: k for k, name in enumerate(names)}
     gone = [(place[a.site], place[b.site]) for a, b in itertools.pairwise(visits)]

@@ -19,7 +19,7 @@ MOST_ROWS = 12
 
 def render(value: Any, kind: str) -> str:
     """The view of a law, ledger, run or fusion: its line, and tables where there are any."""
-    line = _headline(clean(repr(value)))
+    line = f"<code>{html.escape(clean(repr(value)))}</code>"
     if kind not in BODIES:
         return line
     try:
@@ -27,10 +27,6 @@ def render(value: Any, kind: str) -> str:
             return f"<div>{line}{BODIES[kind](value)}</div>"
     except Exception:  # a notebook shows the line where there is no table to be had
         return f"<div>{line}</div>"
-
-
-def _headline(line: str) -> str:
-    return f"<code>{html.escape(line)}</code>"
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], more: int = 0) -> str:
@@ -50,7 +46,6 @@ def _number(value: float | None) -> str:
 
 
 def _cheap(law: Distribution) -> bool:
-    """True if its table is made in no time."""
     shapes = [np.shape(leaf) for leaf in leaves(law)]
     square = max((s[-1] for s in shapes if len(s) > 1 and s[-1] == s[-2]), default=0)
     size = sum(int(np.prod(shape, dtype=float)) for shape in shapes)

@@ -158,19 +158,19 @@ def to_numpyro(law: families.Distribution) -> Any:
     Array(0.5, dtype=float32)
     """
     dist = library().distributions
-    if isinstance(law, families.Product):
-        return {name: to_numpyro(block) for name, block in law.blocks.items()}
-    if isinstance(law, families.Mixture):
-        weights = dist.Categorical(logits=_narrow(law.log_weights))
-        return dist.MixtureSameFamily(weights, to_numpyro(law.components))
-    if isinstance(law, families.Plate) and law.weights is None:
-        return to_numpyro(law.members).to_event(1)
-    if isinstance(law, families.Transformed) and type(law.supports.tree) in TRANSFORMS:
-        transform, support = TRANSFORMS[type(law.supports.tree)], law.supports.tree
-        if len(support.shape) == 1:
-            own = getattr(dist.transforms, f"{transform}Transform")()
-            return dist.TransformedDistribution(to_numpyro(law.law), own)
     q: Any = law
+    if q.composed and not q.is_plate:
+        return {name: to_numpyro(block) for name, block in q.blocks.items()}
+    if q.is_mixture:
+        weights = dist.Categorical(logits=_narrow(q.log_weights))
+        return dist.MixtureSameFamily(weights, to_numpyro(q.components))
+    if q.is_plate and q.weights is None:
+        return to_numpyro(q.members).to_event(1)
+    inner, supports = q.unmapped
+    support: Any = None if supports is None else supports.tree
+    if type(support) in TRANSFORMS and len(support.shape) == 1:
+        own = getattr(dist.transforms, f"{TRANSFORMS[type(support)]}Transform")()
+        return dist.TransformedDistribution(to_numpyro(inner), own)
     if type(law) is families.Gaussian:
         root = np.linalg.cholesky(np.asarray(q.covariance))
         return dist.MultivariateNormal(_narrow(q.mean), scale_tril=_narrow(root))
@@ -186,7 +186,6 @@ def to_numpyro(law: families.Distribution) -> Any:
 
 
 def _check_guide(guide: Any, data: bool, known: Collection[str]) -> None:
-    """Raise a UsageError for another guide, or one that has not been run."""
     guides, kind = library().infer.autoguide, type(guide)
     ours = isinstance(guide, guides.AutoGuide) and kind is getattr(guides, kind.__name__, None)
     fix = "Fit it first, and pass what SVI.get_params(state) gives."
@@ -207,7 +206,6 @@ def _check_guide(guide: Any, data: bool, known: Collection[str]) -> None:
 
 
 def _gaussian(guide: Any, params: Mapping[str, Any], supports: Supports) -> Any:
-    """The law of the unconstrained numbers, by the guide's places and scales."""
     if type(guide).__name__ == "AutoNormal":  # it has these for each site
         key = f"{{}}_{guide.prefix}_{{}}".format
         side_by_side = lambda part: [_wide(params[key(n, part)]).ravel() for n in supports.tree]

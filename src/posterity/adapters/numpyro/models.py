@@ -95,17 +95,14 @@ class Prior(Distribution):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """``()``: one law."""
         return ()
 
     @property
     def event_shape(self) -> Any:
-        """The shape of each site, by name."""
         return supports.map_supports(lambda support: support.shape, self.supports.tree)
 
     @property
     def support(self) -> Any:
-        """The support of each site, by name."""
         return self.supports.tree
 
     def is_proper(self) -> Bool[Real, ""]:
@@ -188,17 +185,16 @@ def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
             fix="Run it in numpyro.handlers.seed(model, jax.random.key(0)) by itself.",
         ) from error
     for name, site in trace.items():
-        if site["type"] == "param":
+        plate = site["type"] == "plate" and len(site["value"]) < site["args"][0]
+        if plate or site["type"] == "param":
+            drawn = f"plate {name!r}, which draws {len(site['value'])} of " if plate else ""
             raise UsageError(
-                found=f"the parameter {name!r} in the model",
-                expected="latent sites and data alone",
-                fix="Give it a prior, or fix it by numpyro.handlers.substitute.",
-            )
-        if site["type"] == "plate" and len(site["value"]) < site["args"][0]:
-            raise UsageError(
-                found=f"plate {name!r}, which draws {len(site['value'])} of {site['args'][0]}",
-                expected="plates of all records: the log density must not change between calls",
-                fix="Leave subsample_size out; for minibatches use posterity.pursuit.Joint.",
+                found=f"{drawn}{site['args'][0]}"
+                if plate
+                else f"the parameter {name!r} in the model",
+                expected="latent sites and plates of all data: one density for all calls",
+                fix="Leave subsample_size out; for minibatches use posterity.pursuit.Joint. Give a "
+                "parameter a prior, or fix it by numpyro.handlers.substitute.",
             )
     return Model(arrays, call, supports_of(trace))
 

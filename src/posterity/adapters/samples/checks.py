@@ -178,7 +178,6 @@ def _halves(count: int) -> list[tuple[slice, slice]]:
 
 
 def _held_out(line: Float[Array, "chains n"]) -> Float[Array, "chains n"]:
-    """The :func:`_gain` at each draw of kernels about the other half of its chain."""
     gain = np.zeros_like(line)
     for learned, judged in _halves(line.shape[1]):
         gain[:, judged] = _gain(line[:, learned].ravel(), line[:, judged])

@@ -105,12 +105,7 @@ def block(
     rank: int | None = None,
     components: int | None = None,
 ) -> Block:
-    """The family's law of maximum likelihood through all these variables.
-
-    Raises:
-        StructureError: for too few draws, and variables that the family cannot hold.
-        ParameterError: for coordinates that do not vary, or follow from others.
-    """
+    """The family's law of maximum likelihood through all these variables."""
     bounded = family in OWN_SUPPORT
     if bounded:
         variables = [on(own, OWN_SUPPORT[family]) for own in variables]
@@ -139,7 +134,7 @@ def block(
     }
     fit = fits[family]()
     law, named = fit.law, names is not None or bool(variables[0].name)
-    if isinstance(law, Plate):
+    if law.is_plate:
         law = law.named([f"{variables[0].name or EVENT}[{i}]" for i in range(law.size)])
     elif bounded:
         law = law.named(list(labels)) if named else law
@@ -148,7 +143,7 @@ def block(
             supports: Any = {own.name: own.support for own in variables}
             supports = supports if all(supports) else variables[0].support
             onto = lambda inner: Transformed.from_standard(inner, supports)
-            mixed = isinstance(law, Mixture)
+            mixed = law.is_mixture
             law = Mixture(law.log_weights, onto(law.components)) if mixed else onto(law)
         law, labels = law.named(list(free_labels)) if named else law, free_labels
     return Block(family, law, fit, free, labels, free_labels)
@@ -226,37 +221,30 @@ def _dirichlet(variables: Sequence[Variable]) -> Fit:
 
 
 def standard(u: Float[Array, "chains n d"], labels: Sequence[str]) -> Standard:
-    """Centred twice, as the first mean of huge numbers is a little off.
-
-    Raises:
-        ParameterError: for coordinates that do not vary.
+    """Centred twice, as the first mean of huge numbers is a little off; a ParameterError for
+    coordinates that do not vary.
     """
-    if (wild := abs(u).max((0, 1)) > HUGE).any():
-        raise ParameterError(
-            found=f"draws of {some(at(labels, wild))} beyond {HUGE:g}",
-            expected="numbers whose squares can be held",
-            fix="Take other units.",
-        )
+    wild = abs(u).max((0, 1)) > HUGE
+    wrong = f"draws of {some(at(labels, wild))} beyond {HUGE:g}" if wild.any() else ""
     first = u[:1, :1].copy()
     moved = u - first
     mean = moved.mean((0, 1))
     gap = moved - mean
-    scale = np.sqrt((gap**2).mean((0, 1)))
-    rounding = 4 * np.finfo(float).eps * abs(u).max((0, 1))
-    if (constant := scale <= rounding).any():
+    with np.errstate(over="ignore"):
+        scale = np.sqrt((gap**2).mean((0, 1)))
+    constant = scale <= 4 * np.finfo(float).eps * abs(u).max((0, 1))
+    if wrong or constant.any():
         raise ParameterError(
-            found=f"draws of {some(at(labels, constant))} that do not vary",
-            expected="draws of a distribution",
-            fix="Leave out what is fixed: it is no parameter.",
+            found=wrong or f"draws of {some(at(labels, constant))} that do not vary",
+            expected="draws of a distribution, whose squares can be held",
+            fix="Leave out what is fixed: it is no parameter; or take other units.",
         )
     return Standard(first[0, 0] + mean, scale, gap / scale)
 
 
 def correlation(units: Float[Array, "chains n d"], labels: Sequence[str]) -> Float[Array, "d d"]:
-    """Correlations of draws in standard units.
-
-    Raises:
-        ParameterError: where some coordinates follow from others, naming them.
+    """Correlations of draws in standard units; a ParameterError where some coordinates follow from
+    others, naming them.
     """
     rows = units.reshape(-1, units.shape[-1])
     result = rows.T @ rows / len(rows)

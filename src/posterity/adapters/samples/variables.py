@@ -273,56 +273,47 @@ def _table(table: Any, chains: Chains) -> list[Variable]:
             expected="a text for each column, no two alike",
             fix="Rename them.",
         )
+    kept = [name for name in texts if not name.endswith("__") and name not in (*CHAIN, *ORDER)]
+    if not kept or not len(table):
+        wrong = f"a table of {len(table)} rows and the columns {texts}"
+    for name, kind in table[kept].dtypes.items():
+        if not pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_bool_dtype(kind):
+            wrong = wrong or f"column {name!r} of type {kind}"
     column = next((name for name in CHAIN if name in table), None)
     if chains is None and column is not None:  # then rows as they come or are numbered
         counts = table[column].value_counts()
-        if counts.nunique() > 1:
-            raise StructureError(
-                found=f"chains of {sorted(counts.tolist())} rows",
-                expected="as many draws in each",
-                fix="Cut the longer ones.",
-            )
+        wrong = wrong or f"chains of {sorted(counts.tolist())} rows" * (counts.nunique() > 1)
         order = [name for name in ORDER if name in table][:1]
         table, chains = table.sort_values([column, *order], kind="stable"), len(counts)
-    kept = [name for name in texts if not name.endswith("__") and name not in (*CHAIN, *ORDER)]
-    if not kept or not len(table):
+    if wrong:
         raise StructureError(
-            found=f"a table of {len(table)} rows and the columns {texts}",
-            expected="a row a draw and a column a variable",
-            fix="Pass the draws.",
+            found=wrong,
+            expected="a row a draw, as many in each chain, and a column of numbers a variable",
+            fix="Cut longer chains, and leave other columns out: table.drop().",
         )
-    for name in kept:
-        column = table[name]
-        if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
-            raise StructureError(
-                found=f"column {name!r} of type {column.dtype}",
-                expected="columns of numbers",
-                fix="Leave it out: table.drop().",
-            )
     of = lambda name: table[name].to_numpy(dtype=float, na_value=np.nan)
     return [variable(name, of(name), chains) for name in kept]
 
 
 def _dataset(data: Any) -> list[Variable]:
-    """The group ``posterior``, its coordinates as labels."""
-    group = data
+    group, wrong = data, ""
     if not hasattr(data, "data_vars") or getattr(data, "children", {}):
         try:
             group = data["posterior"]
-        except (KeyError, TypeError) as error:
-            raise StructureError(
-                found=f"{type(data).__name__} without a group 'posterior'",
-                expected="draws of a posterior",
-                fix="Pass the group that has them, as a Dataset.",
-            ) from error
+        except (KeyError, TypeError):
+            wrong = f"{type(data).__name__} without a group 'posterior'"
+    axes = {} if wrong else {name: array.dims for name, array in group.data_vars.items()}
+    for name, own in axes.items():
+        if not {"chain", "draw"} <= {*own}:
+            wrong = f"variable {name!r} with the axes {list(own)}"
+    if wrong:
+        raise StructureError(
+            found=wrong,
+            expected="draws of a posterior, whose variables have the axes chain and draw",
+            fix="Pass the group that has them, as a Dataset, without other variables.",
+        )
     variables = []
     for name, array in group.data_vars.items():
-        if not {"chain", "draw"} <= set(array.dims):
-            raise StructureError(
-                found=f"variable {name!r} with the axes {list(array.dims)}",
-                expected="the axes chain and draw",
-                fix="Leave it out.",
-            )
         array = array.transpose("chain", "draw", ...)
         has = lambda axis, own=array: axis in own.coords
         axes = array.dims[2:]
@@ -373,7 +364,6 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
 
 
 def _unknown(draws: object) -> UsageError:
-    """The error of what holds no draws."""
     return UsageError(
         found=f"draws as {type(draws).__name__}",
         expected="arrays, a DataFrame, InferenceData, MCMC or states, with something in it",

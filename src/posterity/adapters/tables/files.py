@@ -53,10 +53,8 @@ ROLES = {_key(header): role for role, headers in HEADERS.items() for header in h
 
 
 def roles_of(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
-    """The place of each role's column, and the headers that have none.
-
-    Raises:
-        StructureError: if a role is there twice, or what is needed is not there.
+    """The place of each role's column, and the headers that have none; a StructureError if a role
+    is there twice, or what is needed is not there.
 
     >>> roles_of(["", "Estimate", "Std. Error", "t value"])
     ({'name': 0, 'mean': 1, 'sd': 2}, ['t value'])
@@ -222,17 +220,14 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
     cells = reader.read_cells(path, unnamed=True)
     try:
         roles, unused = roles_of(cells.header)
+        wrong = "" if cells.rows else "a header without rows"
         if not {"sd", "variance", "upper"} & roles.keys() and covariance is None:
+            wrong = f"means without standard deviations: columns {some(list(cells.header))}"
+        if wrong:
             raise StructureError(
-                found=f"means without standard deviations: columns {some(list(cells.header))}",
-                expected="a column 'sd', or limits",
-                fix="Add it, or give a covariance.",
-            )
-        if not cells.rows:
-            raise StructureError(
-                found="a header without rows",
-                expected="a row a parameter",
-                fix="Add them.",
+                found=wrong,
+                expected="a row a parameter, with a column 'sd', or limits",
+                fix="Add them, or give a covariance.",
             )
     except StructureError as error:
         raise error.at(f"table {str(path)!r}") from error
@@ -252,7 +247,6 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
 
 
 def _check_names(path: Path, names: Sequence[str], lines: Sequence[int]) -> None:
-    """Raise an ArtifactError for a name that is empty, or there twice."""
     seen: dict[str, int] = {}
     for name, line in zip(names, lines, strict=True):
         if not name or name in seen:

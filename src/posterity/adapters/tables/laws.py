@@ -52,23 +52,19 @@ def from_table(
     >>> q.names, q.variance.round(4).tolist()
     (('age', 'bp'), [0.0025, 0.0001])
     """
-    if (sd is None) == (covariance is None):
-        raise UsageError(
-            found=f"{'neither' if sd is None else 'both'} of sd and covariance",
-            expected="one of them",
-            fix="Say how far off the means may be, once.",
-        )
+    one = (sd is None) != (covariance is None)
     family = family or ("gaussian" if sd is None else "diagonal")
     one_of(*FAMILIES).check(family=family)
+    if not one or (sd is None and family != "gaussian"):
+        both = f"{'neither' if sd is None else 'both'} of sd and covariance"
+        raise UsageError(
+            found=f"a covariance for family {family!r}" if one else both,
+            expected="one of sd and covariance, and the latter for family 'gaussian' alone",
+            fix="Say how far off the means may be, once; nothing is dropped unasked.",
+        )
     count = len(mean) if hasattr(mean, "__len__") else np.size(mean)
     names = checked(names, count, "the parameters of a table")
     mean = _numbers(names, mean, 1, "mean")
-    if sd is None and family != "gaussian":
-        raise UsageError(
-            found=f"a covariance for family {family!r}",
-            expected="standard deviations, or family 'gaussian'",
-            fix="Leave the covariance or the family out; nothing is dropped unasked.",
-        )
     if sd is None:
         return families.Gaussian.from_standard(mean, _covariance(names, covariance)).named(names)
     sd = _positive(names, _numbers(names, sd, 1, "sd"))
@@ -101,9 +97,7 @@ def to_ledger(
     """
     if not flat_prior and prior is not None:
         return Ledger.of_site(site, prior=prior, posterior=law)
-    if not flat_prior or (
-        prior is None and not isinstance(law, families.DiagonalGaussian | families.Gaussian)
-    ):
+    if not flat_prior or (prior is None and not law.gaussian):
         raise UsageError(
             found=f"neither a prior nor flat_prior, for a {type(law).__name__}",
             expected="what the site started from, or of a Gaussian that it started from nothing",
@@ -119,7 +113,7 @@ def to_ledger(
                     fix="Change units, or pass a wider prior (--prior FILE).",
                 )
         wide = np.full(len(row.names), FLAT**2)
-        spread = np.diag(wide) if isinstance(law, families.Gaussian) else wide
+        spread = wide if law.diagonal else np.diag(wide)
         prior = type(law).from_standard(np.zeros(len(wide)), spread)
         prior = prior.named(law.names) if law.names else prior
     return Ledger(prior).update(site, law, independent=True)
@@ -138,7 +132,7 @@ def to_table(law: Any) -> dict[str, Any]:
     """
     law = law.posterior if isinstance(law, Ledger) else law
     one = getattr(law, "batch_shape", None) == ()
-    blocks: Mapping[str, Any] = law.blocks if one and isinstance(law, families.Product) else {}
+    blocks: Mapping[str, Any] = law.independent_blocks() if one else {}
     kinds = {type(block) for block in blocks.values()}
     if not one or not (law.gaussian or kinds in ({families.Gamma}, {families.Beta})):
         raise StructureError(
@@ -202,7 +196,6 @@ def _positive(names: Sequence[str], sd: np.ndarray) -> np.ndarray:
 
 
 def _covariance(names: Sequence[str], covariance: object) -> np.ndarray:
-    """Symmetric and positive definite, as its correlations are within rounding."""
     matrix = _numbers(names, covariance, 2, "covariance")
     sd = _positive(names, np.sqrt(np.maximum(np.diagonal(matrix), 0)))
     correlation = matrix / np.outer(sd, sd)

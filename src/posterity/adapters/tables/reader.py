@@ -142,7 +142,6 @@ FRAMES = {".parquet": "read_parquet", ".xlsx": "read_excel"}
 
 
 def _frame(path: Path) -> Any:
-    """The data frame of a file that pandas reads."""
     try:
         import pandas
 
@@ -154,10 +153,8 @@ def _frame(path: Path) -> Any:
 
 
 def of_frame(frame: Any, path: Path) -> Cells:
-    """The cells of a data frame: numbers with all their digits, nothing where a value is missing.
-
-    Raises:
-        ArtifactError: for names that are empty or come twice.
+    """The cells of a data frame: numbers with all their digits, nothing where a value is missing;
+    an ArtifactError for names that are empty or come twice.
     """
     header = tuple(clean(str(name)) for name in frame.columns)
     if why := unfit(header):

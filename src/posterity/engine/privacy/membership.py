@@ -164,10 +164,7 @@ def auc_difference(
 
     Each attack is (member scores, non-member scores), records in the same order in both. The
     standard error is that of DeLong for paired attacks (delong1988), so what is hard about a record
-    cancels.
-
-    Raises:
-        ParameterError: also if the two attacks have different numbers of records.
+    cancels; a ParameterError also if the two attacks have different numbers of records.
     """
     a, b = _wins(*first), _wins(*second)
     if a.shape != b.shape:

@@ -16,8 +16,7 @@ import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
-from posterity.engine.transports.courier import SERVER, agent_here, no_agent
-from posterity.engine.transports.unix import Client
+from posterity.engine.transports.unix import SERVER, Client, agent_here, no_agent
 from posterity.errors import MissingExtraError, PosterityError
 
 try:

@@ -21,8 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from posterity.engine.transports.courier import SERVER, agent_here, no_agent
-from posterity.engine.transports.unix import Client
+from posterity.engine.transports.unix import SERVER, Client, agent_here, no_agent
 from posterity.errors import ArtifactError, MissingExtraError, PosterityError
 
 try:

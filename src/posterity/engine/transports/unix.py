@@ -1,4 +1,4 @@
-"""Unix sockets of agents: the server of a site's agent, and its clients.
+"""Unix sockets of agents: the server of a site's agent, its clients, and how couriers find it.
 
 Messages are framed by :mod:`multiprocessing.connection`. Each is a head in JSON on one line, a
 newline and a body; each that asks gets one that answers, and a connection carries any number of
@@ -35,6 +35,10 @@ LARGEST = 2**26 + HEAD_BYTES
 """The largest message by default, as of :class:`~posterity.engine.agreement.Limits`."""
 IDLE, WHOLE = 3600.0, 60.0
 """Seconds that a connection may rest between messages, and that one may pause within."""
+SITE = "POSTERITY_SITE"
+"""The variable that names a site's folder, in the environment in which an engine was started."""
+SERVER = "server"
+"""The member whose letters are carried where the engine's own server is."""
 _PATH = 100
 """Bytes of a name of a socket that every system takes."""
 
@@ -327,3 +331,21 @@ def _address(path: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{folder}/{path.name}"
     finally:
         os.close(folder)
+
+
+# --- couriers ----------------------------------------------------------------------------------
+
+
+def agent_here() -> Path | None:
+    """The socket of the agent at this machine; None if the environment names no site."""
+    folder = os.environ.get(SITE)
+    return None if folder is None else Path(folder) / "site.sock"
+
+
+def no_agent(name: str) -> UsageError:
+    """The error where a letter comes to a machine whose environment names no site."""
+    return UsageError(
+        found=f"no {SITE} in the environment of the engine at {name!r}",
+        expected="the folder of the site whose letters it carries",
+        fix=f"Start the engine there by: {SITE}=FOLDER COMMAND",
+    )

@@ -1,9 +1,7 @@
-"""Doubts about a fusion: sites that contradict each other, add nothing, or differ too much.
+"""Diagnostics of a fusion: lines on what is doubtful about it, each with what to do.
 
-A matching may be certain and what comes of it wrong all the same: sites whose own posteriors
-exclude each other are averaged, or added up, to a posterior that is surer than any of them. What
-every site says of a number is compared with what the others together say, by the probability that
-each gives to values as far out as the other's (presanis2013).
+A matching may be certain and what comes of it wrong all the same: sites are in conflict, say
+nothing, have split what is one, or differ by more than sampling would make them.
 """
 
 import functools
@@ -11,44 +9,36 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import scipy
 
 from posterity.arrays.typing import Bool, Float, Int
-from posterity.errors import CHOOSE
-from posterity.families import Distribution, ExponentialFamily, NormalWishart
-from posterity.families.marginals import Marginal, Names
+from posterity.families import NormalWishart, stack
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.blocks import Block
 from posterity.fusion.clustering import sums
-from posterity.fusion.geometry import CACHED, chunks, middle, moved
+from posterity.fusion.conflict import contradiction, deviations, in_closed_form, starts_of
+from posterity.fusion.geometry import middle, moved
+from posterity.fusion.other_units import in_other_units
 from posterity.fusion.result import Fusion
 from posterity.fusion.scale import Scale
 from posterity.fusion.sites import Sites
 from posterity.fusion.topics import are_topics
 
 Array = np.ndarray
-CONTRADICTION = 6.0
-"""Deviations, of both laws together, from which two of them contradict each other."""
 AGREEMENT = 3.5
-"""The same below which two components are no further apart than chance puts halves of one."""
+"""Deviations, of both laws together, below which two components are no further apart than chance
+puts halves of one."""
 BESIDE = 3.0
 """Deviations of a record within which two components of different sites overlap."""
-ROUGHLY = 1.5
-"""The same of their means, below which tails are not computed."""
 UNDECIDED = 6.0
 """Nats by which a site's own fit of two components is better than of one, up to which they may be
 one all the same where no site that has both tells them apart."""
 FEW = 3
 """Sites that have a component, up to which it may be part of another that these have split."""
-SCATTER = 30.0
-"""The factor by which records scatter more or less at a site that is likely in other units."""
 READ = 40
 """Components up to which a warning spells out the matching in which two are one."""
 NOTHING = 0.1
 """Nats beyond its prior below which a site has nothing to say."""
-CONTRADICTS = "contradicts the others"
-"""The words by which warnings on such a site are known."""
 TIMES = 2.0
 """A residual so many times what sampling gives is of sites that differ, or of a wrong match: right
 ones have .7 to 1.7."""
@@ -60,11 +50,9 @@ PRIORS = 4
 """Different priors of sites that are looked at."""
 MOST_PAIRS = 2**12
 """Pairs of fused components that are compared."""
-MOST = 2**27
-"""Multiplications that a joint comparison may take."""
 
 
-def doubts_of(sites: Sites, fusion: Fusion) -> Iterator[str]:
+def diagnostics(sites: Sites, fusion: Fusion) -> Iterator[str]:
     """Lines on what is doubtful, each with what to do; nothing of sites matched in passes."""
     kept = {path: block for path, block in sites.blocks.items() if isinstance(block, Block)}
     with np.errstate(all="ignore"):
@@ -74,7 +62,7 @@ def doubts_of(sites: Sites, fusion: Fusion) -> Iterator[str]:
             if are_topics(block):  # which are merged as far as it helps to predict
                 continue
             yield from _few_records(block)
-            line = _contradiction(block, alignment, sites.coordinates)
+            line = contradiction(block, alignment, sites.coordinates)
             if line:
                 yield line
             elif alignment is not None and _glance(block, alignment) > GLANCE:
@@ -126,8 +114,10 @@ def _few_records(block: Block) -> Iterator[str]:
     members: Any = block.members
     if not isinstance(members, NormalWishart):
         return
-    known = bool(block.priors.exchangeable.all())
-    before: Any = block.priors.at(block.site).observations() if known else 0.0
+    known, before = bool(block.priors.exchangeable.all()), np.zeros(1)
+    if known:
+        start: Any = stack(block.priors.laws)
+        before = start.observations()[block.priors.own[block.site]]
     records, size = members.observations() - before, members.own_size
     few = int((records[block.used] < size).sum())
     if 2 * few > block.used.sum():
@@ -136,185 +126,6 @@ def _few_records(block: Block) -> Iterator[str]:
             f"than their {size} dimensions: of so few a full covariance says nothing, and no "
             "number of components is sure. Fit diagonal ones (NormalGamma), or take fewer columns"
         )
-
-
-# --- sites that exclude each other ----------------------------------------------------------------
-
-
-def _contradiction(block: Block, alignment: Alignment | None, names: Names) -> str:
-    """A line on the site that is furthest from what all others say; empty if none is far."""
-    if not _in_closed_form(block.members):
-        return ""
-    labels = np.zeros(len(block.site), int) if alignment is None else alignment.labels
-    parts = Absorbing.of(block, None if alignment is None else alignment.into)
-    rows = np.flatnonzero((labels >= 0) & parts.whole)
-    rows = rows[np.bincount(labels[rows])[labels[rows]] > 1]
-    if not len(rows):
-        return ""
-    groups = _Groups(block, parts.members, rows, labels[rows])
-    some = chunks(len(rows), 8 * block.members.dimension, CACHED)
-    away = [_away(*groups.compared(part), len(rows), CONTRADICTION) for part in some]
-    away = np.concatenate(away)
-    far = np.flatnonzero(away > CONTRADICTION)
-    if not len(far):
-        return ""
-    worst = int(far[away[far].argmax()])
-    what, most = "all numbers together", CONTRADICTION
-    for mine, theirs, here, there in _tables(*groups.compared(slice(worst, worst + 1))):
-        z = apart(mine.law, theirs.law, here.law.mean, there.law.mean).reshape(-1)
-        if z.max(initial=0.0) > most:
-            most, at = float(z.max()), int(z.argmax())
-            own = names.get(block.path, ()) if len(names.get(block.path, ())) == len(z) else ()
-            what = f"{mine.quantity} {(own or mine.names)[at]}".strip()
-    site = lambda row: block.names[int(block.site[rows[row]])]
-    where = "" if alignment is None else f", component {labels[rows[worst]]}"
-    return (
-        f"site {site(worst)!r} {CONTRADICTS}{block.place}: "
-        f"{what}{where} is {min(away[worst], 99):.0f} of both their deviations away. One "
-        "posterior of all is surer than it should be: federate instead, with parameters of each "
-        f"site's own (personal=True), or look at that site's units and records{CHOOSE}"
-    )
-
-
-def _away(
-    members: Any,
-    others: Any,
-    alike: tuple[Any, Any] | None = None,
-    among: int = 0,
-    least: float = 0.0,
-) -> Float[Array, " n"]:
-    """Deviations between laws (n,) and others: of the number of which it is most, or of all.
-
-    ``alike`` are the laws that either would be if its records were as those of the other. Joint
-    comparisons are left out where those of all laws, ``among`` which these are, take too long. Up
-    to the ``least`` that is of interest deviations may be more than they are.
-    """
-    away = np.zeros(members.batch_shape)
-    for mine, theirs, here, there in _tables(members, others, alike):
-        z = apart(mine.law, theirs.law, here.law.mean, there.law.mean, least)
-        z = z.reshape(len(away), -1)
-        away = np.maximum(away, z.max(1, initial=0.0))
-    full = members.gaussian and not members.diagonal
-    if full and max(among, len(away)) * members.own_size**3 <= MOST:
-        away = np.maximum(away, jointly(members, others))
-    return away
-
-
-def _tables(
-    members: Any, others: Any, alike: tuple[Any, Any] | None = None
-) -> Iterator[tuple[Any, ...]]:
-    """The marginals of four laws side by side, the last two those of ``alike``."""
-    mine, theirs = members.tables(), others.tables()
-    here, there = (law.tables() for law in alike) if alike else (theirs, mine)
-    return zip(mine, theirs, here, there, strict=True)
-
-
-def _in_closed_form(law: ExponentialFamily) -> bool:
-    """Whether marginals take no draws and no quadrature."""
-    parts = law.independent_blocks()
-    if parts:
-        return all(map(_in_closed_form, parts.values()))
-    return type(law).marginals is not Distribution.marginals
-
-
-class _Groups:
-    """Components (n,) of some rows of a block, in groups, beside what the others of each say; they
-    are looked at in parts, as they are seen from the middle of all.
-    """
-
-    def __init__(self, block: Block, law: Any, rows: Int[Array, " n"], labels: Int[Array, " n"]):
-        self.block, self.law, self.rows, self.labels = block, law, rows, labels
-        self.origin = middle(law[rows])
-        self.counted = bool(block.priors.exchangeable.all()) and law[:1].observations() is not None
-        groups = int(labels.max()) + 1
-        self.totals, self.counts = np.zeros((groups, law.dimension)), np.zeros(groups)
-        for part in chunks(len(rows), 8 * law.dimension, CACHED):
-            _, _, learnt, own = self._learnt(part)
-            self.totals += sums(learnt, labels[part], groups)
-            self.counts += np.bincount(labels[part], own, groups)
-
-    def _learnt(self, part: slice) -> tuple[Any, Any, Float[Array, "n dim"], Float[Array, " n"]]:
-        """Members, their priors' natural parameters, and what they learnt, of how many records."""
-        some = self.rows[part]
-        members = moved(self.law[some], self.origin)
-        prior = _priors(self.block, some, self.origin)
-        own = np.zeros(len(some))
-        if self.counted:
-            before: Any = self.block.priors.at(self.block.site[some]).observations()
-            own = np.asarray(members.observations() - before)
-        return members, prior, members.natural_parameters - prior, own
-
-    def compared(self, part: slice) -> tuple[Any, Any, tuple[Any, Any] | None]:
-        """Return members, what all others of each one's group say, beside its own prior where that
-        is known, and the laws that a member and these others would be if their records were as the
-        other's.
-
-        A prior that is far from all records pulls most at a site of few, which is no contradiction:
-        each is compared with what as many records of the other's kind would make of the same prior;
-        there is None where records are not counted, or the prior is not known.
-        """
-        members, prior, learnt, own = self._learnt(part)
-        labels, law = self.labels[part], members.with_natural_parameters
-        theirs = self.totals[labels] - learnt
-        if not self.counted:
-            return members, law(theirs + prior), None
-        rest = self.counts[labels] - own
-        ratio = np.where((own > 0) & (rest > 0), own / rest, np.nan)[:, None]
-        known = np.isfinite(ratio)
-        here = law(np.where(known, ratio * theirs, theirs) + prior)
-        there = law(np.where(known, learnt / ratio, learnt) + prior)
-        return members, law(theirs + prior), (here, there)
-
-
-def _priors(block: Block, rows: Int[Array, " n"], origin: Any) -> Any:
-    """Natural parameters (n, D) of what these rows started from; zero where that is not known."""
-    if not block.priors.exchangeable.all():
-        return 0.0
-    return moved(block.priors.at(block.site[rows]), origin).natural_parameters
-
-
-def apart(
-    one: Marginal, other: Marginal, here: Any = None, there: Any = None, least: float = 0.0
-) -> Float[Array, "..."]:
-    """Return the deviations between the numbers of two laws, as if both were normal: the difference
-    over the root of both variances.
-
-    Of laws that are not, each counts by the deviate of the probability that it gives to values
-    beyond the mean that it should have, ``here`` and ``there``, the other's unless passed. Zero
-    where nothing is known; up to the ``least`` that is of interest it may be more than it is.
-    """
-    here, there = other.mean if here is None else here, one.mean if there is None else there
-    either = np.abs(one.mean - here) / one.sd, np.abs(other.mean - there) / other.sd
-    rough = 1 / np.hypot(1 / either[0], 1 / either[1])
-    found = np.where(np.isfinite(rough) & (rough <= ROUGHLY), rough, 0.0)
-    look = np.nonzero(rough > ROUGHLY)
-    if len(look[0]):
-        deviate = lambda law, x: np.abs(scipy.special.ndtri(law.picked(look).cdf(x[look])))
-        first = deviate(one, here)
-        found[look] = np.minimum(first, least)
-        far = ~(first <= least)  # both together are no more than either
-        first, look = first[far], tuple(axis[far] for axis in look)
-        z = 1 / np.hypot(1 / first, 1 / deviate(other, there))
-        z = np.where(np.isnan(z) | (np.isinf(z) & (rough[look] < 1)), 0.0, z)
-        found[look] = np.where(np.isinf(z), np.maximum(rough[look], CONTRADICTION), z)
-    return found
-
-
-def jointly(members: Any, others: Any) -> Float[Array, " n"]:
-    """The same of the means of Gaussians (n,), in all directions at once: the normal deviate of a
-    chi-squared of as many degrees of freedom as directions.
-    """
-    size = members.own_size
-    one, other = np.asarray(members.precision), np.asarray(others.precision)
-    gap = np.asarray(members.mean - others.mean)[..., None]
-    scale = np.sqrt(np.diagonal(one + other, axis1=-2, axis2=-1))[..., None]
-    both = (one + other) / scale / np.swapaxes(scale, -1, -2)
-    proper = np.isfinite(both).all((-2, -1))
-    both[~proper] = np.eye(size)
-    solved = np.linalg.solve(both, other @ gap / scale)
-    chi = ((one @ gap / scale) * solved).sum((-2, -1))
-    deviate = -scipy.special.ndtri(scipy.special.gammaincc(size / 2, np.maximum(chi, 0) / 2) / 2)
-    return np.where(proper & np.isfinite(chi), np.minimum(deviate, np.sqrt(np.maximum(chi, 0))), 0)
 
 
 # --- components that may be one -------------------------------------------------------------------
@@ -339,19 +150,20 @@ def _apart_for_nothing(block: Block, alignment: Alignment, only: bool) -> Iterat
     holds[block.site[rows], labels[rows]] = True
     compare = functools.partial(_compared, block, alignment) if only else lambda pair: ""
     yield from _undecided(parts, rows, labels, holds, compare)
+    yield from in_other_units(parts, rows, labels[rows])
     one, other = np.nonzero(np.triu(holds.T.astype(int) @ holds == 0, 1))
-    if not len(one) or len(one) > MOST_PAIRS or not _in_closed_form(block.members):
+    if not len(one) or len(one) > MOST_PAIRS or not in_closed_form(block.members):
         return
     members = parts.members[rows]
     origin = middle(members)
-    members, prior = moved(members, origin), _priors(block, rows, origin)
+    members, prior = moved(members, origin), starts_of(block, rows, origin)
     learnt, away = sums(members.natural_parameters - prior, labels[rows]), np.full(len(one), np.inf)
     fused: Any = members
     # Beside one prior of all: a prior that is far from the records pulls only its own sites.
     for start in np.unique(prior, axis=0)[:PRIORS] if np.ndim(prior) else [0.0]:
         fused = members.with_natural_parameters(learnt + start)
         proper = np.asarray(fused.is_proper())
-        gap = np.where(proper[one] & proper[other], _away(fused[one], fused[other]), np.inf)
+        gap = np.where(proper[one] & proper[other], deviations(fused[one], fused[other]), np.inf)
         away = np.minimum(away, gap)
     near = np.flatnonzero(away < AGREEMENT)
     if len(near):
@@ -370,33 +182,6 @@ def _apart_for_nothing(block: Block, alignment: Alignment, only: bool) -> Iterat
             "which it lacks: it may be the same, of a site that is shifted or has outliers. Look "
             f"at its records{compare((int(rest), int(own)))}"
         )
-    yield from _other_units(block, fused, holds)
-
-
-def _other_units(block: Block, fused: Any, holds: Bool[Array, "sites g"]) -> Iterator[str]:
-    """A line on a site that shares nothing with the others, and whose records scatter otherwise.
-
-    Sites that share components with each other in units of their own are not seen by it.
-    """
-    lonely, moments = holds.sum(0) == 1, fused.expected_moments()
-    if lonely.all() or fused.gaussian or moments is None:
-        return
-    spread = moments[1]
-    spread = np.diagonal(spread, axis1=1, axis2=2) if spread.ndim > 2 else spread
-    known = np.isfinite(spread).all(1)  # not of components of too few records
-    for site in np.flatnonzero((holds <= lonely).all(1)).tolist():
-        groups = holds[site] & known, ~holds[site] & known
-        if not all(group.any() for group in groups):
-            continue
-        own, rest = (np.log(np.median(spread[group], axis=0)) / 2 for group in groups)
-        times = np.exp(np.abs(own - rest).max(initial=0.0))
-        if times > SCATTER:
-            yield (
-                f"site {block.names[site]!r} shares no component with the others{block.place}, and "
-                f"its records scatter {times:.2g} times more or less than theirs in some column. "
-                "Look at its units"
-            )
-            return
 
 
 def _compared(block: Block, alignment: Alignment, pair: tuple[int, int]) -> str:
@@ -438,7 +223,9 @@ def _undecided(
     gain = np.bincount(place.ravel(), parts.evidence(one, other, origin), pairs.shape[1])
     # Parts that are far from each other at some site are none of the pairs there.
     both = (holds[:, pairs[0]] & holds[:, pairs[1]]).sum(0) == np.bincount(place.ravel())
-    near = np.flatnonzero(both & (gain > -UNDECIDED))
+    # Labels that are known leave nothing open.
+    fitted = np.bincount(place.ravel(), ~parts.known[one], pairs.shape[1]) > 0
+    near = np.flatnonzero(both & (gain > np.where(fitted, -UNDECIDED, 0.0)))
     if not len(near):
         return
     best = int(near[gain[near].argmax()])

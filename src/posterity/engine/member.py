@@ -1,0 +1,398 @@
+"""A member of a federation: what it does with letters and notices, as pure functions.
+
+Nothing is sent before it is durable: each step gives the memory of the member after it, and what is
+to be sent once that is on disk. What is lost on the way is sent again until it is acknowledged.
+Notices spread over the links; a tombstone voids all that may hold the factor of who is forgotten.
+"""
+
+import abc
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar
+
+from posterity.engine.admission import admitted
+from posterity.engine.agreement import Terms
+from posterity.engine.log import continues, key_name
+from posterity.engine.memory import ANSWER, RESTING, TOKEN, Memory, Step, refused
+from posterity.engine.messages import (
+    Acknowledgement,
+    Answer,
+    Body,
+    Handover,
+    Letter,
+    Notice,
+    Question,
+    body_of,
+    digest_of,
+)
+from posterity.engine.notices import SPEAKS_OF_POSTERIOR, Author, Known, follows, read
+from posterity.engine.questions import Order
+from posterity.engine.refusal import Refusal, forbidden
+from posterity.engine.signing import PrivateKey
+from posterity.engine.store import Outgoing
+from posterity.entries import Entry
+from posterity.federation import Token
+from posterity.federation.messages import Epoch
+from posterity.federation.site import Site
+from posterity.federation.status import TOLERANCE
+from posterity.status import Status
+
+WITH_POSTERIORS = tuple(f"{claim} of " for claim in SPEAKS_OF_POSTERIOR)
+"""The beginnings of places in the outbox where letters may hold a posterior."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Member(abc.ABC):
+    """One member of a federation between organisations: its terms, its records and its key.
+
+    ``clock`` gives seconds since 1970, which certificates and cosignatures name.
+    """
+
+    terms: Terms
+    site: Site
+    key: PrivateKey
+    clock: Callable[[], float] = time.time
+    MEMORY: ClassVar[type[Memory]] = Memory
+
+    @functools.cached_property
+    def name(self) -> str:
+        """The name of the site."""
+        return self.site.name
+
+    @functools.cached_property
+    def author(self) -> Author:
+        """The site as one that makes notices."""
+        return Author(self.terms, self.name, self.key)
+
+    def load(self, state: bytes, rows: Mapping[str, Outgoing]) -> Memory:
+        """The memory that a store has; an ArtifactError if it has none, or one of other terms."""
+        memory = self.MEMORY.from_bytes(state, rows)
+        if memory.own.name != self.name or memory.terms not in ("", self.terms.digest):
+            found = f"the store of {memory.own.name!r} under terms {memory.terms[:16]!r}"
+            expected = f"that of {self.name!r} under {self.terms.digest[:16]!r}"
+            fix = "Take over the new terms by `posterity site init FOLDER --federation FILE`."
+            raise Refusal.of(found, expected, "membership", fix)
+        digests = {"terms": self.terms.digest, "numbers": self.terms.agreement.digest}
+        return dataclasses.replace(memory, **digests)
+
+    # --- letters ----------------------------------------------------------------------------------
+
+    def receive(self, memory: Memory, content: bytes) -> Step:
+        """The step that a letter leads to; one that does not count leads to a line in the log."""
+        digest = digest_of(content)
+        try:
+            letter = admitted(self.terms, content, self.name, memory.gone)
+            most = memory.highest + self.terms.limits.epochs
+            if letter.highest > most:  # who was away for long comes nearer with each letter
+                far = forbidden(f"epoch {letter.highest} where {memory.highest} was last", "epoch")
+                return refused(memory.heard(most), far, digest)
+            heard = self._heard_from(memory, letter)
+            if isinstance(letter.body, Acknowledgement):
+                return heard.then(self._acknowledged(heard.memory, letter))
+            step, answer = self._taken(heard.memory, letter, digest)
+        except Refusal as refusal:
+            return refused(memory, refusal, digest)
+        if answer is not None:  # else an answer to a question stands for it
+            reply = self._sealed(step.memory, letter.sender, answer)
+            step = self._going_on(dataclasses.replace(step, sent=(reply, *step.sent)))
+        return heard.then(step)
+
+    def _heard_from(self, memory: Memory, letter: Letter) -> Step:
+        """Whoever writes is there; who does not know of a tombstone yet is sent it."""
+        if memory.gone.issuperset(letter.gone):  # else it counts once the tombstones have come
+            memory = memory.heard(letter.highest)
+        memory = memory.without_absent(letter.sender)
+        if letter.sender in memory.gone:
+            return Step(memory)
+        unknown = memory.gone.difference(letter.gone)
+        notices = [memory.tombstones[site] for site in sorted(unknown)]
+        return self._passed_on(memory, notices, [letter.sender])
+
+    def _taken(
+        self, memory: Memory, letter: Letter, digest: str
+    ) -> tuple[Step, Acknowledgement | None]:
+        body, sender = letter.body, letter.sender
+        unknown = sorted({*letter.gone} - memory.gone)
+        if unknown and isinstance(body, Token | Question):
+            refusal = forbidden(f"a letter of who has tombstones of {unknown}", "tombstone")
+            return refused(memory, refusal, digest), Acknowledgement("")  # it is sent again
+        match body:
+            case Token():
+                return self._receive_token(memory, body, frozenset(letter.gone), digest)
+            case Question():
+                return self._replied(memory, letter, body)
+            case Notice(envelope):
+                step = self._noticed(Step(memory), read(self.terms, envelope), sender)
+            case Handover(name, content):
+                step = Step(memory, files=((sender, body),)).logging(
+                    "file received", name=name, sender=sender, sha256=digest_of(content)
+                )
+            case Answer():
+                step = self._receive_answer(memory, sender, body)
+            case _:
+                raise forbidden(f"a letter with a {type(body).__name__}", "schema")
+        return step, Acknowledgement(digest)
+
+    def _replied(
+        self, memory: Memory, letter: Letter, asked: Question
+    ) -> tuple[Step, Acknowledgement | None]:
+        """The answer to a server's question; the one that waits already, if it asks again."""
+        order, own = Order.of(self.terms, letter.sender, self.name, asked), memory.own
+        epoch, last = order.place[0], (own.epoch, own.answered)
+        if order.place == last and ANSWER in memory.outbox:
+            return Step(memory, (memory.outbox[ANSWER],)), None
+        refusal, unknown = None, sorted(memory.gone.difference(letter.gone))
+        if order.place <= last or self.name in memory.gone:
+            reason = "replay" if epoch == own.epoch else "epoch"
+            refusal = forbidden(f"question {asked.number} of epoch {epoch}", reason)
+        elif unknown:
+            refusal = forbidden(f"a question of who has no tombstones of {unknown}", "tombstone")
+        if refusal is not None:
+            return refused(memory, refusal, order.question.digest), Acknowledgement("")
+        answer, entry = order.answered(self.site, self.author, memory.gone)
+        memory = memory.heard(epoch[0]).with_own(epoch=epoch, answered=asked.number)
+        message = self._sealed(memory, letter.sender, answer)
+        return Step(memory.with_letters({ANSWER: message}), (message,), (entry,)), None
+
+    def _receive_answer(self, memory: Memory, sender: str, answer: Answer) -> Step:
+        """The server of a star overrides this."""
+        raise forbidden(f"an answer of {sender!r} to {answer.question[:16]!r}", "order")
+
+    def _acknowledged(self, memory: Memory, letter: Letter) -> Step:
+        """An acknowledgement counts from the receiver of a letter alone."""
+        sent, sender = letter.body, letter.sender
+        assert isinstance(sent, Acknowledgement)
+        places = {
+            place
+            for place, message in memory.outbox.items()
+            if message.receiver == sender and digest_of(message.content) == sent.digest
+        }
+        if not places:
+            return Step(memory)
+        memory = memory.without_letters(places)
+        return self.begin(memory) if sent.void and TOKEN in places else Step(memory)
+
+    def resend(self, memory: Memory) -> tuple[Outgoing, ...]:
+        """The letters that are not acknowledged yet."""
+        return tuple(message for place, message in memory.outbox.items() if place != RESTING)
+
+    # --- the part of a walk, or of a star ---------------------------------------------------------
+
+    @abc.abstractmethod
+    def begin(self, memory: Memory, number: int | None = None) -> Step:
+        """A new epoch, by default of the next number after all that the site has heard of."""
+
+    @abc.abstractmethod
+    def _receive_token(
+        self, memory: Memory, token: Token, gone: frozenset[str], digest: str
+    ) -> tuple[Step, Acknowledgement]: ...
+
+    @abc.abstractmethod
+    def _answered(self, memory: Memory, survey: Known) -> Known: ...
+
+    @abc.abstractmethod
+    def _concluded(self, step: Step) -> Step: ...
+
+    @abc.abstractmethod
+    def _returned(self, step: Step, site: str) -> Step: ...
+
+    # --- notices ----------------------------------------------------------------------------------
+
+    def status(self, memory: Memory) -> Status:
+        """The status of the posterior that the newest certificate of the present epoch says."""
+        known = memory.certificate
+        if known is None:
+            why = ("no survey of this epoch yet",)
+            return Status.of(math.inf, self.terms.tolerance or TOLERANCE, why)
+        state, left, tolerance, reasons = (
+            known.predicate[name] for name in ("state", "left", "tolerance", "reasons")
+        )
+        return Status(state, math.inf if left is None else left, tolerance, tuple(reasons))
+
+    def _noticed(self, step: Step, known: Known, sender: str | None = None) -> Step:
+        """Keep a notice, pass it on, and do what follows from it; a Refusal if it is not one to be
+        believed.
+        """
+        memory, mine = step.memory, known.signer == self.name
+        old = memory.notices.get(known.place)
+        if known.claim == "tombstone":
+            return step if old is not None else self._buried(step, known, sender)
+        if known.epoch is not None:
+            if known.epoch[0] > memory.highest + self.terms.limits.epochs:
+                raise forbidden(f"a {known.claim} of epoch {known.epoch}", "epoch")
+            if known.epoch < memory.own.epoch or not memory.gone <= known.forgotten:
+                return step  # it may hold a factor that was forgotten
+        if known.signer in memory.gone or (old is not None and known.version <= old.version):
+            return step
+        if known.claim in ("residual", "cosignature") and known.recipient != self.name:
+            return self._sent_towards(step, known)
+        if known.claim == "checkpoint" and not mine:
+            return self._witnessed(step, known, old)
+        if known.claim == "survey" and self.terms.server is not None:
+            raise forbidden("a survey beside the questions of a server", "membership")
+        if known.claim == "certificate" and not mine and not follows(self.terms, known):
+            raise forbidden(f"a certificate of {known.site!r} that does not follow", "proof")
+        kept = memory.with_notice(known)
+        step = dataclasses.replace(step, memory=kept)
+        if known.claim in ("survey", "certificate", "checkpoint"):
+            step = step.then(self._flooded(kept, known, sender))
+        match known.claim:
+            case "survey" if self.name not in memory.gone:
+                place = {"epoch": list(known.version[0]), "sequence": known.version[1]}
+                step = step.logging("surveyed", by=known.site, **place)
+                return self._noticed(step, self._answered(step.memory, known))
+            case "residual":
+                return self._concluded(step)
+            case "certificate":
+                about = {"epoch": list(known.version[0]), "left": known.predicate["left"]}
+                return step.logging("certified", by=known.site, **about)
+            case "agreement":
+                return self._started(step, known, old, sender)
+        return step
+
+    def _started(self, step: Step, known: Known, old: Known | None, sender: str | None) -> Step:
+        """A member was started: for the first time, again, or without the store that it had.
+
+        Of the first start the neighbours alone are told. Who lost its store no longer knows which
+        tokens hold its factor, so the first of the others by name begins a new epoch, unless the
+        site was let in by the present one.
+        """
+        memory, site = step.memory, known.site
+        lost = old is not None and old.predicate["born"] != known.predicate["born"]
+        if site == self.name or lost or known.predicate["epoch"][0] > 0:
+            step = step.then(self._flooded(memory, known, sender))
+        if site == self.name:
+            return step
+        others = self.terms.staying(memory.gone | memory.absent | {site})
+        fence, who = known.predicate["epoch"]
+        met = fence > 0 and (fence, who) < memory.own.epoch  # it takes part in the present epoch
+        first = others[:1] == (self.name,) and not self.terms.server
+        if lost and not met and first and memory.highest > 0:
+            number, step = max(memory.highest + 1, fence), step.logging("store lost", site=site)
+            return step.then(self.begin(step.memory, number))
+        return self._returned(step, site)
+
+    def _flooded(self, memory: Memory, known: Known, sender: str | None) -> Step:
+        out = memory.gone - {self.name}
+        others = {*self.terms.listeners(self.name, out)} - {sender, known.signer}
+        if (
+            known.claim == "tombstone" and known.signer != known.site != self.name
+        ):  # it has to be told too
+            others |= {known.site} & {*self.terms.neighbours(self.name, out - {known.site})}
+        return self._passed_on(memory, [known], sorted(others))
+
+    def _passed_on(self, memory: Memory, notices: Iterable[Known], others: Iterable[str]) -> Step:
+        """Notices for other members, each in a letter that replaces an older one of its place."""
+        letters = {
+            f"{known.place} to {other}": self._sealed(memory, other, Notice(known.envelope))
+            for known in notices
+            for other in others
+        }
+        return Step(memory.with_letters(letters), tuple(letters.values()))
+
+    def _sent_towards(self, step: Step, known: Known) -> Step:
+        """A notice that only one member needs goes to it, over whoever links them."""
+        memory = step.memory
+        out = (memory.gone | memory.absent) - {self.name}
+        if known.recipient in out or known.recipient not in self.terms.members:
+            return step
+        other = self.terms.towards(self.name, known.recipient, out)
+        waiting = memory.outbox.get(f"{known.place} to {other}")
+        if waiting is not None and self._notice_in(waiting).version >= known.version:
+            return step
+        return step.then(self._passed_on(memory, [known], [other]))
+
+    def _witnessed(self, step: Step, known: Known, old: Known | None) -> Step:
+        """Sign for another's log, once it is seen to continue the one that was signed for before.
+        Where no path leads from that one its keeper may not know it: it is told what it was. A
+        Refusal if it does not.
+        """
+        new, before, member = known.head, old and old.head, known.site
+        paths, size = known.predicate["paths"], before.size if before else 0
+        if before and 0 < size < new.size and str(size) not in paths:
+            found = f"a log of {member!r} with no path from its {size} entries that are known"
+            refusal = forbidden(found, "unwitnessed")
+            step = step.then(refused(step.memory, refusal, known.digest))
+            new = before
+        else:
+            path = [bytes.fromhex(text) for text in paths.get(str(size), ())]
+            continues(before, new, path, self.terms.members[member])
+            step = dataclasses.replace(step, memory=step.memory.with_notice(known))
+        head = new.cosigned(key_name(self.terms.name, self.name), self.key, int(self.clock()))
+        return self._sent_towards(step, self.author.cosignature(member, head))
+
+    # --- forgetting -------------------------------------------------------------------------------
+
+    def _buried(self, step: Step, known: Known, sender: str | None) -> Step:
+        """Take note of a tombstone, pass it on, and let no older token count any more."""
+        memory, site = step.memory, known.site
+        named = min(known.predicate["highest"], memory.highest + self.terms.limits.epochs)
+        # Who is let in by a later epoch, and has not met it yet, has nothing from before.
+        epoch, who = memory.own.epoch
+        last = named if epoch > named and not who else max(named, memory.highest)
+        memory = memory.with_notice(known).without_absent(site)
+        memory = self._fenced(memory, (last + 1, "")).heard(last)
+        if site == self.name:  # its factor is destroyed; the version stays: it cannot come back
+            entry = (memory.own.entry or Entry(0, 0, None))._replace(factor=None)
+            memory = memory.with_own(entry=entry, counted=False, leaving=False)
+            memory = dataclasses.replace(memory, outbox={})
+        else:
+            memory = self._rerouted(memory)
+        buried = Step(memory, erase=True)
+        buried = buried.logging("forgotten", site=site, highest=last, notice=known.digest)
+        return self._going_on(step.then(buried).then(self._flooded(memory, known, sender)))
+
+    def _is_between(self, memory: Memory) -> bool:
+        """Tell whether a forgetting ended an epoch, and no token of the next one is known yet."""
+        own = memory.own
+        between = bool(memory.gone) and own.epoch[0] > 0 and not own.epoch[1]
+        return between and self.terms.server is None and self.name not in memory.gone
+
+    def _going_on(self, step: Step) -> Step:
+        """The first by name of those who stay begins the epoch after a forgetting."""
+        memory = step.memory
+        stay = self.terms.staying(memory.gone | memory.absent)
+        first = stay[:1] == (self.name,) and memory.highest > 0
+        return step.then(self.begin(memory)) if first and self._is_between(memory) else step
+
+    def _rerouted(self, memory: Memory) -> Memory:
+        """The memory in which no token waits for somebody who is gone or absent."""
+        out = memory.gone | memory.absent
+        for place in (TOKEN, RESTING):
+            waiting = memory.outbox.get(place)
+            if waiting is not None and waiting.receiver in out:
+                token: Token = body_of(waiting.content)
+                receiver = self.terms.following(self.name, None, token.sequence - 1, out)
+                memory = memory.with_letters({place: self._sealed(memory, receiver, token)})
+        return memory
+
+    def _fenced(self, memory: Memory, epoch: Epoch) -> Memory:
+        """The memory in which nothing below an epoch counts, nor waits to be sent."""
+        if memory.own.epoch >= epoch:
+            return memory
+        memory = self._without_posteriors(memory.fenced(epoch), epoch)
+        return memory.without_letters({TOKEN, RESTING})
+
+    def _without_posteriors(self, memory: Memory, epoch: Epoch) -> Memory:
+        """The memory without notices that hold a posterior of an earlier epoch, kept or waiting."""
+        old = lambda known: known.epoch is not None and known.epoch < epoch
+        notices = {place: known for place, known in memory.notices.items() if not old(known)}
+        waiting = {
+            place
+            for place, message in memory.outbox.items()
+            if place.startswith(WITH_POSTERIORS) and old(self._notice_in(message))
+        }
+        return dataclasses.replace(memory.without_letters(waiting), notices=notices)
+
+    # --- helpers ----------------------------------------------------------------------------------
+
+    def _notice_in(self, message: Outgoing) -> Known:
+        return read(self.terms, body_of(message.content).content)
+
+    def _sealed(self, memory: Memory, receiver: str, body: Body) -> Outgoing:
+        gone = tuple(sorted(memory.gone))
+        letter = Letter(self.terms.digest, self.name, receiver, memory.highest, gone, body)
+        return Outgoing(receiver, letter.sealed(self.key))
