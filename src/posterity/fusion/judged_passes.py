@@ -96,21 +96,20 @@ class PassConfidence(Confidence):
         """The description length as passes compute it."""
         return self.passes.objective(self.result)
 
-    def neighbours(self) -> Iterator[tuple[int, float]]:
+    def neighbours(self, more: bool) -> Iterator[tuple[int, float]]:
         """Neighbours without the cheapest group, or with one where something fits worst."""
         passes = self.passes
-        for more in (False, True):
-            current: Any = passes.refine(self.result, sweeps=1)
-            for _ in range(NEIGHBOURS):
-                if more:
-                    coordinates = np.concatenate([current.matched, current.worst[None]])
-                elif len(current.counts) > passes.store.sizes.max():
-                    coordinates = np.delete(current.matched, int(current.loss.argmin()), axis=0)
-                else:
-                    break
-                if (current := passes.fixed(coordinates)) is None:
-                    break
-                yield len(current.counts), passes.objective(current)
+        current: Any = passes.refine(self.result, sweeps=1)
+        for _ in range(NEIGHBOURS):
+            if more:
+                coordinates = np.concatenate([current.matched, current.worst[None]])
+            elif len(current.counts) > passes.store.sizes.max():
+                coordinates = np.delete(current.matched, int(current.loss.argmin()), axis=0)
+            else:
+                break
+            if (current := passes.fixed(coordinates)) is None:
+                break
+            yield len(current.counts), passes.objective(current)
 
 
 def within_sites(passes: Passes, divergence: Any, into: Int[Array, " all"]) -> None:

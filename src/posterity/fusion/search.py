@@ -312,6 +312,11 @@ def _shed(clustering: Clustering, rivals: _Rivals, gains: Array) -> Clustering |
     return best
 
 
+def needed(clustering: Clustering) -> bool:
+    """True if no group can go: not by more than polishing could make up for."""
+    return bool(_gains(clustering, _rivals(clustering)).max() < -_most(clustering))
+
+
 def _gains(clustering: Clustering, rivals: _Rivals) -> Float[Array, " g"]:
     """Nats by which the description were shorter without each group, to second order."""
     labels, counts, local = clustering.labels, clustering.counts, clustering.local
