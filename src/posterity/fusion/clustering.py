@@ -18,6 +18,7 @@ Array = np.ndarray
 MANY = 2**14
 """Components beyond which those that change their group are added to its sum and taken from it."""
 SEVERAL = 32  # Groups from which on those that stay as they were are not looked at again
+NEARER = 20.0  # Times that centroids are further than its own, with which a component stays
 SMALL = 2**14  # Entries of a membership matrix below which a dense one is faster than a sparse one
 
 
@@ -194,10 +195,10 @@ def find_centroids(several: Sequence[Clustering]) -> None:
         for c, own in zip(several, moved, strict=True)
     ]
     every, end = points.centroids(np.concatenate(means) if len(means) > 1 else means[0]), 0
-    for one, own, mean in zip(several, moved, means, strict=True):
+    for one, mean in zip(several, means, strict=True):
         mine = every if len(means) == 1 else every.take(slice(end, end := end + len(mean)))
         if (before := one._before) is not None:
-            mine = before.centroids.take(before.kept).with_moved(own, mine)
+            mine = before.centroids.take(before.kept).with_moved(before.moved, mine)
         vars(one)["centroids"] = mine
 
 
@@ -295,12 +296,21 @@ def polish(clustering: Clustering, *, sweeps: int = 10) -> Clustering:
 
 
 def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
-    """Each site's best labels, against centroids of all other sites' components."""
+    """Each site's best labels, against centroids of all other sites' components; those of sites of
+    which each component is much nearer to its own centroid than to others stay.
+    """
     local, counts, labels = clustering.local, clustering.counts, clustering.labels
-    out = np.empty_like(labels)
-    for rows, starts in local.parts(len(counts)):
-        points, own = local.points.take(rows), labels[rows]
-        weighted = clustering.costs(rows) * (counts / (counts + 1))
+    out = labels.copy()
+    for part, starts in local.parts(len(counts)):
+        weighted = clustering.costs(part) * (counts / (counts + 1))
+        each = np.arange(len(weighted)), labels[part]
+        near = NEARER * weighted[each]
+        weighted[each] = np.inf
+        unsure = np.logical_or.reduceat(weighted.min(1) <= near, starts[:-1])
+        if not unsure.any():
+            continue
+        rows, starts = local.rows_of(local.site[part.start] + np.flatnonzero(unsure))
+        points, own, weighted = local.points.take(rows), labels[rows], weighted[rows - part.start]
         # A group of one's own keeps its centroid, which staying costs nothing.
         left = np.maximum(counts[own] - 1, 1.0)[:, None]
         total, shared = clustering.totals[own], counts[own] > 1
