@@ -272,9 +272,11 @@ class Aligner:
             check_components(table.store.sizes, self.matching, self.components)
         sample = max(LEAST, self.budget // (SAMPLED * 8 * table.dim))
         passes = Passes(table, sample, self.progress)
-        # Of many millions: whole numbers of 32 bits, and none longer than it is needed.
-        into, topics = np.arange(len(table.used), dtype=np.int32), None
-        if self._merges(table):
+        # Of many millions: whole numbers of 32 bits, and none where, or longer than, it is needed.
+        merges, topics = self._merges(table), None
+        parts = merges or self.labels is not None or table.weighted
+        into: Any = np.arange(len(table.used), dtype=np.int32) if parts else None
+        if merges:
             topics = topics_in_table(table, self.absorb, self.components)
             kept = joined(passes, topics.into, into)
             result, trace = passes.as_labelled(topics.labels[kept])
@@ -292,7 +294,7 @@ class Aligner:
             result, trace = passes.search(self.components, self.stages)
             while absorb and (more := absorbed(passes, result, into)) is not None:
                 result, trace = more
-        part = np.flatnonzero(into != np.arange(len(into), dtype=np.int32))
+        part = [] if into is None else np.flatnonzero(into != np.arange(len(into), dtype=np.int32))
         absorbing = into if len(part) else None
         del into
         labels = np.full(len(table.used), -1, np.int32)
