@@ -137,8 +137,8 @@ class Confidence:
         """
         if _large(self.clustering):
             return False
-        close = self.runner_up is not None and self.runner_up[1] < AMBIGUOUS
-        if close or not self.identified or self.hollow:
+        other = self.runner_up
+        if (other and other[1] < AMBIGUOUS) or not self.identified or self.hollow:
             return True
         least = (Moves(part, self.free).least_at_first_order() for part in self.parts)
         return min(least) < 2 * AMBIGUOUS
