@@ -220,7 +220,7 @@ class Aligner:
 
     def _in_memory(self, block: Block, wanted: Bool[Array, " n"]) -> "_Aligned":
         parts, known, topics = Absorbing.of(block), self.labels, None
-        absorb = self.absorb and self.free
+        absorb = self.absorb and self.free and block.weighted
         if self._merges(block):
             topics = topics_in_memory(block, self.absorb, self.components)
             parts, known, absorb = Absorbing(block, topics.into), topics.labels, False
