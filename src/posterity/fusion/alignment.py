@@ -239,10 +239,9 @@ class Aligner:
             )
             if not absorb:
                 break
-            origin = matched.result.clustering.local.origin
-            more = parts.less(matched.result.clustering, origin) if first else None
+            more = parts.less(matched.result.clustering) if first else None
             first = False
-            if (more := more or parts.more(matched, left, origin)) is None:
+            if (more := more or parts.more(matched, left)) is None:
                 break
             parts = more
         labels, rows = np.full((2, len(wanted)), -1)
