@@ -14,7 +14,7 @@ import pytest
 from cli.commands import call
 
 import posterity
-from posterity.cli.failures import _explain
+from posterity.cli.streams import explain
 from posterity.families import Beta
 from posterity.models import BetaBernoulli
 from posterity.progress import Pace, moving, sentence, shown
@@ -204,7 +204,7 @@ def test_ctrl_c_leaves_a_run_to_go_on_from():
 
 def test_an_interrupted_command_says_what_goes_on(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["posterity", "federate", "my file.toml"])
-    found, _, fix, code = _explain(KeyboardInterrupt())
+    found, _, fix, code = explain(KeyboardInterrupt())
     assert (found, code) == ("an interruption", 130)
     assert fix == "Run the command again: posterity federate 'my file.toml'"
 

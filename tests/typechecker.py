@@ -144,7 +144,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name.partition(".")[0] != self.package or name in UNCHECKED:
+        if name.partition(".")[0] != self.package or name.startswith(UNCHECKED):
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and isinstance(spec.loader, SourceFileLoader):

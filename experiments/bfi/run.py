@@ -22,7 +22,7 @@ from experiments import harness
 from experiments.data import heart_disease
 from experiments.heart.preparation import SITES, design
 from posterity import Ledger, federate
-from posterity.artifact.recipe import sites_in
+from posterity.artifact.sites import sites_in
 from posterity.families import Gaussian
 from posterity.fitting import Recipe
 from posterity.fitting import fit as fit_table

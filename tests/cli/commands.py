@@ -2,7 +2,6 @@
 
 import functools
 import json
-import re
 import shlex
 from pathlib import Path
 
@@ -43,15 +42,22 @@ def document(*arguments, code=0):
 
 
 def fail(code, *arguments):
-    """The error of a command that fails, which must be the same for people and programs."""
-    human, machine = call(*arguments), call(*arguments, "--json")
-    assert human.exit_code == machine.exit_code == code, human.stderr
-    assert human.stdout == machine.stdout == ""
-    assert "Traceback" not in human.stderr + machine.stderr
-    error = json.loads(machine.stderr)["error"]
+    """The error of a command that fails, as programs are told of it."""
+    result = call(*arguments, "--json")
+    assert (result.exit_code, result.stdout) == (code, ""), result.stderr
+    error = json.loads(result.stderr)["error"]
     assert list(error) == ["type", "found", "expected", "fix", "exit_code"]
-    assert error["exit_code"] == code
-    assert re.fullmatch("error: found .+; expected .+; next: .+\n", human.stderr)
+    assert error["exit_code"] == code and "Traceback" not in result.stderr
+    return error
+
+
+def fail_alike(code, *arguments):
+    """The error of a command that fails, which is the same for people and programs."""
+    result, error = call(*arguments), fail(code, *arguments)
+    assert (result.exit_code, result.stdout) == (code, ""), result.stderr
+    assert "Traceback" not in result.stderr
+    sentences = "error: found {found}; expected {expected}; next: {fix}".format(**error)
+    assert result.stderr == f"{cli.printable(sentences)}\n"
     return error
 
 

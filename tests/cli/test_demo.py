@@ -95,7 +95,7 @@ def test_deals_each_image_once():
 
 def test_a_component_is_drawn_as_the_mean_of_its_images(tmp_path, monkeypatch):
     drawn = {}
-    monkeypatch.setattr("posterity.plots.plot_matching", lambda *_, **told: drawn.update(told))
+    monkeypatch.setattr("posterity.cli.demo.plot_matching", lambda *_, **told: drawn.update(told))
     # Two components far apart, which part the zeros from the sixes.
     means = [demo.features(picture[None])[0] for picture in PICTURES]
     ledgers = {"a": pair("a", means, 3.0), "b": pair("b", means, 4.0)}

@@ -13,7 +13,7 @@ from scipy import stats
 import posterity
 from posterity.artifact.recipe import Recipe
 from posterity.cli import options
-from posterity.cli.teachers import distillation_of
+from posterity.cli.distill import distillation_of
 from posterity.distillation import Box, Draws, Langevin, Mixup, Perturbed, Pool, Student, online
 from posterity.distillation.sampling.kernels import SGHMC
 from posterity.distillation.sampling.schedules import Polynomial

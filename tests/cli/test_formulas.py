@@ -10,7 +10,8 @@ from cli.test_recipes import put, records, rows, take
 
 import posterity
 from posterity.adapters.tables.reader import read_cells
-from posterity.artifact.recipe import Recipe, as_provenance, recipe_in
+from posterity.artifact.recipe import Recipe, recipe_in
+from posterity.artifact.sites import as_provenance
 from posterity.errors import ArtifactError, UsageError
 from posterity.fitting.design import design
 from posterity.fitting.reading import names_in_r

@@ -184,13 +184,13 @@ def test_a_second_ctrl_c_does_not_wait_for_a_step_that_never_ends(folder):
 SWALLOWING = """
 import contextlib, signal, sys, time
 from posterity.cli import streams
-def compute():
+def compute(settings):
     open("started", "x").close()
     for _ in range(200):
         with contextlib.suppress(BaseException):  # as finalisers and callbacks do
             time.sleep(0.05)
     return {}
-streams.present(compute, str, False)
+streams.present(lambda: (None, streams.Verb(str, compute)), False)
 """
 
 

@@ -20,7 +20,8 @@ from scipy.stats import gamma, nbinom
 
 import posterity
 from posterity.adapters.tables.reader import read_cells
-from posterity.artifact.recipe import Recipe, sites_in
+from posterity.artifact.recipe import Recipe
+from posterity.artifact.sites import sites_in
 from posterity.errors import ConvergenceError
 from posterity.families import Gaussian
 from posterity.fitting import fit

@@ -1,5 +1,6 @@
 """What is asked by flags is what a file asks: both are made of the same declarations."""
 
+import importlib
 import itertools
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from cli.commands import call, document, refuse
 from cli.configurations import CONJUGATE
 
 import posterity
-from posterity.cli import kinds
+from posterity.cli import schema
 from posterity.cli.options import Settings, read
 from posterity.cli.schema import commands, options_of
 
@@ -96,7 +97,7 @@ def test_what_no_flag_and_no_key_takes(files):
     refuse("fuse n.safetensors s.safetensors c.toml -o o.safetensors", 2, "rules; matching; rule")
     line = "fuse n.safetensors s.safetensors -o o.safetensors --components 1.5"
     refuse(line, 2, "--components = 1.5; whole number")
-    assert not kinds.COUNT.allows(True)
+    assert not schema.COUNT.allows(True)
 
 
 WRITING = [name for name in VERBS if any(option.kind.written for option in options_of(name))]
@@ -147,16 +148,18 @@ def test_values_of_another_kind_are_refused_and_named_alone_in_lists_and_by_name
             (["list", kind], [value], "a.b"),
             (["by NAME", kind], {"x": value}, "a.b.x"),
         ):
-            if declared == kind and kinds.kind_of(kind).many and not isinstance(value, list):
+            if declared == kind and schema.kind_of(kind).many and not isinstance(value, list):
                 continue  # one of several needs no list
             with pytest.raises(posterity.errors.UsageError) as refused:
-                kinds.kind_of(declared).check("a.b", given)
+                schema.kind_of(declared).check("a.b", given)
             assert place in refused.value.found and refused.value.expected
 
 
 def test_every_option_of_a_kind_takes_what_that_kind_takes():
-    """Each is declared by a kind that is known, and says what it is for in a sentence."""
+    """Each is declared by a kind that is known, with a sentence, for a function that there is."""
     for name in VERBS:
+        module, _, function = commands()[name]["run"].partition(":")
+        assert hasattr(importlib.import_module(f"posterity.cli.{module}"), function)
         for option in options_of(name):
-            assert isinstance(option.kind, kinds.Kind) and option.help.endswith(".")
+            assert isinstance(option.kind, schema.Kind) and option.help.endswith(".")
             assert option.default is None or option.kind.allows(option.default)

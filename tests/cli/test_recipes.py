@@ -12,8 +12,17 @@ from scipy.special import expit, logsumexp
 from scipy.stats import norm, poisson
 
 import posterity
-from posterity.artifact.cubics import Dispersed, listed, moved, moved_dispersed, tensor
-from posterity.artifact.recipe import Recipe, as_provenance, kept, recipe_in, sites_in
+from posterity.artifact.recipe import Recipe, recipe_in
+from posterity.artifact.sites import (
+    Dispersed,
+    as_provenance,
+    kept,
+    listed,
+    moved,
+    moved_dispersed,
+    sites_in,
+    tensor,
+)
 from posterity.errors import ArtifactError
 from posterity.families import Gaussian, Mixture
 from posterity.fitting import Reading, fit
@@ -486,7 +495,8 @@ def test_a_recipe_and_its_records_travel_with_the_posterior():
         {"columns": "age"}, {"categories": {"sex": ["m", "m"]}}, {"evaluate": "1"},
         {"version": 99}, {"prior_sd": {"": True}}, {"intercept": 1}, {"cuts": [1]},
         {"target": None}, {"model": "ordinal", "noise_variance": None},
-        {"terms": [[["levels", "age"]]]}, {"terms": [[["log", "dose"]]]},
+        {"weights": ["age"]}, {"family": {}}, {"noise_variance": []}, {"columns": None},
+        {"terms": [[["levels", "age"]]]}, {"terms": [[["log", "dose"]]]}, {"terms": [[]]},
         {"terms": [[["spline", "age", 1e9, 0, 1]]]}, {"terms": [[["spline", "age", 3, 5, 1]]]},
         {"terms": [[["spline", "age", 3, 0, 9, 7, 4]]]}, {"terms": [[["power", "age", 0.5]]]},
     ],

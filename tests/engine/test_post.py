@@ -100,7 +100,8 @@ def test_who_waits_gets_what_comes_and_is_let_go_at_the_end():
         thread.start()
     time.sleep(0.1)
     post.update([A])
-    time.sleep(0.1)
+    while not got:
+        time.sleep(0.01)
     post.close()
     for thread in threads:
         thread.join()

@@ -87,7 +87,7 @@ def test_the_sum_is_that_of_a_ledger_to_the_last_bit(tmp_path, prior):
     np.testing.assert_allclose(found.factor.natural_parameters, rounded, rtol=1e-14)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     st.lists(
         st.lists(st.floats(-(2.0**40), 2.0**40), min_size=3, max_size=3), min_size=4, max_size=4
@@ -361,7 +361,7 @@ FIELDS = ["site", "round", "key", "roster", "words", "masked", "own", "dropped",
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), VALUES), st.sampled_from([0, 4, 8, 12]))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_whatever_a_member_signs_is_taken_or_refused(whole, changes, at):
     """A liar's letter instead of its own: nothing but refusals, and no sum but the true one."""
     run, truth, folder = whole

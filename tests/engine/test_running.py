@@ -68,7 +68,7 @@ class Sites:
             return client.ask(do, body, **arguments)
 
 
-def until(condition, seconds: float = 20.0) -> None:
+def until(condition, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it does not come"

@@ -89,7 +89,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(), JSON), st.binary())
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 def test_messages_come_back_as_they_were(head, body):
     assert from_message(to_message(head, body)) == (head, body)
 

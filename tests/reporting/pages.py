@@ -9,7 +9,8 @@ import numpy as np
 
 import posterity
 from posterity import federate, forget, fuse, report
-from posterity.artifact.recipe import Recipe, as_provenance
+from posterity.artifact.recipe import Recipe
+from posterity.artifact.sites import as_provenance
 from posterity.distillation import Head, Student
 from posterity.families import (
     Beta,

@@ -13,7 +13,8 @@ from reporting import pages
 import posterity
 from posterity import Gaussian, Ledger, fuse, report
 from posterity.artifact import digest
-from posterity.artifact.recipe import Recipe, as_provenance
+from posterity.artifact.recipe import Recipe
+from posterity.artifact.sites import as_provenance
 from posterity.distillation import Head, Student
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.families.layers import Layers
@@ -429,5 +430,5 @@ def test_a_student_that_a_table_does_not_suit_is_refused():
     known = {"columns": '["age","dose"]'} | as_provenance(recipe)
     posterity.save(student, "student.safetensors", provenance=known)
     Path("test.csv").write_text("age,ill\n50,1\n60,0\n")
-    with pytest.raises(StructureError, match="of 2 inputs, among them 'dose'"):
+    with pytest.raises(StructureError, match="'dose'"):
         report("student.safetensors", data="test.csv")

@@ -1,38 +1,18 @@
 """A posterior as a file: one safetensors file, arrays by path, a manifest in its metadata."""
 
-from posterity.artifact import supports as supports
-from posterity.artifact.architecture import Architecture, register_architecture
-from posterity.artifact.artifact import (
-    Inspection,
-    Posterior,
-    digest,
-    inspect,
-    load,
-    loaded,
-    open_artifact,
-    save,
-)
-from posterity.artifact.ledgers import SiteVersion
-from posterity.artifact.manifest import FORMAT_VERSION
-from posterity.artifact.provenance import as_provenance
-from posterity.artifact.registry import register
-from posterity.artifact.vocabulary import one_vocabulary, with_vocabulary
-
-__all__ = [
-    "FORMAT_VERSION",
-    "Architecture",
-    "Inspection",
-    "Posterior",
-    "SiteVersion",
-    "as_provenance",
-    "digest",
-    "inspect",
-    "load",
-    "loaded",
-    "one_vocabulary",
-    "open_artifact",
-    "register",
-    "register_architecture",
-    "save",
-    "with_vocabulary",
-]
+from posterity.artifact.aligned import one_vocabulary as one_vocabulary
+from posterity.artifact.aligned import with_vocabulary as with_vocabulary
+from posterity.artifact.architecture import Architecture as Architecture
+from posterity.artifact.architecture import register_architecture as register_architecture
+from posterity.artifact.artifact import Inspection as Inspection
+from posterity.artifact.artifact import Posterior as Posterior
+from posterity.artifact.artifact import digest as digest
+from posterity.artifact.artifact import inspect as inspect
+from posterity.artifact.artifact import load as load
+from posterity.artifact.artifact import loaded as loaded
+from posterity.artifact.artifact import open_artifact as open_artifact
+from posterity.artifact.artifact import save as save
+from posterity.artifact.codecs import SiteVersion as SiteVersion
+from posterity.artifact.manifest import FORMAT_VERSION as FORMAT_VERSION
+from posterity.artifact.provenance import as_provenance as as_provenance
+from posterity.artifact.registry import register as register

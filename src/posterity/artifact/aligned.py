@@ -1,14 +1,29 @@
-"""Posteriors and ledgers of several places, their coordinates in one order by name."""
+"""Posteriors and ledgers of several places: coordinates in one order by name, one vocabulary.
 
-from collections.abc import Mapping
+A word that a site has never seen has at that site the concentration of the prior: no counts. So
+topics over some words are topics over more of them, exactly, with the prior spread further: a
+site's contribution, its expected counts, stays what it was.
+"""
+
+import dataclasses
+import functools
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from posterity.arguments import POSITIVE
 from posterity.artifact import provenance
-from posterity.artifact.vocabulary import is_topics, one_vocabulary
-from posterity.errors import StructureError
-from posterity.families import Distribution
-from posterity.families.names import Names, in_order, joined, names_of, some, with_names
+from posterity.entries import with_factors
+from posterity.errors import ParameterError, StructureError
+from posterity.families import Distribution, Plate
+from posterity.families.names import Names, in_order, names_of, parts_of, some, unfit, with_names
 from posterity.ledger import Ledger
+
+CONCENTRATION = dataclasses.replace(POSITIVE, error=ParameterError).or_none()
+"""The condition on an argument ``unseen``."""
 
 
 def _law(value: Any) -> Distribution | None:
@@ -28,14 +43,11 @@ def listed(names: Names) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for path in sorted(names) for name in names[path]))
 
 
-def labels_in(value: Any, path: str = "") -> dict[str, tuple[str, ...]]:
+def labels_in(value: Any) -> dict[str, tuple[str, ...]]:
     """The names of the members of plates, by path."""
-    if (law := _law(value)) is None:
-        return {}
-    labels = {path: law.names} if law.is_plate and law.names else {}
-    for name, part in law.named_parts().items():
-        labels |= labels_in(part, joined(path, name))
-    return labels
+    law = _law(value)
+    parts = () if law is None else parts_of(law)
+    return {path: part.names for path, part in parts if part.is_plate and part.names}
 
 
 def coordinates_in(value: Any) -> dict[str, tuple[str, ...]]:
@@ -74,11 +86,8 @@ def aligned(posteriors: Mapping[str, Any]) -> tuple[dict[str, Any], Names]:
     """All in the order of the first that names coordinates, part by part, and these names.
 
     Topics are all put over the union of their words
-    (:func:`~posterity.artifact.vocabulary.one_vocabulary`) if all name them. Members of plates stay
-    in the order that they have.
-
-    Raises:
-        StructureError: that names one with other names, and the first.
+    (:func:`~posterity.artifact.aligned.one_vocabulary`) if all name them. Members of plates stay
+    in the order that they have. A StructureError names one with other names, and the first.
     """
     laws = dict(posteriors)
     if not any(map(names_in, laws.values())):
@@ -100,12 +109,9 @@ def aligned(posteriors: Mapping[str, Any]) -> tuple[dict[str, Any], Names]:
 
 def unnamed_parts(value: Any) -> frozenset[str]:
     """The paths of the parts of a posterior, or of a ledger's prior, that have no names."""
-
-    def paths(law: Any, path: str) -> set[str]:
-        parts = law.named_parts().items() if isinstance(law, Distribution) else ()
-        return {path}.union(*(paths(part, joined(path, name)) for name, part in parts))
-
-    return frozenset(paths(_law(value), "") - set(names_in(value)))
+    law = _law(value)
+    paths = {""} if law is None else {path for path, _ in parts_of(law)}
+    return frozenset(paths - set(names_in(value)))
 
 
 def unnamed(posteriors: Mapping[str, Any], names: Names) -> list[str]:
@@ -115,3 +121,169 @@ def unnamed(posteriors: Mapping[str, Any], names: Names) -> list[str]:
         for place, value in posteriors.items()
     }
     return provenance.unnamed(called, listed(names))
+
+
+# --- vocabularies --------------------------------------------------------------------------------
+
+
+def is_topics(posterior: object) -> bool:
+    """True for a plate of laws that emit symbols (its columns are words), or a ledger of one."""
+    family = posterior.prior if isinstance(posterior, Ledger) else posterior
+    return (
+        isinstance(family, Distribution)
+        and family.is_plate
+        and family.members.emits_symbols  # pyright: ignore[reportAttributeAccessIssue]
+        and not family.batch_shape
+    )
+
+
+def with_vocabulary(posterior: Any, wanted: Sequence[str], *, unseen: float | None = None) -> Any:
+    """Topics over other words, or the same in another order, exactly.
+
+    Args:
+        posterior: a :class:`Plate` of :class:`Dirichlet`, or a :class:`Ledger` over one, whose
+            categories have names.
+        wanted: the words of the result; all that the posterior has must be among them.
+        unseen: concentration of the words that are new. A ledger's prior says it where it is
+            symmetric; a posterior without ledger does not hold it.
+
+    Returns:
+        The same over ``wanted``, under these names. A ledger's factors have no counts of new words.
+
+    Raises:
+        StructureError: names that do not fit, words that would be lost, or a prior that is not
+            symmetric or not known where words are new.
+        ParameterError: a concentration that is not positive.
+
+    >>> from posterity.families import Dirichlet
+    >>> topics = Plate(Dirichlet.from_standard([[9.0, 1.0], [1.0, 9.0]]).named(["ship", "moon"]))
+    >>> with_vocabulary(topics, ["moon", "ship", "tea"], unseen=0.5).members.concentration
+    array([[1. , 9. , 0.5],
+           [9. , 1. , 0.5]])
+    """
+    words = words_of(posterior)
+    if why := unfit(wanted):
+        raise StructureError(
+            found=f"the words that are wanted: {why}",
+            expected="distinct words, none of them empty",
+            fix="Name every category once, by text.",
+        )
+    CONCENTRATION.check(unseen=unseen)
+    if tuple(words) == tuple(wanted):
+        return posterior
+    places = {word: index for index, word in enumerate(wanted)}
+    if lost := [word for word in words if word not in places]:
+        raise StructureError(
+            found=f"words that would be lost: {some(lost)}",
+            expected="all words of the topics among those that are wanted",
+            fix="Take the union: one_vocabulary.",
+        )
+    labels = np.array([places[word] for word in words], dtype=int)
+    if not isinstance(posterior, Ledger):
+        return _spread(posterior, labels, wanted, unseen)
+    if len(wanted) > len(words) and unseen is None:
+        prior: Any = posterior.prior
+        values = np.asarray(prior.members.concentration)
+        if not np.allclose(values, values.flat[0], rtol=1e-10, atol=0.0):
+            raise StructureError(
+                found="a prior over words that prefers some of them, or differs between topics",
+                expected="one concentration of words",
+                fix="Pass unseen=, the concentration of a word that the site has not seen.",
+            )
+        unseen = float(values.flat[0])
+    wider = lambda factor: factor.relabel(labels, len(wanted), (1,))
+    prior = _spread(posterior.prior, labels, wanted, unseen)
+    return Ledger(prior, with_factors(posterior.entries, lambda _, factor: wider(factor)))
+
+
+def one_vocabulary(
+    posteriors: Mapping[str, Any], *, unseen: float | None = None
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """All sites' topics over the union of their words, and these words.
+
+    Args:
+        posteriors: by site, topics or ledgers over them, whose categories have names.
+        unseen: see :func:`with_vocabulary`.
+
+    Returns:
+        The topics by site, ready to be fused, and the union: in the order that all sites have, or
+        else sorted.
+
+    Warns:
+        UserWarning: a site that shares no word with any other: its topics are matched with none.
+
+    Raises:
+        StructureError, ParameterError: as of :func:`with_vocabulary`, by site.
+
+    >>> from posterity.families import Dirichlet
+    >>> a = Plate(Dirichlet.from_standard([[9.0, 1.0]]).named(["x", "y"]))
+    >>> b = a.named({"members": ["y", "z"]})
+    >>> both, union = one_vocabulary({"a": a, "b": b}, unseen=1.0)
+    >>> union, both["b"].members.concentration
+    (('x', 'y', 'z'), array([[1., 9., 1.]]))
+    """
+    words = _each(words_of, posteriors)
+    if len(set(words.values())) == 1:
+        union = next(iter(words.values()))
+    else:
+        union = tuple(sorted(set().union(*words.values())))
+        sites = Counter(word for own in words.values() for word in own)
+        strangers = [site for site, own in words.items() if all(sites[word] == 1 for word in own)]
+        if strangers:
+            text = f"{some(strangers)} share no word with any other site: nothing tells which of "
+            text += "their topics are others'. Are words spelt, stemmed and cased alike?"
+            warnings.warn(text, stacklevel=2)
+    return over_words(posteriors, union, unseen), union
+
+
+def over_words(
+    posteriors: Mapping[str, Any], words: Sequence[str], unseen: float | None = None
+) -> dict[str, Any]:
+    """All sites' topics over these words, by :func:`with_vocabulary`; its errors name the site."""
+    spread = functools.partial(with_vocabulary, wanted=words, unseen=unseen)
+    return _each(spread, posteriors)
+
+
+def _each(function: Callable[[Any], Any], posteriors: Mapping[str, Any]) -> dict[str, Any]:
+    """The value of a function of each site's posterior; a StructureError names the site."""
+    values = {}
+    for site, posterior in posteriors.items():
+        try:
+            values[site] = function(posterior)
+        except StructureError as error:
+            raise error.at(f"site {site!r}") from error
+    return values
+
+
+def words_of(posterior: object) -> tuple[str, ...]:
+    """The names of the categories of topics, or of a ledger over them; a StructureError for what is
+    no topics, and topics whose words have no names.
+    """
+    if not is_topics(posterior):
+        raise StructureError(
+            found=f"{posterior!r}",
+            expected="topics: a Plate of Dirichlet, or a Ledger over one",
+            fix="Only categories of a Dirichlet go by words.",
+        )
+    family: Any = posterior.prior if isinstance(posterior, Ledger) else posterior
+    if not family.members.names:
+        raise StructureError(
+            found=f"{posterior!r} without names of its words",
+            expected="a word for each category",
+            fix='Name them in the order of the columns: topics.named({"members": words}).',
+        )
+    return family.members.names
+
+
+def _spread(plate: Any, labels: np.ndarray, words: Sequence[str], unseen: float | None) -> Plate:
+    """Each category in its place among the words; the others have the concentration ``unseen``."""
+    if len(words) > len(labels) and unseen is None:
+        raise StructureError(
+            found="words that a posterior without its prior has not seen",
+            expected="the prior's concentration of words",
+            fix="Pass unseen=, or the ledger in place of the posterior.",
+        )
+    # Where no word is new, nothing takes the concentration of those.
+    members = plate.members.widened(labels, len(words), 1.0 if unseen is None else unseen)
+    topics = Plate(members, plate.weights)
+    return with_names(topics, {**names_of(plate), "members": tuple(words)})

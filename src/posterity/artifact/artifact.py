@@ -13,8 +13,8 @@ import numpy as np
 from posterity.arrays.tree import Node
 from posterity.artifact import container
 from posterity.artifact.architecture import Architecture
+from posterity.artifact.codecs import SiteVersion, columns_of
 from posterity.artifact.container import File
-from posterity.artifact.ledgers import SiteVersion, columns_of
 from posterity.artifact.manifest import (
     FORMAT_VERSION,
     Manifest,

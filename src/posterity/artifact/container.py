@@ -226,7 +226,6 @@ def read_pieces(file: File, header: Header) -> Iterator[memoryview]:
 
 
 def _filled(file: File, buffer: Buffer) -> Buffer:
-    """The buffer, filled from the file."""
     view, done = memoryview(buffer), 0
     while done < len(view):
         count = file.readinto(view[done:])

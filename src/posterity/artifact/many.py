@@ -80,10 +80,8 @@ class _Kind(NamedTuple):
 def read_many(paths: Sequence[str]) -> Iterator[Several | Alone]:
     """The values of many files, those of one structure together, a bounded number at a time.
 
-    Within such a number the order is that in which structures first come.
-
-    Raises:
-        ArtifactError: as :func:`posterity.load`, of the first file that cannot be read.
+    Within such a number the order is that in which structures first come. Raises as
+    :func:`posterity.load` of the first file that cannot be read.
     """
     kinds: dict[bytes, _Kind | None] = {}
     for start in range(0, len(paths), TOGETHER):

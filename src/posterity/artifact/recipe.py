@@ -2,25 +2,28 @@
 
 A recipe names the model, the target and its levels, the columns with their levels and units, the
 transformations that make numbers of them, and the prior. It is JSON under a key of the provenance,
-checked by a schema when it is read and never evaluated as code. Under a second key a file says of
-each site how many records it had. Both travel with the posterior through every verb.
+checked when it is read and never evaluated as code, and travels with the posterior through every
+verb.
 """
 
 import dataclasses
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
-from posterity.arguments import POSITIVE, Constraint, one_of
-from posterity.artifact.container import altered
+from posterity.arguments import COUNT, FLAG, POSITIVE, Constraint, number_of, one_of
+from posterity.artifact.container import altered, parsed
 from posterity.artifact.strata import AT, Strata
 from posterity.errors import PosterityError, UsageError
 
-RECIPE, SITES = "recipe", "sites"
-"""Keys of the provenance: a recipe as JSON, and what is known of each site's records."""
-VERSION = 4
+RECIPE = "recipe"
+"""The key of the provenance under which a recipe is, as JSON."""
+VERSION, VERSIONS = 4, (2, 3, 4)
+"""The version of recipes that are written, and those that are read: their later keys may be
+missing."""
 COUNTS = ("poisson", "negative-binomial")
 DISPERSED = ("negative-binomial", "gamma")
 """Models of counts, which have exposures, and those with a dispersion."""
@@ -53,7 +56,6 @@ PRIOR_SD: Mapping[str, Mapping[str, float]] = {
 USUAL_SD = {"": 10.0, INTERCEPT: 1000.0}
 """Of models with a link. An intercept is the predictor where all columns are 0, which may be far
 from any record."""
-FINITE = Constraint("a finite number", lambda value: abs(value) < float("inf"))
 LINKS = {"linear": "identity", **dict.fromkeys(LABELS, "logit")}
 """The function of the target's mean that is linear in the coefficients; of all others it is the
 logarithm, of survival that of the hazard."""
@@ -61,13 +63,6 @@ HAZARDS = {"weibull": "log(time)", "gompertz": "time"}
 """The covariate that a log hazard is linear in, beside columns."""
 SPLINE = "spline"
 """A log hazard that is a natural cubic spline in log time, whose knots are the cuts."""
-LISTS = ("third", "dispersed")
-"""Lists of numbers about a site: the derivatives of :mod:`~posterity.artifact.cubics`."""
-MOST_SITES, MOST_NUMBERS = 10_000, 200_000
-"""Sites of which a file says one by one how many records they had, and third derivatives of all of
-them that it holds at most."""
-
-
 Factor = tuple[Any, ...]
 """A function, the column, and numbers: ``("log", "dose")``, ``("power", "a", 2)``."""
 POWERS, DEGREES = range(2, 10), range(1, 6)
@@ -295,7 +290,6 @@ class Recipe:
         return result
 
     def _factor_names(self, factor: Factor, full: bool) -> list[str]:
-        """The names of the columns that a factor makes."""
         kind, name, *numbers = factor
         if kind == "column":
             return [name]
@@ -367,203 +361,74 @@ def spline_size(numbers: Sequence[float]) -> int:
     return int(numbers[0]) + len(numbers) - 3
 
 
-# --- files ---------------------------------------------------------------------------------------
+# --- checks --------------------------------------------------------------------------------------
 
 
-def _by_name(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, dict) and all(map(holds, value.values()))
-
-
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
-
-
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
-
-
-def _is_term(term: Any) -> bool:
-    """A list of factors that :class:`Recipe` knows."""
-    return isinstance(term, list) and bool(term) and all(map(_is_factor, term))
 
 
 def _is_factor(factor: Any) -> bool:
     match factor:
-        case [kind, str()] if isinstance(kind, str):
+        case (str() as kind, str()):
             return kind in (*FUNCTIONS, "column", "levels")
-        case ["power", str(), power]:
-            return _number(power) and power in POWERS
-        case ["spline", str(), degree, *bounds] if 2 <= len(bounds) < 99:
-            numbers = all(map(_number, (degree, *bounds)))
-            return numbers and degree in DEGREES and _ascending(bounds)
+        case ("power", str(), power):
+            return _is_number(power) and power in POWERS
+        case ("spline", str(), degree, low, high, *inner) if len(inner) < 97:
+            knots = [low, *inner, high]
+            numbers = all(map(_is_number, (degree, *knots)))
+            return numbers and degree in DEGREES and knots == sorted(knots) and low < high
     return False
 
 
-def _ascending(bounds: Sequence[float | int]) -> bool:
-    """True if inner knots, ascending, lie between a lower and an upper bound, which come first."""
-    knots = [bounds[0], *bounds[2:], bounds[1]]
-    return all(one <= other for one, other in itertools.pairwise(knots)) and knots[0] < knots[-1]
-
-
-def _optional(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or holds(value)
-
-
-_POSITIVE = lambda value: _number(value) and value > 0
-_TEXT = lambda value: isinstance(value, str)
-_ESTIMATED = _optional(lambda value: value == ESTIMATE or _POSITIVE(value))
-SCHEMA: Mapping[str, Callable[[Any], bool]] = {
-    "model": lambda value: value in MODELS,
-    **dict.fromkeys(("columns", "own", "strata"), _texts),
-    **dict.fromkeys(("target", "exposure", "event", "entry"), _optional(_TEXT)),
-    **dict.fromkeys(("offset", "weights", "prior"), _optional(_TEXT)),
-    "terms": lambda value: isinstance(value, list) and all(map(_is_term, value)),
-    "categories": _by_name(lambda levels: _texts(levels) and len(set(levels)) == len(levels) > 1),
-    "center": _by_name(_number),
-    **dict.fromkeys(("scale", "prior_sd"), _by_name(_POSITIVE)),
-    "unit": _by_name(_TEXT),
-    "intercept": lambda value: isinstance(value, bool),
-    "cuts": lambda value: isinstance(value, list) and all(map(_POSITIVE, value)),
-    "hazard": _optional(lambda value: _TEXT(value) and value in (*HAZARDS, SPLINE)),
+_FINITE = Constraint("a finite number", number_of(Real, lambda x: math.isfinite(float(x))))
+_TEXT = Constraint("a text", lambda value: isinstance(value, str))
+_ESTIMATED = Constraint(
+    f"a positive number, or {ESTIMATE!r}", lambda x: x == ESTIMATE or POSITIVE.allows(x)
+).or_none()
+_LEVELS = Constraint(
+    "two different texts at least",
+    lambda levels: len(set(levels)) == len(levels) > 1 and all(map(_TEXT.allows, levels)),
+)
+_TERM = Constraint(
+    "factors that a recipe knows",
+    lambda term: isinstance(term, tuple) and bool(term) and all(map(_is_factor, term)),
+)
+FIELDS: Mapping[str, Constraint] = {
+    "model": one_of(*MODELS),
+    **dict.fromkeys(("columns", "own", "strata", "unit"), _TEXT),
+    **dict.fromkeys(("target", "exposure", "event", "entry"), _TEXT.or_none()),
+    **dict.fromkeys(("offset", "weights", "prior"), _TEXT.or_none()),
+    "terms": _TERM,
+    "categories": _LEVELS,
+    "center": _FINITE,
+    **dict.fromkeys(("scale", "prior_sd", "cuts"), POSITIVE),
+    "intercept": FLAG,
+    "hazard": one_of(*HAZARDS, SPLINE).or_none(),
     **dict.fromkeys(("dispersion", "noise_variance"), _ESTIMATED),
-    "family": lambda value: value in FAMILIES,
-    "components": _optional(lambda value: type(value) is int and value > 0),
-    "component_sd": _optional(_POSITIVE),
-    "version": lambda value: value in (2, 3, VERSION),
+    "family": one_of(*FAMILIES),
+    "components": COUNT.or_none(),
+    "component_sd": POSITIVE.or_none(),
 }
-"""Conditions on each key of a recipe in a file; keys of later versions than 2 may be missing."""
-
-
-def recipe_in(provenance: Mapping[str, str]) -> Recipe | None:
-    """The recipe in a file's provenance; None if it has none.
-
-    Raises:
-        ArtifactError: if there is one that the schema refuses.
-
-    >>> recipe_in(as_provenance(Recipe("linear", "y", ("x",)))).target
-    'y'
-    """
-    if RECIPE not in provenance:
-        return None
-    try:
-        options = json.loads(provenance[RECIPE])
-    except (ValueError, RecursionError):
-        options = None
-    if not isinstance(options, dict) or not {"model", "columns", "version"} <= options.keys():
-        raise altered("a recipe that is no JSON object of the options of a fit")
-    for key, value in options.items():
-        if key not in SCHEMA or not SCHEMA[key](value):
-            raise altered(f"a recipe with {key} = {json.dumps(value)[:100]}")
-    del options["version"]
-    for key in ("columns", "cuts", "own", "strata"):
-        options[key] = tuple(options.get(key, ()))
-    terms = options.get("terms", [])
-    options["terms"] = tuple(tuple(map(tuple, term)) for term in terms)
-    levels = options.get("categories", {})
-    options["categories"] = {name: tuple(own) for name, own in levels.items()}
-    recipe = Recipe(**options)
-    try:
-        check_recipe(recipe)
-    except PosterityError as error:
-        raise altered(f"a recipe with {error.found}") from error
-    for kind, name, *_ in itertools.chain(*recipe.terms):
-        if name not in options["columns"] or (kind == "levels") != (name in recipe.categories):
-            raise altered(f"a recipe with a term {kind} of {name!r}, which is no such column")
-    return recipe
-
-
-def as_provenance(
-    recipe: Recipe | None, sites: Mapping[str, Mapping[str, Any]] | None = None
-) -> dict[str, str]:
-    """The provenance to save with what was made by a recipe, of these sites."""
-    if recipe is None:
-        return {}
-    sites = sites or {}
-    if len(sites) > MOST_SITES:  # a header has no room for them: their sum alone
-        sites = {"": together(sites.values()) | {"sites": len(sites)}}
-    if sum(len(own.get("third", ())) for own in sites.values()) > MOST_NUMBERS:
-        sites = without_lists(sites)
-    text = json.dumps(sites, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return {RECIPE: recipe.canonical(), **({SITES: text} if sites else {})}
-
-
-def sites_in(provenance: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return by site what its records were: ``records``, ``dropped``, ``noise_variance``, and
-    versions; an ArtifactError for what is no such table.
-    """
-    if SITES not in provenance:
-        return {}
-    try:
-        sites = json.loads(provenance[SITES])
-    except (ValueError, RecursionError):
-        sites = None
-    numbers = ("records", "dropped", "noise_variance", "dispersion", "spare", "sites")
-    if not isinstance(sites, dict) or not all(
-        isinstance(own, dict)
-        and all(_number(own.get(key, 0)) for key in numbers)
-        and all(isinstance(own.get(key, []), list) for key in LISTS)
-        and all(_number(value) for key in LISTS for value in own.get(key, []))
-        for own in sites.values()
-    ):
-        raise altered("a table of sites that is no JSON object of numbers by site")
-    return sites
-
-
-def together(sites: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Records of several sites in all, and their noise variance, each weighed by its records.
-
-    >>> together([{"records": 10, "noise_variance": 2.0}, {"records": 30, "noise_variance": 4.0}])
-    {'records': 40, 'noise_variance': 3.5}
-    """
-    sites, total = list(sites), {}
-    for key in ("records", "dropped"):
-        if known := [own[key] for own in sites if key in own]:
-            total[key] = sum(known)
-    for key in ("noise_variance", "dispersion"):
-        # Numbers of records may be rounded to 0.
-        noisy = [(max(own["records"], 1), own[key]) for own in sites if {key, "records"} <= {*own}]
-        if noisy:
-            count = sum(records for records, _ in noisy)
-            total[key] = sum(records * value for records, value in noisy) / count
-    return total
-
-
-def without_lists(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return what is known of sites' records, without derivatives of their likelihoods."""
-    plain = lambda own: {key: value for key, value in own.items() if key not in LISTS}
-    return {site: plain(own) for site, own in sites.items()}
-
-
-def kept(provenance: Mapping[str, str], sites: Iterable[str] | None = None) -> dict[str, str]:
-    """The recipe of a file and what it says of ``sites``, for what is made of it.
-
-    Of all sites, for what is no ledger, without the derivatives by which ledgers are fused.
-    """
-    recipe, known = recipe_in(provenance), sites_in(provenance)
-    if sites is None:
-        return as_provenance(recipe, without_lists(known))
-    if "" in known:  # their sum alone is known, and some of them have left
-        known = {}
-    known = {site: own for site, own in known.items() if site in set(sites)}
-    return as_provenance(recipe, known)
-
-
-# --- requests ------------------------------------------------------------------------------------
+"""The condition on each option, or of lists and of options by name on each of their values."""
+_CONTAINERS = {
+    dict: Constraint("values by name", lambda value: isinstance(value, Mapping)),
+    tuple: Constraint("a tuple", lambda value: isinstance(value, tuple | list)),
+}
+_PLAIN = Recipe("linear", columns=())
 
 
 def check_recipe(recipe: Recipe) -> None:
     """Raise a UsageError for what makes no sense whatever the records are."""
-    one_of(*MODELS).check(model=recipe.model)
-    one_of(*FAMILIES).check(family=recipe.family)
-    FINITE.check(**{f"center {name}": value for name, value in recipe.center.items()})
-    POSITIVE.check(**{f"scale {name}": value for name, value in recipe.scale.items()})
-    POSITIVE.check(**{f"prior_sd {name}".rstrip(): sd for name, sd in recipe.prior_sd.items()})
-    POSITIVE.or_none().check(component_sd=recipe.component_sd)
-    for key in ("noise_variance", "dispersion"):
-        if getattr(recipe, key) != ESTIMATE:
-            POSITIVE.or_none().check(**{key: getattr(recipe, key)})
-    one_of(*HAZARDS, SPLINE).or_none().check(hazard=recipe.hazard)
-    POSITIVE.check(**{f"cuts[{place}]": cut for place, cut in enumerate(recipe.cuts)})
+    for key, constraint in FIELDS.items():
+        value, kind = getattr(recipe, key), type(getattr(_PLAIN, key))
+        value = () if key == "columns" and value is None else value
+        each = {key: value}
+        if kind in _CONTAINERS:
+            _CONTAINERS[kind].check(**each)
+            named = value.items() if kind is dict else enumerate(value)
+            each = {f"{key} {name}" if name != "" else key: own for name, own in named}
+        constraint.check(**each)
     for key, models in ONLY.items():
         value, what = getattr(recipe, key), key.replace("_", " ")
         if value and value != "gaussian" and recipe.model not in models:
@@ -596,3 +461,36 @@ def check_recipe(recipe: Recipe) -> None:
     for wrong, found, expected in rules:
         if wrong:
             raise UsageError(found=found, expected=expected, fix="See posterity fit --help.")
+
+
+def recipe_in(provenance: Mapping[str, str]) -> Recipe | None:
+    """The recipe in a file's provenance; None if it has none, an ArtifactError if there is one that
+    :func:`check_recipe` refuses.
+
+    >>> from posterity.artifact.sites import as_provenance
+    >>> recipe_in(as_provenance(Recipe("linear", "y", ("x",)))).target
+    'y'
+    """
+    if RECIPE not in provenance:
+        return None
+    options = _frozen(parsed(provenance[RECIPE], RECIPE))
+    version = options.pop("version", None)
+    if strange := sorted(options.keys() - FIELDS.keys()):
+        raise altered(f"a recipe with {strange[0]} = {json.dumps(options[strange[0]])[:100]}")
+    if version not in VERSIONS or "model" not in options or options.get("columns") is None:
+        raise altered(f"a recipe of version {version} with {', '.join(options)}")
+    recipe = Recipe(**options)
+    try:
+        check_recipe(recipe)
+    except PosterityError as error:
+        raise altered(f"a recipe with {error.found}") from error
+    for kind, name, *_ in itertools.chain(*recipe.terms):
+        if name not in options["columns"] or (kind == "levels") != (name in recipe.categories):
+            raise altered(f"a recipe with a term {kind} of {name!r}, which is no such column")
+    return recipe
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _frozen(own) for name, own in value.items()}
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

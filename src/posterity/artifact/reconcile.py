@@ -15,22 +15,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.artifact.cubics import moved as moved_cubic
-from posterity.artifact.cubics import moved_dispersed
 from posterity.artifact.manifest import digest
-from posterity.artifact.recipe import (
-    ESTIMATE,
-    HAZARDS,
-    INTERCEPT,
+from posterity.artifact.recipe import ESTIMATE, INTERCEPT, RECIPE, Recipe, recipe_in
+from posterity.artifact.sites import (
     MOST_NUMBERS,
-    RECIPE,
-    Recipe,
     as_provenance,
-    recipe_in,
+    moved_dispersed,
     sites_in,
     without_lists,
 )
+from posterity.artifact.sites import moved as moved_cubic
 from posterity.artifact.strata import AT
+from posterity.artifact.units import suspicious
 from posterity.entries import with_factors
 from posterity.errors import StructureError
 from posterity.families.names import in_order, names_of, some, with_names
@@ -46,11 +42,6 @@ _FLAGS = {
 _MOVED = ("center", "scale", "categories")
 _FREE = (*_MOVED, "unit", "prior_sd", "noise_variance", "dispersion", "strata")
 """Keys of which a difference can be reconciled, or need not be."""
-CONVERTED, CLOSE = 3.0, 1.8
-"""By how many times mean and deviation of a column both differ between sites, at the least, where
-one of them seems to have another unit; and where the deviation is small beside the mean."""
-APART = 15.0
-"""The distance of two sites' means, in standard deviations, from which units seem to differ."""
 
 
 class Affine(NamedTuple):
@@ -152,13 +143,11 @@ def prior_digest(prior: Any) -> str:
 
 
 def _differences(one: Recipe, other: Recipe) -> list[str]:
-    """Keys of which two recipes hold different values."""
     mine, theirs = json.loads(one.canonical()), json.loads(other.canonical())
     return [key for key in sorted(mine) if mine[key] != theirs[key]]
 
 
 def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
-    """Raise a StructureError for a difference that no affine function mends."""
     mine, theirs = common.categories, recipe.categories
     odd = set(_differences(common, recipe))
     if common.regression:
@@ -197,7 +186,6 @@ def _differ_in_labels(common: Recipe, recipe: Recipe) -> bool:
 def _apart(
     first: str, one: Recipe, site: str, other: Recipe, odd: Sequence[str], by_hand: bool
 ) -> StructureError:
-    """The error that two recipes differ, with the command that mends it."""
     mine, theirs = json.loads(one.canonical()), json.loads(other.canonical())
     apart = (
         f"{_FLAGS.get(key, '--' + key.replace('_', '-'))} "
@@ -255,9 +243,8 @@ def affine(recipe: Recipe, common: Recipe) -> Affine:
     Column by column of the common design, what it is in terms of the site's own columns. A level
     that the site does not know is 0 in all of its records.
 
-    Raises:
-        StructureError: if that takes an intercept that there is not, or one for each site where
-            there is one of all.
+    A StructureError if that takes an intercept that there is not, or one for each site where there
+    is one of all.
     """
     if common.in_one_form:  # whose columns are in the same units and levels
         return _unmoved(recipe, common)
@@ -391,80 +378,3 @@ def _unlike(site: str) -> StructureError:
         expected="a ledger of Gaussians, as of fit",
         fix="Fit it again by the recipe of another site: posterity fit TABLE --like FILE.",
     )
-
-
-# --- what looks wrong ----------------------------------------------------------------------------
-
-
-def suspicious(
-    values: Mapping[str, Any],
-    common: Recipe,
-    table: tuple[str, Sequence[str], np.ndarray] | None = None,
-) -> list[str]:
-    """Lines on columns that seem to have another unit at one site.
-
-    The precision of a regression's factor is ``Σ w x xᵀ``: beside the columns that add up to ones
-    it tells the weighted mean and deviation of every other column. Where mean and deviation differ
-    by one and the same factor, :data:`CONVERTED` or more of any column and :data:`CLOSE` or more
-    of one whose deviation is small beside its mean, or where means are :data:`APART` deviations
-    apart, a conversion seems to have been forgotten.
-
-    Args:
-        values: ledgers of Gaussian factors by name; what else there is does not count.
-        common: the recipe under which all of them are.
-        table: new records beside them: a name, the names of columns, and ``x`` (n, columns).
-    """
-    names = common.shared.coefficients()
-    prefix = f"{common.levels[1]}:" if common.model == "multinomial" else ""
-    terms = common.terms or [(("column", name),) for name in common.columns or ()]
-    used = {term[0][1] for term in terms if len(term) == 1 and term[0][0] == "column"}
-    apart = {*common.categories, *common.indicated}
-    used = {name for name in used - apart if not common.is_own(name)}
-    plain = [name for name in common.shared.inputs() if name in used]
-    first = common.baseline or ((INTERCEPT,) if common.intercept else ())
-    first = first[:1] if common.hazard in HAZARDS else first  # all others add up to ones
-    if not (common.regression and plain and first):
-        return []
-    units = np.array([(common.center.get(n, 0.0), _scale(common, n)) for n in plain]).T
-    sites: list[str] = []
-    moments = []
-    for value in values.values():
-        for site in value.sites if isinstance(value, Ledger) else ():
-            factor: Any = value.factor(site)
-            order = names_of(factor).get("", names)
-            shared = [name.partition(AT)[0] for name in order]
-            if not factor.gaussian or factor.diagonal or set(shared) != set(names):
-                continue
-            square, at = factor.precision, [order.index(f"{prefix}{name}") for name in plain]
-            ones = np.array([float(name.removeprefix(prefix) in first) for name in shared])
-            weight = ones @ square @ ones
-            if weight > 0:
-                mean = (ones @ square)[at] / weight
-                variance = np.diagonal(square)[at] / weight - mean**2
-                sd = np.sqrt(np.maximum(variance, 1e-9 * (mean**2 + 1)))
-                sites.append(site)
-                moments.append((units[0] + units[1] * mean, units[1] * sd))
-    if table is not None and len(table[2]):
-        columns = table[2][:, [list(table[1]).index(f"{prefix}{name}") for name in plain]]
-        sites.append(table[0])
-        moments.append((units[0] + units[1] * columns.mean(0), units[1] * columns.std(0)))
-    if len(sites) < 2:
-        return []
-    lines = []
-    for name, (mean, sd) in zip(plain, np.transpose(moments), strict=True):
-        # The first of two sites, of more the one in the middle.
-        other = 0 if len(sites) == 2 else int(np.argsort(mean)[(len(sites) - 1) // 2])
-        for site, m, s in zip(sites, mean, sd, strict=True):
-            with np.errstate(divide="ignore", invalid="ignore"):
-                factor, wide = m / mean[other], s / sd[other]
-                times, off = max(factor, 1 / factor), max(factor / wide, wide / factor)
-            narrow = max(s / abs(m), sd[other] / abs(mean[other])) < 0.4 if m and mean[other] else 0
-            scaled = (times > CONVERTED and off < 2.5) or (narrow and times > CLOSE and off < 1.3)
-            if scaled or abs(m - mean[other]) > APART * max(s, sd[other]):
-                about = f", which is about {1 / factor:.2g}" if scaled else ""
-                lines.append(
-                    f"{name!r} is {m:.3g} ± {s:.2g} at {site!r} and {mean[other]:.3g} ± "
-                    f"{sd[other]:.2g} at {sites[other]!r}: are they in one unit? If not, convert "
-                    f"the table of {site!r}: --convert {name}=FACTOR{about}"
-                )
-    return lines

@@ -175,7 +175,6 @@ def check_parameters(kind: type, fields: dict[str, Any]) -> None:
 
 
 def _with_names(mapping: dict[Any, Any]) -> dict[str, Any]:
-    """The dictionary; an ArtifactError unless its keys are texts."""
     if strange := [key for key in mapping if type(key) is not str]:
         raise ArtifactError(
             found=f"a dictionary with the keys {strange[:3]}",

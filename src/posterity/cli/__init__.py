@@ -1,24 +1,6 @@
-"""The command line: one file a verb, which registers its command when it is imported."""
+"""The command line: a module for each verb, which is imported when its command is called."""
 
-from posterity.cli import (  # noqa: F401
-    demo,
-    diff,
-    distill,
-    federate,
-    federation,
-    fit,
-    forget,
-    fuse,
-    inspect,
-    predict,
-    pursue,
-    reporting,
-    show,
-    site,
-    tables,
-    verify,
-)
-from posterity.cli.app import app, main
-from posterity.cli.failures import DEBUG, printable
-
-__all__ = ["DEBUG", "app", "main", "printable"]
+from posterity.cli.app import app as app
+from posterity.cli.app import main as main
+from posterity.cli.streams import DEBUG as DEBUG
+from posterity.cli.streams import printable as printable

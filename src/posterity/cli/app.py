@@ -1,22 +1,27 @@
-"""The application that the commands belong to, its help, and its entry point.
+"""The application and its commands, which ``data/commands.toml`` declares, and its entry point.
 
-Whatever needs JAX is imported inside the commands, so that ``--help`` answers at once.
+The module of a command is imported when the command is called, so that ``--help`` answers at once.
 """
 
+import enum
 import functools
+import importlib
+import inspect
 import io
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from posterity.cli.failures import guarded
-from posterity.cli.schema import commands
-
-HELP, EPILOG = commands()["app"]["help"], commands()["app"]["epilog"]
+from posterity.cli.options import ENDING, Settings, read
+from posterity.cli.schema import commands, options_of, parameter
+from posterity.cli.streams import guarded, present
+from posterity.errors import ConvergenceError, UsageError
+from posterity.version import __version__
 
 
 class _Group(TyperGroup):
@@ -29,17 +34,19 @@ class _Group(TyperGroup):
         args = list(sys.argv[1:] if args is None else args) or ["--help"]
         extra["standalone_mode"] = False
         call = functools.partial(super().main, args, prog_name or "posterity", **extra)
-        sys.exit(guarded(call, as_json="--json" in args or _logs_json(args)))
+        as_json = "--json" in args or "--log-format json" in " ".join(args).replace("=", " ")
+        sys.exit(guarded(call, as_json))
 
 
-def _logs_json(args: Sequence[str]) -> bool:
-    return "--log-format json" in " ".join(args).replace("=", " ")
+class LogFormat(enum.StrEnum):
+    """Progress, warnings and errors on standard error: as texts, or as lines of JSON."""
+
+    text = "text"
+    json = "json"
 
 
 app = typer.Typer(
     cls=_Group,
-    help=HELP,
-    epilog=EPILOG,
     add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -58,24 +65,80 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # too late: the exit code stands
 
 
-def example(*commands: str) -> str:
-    """Lines that help must not flow together, as a backspace before them says."""
-    return "\n  ".join(["\b\nExample:", *commands])
-
-
-def _version(wanted: bool) -> bool:
+def _version(wanted: bool) -> None:
     if wanted:
-        from posterity.version import __version__
-
         print(f"posterity {__version__}")
         raise typer.Exit
-    return wanted
 
 
-@app.callback(help=HELP)
+@app.callback(**commands()["app"])
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     pass
+
+
+def _register(name: str, declared: Mapping[str, Any], group: typer.Typer) -> None:
+    """Add a command, whose function is ``run``, in a module of this package.
+
+    One of its arguments may end in ``.toml``: the configuration. Outputs are checked before the
+    function is called. The exit code is 9 if the data that it returns have a ``status`` that is not
+    converged. What says ``prints`` prints by itself.
+    """
+    module, _, function = declared["run"].partition(":")
+    options, prints = options_of(name), declared.get("prints", False)
+
+    def command(
+        files: list[Path] | None,
+        as_json: bool = False,
+        log_format: LogFormat = LogFormat.text,
+        **values: Any,
+    ) -> None:
+        flags = {k.replace("__", "."): v for k, v in values.items() if v is not None}
+        configurations = [path for path in files or () if path.suffix == ENDING]
+        others = [path for path in files or () if path.suffix != ENDING]
+
+        def call() -> tuple[Settings, Any]:
+            if len(configurations) > 1:
+                found = f"{len(configurations)} configurations"
+                raise UsageError(found=found, expected="one", fix="Leave one out.")
+            file = configurations[0] if configurations else None
+            settings = read(name, flags, file, others, as_json)
+            settings.check_outputs()
+            module_ = importlib.import_module(f"posterity.cli.{module}")
+            return settings, getattr(module_, function)
+
+        if prints:
+            settings, run = call()
+            return run(settings)
+        data = present(call, as_json, log_format == "json")
+        if data.get("status", {}).get("state", "converged") != "converged":
+            raise typer.Exit(ConvergenceError.exit_code)
+
+    argument = typer.Argument(metavar="FILE", help=declared["files"], show_default=False)
+    parameters = [parameter("files", list[Path] | None, argument)]
+    parameters += [option.parameter for option in options]
+    if not prints:
+        json = typer.Option("--json", help="Print one JSON document, and only that.")
+        what = "Format of progress and warnings on standard error: text, or JSON by line."
+        log = typer.Option("--log-format", help=what)
+        parameters.append(parameter("as_json", bool, json, False))
+        parameters.append(parameter("log_format", LogFormat, log, LogFormat.text))
+    command.__doc__ = declared["help"]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    # A backspace before lines that help must not flow together.
+    epilog = "\n  ".join(["\b\nExample:", *declared["examples"]])
+    group.command(name.split()[-1], epilog=epilog)(command)
+
+
+_groups = {"": app}
+for _name, _help in commands()["groups"].items():
+    _options: Any = {"no_args_is_help": True, "rich_markup_mode": None}
+    _groups[_name] = typer.Typer(help=_help, **_options)
+    app.add_typer(_groups[_name], name=_name)
+for _name, _declared in commands().items():
+    if "run" in _declared:
+        _register(_name, _declared, _groups[_name.rpartition(" ")[0]])

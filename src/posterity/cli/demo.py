@@ -2,25 +2,41 @@
 
 No site has seen all ten digits. The files, and nothing else, are fused. What came out is compared
 with every site on its own and with a fit to all the images together, which in life nobody could do.
+
+With ``--full``, four hospitals go from their tables to a network that others can run. Each step is
+a command and the same in Python, as ``data/story.toml`` says. The commands that are printed are
+those that are run; a test runs the Python and compares the files.
 """
 
+import csv
+import gzip
 import json
+import os
+import shlex
+import shutil
 import string
+import subprocess
+import sys
+import time
+import tomllib
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+import scipy.fft
+
+import posterity
+from posterity.adapters.shared import library
 from posterity.cli import files
-from posterity.cli.failures import printable
-from posterity.cli.options import Settings, verb
-from posterity.cli.report import Data, group, table
-from posterity.cli.streams import bar
+from posterity.cli.options import Settings
+from posterity.cli.report import group, table
+from posterity.cli.streams import Data, bar, printable, verb
+from posterity.errors import PosterityError, UsageError
+from posterity.fusion import Fusion
+from posterity.plots import plot_matching
 from posterity.status import Progress
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from posterity.fusion import Fusion
 
 SITES, HELD_OUT = 6, 450
 """Sites, and images that no site sees."""
@@ -67,18 +83,14 @@ def _report(data: Data) -> Any:
     return group(rows, "", f"Wrote to the folder {printable(data['folder'])}:", *lines)
 
 
-@verb("demo", report=_report)
+@verb(_report)
 def demo(settings: Settings) -> Data:
     """Fuse posteriors trained at several sites, and print the result."""
-    from posterity.adapters.shared import library
-
     library("sklearn", extra="demo", package="scikit-learn")
     library("matplotlib", extra="demo")
     folder = Path(settings["folder"])
     files.make_folder(folder, "a folder to write to")
     if settings["full"]:
-        from posterity.cli.story import tell
-
         report: Data = {"steps": tell(folder, print)}
     else:
         from threadpoolctl import threadpool_limits
@@ -91,10 +103,6 @@ def demo(settings: Settings) -> Data:
 
 
 def _run(data: "Deal", folder: Path, moved: Any) -> Data:
-    """Fit, write, read, fuse and compare."""
-    import numpy as np
-
-    import posterity
     from posterity.adapters.sklearn import to_ledger
 
     for step, site in enumerate(data.images):
@@ -148,14 +156,13 @@ class Deal(NamedTuple):
     """The digits and images (n, 8, 8) of each site, held-out images and their digits."""
 
     digits: dict[str, list[int]]
-    images: dict[str, "np.ndarray"]
-    held_out: "np.ndarray"
-    truth: "np.ndarray"
+    images: dict[str, np.ndarray]
+    held_out: np.ndarray
+    truth: np.ndarray
 
 
 def deal(seed: int, sites: int = SITES) -> Deal:
     """Give each site four to six of the ten digits, every digit to some site, each image once."""
-    import numpy as np
     from sklearn.datasets import load_digits
 
     rng, data = np.random.default_rng(seed), load_digits()
@@ -175,18 +182,15 @@ def deal(seed: int, sites: int = SITES) -> Deal:
     )
 
 
-def features(images: Any) -> "np.ndarray":
+def features(images: Any) -> np.ndarray:
     """Low-frequency cosine coefficients (n, 14) of images (n, 8, 8) in [0, 1], fixed beforehand."""
-    import numpy as np
-    import scipy.fft
-
     i, j = np.indices((8, 8)).reshape(2, -1)
     kept = [k for k in np.lexsort((i, i + j)) if 0 < i[k] + j[k] <= HIGHEST]
     coefficients = np.asarray(scipy.fft.dctn(images, axes=(1, 2), norm="ortho"))
     return coefficients[:, i[kept], j[kept]]
 
 
-def fit(x: "np.ndarray", components: int) -> Any:
+def fit(x: np.ndarray, components: int) -> Any:
     """A Gaussian mixture of ``x`` (n, d) under a prior that all sites agreed on beforehand.
 
     Pixels that are independent and uniform on [0, 1] give cosine coefficients of mean 0 and
@@ -194,7 +198,6 @@ def fit(x: "np.ndarray", components: int) -> Any:
     vary ten times as much. A component counts a tenth of an image before any is seen, so that those
     not needed stay empty.
     """
-    import numpy as np
     from sklearn.mixture import BayesianGaussianMixture
 
     size = x.shape[1]
@@ -212,7 +215,7 @@ def fit(x: "np.ndarray", components: int) -> Any:
     ).fit(x)
 
 
-def labels(ledger: Any, data: Deal) -> "np.ndarray":
+def labels(ledger: Any, data: Deal) -> np.ndarray:
     """The component of each held-out image."""
     from posterity.adapters.sklearn import to_estimator
 
@@ -220,16 +223,13 @@ def labels(ledger: Any, data: Deal) -> "np.ndarray":
     return estimator.predict(features(data.held_out))
 
 
-def draw(fusion: "Fusion", ledgers: dict[str, Any], data: Deal, path: Path) -> None:
+def draw(fusion: Fusion, ledgers: dict[str, Any], data: Deal, path: Path) -> None:
     """The matching, for people: a component's picture is the mean of the images that it holds.
 
     Only the demo can draw this, since it has the images of all sites, and digits to the held-out
     ones: the files have neither. What is matched, and how surely, follows from the files.
     """
-    import numpy as np
-
     from posterity.adapters.sklearn import to_estimator
-    from posterity.plots import plot_matching
 
     mean = lambda sums, counts: sums / np.maximum(counts, np.finfo(float).tiny)[:, None, None]
     ink, count, drawn = np.zeros((fusion.components, 8, 8)), np.zeros(fusion.components), {}
@@ -259,11 +259,146 @@ def name(counts: Any) -> str:
     >>> name(np.bincount([7, 7, 2], minlength=10)), name(np.zeros(10))
     ('7\n67 %', '–')
     """
-    import numpy as np
-
     if not counts.any():
         return "–"
     digits = np.argsort(-counts, kind="stable")
     reached = np.cumsum(counts[digits]) / counts.sum()
     last = int(np.argmax(reached >= 0.5))
     return f"{', '.join(map(str, digits[: last + 1]))}\n{100 * reached[last]:.0f} %"
+
+
+# --- all verbs -----------------------------------------------------------------------------------
+
+DATA = Path(__file__).parent / "data"
+HOSPITALS = ("cleveland", "hungary", "switzerland", "long-beach")
+"""In the order of the column ``center`` of the published table."""
+WORDS = {
+    "sex": {"0": "female", "1": "male"},
+    "cp": {"1": "typical", "2": "atypical", "3": "other", "4": "asymptomatic"},
+    "exang": {"0": "no", "1": "yes"},
+}
+"""Codes of the published table by column."""
+COLUMNS = {
+    "age": "age",
+    "sex": "sex",
+    "chest_pain": "cp",
+    "max_heart_rate": "thalach",
+    "st_depression": "oldpeak",
+    "exercise_angina": "exang",
+}
+"""Columns of the published table by their names in the CSV files."""
+CONFIGURATION = "heart.toml"
+STAYING = ("receipt.json", "heart.safetensors.checkpoint")
+"""Files that commands never replace, or go on from."""
+
+
+class Step(NamedTuple):
+    """A step: what it does, the command without its first word, and the same in Python.
+
+    Where there is no command, networks being trained in Python alone, it is the Python that runs.
+    """
+
+    title: str
+    command: str
+    python: str
+
+    def run(self, folder: Path) -> subprocess.CompletedProcess[str]:
+        """Run it in a process of its own in ``folder``; what it prints comes in one text."""
+        call = [sys.executable, "-m", "posterity", *shlex.split(self.command)]
+        if not self.command:
+            call = [sys.executable, "-c", f"{SETUP}\n{self.python}"]
+        width = str(shutil.get_terminal_size().columns)
+        return subprocess.run(
+            call,
+            cwd=folder,
+            env={"COLUMNS": width, **os.environ, "PYTHONSAFEPATH": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+
+
+_STORY = tomllib.loads((DATA / "story.toml").read_text(encoding="utf-8"))
+STEPS = tuple(Step(**step) for step in _STORY["steps"])
+SETUP, FEDERATION = _STORY["setup"], _STORY["federation"]
+"""The first lines of the Python of all steps; the configuration of the federation."""
+
+
+def write_tables(folder: Path) -> None:
+    """The hospitals' tables as CSV files, and the configuration of their federation.
+
+    Those of heart disease are of the four hospitals [janosi1989]. Those of transplants are the 69
+    patients of one study of survival, whom statsmodels has [miller1976], dealt out in turn as if
+    there had been four.
+    """
+    statsmodels = library("statsmodels.datasets", extra="demo")
+    transplants: Any = statsmodels.datasets.heart.load_pandas().data
+    with gzip.open(DATA / "heart_disease.csv.gz", "rt", newline="") as file:
+        patients = list(csv.DictReader(file))
+    for number, hospital in enumerate(HOSPITALS):
+        own = [patient for patient in patients if patient["center"] == str(number)]
+        pairs = ((p, "yes" if float(p["num"]) > 0 else "no") for p in own)
+        rows = [[*(_cell(c, p) for c in COLUMNS.values()), d] for p, d in pairs]
+        _write(folder / f"{hospital}.csv", [*COLUMNS, "disease"], rows)
+        followed = transplants.iloc[number :: len(HOSPITALS)]
+        lives = zip(followed["survival"], followed["censors"], followed["age"], strict=True)
+        rows = [[round(days / 365.25, 4), int(died), age] for days, died, age in lives]
+        _write(folder / f"{hospital}-transplants.csv", ["years", "died", "age"], rows)
+    (folder / CONFIGURATION).write_text(FEDERATION, encoding="utf-8")
+
+
+def _check_own(folder: Path) -> None:
+    """Raise a UsageError if files of somebody else would be replaced, such as their receipt."""
+    configuration = folder / CONFIGURATION
+    if configuration.is_file() and configuration.read_text(encoding="utf-8") == FEDERATION:
+        return
+    for name in (*STAYING, CONFIGURATION, *(f"{hospital}.csv" for hospital in HOSPITALS)):
+        if (folder / name).exists():
+            raise UsageError(
+                found=f"{name} in folder {str(folder)!r}, which no earlier run wrote",
+                expected="a folder that is new, or of an earlier run",
+                fix="Choose another by --output.",
+            )
+
+
+def _cell(column: str, patient: dict[str, str]) -> str:
+    """A number without the zeros behind its point, or the word for a code; empty if missing."""
+    value = patient[column].removesuffix(".0")
+    return WORDS[column].get(value, "") if column in WORDS else value
+
+
+def _write(path: Path, names: list[str], rows: list[list[Any]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([names, *rows])
+
+
+def tell(folder: Path, say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Go through all steps in ``folder``; ``say`` is called with what there is to be read.
+
+    Returns:
+        Of each step its title, command, Python, what it printed, and seconds.
+    """
+    library("onnx", extra="demo")
+    _check_own(folder)
+    write_tables(folder)
+    for earlier in STAYING:
+        (folder / earlier).unlink(missing_ok=True)
+    done = []
+    for number, step in enumerate(STEPS, 1):
+        say(f"\n── {number}/{len(STEPS)}  {step.title}\n")
+        if step.command:
+            say(f"$ posterity {step.command}")
+        say("\n".join(f">>> {line}" for line in step.python.splitlines()) + "\n")
+        began = time.monotonic()
+        result = step.run(folder)
+        say(result.stdout.rstrip())
+        if result.returncode:
+            raise PosterityError(
+                found=f"exit code {result.returncode} of step {number}: {step.title}",
+                expected="0",
+                fix="Read what the step printed; run it by itself in the folder.",
+            )
+        seconds = round(time.monotonic() - began, 2)
+        done.append({**step._asdict(), "printed": result.stdout, "seconds": seconds})
+    return done

@@ -11,16 +11,23 @@ import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from posterity.cli.files import read_prior
 from posterity.cli.options import Settings, conflict, read
+from posterity.cli.records import in_one_order, read_sites
 from posterity.cli.schema import options_of
+from posterity.engine.agent import Agent
+from posterity.engine.agreement import Terms
+from posterity.engine.machine import Machine
+from posterity.engine.running import Running
+from posterity.engine.signing import PrivateKey
+from posterity.engine.star import Server
+from posterity.engine.store import Store
+from posterity.engine.transports.unix import Absent, Client
 from posterity.errors import ArtifactError, UsageError
-
-if TYPE_CHECKING:
-    from posterity.engine.agreement import Terms
-    from posterity.engine.machine import Machine
-    from posterity.engine.running import Running
+from posterity.federation.site import Site
+from posterity.federation.specification import build, imported
 
 AGREED = (
     *("links", "padding", "total_weight", "seed", "authorities"),
@@ -32,16 +39,13 @@ SOCKET, WAIT = "site.sock", 10.0
 waits where a command has its store open."""
 
 
-def read_terms(file: Path) -> "Terms":
+def read_terms(file: Path) -> Terms:
     """The terms in a ``federation.toml``."""
     return terms_of(read("federation-file", {}, file))
 
 
-def terms_of(settings: Settings) -> "Terms":
+def terms_of(settings: Settings) -> Terms:
     """The terms that settings say; errors as of :func:`read_terms`."""
-    from posterity.cli.files import read_prior
-    from posterity.engine.agreement import Terms
-
     with settings.named():
         prior, _ = read_prior(Path(settings.need("prior.file")))
         return Terms.of(
@@ -59,7 +63,7 @@ def terms_of(settings: Settings) -> "Terms":
         )
 
 
-def in_words(terms: "Terms") -> list[str]:
+def in_words(terms: Terms) -> list[str]:
     """The sentences that say what a member agrees to by taking part."""
     agreed, limits = terms.agreement, terms.limits
     if terms.server is not None:
@@ -87,7 +91,7 @@ class SiteFiles(NamedTuple):
     """The content of a ``site.toml``: a member's terms, and places of what it keeps to itself."""
 
     name: str
-    terms: "Terms"
+    terms: Terms
     key: Path
     store: Path
     records: Callable[[], Any]
@@ -95,13 +99,8 @@ class SiteFiles(NamedTuple):
     encrypted: bool
     silence: float
 
-    def machine(self) -> "Machine":
+    def machine(self) -> Machine:
         """The machine of the site, with its key and its records."""
-        from posterity.engine.machine import Machine
-        from posterity.engine.signing import PrivateKey
-        from posterity.engine.star import Server
-        from posterity.federation.site import Site
-
         key = PrivateKey.load(self.key)
         if key.public != self.terms.members[self.name]:
             raise UsageError(
@@ -148,10 +147,8 @@ def read_site(file: Path) -> SiteFiles:
         return SiteFiles(name, terms, *paths, records, others, *how)
 
 
-def _records(settings: Settings, terms: "Terms") -> Callable[[], Any]:
+def _records(settings: Settings, terms: Terms) -> Callable[[], Any]:
     """The function that loads the records of a site, from a file or by a path of its own."""
-    from posterity.federation.specification import build, imported
-
     path = settings.path("data.file")
     if path is not None:
         if settings["data.path"] is not None:
@@ -163,9 +160,7 @@ def _records(settings: Settings, terms: "Terms") -> Callable[[], Any]:
     return lambda: build(imported(loader, "data.path"), options, "data")
 
 
-def _read_file(settings: Settings, path: Path, terms: "Terms") -> Any:
-    from posterity.cli.records import in_one_order, read_sites
-
+def _read_file(settings: Settings, path: Path, terms: Terms) -> Any:
     with settings.named():
         target, name = settings["data.target"], settings["name"]
         own, intercept = terms.agreement.columns, settings["data.intercept"]
@@ -210,14 +205,8 @@ def _toml(value: Any) -> str:
 
 
 @contextlib.contextmanager
-def opened(
-    folder: Path, tell: Callable[[dict[str, Any]], None] | None = None
-) -> "Iterator[Running]":
+def opened(folder: Path, tell: Callable[[dict[str, Any]], None] | None = None) -> Iterator[Running]:
     """The site in a folder, with its store open, for as long as a block lasts."""
-    from posterity.engine.agent import Agent
-    from posterity.engine.running import Running
-    from posterity.engine.store import Store
-
     site = read_site(configuration(folder))
     with Store(site.store, WAIT) as store:
         agent = Agent(site.machine(), store)
@@ -239,8 +228,6 @@ def configuration(folder: Path) -> Path:
 
 def ask(folder: Path, do: str, body: bytes = b"", **arguments: Any) -> tuple[dict[str, Any], bytes]:
     """The answer of a site to a request: of its agent, or from its store where none runs."""
-    from posterity.engine.transports.unix import Absent, Client
-
     configuration(folder)
     try:
         with Client(folder / SOCKET, timeout=300.0) as client:

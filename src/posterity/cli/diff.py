@@ -1,23 +1,20 @@
 """``posterity diff``: how far two files are from each other."""
 
 import math
-from typing import TYPE_CHECKING
 
+from posterity.artifact.aligned import aligned, listed, unnamed
 from posterity.cli import files
-from posterity.cli.failures import printable
-from posterity.cli.options import Settings, verb
-from posterity.cli.report import MOST_ROWS, Data, group, short, table
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from posterity.fusion.diff import BlockDiff, Divergences
+from posterity.cli.options import Settings
+from posterity.cli.report import MOST_ROWS, Group, group, short, table
+from posterity.cli.streams import Data, printable, verb
+from posterity.fusion.diff import BlockDiff, Divergences
+from posterity.fusion.diff import diff as compared
 
 MOST_SHIFTS = 5
 """Coordinates whose shift is told."""
 
 
-def _block(block: "BlockDiff") -> Data:
+def _block(block: BlockDiff) -> Data:
     data: Data = {"family": block.family, **_both(block.kl)}
     if (plate := block.plate) is not None:
         alone = lambda weights: [
@@ -32,12 +29,11 @@ def _block(block: "BlockDiff") -> Data:
     return data if block.shifts is None else data | {"shifts": block.shifts}
 
 
-def _both(kl: "Divergences") -> Data:
+def _both(kl: Divergences) -> Data:
     return {"kl_ab": kl.ab, "kl_ba": kl.ba}
 
 
-def _report(data: Data) -> "RenderableType":
-    """One table, and whose data went into which."""
+def _report(data: Data) -> Group:
     rows = table("block", "in a", "in b", "KL(a || b)", "KL(b || a)")
     for path, block in data["blocks"].items():
         rows.add_row(printable(path) or block["family"], "", "", *_cells(block))
@@ -85,16 +81,13 @@ def _cells(data: Data) -> tuple[str, str]:
     return short(data["kl_ab"]), short(data["kl_ba"])
 
 
-@verb("diff", report=_report)
+@verb(_report)
 def diff(settings: Settings) -> Data:
     """Compare two files: KL divergence in nats, block by block, components matched."""
-    from posterity.artifact.aligned import aligned, listed, unnamed
-    from posterity.fusion.diff import diff
-
     paths = settings.arguments("a posterior or ledger", "another one of the same model")
     opened = {name: files.read(path)[0] for name, path in zip("ab", paths, strict=True)}
     both, names = aligned(opened)
-    result = diff(both["a"], both["b"])
+    result = compared(both["a"], both["b"])
     return {
         **_both(result.kl),
         "standard_errors": result.standard_errors and _both(result.standard_errors),

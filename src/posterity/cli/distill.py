@@ -1,30 +1,269 @@
 """``posterity distill``: one small network that predicts as a posterior does."""
 
+import dataclasses
+import functools
+import json
 import warnings
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import jax
+import numpy as np
+
+from posterity import distillation, models
+from posterity.artifact import provenance
+from posterity.artifact.aligned import listed, names_in
+from posterity.artifact.recipe import Recipe, recipe_in
+from posterity.artifact.sites import as_provenance, kept, sites_in, together
 from posterity.cli import files
-from posterity.cli.failures import printable
-from posterity.cli.options import Settings, verb
-from posterity.cli.report import Data, group, left_in, status_of, status_report
-from posterity.cli.streams import bar
-from posterity.errors import ConvergenceWarning
+from posterity.cli.jobs import build_kind, problem_of
+from posterity.cli.options import Settings, conflict
+from posterity.cli.recipes import recipe_of, table_of
+from posterity.cli.records import Table, read_inputs, reordered
+from posterity.cli.report import Group, group, status_of, status_report, wrote
+from posterity.cli.schema import places_of
+from posterity.cli.streams import Data, bar, printable, verb
+from posterity.distillation import (
+    Box,
+    Distillation,
+    Head,
+    Independent,
+    Inputs,
+    Mixup,
+    Perturbed,
+    Pool,
+    Teacher,
+)
+from posterity.errors import ConvergenceWarning, PosterityError, StructureError, UsageError
+from posterity.federation import specification
+from posterity.federation.specification import build
+from posterity.fitting.pooled import teacher_of
+from posterity.fitting.recipe_model import TIMES, inputs_of, offset_of
 from posterity.interrupts import deferred
+from posterity.ledger import Ledger
+from posterity.models import NeuralNetwork
+from posterity.models.likelihoods import check_outputs
+from posterity.networks import Layers
+from posterity.plots import plot_distillation
+from posterity.status import Progress
 
-if TYPE_CHECKING:
-    from posterity.cli.teachers import Distilled
-    from posterity.distillation import Distillation
-    from posterity.status import Progress
+KERNELS = {
+    "sgld": distillation.SGLD,
+    "preconditioned-sgld": distillation.PreconditionedSGLD,
+    "sghmc": distillation.SGHMC,
+}
+KERNEL_OPTIONS = ("step_size", "noise", "friction", "decay", "floor")
+STEP_SIZES = {
+    "polynomial": distillation.Polynomial,
+    "halving": distillation.Halving,
+    "cyclical": distillation.Cyclical,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Distilled:
+    """A teacher and the inputs at which a student learns from it.
+
+    ``names`` are those of the columns of inputs; ``record`` is what the student's file says of its
+    teacher.
+    """
+
+    teacher: Teacher
+    inputs: Inputs
+    names: tuple[str, ...]
+    notes: tuple[str, ...]
+    record: dict[str, str]
+
+
+def distillation_of(settings: Settings) -> Distilled:
+    """The distillation of the posterior in a file, or of one that is sampled."""
+    paths = [*settings.files, *([path] if (path := settings.path("posterior")) else [])]
+    if not paths:
+        return _of_data(settings)
+    path, *others = paths
+    if others:
+        raise UsageError(found=f"{len(paths)} posteriors", expected="one", fix="Fuse them first.")
+    value, about = files.read(path)
+    posterior: Any = value.posterior if isinstance(value, Ledger) else value
+    like = settings.path("data.like")
+    recipe = recipe_in(about.provenance) if like is None else recipe_of(like)
+    recipe = recipe if recipe is not None and recipe.regression else None
+    reading = set[str]() if recipe is None else {*places_of("reading"), "data.like"}
+    apart = [p for p in settings.values if p.startswith(("data.", "sampler.")) and p not in reading]
+    if apart:
+        raise conflict(apart[0], f"the posterior {str(path)!r}")
+    if settings["times"] and recipe is None:
+        raise conflict("--times", f"{str(path)!r}, which is no posterior of survival")
+    record = {"teacher": repr(posterior), "teacher digest": about.digest, **kept(about.provenance)}
+    notes = list[str]()
+    if recipe is None:
+        model = _model(settings, posterior, path)
+        network = getattr(posterior, "network_layers", None) is not None
+        size = posterior.layers.inputs if network else posterior.own_size
+        names = () if network else listed(names_in(posterior))
+    else:
+        _check_recipe(settings, recipe, path)
+        known = together(sites_in(about.provenance).values()).get(recipe.spread or "")
+        spread = settings["model.noise_variance"] or known
+        try:
+            posterior, model, notes = teacher_of(value, recipe, spread, settings["times"] or ())
+        except PosterityError as error:
+            raise error.at(f"posterior {str(path)!r}") from error
+        names = inputs_of(recipe)[0]
+        size = len(names)
+        record |= as_provenance(recipe) if like is not None else {}
+        record |= {TIMES: json.dumps(model.times)} if model.times else {}
+    pool, x, more = _pool(settings, names, size, str(path), recipe)
+    named = {} if pool is None else {str(settings["inputs.file"]): pool.names, str(path): names}
+    return Distilled(
+        teacher=Independent(posterior, model, x=x),
+        inputs=_inputs(settings, x, (size,), default="pool"),
+        names=names or (pool.names if pool else ()),
+        notes=(*notes, *more, *(provenance.unnamed(named, names) if names else ())),
+        record=record,
+    )
+
+
+def _check_recipe(settings: Settings, recipe: Recipe, path: Path) -> None:
+    kind, own = settings["model.kind"], specification.full_name(recipe.model)
+    of = {"times": "survival", "model.noise_variance": "linear", "model.likelihood": "network"}
+    wrong = [settings.flag(p) for p, model in of.items() if settings[p] and recipe.model != model]
+    wrong += [f"--model {kind}"] * (kind is not None and specification.full_name(kind) != own)
+    if wrong:
+        raise conflict(wrong[0], f"the recipe of {str(path)!r}, a {own}")
+
+
+def _of_data(settings: Settings) -> Distilled:
+    """Chains that sample the posterior of records."""
+    with settings.named():
+        problem = problem_of(settings)
+    recipe = recipe_in(problem.record)
+    if getattr(problem.model, "likelihood", None) is None or (recipe and offset_of(recipe)):
+        raise UsageError(
+            found=f"chains on data for --model {problem.kind}",
+            expected="a network, or a linear or logistic regression without offset or weights",
+            fix="Fit it first, which takes no chains: posterity fit TABLE ... -o FILE; then "
+            "posterity distill FILE -o STUDENT --inputs TABLE.",
+        )
+    x = problem.data[0]
+    run = settings.table("sampler", "kernel")
+    options = {name: run.pop(name) for name in KERNEL_OPTIONS if name in run}
+    if isinstance(options.get("step_size"), dict):
+        options["step_size"] = build_kind(STEP_SIZES, options["step_size"], "sampler.step_size")
+    kind = settings["sampler.kernel"] or ("sgld" if options else None)
+    kernel = None if kind is None else build(KERNELS[kind], options, "sampler")
+    about = problem.model, problem.prior, problem.data
+    chains = functools.partial(distillation.Langevin, *about, kernel=kernel)
+    teacher = build(chains, run, "sampler")
+    sampler = type(teacher.kernel).__name__
+    _, pool, notes = _pool(settings, problem.names, int(np.prod(x.shape[1:])), "the data", recipe)
+    return Distilled(
+        teacher=teacher,
+        inputs=_inputs(settings, x if pool is None else pool, x.shape[1:], default="perturbed"),
+        names=problem.names,
+        notes=(*problem.notes, *notes),
+        record=problem.record
+        | {"teacher": f"{teacher.chains} chains of {problem.kind} by {sampler}"},
+    )
+
+
+def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
+    """The model whose parameters a posterior without a recipe is over, by flags."""
+    kind, likelihood = settings["model.kind"], settings["model.likelihood"]
+    kind = None if kind is None else specification.full_name(kind)
+    noise = settings["model.noise_variance"]
+    known = {} if noise is None else {"noise_variance": noise}
+    network = getattr(posterior, "network_layers", None) is not None
+    if likelihood is not None if not network else kind not in (None, "network"):
+        flag = f"--model {kind}" if network else f"--likelihood {likelihood}"
+        raise conflict(flag, f"{posterior!r} in {str(path)!r}")
+    if network:
+        if likelihood is None and posterior.layers.outputs == 1:
+            raise files.no_likelihood(path)
+        likelihood = likelihood or "categorical"
+        specification.check_noise(likelihood == "gaussian", noise)
+        model = NeuralNetwork.of_layers(posterior.layers, likelihood=likelihood, **known)
+        check_outputs(posterior.layers, likelihood)
+        return model
+    kinds = [k for k in specification.REGRESSIONS if hasattr(specification.MODELS[k], "likelihood")]
+    full = getattr(posterior, "gaussian", False) and not posterior.diagonal
+    if kind not in kinds or not full:
+        raise UsageError(
+            found=f"{'' if kind is None else f'--model {kind} for '}{posterior!r} in {str(path)!r}",
+            expected="a network, a regression with its recipe, as posterity fit writes it, or a "
+            f"Gaussian over coefficients and --model {' or '.join(kinds)}",
+            fix="Name a file of the same model by --like, or the regression that it was fitted "
+            "with; of other models call posterity.distill in Python.",
+        )
+    specification.check_noise(kind == "linear-regression", noise)
+    return specification.MODELS[kind](**known)
+
+
+def _pool(
+    settings: Settings, names: tuple[str, ...], size: int, of: str, recipe: Recipe | None
+) -> tuple[Table | None, np.ndarray | None, list[str]]:
+    """The file of inputs as the model takes them, its inputs in the order of the names; notes."""
+    path, notes = settings.path("inputs.file"), []
+    if path is None:
+        return None, None, []
+    if recipe is not None and recipe.regression:
+        data, notes = table_of(settings, recipe, path, scored=False)
+        if data.dropped:
+            notes.append(f"{data.dropped} of {data.total} inputs have a missing value: left out")
+        pool = Table(inputs_of(recipe, data)[1], None, inputs_of(recipe)[0])
+    else:
+        pool = read_inputs(path, settings["inputs.array"])
+    x = reordered(pool, names, str(path), of)
+    if (wide := x[0].size) != size:
+        raise StructureError(
+            found=f"inputs of {wide} numbers in {str(path)!r}",
+            expected=f"{size}, as the network or regression takes",
+            fix="Give the columns that it was trained on, without labels.",
+        )
+    return pool, x, notes
+
+
+def _inputs(
+    settings: Settings, x: np.ndarray | None, shape: tuple[int, ...], default: str
+) -> Inputs:
+    """The law of inputs: those of a pool, perturbed or mixed, or all of a box."""
+    options = settings.table("inputs", "kind", "file", "array")
+    if "noise" in options:
+        default = "perturbed"
+    kind = settings["inputs.kind"] or ("box" if options.keys() & {"low", "high"} else default)
+    if x is None and kind != "box":
+        raise UsageError(
+            found="no inputs to listen at",
+            expected="a file of inputs like those that will come (--inputs), or --low and --high",
+            fix="Unlabelled records will do: the teacher says what they are.",
+        )
+    if kind == "box" and settings["inputs.file"] is not None:
+        raise conflict("a box", "a file of inputs")
+
+    def box(*, low: Any, high: Any) -> Box:
+        return Box(*(np.broadcast_to(np.asarray(end, float), shape) for end in (low, high)))
+
+    def perturbed(*, noise: float | None = None) -> Perturbed:
+        assert x is not None
+        # Columns that are constant stay so, as an intercept does.
+        return Perturbed(x) if noise is None else Perturbed(x, np.where(x.std(0) > 0, noise, 0.0))
+
+    mixed, plain = functools.partial(Mixup, x), functools.partial(Pool, x)
+    kinds = {"box": box, "perturbed": perturbed, "mixup": mixed, "pool": plain}
+    return build(kinds[kind], options, "inputs")
+
+
+# --- the command ---------------------------------------------------------------------------------
 
 DIAGNOSTICS = ("drift", "temperature", "rhat", "effective")
 """What is reported of a student beside its status; all but the first is of its teacher's chains."""
 
 
-def _report(data: Data) -> Any:
+def _report(data: Data) -> Group:
     student, status = data["student"], data["status"]
     resumed = f", from {data['resumed']:,} on" if data["resumed"] else ""
     split = ", split" if student["split"] else ""
-    parts = [
+    parts: list[Any] = [
         f"Distilled {printable(data['teacher'])} in {data['steps']:,} steps{resumed}.",
         f"Student: {student['network']}, {student['likelihood']}{split}, "
         f"{student['weights']:,} weights.",
@@ -34,31 +273,24 @@ def _report(data: Data) -> Any:
         parts.append(f"Temperature of the chains: {status['temperature']:.3f}; it should be 1.")
     if status["rhat"] is not None:
         parts.append(f"R-hat {status['rhat']:.2f}, {status['effective']:.0f} effective draws.")
-    parts += left_in("Drew how it closed in, in", data["plot"])
+    parts.append(wrote("Drew how it closed in, in", data["plot"]))
     return group(*parts, f"Wrote the student to {printable(data['output'])}")
 
 
-@verb("distill", report=_report)
+@verb(_report)
 def distill(settings: Settings) -> Data:
     """Train one small network to predict as a posterior does."""
-    from posterity.cli.teachers import distillation_of
-
     with deferred() as interrupts:
         job = distillation_of(settings)
-        distillation, resumed = _run(settings, job)
-        data = _written(settings, job, distillation) | {"resumed": resumed}
+        result, resumed = _run(settings, job)
+        data = _written(settings, job, result) | {"resumed": resumed}
         interrupts.check()
         settings.checkpoint.unlink(missing_ok=True)  # other steps are another distillation
     return data
 
 
-def _run(settings: Settings, job: "Distilled") -> "tuple[Distillation, int]":
+def _run(settings: Settings, job: Distilled) -> tuple[Distillation, int]:
     """The distillation, and the step that an earlier call had come to."""
-    import jax
-
-    from posterity.distillation import Head, distill
-    from posterity.networks import Layers
-
     key, seen = jax.random.key(settings["seed"]), []
     hidden, options = settings["student.hidden"], settings.table("student", "hidden")
     student = None  # the library's own
@@ -72,11 +304,11 @@ def _run(settings: Settings, job: "Distilled") -> "tuple[Distillation, int]":
     with bar("Distilling") as moved, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the status says it
 
-        def progress(now: "Progress") -> None:
+        def progress(now: Progress) -> None:
             seen.append(now.step)
             moved(now)
 
-        distillation = distill(
+        result = distillation.distill(
             job.teacher,
             student,
             key=key,
@@ -85,29 +317,25 @@ def _run(settings: Settings, job: "Distilled") -> "tuple[Distillation, int]":
             progress=progress,
             **options,
         )
-    before = distillation.trace[: len(distillation.trace) - len(seen)]
-    return distillation, before[-1].step if before else 0
+    before = result.trace[: len(result.trace) - len(seen)]
+    return result, before[-1].step if before else 0
 
 
-def _written(settings: Settings, job: "Distilled", distillation: "Distillation") -> Data:
+def _written(settings: Settings, job: Distilled, result: Distillation) -> Data:
     """Draw the picture if it is wanted, and write the student; what there is to report."""
-    from posterity.artifact.provenance import as_provenance
-    from posterity.plots import plot_distillation
-
-    plot, student = settings.path("output.plot"), distillation.student
+    plot, student = settings.path("output.plot"), result.student
     if plot is not None:  # before the student: a picture that cannot be drawn leaves nothing
-        plot_distillation(distillation, plot)
+        plot_distillation(result, plot)
     record = {
         **job.record,
         "seed": str(settings["seed"]),
-        "steps": str(distillation.steps),
-        "status": str(distillation.status),
-        **as_provenance(job.names),
+        "steps": str(result.steps),
+        "status": str(result.status),
+        **provenance.as_provenance(job.names),
     }
     written = files.write(student, settings.output, "distill", record)
     return {
-        "output": written.path,
-        "digest": written.digest,
+        **written,
         "plot": plot,
         "teacher": job.record["teacher"],
         "columns": job.names,
@@ -117,8 +345,6 @@ def _written(settings: Settings, job: "Distilled", distillation: "Distillation")
             "weights": student.size,
             **{name: getattr(student.head, name) for name in ("likelihood", "targets", "split")},
         },
-        "steps": distillation.steps,
-        "status": status_of(
-            distillation.status, **{name: getattr(distillation, name) for name in DIAGNOSTICS}
-        ),
+        "steps": result.steps,
+        "status": status_of(result.status, **{name: getattr(result, name) for name in DIAGNOSTICS}),
     }

@@ -3,21 +3,23 @@
 import dataclasses
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any
 
+from posterity.artifact.aligned import listed, names_in
+from posterity.artifact.recipe import recipe_in
+from posterity.artifact.sites import sites_in
+from posterity.artifact.units import suspicious
 from posterity.cli import files
-from posterity.cli.failures import printable
-from posterity.cli.options import Settings, verb
-from posterity.cli.report import Data, alarming, first, group, status_of, status_report, table
-from posterity.cli.streams import bar
+from posterity.cli.jobs import Federated, federation_of
+from posterity.cli.options import Settings
+from posterity.cli.report import Group, alarming, first, group, status_of, status_report, table
+from posterity.cli.streams import Data, bar, printable, verb
+from posterity.federation import Run
+from posterity.federation.federate import proceed, too_few_hops
+from posterity.files import write_file
+from posterity.status import Progress
 
-if TYPE_CHECKING:
-    from posterity.cli.jobs import Federated
-    from posterity.federation import Run
-    from posterity.status import Progress
 
-
-def _report(data: Data) -> Any:
+def _report(data: Data) -> Group:
     def cells(one: tuple[str, Data]) -> list[str]:
         site, row = one
         counts = [str(row[name]) for name in ("records", "updates", "failures")]
@@ -35,23 +37,21 @@ def _report(data: Data) -> Any:
         f"Each site: {data['rule']}.",
         rows,
         status_report("The posterior", data["status"]),
-        *([alarming(data["warning"], True)] if data["warning"] else []),
+        alarming(data["warning"], True) if data["warning"] else None,
         f"Wrote the ledger to {printable(data['output'])}",
     )
 
 
-@verb("federate", report=_report)
+@verb(_report)
 def federate(settings: Settings) -> Data:
     """Simulate a federation, in which sites improve one posterior in turns."""
-    from posterity.cli.jobs import federation_of
-    from posterity.federation.federate import proceed
-
-    job = federation_of(settings)
+    with settings.named():
+        job = federation_of(settings)
     run, steps = job.start(), []
     converge = job.steps is None or job.arguments["tolerance"] is not None
     with bar("Federating") as moved:
 
-        def report(progress: "Progress") -> None:
+        def report(progress: Progress) -> None:
             steps.append(progress.step)
             moved(progress)
 
@@ -60,14 +60,8 @@ def federate(settings: Settings) -> Data:
     return _written(settings, job, run) | {"resumed": resumed}
 
 
-def _written(settings: Settings, job: "Federated", run: "Run") -> Data:
+def _written(settings: Settings, job: Federated, run: Run) -> Data:
     """Write the ledger, and the history if it is wanted; what there is to report."""
-    from posterity.artifact.aligned import listed, names_in
-    from posterity.artifact.recipe import recipe_in, sites_in
-    from posterity.artifact.reconcile import suspicious
-    from posterity.federation.federate import too_few_hops
-    from posterity.files import write_file
-
     schedule, steps = type(run.schedule).__name__, run.state.step
     record = {"schedule": schedule, "steps": str(steps), "status": str(run.status)}
     recipe = recipe_in(job.record)
@@ -83,8 +77,7 @@ def _written(settings: Settings, job: "Federated", run: "Run") -> Data:
         site: facts["records"] for site, facts in sites_in(job.record).items()
     }
     return {
-        "output": written.path,
-        "digest": written.digest,
+        **written,
         "columns": listed(names_in(run.ledger)),
         "notes": [*job.notes, *notes],
         "schedule": schedule,

@@ -3,30 +3,25 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from posterity.artifact import Inspection, Posterior, inspect, open_artifact, save
+from posterity.artifact import provenance as provenances
 from posterity.errors import ArtifactError, StructureError, UsageError
-
-if TYPE_CHECKING:
-    from posterity.artifact import Inspection, Posterior
-    from posterity.distillation import Student
-    from posterity.families import ExponentialFamily
-    from posterity.ledger import Ledger
+from posterity.families import Distribution, ExponentialFamily
+from posterity.families.layers import Layers
+from posterity.ledger import Ledger
+from posterity.version import __version__
 
 
-def read_any(path: Path) -> "tuple[Any, Inspection]":
+def read_any(path: Path) -> tuple[Any, Inspection]:
     """The value in a file and its inspection; errors as of :func:`posterity.load`."""
-    from posterity.artifact import open_artifact
-
     check_regular(path)
     return open_artifact(path)
 
 
-def read(path: Path) -> "tuple[Posterior, Inspection]":
+def read(path: Path) -> tuple[Posterior, Inspection]:
     """The posterior in a file and its inspection; errors as of :func:`posterity.load`."""
-    from posterity.families import Distribution
-    from posterity.ledger import Ledger
-
     value, about = read_any(path)
     if not isinstance(value, Distribution | Ledger):
         student = "A student only predicts: compare what posterity predict says of the same inputs."
@@ -36,14 +31,11 @@ def read(path: Path) -> "tuple[Posterior, Inspection]":
 
 
 def _other(kind: str, path: Path, expected: str, fix: str) -> StructureError:
-    """The error for a file of another kind."""
     return StructureError(found=f"a {kind} in {str(path)!r}", expected=expected, fix=fix)
 
 
-def read_ledger(path: Path) -> "tuple[Ledger, Inspection]":
+def read_ledger(path: Path) -> tuple[Ledger, Inspection]:
     """The ledger in a file; a StructureError if there is something else in it."""
-    from posterity.ledger import Ledger
-
     ledger, about = read(path)
     if not isinstance(ledger, Ledger):
         expected = "a ledger, which knows what each site contributed"
@@ -52,11 +44,8 @@ def read_ledger(path: Path) -> "tuple[Ledger, Inspection]":
     return ledger, about
 
 
-def read_prior(path: Path) -> "tuple[ExponentialFamily, Inspection]":
+def read_prior(path: Path) -> tuple[ExponentialFamily, Inspection]:
     """A posterior to start from, or what a ledger started from."""
-    from posterity.families import ExponentialFamily
-    from posterity.ledger import Ledger
-
     value, about = read(path)
     prior = value.prior if isinstance(value, Ledger) else value
     if not isinstance(prior, ExponentialFamily):
@@ -65,28 +54,21 @@ def read_prior(path: Path) -> "tuple[ExponentialFamily, Inspection]":
     return prior, about
 
 
-def inputs_of(student: Any, inspection: "Inspection") -> tuple[str, ...]:
+def inputs_of(student: Any, inspection: Inspection) -> tuple[str, ...]:
     """The names of the columns that a student takes; none where its file has none."""
-    from posterity.artifact.provenance import inputs_of
-    from posterity.families.layers import Layers
-
     if not isinstance(student.network, Layers):
         return ()
     try:
-        return inputs_of(inspection.provenance, student.network.inputs)
+        return provenances.inputs_of(inspection.provenance, student.network.inputs)
     except ArtifactError as error:
         raise error.at(f"file {inspection.path!r}") from error
 
 
-def write(
-    posterior: "Posterior | Student", path: Path, verb: str, provenance: Mapping[str, str]
-) -> "Inspection":
-    """Save what ``posterity VERB`` made, and say what was written."""
-    from posterity.artifact import inspect, save
-    from posterity.version import __version__
-
+def write(posterior: Any, path: Path, verb: str, provenance: Mapping[str, str]) -> dict[str, str]:
+    """Save what ``posterity VERB`` made; the path, digest and kind of what was written."""
     save(posterior, path, provenance={"made by": f"posterity {__version__} {verb}", **provenance})
-    return inspect(path)
+    about = inspect(path)
+    return {"output": about.path, "kind": about.kind, "digest": about.digest}
 
 
 def no_likelihood(path: Path) -> UsageError:

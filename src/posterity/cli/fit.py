@@ -4,14 +4,17 @@ import dataclasses
 import json
 from typing import Any
 
+from posterity import fitting
+from posterity.artifact.reconcile import prior_digest
+from posterity.artifact.units import suspicious
 from posterity.cli import files
-from posterity.cli.failures import printable
-from posterity.cli.options import Settings, conflict, incomplete, verb
-from posterity.cli.report import Data, first, group, parameters, short, table
-from posterity.cli.streams import bar
+from posterity.cli.options import Settings, conflict, incomplete
+from posterity.cli.recipes import clean_or_none, requested
+from posterity.cli.report import Group, first, group, parameters, short, table
+from posterity.cli.streams import Data, bar, printable, verb
 
 
-def _report(data: Data) -> Any:
+def _report(data: Data) -> Group:
     of = "" if data["target"] is None else f" of {printable(data['target'])}"
     article = "an" if data["model"] == "ordinal" else "a"
     lines = [f"Fitted {article} {data['model']} model{of} to {data['records']} records."]
@@ -30,14 +33,9 @@ def _report(data: Data) -> Any:
     return group(*lines, "", rows, "", end)
 
 
-@verb("fit", report=_report)
+@verb(_report)
 def fit(settings: Settings) -> Data:
     """Fit a regression or a mixture to a site's records, and write its ledger."""
-    from posterity.artifact.reconcile import prior_digest, suspicious
-    from posterity.cli.recipes import clean_or_none, requested
-    from posterity.fitting import fit as fit_table
-    from posterity.fitting import imputed
-
     several = len(settings.files) > 1
     paths = settings.files if several else (settings.single("data.file"),)
     prior = settings.path("prior.file")
@@ -55,11 +53,9 @@ def fit(settings: Settings) -> Data:
         raise incomplete("--like of a fit with a --prior", "that prior's file (--prior)")
     site, seed = clean_or_none(settings["site"]), settings["seed"]
     with bar(f"Fitting {', '.join(map(str, paths))}") as moved:
-        fits = [
-            fit_table(path, recipe, site, prior=before, reading=reading, seed=seed, progress=moved)
-            for path in paths
-        ]
-        fitted = imputed(fits) if several else fits[0]
+        options: Any = {"prior": before, "reading": reading, "seed": seed, "progress": moved}
+        fits = [fitting.fit(path, recipe, site, **options) for path in paths]
+        fitted = fitting.imputed(fits) if several else fits[0]
     hidden = {} if settings["one_shot"] else {"third": None, "dispersed": None}
     fitted = dataclasses.replace(fitted, rounded=settings["rounded"], **hidden)
     ledger, recipe = fitted.ledger, fitted.recipe
@@ -70,8 +66,7 @@ def fit(settings: Settings) -> Data:
             notes += suspicious({"like": other, "own": ledger}, recipe)
     written = files.write(ledger, settings.output, "fit", fitted.provenance)
     return {
-        "output": written.path,
-        "digest": written.digest,
+        **written,
         "site": ledger.sites[0],
         "model": recipe.model,
         "target": recipe.target,
@@ -88,7 +83,6 @@ def fit(settings: Settings) -> Data:
 
 
 def _posterior(posterior: Any) -> Data:
-    """Coefficients of a regression, or components of a mixture."""
     if posterior.gaussian:
         moments = zip(posterior.names, posterior.mean, posterior.marginal_variance, strict=True)
         rows = [{"name": name, "mean": m, "sd": v**0.5} for name, m, v in moments]

@@ -3,21 +3,22 @@
 import contextlib
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from posterity.artifact import digest
+from posterity.artifact.aligned import names_in
+from posterity.artifact.sites import kept
+from posterity.checks import check_proper
 from posterity.cli import files
-from posterity.cli.failures import printable
-from posterity.cli.options import Settings, incomplete, read, verb
-from posterity.cli.report import Data, status_of
-from posterity.cli.streams import bar
+from posterity.cli.jobs import federation_of
+from posterity.cli.options import Settings, incomplete, read
+from posterity.cli.report import status_of
+from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import ArtifactError, UsageError
+from posterity.federation.forget import forget as forgotten
 from posterity.files import alongside
-from posterity.status import Status
-
-if TYPE_CHECKING:
-    from posterity.ledger import Ledger
-    from posterity.receipt import Receipt
-    from posterity.status import ProgressCallback
+from posterity.ledger import Ledger
+from posterity.receipt import Receipt, issue
+from posterity.status import ProgressCallback, Status
 
 
 def _report(data: Data) -> str:
@@ -38,13 +39,9 @@ def _report(data: Data) -> str:
     )
 
 
-@verb("forget", report=_report)
+@verb(_report)
 def forget(settings: Settings) -> Data:
     """Take sites out of a ledger."""
-    from posterity.artifact.recipe import kept
-    from posterity.checks import check_proper
-    from posterity.receipt import issue
-
     path = settings.single("ledger")
     sites = tuple(dict.fromkeys(settings.need("sites")))
     output, receipt = settings.output, Path(settings.need("output.receipt"))
@@ -67,9 +64,8 @@ def forget(settings: Settings) -> Data:
     with alongside(receipt, issued.to_json().encode()):
         written = files.write(left, output, "forget", record)
     return {
-        "output": written.path,
+        **written,
         "receipt": receipt,
-        "digest": written.digest,
         "sites": issued.sites,
         "left": left.sites,
         "exact": issued.exact,
@@ -80,11 +76,8 @@ def forget(settings: Settings) -> Data:
     }
 
 
-def _check_new(receipt: Path, sites: tuple[str, ...], before: "Ledger") -> None:
+def _check_new(receipt: Path, sites: tuple[str, ...], before: Ledger) -> None:
     """Raise a UsageError for a receipt that is there, unless it is of this very request."""
-    from posterity.artifact import digest
-    from posterity.receipt import Receipt
-
     with contextlib.suppress(ArtifactError):
         known = Receipt.load(receipt)
         if (set(known.sites), known.before) == (set(sites), digest(before)):
@@ -98,17 +91,15 @@ def _check_new(receipt: Path, sites: tuple[str, ...], before: "Ledger") -> None:
 
 
 def _refined(
-    settings: Settings, before: "Ledger", sites: tuple[str, ...], progress: "ProgressCallback"
-) -> "tuple[Ledger, Receipt, float | None, Status]":
+    settings: Settings, before: Ledger, sites: tuple[str, ...], progress: ProgressCallback
+) -> tuple[Ledger, Receipt, float | None, Status]:
     """The ledger that the sites that stay have refined, its receipt, distance and status."""
-    from posterity.artifact.aligned import names_in
-    from posterity.cli.jobs import federation_of
-    from posterity.federation.forget import forget
-
     federation = read("federate", {}, Path(settings["config"]))
     settings.check_outputs(*federation.inputs)
-    run = federation_of(federation, names_in(before)).start().with_ledger(before)
-    done = forget(
+    with federation.named():
+        job = federation_of(federation, names_in(before))
+    run = job.start().with_ledger(before)
+    done = forgotten(
         run,
         *sites,
         progress=progress,

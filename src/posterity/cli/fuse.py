@@ -7,37 +7,38 @@ import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from posterity.cli import files
-from posterity.cli.failures import printable
-from posterity.cli.options import Settings, incomplete, verb
-from posterity.cli.report import (
-    Data,
-    alarming,
-    first,
-    group,
-    left_in,
-    listed,
-    sentence,
-    short,
-    status_of,
-    table,
-)
-from posterity.cli.streams import bar
+import numpy as np
+from rich.console import RenderableType
+from rich.table import Table
+
+import posterity
+from posterity.artifact import aligned
+from posterity.artifact.many import Alone, Several, name_of, read_many
+from posterity.artifact.recipe import RECIPE, recipe_in
+from posterity.artifact.reconcile import check_same, reconciled
+from posterity.artifact.sites import MOST_SITES, as_provenance, sites_in, together
+from posterity.cli import files, report
+from posterity.cli.jobs import personal_of
+from posterity.cli.options import Settings, incomplete, unwanted
+from posterity.cli.report import alarming, first, listed, short, status_of
+from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import CHOOSE, FusionWarning, IdentificationWarning, UsageError
-from posterity.status import Progress
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
-    from posterity.artifact.many import Alone, Several
-    from posterity.fitting.one_shot import OneShot
-    from posterity.fusion import Fusion
-    from posterity.fusion.alignment import Alignment
-    from posterity.fusion.scale import Scale
-    from posterity.status import ProgressCallback
+from posterity.families import Gaussian
+from posterity.families.names import names_of
+from posterity.fitting.one_shot import OneShot, expected_distance
+from posterity.fitting.pooled import partially_pooled
+from posterity.fusion import Fusion
+from posterity.fusion import plan as plans
+from posterity.fusion.alignment import NO_SCALE, Alignment
+from posterity.fusion.confidence import AMBIGUOUS
+from posterity.fusion.doubts import CONTRADICTS
+from posterity.fusion.networks.options import has_units, is_network
+from posterity.fusion.scale import Scale
+from posterity.ledger import Ledger
+from posterity.plots import plot_matching
+from posterity.status import Progress, ProgressCallback
 
 LISTED = 10_000
 """Sites of which digests and matching are told one by one."""
@@ -45,7 +46,7 @@ MOST_COLUMNS = 12
 """Fused components that a person is shown."""
 
 
-def _report(data: Data) -> "RenderableType":
+def _report(data: Data) -> report.Group:
     direction, network = data["divergence"], data["network"]
     kl = f"{direction} KL" if direction in ("reverse", "forward") else direction
     side = kl if data["rule"] == "barycenter" else f"matched by {kl}"
@@ -65,27 +66,23 @@ def _report(data: Data) -> "RenderableType":
     if data["one_shot"] is not None:
         far = f"some {data['one_shot']:.2g} nats from" if data["one_shot"] else "it is"
         parts.append(f"In one shot: {far} the posterior of all records.")
-    parts += left_in("Drew the matching in", data["plot"])
+    parts.append(report.wrote("Drew the matching in", data["plot"]))
     for path, plate in data["plates"].items():
         parts += ["", *_plate_report(path, plate, network is None)]
     if count := len(data["warnings"]):
         line = f"Warned of {count} thing{'s' * (count > 1)} on standard error."
         parts += ["", alarming(line, True)]
-    return group(*parts, "", f"Wrote {data['kind']} to {printable(data['output'])}")
+    return report.group(*parts, "", f"Wrote {data['kind']} to {printable(data['output'])}")
 
 
-def _plate_report(path: str, plate: Data, scaled: bool) -> "Iterator[RenderableType]":
+def _plate_report(path: str, plate: Data, scaled: bool) -> Iterator[RenderableType]:
     """The number of components, the matching, and what is ambiguous in it."""
-    # Here, so that what lists commands and renders other results imports no array library.
-    from posterity.fusion.alignment import NO_SCALE
-    from posterity.fusion.confidence import AMBIGUOUS
-
     yield (
         f"{f'{printable(path)}: ' if path else ''}{plate['components']} components, cost "
         f"{short(plate['cost'])} nats. Columns are fused, cells local ones."
     )
     if plate["residual"] is not None and scaled:
-        yield sentence(plate["scale"])
+        yield report.sentence(plate["scale"])
     yield _matching(plate)
     parts = [f"{k} of {site}" for site, own in plate["absorbed"].items() for k in own]
     if parts:
@@ -100,11 +97,11 @@ def _plate_report(path: str, plate: Data, scaled: bool) -> "Iterator[RenderableT
         yield alarming(f"Not identified: {NO_SCALE}.", True)
     if plate["doubtful"]:
         cells = lambda row: (printable(row["site"]), str(row["component"]), short(row["margin"]))
-        headers = table("doubtful at", "component", "margin in nats", plain=True)
+        headers = report.table("doubtful at", "component", "margin in nats", plain=True)
         yield first(plate["doubtful"], headers, cells)
 
 
-def _matching(plate: Data) -> "Table":
+def _matching(plate: Data) -> Table:
     """Rows are sites, columns fused components, cells the local indices that went there."""
     shown = range(min(plate["components"], MOST_COLUMNS))
     hidden = plate["components"] > len(shown)
@@ -125,21 +122,18 @@ def _matching(plate: Data) -> "Table":
             yield members(labels, -1)
 
     rows = list(plate["matching"].items())
-    return first(rows, table("site", *headers, plain=True), cells, hint=" sites")
+    return first(rows, report.table("site", *headers, plain=True), cells, hint=" sites")
 
 
-@verb("fuse", report=_report)
+@verb(_report)
 def fuse(settings: Settings) -> Data:
     """Merge posteriors trained on separate data into one file."""
-    from posterity.artifact import aligned
-    from posterity.fusion.plan import files as files_of
-
     named = [*settings.files, *(settings["posteriors"] or [])]
     if not named:
         raise UsageError(
             found="no posteriors", expected="the files of two sites at least", fix="Name them."
         )
-    paths = [path for name in named for path in files_of(name)]
+    paths = [path for name in named for path in plans.files(name)]
     settings.check_outputs(*paths)
     plate, plot, checkpoint = settings["plate"], settings.path("output.plot"), settings.checkpoint
     if plate is not None and plot is None:
@@ -157,18 +151,14 @@ def fuse(settings: Settings) -> Data:
     if personal not in (None, False):
         result, status, one_shot = _partially_pooled(fusion, inputs, personal)
     if plot is not None:  # before the result: a picture that cannot be drawn leaves nothing behind
-        from posterity.plots import plot_matching
-
         plot_matching(fusion, plot, plate=plate)
     one_shot = one_shot or _one_shot(fusion, inputs)
     written = files.write(result, settings.output, "fuse", _provenance(fusion, options, inputs))
     checkpoint.unlink(missing_ok=True)
     unlisted = f"digests and matching of the first {LISTED} of {len(paths)} files only"
     return {
-        "output": written.path,
-        "kind": written.kind,
+        **written,
         "plot": plot,
-        "digest": written.digest,
         "rule": fusion.rule.value,
         "why": fusion.why,
         "divergence": fusion.divergence.value,
@@ -191,27 +181,15 @@ def fuse(settings: Settings) -> Data:
     }
 
 
-def _partially_pooled(
-    fusion: "Fusion", inputs: "Inputs", columns: Any
-) -> "tuple[Any, Any, OneShot]":
+def _partially_pooled(fusion: Fusion, inputs: "Inputs", columns: Any) -> tuple[Any, Any, OneShot]:
     """Partial pooling of sites' files: its ledger, its status, and what is known of its distance.
 
     Coefficients that differ from site to site do not contradict each other, those shared may.
     """
-    from posterity.artifact.recipe import recipe_in
-    from posterity.cli.jobs import personal_of
-    from posterity.families.names import names_of
-    from posterity.fitting.one_shot import OneShot
-    from posterity.fitting.pooled import partially_pooled
-    from posterity.fusion.doubts import CONTRADICTS
-
     ledger, recipe = fusion.ledger, recipe_in(inputs.record)
     if ledger is None or recipe is None or recipe.own:
-        raise UsageError(
-            found="--personal of files that are no regressions of common coefficients",
-            expected="the files of posterity fit, without --own",
-            fix="Leave --personal out.",
-        )
+        where = "of files that are no regressions of common coefficients"
+        raise unwanted("--personal", where, "the files of posterity fit, without --own")
     names = names_of(ledger.prior).get("", ())
     apart = personal_of(columns, names)
     with warnings.catch_warnings(record=True) as caught:
@@ -235,13 +213,6 @@ def _partially_pooled(
 
 def _contradictions(ledger: Any, shared: Sequence[int]) -> list[str]:
     """Lines on sites that contradict each other in coefficients that they share."""
-    import numpy as np
-
-    from posterity.families import Gaussian
-    from posterity.families.names import names_of
-    from posterity.fusion import fuse
-    from posterity.fusion.doubts import CONTRADICTS
-
     if not shared:
         return []
     names, at = names_of(ledger.prior).get("", ()), np.ix_(shared, shared)
@@ -256,22 +227,17 @@ def _contradictions(ledger: Any, shared: Sequence[int]) -> list[str]:
         return []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they are in the result
-        fusion = fuse(sites, prior=marginal(ledger.prior))
+        fusion = posterity.fuse(sites, prior=marginal(ledger.prior))
     return [line for line in fusion.warnings if CONTRADICTS in line]
 
 
-def _one_shot(fusion: "Fusion", inputs: "Inputs") -> "OneShot":
+def _one_shot(fusion: Fusion, inputs: "Inputs") -> OneShot:
     """Return the distance of a fusion from the posterior of all records, and warnings.
 
     The distance is None of what are no regressions, and where files do not tell it.
 
     A site whose file says next to nothing contradicts no other: others are compared without it.
     """
-    from posterity.artifact.recipe import recipe_in
-    from posterity.fitting.one_shot import OneShot, expected_distance
-    from posterity.fusion import fuse
-    from posterity.ledger import Ledger
-
     ledger, recipe = fusion.ledger, recipe_in(inputs.record)
     if ledger is None or recipe is None or not recipe.regression:
         return OneShot(warnings=fusion.warnings)
@@ -283,7 +249,7 @@ def _one_shot(fusion: "Fusion", inputs: "Inputs") -> "OneShot":
         rest = {site: alone(site) for site in ledger.sites if site not in known.silent}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they are in the result
-            heard = fuse(rest).warnings if len(rest) > 1 else ()
+            heard = posterity.fuse(rest).warnings if len(rest) > 1 else ()
     if known.distance is None and not known.warnings:
         inputs.notes.append(
             "how far this is from the posterior of all records together is not known, as the "
@@ -296,7 +262,7 @@ OF_FUSE = ("rule", "divergence", "matching", "components", "absorb", "weights")
 """Options that are arguments of :func:`posterity.fuse`."""
 
 
-def _plate(plate: "Alignment", scale: "Scale") -> Data:
+def _plate(plate: Alignment, scale: Scale) -> Data:
     """A plate's matching, and its residual beside what sampling alone would give."""
     matching = dict(itertools.islice(plate.matching.items(), LISTED))
     margins: dict[str, Any] = {site: [None] * len(label) for site, label in matching.items()}
@@ -325,8 +291,6 @@ def _plate(plate: "Alignment", scale: "Scale") -> Data:
 
 def _network(fusion: Any) -> Data | None:
     """Widths, and how far predictions are from those of all networks side by side."""
-    from posterity.fusion.networks.options import has_units
-
     if not has_units(fusion.posterior):
         return None
     tried = sorted(fusion.predictive_kl.items())
@@ -338,9 +302,7 @@ def _network(fusion: Any) -> Data | None:
     }
 
 
-def _provenance(fusion: "Fusion", options: Mapping[str, Any], read: "Inputs") -> dict[str, str]:
-    from posterity.artifact.recipe import as_provenance, recipe_in
-
+def _provenance(fusion: Fusion, options: Mapping[str, Any], read: "Inputs") -> dict[str, str]:
     components, weights = options["components"], options["weights"] or {}
     inputs = {f"input {site}": digest for site, digest in read.digests.items()}
     if read.count > LISTED:  # a header has no room for the digests of a million files
@@ -384,8 +346,6 @@ class Inputs:
 
     def note(self, names: Sequence[str], digests: Sequence[str], about: Mapping[str, str]) -> None:
         """Record some more files of one provenance."""
-        from posterity.artifact.recipe import MOST_SITES, RECIPE, sites_in, together
-
         if RECIPE in about:
             self.record.setdefault(RECIPE, about[RECIPE])
             self.sites |= sites_in(about)
@@ -411,52 +371,40 @@ def fused(
     options: dict[str, Any],
     budget: int | None,
     checkpoint: Path,
-) -> "tuple[Fusion, Inputs]":
+) -> tuple[Fusion, Inputs]:
     """The fusion in memory, or file by file where there is more than is matched there."""
-    from posterity.fusion import fuse
-    from posterity.fusion.networks.options import is_network
-    from posterity.fusion.plan import BUDGET, IN_MEMORY, size_of
-
     before, inputs = None, Inputs({})
     if prior is not None:
         before, about = files.read_prior(prior)
         inputs.record["prior"] = about.digest
     bytes_of: dict[str, Any] = {} if budget is None else {"budget": budget * 2**20}
     bytes_of["checkpoint"] = checkpoint
-    large = budget is not None or sum(map(size_of, paths)) > IN_MEMORY
+    large = budget is not None or sum(map(plans.size_of, paths)) > plans.IN_MEMORY
     if large := large and not is_network(paths[0]):  # which are matched in memory, or refused
-        bytes_of = {"budget": BUDGET} | bytes_of
+        bytes_of = {"budget": plans.BUDGET} | bytes_of
     with bar(f"Fusing {len(paths)} files") as moved:
         sites: Any = _read(paths, inputs, moved) if large else _read_singly(paths, inputs)
-        return fuse(sites, prior=before, **options, **bytes_of, progress=moved), inputs
+        return posterity.fuse(sites, prior=before, **options, **bytes_of, progress=moved), inputs
 
 
 def _read(
-    paths: Sequence[str], inputs: Inputs, moved: "ProgressCallback"
-) -> "Iterator[Several | Alone]":
+    paths: Sequence[str], inputs: Inputs, moved: ProgressCallback
+) -> Iterator[Several | Alone]:
     """The values of the files, many at a time; each file is recorded."""
-    from posterity.artifact.many import Several, read_many
-    from posterity.artifact.reconcile import check_same
-
-    first: dict[str, Any] = {}
+    one: dict[str, Any] = {}
     for read in read_many(paths):
         several = isinstance(read, Several)
         name = read.names[0] if several else read.name
-        first = first or {name: read.provenance}
-        check_same({**first, name: read.provenance})
+        one = one or {name: read.provenance}
+        check_same({**one, name: read.provenance})
         names, digests = (read.names, read.digests) if several else ([read.name], [read.digest])
         inputs.note(names, digests, read.provenance)
         yield read
         moved(Progress(inputs.count, len(paths)))
 
 
-def _read_singly(paths: Sequence[str], inputs: Inputs) -> "list[Alone]":
+def _read_singly(paths: Sequence[str], inputs: Inputs) -> list[Alone]:
     """The values of the files, put into the units and levels of the first; each is recorded."""
-    from posterity.artifact.many import Alone, name_of
-    from posterity.artifact.recipe import sites_in
-    from posterity.artifact.reconcile import reconciled
-    from posterity.ledger import Ledger
-
     values, about = {}, {}
     for path in map(Path, paths):
         value, own = files.read(path)

@@ -4,19 +4,26 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+from rich.table import Table
+from rich.tree import Tree
+
+from posterity.artifact import Inspection, artifact
+from posterity.artifact.recipe import RECIPE, recipe_in
+from posterity.artifact.sites import sites_in, together
+from posterity.checks import check_proper
 from posterity.cli import files
-from posterity.cli.failures import printable
-from posterity.cli.options import Settings, verb
-from posterity.cli.report import Data, first, group, listed, plain, short, table
+from posterity.cli.options import Settings
+from posterity.cli.report import Group, first, group, listed, short, table
+from posterity.cli.streams import Data, plain, printable, verb
 from posterity.errors import ArtifactError, ParameterError, StructureError
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.tree import Tree
-
-    from posterity.artifact import Inspection
+from posterity.families import Distribution
+from posterity.families.layers import Layers
+from posterity.families.names import parts_of
+from posterity.families.unconstrained import Supports
+from posterity.ledger import Ledger
 
 NO_POSTERIORS = ("Architecture", "Student", "dict")
 """Kinds of files of which it is told what is in them, and no more."""
@@ -30,10 +37,6 @@ MOST_UNNAMED = 1000
 
 def inspected(file: Path) -> Data:
     """The contents of a file as data; errors as of :func:`posterity.load`."""
-    from posterity.artifact import artifact
-    from posterity.checks import check_proper
-    from posterity.ledger import Ledger
-
     files.check_regular(file)
     try:
         posterior, about = files.read(file)
@@ -63,10 +66,8 @@ def inspected(file: Path) -> Data:
     return data | {"proper": proper, "family": _outline(posterior), "coefficients": rows}
 
 
-def _student(student: Any, about: "Inspection") -> Data:
+def _student(student: Any, about: Inspection) -> Data:
     """The predictions of a student, its network, and the columns that it takes."""
-    from posterity.families.layers import Layers
-
     head, layers = student.head, student.network
     facts = {
         **{n: getattr(head, n) for n in ("likelihood", "targets", "split", "noise_variance")},
@@ -81,16 +82,13 @@ def _student(student: Any, about: "Inspection") -> Data:
     return {"student": facts, "family": _outline(layers), "inputs": list(names)}
 
 
-def _facts(about: "Inspection") -> Data:
+def _facts(about: Inspection) -> Data:
     facts = ("path", "kind", "format", "bytes", "digest", "provenance")
     return {name: getattr(about, name) for name in facts} | about_recipe(about.provenance, None)
 
 
 def about_recipe(provenance: Mapping[str, str], posterior: Any) -> Data:
     """The recipe of a file, if any, what it says in words, and how many records it is of."""
-    from posterity.artifact.recipe import RECIPE, recipe_in, sites_in, together
-    from posterity.ledger import Ledger
-
     recipe, sites = recipe_in(provenance), sites_in(provenance)
     if recipe is None:
         return {}
@@ -110,22 +108,17 @@ def about_recipe(provenance: Mapping[str, str], posterior: Any) -> Data:
     return {"recipe": known, "about": lines, "records": total.get("records")}
 
 
-def _coefficients(law: Any, path: str = "") -> Iterator[Data]:
+def _coefficients(law: Any) -> Iterator[Data]:
     """Mean, standard deviation and interval of each coordinate of the posterior's Gaussians."""
-    import numpy as np
-
-    from posterity.families.names import joined
-
-    single = law.gaussian and not law.batch_shape and law.network_layers is None
-    if single and (law.names or law.own_size <= MOST_UNNAMED):
-        (marginal,) = law.marginals()
+    for path, part in parts_of(law):
+        single = part.gaussian and not part.batch_shape and part.network_layers is None
+        if not single or not (part.names or part.own_size <= MOST_UNNAMED):
+            continue
+        (marginal,) = part.marginals()
         columns = (marginal.mean, marginal.sd, np.stack(marginal.interval(MASS), -1))
-        names = law.names or [None] * law.own_size
+        names = part.names or [None] * part.own_size
         for name, mean, sd, interval in zip(names, *map(plain, columns), strict=True):
-            row = {"block": path, "name": name, "mean": mean, "sd": sd, "interval": interval}
-            yield row
-    for name, part in law.named_parts().items():
-        yield from _coefficients(part, joined(path, name))
+            yield {"block": path, "name": name, "mean": mean, "sd": sd, "interval": interval}
 
 
 def _described(node: Any, depth: int = 0) -> Any:
@@ -144,12 +137,6 @@ def _described(node: Any, depth: int = 0) -> Any:
 
 def _outline(value: Any) -> Any:
     """A family as a tree: its type, the shapes of its parameters, what is in its blocks."""
-    import numpy as np
-
-    from posterity.families import Distribution
-    from posterity.families.layers import Layers
-    from posterity.families.unconstrained import Supports
-
     if value is None or isinstance(value, Mapping):
         return value and {name: _outline(child) for name, child in value.items()}
     if isinstance(value, Supports):
@@ -175,7 +162,6 @@ def _outline(value: Any) -> Any:
 
 
 def _support(tree: Any) -> Any:
-    """Supports of events by their names, with their shapes."""
     if isinstance(tree, tuple):
         tree = {str(place): child for place, child in enumerate(tree)}
     if isinstance(tree, Mapping):
@@ -191,10 +177,8 @@ MOST_CHARACTERS = 60
 """Characters of a plain value that are shown."""
 
 
-def report(data: Data) -> "RenderableType":
+def report(data: Data) -> Group:
     """Facts first, then the tree of what is in the file, its sites and its coefficients."""
-    from rich.table import Table
-
     facts = Table.grid("", "", padding=(0, 2))
     facts.columns[1].overflow = "fold"
     for name in ("path", "kind", "format", "bytes", "digest", "prior_digest", "proper"):
@@ -233,9 +217,7 @@ def _coefficient_cells(numbered: tuple[int, Data]) -> tuple[str, ...]:
     return printable(block + name), short(row["mean"]), short(row["sd"]), interval
 
 
-def _tree(node: Data, name: str = "") -> "Tree":
-    from rich.tree import Tree
-
+def _tree(node: Data, name: str = "") -> Tree:
     tree = Tree(f"{printable(name)}: {_label(node)}" if name else _label(node))
     children = dict(node["parameters"])
     blocks = children.get("blocks")
@@ -264,7 +246,7 @@ def _label(node: Data) -> str:
     return label
 
 
-@verb("inspect", report=report)
+@verb(report)
 def inspect(settings: Settings) -> Data:
     """Check a file and print its contents; of Gaussian coefficients mean, sd and 95 % interval."""
     return inspected(*settings.arguments("a file"))

@@ -12,10 +12,11 @@ from posterity.adapters.tables.reader import clean
 from posterity.arrays.keys import seeded
 from posterity.arrays.typing import KeyArray
 from posterity.artifact.aligned import names_in, ordered
-from posterity.artifact.recipe import Recipe, as_provenance
+from posterity.artifact.recipe import Recipe
 from posterity.artifact.reconcile import prior_digest
+from posterity.artifact.sites import as_provenance
 from posterity.cli import files
-from posterity.cli.options import Settings, about_settings, conflict, incomplete
+from posterity.cli.options import Settings, conflict, incomplete
 from posterity.cli.recipes import NOISE_OF_ONE, Sites, recipe_of, sites_of
 from posterity.cli.records import in_one_order, oddities, read_sites
 from posterity.cli.schema import options_of, places_of
@@ -57,7 +58,6 @@ class Federated:
         return start(**self.arguments)
 
 
-@about_settings
 def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
     """The federation that settings describe.
 
@@ -189,7 +189,6 @@ def _of_noise(settings: Settings, kind: str) -> list[str]:
 
 
 def _prior(settings: Settings, model: models.Model, key: KeyArray) -> Distribution:
-    """The prior of a file, or of its parameters."""
     path, options = settings.path("prior.file"), settings.table("prior", "file")
     if path is None:
         return specification.make_prior(options, model, key)
@@ -253,7 +252,6 @@ class Problem(NamedTuple):
     record: dict[str, str]
 
 
-@about_settings
 def problem_of(settings: Settings) -> Problem:
     """The model that the group ``network`` of options describes, and its records."""
     path, target = Path(settings.need("data.file")), settings["model.target"]
@@ -278,7 +276,6 @@ def problem_of(settings: Settings) -> Problem:
 
 
 def _regression(settings: Settings, kind: str, sites: Sites) -> Problem:
-    """A regression of one table, by its recipe."""
     (table,) = sites.tables.values()
     recipe, variance = sites.recipe, settings["prior.variance"]
     if isinstance(variance, float):

@@ -6,26 +6,16 @@ and a flag (``--target``), which goes before the file. Both are read by its kind
 
 import contextlib
 import dataclasses
-import functools
-import inspect
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
-import typer
-
-from posterity.cli import files as file_checks
-from posterity.cli.app import app, example
-from posterity.cli.kinds import FLAG
-from posterity.cli.schema import Option, commands, options_of, parameter
-from posterity.cli.streams import JSON, LOG, LogFormat, present
-from posterity.errors import ArtifactError, ConvergenceError, PosterityError, UsageError
+from posterity.cli.schema import FLAG, Option, options_of
+from posterity.errors import ArtifactError, PosterityError, UsageError
 
 ENDING = ".toml"
 """The ending of the names of configurations."""
-More = ParamSpec("More")
-Result = TypeVar("Result")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +88,9 @@ class Settings:
         outputs = self._paths(written=True)
         if self.has("output.checkpoint") and self["output.checkpoint"] is None:
             outputs.append(self.checkpoint)
-        file_checks.check_outputs(outputs, [*self.inputs, *inputs])
+        from posterity.cli import files  # which imports NumPy
+
+        files.check_outputs(outputs, [*self.inputs, *inputs])
         if self.has("output.plot") and (plot := self.path("output.plot")) is not None:
             from posterity.plots import check_format
 
@@ -151,23 +143,16 @@ def conflict(option: str, other: str) -> UsageError:
     return UsageError(found=f"{option} beside {other}", expected="one of both", fix=fix)
 
 
+def unwanted(option: str, where: str, expected: str) -> UsageError:
+    """The error for an option that would go unheard in some place."""
+    fix = f"Leave {option.partition(' ')[0]} out."
+    return UsageError(found=f"{option} {where}", expected=expected, fix=fix)
+
+
 def incomplete(option: str, other: str) -> UsageError:
     """The error for an option that says nothing without another one."""
     fix = f"Give {other} too, or leave {option} out."
     return UsageError(found=f"{option} without {other}", expected="both, or neither", fix=fix)
-
-
-def about_settings(
-    function: Callable[Concatenate[Settings, More], Result],
-) -> Callable[Concatenate[Settings, More], Result]:
-    """A decorator: errors of a function of settings say which configuration they are about."""
-
-    @functools.wraps(function)
-    def call(settings: Settings, *args: More.args, **keywords: More.kwargs) -> Result:
-        with settings.named():
-            return function(settings, *args, **keywords)
-
-    return call
 
 
 def read(
@@ -185,15 +170,18 @@ def read(
         UsageError: for a file that is no TOML or a value of another kind; it names the key.
         ArtifactError: if the file cannot be read.
     """
+    from posterity.cli.files import check_regular
+
     options = options_of(command)
     known = {option.place: option for option in options}
     values: dict[str, Any] = {}
     if file is not None:
         try:
-            file_checks.check_regular(file)
+            check_regular(file)
             for place, value in _flat(tomllib.loads(file.read_text(encoding="utf-8")), known):
                 kind = known[place].kind
-                values[place] = kind.moved(kind.check(place, value), file.parent.joinpath)
+                beside = lambda path: str(file.parent / path)
+                values[place] = kind.moved(kind.check(place, value), beside)
         except PosterityError as error:
             raise error.at(f"configuration {str(file)!r}") from error
         except (OSError, ValueError, RecursionError) as error:
@@ -253,54 +241,3 @@ def _flat(
         else:
             keys = [p.removeprefix(start) for p in known if p.startswith(start)]
             raise unknown(place, sorted({key.partition(".")[0] for key in keys}))
-
-
-def verb(
-    name: str, *, report: Callable[[dict[str, Any]], Any], of: typer.Typer = app
-) -> Callable[[Callable[[Settings], dict[str, Any]]], Any]:
-    """Make a function of :class:`Settings` a command, with the options that are declared for it.
-
-    One of its arguments may end in ``.toml``: the configuration. ``of`` is what it is a command
-    of; in ``data/commands.toml`` it goes by the whole ``name``, and there by the last word of that.
-    Outputs are checked before the function is called. The exit code is 9 if the data that it gives
-    have a ``status`` that is not converged.
-    """
-    declared, options = commands()[name], options_of(name)
-
-    def register(function: Callable[[Settings], dict[str, Any]]) -> Any:
-        def command(
-            files: list[Path] | None, as_json: bool, log_format: LogFormat, **values: Any
-        ) -> None:
-            flags = {k.replace("__", "."): v for k, v in values.items() if v is not None}
-            configurations = [path for path in files or () if path.suffix == ENDING]
-            others = [path for path in files or () if path.suffix != ENDING]
-
-            def compute() -> dict[str, Any]:
-                if len(configurations) > 1:
-                    found = f"{len(configurations)} configurations"
-                    raise UsageError(found=found, expected="one", fix="Leave one out.")
-                file = configurations[0] if configurations else None
-                settings = read(name, flags, file, others, as_json)
-                settings.check_outputs()
-                return function(settings)
-
-            data = present(compute, report, as_json, log_format)
-            if data.get("status", {}).get("state", "converged") != "converged":
-                raise typer.Exit(ConvergenceError.exit_code)
-
-        argument = typer.Argument(metavar="FILE", help=declared["files"], show_default=False)
-        parameters = [
-            parameter("files", list[Path] | None, argument),
-            *(option.parameter for option in options),
-            parameter("as_json", bool, JSON, False),
-            parameter("log_format", LogFormat, LOG, LogFormat.text),
-        ]
-        command.__name__, command.__doc__ = (
-            function.__name__,
-            declared.get("help", function.__doc__),
-        )
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {one.name: one.annotation for one in parameters}
-        return of.command(name.split()[-1], epilog=example(*declared["examples"]))(command)
-
-    return register

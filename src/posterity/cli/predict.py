@@ -1,22 +1,227 @@
 """``posterity predict`` and ``evaluate``: predictions for new records, and how good they are."""
 
+import contextlib
 import csv
+import dataclasses
+import functools
 import io
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from posterity.adapters.tables.reader import clean, read_cells
+from posterity.artifact.provenance import unnamed
+from posterity.artifact.recipe import Recipe, recipe_in
+from posterity.artifact.sites import sites_in, together
+from posterity.artifact.units import suspicious
 from posterity.cli import files
-from posterity.cli.failures import printable
-from posterity.cli.options import Settings, verb
-from posterity.cli.report import Data, first, group, left_in, plain, short, table
-from posterity.cli.streams import bar
+from posterity.cli.options import Settings, unwanted
+from posterity.cli.recipes import recipe_of, table_of
+from posterity.cli.records import read_inputs, reordered
+from posterity.cli.report import Group, first, group, short, table, wrote
+from posterity.cli.streams import Data, bar, plain, printable, verb
 from posterity.errors import StructureError, UsageError
+from posterity.files import write_file
+from posterity.fitting.design import Design
+from posterity.fitting.pooled import is_pooled, predictions
+from posterity.fitting.recipe_model import (
+    Parts,
+    by_student,
+    called,
+    check_times,
+    columns_of,
+    in_own_unit,
+)
+from posterity.fitting.scores import log_of_moments, scores
+from posterity.ledger import Ledger
+from posterity.plots.traces import plot_calibration
+from posterity.status import ProgressCallback
 
-if TYPE_CHECKING:
-    import numpy as np
 
-    from posterity.cli.predictors import Parts
+@dataclasses.dataclass(frozen=True)
+class Predicted:
+    """Predictions of the records of a table.
+
+    Attributes:
+        parts: by name, a row a record; NaN where a record has a missing value.
+        kept: the numbers of the records that were predicted.
+        kind: what the file holds.
+        target: what was observed (kept,), where the table has it.
+        log_score: log density or chance of that, where it does not follow from the parts.
+        times: of survival, time, event and entry (kept, 3).
+        notes: what is no error but should be known.
+    """
+
+    parts: Parts
+    kept: np.ndarray
+    kind: str
+    target: np.ndarray | None
+    log_score: np.ndarray | None
+    times: np.ndarray | None
+    notes: tuple[str, ...]
+
+
+def predicted(
+    settings: Settings,
+    file: Path,
+    inputs: Path,
+    progress: ProgressCallback,
+    *,
+    scored: bool = False,
+) -> Predicted:
+    """The predictions that a posterior, ledger or student makes of a table's records.
+
+    ``progress`` is called with the number of rows that a network has predicted. The target is
+    wanted too, and its log score, if the predictions are to be ``scored``.
+    """
+    value, about = files.read_any(file)
+    like = settings.path("data.like")
+    recipe = recipe_in(about.provenance) if like is None else recipe_of(like)
+    recipe = recipe if recipe is not None and recipe.regression else None
+    posterior: Any = value.posterior if isinstance(value, Ledger) else value
+    student = about.kind == "Student"
+    call: Callable[[Any], Any] | None = None
+    places = {"samples": "samples", "likelihood": "model.likelihood", "seed": "seed"}
+    asked = {k: settings[place] for k, place in places.items() if place in settings.values}
+    if not student and getattr(posterior, "network_layers", None) is not None:
+        call = _network(posterior, asked, file)
+    elif student:
+        call = posterior.predict
+    elif recipe is None:
+        raise StructureError(
+            found=f"a {type(posterior).__name__} in {str(file)!r}, which does not say what it "
+            "predicts",
+            expected="a student, a network, or a regression with its recipe, as posterity fit "
+            "writes it",
+            fix="Name a file of the same model by --like; of another model make a student: "
+            "posterity distill FILE -o student.safetensors.",
+        )
+    if asked and (student or call is None):
+        what, why = "regression", "whose averages are no draws"
+        if student:
+            what, why = "student", "which knows what it predicts"
+        where = f"for the {what} in {str(file)!r}, {why}"
+        raise unwanted(f"--{' --'.join(asked)}", where, "none of them: they are of networks alone")
+    names = files.inputs_of(value, about) if student else ()
+    _check_used(settings, recipe)
+    if recipe is None:
+        assert call is not None, "checked above"
+        records = read_inputs(inputs, settings["inputs.array"], settings["model.target"])
+        x = reordered(records, names, str(inputs), str(file))
+        notes = unnamed({str(inputs): records.names} if names else {}, names)
+        with _about(inputs):
+            parts = called(call, x, progress)
+        return Predicted(parts, np.arange(len(x)), about.kind, records.y, None, None, tuple(notes))
+    of_sites, recipe = recipe, recipe.shared
+    data, notes = table_of(settings, recipe, inputs, scored=scored)
+    if scored:
+        data.check_observed(recipe, inputs)
+    log_score = None
+    if call is not None:
+        if settings["times"]:
+            expected = "none: it learned those of posterity distill"
+            raise unwanted("--times", f"for the student in {str(file)!r}", expected)
+        with _about(inputs):
+            parts = by_student(call, recipe, data, names, about.provenance, progress)
+        if scored:
+            log_score = log_of_moments(recipe, parts, np.asarray(data.y))
+    else:
+        known = together(sites_in(about.provenance).values())
+        spread = settings["model.noise_variance"] or known.get(recipe.spread or "")
+        notes += suspicious({"": value}, of_sites, (str(inputs), data.names, data.x))
+        parts, log_score, more = predictions(
+            value,
+            of_sites,
+            data,
+            _site_labels(settings, posterior, of_sites, inputs, data, scored=scored),
+            spread=spread,
+            scored=scored,
+            level=settings["level"],
+            times=settings["times"] or (),
+        )
+        notes += more
+    flat = np.column_stack([own.reshape(len(own), -1) for own in parts.values()])
+    if recipe.exposure and data.exposure is None:
+        notes.append(f"no column {recipe.exposure!r}: predictions are of one unit of exposure")
+    if beyond := int((~np.isfinite(flat)).any(1).sum()):
+        notes.append(
+            f"records beyond what float64 can predict: {beyond}; are their units the model's?"
+        )
+    if scored and recipe.weights:
+        notes.append(f"each record counts once in the scores, whatever its {recipe.weights!r}")
+    if dropped := data.dropped:
+        missing = f"{dropped} of {data.total} records are not predicted"
+        notes.append(f"{missing}: a value is missing or unknown")
+    table = {name: np.full((data.total, *own.shape[1:]), np.nan) for name, own in parts.items()}
+    for name, own in parts.items():
+        table[name][data.kept] = own
+    y = None if data.y is None else in_own_unit(recipe, {"mean": data.y})["mean"]
+    return Predicted(table, data.kept, about.kind, y, log_score, data.times, tuple(notes))
+
+
+def _site_labels(
+    settings: Settings, posterior: Any, recipe: Recipe, inputs: Path, data: Design, *, scored: bool
+) -> np.ndarray | None:
+    """The site of each record, if a column says it; an error for options that do not fit."""
+    if not scored:
+        check_times(recipe, settings["times"] or recipe.cuts)
+    column = settings["data.site_column"]
+    if column is not None and not (is_pooled(posterior) or recipe.own):
+        raise UsageError(
+            found=f"--site-column {column} for a posterior of one set of coefficients",
+            expected="sites with coefficients of their own (--personal, --own)",
+            fix="Leave it out; posterity evaluate scores sites apart by --by.",
+        )
+    return None if column is None else texts_of(inputs, column)[data.kept]
+
+
+def texts_of(inputs: Path, name: str) -> np.ndarray:
+    """The texts of a column of a table, record by record."""
+    cells = read_cells(inputs, unnamed=True)
+    if name not in cells.header:
+        raise StructureError(
+            found=f"no column {name!r} in {str(inputs)!r}",
+            expected="the column that names groups or sites of records",
+            fix="Name it as the table does.",
+        )
+    return np.array([clean(text) for text in cells.column(name)])
+
+
+def _check_used(settings: Settings, recipe: Recipe | None) -> None:
+    model = None if recipe is None else recipe.model
+    of = {"times": "survival", "model.noise_variance": "linear"}
+    for place in settings.values:
+        if (place.startswith("data.") and recipe is None) or of.get(place, model) != model:
+            what = "a file without a recipe" if recipe is None else f"model {model}"
+            expected = "options that the predictions hang on"
+            raise unwanted(settings.flag(place), f"for {what}", expected)
+
+
+@contextlib.contextmanager
+def _about(inputs: Path) -> Iterator[None]:
+    """Errors of structure within name the file of inputs."""
+    try:
+        yield
+    except StructureError as error:
+        raise error.at(f"inputs {str(inputs)!r}") from error
+
+
+def _network(network: Any, asked: dict[str, Any], file: Path) -> Callable[[Any], Any]:
+    import jax
+
+    from posterity.networks import describe
+
+    if "likelihood" not in asked and network.layers.outputs == 1:
+        raise files.no_likelihood(file)
+    options = asked | {"key": jax.random.key(asked.get("seed", 0))}
+    options.pop("seed", None)
+    return functools.partial(describe, network, **options)
+
+
+# --- commands ------------------------------------------------------------------------------------
 
 FORMATS = (".csv", ".npz", ".json")
 MEANS = ("entropy", "mutual_information", "variance", "noise_variance", "extrapolates")
@@ -37,11 +242,9 @@ def _report(data: Data) -> str:
     return "\n".join([f"Predicted {data['records']:,} records by the {what}.", *means, wrote])
 
 
-@verb("predict", report=_report)
+@verb(_report)
 def predict(settings: Settings) -> Data:
     """Predict the records of a table, with uncertainties: one row for each record."""
-    from posterity.cli.predictors import columns_of, predicted
-
     (file, inputs), output = settings.arguments(*WANTED), settings.output
     files.check_ending(output, FORMATS)
     with bar("Predicting rows") as moved:
@@ -60,12 +263,8 @@ def predict(settings: Settings) -> Data:
     }
 
 
-def _write(output: Path, parts: "Parts", columns: "Parts") -> None:
+def _write(output: Path, parts: Parts, columns: Parts) -> None:
     """A table as text, an empty cell where nothing is predicted, or whole arrays."""
-    import numpy as np
-
-    from posterity.files import write_file
-
     ending = output.suffix.lower()
     if ending == ".npz":
         file = io.BytesIO()
@@ -96,7 +295,7 @@ SCORES = {
 """Scores of a table for people, and what they are called."""
 
 
-def _scores_report(data: Data) -> Any:
+def _scores_report(data: Data) -> Group:
     known = [name for name in SCORES if name in data["all"]]
     rows = table(data["by"] or "", "records", *(SCORES[name] for name in known))
     every = [("all", data["all"]), *data["groups"].items()]
@@ -112,19 +311,14 @@ def _scores_report(data: Data) -> Any:
     return group(
         f"Evaluated the {data['kind']} in {printable(data['file'])}.",
         first(every, rows, cells),
-        *([scored] if "log_score" in known else []),
-        *left_in("Drew the calibration in", data["plot"]),
+        scored if "log_score" in known else None,
+        wrote("Drew the calibration in", data["plot"]),
     )
 
 
-@verb("evaluate", report=_scores_report)
+@verb(_scores_report)
 def evaluate(settings: Settings) -> Data:
     """Score predictions of records whose target is known, in all and by group."""
-    import numpy as np
-
-    from posterity.cli.predictors import columns_of, predicted, texts_of
-    from posterity.fitting.scores import scores
-
     file, inputs = settings.arguments(*WANTED)
     plot = settings.path("output.plot")
     with bar("Predicting rows") as moved:
@@ -138,7 +332,7 @@ def evaluate(settings: Settings) -> Data:
     y = np.asarray(found.target, dtype=float)
     parts = {name: own[found.kept] for name, own in columns_of(found.parts).items()}
 
-    def score(rows: "np.ndarray") -> Data:
+    def score(rows: np.ndarray) -> Data:
         own = {name: part[rows] for name, part in parts.items()}
         known = None if found.log_score is None else found.log_score[rows]
         times = None if found.times is None else found.times[rows]
@@ -149,14 +343,9 @@ def evaluate(settings: Settings) -> Data:
         names = texts_of(inputs, by)[found.kept]
         groups = {str(name): score(np.flatnonzero(names == name)) for name in np.unique(names)}
     if plot is not None:
-        from posterity.plots.traces import plot_calibration
-
         if "calibration" not in whole:
-            raise UsageError(
-                found="--plot of predictions that are no probabilities of a label",
-                expected="a label of two levels, whose calibration can be drawn",
-                fix="Leave --plot out.",
-            )
+            where = "of predictions that are no probabilities of a label"
+            raise unwanted("--plot", where, "a label of two levels, whose calibration is shown")
         plot_calibration(whole["calibration"], plot)
     return {
         "file": file,

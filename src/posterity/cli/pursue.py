@@ -5,20 +5,24 @@ import json
 import math
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import jax
+from rich.table import Table
+
+import posterity
 from posterity.cli import files
-from posterity.cli.failures import printable
-from posterity.cli.options import Settings, verb
-from posterity.cli.report import MOST_ROWS, Data, group, left_in, status_of, status_report
-from posterity.cli.streams import bar
+from posterity.cli.jobs import Problem, build_kind, problem_of
+from posterity.cli.options import Settings
+from posterity.cli.report import MOST_ROWS, Group, group, status_of, status_report, wrote
+from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import ConvergenceWarning, UsageError
+from posterity.federation.specification import build
 from posterity.interrupts import Interrupts, deferred
-
-if TYPE_CHECKING:
-    from posterity.cli.jobs import Problem
-    from posterity.pursuit import Joint, Pursuit
-    from posterity.status import Progress
+from posterity.plots import plot_pursuit
+from posterity.pursuit import Best, Fixed, Flatness, Joint, Pursuit, Schedule
+from posterity.pursuit.schedules import SEVERAL
+from posterity.status import Progress
 
 POLISH = {"each": "each", "end": "end", "none": None}
 DIAGNOSTICS = ("gap", "effective", "starts", "unseen")
@@ -26,9 +30,7 @@ DIAGNOSTICS = ("gap", "effective", "starts", "unseen")
 COLUMNS = ("components", "ELBO", "gain", "α", "λ", "effective", "gradients")
 
 
-def _report(data: Data) -> Any:
-    from rich.table import Table
-
+def _report(data: Data) -> Group:
     trace = data["trace"]
     rows = Table(*COLUMNS, box=None, padding=(0, 1, 0, 0))  # which fits 80 letters
     for row in trace[-MOST_ROWS:]:
@@ -45,14 +47,14 @@ def _report(data: Data) -> Any:
     what = f"{count} component{'s' if count > 1 else ''}"
     return group(
         f"Pursued the posterior of a {data['model']} by {data['base']} components.",
-        *([f"{hidden} rows before these are in --json."] if hidden > 0 else []),
+        f"{hidden} rows before these are in --json." if hidden > 0 else None,
         rows,
         *(
             printable(f"Component {refused['number']} was refused: {refused['reason']}.")
             for refused in data["refused"]
         ),
         status_report("The mixture", data["status"]),
-        *left_in("Drew how it grew, in", data["plot"]),
+        wrote("Drew how it grew, in", data["plot"]),
         f"Wrote the mixture of {what} to {printable(data['output'])}",
     )
 
@@ -67,15 +69,14 @@ def _shown(value: float | None, shape: str) -> str:
     return "unknown" if value is None else format(value, shape)
 
 
-@verb("pursue", report=_report)
+@verb(_report)
 def pursue(settings: Settings) -> Data:
     """Approximate a posterior by a mixture that grows until another component adds nothing."""
-    from posterity.cli.jobs import problem_of
-    from posterity.plots import plot_pursuit
-
     plot = settings.path("output.plot")
     with deferred() as interrupts:
-        problem, options = problem_of(settings), arguments_of(settings)
+        with settings.named():
+            problem = problem_of(settings)
+        options = arguments_of(settings)
         pursuit = _run(settings, problem, options, interrupts)
         if plot is not None:  # before the posterior: a picture that cannot be drawn leaves nothing
             plot_pursuit(pursuit, plot)
@@ -95,28 +96,21 @@ def arguments_of(settings: Settings) -> dict[str, Any]:
     return options
 
 
-def target_of(settings: Settings, problem: "Problem") -> "Joint":
+def target_of(settings: Settings, problem: Problem) -> Joint:
     """The joint density of parameters and records, all of them or a minibatch."""
-    from posterity.federation.specification import build
-    from posterity.pursuit import Joint
-
     joint = functools.partial(Joint, problem.model, problem.prior, problem.data)
     return build(joint, {"batch_size": settings["pursuit.batch_size"]}, "pursuit")
 
 
 def _run(
-    settings: Settings, problem: "Problem", options: dict[str, Any], interrupts: Interrupts
-) -> "Pursuit":
+    settings: Settings, problem: Problem, options: dict[str, Any], interrupts: Interrupts
+) -> Pursuit:
     """The pursuit, which an interrupt ends after a component, when its checkpoint is written."""
-    import jax
-
-    from posterity import pursue
-
     target = target_of(settings, problem)
     with bar("Pursuing components") as moved, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the status says it
 
-        def progress(now: "Progress") -> None:
+        def progress(now: Progress) -> None:
             if sys.stderr.isatty():
                 print(now.result.trace[-1], file=sys.stderr)  # above the bar
             moved(now)
@@ -124,10 +118,10 @@ def _run(
             interrupts.check()
 
         options |= {"key": jax.random.key(settings["seed"]), "checkpoint": settings.checkpoint}
-        return pursue(target, progress=progress, **options)
+        return posterity.pursue(target, progress=progress, **options)
 
 
-def _written(settings: Settings, problem: "Problem", pursuit: "Pursuit") -> Data:
+def _written(settings: Settings, problem: Problem, pursuit: Pursuit) -> Data:
     """Write the posterior; what there is to report."""
     base, status = settings["pursuit.base"], pursuit.status
     record = {
@@ -147,8 +141,7 @@ def _written(settings: Settings, problem: "Problem", pursuit: "Pursuit") -> Data
         posterior = posterior.named(problem.names)
     written = files.write(posterior, settings.output, "pursue", record | problem.record)
     return {
-        "output": written.path,
-        "digest": written.digest,
+        **written,
         "model": problem.kind,
         "base": base,
         "columns": problem.names,
@@ -164,9 +157,6 @@ def _written(settings: Settings, problem: "Problem", pursuit: "Pursuit") -> Data
 
 def _lambdas(rule: str | float | dict[str, Any]) -> Any:
     """A rule for λ by its name, with its options in a table; a number is a λ that stays."""
-    from posterity.cli.jobs import build_kind
-    from posterity.pursuit import Best, Fixed, Flatness, Schedule
-    from posterity.pursuit.schedules import SEVERAL
 
     def best(*, values: list[Any] | None = None) -> Best:
         return Best() if values is None else Best(tuple(values))

@@ -11,7 +11,7 @@ import numpy as np
 from posterity.adapters.tables.reader import clean
 from posterity.artifact.recipe import ESTIMATE, Recipe, check_recipe, recipe_in
 from posterity.cli import files
-from posterity.cli.options import Settings, conflict, unknown
+from posterity.cli.options import Settings, conflict, unknown, unwanted
 from posterity.cli.records import TARGET, Table, as_cells, read_inputs
 from posterity.cli.schema import options_of, places_of
 from posterity.errors import PosterityError, StructureError, UsageError
@@ -63,11 +63,8 @@ def labelled(recipe: Recipe, reading: Reading) -> Recipe:
     if target in levels and not recipe.levels and recipe.model == "logistic":
         recipe = recipe.replaced(categories={**recipe.categories, target: levels[target]})
     if other := [name for name in levels if name not in recipe.categories]:
-        raise UsageError(
-            found=f"--category {other[0]}, which is none of the model's",
-            expected=f"a category of its recipe, among {list(recipe.categories)}",
-            fix="Leave it out.",
-        )
+        expected = f"a category of its recipe, among {list(recipe.categories)}"
+        raise unwanted(f"--category {other[0]}", "which is none of the model's", expected)
     return recipe
 
 

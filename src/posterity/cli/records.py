@@ -15,7 +15,8 @@ import numpy as np
 from posterity.adapters.tables.reader import Cells, clean, read_numbers
 from posterity.artifact.provenance import unnamed
 from posterity.cli.files import check_regular
-from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError
+from posterity.cli.options import unwanted
+from posterity.errors import ArtifactError, ParameterError, StructureError
 from posterity.families.names import order, some, unfit
 
 TARGET = "y"
@@ -85,11 +86,8 @@ def read_inputs(path: Path, array: str | None = None, target: str | None = None)
         target: a column of the table that is no input.
     """
     if array is not None and path.suffix != ".npz":
-        raise UsageError(
-            found=f"--array {array} beside {str(path)!r}",
-            expected="the name of an array in an .npz file",
-            fix="Leave --array out.",
-        )
+        where = f"beside {str(path)!r}"
+        raise unwanted(f"--array {array}", where, "the name of an array in an .npz file")
     table = _inputs(path, array)
     x = table.x
     if x.dtype.kind not in "biuf" or x.ndim < 2 or not x.size:
@@ -190,7 +188,6 @@ def _names_of(arrays: Mapping[str, np.ndarray], name: str) -> tuple[str, ...]:
 
 
 def _split(names: tuple[str, ...], values: np.ndarray, label: str) -> Table:
-    """A table of which one column is the label."""
     place = names.index(label)
     others = (*names[:place], *names[place + 1 :])
     return Table(np.delete(values, place, axis=1), values[:, place], others)
@@ -272,7 +269,6 @@ def oddities(inputs: Sequence[np.ndarray], names: Sequence[str]) -> Iterator[str
 
 
 def _check_target(label: Sequence[str], names: Sequence[str], of: str) -> None:
-    """Raise a StructureError if the target's name is one of the inputs' too."""
     if both := set(label) & set(names):
         raise StructureError(
             found=f"the target {both.pop()!r} among the columns of {of}",

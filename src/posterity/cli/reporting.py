@@ -1,11 +1,10 @@
 """``posterity report``: a page that opens in a browser."""
 
-from typing import Any
-
+from posterity import reporting
 from posterity.cli import files
-from posterity.cli.failures import printable
-from posterity.cli.options import Settings, verb
-from posterity.cli.report import Data
+from posterity.cli.options import Settings
+from posterity.cli.recipes import reading_of
+from posterity.cli.streams import Data, printable, verb
 from posterity.errors import UsageError
 
 FORMATS = (".html", ".htm")
@@ -15,21 +14,18 @@ def _report(data: Data) -> str:
     return f"{printable(data['title'])}.\nWrote the page to {printable(data['output'])}"
 
 
-@verb("report", report=_report)
+@verb(_report)
 def report(settings: Settings) -> Data:
     """Write one page of HTML about posteriors, ledgers, students and receipts."""
     if not settings.files:
         raise UsageError(
             found="no file", expected="one at least", fix="Name what is to be reported."
         )
-    from posterity.cli.recipes import reading_of
-    from posterity.reporting import report as page_of
-
     output, data = settings.output, settings.path("data.file")
     files.check_ending(output, FORMATS)
     for path in (*settings.files, *([data] if data else [])):
         files.check_regular(path)
-    page: Any = page_of(
+    page = reporting.report(
         *settings.files,
         path=output,
         data=data,

@@ -1,16 +1,227 @@
-"""The options of commands, which ``data/commands.toml`` declares: each once, with its help."""
+"""The options of commands, which ``data/commands.toml`` declares, each once with its help.
 
+The kinds of their values take and refuse the same in a flag and in a TOML file.
+"""
+
+import contextlib
+import csv
 import dataclasses
 import functools
 import inspect
+import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from posterity.cli.kinds import FILE, FLAG, OUTPUT, Kind, kind_of
+from posterity import arguments
+from posterity.arguments import Constraint
+from posterity.errors import UsageError
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A type of values, and how a flag's text becomes one.
+
+    ``many`` values are a list, to a flag with commas between them; those ``by_name`` a table, to a
+    flag NAME=VALUE, repeated, of which ``nameless`` lets one go without its name. Of paths,
+    ``written`` says whether the file is an output.
+    """
+
+    constraint: Constraint
+    metavar: str = "VALUE"
+    many: bool = False
+    by_name: bool = False
+    nameless: bool = False
+    text: bool = False
+    real: bool = False
+    written: bool | None = None
+    of: "Kind | None" = None
+    alternatives: "tuple[Kind, ...]" = ()
+    choices: tuple[str, ...] = ()
+
+    def parsed(self, texts: Sequence[str]) -> Any:
+        """The value of a flag that comes once or several times; a ValueError if it has none."""
+        from posterity.adapters.tables.reader import clean
+
+        read = str if self.text else _value
+        # A table may hold equals signs.
+        pairs = (text.partition("=") if self.of is TABLE else _pair(text) for text in texts)
+        pairs = (pair for pair in pairs if pair[1] or self.nameless)
+        named = [(clean(name), read(value)) for name, _, value in pairs]
+        if self.by_name and (named or not self.alternatives):
+            if len(dict(named)) < len(texts) or not (self.nameless or all(dict(named))):
+                raise ValueError(f"{self.metavar}, once a name")
+            return dict(named)
+        if not self.many:
+            return read(texts[-1])
+        if texts[-1].lstrip().startswith("["):
+            return _value(texts[-1])
+        try:
+            parts = [read(part.strip()) for row in csv.reader(texts) for part in row]
+        except csv.Error as error:  # a carriage return
+            raise ValueError(f"{self.metavar}, on one line") from error
+        return parts if len(parts) > 1 else parts[0] if parts else ""
+
+    def check(self, place: str, value: Any) -> Any:
+        """The value, a single one of many as a list; a UsageError if it is of another kind."""
+        if self.nameless and not isinstance(value, dict):
+            value = {"": value}
+        if self.many and self.of is not None and not isinstance(value, list | dict):
+            value = [value]
+        if not self.constraint.allows(value):
+            raise UsageError(
+                found=f"{place} = {value!r}",
+                expected=self.constraint.expected,
+                fix="See --help for what it is, and docs/cli.md for a complete file.",
+            )
+        for kind in self.alternatives:
+            if kind.allows(value):
+                return kind.check(place, value)
+        if self.of is None:
+            return float(value) if self.real else value  # pyright: ignore[reportArgumentType]
+        if isinstance(value, dict):
+            return {name: self.of.check(_inner(place, name), part) for name, part in value.items()}
+        return [self.of.check(_inner(place, n), part) for n, part in enumerate(value)]
+
+    def allows(self, value: Any) -> bool:
+        """True for a value of this kind."""
+        try:
+            self.check("", value)
+        except UsageError:
+            return False
+        return True
+
+    def paths(self, value: Any) -> list[Path]:
+        """The paths in a value; none unless it is of paths."""
+        paths = list[Path]()
+        self.moved(value, lambda text: paths.append(Path(text)))
+        return paths
+
+    def moved(self, value: Any, move: Callable[[str], Any]) -> Any:
+        """A value of which each path is another one, as the function ``move`` of its text says."""
+        if isinstance(value, dict) and self.of:
+            return {name: self.of.moved(path, move) for name, path in value.items()}
+        if isinstance(value, list) and self.of:
+            return [self.of.moved(path, move) for path in value]
+        return value if self.written is None or value is None else move(str(value))
+
+
+def _pair(text: str) -> tuple[str, str, str]:
+    """A name and a value, apart at the last equals sign, but for those that end a base64 text."""
+    bare = text.rstrip("=")
+    name, sign, value = bare.rpartition("=")
+    return (name, sign, value + text[len(bare) :]) if sign else text.rpartition("=")
+
+
+def _inner(place: str, name: str | int) -> str:
+    """The place of one of several values: ``--scale age``, or ``data.scale.age`` in a file."""
+    if not place.startswith("--"):
+        return f"{place}.{name}" if name != "" else place
+    return f"{place} {name}" if name and isinstance(name, str) else place
+
+
+def _value(text: str) -> Any:
+    """A number, array or table as TOML writes it; other text as it is."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        with contextlib.suppress(ValueError):
+            if math.isfinite(value := float(text)):
+                return value
+        return text
+
+
+def _number(constraint: Constraint, metavar: str = "X") -> Kind:
+    return Kind(constraint, metavar, real=metavar == "X")
+
+
+def _text(expected: str, metavar: str, **more: Any) -> Kind:
+    """Texts, none of them empty but for those of the kind TEXT."""
+    holds = lambda value: isinstance(value, str) and bool(value or metavar == "TEXT")
+    return Kind(Constraint(expected, holds), metavar, text=True, **more)
+
+
+def words(*choices: str) -> Kind:
+    """Make the kind of value that is one of these words."""
+    metavar = f"[{'|'.join(choices)}]"
+    return Kind(arguments.one_of(*choices), metavar, text=True, choices=choices)
+
+
+TABLE = Kind(Constraint("a table", lambda value: isinstance(value, dict)), "{...}")
+TEXT, NAME = _text("a string", "TEXT"), _text("a name", "NAME")
+FILE = _text("the path of a file, as a string", "FILE", written=False)
+OUTPUT = dataclasses.replace(FILE, written=True)
+FLAG = Kind(arguments.FLAG)
+COUNT, NATURAL = _number(arguments.COUNT, "N"), _number(arguments.NATURAL, "N")
+POSITIVE, SHARE = _number(arguments.POSITIVE), _number(arguments.SHARE)
+_IS_SEED = arguments.number_of(Integral, lambda n: -(2**63) <= n < 2**63)
+SEED = _number(Constraint("a whole number of 64 bits", _IS_SEED), "N")
+_IS_WEIGHT = arguments.number_of(Real, lambda x: 0 <= float(x) < math.inf)
+WEIGHT = _number(Constraint("a number, at least 0", _IS_WEIGHT))
+_IS_FINITE = arguments.number_of(Real, lambda x: math.isfinite(float(x)))
+NUMBER = _number(Constraint("a finite number", _IS_FINITE))
+MODELS = (
+    *("linear", "logistic", "ordinal", "multinomial", "poisson", "negative-binomial", "gamma"),
+    *("survival", "mixture"),
+)
+_LONG = (f"{name}-regression" for name in MODELS[:-1])
+REGRESSION = dataclasses.replace(
+    words(*MODELS, *_LONG), metavar=f"[{'|'.join(MODELS)}]", choices=MODELS
+)
+"""Models by their short names, and by those that other verbs have."""
+
+
+def _numeric(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_numeric, value))
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+NUMBERS = Kind(Constraint("a number, or lists of them", _numeric), "X,X", many=True)
+
+_NAMED = {name.lower(): kind for name, kind in list(globals().items()) if isinstance(kind, Kind)}
+
+
+def kind_of(declared: str | list[Any]) -> Kind:
+    """The kind that is declared.
+
+    It is the name of one of this module, words between bars, or a list: ``["either", KIND, ...]``,
+    ``["list", KIND]``, ``["by NAME", KIND]``; ``["nameless", KIND]``, by name or without;
+    ``["shown", TEXT]``, a text that the library checks and help shows so.
+
+    >>> kind_of("a|b").choices, kind_of(["by SITE", "count"]).metavar
+    (('a', 'b'), 'SITE=N')
+    """
+    if isinstance(declared, str):
+        return _NAMED[declared] if declared in _NAMED else words(*declared.split("|"))
+    made, *inner = declared
+    if made == "shown":
+        return dataclasses.replace(TEXT, metavar=inner[0])
+    kinds = tuple(kind_of(one) for one in inner)
+    first = kinds[0]
+    if made == "either":
+        expected = ", or ".join(kind.constraint.expected for kind in kinds)
+        holds = lambda value: any(kind.allows(value) for kind in kinds)
+        several: Any = {n: any(getattr(k, n) for k in kinds) for n in ("many", "by_name")}
+        return Kind(Constraint(expected, holds), first.metavar, alternatives=kinds, **several)
+    shared: Any = {"text": first.text, "written": first.written, "of": first}
+    if made == "list":
+        several = Constraint("a list", lambda value: isinstance(value, list))
+        return Kind(several, f"{first.metavar},{first.metavar}", many=True, **shared)
+    name, nameless = made.removeprefix("by "), made == "nameless"
+    metavar = f"{'NAME' if nameless else name}={first.metavar}"
+    return Kind(TABLE.constraint, metavar, by_name=True, nameless=nameless, **shared)
+
+
+_IS_PAIR = lambda value: isinstance(value, list) and len(value) == 2
+_NAMED["pair"] = dataclasses.replace(
+    kind_of(["list", "text"]), constraint=Constraint("a pair", _IS_PAIR)
+)
+_NAMED["names"] = kind_of(["list", ["shown", "NAME"]])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,21 +4,22 @@ import csv
 import dataclasses
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rich.box import SIMPLE
+from rich.table import Table
+
+from posterity.adapters.tables.reader import as_text
+from posterity.artifact import artifact
 from posterity.cli import files
-from posterity.cli.failures import printable
 from posterity.cli.inspect import NO_POSTERIORS, about_recipe, inspected
 from posterity.cli.inspect import report as inspect_report
-from posterity.cli.options import Settings, conflict, verb
-from posterity.cli.report import MOST_ROWS, Data, first, group, left_in, short
+from posterity.cli.options import Settings, conflict, unwanted
+from posterity.cli.report import MOST_ROWS, Group, first, group, short, wrote
+from posterity.cli.streams import Data, printable, verb
 from posterity.errors import ArtifactError, StructureError, UsageError
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
-    from posterity.summary import Summary
+from posterity.ledger import Ledger
+from posterity.summary import Summary, influences, summarise
 
 COLUMNS = ("block", "member", "quantity", "name")
 ROW = (*COLUMNS, "mean", "sd", "low", "high")
@@ -33,8 +34,7 @@ NARROW = 7
 """Letters of a name that stand on one line, however narrow the terminal."""
 
 
-def _report(data: Data) -> "RenderableType | None":
-    """A headline, then sites, components, layers and numbers; or rows of CSV."""
+def _report(data: Data) -> Group | None:
     if data.get("csv"):
         return _print_csv(data)
     if "sites" not in data or "content" in data or isinstance(data["family"], dict):
@@ -63,16 +63,12 @@ def _report(data: Data) -> "RenderableType | None":
         table = _table("", "mean", "sd", f"{100 * data['level']:g} % from", "to")
         cells = lambda row: (_name(row["label"]), *(_cell(row[name]) for name in ROW[4:]))
         parts.append(_rows(data, rows, table, cells, data["count"] - len(rows)))
-    return group(*parts, *left_in("Drew it in", data["plot"]))
+    return group(*parts, wrote("Drew it in", data["plot"]))
 
 
-@verb("show", report=_report)
+@verb(_report)
 def show(settings: Settings) -> Data:
     """Print a posterior's means, standard deviations and intervals, by name."""
-    from posterity.artifact import artifact
-    from posterity.ledger import Ledger
-    from posterity.summary import influences, summarise
-
     as_csv, level, site = bool(settings["csv"]), settings["level"], settings["site"]
     if as_csv and settings.as_json:
         raise conflict("--csv", "--json")
@@ -121,7 +117,7 @@ def show(settings: Settings) -> Data:
     } | csv_asked
 
 
-def _unsaid(summary: "Summary") -> "Summary":
+def _unsaid(summary: Summary) -> Summary:
     """The summary without the rows that its components say too."""
     topics = {c.block for c in summary.components if c.top}
     weighed = {c.block for c in summary.components if c.weight is not None}
@@ -131,34 +127,24 @@ def _unsaid(summary: "Summary") -> "Summary":
 
 
 def _without_posterior(settings: Settings) -> Data:
-    """The report on a file that holds no posterior."""
     data = inspected(*settings.files)
     kind = data["kind"]
     if settings["site"] is not None:
         raise _no_ledger(settings["site"], kind)
     if settings["output.plot"] is not None:
-        raise UsageError(
-            found=f"--plot beside a {kind}",
-            expected="a posterior or a ledger, whose numbers can be drawn",
-            fix="Leave --plot out.",
-        )
+        expected = "a posterior or a ledger, whose numbers can be drawn"
+        raise unwanted("--plot", f"beside a {kind}", expected)
     what = "a student, which predicts: see posterity predict" if kind == "Student" else f"a {kind}"
     notes = [f"{what}; it has no means or intervals"]
     return {**data, "rows": [], "count": 0, "whole": True, "notes": notes}
 
 
 def _no_ledger(site: str, kind: str) -> UsageError:
-    return UsageError(
-        found=f"--site {site} of a {kind}",
-        expected="a ledger, which knows what each site contributed",
-        fix="Leave --site out, or use the ledger that the posterior was made of.",
-    )
+    expected = "a ledger, which knows what each site contributed"
+    return unwanted(f"--site {site}", f"of a {kind}", expected)
 
 
 def _print_csv(data: Data) -> None:
-    """Print rows, and nothing else."""
-    from posterity.adapters.tables.reader import as_text
-
     pulled = data.get("site") is not None
     columns = PULL if pulled else ROW
     writer = csv.writer(sys.stdout, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
@@ -168,8 +154,7 @@ def _print_csv(data: Data) -> None:
         writer.writerow([as_text(cell) if isinstance(cell, str) else cell for cell in cells])
 
 
-def _rows(data: Data, rows: list[Any], table: "Table", cells: Any, hidden: int = 0) -> "Table":
-    """A table with the first rows, or with all of them if that was asked for."""
+def _rows(data: Data, rows: list[Any], table: Table, cells: Any, hidden: int = 0) -> Table:
     return first(rows, table, cells, None if data["whole"] else MOST_ROWS, hidden, " (--all)")
 
 
@@ -179,11 +164,8 @@ def _name(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - TAIL]}...{text[-TAIL:]}"
 
 
-def _table(*headers: str) -> "Table":
+def _table(*headers: str) -> Table:
     """A table whose first column holds names, which are folded; the others hold numbers."""
-    from rich.box import SIMPLE
-    from rich.table import Table
-
     table = Table(box=SIMPLE, padding=(0, 0, 0, 1), pad_edge=False)
     for index, header in enumerate(headers):
         justify = "right" if index else "left"
@@ -200,7 +182,7 @@ def _signed(value: float | None) -> str:
     return "overflow" if value is None else f"{value:+.3g}"
 
 
-def _sites_table(data: Data) -> "RenderableType":
+def _sites_table(data: Data) -> Group:
     table = _table("site", "adds, nats", "pulls most", "by, sd")
     table.columns[2].justify = "left"
 
@@ -216,7 +198,7 @@ def _sites_table(data: Data) -> "RenderableType":
     return group(rows, *(f"{printable(site['name'])}: {site['why']}." for site in asides))
 
 
-def _pulls_table(data: Data) -> "Table":
+def _pulls_table(data: Data) -> Table:
     """The numbers with and without a site, the most moved first."""
     table = _table("", "with all", f"without {printable(data['site'])}", "pull, sd")
     order = sorted(data["pulls"], key=lambda pull: -abs(pull["by"] or 0.0))
@@ -230,8 +212,7 @@ def _layer_cells(one: Data) -> tuple[str, ...]:
     return name, f"{one['weights']:,}", short(one["size"]), short(one["sd"]), f"{one['sure']:.1%}"
 
 
-def _components_table(data: Data) -> "Table":
-    """Weights, words of topics, and where the components of a mixture lie."""
+def _components_table(data: Data) -> Table:
     components = data["components"]
     weighed = any(one["weight"] is not None for one in components)
     topics = any(one["top"] for one in components)

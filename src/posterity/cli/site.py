@@ -8,26 +8,25 @@ import stat
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
+from posterity.artifact.artifact import from_bytes
 from posterity.cli import deployment, files
-from posterity.cli.app import app, example
 from posterity.cli.deployment import SOCKET
-from posterity.cli.failures import printable
-from posterity.cli.options import Settings, read, verb
-from posterity.cli.report import Data, group, status_report, table
+from posterity.cli.options import Settings, read
+from posterity.cli.report import Group, group, status_report, table
+from posterity.cli.streams import Data, Verb, printable, verb
+from posterity.engine.memory import Memory, Step
+from posterity.engine.signing import PrivateKey
+from posterity.engine.store import Store
 from posterity.errors import ArtifactError, UsageError
+from posterity.families.names import names_of, with_names
+from posterity.files import write_file
 from posterity.interrupts import Interrupts, deferred, heed
 
-site = typer.Typer(
-    help="A member of a federation between organisations: a folder, a key, a durable agent.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-app.add_typer(site, name="site")
-FOLDER, KEY = "The folder of the site.", "site.key"
+KEY = "site.key"
 COMPILED = {
     "JAX_COMPILATION_CACHE_DIR": "{folder}/compiled",
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
@@ -36,7 +35,8 @@ COMPILED = {
 """Where an agent keeps programs that it compiled, so that it need not again once it was killed."""
 
 
-def _folder(settings: Settings) -> Path:
+def folder_of(settings: Settings) -> Path:
+    """The folder of the site that a command is about."""
     return settings.arguments("the folder of one site")[0]
 
 
@@ -51,13 +51,10 @@ def _init_report(data: Data) -> str:
     return "\n".join(printable(part) for line in lines for part in line.split("\n"))
 
 
-@verb("site init", report=_init_report, of=site)
+@verb(_init_report)
 def init(settings: Settings) -> Data:
     """Make a site: its key and site.toml, and, once all have agreed on terms, its store."""
-    from posterity.engine.signing import PrivateKey
-    from posterity.files import write_file
-
-    folder, file = _folder(settings), _folder(settings) / "site.toml"
+    folder, file = folder_of(settings), folder_of(settings) / "site.toml"
     if not file.exists():
         _write_site(folder, file, settings)
     elif named := sorted(settings.values.keys() - {"federation", "epoch"}):
@@ -89,9 +86,6 @@ def init(settings: Settings) -> Data:
 
 def _write_site(folder: Path, file: Path, settings: Settings) -> None:
     """The folder, the key and the ``site.toml``, in this order."""
-    from posterity.engine.signing import PrivateKey
-    from posterity.files import write_file
-
     name = settings.need("name")
     if not name.strip() or "\n" in name:
         raise UsageError(found=f"name = {name!r}", expected="a name", fix="Give another --name.")
@@ -108,8 +102,6 @@ def _write_site(folder: Path, file: Path, settings: Settings) -> None:
 
 def _name_federation(file: Path, federation: Path) -> None:
     """Have a ``site.toml`` name this federation."""
-    from posterity.files import write_file
-
     lines = file.read_text(encoding="utf-8").split("\n")
     places = [place for place, line in enumerate(lines) if line.startswith("federation =")]
     if len(places) != 1:
@@ -125,9 +117,6 @@ def _name_federation(file: Path, federation: Path) -> None:
 
 def _make_store(path: Path, machine: Any, epoch: int | None) -> None:
     """An empty store, or under new terms the one that there is."""
-    from posterity.engine.memory import Memory, Step
-    from posterity.engine.store import Store
-
     if not path.exists():
         Store.create(path, Step(machine.MEMORY.empty(machine.name, epoch or 0)).change).close()
         return
@@ -142,18 +131,9 @@ def _make_store(path: Path, machine: Any, epoch: int | None) -> None:
         store.commit(Step(machine.adopt(memory)).change)
 
 
-@site.command(epilog=example("posterity site run north", "posterity site run north --log log"))
-def run(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help=FOLDER)],
-    log: Annotated[
-        Path | None, typer.Option(help="File to which events go; standard output if left out.")
-    ] = None,
-) -> None:
-    """Run a site: it answers letters until it is asked to end (Ctrl-C, SIGTERM).
-
-    Each event is a line of JSON. What is durable is in the site's store: it may be killed at any
-    moment, and started again.
-    """
+def run(settings: Settings) -> None:
+    """Run a site: it answers letters until it is asked to end (Ctrl-C, SIGTERM)."""
+    folder, log = folder_of(settings), settings.path("log")
     heed()
     for variable, value in COMPILED.items():  # before JAX is imported
         os.environ.setdefault(variable, value.format(folder=folder.absolute()))
@@ -165,17 +145,12 @@ def run(
         running[0].stop()
 
     with deferred(end), contextlib.ExitStack() as stack:
-        target = sys.stdout if log is None else stack.enter_context(_appending(log))
+        target = sys.stdout if log is None else stack.enter_context(log.open("a", encoding="utf-8"))
         deployment.configuration(folder)
         _check_private(folder)
         tell = functools.partial(_tell, target, folder.resolve().name)
         running.append(stack.enter_context(deployment.opened(folder, tell)))
         running[0].run(folder / SOCKET)
-
-
-def _appending(log: Path) -> Any:
-    files.check_regular(log)
-    return log.open("a", encoding="utf-8")
 
 
 def _tell(target: Any, name: str, event: Data) -> None:
@@ -196,7 +171,7 @@ def _check_private(folder: Path) -> None:
         )
 
 
-def status_table(data: Data) -> Any:
+def status_table(data: Data) -> Group:
     """A table for people that tells how a site stands."""
     rows = table("", "", plain=True)
     number, who = data["epoch"]
@@ -233,23 +208,23 @@ def answered(answer: tuple[Data, bytes]) -> Data:
     return {name: value for name, value in answer[0].items() if name != "ok"}
 
 
-def _command(do: str) -> None:
+def _asking(do: str) -> Verb:
     """A command that the agent carries out, or that is carried out on its store."""
 
     def function(settings: Settings) -> Data:
+        folder = folder_of(settings)
         options = {place: value for place, value in settings.values.items() if place != "yes"}
         if do == "pass_over":
             settings.need("sites")
         if do == "forget" and not settings["yes"]:
-            folder = printable(_folder(settings))
-            confirm(f"Destroy the factor of the site in {folder} for good?")
-        return answered(deployment.ask(_folder(settings), do, **options))
+            confirm(f"Destroy the factor of the site in {printable(folder)} for good?")
+        return answered(deployment.ask(folder, do, **options))
 
-    verb(f"site {do.replace('_', '-')}", report=status_table, of=site)(function)
+    return Verb(status_table, function)
 
 
-for _do in ("status", "begin", "leave", "pass_over", "forget"):
-    _command(_do)
+status, begin, leave = _asking("status"), _asking("begin"), _asking("leave")
+pass_over, forget = _asking("pass_over"), _asking("forget")
 
 
 def confirm(question: str) -> None:
@@ -270,12 +245,10 @@ def _audit_report(data: Data) -> str:
     )
 
 
-@verb("site audit", report=_audit_report, of=site)
+@verb(_audit_report)
 def audit(settings: Settings) -> Data:
     """Write a file for an auditor: the log, its signed checkpoint, and the cosignatures."""
-    from posterity.files import write_file
-
-    folder, output = _folder(settings), settings.output
+    folder, output = folder_of(settings), settings.output
     settings.check_outputs(folder / "site.toml")
     entries = list[str]()
     while True:
@@ -295,14 +268,10 @@ def _result_report(data: Data) -> str:
     return printable(f"Wrote to {data['output']}: {about}{with_it * bool(data['certificate'])}")
 
 
-@verb("site result", report=_result_report, of=site)
+@verb(_result_report)
 def result(settings: Settings) -> Data:
     """Write the newest posterior that the site knows, and the certificate that members signed."""
-    from posterity.artifact.artifact import from_bytes
-    from posterity.families.names import names_of, with_names
-    from posterity.files import write_file
-
-    folder, output, certificate = _folder(settings), settings.output, settings.path("certificate")
+    folder, output, certificate = folder_of(settings), settings.output, settings.path("certificate")
     settings.check_outputs(folder / "site.toml")
     head, content = deployment.ask(folder, "result")
     if certificate is not None and head["certificate"] is None:
@@ -317,16 +286,11 @@ def result(settings: Settings) -> Data:
     prior = deployment.read_site(folder / "site.toml").terms.agreement.prior
     posterior = with_names(from_bytes(content, what="a posterior"), names_of(prior))
     written = files.write(posterior, output, "site result", record)
-    about = {"output": written.path, "digest": written.digest}
-    about |= {name: head[name] for name in ("epoch", "sequence", "by")}
-    return about | {"certificate": certificate}
+    about = {name: head[name] for name in ("epoch", "sequence", "by")}
+    return written | about | {"certificate": certificate}
 
 
-@verb(
-    "site send",
-    report=lambda data: printable(f"{data['name']} goes to {data['to']}, once both run."),
-    of=site,
-)
+@verb(lambda data: printable(f"{data['name']} goes to {data['to']}, once both run."))
 def send(settings: Settings) -> Data:
     """Hand a file to another member: to be fused or distilled."""
     folder, file = settings.arguments("the folder of the site", "a file")

@@ -1,61 +1,70 @@
-"""Standard output and standard error of commands; rich is imported where there is a reader."""
+"""Standard output and standard error of commands: results, progress, and every way to fail.
+
+rich is imported where there is something to print.
+"""
 
 import contextlib
 import contextvars
-import enum
+import dataclasses
 import functools
 import json
+import math
+import os
+import shlex
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from posterity.cli.failures import printable, stopped
-from posterity.cli.report import plain
-from posterity.interrupts import deferred, heed
+from posterity.errors import ArtifactError, PosterityError
+from posterity.interrupts import Interrupts, Terminated, deferred, heed, of_signal
+from posterity.progress import shown
+from posterity.text import clean
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from posterity.cli.options import Settings
     from posterity.status import ProgressCallback
 
-JSON: Any = typer.Option("--json", help="Print one JSON document, and only that.")
-Json = Annotated[bool, JSON]
+Data = dict[str, Any]
+USAGE, BUG, INTERRUPTED, TERMINATED = 2, 70, 130, 143
+DEBUG = "POSTERITY_DEBUG"
+_log_as_json = contextvars.ContextVar("log_as_json", default=False)
 
 
-class LogFormat(enum.StrEnum):
-    """Progress, warnings and errors on standard error: as texts, or as lines of JSON."""
+@dataclasses.dataclass(frozen=True)
+class Verb:
+    """The function of a command, and what makes its data a report for people."""
 
-    text = "text"
-    json = "json"
+    report: Callable[[Data], Any]
+    run: "Callable[[Settings], Data]"
 
 
-LOG: Any = typer.Option(
-    "--log-format", help="Format of progress and warnings on standard error: text, or JSON by line."
-)
-_log: contextvars.ContextVar[LogFormat] = contextvars.ContextVar("log", default=LogFormat.text)
+def verb(report: Callable[[Data], Any]) -> "Callable[[Callable[[Settings], Data]], Verb]":
+    """Make a function of settings a :class:`Verb`; usable as a decorator."""
+    return functools.partial(Verb, report)
 
 
 def present(
-    compute: Callable[[], dict[str, Any]],
-    report: Callable[[dict[str, Any]], Any],
-    as_json: bool,
-    log: LogFormat = LogFormat.text,
-) -> dict[str, Any]:
-    """Print and return the data that ``compute`` gives as JSON, or what ``report`` makes of them.
-
-    They are made plain, as :func:`~posterity.cli.report.plain` does, before either.
+    call: "Callable[[], tuple[Settings, Verb]]", as_json: bool, log_as_json: bool = False
+) -> Data:
+    """Run a verb, and print and return its data: as JSON, or as its report.
 
     Standard output belongs to the JSON document: all else goes to standard error, and so do the
     ``warnings`` and the ``notes`` of what was found where people read it.
     """
-    _log.set(log)
-    stop = functools.partial(stopped, as_json=as_json)
+    _log_as_json.set(log_as_json)
+    stop = functools.partial(_stopped, as_json=as_json)
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         heed()
         with deferred(stop) as interrupts:  # libraries may swallow what a signal raises
-            data = plain(compute())
+            settings, verb = call()
+            data = plain(verb.run(settings))
         if interrupts.rescue is not None:  # else the first signal ends it by itself
             interrupts.check()
     if as_json:
@@ -63,15 +72,14 @@ def present(
         return data
     for kind in ("warning", "note"):
         for text in data.get(f"{kind}s", ()):
-            line = printable(f"{kind}: {text}")
-            line = json.dumps({"event": kind, "text": text}) if log == "json" else line
-            print(line, file=sys.stderr)
+            line = json.dumps({"event": kind, "text": text})
+            print(line if log_as_json else printable(f"{kind}: {text}"), file=sys.stderr)
     from rich.console import Console
 
     console = Console(markup=False, highlight=False, emoji=False)
     console.width = console.width or 80  # COLUMNS=0 would print nothing
-    if (shown := report(data)) is not None:
-        console.print(shown)
+    if (text := verb.report(data)) is not None:
+        console.print(text)
     return data
 
 
@@ -80,6 +88,111 @@ def bar(title: str) -> "AbstractContextManager[ProgressCallback]":
 
     It is a sign of life where nothing is reported.
     """
-    from posterity.progress import shown
+    return shown(title, "json" if _log_as_json.get() else "auto")
 
-    return shown(title, "json" if _log.get() == "json" else "auto")
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: arrays as lists, named tuples and dataclasses by field and label.
+
+    Paths are texts. There is no infinity and no NaN: null stands for what overflowed, or is not
+    known.
+
+    >>> plain({"mean": (1.0, math.inf), "count": 3})
+    {'mean': [1.0, None], 'count': 3}
+    """
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, PurePath):
+        return str(value)
+    names = getattr(value, "_fields", getattr(value, "__dataclass_fields__", ()))
+    if names:
+        fields = {name: plain(getattr(value, name)) for name in names}
+        return fields | ({"label": value.label} if hasattr(value, "label") else {})
+    if isinstance(value, Mapping):
+        return {name: plain(item) for name, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def printable(text: object) -> str:
+    """``text`` with control characters escaped.
+
+    Names come from files that others wrote: nothing in them may steer a terminal.
+    """
+    return clean(str(text))
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+def guarded(call: Callable[[], Any], as_json: bool) -> int:
+    """The exit code of ``call``, which is told about if it is not zero."""
+    try:
+        code = call()
+        if code != INTERRUPTED:  # how newer versions of typer return from Ctrl-C
+            return code if isinstance(code, int) else 0
+        error: BaseException = KeyboardInterrupt()
+    except (Exception, KeyboardInterrupt, Terminated) as raised:
+        error = raised
+        if os.environ.get(DEBUG):
+            traceback.print_exc()
+    return _print_error(error, as_json)
+
+
+def _print_error(error: BaseException, as_json: bool) -> int:
+    found, expected, fix, code = explain(error)
+    kind = "UsageError" if code == USAGE else type(error).__name__
+    data = {"type": kind, "found": found, "expected": expected, "fix": fix, "exit_code": code}
+    line = printable(f"error: found {found}; expected {expected}; next: {fix}")
+    print(json.dumps({"error": data}) if as_json else line, file=sys.stderr)
+    return code
+
+
+def _stopped(interrupts: Interrupts, number: int, count: int, as_json: bool) -> None:
+    """Say at a first signal that it will be heeded; at a second save what there is and end.
+
+    Where nothing can be lost yet the first one ends it. Nothing is waited for: this may be the only
+    thread that still runs.
+    """
+    if count > 2:
+        os._exit(128 + number)
+    if count == 2 or interrupts.rescue is None:
+        threading.Thread(target=_end, args=(interrupts, number, as_json), daemon=True).start()
+    elif sys.stderr.isatty():
+        print("Ending after this step. Again: at once.", file=sys.stderr)
+
+
+def _end(interrupts: Interrupts, number: int, as_json: bool) -> None:
+    try:
+        if interrupts.rescue is not None:
+            interrupts.rescue()
+        if sys.stderr.isatty():
+            print("\x1b[?25h", end="", file=sys.stderr)  # the cursor, which a bar hides
+        _print_error(of_signal(number), as_json)
+        sys.stderr.flush()
+    finally:
+        os._exit(128 + number)
+
+
+def explain(error: BaseException) -> tuple[str, str, str, int]:
+    """The three sentences of an error (found, expected, fix) and the exit code."""
+    if isinstance(error, PosterityError):
+        return error.found, error.expected, error.fix, error.exit_code
+    again = f"Run the command again: {shlex.join(['posterity', *sys.argv[1:]])}"
+    if isinstance(error, typer.Abort | KeyboardInterrupt):
+        return "an interruption", "to run to the end", again, INTERRUPTED
+    if isinstance(error, Terminated):
+        return "a request to end", "to run to the end", again, TERMINATED
+    if hasattr(error, "format_message"):  # click's, of which typer may hold its own copy
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "posterity"
+        message: str = error.format_message()  # type: ignore[attr-defined]
+        found = (message[:1].lower() + message[1:]).rstrip(".")
+        return found, "arguments as in the help", f"See '{command} --help'.", USAGE
+    if isinstance(error, OSError):
+        expected, fix = "files and folders that can be used", "Mend path, permissions or space."
+        return f"that the system refused ({error})", expected, fix, ArtifactError.exit_code
+    found = f"an unexpected {type(error).__name__} ({error})"
+    fix = f"Run again with {DEBUG}=1 to see the traceback, and report it with that."
+    return found, "no error of this kind: it is a bug in posterity", fix, BUG

@@ -2,38 +2,35 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from posterity.adapters.tables import to_ledger, to_table, write
+from posterity.adapters.tables.files import Moments, law_of, read_moments
+from posterity.artifact.recipe import RECIPE, recipe_in
+from posterity.artifact.sites import as_provenance
+from posterity.artifact.units import suspicious
 from posterity.cli import files
-from posterity.cli.failures import printable
-from posterity.cli.options import Settings, incomplete, verb
-from posterity.cli.report import Data, group, left_in, parameters
+from posterity.cli.options import Settings, incomplete
+from posterity.cli.report import Group, group, parameters, wrote
+from posterity.cli.streams import Data, printable, verb
 from posterity.errors import ArtifactError, StructureError
-
-if TYPE_CHECKING:
-    from posterity.adapters.tables.files import Moments
+from posterity.families import names
+from posterity.fitting.reading import names_in_r
 
 GRAPH = ".onnx"
 SUFFIXES = (".csv", ".json", GRAPH)
 
 
-def _import_report(data: Data) -> Any:
+def _import_report(data: Data) -> Group:
     headline = f"Read {len(data['parameters'])} parameters ({data['family']})."
     of = "" if data["site"] is None else f" of site {printable(data['site'])}"
-    wrote = f"Wrote {data['kind']}{of} to {printable(data['output'])}"
-    return group(headline, "", parameters(data["parameters"]), "", wrote)
+    end = f"Wrote {data['kind']}{of} to {printable(data['output'])}"
+    return group(headline, "", parameters(data["parameters"]), "", end)
 
 
-@verb("import", report=_import_report)
+@verb(_import_report)
 def import_(settings: Settings) -> Data:
     """Make the file of a posterior from a table of means and deviations, or a covariance."""
-    from posterity.adapters.tables import to_ledger, to_table
-    from posterity.adapters.tables.files import law_of, read_moments
-    from posterity.artifact.recipe import as_provenance, recipe_in
-    from posterity.artifact.reconcile import suspicious
-    from posterity.families import names
-    from posterity.fitting.reading import names_in_r
-
     table, output = settings.single("table"), settings.output
     covariance, prior = settings.path("covariance"), settings.path("prior.file")
     site, flat_prior = settings["site"], bool(settings["flat_prior"])
@@ -63,9 +60,7 @@ def import_(settings: Settings) -> Data:
     sd = rows.get("sd") or [row[place] ** 0.5 for place, row in enumerate(rows["covariance"])]
     unused = [name for name in moments.unused if name]
     return {
-        "output": written.path,
-        "kind": written.kind,
-        "digest": written.digest,
+        **written,
         "family": rows["family"],
         "site": site,
         "parameters": [
@@ -76,10 +71,8 @@ def import_(settings: Settings) -> Data:
     }
 
 
-def _recipe(moments: "Moments", table: Path) -> dict[str, str]:
+def _recipe(moments: Moments, table: Path) -> dict[str, str]:
     """The recipe in a table of moments as provenance; errors name the file."""
-    from posterity.artifact.recipe import RECIPE, as_provenance, recipe_in
-
     if moments.recipe is None:
         return {}
     try:
@@ -109,17 +102,14 @@ def _graph(path: Path, output: Path) -> Data:
     }
 
 
-def _export_report(data: Data) -> str:
-    lines = [f"Wrote {data['parameters']} parameters to {printable(data['output'])}"]
-    return "\n".join(lines + left_in("Wrote their covariance to", data["covariance"]))
+def _export_report(data: Data) -> Group:
+    line = f"Wrote {data['parameters']} parameters to {printable(data['output'])}"
+    return group(line, wrote("Wrote their covariance to", data["covariance"]))
 
 
-@verb("export", report=_export_report)
+@verb(_export_report)
 def export(settings: Settings) -> Data:
     """Write a posterior's means and standard deviations as a table, which `import` reads again."""
-    from posterity.adapters.tables import to_table, write
-    from posterity.artifact.recipe import recipe_in
-
     path, output = settings.single("posterior"), settings.output
     covariance = settings.path("covariance")
     files.check_ending(output, SUFFIXES)

@@ -4,20 +4,21 @@ import json
 from pathlib import Path
 from typing import Any
 
-from posterity.cli import files
-from posterity.cli.failures import printable
-from posterity.cli.options import Settings, verb
-from posterity.cli.report import Data
+from posterity.cli import deployment, files
+from posterity.cli.options import Settings
+from posterity.cli.streams import Data, printable, verb
+from posterity.engine.audit import audit_certificate, audit_log
 from posterity.errors import LedgerError
+from posterity.receipt import Receipt, Verification
+from posterity.receipt import verify as verified
 
 
 def _report(data: Data) -> str:
-    """The statement, and a line a claim."""
     lines = [data["headline"], "", data["statement"], "", *(f"  {c}" for c in data["claims"])]
     return "\n".join(map(printable, lines))
 
 
-@verb("verify", report=_report)
+@verb(_report)
 def verify(settings: Settings) -> Data:
     """Check a receipt against its two ledgers, or a certificate or a log against the terms."""
     federation, since = settings.path("federation"), settings.path("since")
@@ -28,11 +29,9 @@ def verify(settings: Settings) -> Data:
 
 
 def _receipt(path: Path, before: Path, after: Path) -> Data:
-    from posterity.receipt import Receipt, verify
-
     files.check_regular(path)
     receipt = Receipt.load(path)
-    verification = verify(receipt, files.read_ledger(before)[0], files.read_ledger(after)[0])
+    verification = verified(receipt, files.read_ledger(before)[0], files.read_ledger(after)[0])
     names = ", ".join(receipt.sites)
     kind = "exactly" if receipt.exact else "not exactly"
     return {
@@ -46,12 +45,9 @@ def _receipt(path: Path, before: Path, after: Path) -> Data:
 
 
 def _audit(path: Path, federation: Path, since: Path | None) -> Data:
-    from posterity.cli.deployment import read_terms
-    from posterity.engine.audit import audit_certificate, audit_log
-
     for file in filter(None, (path, federation, since)):
         files.check_regular(file)
-    terms, content = read_terms(federation), path.read_bytes()
+    terms, content = deployment.read_terms(federation), path.read_bytes()
     try:
         document: Any = json.loads(content)
     except ValueError:
@@ -68,7 +64,7 @@ def _audit(path: Path, federation: Path, since: Path | None) -> Data:
     }
 
 
-def _upheld(verification: Any, what: str, by: str) -> dict[str, bool]:
+def _upheld(verification: Verification, what: str, by: str) -> dict[str, bool]:
     if not verification.passed:
         raise LedgerError(
             found=f"a {what} that does not hold: not true that "

@@ -48,7 +48,6 @@ class Server(Machine):
     MEMORY: ClassVar[type[Memory]] = ServerMemory
 
     def load(self, state: bytes, rows: Mapping[str, Outgoing]) -> ServerMemory:
-        """The memory that a store has; an ArtifactError if it has none, or one of other terms."""
         memory, course = _known(super().load(state, rows)), Course(self._run(()), "rest")
         open_ = {
             place.removeprefix(QUESTION): loads(body_of(message.content).content)
@@ -89,9 +88,7 @@ class Server(Machine):
         return self._made(memory, after, entry, erase=known.course.is_begun)
 
     def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:
-        """Go on without members that do not answer, until they are heard of again. What they were
-        asked counts as failed. A Refusal if one of them is no member, or the server itself.
-        """
+        """Go on without members that do not answer: what they were asked counts as failed."""
         step = super().pass_over(memory, sites)
         after = _known(step.memory)
         for site in sorted(after.absent):
@@ -322,7 +319,6 @@ class Server(Machine):
     # --- how it stands ---------------------------------------------------------------------------
 
     def awaited(self, memory: Memory) -> frozenset[str]:
-        """The members without whose answers nothing goes on here."""
         return frozenset(_known(memory).course.open)
 
     def status(self, memory: Memory) -> Status:

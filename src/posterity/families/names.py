@@ -9,7 +9,7 @@ none beside theirs.
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,6 +35,13 @@ def joined(path: str, name: str) -> str:
     return f"{path}/{name}" if path else name
 
 
+def parts_of(law: PyTree, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The law itself and all its parts, each with its path."""
+    yield path, law
+    for name, part in law.named_parts().items():
+        yield from parts_of(part, joined(path, name))
+
+
 def names_of(law: PyTree, path: str = "") -> dict[str, tuple[str, ...]]:
     """All names in a law, by path; empty if it has none.
 
@@ -43,10 +50,8 @@ def names_of(law: PyTree, path: str = "") -> dict[str, tuple[str, ...]]:
     >>> names_of(Product(effect=effect.named(["age", "dose"]), noise=Gamma(1.0, 1.0)))
     {'effect': ('age', 'dose')}
     """
-    result = {path: own} if (own := law.__dict__.get(LABEL, ())) else {}
-    for name, part in law.named_parts().items():
-        result |= names_of(part, joined(path, name))
-    return result
+    parts = ((place, part.__dict__.get(LABEL, ())) for place, part in parts_of(law, path))
+    return {place: own for place, own in parts if own}
 
 
 def with_names(law: Law, names: Names, path: str = "") -> Law:

@@ -32,24 +32,19 @@ class Sampled(Marginal):
 
     @property
     def mean(self) -> Array:
-        """The average."""
         return self.draws.mean(0)
 
     @property
     def sd(self) -> Array:
-        """The draws' standard deviation."""
         return self.draws.std(0)
 
     def quantile(self, p: float) -> Array:
-        """The draws' quantile."""
         return np.quantile(self.draws, p, axis=0)
 
     def cdf(self, x: ArrayLike) -> Array:
-        """The share of draws up to there."""
         return (self.draws <= x).mean(0)
 
     def mapped(self, function: Callable[[Array], Array]) -> "Sampled":
-        """Apply the function to each draw."""
         return Sampled(along_first(function)(self.draws))
 
 
@@ -72,21 +67,17 @@ class Quadrature(Marginal):
 
     @property
     def mean(self) -> Array:
-        """The mean by Simpson's rule."""
         return self.expected
 
     @property
     def sd(self) -> Array:
-        """The standard deviation by Simpson's rule."""
         return self.deviation
 
     def quantile(self, p: float) -> Array:
-        """Bisection of the cubics."""
         t = bisected(self._at, p, self.low, self.high)
         return self.support.forward(namespace(t), np.sinh(t))
 
     def cdf(self, x: ArrayLike) -> Array:
-        """The cubics' value."""
         x = np.asarray(x, float)
         with np.errstate(all="ignore"):
             t = np.arcsinh(self.support.inverse(namespace(x), x))
@@ -94,7 +85,6 @@ class Quadrature(Marginal):
         return self._at(np.where(np.isnan(t), outside, t))
 
     def mapped(self, function: Callable[[Array], Array]) -> "Quadrature":
-        """Node by node."""
         ends = [function(a) for a in (self.low, self.high, self.expected, self.deviation)]
         nodes = [along_first(function)(a) for a in (self.cumulative, self.density)]
         fields: list[Any] = [*ends, *nodes, self.support]

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from posterity.artifact.aligned import is_topics
 from posterity.artifact.provenance import unnamed
-from posterity.artifact.vocabulary import is_topics
 from posterity.errors import ParameterError, PosterityError, StructureError
 from posterity.families import Distribution
 from posterity.families.gaussian import AnyGaussian

@@ -1,8 +1,10 @@
 """A site's file from a table of its records, and predictions from it."""
 
-from posterity.artifact.recipe import Recipe, recipe_in
-from posterity.artifact.reconcile import check_same, reconciled
-from posterity.fitting.fit import Fit, fit, imputed
-from posterity.fitting.reading import Reading
-
-__all__ = ["Fit", "Reading", "Recipe", "check_same", "fit", "imputed", "recipe_in", "reconciled"]
+from posterity.artifact.recipe import Recipe as Recipe
+from posterity.artifact.recipe import recipe_in as recipe_in
+from posterity.artifact.reconcile import check_same as check_same
+from posterity.artifact.reconcile import reconciled as reconciled
+from posterity.fitting.fit import Fit as Fit
+from posterity.fitting.fit import fit as fit
+from posterity.fitting.fit import imputed as imputed
+from posterity.fitting.reading import Reading as Reading

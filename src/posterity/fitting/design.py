@@ -62,6 +62,17 @@ class Design(NamedTuple):
         """The weights (n,), ones where there are none."""
         return np.ones(len(self.x)) if self.weights is None else self.weights
 
+    def check_observed(self, recipe: Recipe, path: Path) -> np.ndarray:
+        """The target, in the recipe's units; a StructureError where the table has none."""
+        if self.y is not None:
+            return self.y
+        needed = [repr(name) for name in (recipe.target, recipe.event) if name]
+        raise StructureError(
+            found=f"no column {' or '.join(needed)} in {str(path)!r}",
+            expected="what was observed, which predictions are compared with",
+            fix=f"Add it, or name the table's own by --rename {recipe.target}=NAME.",
+        )
+
     def part(self, rows: np.ndarray) -> "Design":
         """Some of the records."""
         fields = ("x", "y", "exposure", "offset", "weights", "lines", "kept", "times")
@@ -150,7 +161,6 @@ def covariates(recipe: Recipe, data: Design) -> np.ndarray:
 
 
 def _check_coefficients(recipe: Recipe, plain: tuple[str, ...]) -> None:
-    """Raise an error for an own coefficient that there is not, or for two of one name."""
     there = {*plain, *(name.partition("[")[0] for name in plain)}
     if odd := [name for name in recipe.own if name not in there]:
         raise UsageError(

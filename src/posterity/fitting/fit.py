@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from posterity.adapters.tables.reader import Cells, read_cells
-from posterity.artifact.cubics import Dispersed, listed
-from posterity.artifact.recipe import COUNTS, ESTIMATE, Recipe, as_provenance, check_recipe
+from posterity.artifact.recipe import COUNTS, ESTIMATE, Recipe, check_recipe
+from posterity.artifact.sites import Dispersed, as_provenance, listed
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.names import in_order, names_of, some

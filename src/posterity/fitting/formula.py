@@ -101,7 +101,6 @@ def _name(node: Any) -> str:
 
 
 def _factor(formula: str, text: str, recipe: Recipe) -> tuple[Any, ...]:
-    """A factor of a term: what is done to a column, its name, and numbers."""
     node = _tree(formula, text)
     if name := _name(node):
         return ("levels" if name in recipe.categories else "column", name)

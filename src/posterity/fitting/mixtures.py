@@ -114,7 +114,6 @@ def fit_mixture(
 
 
 def _add_unused(model: Any, number: int) -> None:
-    """Add components without records, which are as the prior has them."""
     degrees = model.degrees_of_freedom_prior_
     unused = {
         "weight_concentration_": model.weight_concentration_prior_,

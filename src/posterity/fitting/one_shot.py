@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from posterity.artifact.cubics import Dispersed, tensor, turned
 from posterity.artifact.recipe import ESTIMATE, Recipe
+from posterity.artifact.sites import Dispersed, tensor, turned
 from posterity.errors import CHOOSE
 from posterity.families.names import names_of, some
 from posterity.fitting.design import Design
@@ -72,7 +72,6 @@ def third_derivatives(
 
 
 def _of_classes(model: MultinomialRegression, q: Any, x: np.ndarray, y: Any) -> np.ndarray:
-    """The same of a model with a predictor a class."""
     mean, covariance = model.predictors(q, x)
     blocks = np.split(x, model.classes - 1, axis=1)
     size, third = blocks[0].shape[1], np.zeros(3 * (x.shape[1],))
@@ -139,7 +138,7 @@ def expected_distance(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) ->
 
     They are not known where a site's file has no third derivatives, or its likelihood is so far
     from a Gaussian that these do not reach to the fused posterior. ``sites`` holds, by site and
-    under ``third``, the numbers of :func:`~posterity.artifact.cubics.listed`.
+    under ``third``, the numbers of :func:`~posterity.artifact.sites.listed`.
     """
     q: Any = ledger.posterior
     facts = [sites.get(site, {}) for site in ledger.sites]

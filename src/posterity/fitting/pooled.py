@@ -89,14 +89,12 @@ def site_coefficients(
 
 
 def partially_pooled(ledger: Ledger, personal: bool | Sequence[int] | Mapping[int, float]) -> Run:
-    """Partial pooling in one shot: sites' Gaussian factors in the place of their records.
+    """Partial pooling in one shot: sites' Gaussian factors in the place of their records; a
+    UsageError for other factors than full Gaussians.
 
     A federation of them, in which the coefficients in the columns ``personal`` differ from site to
     site about one of the population (:func:`posterity.federate`): exact of linear models of one
     known noise, else as good as the Gaussians are.
-
-    Raises:
-        UsageError: for a ledger of other factors than full Gaussians.
 
     Warns:
         FusionWarning: of a factor with a negative precision, which no records have.

@@ -59,11 +59,8 @@ class Predictor(NamedTuple):
 
 
 def predictor(posterior: Any, data: Design) -> Predictor:
-    """The linear predictors of a table's records, offsets included.
-
-    Raises:
-        StructureError: for a posterior that is no Gaussian, nor mixture of them, over the
-            coefficients of these columns.
+    """The linear predictors of a table's records, offsets included; a StructureError for a
+    posterior that is no Gaussian, nor mixture of them, over the coefficients of these columns.
     """
     weights, parts, names = gaussians(posterior)
     x = data.x[:, order(data.names, names or data.names, "the table", "the posterior")]
@@ -190,10 +187,8 @@ def log_predictive(
     """The logarithm of the predictive density, or chance, of each record's target, (n,), in nats.
 
     Of a number it is a density in the target's own unit. ``spread`` is the noise variance, in the
-    unit of the posterior, or the dispersion; the recipe's if left out.
-
-    Raises:
-        StructureError: if the model needs one and neither says it.
+    unit of the posterior, or the dispersion; the recipe's if left out. A StructureError if the
+    model needs one and neither says it.
     """
     known = spread_in(recipe, spread)
     if recipe.spread and known is None:

@@ -141,7 +141,6 @@ def _no_column(name: str, flag: str, header: Sequence[str], path: Path) -> Struc
 
 
 def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
-    """Refuse names of columns that are not used, of which a flag would go unheard."""
     target = [recipe.target] if recipe.target else []
     scaled = [*used, *(target if recipe.model == "linear" else [])]
     plain = [name for name in scaled if name not in recipe.categories]

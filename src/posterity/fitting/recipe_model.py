@@ -7,7 +7,7 @@ columns ``x`` (n, k) that belong to records, with offsets ``shift`` (n,).
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,13 @@ from posterity.families.names import order
 from posterity.fitting.design import Design, baseline_at, covariates, hazard_nodes
 from posterity.fitting.regressions import model_of
 from posterity.models import Model
+from posterity.status import Progress, ProgressCallback
 
+Parts = dict[str, np.ndarray]
+PARTS = ("mean", "entropy", "mutual_information", "variance", "noise_variance", "extrapolates")
+"""Parts of a network's or student's prediction, each where it is known."""
+SLAB = 1 << 22
+"""Numbers of inputs that a network predicts from at a time."""
 TIMES = "times"
 """The key of a file's provenance, of a student of survival: the times, a list in JSON."""
 TINY = 1e-30
@@ -75,7 +81,6 @@ def _climbing(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float]
 
 
 def _choosing(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float]) -> Any:
-    """The same of a multinomial model, which has no ``shift``."""
     del shift, times
     xp = namespace(z, x)
     f = (z.reshape(len(z), len(recipe.levels) - 1, -1) @ x.T).swapaxes(1, 2)
@@ -93,6 +98,16 @@ def _by_interval(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[flo
 
 CHANCES = {"ordinal": _climbing, "multinomial": _choosing, "survival": _by_interval}
 """Models of several levels, or of intervals of time, and the chances of these."""
+
+
+def check_times(recipe: Recipe, times: Sequence[float]) -> None:
+    """Raise a UsageError for survival without a time to predict it at."""
+    if recipe.model == "survival" and not times:
+        raise UsageError(
+            found="survival, and no times to predict it at",
+            expected="one time at least",
+            fix="Give --times T,T,...",
+        )
 
 
 class RecipeModel(Model):
@@ -117,12 +132,7 @@ class RecipeModel(Model):
 
     def __post_init__(self) -> None:
         order(self.names, self.recipe.coefficients(), "the posterior", "its recipe")
-        if self.recipe.model == "survival" and not self.times:
-            raise UsageError(
-                found="survival, and no times to predict it at",
-                expected="one time at least",
-                fix="Give --times T,T,...",
-            )
+        check_times(self.recipe, self.times)
         if self.recipe.spread and self.spread is None:
             raise UsageError(
                 found=f"a {self.recipe.model} model of unknown {self.recipe.spread}",
@@ -211,3 +221,50 @@ def survival_of(parts: Mapping[str, np.ndarray], times: Sequence[float]) -> dict
     each = {f"survival_{time:.12g}": own for time, own in zip(times, later.T, strict=True)}
     apart = {key: own for key, own in parts.items() if key == "extrapolates"}
     return {"risk": np.log(hazard), **each, **apart}
+
+
+def called(
+    predict: Callable[[Any], Any], x: np.ndarray, progress: ProgressCallback | None = None
+) -> Parts:
+    """The known parts of a network's or student's predictions, made of some rows at a time."""
+    parts: dict[str, list[Any]] = {}
+    rows = max(SLAB // max(int(np.prod(x.shape[1:])), 1), 1)
+    for start in range(0, max(len(x), 1), rows):
+        prediction = predict(x[start : start + rows])
+        for name in PARTS:
+            if (value := getattr(prediction, name)) is not None:
+                parts.setdefault(name, []).append(np.asarray(value))
+        if progress is not None:
+            progress(Progress(min(start + rows, len(x)), len(x)))
+    return {name: np.concatenate(own) for name, own in parts.items()}
+
+
+def by_student(
+    predict: Callable[[Any], Any],
+    recipe: Recipe,
+    data: Design,
+    names: Sequence[str],
+    provenance: Mapping[str, str],
+    progress: ProgressCallback | None = None,
+) -> Parts:
+    """A student's predictions of a table's records, in the target's own unit.
+
+    ``names`` are those of its inputs, none where its file has none; ``provenance`` is its file's.
+    """
+    own, x = inputs_of(recipe, data)
+    x = x[:, order(own, names or own, "the recipe", "the student")]
+    parts = in_own_unit(recipe, called(predict, x, progress))
+    if recipe.model == "survival":
+        return survival_of(parts, times_in(provenance, parts["mean"].shape[1] - 1))
+    return parts
+
+
+def columns_of(parts: Mapping[str, np.ndarray]) -> Parts:
+    """Columns of one number a record: p0, p1 of classes, mean_0, mean_1 of several values."""
+    table = {}
+    for name, value in parts.items():
+        label, joint = ("p", "") if name == "mean" and "entropy" in parts else (name, "_")
+        flat = value.reshape(len(value), -1)
+        for place, column in enumerate(flat.T):
+            table[f"{label}{joint}{place}" if flat.shape[1] > 1 else label] = column
+    return table

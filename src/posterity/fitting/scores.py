@@ -73,7 +73,6 @@ def scores(
 
 
 def _classes(parts: dict[str, np.ndarray]) -> np.ndarray | None:
-    """The probabilities (n, K) of classes; None of other predictions."""
     columns = [parts[f"p{k}"] for k in range(len(parts)) if f"p{k}" in parts]
     return np.stack(columns, 1) if columns else None
 

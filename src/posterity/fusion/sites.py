@@ -16,17 +16,18 @@ from posterity.artifact import provenance as provenances
 from posterity.artifact.aligned import (
     aligned,
     coordinates_in,
+    is_topics,
     labels_in,
     listed,
     named,
     names_in,
     ordered,
+    over_words,
     unnamed_parts,
 )
 from posterity.artifact.many import Alone, Several, name_of
 from posterity.artifact.recipe import RECIPE
 from posterity.artifact.reconcile import check_same, reconciled
-from posterity.artifact.vocabulary import is_topics, over_words
 from posterity.checks import check_adds, check_proper
 from posterity.errors import ParameterError, UsageError
 from posterity.families import ExponentialFamily, Plate, at_rest

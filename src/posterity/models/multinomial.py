@@ -52,7 +52,6 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
         return self.expectations(*self.predictors(q, data[0]), data[1])[0]
 
     def expected_factor(self, q: Gaussian, records: Records) -> tuple[Float[Real, ""], Gaussian]:
-        """The weighted sum of expectations, and the factor of their gradient and Hessian."""
         (x, y), weights = records.data, records.weights
         np_ = namespace(q.mean).np
         value, slope, bend = self.expectations(*self.predictors(q, x), y)

@@ -46,7 +46,7 @@ COMMON, OWN = 1.5, 0.75
 """Standard deviations, in logarithms, of all spreads together and of each beside the others."""
 REGRESSION = Constraint(
     "a model with a linear predictor: LogisticRegression, LinearRegression, a PredictorModel",
-    lambda model: isinstance(model, PredictorModel | LinearRegression),
+    lambda model: isinstance(model, PredictorModel),
 )
 
 
@@ -238,7 +238,7 @@ class PersonalRegression(PersonalModel):
     tightest Gaussian bound instead, whose expectations are sums along each predictor.
     """
 
-    model: PredictorModel | LinearRegression
+    model: PredictorModel
     personal: tuple[int, ...] = static()
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Product,)
@@ -247,7 +247,6 @@ class PersonalRegression(PersonalModel):
         self.model.check(data)
 
     def local_prior(self, z: Any) -> tuple[Any, Any]:
-        """The population's coefficients, and the spread of sites about them."""
         return z["coefficients"][np.array(self.personal)], jnp.exp(z["log_spread"])
 
     def local_log_likelihood(self, z: Any, b: Float[Real, " p"], data: Any) -> Float[Real, " n"]:

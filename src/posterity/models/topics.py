@@ -182,7 +182,7 @@ class TopicModel(ExpectedModel[Plate]):
             raise ParameterError(
                 found=f"word number {words.max()}",
                 expected=f"numbers from 0 to {self.vocabulary - 1}",
-                fix="Number words as the topics do: see posterity.artifact.vocabulary.",
+                fix="Number words as the topics do: see posterity.artifact.aligned.",
             )
 
     # --- what a site says -----------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Pictures of results; matplotlib is imported only when one is drawn."""
 
-from posterity.plots.canvas import check_format
-from posterity.plots.matching import plot_matching
-from posterity.plots.traces import plot_distillation, plot_pursuit
-
-__all__ = ["check_format", "plot_distillation", "plot_matching", "plot_pursuit"]
+from posterity.plots.canvas import check_format as check_format
+from posterity.plots.matching import plot_matching as plot_matching
+from posterity.plots.traces import plot_distillation as plot_distillation
+from posterity.plots.traces import plot_pursuit as plot_pursuit

@@ -74,21 +74,19 @@ def note(
 
 
 def finish(figure: Any, path: str | os.PathLike[str] | None, title: str = "") -> Any:
-    """Write a title above the figure, save it if there is a path, and return it."""
+    """Write a title above the figure, save it if there is a path, and return it.
+
+    A UsageError if the ending of the path names no format, or it cannot be written.
+    """
     if title:
         figure.suptitle(title, fontsize=11, weight="bold", color=INK, x=0.01, ha="left")
     if path is not None:
-        save(figure, path)
+        check_format(path)
+        try:
+            figure.savefig(path, dpi=150, facecolor="white", bbox_inches="tight")
+        except OSError as error:
+            raise _unwritable(path, str(error)) from error
     return figure
-
-
-def save(figure: Any, path: str | os.PathLike[str]) -> None:
-    """Write a figure; a UsageError if its ending names no format, or it cannot be written."""
-    check_format(path)
-    try:
-        figure.savefig(path, dpi=150, facecolor="white", bbox_inches="tight")
-    except OSError as error:
-        raise _unwritable(path, str(error)) from error
 
 
 def _unwritable(path: str | os.PathLike[str], why: str) -> UsageError:

@@ -315,7 +315,6 @@ class _Picture:
 
 
 def _grey(images: Iterable[Array]) -> dict[str, float]:
-    """One grey scale for all images."""
     images = [one for one in images if one.size]
     return {"vmin": min(one.min() for one in images), "vmax": max(one.max() for one in images)}
 
@@ -326,7 +325,6 @@ def _natural(name: str) -> list[str | int]:
 
 
 def _longest(names: Iterable[str]) -> int:
-    """Letters in the longest line of any name."""
     return max(len(line) for name in names for line in (name or " ").split("\n"))
 
 
@@ -342,7 +340,6 @@ def _evidence(matches: Matches) -> str:
 
 
 def _block(fusion: Fusion, plate: str | None) -> str:
-    """The path of the plate to draw; a UsageError if there are several, or it is none."""
     names = sorted(fusion.plates)
     if plate is None and len(names) == 1:
         return names[0]
@@ -357,7 +354,6 @@ def _block(fusion: Fusion, plate: str | None) -> str:
 
 
 def _labels(matches: Matches, names: Any) -> Sequence[str]:
-    """A name for each fused component, in short lines; a UsageError if they do not fit."""
     size = len(matches.holders)
     names = [str(g) for g in range(size)] if names is None else list(names)
     if len(names) != size or not all(isinstance(name, str) for name in names):
@@ -371,7 +367,6 @@ def _labels(matches: Matches, names: Any) -> Sequence[str]:
 
 
 def _check_images(matches: Matches, images: Any, fused_images: Any) -> None:
-    """Raise a UsageError unless there is an image (h, w) for each component."""
     expected = {site: len(label) for site, label in matches.alignment.matching.items()}
     size, images = len(matches.holders), images or {}
     counts = {site: len(own) for site, own in images.items()} or expected

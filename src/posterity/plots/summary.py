@@ -190,7 +190,6 @@ def _short(name: str) -> str:
 
 
 def _below(figure: Any, *lines: tuple[int, str]) -> None:
-    """Write below a figure how many of something are not drawn."""
     if text := " and ".join(f"{count:,} more {what}" for count, what in lines if count > 0):
         figure.supxlabel(text, fontsize=8, color=PALE, x=0.01, ha="left")
 
@@ -241,7 +240,6 @@ def _panel(ax: Any, table: Table, n: int, inner: dict[str, Component], level: fl
 
 
 def _mixture(summary: Summary) -> "Figure":
-    """A panel a coordinate: the density of the whole, and what each component has of it."""
     tables = [table for table in summary.tables if isinstance(table.law, MixedMarginal)]
     panels = [(table, n) for table in tables for n in range(table.size)]
     shown = panels[:MOST_PANELS]
@@ -270,7 +268,6 @@ def _mixture(summary: Summary) -> "Figure":
 
 
 def _values_only(ax: Any, label: str = "") -> None:
-    """Style an axis of values alone."""
     plain_axes(ax, label)
     ax.spines[["left"]].set_visible(False)
     ax.grid(visible=False, axis="y")

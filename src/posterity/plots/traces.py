@@ -18,7 +18,6 @@ from posterity.plots.canvas import (
     new_panels,
     note,
     plain_axes,
-    save,
     write_title,
 )
 
@@ -151,7 +150,7 @@ def plot_calibration(groups: Sequence[Mapping[str, Any]], path: str | os.PathLik
     ax.set_xlim(0, 1)
     ax.set_ylim(-0.02, 1.02)
     plain_axes(ax, "predicted probability", "observed frequency")
-    save(ax.figure, path)
+    finish(ax.figure, path)
 
 
 def _trace(result: Any, number: str, verb: str) -> tuple[Any, Any]:
@@ -213,7 +212,6 @@ def _gain(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> None:
 
 
 def _weights(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> None:
-    """α of each component when it came, with its λ in writing."""
     count, alpha, lam = (rows[name][~polished] for name in ("components", "alpha", "lam"))
     ax.vlines(count, 0, alpha, color=BLUE, linewidth=2)
     _points(ax, count, alpha, np.zeros(len(count), bool), None)
@@ -223,7 +221,6 @@ def _weights(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> None
 
 
 def _points(ax: Any, x: np.ndarray, y: np.ndarray, polished: np.ndarray, error: Any) -> None:
-    """Draw points with their errors; those where all components were polished apart."""
     styles = (~polished, BLUE, "o", 5, "one more"), (polished, ORANGE, "D", 4, "all polished")
     for chosen, colour, mark, size, label in styles:
         if chosen.any():

@@ -245,7 +245,6 @@ class _Page:
             self.add(f"{prefix}predictions and observations", parts)
 
     def _reproduction(self) -> list[Markup]:
-        """Files with their digests, commands, and versions."""
         known, receipts = self.subjects.files, self.subjects.receipts
         names = [Path(one.about.path).name if one.about else one.name for one in known]
         told = [*names, *(one.name for one, _, _ in receipts if one.name != "Receipt")]
@@ -334,7 +333,6 @@ def _sure(recipe: Recipe | None, summary: Summary) -> list[str]:
 
 
 def _title(source: Source, posterior: Any) -> str:
-    """A description of it in a few words."""
     sites = len(posterior.sites) if isinstance(posterior, Ledger) else 0
     if hasattr(source.value, "plates"):
         matched = next(iter(source.value.plates.values()), None)

@@ -110,7 +110,6 @@ def _silent(row: Row, prior: Row) -> bool:
 
 
 def _left(ledger: Ledger, name: str, factor: Any) -> Any:
-    """The prior and all sites but these."""
     return cavity(ledger, name) if name in ledger.sites else ledger.total - factor
 
 
@@ -201,7 +200,6 @@ def _percent(value: float, low: float, high: float) -> str:
 
 
 def _interval(row: Row, scale: Scale) -> Markup:
-    """A cell with a mean and its interval."""
     ends = f"({scale.text(row.low)} to {scale.text(row.high)})"
     return tag("td", f"{scale.text(row.mean)} ", tag("span", ends), class_="value")
 
@@ -245,7 +243,6 @@ def _axis(low: float, high: float, scale: Scale) -> Markup:
 
 
 def _panel(estimates: Estimates, place: int, row: Row, effect: Effect | None) -> Markup:
-    """One number: a line a site, and below them that of all."""
     percent = f"{100 * estimates.whole.level:g} %"
     every = {name: rows[place] for name, rows in estimates.alone.items()}
     own = {name: mine for name, mine in every.items() if mine is not None}
@@ -303,7 +300,6 @@ def _panel(estimates: Estimates, place: int, row: Row, effect: Effect | None) ->
 
 
 def _ratio(row: Row, effect: Effect | None) -> str:
-    """The exponential of an interval, with its name."""
     if effect is None or not effect.ratio:
         return ""
     with np.errstate(over="ignore"):

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.artifact.provenance import inputs_of
-from posterity.artifact.recipe import LABELS, recipe_in, sites_in, together
+from posterity.artifact.recipe import recipe_in
+from posterity.artifact.sites import sites_in, together
 from posterity.errors import StructureError
 from posterity.families.layers import Layers
 from posterity.fitting.design import Design, design
 from posterity.fitting.fit import records_of
 from posterity.fitting.pooled import predictions
 from posterity.fitting.reading import PLAIN, Reading, columns_to_predict
-from posterity.fitting.recipe_model import inputs_of as inputs_of_table
-from posterity.fitting.recipe_model import survival_of, times_in
-from posterity.fitting.scores import BINS, scores
+from posterity.fitting.recipe_model import by_student, columns_of, in_own_unit
+from posterity.fitting.scores import BINS, log_of_moments, scores
 from posterity.reporting.charts import Axis, Series, chart, through
 from posterity.reporting.markup import Markup, figure, paragraph, shown, table
 
@@ -68,44 +68,17 @@ def evaluated(
     cells, _ = records_of(path, reading)
     columns_to_predict(recipe, cells)
     data = design(cells, recipe, reading, predicting=True)
-    if data.y is None:
-        raise StructureError(
-            found=f"no column {recipe.target!r} in {str(path)!r}",
-            expected="what was observed, which predictions are compared with",
-            fix=f"Add it, or name the table's own by --rename {recipe.target}=NAME.",
-        )
-    spread = together(sites_in(provenance).values()).get(recipe.spread or "")
-    log_score, y = None, data.y
+    y = data.check_observed(recipe, path)
     if hasattr(value, "head"):
         network = value.network
         names = inputs_of(provenance, network.inputs) if isinstance(network, Layers) else ()
-        own, inputs = inputs_of_table(recipe, data)
-        names = names or own
-        missing = [name for name in names if name not in own]
-        if missing or len(names) != network.inputs:
-            raise StructureError(
-                found=f"a student of {network.inputs} inputs"
-                + (f", among them {missing[0]!r}" if missing else ""),
-                expected=f"inputs that its recipe makes of a table: {', '.join(own)}",
-                fix="Leave the data out, or name the posterior that it learned from.",
-            )
-        prediction = value.predict(inputs[:, [own.index(name) for name in names]])
-        mean = np.asarray(prediction.mean)
-        mean = mean.reshape(len(mean), -1) if mean.size > len(y) else mean.ravel()
-        parts = {"p" if recipe.model in LABELS and mean.ndim == 1 else "mean": mean}
-        if recipe.model == "survival":
-            parts = survival_of(parts, times_in(provenance, mean.shape[-1] - 1))
+        parts = by_student(value.predict, recipe, data, names, provenance)
+        log_score = log_of_moments(recipe, parts, y)
     else:
+        spread = together(sites_in(provenance).values()).get(recipe.spread or "")
         options: Any = {"spread": spread, "scored": True, "level": level}
         parts, log_score, _ = predictions(value, of_sites, data, **options)
-    if "mean" in parts and parts["mean"].ndim == 2:
-        parts |= {f"p{k}": column for k, column in enumerate(parts.pop("mean").T)}
-    if recipe.model == "linear":
-        target = recipe.target or ""
-        scale, centre = recipe.scale.get(target, 1.0), recipe.center.get(target, 0.0)
-        y = centre + scale * y
-        if hasattr(value, "head"):
-            parts["mean"] = centre + scale * parts["mean"]
+    parts, y = columns_of(parts), in_own_unit(recipe, {"mean": y})["mean"]
     found = scores(y, parts, log_score, level, data.times)
     target = " ".join(filter(None, [recipe.target, recipe.unit.get(recipe.target or "")]))
     return Evaluated(parts, y, found, data, target)
@@ -126,63 +99,39 @@ def section(
         if result.get(key) is not None
     ]
     parts = [paragraph(f"{text}."), table("Scores", ["Score", "Value", "Meaning"], rows)]
-    if "calibration" in result:
-        return [*parts, _calibration(result["calibration"])]
     if found.data.times is not None:
-        recipe = recipe_in(provenance)
-        return [*parts, _survival(value, recipe, found, level)]
-    return [*parts, _means(found)] if "mean" in found.parts else parts
+        return [*parts, _survival(value, recipe_in(provenance), found, level)]
+    return [*parts, _calibration(found)] if {"p", "mean"} & found.parts.keys() else parts
 
 
-def _calibration(groups: list[dict[str, Any]]) -> Markup:
-    """Shares of events in groups of records, beside what was predicted."""
-    predicted, seen, counts = (
-        np.array([one[key] for one in groups], float)
-        for key in ("predicted", "observed", "records")
-    )
-    wide = 2 * (predicted * (1 - predicted) / counts) ** 0.5
-    across, up = Axis("predicted probability", 0.0, 1.0), Axis("observed share", 0.0, 1.0)
-    caption = (
-        "Calibration: records in groups by their predicted probability, with two standard errors. "
-        "On the dashed line the observed share is the predicted one."
-    )
-    ends = np.clip([seen - wide, seen + wide], 0.0, 1.0)
-    return _groups(across, up, predicted, seen, ends, counts, caption)
-
-
-def _means(found: Evaluated) -> Markup:
-    """Means of groups of records, beside what was predicted."""
-    mean, y = found.parts["mean"], found.observed
-    groups = np.array_split(np.argsort(mean, kind="stable"), min(BINS, max(len(y) // 5, 1)))
-    predicted, seen = (np.array([v[own].mean() for own in groups]) for v in (mean, y))
-    wide = np.array([2 * y[own].std(ddof=len(own) > 1) / len(own) ** 0.5 for own in groups])
-    ends = np.stack([seen - wide, seen + wide])
-    across = Axis.around(f"predicted {found.target}", [*predicted, *seen])
-    up = Axis.around(f"observed {found.target}", ends.ravel().tolist())
-    caption = (
-        "Calibration: records in groups by their predicted mean, with two standard errors of the "
-        "observed mean. On the dashed line both are equal."
-    )
-    return _groups(across, up, predicted, seen, ends, np.array(list(map(len, groups))), caption)
-
-
-def _groups(
-    across: Axis,
-    up: Axis,
-    predicted: np.ndarray,
-    seen: np.ndarray,
-    ends: np.ndarray,
-    counts: np.ndarray,
-    caption: str,
-) -> Markup:
-    """A point for each group of records with its error bar, and the line where both are the same.
-
-    All arrays have one number a group, but for ``ends``, which are two of each.
-    """
+def _calibration(found: Evaluated) -> Markup:
+    """A point for each group of records, and the line where what was predicted was observed."""
+    label, y = "p" in found.parts, found.observed
+    made = found.parts["p" if label else "mean"]
+    groups = np.array_split(np.argsort(made, kind="stable"), min(BINS, max(len(y) // 5, 1)))
+    counts = np.array([len(own) for own in groups])
+    predicted, seen = (np.array([v[own].mean() for own in groups]) for v in (made, y))
+    if label:
+        wide = 2 * (predicted * (1 - predicted) / counts) ** 0.5
+        ends = np.clip([seen - wide, seen + wide], 0.0, 1.0)
+        across, up = Axis("predicted probability", 0.0, 1.0), Axis("observed share", 0.0, 1.0)
+        caption = (
+            "Calibration: records in groups by their predicted probability, with two standard "
+            "errors. On the dashed line the observed share is the predicted one."
+        )
+    else:
+        wide = np.array([2 * y[own].std(ddof=len(own) > 1) / len(own) ** 0.5 for own in groups])
+        ends = np.stack([seen - wide, seen + wide])
+        across = Axis.around(f"predicted {found.target}", [*predicted, *seen])
+        up = Axis.around(f"observed {found.target}", ends.ravel().tolist())
+        caption = (
+            "Calibration: records in groups by their predicted mean, with two standard errors of "
+            "the observed mean. On the dashed line both are equal."
+        )
     rows = [
-        [shown(p), shown(y), f"{n:,.0f}"] for p, y, n in zip(predicted, seen, counts, strict=True)
+        [shown(p), shown(o), f"{n:,.0f}"] for p, o, n in zip(predicted, seen, counts, strict=True)
     ]
-    tips = [f"predicted {p}, observed {y}, {n} records" for p, y, n in rows]
+    tips = [f"predicted {p}, observed {o}, {n} records" for p, o, n in rows]
     low, high = ends.tolist()
     points = Series("", predicted.tolist(), seen.tolist(), low, high, tips=tips)
     both = max(across.low, up.low), min(across.high, up.high)
@@ -197,12 +146,8 @@ def _survival(value: Any, recipe: Any, found: Evaluated, level: float) -> Markup
 
     assert found.data.times is not None, "of survival"
     every = max(1, -(-len(found.data.times) // MOST))
-    rows = slice(None, None, every)
-    data = found.data._replace(
-        x=found.data.x[rows],
-        times=found.data.times[rows],
-        offset=None if found.data.offset is None else found.data.offset[rows],
-    )
+    rows = np.arange(0, len(found.data.times), every)
+    data = found.data.part(rows)
     time, event, entry = data.times.T  # pyright: ignore[reportOptionalMemberAccess]
     grid = np.linspace(0.0, float(np.quantile(time, 0.95)), TIMES + 1)[1:]
     if hasattr(value, "head"):  # which predicts at the times that it learned

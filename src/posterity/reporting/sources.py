@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from posterity.artifact import Inspection, digest, open_artifact
-from posterity.artifact.recipe import Recipe, recipe_in, sites_in
+from posterity.artifact.recipe import Recipe, recipe_in
+from posterity.artifact.sites import sites_in
 from posterity.errors import ArtifactError, PosterityError, StructureError, UsageError
 from posterity.families.distribution import Distribution
 from posterity.ledger import Ledger
@@ -106,7 +107,6 @@ def read(source: object) -> Source:
 
 
 def _checkpoint(path: Path, value: dict[str, Any], about: Inspection) -> Source:
-    """A federation that was kept while it ran: its ledger, and its visits."""
     from posterity.federation.checkpoint import visits_of
 
     try:

@@ -176,13 +176,11 @@ def _convergence(visits: Sequence[Any]) -> Markup:
 
 
 def _links(value: Any) -> list[tuple[str, str]]:
-    """The links of a run's graph; none where it is not known."""
     graph = getattr(getattr(value, "schedule", None), "graph", None)
     return [] if graph is None else [(str(a), str(b)) for a, b in graph.edges()]
 
 
 def _walk(visits: Sequence[Any], sites: Sequence[str], links: Sequence[tuple[str, str]]) -> Markup:
-    """Sites on a circle, and the way from one to the next, step by step."""
     names = sorted({*sites, *(end for pair in links for end in pair)})
     place = {name: k for k, name in enumerate(names)}
     gone = [(place[a.site], place[b.site]) for a, b in itertools.pairwise(visits)]

@@ -86,13 +86,11 @@ def _members(members: Members, names: Names, path: str, block: str) -> Iterator[
 
 
 def _labels(members: Members, names: Names, path: str) -> tuple[str, ...]:
-    """Names of members, or their numbers."""
     own = () if members.labels is None else names.get(_under(path, members.labels), ())
     return own or numbered(members.laws.batch_shape[-1])
 
 
 def _under(path: str, inner: str) -> str:
-    """The path of a part of a part."""
     return "/".join(filter(None, (path, inner)))
 
 

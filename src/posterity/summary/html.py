@@ -50,7 +50,6 @@ def _number(value: float | None) -> str:
 
 
 def _cheap(law: Distribution) -> bool:
-    """True if its table is made in no time."""
     shapes = [np.shape(leaf) for leaf in leaves(law)]
     square = max((s[-1] for s in shapes if len(s) > 1 and s[-1] == s[-2]), default=0)
     size = sum(int(np.prod(shape, dtype=float)) for shape in shapes)

@@ -151,7 +151,6 @@ def influences_of(
 
 
 def _all_tables(law: Distribution, names: Names) -> list[Table]:
-    """Tables, and one for each network."""
     return [*law.tables(names), *_networks(law, "")]
 
 

@@ -1,57 +1,35 @@
-"""Estimators of scikit-learn over the verbs: regressions that federate, mixtures that fuse.
+"""Regressions that are federated over their sites."""
 
-``fit`` takes the site of each record as ``sites=``, which scikit-learn's metadata routing passes on
-through pipelines and searches (``set_fit_request(sites=True)``); without it all records are of one
-site. In one process nothing is kept apart: what these estimators give is what sites would get that
-exchange posteriors, with the ledger from which one of them can leave. This module is imported only
-where it is asked for, with scikit-learn. Tested with scikit-learn 1.7 and 1.9.
-"""
-
-import copy
-import os
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClassifierMixin, DensityMixin, RegressorMixin
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import d2_tweedie_score
-from sklearn.utils import check_random_state, validation
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 import posterity
-from posterity.adapters.shared import at_site, columns_of
-from posterity.adapters.sklearn import to_estimator
+from posterity.adapters.shared import columns_of
 from posterity.arguments import COUNT, POSITIVE
-from posterity.artifact.recipe import Recipe, as_provenance, check_recipe
+from posterity.artifact.recipe import Recipe, check_recipe
 from posterity.artifact.reconcile import prior_digest
-from posterity.errors import FitWarning, ParameterError, UsageError
+from posterity.artifact.sites import as_provenance
+from posterity.errors import FitWarning, ParameterError
 from posterity.families import ExponentialFamily
 from posterity.federation import Schedule
 from posterity.fitting.design import Design
 from posterity.fitting.fit import prior_of
-from posterity.fitting.mixtures import fit_mixture
 from posterity.fitting.predict import predict
 from posterity.fitting.regressions import Residuals, data_of, model_of, residuals_of
-from posterity.fusion.result import LEFT
 from posterity.ledger import Ledger
 from posterity.models import PoissonRegression
 from posterity.models.data import INPUTS, Column, check_data
-from posterity.status import Status
+from posterity.sklearn.sites import OfSites, rows_of, validate_data
 from posterity.summary import LEVEL
 
-__all__ = [
-    "FederatedLinearRegression",
-    "FederatedLogisticRegression",
-    "FederatedPoissonRegression",
-    "FederatedRegression",
-    "FusedGaussianMixture",
-]
-validate_data: Any = validation.validate_data  # whose annotations are too narrow
-SITE = "site"
-"""The name of the only site, where ``fit`` is given no ``sites``."""
 WIDE = 1e3
 """Standard deviations of a linear model's noise that its coefficients' usual prior is wide."""
 RATES = Column(
@@ -69,71 +47,7 @@ class _Rates(PoissonRegression):
         check_data(data, (INPUTS, RATES))
 
 
-class _OfSites(BaseEstimator):
-    """The base of estimators whose posterior is a ledger of sites."""
-
-    ledger_: Ledger
-    status_: Status
-    n_features_in_: int
-
-    @property
-    def posterior_(self) -> Any:
-        """The posterior of all sites that have not left."""
-        check_is_fitted(self)
-        return self.ledger_.posterior
-
-    @property
-    def sites_(self) -> tuple[str, ...]:
-        """The names of the sites that contribute to the posterior, sorted."""
-        check_is_fitted(self)
-        return self.ledger_.sites
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the ledger to a file, which :func:`posterity.load` and every command read.
-
-        Raises:
-            ArtifactError: if it cannot be written.
-        """
-        check_is_fitted(self)
-        posterity.save(self.ledger_, path, provenance=self._provenance())
-
-    def _validated(self, *data: Any, sites: Any, **options: Any) -> Any:
-        """Data as scikit-learn checks them; a ValueError names the first site with a bad number."""
-        try:
-            return validate_data(self, *data, dtype=np.float64, **options)
-        except ValueError as error:
-            if sites is None:
-                raise
-            try:
-                x = np.asarray(data[0], np.float64)
-                bad = [
-                    s for s, own in _rows(sites, len(x)).items() if not np.isfinite(x[own]).all()
-                ]
-            except (TypeError, ValueError):
-                raise error from None
-            if not bad:
-                raise
-            raise ValueError(f"Records of site {bad[0]!r}: {error}") from error
-
-    def _provenance(self) -> dict[str, str]:
-        return {}
-
-    def _without(self, sites: tuple[str, ...], run: Any = None) -> tuple[Self, Any]:
-        """A copy of this estimator without these sites, and the result of :func:`forget`."""
-        check_is_fitted(self)
-        if set(self.sites_) <= set(sites):
-            raise UsageError(
-                found=f"{sorted(sites)}, which are all sites",
-                expected="one that stays",
-                fix="Drop the estimator instead.",
-            )
-        done = posterity.forget(self.ledger_ if run is None else run, *sites)
-        other = copy.copy(self)
-        other.ledger_, other.status_ = done.ledger, done.status
-        return other, done
-
-
-class FederatedRegression(_OfSites):
+class FederatedRegression(OfSites):
     """A regression that is federated over its sites: the base of all of them, no estimator itself.
 
     Args:
@@ -210,7 +124,7 @@ class FederatedRegression(_OfSites):
                 raise ValueError(
                     "sample_weight is to be positive or zero, and not zero throughout."
                 )
-        apart, used = _rows(sites, len(x)), weights > 0
+        apart, used = rows_of(sites, len(x)), weights > 0
         columns, spread = columns_of(self, self.n_features_in_), self.prior_sd
         if spread is not None and not isinstance(spread, Mapping):
             POSITIVE.check(prior_sd=spread)
@@ -494,144 +408,3 @@ class FederatedPoissonRegression(RegressorMixin, FederatedRegression):
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = True
         return tags
-
-
-class FusedGaussianMixture(DensityMixin, _OfSites):
-    """A Gaussian mixture that each site fits by itself, fused: components are matched and counted.
-
-    Args:
-        n_components: of each site's own mixture at most; what holds no data is left out.
-        fused_components: of the fused mixture; found if None.
-        prior_sd: the standard deviation of components' means about zero, in the columns' units.
-        component_sd: about how wide a component is in every column; see
-            :func:`posterity.fitting.mixtures.fit_mixture`. Scale columns that differ in size.
-        random_state: of the starts of each site's search.
-
-    Attributes:
-        ledger_: the prior, and a factor of each site, its components matched to the fused ones.
-        posterior_: the :class:`~posterity.families.Plate` of components.
-        mixture_: the posterior as a fitted ``BayesianGaussianMixture``, with ``weights_``,
-            ``means_`` and ``covariances_``.
-        matching_: by site the fused component of each of its own; -1 where that held no data.
-        status_: of the matching, as ``Fusion.status``; of one site nothing is matched.
-        sites_: the names of the sites.
-        n_features_in_: the number of columns; ``feature_names_in_`` are their names, if any.
-
-    >>> rng = np.random.default_rng(0)
-    >>> x = rng.normal([[0.0], [8.0], [8.0], [16.0]] * 50)
-    >>> model = FusedGaussianMixture(3, random_state=0).fit(x, sites=["a", "a", "b", "b"] * 50)
-    >>> len(np.unique(model.predict(x)))
-    3
-    """
-
-    def __init__(
-        self,
-        n_components: int = 5,
-        *,
-        fused_components: int | None = None,
-        prior_sd: float = 10.0,
-        component_sd: float = 1.0,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.fused_components = fused_components
-        self.prior_sd = prior_sd
-        self.component_sd = component_sd
-        self.random_state = random_state
-
-    def fit(self, X: ArrayLike, y: Any = None, sites: ArrayLike | None = None) -> Self:
-        """Fit a mixture to each site's records, and fuse them.
-
-        Args:
-            X: records (n, d).
-            y: not looked at.
-            sites: for each record (n,) the name of its site; all are of one by default.
-
-        Warns and raises as :func:`posterity.fuse`, with a ValueError for data that scikit-learn
-        refuses, a StructureError for a site of one record, and a UsageError for options that are
-        not positive. A site of fewer records than ``n_components`` leaves the rest unused.
-        """
-        COUNT.check(n_components=self.n_components)
-        COUNT.or_none().check(fused_components=self.fused_components)
-        POSITIVE.check(prior_sd=self.prior_sd, component_sd=self.component_sd)
-        x = self._validated(X, sites=sites, ensure_min_samples=2)
-        seed = int(check_random_state(self.random_state).randint(2**31))
-        names, ledgers = tuple(columns_of(self, x.shape[1])), {}
-        widths = {"prior_sd": self.prior_sd, "component_sd": self.component_sd, "seed": seed}
-        for site, rows in _rows(sites, len(x)).items():
-            with at_site(site if sites is not None else None):
-                own = fit_mixture(x[rows], names, self.n_components, **widths)
-            for note in own.notes:
-                warnings.warn(f"Site {site!r}: {note}.", FitWarning, stacklevel=2)
-            ledgers[site] = Ledger.of_site(site, prior=own.prior, posterior=own.posterior)
-        if len(ledgers) == 1:
-            ((site, ledger),) = ledgers.items()
-            self.status_ = Status.of(0.0, LEFT)
-            self.matching_ = {site: np.arange(ledger.posterior.size)}
-        else:
-            fused = posterity.fuse(ledgers, components=self.fused_components, rule="product")
-            self.status_, self.matching_ = fused.status, dict(fused.matching)
-            ledger = fused.ledger
-        return self._holding(ledger)
-
-    def forget(self, *sites: str) -> Self:
-        """A new estimator without what these sites contributed, to the last bit; matches stay.
-
-        Raises:
-            LedgerError: for a site that did not contribute.
-            UsageError: if no site would be left.
-        """
-        other, _ = self._without(sites)
-        other.status_ = self.status_
-        other.matching_ = {s: own for s, own in self.matching_.items() if s not in sites}
-        return other._holding(other.ledger_)
-
-    def predict(self, X: ArrayLike) -> np.ndarray:
-        """The likeliest component of each record, (n,)."""
-        return self._asked("predict", X)
-
-    def fit_predict(self, X: ArrayLike, y: Any = None, sites: ArrayLike | None = None) -> Any:
-        """Fit, and the likeliest component of each record, (n,)."""
-        return self.fit(X, sites=sites).predict(X)
-
-    def predict_proba(self, X: ArrayLike) -> np.ndarray:
-        """Chances (n, k) of each component."""
-        return self._asked("predict_proba", X)
-
-    def score_samples(self, X: ArrayLike) -> np.ndarray:
-        """The log density of each record, (n,), in nats."""
-        return self._asked("score_samples", X)
-
-    def score(self, X: ArrayLike, y: Any = None) -> float:
-        """The mean of the records' log densities, in nats."""
-        return float(self.score_samples(X).mean())
-
-    def _asked(self, method: str, X: ArrayLike) -> np.ndarray:
-        """Predictions of the fused mixture, after checks of the records."""
-        check_is_fitted(self)
-        return getattr(self.mixture_, method)(validate_data(self, X, dtype=np.float64, reset=False))
-
-    def _holding(self, ledger: Ledger | None) -> Self:
-        assert ledger is not None, "a product has one"
-        self.ledger_, self.mixture_ = ledger, to_estimator(ledger)
-        vars(self.mixture_).pop("feature_names_in_", None)  # it is asked with arrays
-        return self
-
-
-def _rows(sites: ArrayLike | None, count: int) -> dict[str, np.ndarray]:
-    """The numbers of each site's records, by sorted names of the sites.
-
-    Raises:
-        ValueError: if there is not one name, or whole number, for each of ``count`` records.
-    """
-    if sites is None:
-        return {SITE: np.arange(count)}
-    names = np.asarray(sites)
-    if names.shape != (count,):
-        raise ValueError(f"sites have shape {names.shape}: one is needed for each of {count}.")
-    if names.dtype.kind not in "iuU" and not all(isinstance(name, str) for name in names):
-        raise ValueError("sites are to be texts or whole numbers, none of them missing.")
-    texts = np.array([str(name) for name in names])
-    order = np.argsort(texts, kind="stable")
-    each, starts = np.unique(texts[order], return_index=True)
-    return dict(zip(map(str, each), np.split(order, starts[1:]), strict=True))

@@ -1,0 +1,152 @@
+"""Ledgers and supports of events in files.
+
+A ledger is its prior, all factors as one stack, and a column for each number of a version.
+"""
+
+import operator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posterity.arrays.stacks import columns, stacked, unstacked
+from posterity.artifact.manifest import digest
+from posterity.artifact.registry import check_names, enrol, unfit
+from posterity.entries import Entry
+from posterity.errors import ArtifactError
+from posterity.families import ExponentialFamily, at_rest, supports
+from posterity.families.unconstrained import Supports
+from posterity.ledger import Ledger
+
+COLUMNS = {"sites": str, "epochs": int, "sequences": int, "forgotten": bool, "independent": bool}
+
+
+class SiteVersion(NamedTuple):
+    """The version of a site in a ledger; it has a factor unless it was forgotten."""
+
+    epoch: int
+    sequence: int
+    forgotten: bool
+    independent: bool
+
+
+def columns_of(fields: dict[str, Any]) -> list[list[Any]]:
+    """Names, epochs, sequences, and who was forgotten and who is independent; all are checked."""
+    check_names("Ledger", fields, ["prior", "prior_digest", "factors", *COLUMNS])
+    checked: list[list[Any]] = []
+    for name, kind in COLUMNS.items():
+        column = fields.get(name)
+        if not isinstance(column, list):
+            raise _wrong(f"{name} {column!r}", "a list")
+        if wrong := [value for value in column if type(value) is not kind]:
+            raise _wrong(f"{name} {wrong[:3]!r}", f"values of type {kind.__name__}")
+        if kind is int and min(column, default=0) < 0:
+            raise _wrong(f"{name} from {min(column)} on", "whole numbers, from 0 on")
+        checked.append(column)
+        if len(column) != len(checked[0]):
+            raise _wrong(f"{len(column)} {name} for {len(checked[0])} sites", "one a site")
+    if any(map(operator.ge, checked[0], checked[0][1:])):
+        raise _wrong("sites that come twice, or out of order", "names, sorted")
+    return checked
+
+
+def _ledger_fields(ledger: Ledger) -> dict[str, Any]:
+    entries = ledger.entries.values()
+    factors = [entry.factor for entry in entries if entry.factor is not None]
+    return {
+        "prior": ledger.prior,
+        "prior_digest": digest(ledger.prior),
+        "factors": stacked(ledger.prior, factors) if factors else None,
+        "sites": list(ledger.entries),
+        "epochs": [entry.epoch for entry in entries],
+        "sequences": [entry.sequence for entry in entries],
+        "forgotten": [entry.factor is None for entry in entries],
+        "independent": [entry.independent for entry in entries],
+    }
+
+
+def _ledger(fields: dict[str, Any]) -> Ledger:
+    ledger, (sites, epochs, sequences, forgotten, independent) = _sound_ledger(fields)
+    factors = fields["factors"]
+    # Checked as a whole, and at rest: each row is a factor as the ledger keeps it.
+    row = iter(() if factors is None else unstacked(at_rest(factors)))
+    kept = [None if gone else next(row) for gone in forgotten]
+    entries = map(Entry, epochs, sequences, kept, independent)
+    return ledger._with(dict(zip(sites, entries, strict=True)))
+
+
+def _sound_ledger(fields: dict[str, Any]) -> tuple[Ledger, list[list[Any]]]:
+    """The ledger without its sites, and their columns."""
+    prior, factors, columns_of_sites = fields["prior"], fields["factors"], columns_of(fields)
+    if not isinstance(prior, ExponentialFamily):
+        raise _wrong(f"a prior that is a {type(prior).__name__}", "an exponential family")
+    if fields["prior_digest"] != digest(prior):
+        raise _wrong(f"the digest {fields['prior_digest']!r} of another prior", "that of its own")
+    count = fields["forgotten"].count(False)
+    try:
+        pairs = [] if factors is None else columns(prior, [prior, factors])
+    except ValueError as error:
+        raise _wrong(f"factors {factors!r} under {prior!r}", "those of one family") from error
+    for like, stack in pairs:
+        if like.dtype != np.float64 or stack.dtype != np.float64:
+            raise _wrong(f"numbers of {like.dtype} and {stack.dtype}", "float64, as ledgers hold")
+        if stack.shape != (count, *like.shape):
+            shape = f"factors of shape {stack.shape} for {count} sites that contribute"
+            raise _wrong(shape, f"one a site, of shape {like.shape}")
+    if (factors is None) != (count == 0):
+        raise _wrong(f"{count} sites that contribute, and factors {factors!r}", "one a site")
+    return Ledger(prior), columns_of_sites
+
+
+def _wrong(found: str, expected: str) -> ArtifactError:
+    return ArtifactError(
+        found=f"{found} of a ledger",
+        expected=expected,
+        fix="Fetch the ledger again.",
+    )
+
+
+enrol(Ledger, _ledger_fields, _ledger, _sound_ledger)
+
+
+# --- supports of events ---------------------------------------------------------------------------
+
+KINDS = {
+    kind.__name__: kind
+    for kind in vars(supports).values()
+    if isinstance(kind, type) and issubclass(kind, supports.Continuous) and kind.axes is not None
+    if not kind.__abstractmethods__
+}
+
+
+def _encoded(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {"names": list(tree), "parts": [_encoded(part) for part in tree.values()]}
+    if isinstance(tree, tuple):
+        return {"parts": [_encoded(part) for part in tree]}
+    if type(tree) is not KINDS.get(type(tree).__name__):
+        raise ArtifactError(
+            found=f"a support {tree!r}",
+            expected=f"one of {sorted(KINDS)}",
+            fix="Save the law of unconstrained numbers.",
+        )
+    return {"kind": type(tree).__name__, "shape": list(tree.shape)}
+
+
+def _supports(fields: dict[str, Any]) -> Supports:
+    check_names("Supports", fields, ["tree"])
+    try:
+        return Supports(_decoded(fields["tree"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise unfit(Supports, str(error)) from error
+
+
+def _decoded(node: Any) -> Any:
+    if "kind" in node:
+        if not all(type(axis) is int and axis > 0 for axis in node["shape"]):
+            raise ValueError(f"a shape {node['shape']}")
+        return KINDS[node["kind"]](tuple(node["shape"]))
+    parts = tuple(_decoded(part) for part in node["parts"])
+    return dict(zip(node["names"], parts, strict=True)) if "names" in node else parts
+
+
+enrol(Supports, lambda value: {"tree": _encoded(value.tree)}, _supports)

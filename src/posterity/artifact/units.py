@@ -1,0 +1,91 @@
+"""Columns that seem to have another unit at one site than at others."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from posterity.artifact.recipe import HAZARDS, INTERCEPT, Recipe
+from posterity.artifact.strata import AT
+from posterity.families.names import names_of
+from posterity.ledger import Ledger
+
+CONVERTED, CLOSE = 3.0, 1.8
+"""By how many times mean and deviation of a column both differ between sites, at the least, where
+one of them seems to have another unit; and where the deviation is small beside the mean."""
+APART = 15.0
+"""The distance of two sites' means, in standard deviations, from which units seem to differ."""
+
+
+def suspicious(
+    values: Mapping[str, Any],
+    common: Recipe,
+    table: tuple[str, Sequence[str], np.ndarray] | None = None,
+) -> list[str]:
+    """Lines on columns that seem to have another unit at one site.
+
+    The precision of a regression's factor is ``Σ w x xᵀ``: beside the columns that add up to ones
+    it tells the weighted mean and deviation of every other column. Where mean and deviation differ
+    by one and the same factor, :data:`CONVERTED` or more of any column and :data:`CLOSE` or more
+    of one whose deviation is small beside its mean, or where means are :data:`APART` deviations
+    apart, a conversion seems to have been forgotten.
+
+    Args:
+        values: ledgers of Gaussian factors by name; what else there is does not count.
+        common: the recipe under which all of them are.
+        table: new records beside them: a name, the names of columns, and ``x`` (n, columns).
+    """
+    names = common.shared.coefficients()
+    prefix = f"{common.levels[1]}:" if common.model == "multinomial" else ""
+    terms = common.terms or [(("column", name),) for name in common.columns or ()]
+    used = {term[0][1] for term in terms if len(term) == 1 and term[0][0] == "column"}
+    apart = {*common.categories, *common.indicated}
+    used = {name for name in used - apart if not common.is_own(name)}
+    plain = [name for name in common.shared.inputs() if name in used]
+    first = common.baseline or ((INTERCEPT,) if common.intercept else ())
+    first = first[:1] if common.hazard in HAZARDS else first  # all others add up to ones
+    if not (common.regression and plain and first):
+        return []
+    units = np.array([(common.center.get(n, 0.0), common.scale.get(n, 1.0)) for n in plain]).T
+    sites: list[str] = []
+    moments = []
+    for value in values.values():
+        for site in value.sites if isinstance(value, Ledger) else ():
+            factor: Any = value.factor(site)
+            order = names_of(factor).get("", names)
+            shared = [name.partition(AT)[0] for name in order]
+            if not factor.gaussian or factor.diagonal or set(shared) != set(names):
+                continue
+            square, at = factor.precision, [order.index(f"{prefix}{name}") for name in plain]
+            ones = np.array([float(name.removeprefix(prefix) in first) for name in shared])
+            weight = ones @ square @ ones
+            if weight > 0:
+                mean = (ones @ square)[at] / weight
+                variance = np.diagonal(square)[at] / weight - mean**2
+                sd = np.sqrt(np.maximum(variance, 1e-9 * (mean**2 + 1)))
+                sites.append(site)
+                moments.append((units[0] + units[1] * mean, units[1] * sd))
+    if table is not None and len(table[2]):
+        columns = table[2][:, [list(table[1]).index(f"{prefix}{name}") for name in plain]]
+        sites.append(table[0])
+        moments.append((units[0] + units[1] * columns.mean(0), units[1] * columns.std(0)))
+    if len(sites) < 2:
+        return []
+    lines = []
+    for name, (mean, sd) in zip(plain, np.transpose(moments), strict=True):
+        # The first of two sites, of more the one in the middle.
+        other = 0 if len(sites) == 2 else int(np.argsort(mean)[(len(sites) - 1) // 2])
+        for site, m, s in zip(sites, mean, sd, strict=True):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                factor, wide = m / mean[other], s / sd[other]
+                times, off = max(factor, 1 / factor), max(factor / wide, wide / factor)
+            narrow = max(s / abs(m), sd[other] / abs(mean[other])) < 0.4 if m and mean[other] else 0
+            scaled = (times > CONVERTED and off < 2.5) or (narrow and times > CLOSE and off < 1.3)
+            if scaled or abs(m - mean[other]) > APART * max(s, sd[other]):
+                about = f", which is about {1 / factor:.2g}" if scaled else ""
+                lines.append(
+                    f"{name!r} is {m:.3g} ± {s:.2g} at {site!r} and {mean[other]:.3g} ± "
+                    f"{sd[other]:.2g} at {sites[other]!r}: are they in one unit? If not, convert "
+                    f"the table of {site!r}: --convert {name}=FACTOR{about}"
+                )
+    return lines

@@ -1,0 +1,101 @@
+"""The base of estimators whose posterior is a ledger of sites."""
+
+import copy
+import os
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.utils import validation
+from sklearn.utils.validation import check_is_fitted
+
+import posterity
+from posterity.errors import UsageError
+from posterity.ledger import Ledger
+from posterity.status import Status
+
+validate_data: Any = validation.validate_data  # whose annotations are too narrow
+SITE = "site"
+"""The name of the only site, where ``fit`` is given no ``sites``."""
+
+
+class OfSites(BaseEstimator):
+    """The base of estimators whose posterior is a ledger of sites."""
+
+    ledger_: Ledger
+    status_: Status
+    n_features_in_: int
+
+    @property
+    def posterior_(self) -> Any:
+        """The posterior of all sites that have not left."""
+        check_is_fitted(self)
+        return self.ledger_.posterior
+
+    @property
+    def sites_(self) -> tuple[str, ...]:
+        """The names of the sites that contribute to the posterior, sorted."""
+        check_is_fitted(self)
+        return self.ledger_.sites
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the ledger to a file, which :func:`posterity.load` and every command read.
+
+        Raises:
+            ArtifactError: if it cannot be written.
+        """
+        check_is_fitted(self)
+        posterity.save(self.ledger_, path, provenance=self._provenance())
+
+    def _validated(self, *data: Any, sites: Any, **options: Any) -> Any:
+        """Data as scikit-learn checks them; a ValueError names the first site with a bad number."""
+        try:
+            return validate_data(self, *data, dtype=np.float64, **options)
+        except ValueError as error:
+            if sites is None:
+                raise
+            try:
+                x = np.asarray(data[0], np.float64)
+                bad = [
+                    s for s, own in rows_of(sites, len(x)).items() if not np.isfinite(x[own]).all()
+                ]
+            except (TypeError, ValueError):
+                raise error from None
+            if not bad:
+                raise
+            raise ValueError(f"Records of site {bad[0]!r}: {error}") from error
+
+    def _provenance(self) -> dict[str, str]:
+        return {}
+
+    def _without(self, sites: tuple[str, ...], run: Any = None) -> tuple[Self, Any]:
+        """A copy of this estimator without these sites, and the result of :func:`forget`."""
+        check_is_fitted(self)
+        if set(self.sites_) <= set(sites):
+            raise UsageError(
+                found=f"{sorted(sites)}, which are all sites",
+                expected="one that stays",
+                fix="Drop the estimator instead.",
+            )
+        done = posterity.forget(self.ledger_ if run is None else run, *sites)
+        other = copy.copy(self)
+        other.ledger_, other.status_ = done.ledger, done.status
+        return other, done
+
+
+def rows_of(sites: ArrayLike | None, count: int) -> dict[str, np.ndarray]:
+    """The numbers of each site's records, by sorted names of the sites; a ValueError if there is
+    not one name, or whole number, for each of ``count`` records.
+    """
+    if sites is None:
+        return {SITE: np.arange(count)}
+    names = np.asarray(sites)
+    if names.shape != (count,):
+        raise ValueError(f"sites have shape {names.shape}: one is needed for each of {count}.")
+    if names.dtype.kind not in "iuU" and not all(isinstance(name, str) for name in names):
+        raise ValueError("sites are to be texts or whole numbers, none of them missing.")
+    texts = np.array([str(name) for name in names])
+    order = np.argsort(texts, kind="stable")
+    each, starts = np.unique(texts[order], return_index=True)
+    return dict(zip(map(str, each), np.split(order, starts[1:]), strict=True))
