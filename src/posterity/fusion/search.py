@@ -313,7 +313,9 @@ def _shed(clustering: Clustering, rivals: _Rivals, gains: Array) -> Clustering |
 
 
 def needed(clustering: Clustering) -> bool:
-    """True if no group can go: not by more than polishing could make up for."""
+    """True if no group can go, or none without a loss that polishing cannot make up for."""
+    if len(clustering.counts) <= clustering.local.largest():
+        return True
     return bool(_gains(clustering, _rivals(clustering)).max() < -_most(clustering))
 
 
