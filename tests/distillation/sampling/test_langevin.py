@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from posterity.distillation import SGHMC, SGLD, Langevin, PreconditionedSGLD
 from posterity.distillation.sampling import health, langevin
 from posterity.distillation.sampling.target import _single
-from posterity.distillation.sampling.tuning import warmth
+from posterity.distillation.sampling.tuning import heat, warmth
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
 from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian, NormalWishart
 from posterity.models import (
@@ -208,11 +208,11 @@ def test_steps_are_tuned_where_chains_are(monkeypatch: pytest.MonkeyPatch) -> No
     def warmest() -> float:
         kernel = teacher.begin(key=KEY).kernel
         with jax.enable_x64(False):
-            return warmth(teacher.target, kernel.position, kernel.scale, 1.0, key=KEY)[1]
+            return heat(teacher.target, kernel.position, kernel.scale, key=KEY)
 
     after = warmest()
     monkeypatch.setattr(langevin, "LOOKS", ())
-    assert warmest() > 2 * after
+    assert warmest() > 2 * langevin.HOT > 2 * after
 
 
 @pytest.mark.slow

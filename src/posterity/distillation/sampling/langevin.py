@@ -37,7 +37,8 @@ BURN_IN = (1000, (40_000, 5_000))
 """The least and the most steps before any draw counts, the most of small models and large ones."""
 CHUNK = 250
 LOOKS = (0, 1, 3, 7, 15)
-"""Chunks of burn-in after which steps are tuned once more: curvature and noise are others there."""
+"""Chunks of burn-in after which it is seen whether steps suit where chains are."""
+HOT = 0.5  # By how much minibatches may heat an array of weights before steps are tuned once more
 KERNEL = Constraint(
     "SGLD(...), PreconditionedSGLD(step_size=...) or SGHMC(...) of posterity.distillation: the "
     "step size that can be found is for a scale that stays, so not PreconditionedSGLD's",
@@ -168,10 +169,7 @@ class Langevin(Teacher):
                 state = _several(self, state, draws, jax.random.fold_in(last, number))
                 self.check(state)
                 if sought and weights and number in LOOKS:
-                    at, key = state.kernel.position, jax.random.fold_in(third, number)
-                    scale, _, friction = self._tuned(at, key)
-                    kernel = state.kernel._replace(scale=scale)
-                    state = state._replace(kernel=kernel, friction=jnp.float32(friction))
+                    state = self._cooled(state, jax.random.fold_in(third, number))
             return self._counted(state.kernel, state.friction, state.modes)
 
     def _tuned(self, positions: PyTree, key: jax.Array) -> tuple[PyTree, float, float]:
@@ -188,6 +186,18 @@ class Langevin(Teacher):
         )
         size = size if sought else 1.0
         return jax.tree.map(lambda leaf: size * leaf, scale), size, friction
+
+    def _cooled(self, state: State, key: jax.Array) -> State:
+        """The state with shorter steps, if the noise of minibatches heats whole arrays of weights.
+        Where the posterior has its mass minibatches differ more than at the end of the climb, where
+        steps were tuned, and above all so under a wide prior.
+        """
+        at, scale = state.kernel.position, state.kernel.scale
+        if tuning.heat(self.target, at, scale, key=key) <= HOT:
+            return state
+        tuned, _, friction = self._tuned(at, key)
+        kernel = state.kernel._replace(scale=jax.tree.map(np.minimum, scale, tuned))
+        return state._replace(kernel=kernel, friction=jnp.float32(friction))
 
     def blank(self) -> State:
 

@@ -126,6 +126,18 @@ def warmth(
     return long, float(np.mean(noise)) / 4
 
 
+def heat(target: Target, positions: PyTree, scale: PyTree, *, key: jax.Array) -> float:
+    """Return by how much the noise of minibatches raises the temperature of the warmest array's
+    mean. ``scale`` is the step size of each coordinate; a size ``s`` and a variance ``n`` of the
+    minibatch gradient add ``s n / 4``.
+    """
+    if target.batch_size == target.count:
+        return 0.0
+    noise = _like(positions, _spread(target, positions, key)[None])
+    warm = jax.tree.map(lambda own, s: float(np.mean(own * s)) / 4, noise, scale)
+    return max(jax.tree.leaves(warm))
+
+
 def _flat(tree: PyTree) -> np.ndarray:
     """All coordinates (chains, p) of each chain."""
     return np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(tree)], 1)
