@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from posterity.distillation import Langevin
-from posterity.errors import ConvergenceWarning, StructureError, UsageError
+from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
 from posterity.models import NeuralNetwork
 from posterity.networks import GaussianPrior, Layers
 from tests.distillation.examples import KEY
@@ -79,5 +79,7 @@ def test_values_and_layers_that_do_not_fit() -> None:
     for y in (np.zeros((3, 2)), np.zeros(0), np.array("a"), 3.0):
         with pytest.raises(StructureError):
             NeuralNetwork.regression(Layers.dense(1, 1), y)
+    with pytest.raises(ParameterError, match="single precision"):
+        NeuralNetwork.regression(Layers.dense(1, 1), 1e9 + np.arange(3))
     with pytest.raises(UsageError, match="varying"):
         NeuralNetwork.regression(Layers.dense(1, 1), np.zeros(3), noise="both")

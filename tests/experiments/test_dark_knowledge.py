@@ -224,12 +224,12 @@ def test_regression_small() -> None:
     X, y = load_diabetes(return_X_y=True)
     X = np.concatenate([X, np.ones((len(y), 1))], 1)  # a constant column, as naval has
     table = data.Regression("diabetes", X, y, data.random_splits(len(y), 1))
-    found = regression.one_split(table, 0, 5, "constant")
+    found = regression.one_split(table, 0, 5, "constant", 2000)
     score = {name: found[name]["log likelihood"] for name in regression.PAPER if name in found}
     # A normal with the moments of the training targets is what knows nothing.
     test = table.is_test[0]
     known = stats.norm.logpdf(y[test], y[~test].mean(), y[~test].std()).mean()
     assert score[regression.TEACHER] > known + 0.1
     assert score[regression.STUDENT] > score[regression.TEACHER] - 0.15
-    judged = regression.judged("diabetes", "constant", [found, found], 20)
+    judged = regression.judged("diabetes, constant noise", [found, found], 20)
     assert judged["splits run, of"] == [2, 20] and len(judged["goals"]) == 1

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from experiments.robustness import problems, run, situations
+from experiments.robustness import mixtures, problems, run, situations
 from experiments.robustness.problems import Problem
 from experiments.robustness.unfinished import unfinished
 from posterity.families import DiagonalGaussian, Gaussian
@@ -87,6 +87,10 @@ def test_situations_are_judged_by_their_truth() -> None:
     """A regression's pooled posterior is exact; what differs and is not warned of is silent."""
     rows = [{"seed": seed, **situations.judged(situations.situation(seed))} for seed in (1, 8, 9)]
     assert [situations.verdict(row) for row in rows] == ["right"] * 3
+    made = mixtures.columns(np.random.default_rng(0)), mixtures.moved(np.random.default_rng(0))
+    assert [situations.verdict(situations.judged(one)) for one in made] == [
+        "right", "right, warned of sites that differ"
+    ]  # fmt: skip
     missed = {**rows[0], "wrong": ["sites differ"], "differs": 20.0}
     warned = {**missed, "heard": ["a site contradicts the others"]}
     found = situations.summary([*rows, missed, warned], "1, 8, 9")

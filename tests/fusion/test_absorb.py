@@ -1,5 +1,7 @@
 """Components that a site's own fit split are put together, and nothing else is."""
 
+import re
+
 import numpy as np
 import pytest
 import scipy.special
@@ -8,7 +10,7 @@ import scipy.stats
 import posterity
 from posterity import Dirichlet, Ledger, NormalWishart, Plate, Product
 from posterity.errors import ParameterError, UsageError
-from posterity.fusion import doubts
+from posterity.fusion import diagnostics
 from posterity.fusion.absorb import entropy
 from tests.fusion.made import conjugate_site
 
@@ -179,9 +181,9 @@ def test_what_several_fits_split_is_one_and_clusters_that_overlap_are_not():
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_nearly_as_likely_one_is_warned_of(monkeypatch):
     outcomes, kinds = [], set()
-    for apart in (2.5, 3.0, 3.25, 3.5, 4.0, 4.25):
+    for apart in (2.0, 2.25, 2.5, 3.0):
         x, parts = two_of(np.random.default_rng(1), apart, (80, 30))
-        if apart == 3.5:  # a site with as many components as are found
+        if apart == 2.5:  # a site with as many components as are found
             x, parts = np.concatenate([x, x + CENTRES[2] * 3]), np.kron(np.eye(2), parts)
         sites = {"a": fitted("a", x, parts)}
         for name in "bc":
@@ -190,7 +192,7 @@ def test_what_is_nearly_as_likely_one_is_warned_of(monkeypatch):
                 name, np.concatenate([x, x + CENTRES[2] * 3]), np.eye(2)[[0] * 150 + [1] * 150]
             )
         fused = posterity.fuse(sites)
-        if apart == 3.5:  # numbers and matchings go for all plates: none is advised
+        if apart == 2.5:  # numbers and matchings go for all plates: none is advised
             pair = {
                 name: Ledger.of_site(
                     name,
@@ -201,7 +203,7 @@ def test_what_is_nearly_as_likely_one_is_warned_of(monkeypatch):
             }
             lines = [line for line in posterity.fuse(pair).warnings if "has split" in line]
             with monkeypatch.context() as patched:  # nor are matchings of very many components
-                patched.setattr(doubts, "READ", 1)
+                patched.setattr(diagnostics, "READ", 1)
                 lines += [line for line in posterity.fuse(sites).warnings if "has split" in line]
             assert len(lines) == 3 and all(line.endswith("or more starts") for line in lines)
         warned = [line for line in fused.warnings if "site 'a' has split" in line]
@@ -279,7 +281,34 @@ def test_a_site_in_other_units_is_named():
     data["a"].append(np.array([[3e4, -3e4]]))
     for degrees in (4.0, 2.0):  # with fewer one record does not make a covariance known
         mixed = posterity.fuse({name: site(name, x, degrees) for name, x in data.items()})
-        assert any("'c' shares no component" in line and "units" in line for line in mixed.warnings)
+        named = [line for line in mixed.warnings if "'c' is likely in other units" in line]
+        assert named and "3 of its 3 components" in named[0]
+        times = float(named[0].split(" times ")[1].split(",")[0])
+        assert times == pytest.approx(0.001, rel=0.1)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("sites", ["ab", "abc"])
+def test_sites_in_two_units_and_shifted_ones_are_named_with_what_to_do(sites):
+    """Of two sites, one in mmol and one in mg; of degrees Celsius, one in kelvin."""
+    rng = np.random.default_rng(0)
+    centres = 12 * rng.normal(size=(6, 2))
+    held = {name: rng.permutation(6)[:5] for name in sites}
+    data = {
+        name: [centres[k] + rng.normal(size=(150, 2)) for k in own] for name, own in held.items()
+    }
+    for factor, offset, what in (
+        ([18.0, 1.0], 0.0, "in other units.*times"),
+        ([1.0, 1.0], [0.0, 273.15], "shifted.*added to column 1"),
+    ):
+        moved = data | {"a": [x * factor + offset for x in data["a"]]}
+        lines = posterity.fuse({name: site(name, parts) for name, parts in moved.items()}).warnings
+        assert any(re.search(what, line) for line in lines)
+    # Sites that share nothing, in the same units, are not.
+    steps = np.random.default_rng(0).normal(size=(len(data["a"]), 2)) * 40
+    strangers = data | {"a": [x + step for x, step in zip(data["a"], steps, strict=True)]}
+    lines = posterity.fuse({name: site(name, parts) for name, parts in strangers.items()}).warnings
+    assert not any("likely" in line for line in lines)
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")

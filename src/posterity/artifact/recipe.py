@@ -422,7 +422,8 @@ def check_recipe(recipe: Recipe) -> None:
     """Raise a UsageError for what makes no sense whatever the records are."""
     for key, constraint in FIELDS.items():
         value, kind = getattr(recipe, key), type(getattr(_PLAIN, key))
-        value = () if key == "columns" and value is None else value
+        if key == "columns" and value is None:
+            continue
         each = {key: value}
         if kind in _CONTAINERS:
             _CONTAINERS[kind].check(**each)

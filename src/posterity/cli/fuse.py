@@ -33,7 +33,7 @@ from posterity.fusion import Fusion
 from posterity.fusion import plan as plans
 from posterity.fusion.alignment import NO_SCALE, Alignment
 from posterity.fusion.confidence import AMBIGUOUS
-from posterity.fusion.doubts import CONTRADICTS
+from posterity.fusion.conflict import CONTRADICTS
 from posterity.fusion.networks.options import has_units, is_network
 from posterity.fusion.scale import Scale
 from posterity.ledger import Ledger
@@ -225,10 +225,14 @@ def _contradictions(ledger: Any, shared: Sequence[int]) -> list[str]:
     sites = {site: marginal(law) for site, law in alone.items() if law.is_proper()}
     if len(sites) < 2:
         return []
+    lines = _warnings_of(sites, prior=marginal(ledger.prior))
+    return [line for line in lines if CONTRADICTS in line]
+
+
+def _warnings_of(sites: Mapping[str, Any], **options: Any) -> tuple[str, ...]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they are in the result
-        fusion = posterity.fuse(sites, prior=marginal(ledger.prior))
-    return [line for line in fusion.warnings if CONTRADICTS in line]
+        return posterity.fuse(sites, **options).warnings
 
 
 def _one_shot(fusion: Fusion, inputs: "Inputs") -> OneShot:
@@ -247,9 +251,7 @@ def _one_shot(fusion: Fusion, inputs: "Inputs") -> OneShot:
     if known.silent:
         alone = lambda site: Ledger(ledger.prior).holding({site: ledger.entries[site]})
         rest = {site: alone(site) for site in ledger.sites if site not in known.silent}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # they are in the result
-            heard = posterity.fuse(rest).warnings if len(rest) > 1 else ()
+        heard = _warnings_of(rest) if len(rest) > 1 else ()
     if known.distance is None and not known.warnings:
         inputs.notes.append(
             "how far this is from the posterior of all records together is not known, as the "

@@ -18,7 +18,7 @@ from posterity.artifact import loaded
 from posterity.checkpoint import Checkpoint, opened
 from posterity.distillation import online
 from posterity.distillation import student as students
-from posterity.distillation.inputs import Images, Inputs, Perturbed, as_inputs
+from posterity.distillation.inputs import Inputs, as_inputs, checked, usual
 from posterity.distillation.online import Constants, Plan, State
 from posterity.distillation.sampling.noise import KEY
 from posterity.distillation.scaling import Domain, Scaling
@@ -36,12 +36,10 @@ from posterity.status import Progress, ProgressCallback, Status
 from posterity.text import html
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 10_000, 64, 3e-3
-STEADY = 0.3
-"""The share of the steps in which Adam's rate stays; then it falls to zero by half a cosine."""
+STEADY = 0.3  # Of the steps, in which Adam's rate stays; then it falls to zero by half a cosine
 TOLERANCE = 0.01  # Nats by which a student's predictive may diverge from its teacher's
 HIDDEN = (64, 64)  # Units of a student whose teacher is no network
-PROBE, LOOKS = 256, 10
-"""Inputs of the probe, and times in a chunk that the teacher is asked about it."""
+PROBE, LOOKS = 256, 10  # Inputs of the probe, and times in a chunk that the teacher is asked
 HEARD = 8  # Draws that a student hears at each step, at least, by default
 CHUNKS, LEAST = 200, 50
 """Chunks of a run, after each of which it can be interrupted, and steps of a chunk at the least."""
@@ -68,13 +66,9 @@ class Distillation:
     inputs of the ``probe``, where the predictive of ``teacher`` is the average over all its draws
     and ``halves`` those over either half of the run, None where one is empty. ``drift`` is the
     divergence between the halves: a quarter of it is about the error of the whole average.
-    ``shares`` is the gap of :meth:`Head.share_divergence`, of a student with a split, with the same
-    tolerance.
-
-    ``temperature`` is the chains', 1 where they sample what they should, ``rhat`` the largest R-hat
-    of split chains and ``effective`` the smallest effective sample size, of the log density and of
-    outputs at inputs of the probe: None without chains and where they are not known. ``posterior``
-    is the teacher's, or None. ``trace`` has a row a chunk of steps.
+    ``shares`` is the gap of :meth:`Head.share_divergence`, of a student with a split. The
+    ``temperature``, ``rhat`` and ``effective`` are those of :class:`Health`. ``trace`` has a row a
+    chunk of steps.
     """
 
     student: Student
@@ -124,39 +118,33 @@ def distill(
 
     Args:
         teacher: :class:`~posterity.distillation.Langevin` chains on data, stored
-            :class:`~posterity.distillation.Draws`, or any posterior, or the path of a file with
-            one: a network's, a ledger, a fusion, a mixture, with the ``model`` of its parameters.
+            :class:`~posterity.distillation.Draws`, or any posterior or the path of a file with one,
+            with the ``model`` of its parameters.
         student: :class:`~posterity.networks.Layers`, an equinox module, ``(apply, parameters)`` as
             flax has them, or an :class:`~posterity.artifact.Architecture`, with the outputs of a
             :class:`~posterity.distillation.Head`; by default a perceptron with the hidden units of
-            up to four of the teacher's networks side by side, of fewer where that is more than
-            200,000 weights; up to eight and 400,000 with a ``split``. Layers with the hidden units
-            of one to eight of the teacher's networks begin as their average, others with random
-            weights.
-        key: of the chains, the inputs and the student's start; ``jax.random.key(0)`` by default.
+            up to four of the teacher's networks side by side and 200,000 weights, eight and 400,000
+            with a ``split``. Layers with the units of one to eight of these begin as their average.
+        key: of all that is random; ``jax.random.key(0)`` by default.
         inputs: where the student listens to its teacher: see :mod:`posterity.distillation.inputs`;
-            by default the teacher's own, half of them as they are, a quarter perturbed, and a
-            quarter mixed in pairs and perturbed; or changed as images are.
+            by default half of the teacher's own as they are, a quarter perturbed, and a quarter
+            mixed in pairs and perturbed; or changed as images are.
         model: what a posterior is a law of, and what predicts; not needed for networks.
-        split: whether the student tells apart the uncertainty because of the noise and that because
-            of the parameters (mutual information; variance of the function).
+        split: whether the student tells the uncertainty because of the noise from that because of
+            the parameters (mutual information; variance of the function).
         steps: of the student; the teacher goes on to its next draws at each.
         batch_size: inputs of a step.
         learning_rate: of Adam, for the first steps; then it falls to zero.
         optimiser: one of optax's instead.
-        reservoir: earlier states of the teacher whose draws the student hears beside the newest at
-            each step; by default as many as make eight draws.
+        reservoir: earlier states of the teacher whose draws a step hears beside the newest; by
+            default as many as make eight draws.
         probe: inputs at which student and teacher are compared; by default some of ``inputs``.
         tolerance: nats by which the two may diverge there.
-        checkpoint: a file that the run is kept in: the same call goes on from there, to the same
-            result.
-        progress: called with a :class:`~posterity.status.Progress` after each chunk of steps:
-            ``objective`` is the loss, ``left`` the gap, ``result`` the distillation so far. What it
-            raises ends the run.
+        checkpoint: a file from which the same call goes on, to the same result.
+        progress: called after each chunk of steps; ``objective`` is the loss, ``left`` the gap.
 
     Warns:
-        ConvergenceWarning: if the student is not as close to its teacher as the tolerance, or the
-            teacher's chains are too warm or have not settled; ``status`` says so too.
+        ConvergenceWarning: unless ``status`` says that the result has converged.
 
     Raises:
         UsageError: for arguments that make no sense.
@@ -180,12 +168,8 @@ def distill(
     del settings["checkpoint"], settings["progress"]
     result = _driven(set_up(**settings), checkpoint, progress)
     if not result.status.converged:
-        warnings.warn(
-            f"The student has {result.status}. Raise `steps`, widen the student, or see to the "
-            "teacher, as `status.reasons` say.",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
+        fix = "Raise `steps`, widen the student, or see to the teacher, as `status.reasons` say."
+        warnings.warn(f"The student has {result.status}. {fix}", ConvergenceWarning, stacklevel=3)
     return result
 
 
@@ -212,15 +196,14 @@ class Run:
         networks = self.teacher.networks(teacher) if plain else None
         if networks is None or len(networks[-1]["kernel"]) < count:
             return state
-        networks = jax.tree.map(lambda leaf: leaf[:count], networks)
-        taught = students.taught(state.parameters, networks, self.constants.head, state.scaling)
-        return state._replace(parameters=taught)
+        own = jax.tree.map(lambda leaf: leaf[:count], networks), self.constants.head, state.scaling
+        return state._replace(parameters=students.taught(state.parameters, *own))
 
     def sizes(self, step: int) -> np.ndarray:
         """Steps of the blocks of the next chunk (b,), of as many inputs as a long probe has."""
         whole, looks = max(round(self.steps / CHUNKS), LEAST), LOOKS
-        if len(self.constants.probe) > PROBE:
-            alike = -(-len(self.constants.probe) // self.plan.batch_size)
+        if (count := len(self.constants.probe)) > PROBE:
+            alike = -(-count // self.plan.batch_size)
             whole = max(whole, min(alike, self.steps // LOOKS))
             looks = min(LOOKS, max(whole // alike, 1))
         ends = np.minimum(np.arange(looks + 1) * round(whole / looks), self.steps - step)
@@ -251,28 +234,11 @@ def set_up(
     POSITIVE.check(learning_rate=learning_rate, tolerance=tolerance)
     OPTIMISER.check(optimiser=optimiser)
     teacher = as_teacher(loaded(teacher), model)
-    if inputs is None:
-        known = teacher.inputs()
-        if known is None:
-            raise UsageError(
-                found="a teacher that does not know any inputs",
-                expected="where the student is to listen to it",
-                fix="Pass inputs=Perturbed(x), Pool(x), Box(low, high), or a function of a key "
-                "and a number.",
-            )
-        image = getattr(teacher.layers, "image", ()) if np.ndim(known) == 2 else np.shape(known)[1:]
-        usual = lambda: Perturbed(known, mixed=0.25, plain=0.5)
-        inputs = Images(known, image) if len(image) == 3 else usual()
-    inputs = as_inputs(inputs)
+    image = getattr(teacher.layers, "image", ())
+    inputs = usual(teacher.inputs(), image) if inputs is None else as_inputs(inputs)
     first, second, third, last = jax.random.split(key, 4)
     with jax.enable_x64(False):
-        some = np.asarray(_first_rows(inputs, first))
-        if not np.isfinite(some).all() or some.ndim < 2:
-            raise ParameterError(
-                found=f"generated inputs of shape {some.shape}, not all finite",
-                expected="finite numbers of shape (n, ...)",
-                fix="Mend the function or the noise that makes them.",
-            )
+        some = checked(inputs, ROWS, first)
         shape = some.shape[1:]
         probe = some[:: ROWS // PROBE] if probe is None else real_numbers(probe, "the probe")
         if probe.shape[1:] != shape:
@@ -304,14 +270,8 @@ def set_up(
     constants = Constants(head, teacher.traced(), inputs, probe.astype(np.float32), last, *numbers)
     clean = next((x for x in (inputs.data(), teacher.inputs()) if np.shape(x)[1:] == shape), some)
     scaling = Scaling.of_inputs(np.asarray(clean)[:: -(-len(clean) // ROWS)])
-    domain = Domain.of_inputs(scaling.inputs(some))
-    settings = int(steps), float(tolerance), third
-    return Run(plan, constants, teacher, network, parameters, scaling, domain, *settings)
-
-
-@jax.jit
-def _first_rows(inputs: Any, key: jax.Array) -> Any:
-    return inputs.sample(ROWS, key=key)
+    made = plan, constants, teacher, network, parameters, scaling
+    return Run(*made, Domain.of_inputs(scaling.inputs(some)), int(steps), float(tolerance), third)
 
 
 def _driven(
@@ -338,8 +298,8 @@ def _driven(
 
         def save() -> None:
             leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
-            rows = [[float(number) for number in row] for row in trace]
             some = {"series": series} if series.size else {}  # files hold no empty arrays
+            rows = [[float(number) for number in row] for row in trace]
             kept.save({"leaves": leaves, "trace": rows, **some}, {"step": int(state.step)})
 
         with interrupts.rescued_by(save):
@@ -364,34 +324,33 @@ def _resumed(run: Run, kept: Checkpoint) -> tuple[State, tuple[Row, ...], np.nda
     """State, trace and series that were saved last; those before the first step if none were."""
     teacher, saved, probe = run.teacher, kept.load(), run.constants.probe
     watch = lambda state: teacher.watch(state, probe[:WATCHED])
-    shape = jax.eval_shape(watch, teacher.blank()).shape
+    none = np.zeros((0, *jax.eval_shape(watch, teacher.blank()).shape), np.float32)
     if saved is None:
-        return run.start(teacher.begin(key=run.key)), (), np.zeros((0, *shape), np.float32)
+        return run.start(teacher.begin(key=run.key)), (), none
     kinds, tree = jax.tree.flatten(jax.eval_shape(run.start, teacher.blank()))
     try:
         leaves, rows = saved[0]["leaves"], saved[0]["trace"]
-        series = saved[0].get("series", np.zeros((0, *shape)))
-        shapes = [np.shape(leaf) for leaf in leaves], np.shape(series)[1:]
-        if ([leaf.shape for leaf in kinds], shape) != shapes:
+        trace = tuple(Row(int(step), gap, loss) for step, gap, loss in rows)
+        series = np.concatenate([none, saved[0].get("series", none)])
+        if [np.shape(leaf) for leaf in leaves] != [leaf.shape for leaf in kinds]:
             raise ValueError("arrays of other shapes")
         pairs = zip(leaves, kinds, strict=True)
         state = jax.tree.unflatten(tree, [jnp.asarray(leaf, kind.dtype) for leaf, kind in pairs])
-        trace = tuple(Row(int(step), gap, loss) for step, gap, loss in rows)
-        return state, trace, np.asarray(series, np.float32)
+        return state, trace, series
     except (KeyError, TypeError, ValueError) as error:
         raise kept.foreign() from error
 
 
 def _row(run: Run, state: State, series: np.ndarray) -> Row:
-    loss = float(state.loss)
-    if not np.isfinite(loss):
+    row = Row(int(state.step), _gaps(run, state)[0], float(state.loss))
+    if not np.isfinite(row.loss):
         run.teacher.health(state.teacher, series)  # raises if it was the teacher
         raise ParameterError(
-            found=f"a loss of the student of {loss} after {int(state.step)} steps",
+            found=f"a loss of the student of {row.loss} after {row.step} steps",
             expected="a finite one",
             fix="Lower the learning rate, or see to inputs and teacher.",
         )
-    return Row(int(state.step), _gaps(run, state)[0], loss)
+    return row
 
 
 def _gaps(run: Run, state: State) -> tuple[float, float | None]:
@@ -402,16 +361,16 @@ def _gaps(run: Run, state: State) -> tuple[float, float | None]:
 
 
 def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) -> Distillation:
-    teacher, (gap, shares) = run.teacher, _gaps(run, state)
+    gap, shares = _gaps(run, state)
     whole, halves = online.averages(state)
     predicted = lambda own: Prediction.of(own, run.constants.head.likelihood)
     drift = np.inf if halves is None else float(divergence(*halves).mean())
-    health = teacher.health(state.teacher, series)
+    health = run.teacher.health(state.teacher, series)
     reasons = list(health.reasons)
     if not gap <= run.tolerance:
-        small = "the student is too small for its teacher, or had too few steps"
+        known = "the student is too small for its teacher, or had too few steps"
         unknown = "the teacher's own average is not known better"
-        reasons.append(small if drift / 4 <= run.tolerance else unknown)
+        reasons.append(known if drift / 4 <= run.tolerance else unknown)
     if shares is not None and not shares <= run.tolerance:
         reasons.append(
             f"what the student says more data would remove is {shares:.2g} nats from what its "
@@ -424,13 +383,11 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
             f"the halves of the run say different things of the teacher ({drift:.2g} nats): its "
             "chains have not explored the posterior"
         )
-    names = ("y_shift", "y_scale") if state.scaling.y_shift is not None else ()
-    outputs = {name: np.asarray(getattr(state.scaling, name), np.float64) for name in names}
-    scaling = dataclasses.replace(run.scaling, **outputs)
+    units = {name: getattr(state.scaling, name) for name in ("y_shift", "y_scale")}
+    scaling = dataclasses.replace(run.scaling, **units)
+    made = run.network, state.parameters, run.constants.head, scaling, run.domain
     return Distillation(
-        student=students.finish(
-            run.network, state.parameters, run.constants.head, scaling, run.domain
-        ),
+        student=students.finish(*made),
         status=Status.of(gap, run.tolerance, tuple(reasons)),
         trace=trace,
         probe=run.constants.probe,
@@ -440,5 +397,5 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
         drift=drift,
         shares=shares,
         **{name: getattr(health, name) for name in ("temperature", "rhat", "effective")},
-        posterior=getattr(teacher, "posterior", None),
+        posterior=getattr(run.teacher, "posterior", None),
     )

@@ -41,17 +41,13 @@ class Head:
 
     * ``"categorical"``: ``targets`` logits; ``"bernoulli"``: the log odds of 1. With ``split`` then
       the logit of the share of the entropy that more data would remove, ``1 - E[H] / H``.
-    * ``"gaussian"``: ``k = targets`` means ``m``. Where the ``noise_variance`` is known, then
-      ``k`` log variances of the function. Where it is not, with ``split`` the same and then ``k``
-      log variances of the noise, without it ``k`` log variances of both together.
+    * ``"gaussian"``: ``k = targets`` means ``m``. Where the ``noise_variance`` is known, in squared
+      units of ``y``, then ``k`` log variances of the function. Where it is not, with ``split`` the
+      same and then ``k`` log variances of the noise, without it ``k`` of both together.
 
-    The plain head is the paper's (korattikara2015); ``split`` adds an expectation (vadera2020).
-    ``noise_variance`` is in the units of ``y``, squared: a number of compiled programs, where all
-    else is part of them.
-
-    Raises:
-        UsageError: for values that are none, one target of several classes, several of a Bernoulli
-            likelihood, noise of classes.
+    The plain head is the paper's (korattikara2015); ``split`` adds an expectation (vadera2020). One
+    target of several classes, several of a Bernoulli likelihood and noise of classes are a
+    UsageError.
 
     >>> Head("categorical", 10, split=True).size, Head("gaussian", 2, split=True).size
     (11, 6)
@@ -68,9 +64,8 @@ class Head:
         FLAG.check(split=self.split)
         POSITIVE.or_none().check(noise_variance=self.noise_variance)
         classes = {"categorical": self.targets > 1, "bernoulli": self.targets == 1}
-        if not classes.get(self.likelihood, True) or (
-            self.likelihood in classes and self.noise_variance is not None
-        ):
+        noisy = self.likelihood in classes and self.noise_variance is not None
+        if noisy or not classes.get(self.likelihood, True):
             raise UsageError(
                 found=f"{self}",
                 expected="two targets at least of a categorical likelihood, one of a Bernoulli; a "
@@ -142,12 +137,10 @@ class Head:
         - m)²) / v]``, least at ``v = σ²`` however small, and, where the noise is not known, ``½ Σ
         [log 2π + log r + ν / r]``.
 
-        Args:
-            outputs: what the network gives; a StructureError for another number than ``size``.
-            expectations: see :mod:`posterity.networks.predictive`; may be of one draw.
-            scaling: between the network's units, in which densities are, and the expectations'.
-            correction: what ``I`` among the draws of ``expectations`` is multiplied by, as of
-                :meth:`Teacher.correction`.
+        The ``outputs`` are the network's, a StructureError for another number than ``size``, the
+        ``expectations`` those of :mod:`posterity.networks.predictive`, of one draw or more, and
+        ``scaling`` is between the network's units, in which densities are, and theirs. ``I`` is
+        multiplied by ``correction``, as of :meth:`Teacher.correction`.
         """
         self._check(outputs)
         if self.likelihood != "gaussian":
@@ -257,14 +250,9 @@ class Head:
 
     def _teacher(self, expectations: Expectations, scaling: Scaling | None) -> tuple[Any, Any, Any]:
         """Mean, variance and noise of the teacher, in the network's units."""
-        shift, scale = units(scaling)
-        noise = expectations.get("noise", self.noise_variance)
-        shift, scale = (jnp.asarray(part, expectations["mean"].dtype) for part in (shift, scale))
-        return (
-            (expectations["mean"] - shift) / scale,
-            expectations["variance"] / scale**2,
-            noise / scale**2,
-        )
+        mean, noise = expectations["mean"], expectations.get("noise", self.noise_variance)
+        shift, scale = (jnp.asarray(part, mean.dtype) for part in units(scaling))
+        return (mean - shift) / scale, expectations["variance"] / scale**2, noise / scale**2
 
     def _check(self, outputs: Array) -> None:
         if outputs.ndim != 2 or outputs.shape[1] != self.size:

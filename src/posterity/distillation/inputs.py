@@ -4,6 +4,7 @@ Source: korattikara2015, section 3, for perturbed data and boxes; zhang2018 for 
 """
 
 import abc
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +34,6 @@ class Inputs(eqx.Module):
 
     def data(self) -> Any:
         """Inputs (n, ...) without noise, by which columns are scaled; None where none are known."""
-        return None
 
     def harder(self, x: Any, gap: Callable[[Any], Any]) -> Any:
         """Inputs instead of ``x`` on which the student has more to learn, given its gap (n,)."""
@@ -50,11 +50,23 @@ class Pool(Inputs):
         self.x = _single(real_numbers(x, "the inputs"))
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        """Records picked at random."""
-        return self.x[noise.indices(key, (n,), len(self.x))]
+        return self._picked(key, n)
+
+    def _picked(self, key: jax.Array, *shape: int) -> Any:
+        return self.x[noise.indices(key, shape, len(self.x))]
+
+    def _mixtures(self, key: jax.Array, n: int, concentration: float = 1.0) -> Any:
+        """Points between pairs of records, each mixed by a share of a symmetric Beta law."""
+        first, second = jax.random.split(key)
+        one, other = self._picked(first, 2, n)
+        shape = n, *[1] * (one.ndim - 1)
+        if concentration == 1:  # a Beta law's draws take seconds to compile
+            u = jax.random.uniform(second, shape)
+        else:
+            u = jax.random.beta(second, concentration, concentration, shape)
+        return u * one + (1 - u) * other
 
     def data(self) -> Any:
-        """The data set."""
         return self.x
 
 
@@ -62,9 +74,9 @@ class Perturbed(Pool):
     """Inputs of a data set, with Gaussian noise added.
 
     ``noise`` is a standard deviation in the units of ``x``, one for all or one a column; by default
-    a tenth of each column's own. Of a share ``mixed`` each is first mixed with another one,
-    anywhere between the two, as by :class:`Mixup`; a share ``plain`` stays as it is. Errors are
-    those of :class:`Pool`, and a UsageError for a noise that is negative and shares that are none.
+    a tenth of each column's own. A share ``mixed`` is first mixed with other records, as by
+    :class:`Mixup`; a share ``plain`` stays as it is. Errors are those of :class:`Pool`, and a
+    UsageError for a noise that is negative and shares that are none.
 
     >>> from posterity.distillation import Perturbed
     >>> Perturbed(np.zeros((10, 3)), noise=0.05).sample(4, key=jax.random.key(0)).shape
@@ -87,12 +99,11 @@ class Perturbed(Pool):
         self.mixed, self.plain = np.float32(mixed), np.float32(plain)
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        """Records picked at random: mixed ones first, plain ones last."""
         keys = [jax.random.fold_in(key, number) for number in range(3)]
-        picked = super().sample(n, key=keys[0])
+        picked = self._picked(keys[0], n)
         place = jnp.arange(n).reshape(-1, *[1] * (picked.ndim - 1))
-        mixtures = _mixtures(self.x, n, 1.0, keys[2])
-        picked = jnp.where(place < jnp.round(self.mixed * n), mixtures, picked)
+        mixed = place < jnp.round(self.mixed * n)
+        picked = jnp.where(mixed, self._mixtures(keys[2], n), picked)
         # Of many columns exact normals would take as long as all the rest of a step.
         white = noise.normal(keys[1], picked, "normal" if self.x[0].size < MANY else "binomial")
         noisy = place < n - jnp.round(self.plain * n)
@@ -100,11 +111,9 @@ class Perturbed(Pool):
 
 
 class Images(Pool):
-    """Images of a data set, each changed in one of four ways, and unlike any of them for three.
-
-    A record with noise, as of :class:`Perturbed`; its blocks in another order; a smooth random
-    field in its place or on it, from a grid of four by four normals; or a mixture with another
-    record, as of :class:`Mixup`. Pixels stay between the least and the largest of the data.
+    """Images of a data set, each changed in one of four ways: with noise, as of :class:`Perturbed`;
+    its blocks in another order; a smooth random field in its place or on it, from a grid of four by
+    four normals; or mixed with another record. Pixels stay between the least and the largest.
 
     ``x`` are (n, height, width), with channels after these or not; or flattened, with the ``shape``
     of an image. Errors are those of :class:`Pool`.
@@ -130,9 +139,8 @@ class Images(Pool):
         self.ends = _single(np.array([x.min(), x.max()]))
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        """Records picked at random, each changed in a way of its own."""
         keys = [jax.random.fold_in(key, number) for number in range(6)]
-        pairs = self.x[noise.indices(keys[0], (2, n), len(self.x))]
+        pairs = self._picked(keys[0], 2, n)
         one = pairs[0] + self.noise * noise.normal(keys[1], pairs[0])
         one = one.reshape(n, *self.shape)
         u, (low, high) = jax.random.uniform(keys[2], (3, n, 1, 1, 1)), self.ends
@@ -160,17 +168,12 @@ class Mixup(Pool):
         self.concentration = float(concentration)
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        """Pairs, each mixed in a ratio of its own."""
-        return _mixtures(self.x, n, self.concentration, key)
+        return self._mixtures(key, n, self.concentration)
 
 
 class Box(Inputs):
     """The uniform law on a box, whose corners are ``low`` and ``high``, both (d,); a ParameterError
     unless ``low`` is below ``high`` everywhere.
-
-    >>> from posterity.distillation import Box
-    >>> Box([-6.0, -6.0], [6.0, 6.0]).sample(5, key=jax.random.key(0)).shape
-    (5, 2)
     """
 
     low: Any
@@ -187,12 +190,10 @@ class Box(Inputs):
         self.low, self.high = _single(low), _single(high)
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        """Points anywhere in the box."""
         u = jax.random.uniform(key, (n, *self.low.shape))
         return self.low + u * (self.high - self.low)
 
     def data(self) -> Any:
-        """The two corners."""
         return jnp.stack([self.low, self.high])
 
 
@@ -212,7 +213,6 @@ class Generated(Inputs):
             )
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        """The inputs that the function gives."""
         return jnp.asarray(self.function(key, n), jnp.float32)
 
 
@@ -234,11 +234,9 @@ class Adversarial(Inputs):
         self.inputs, self.size = as_inputs(inputs), _single(size)
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        """Inputs of the other law, not moved yet."""
         return self.inputs.sample(n, key=key)
 
     def data(self) -> Any:
-        """Inputs of the other law, without noise."""
         return self.inputs.data()
 
     def harder(self, x: Any, gap: Callable[[Any], Any]) -> Any:
@@ -247,6 +245,38 @@ class Adversarial(Inputs):
         slope = jnp.sign(jax.grad(lambda x: gap(x).sum())(x))
         moved = jnp.arange(len(x)).reshape(-1, *[1] * (x.ndim - 1)) % 2 == 0
         return jnp.where(moved & jnp.isfinite(slope), x + self.size * slope, x)
+
+
+def usual(x: Any, image: tuple[int, ...]) -> Inputs:
+    """The inputs of a student whose teacher knows the inputs ``x``, which are flattened images of
+    that shape if it has three axes; a UsageError if there are none.
+    """
+    if x is None:
+        raise UsageError(
+            found="a teacher that does not know any inputs",
+            expected="where the student is to listen to it",
+            fix="Pass inputs=Perturbed(x), Pool(x), Box(low, high), or a function of a key and a "
+            "number.",
+        )
+    image = image if np.ndim(x) == 2 else np.shape(x)[1:]
+    return Images(x, image) if len(image) == 3 else Perturbed(x, mixed=0.25, plain=0.5)
+
+
+def checked(inputs: Inputs, n: int, key: jax.Array) -> np.ndarray:
+    """So many inputs of a law, a ParameterError unless they are finite, of shape (n, ...)."""
+    x = np.asarray(_sampled(inputs, n, key))
+    if not np.isfinite(x).all() or x.ndim < 2:
+        raise ParameterError(
+            found=f"generated inputs of shape {x.shape}, not all finite",
+            expected="finite numbers of shape (n, ...)",
+            fix="Mend the function or the noise that makes them.",
+        )
+    return x
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _sampled(inputs: Inputs, n: int, key: jax.Array) -> Any:
+    return inputs.sample(n, key=key)
 
 
 def as_inputs(value: object) -> Inputs:
@@ -263,18 +293,6 @@ def as_inputs(value: object) -> Inputs:
         "key and a number",
         fix="Say where the student is to listen to its teacher.",
     )
-
-
-def _mixtures(x: Any, n: int, concentration: float, key: jax.Array) -> Any:
-    """Points between pairs of records, each mixed by a share of a symmetric Beta law."""
-    first, second = jax.random.split(key)
-    pairs = x[noise.indices(first, (2, n), len(x))]
-    shape = (n, *[1] * (pairs.ndim - 2))
-    if concentration == 1:  # a Beta law's draws take seconds to compile
-        u = jax.random.uniform(second, shape)
-    else:
-        u = jax.random.beta(second, concentration, concentration, shape)
-    return u * pairs[0] + (1 - u) * pairs[1]
 
 
 def _shuffled(x: Any, key: jax.Array) -> Any:

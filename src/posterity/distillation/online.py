@@ -106,27 +106,18 @@ def chunk(plan: Plan, constants: Constants, state: State, sizes: Array) -> tuple
     After each block the teacher's expectations at the probe are added to the average.
     """
 
+    def step(_: Any, carry: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
+        state, loss = _step(plan, constants, carry[0])
+        return state, carry[1] + loss
+
     def block(state: State, size: Array) -> tuple[State, jax.Array]:
-        state = _block(plan, constants, state, size)
+        state, total = jax.lax.fori_loop(0, size, step, (state, jnp.float32(0)))
+        # Blocks beyond the last step are empty: what the student's loss was is still what it is.
+        loss = jnp.where(size > 0, total / jnp.maximum(size, 1), state.loss)
+        state = _looked(constants, state._replace(loss=loss), size)
         return state, constants.teacher.watch(state.teacher, constants.probe[:WATCHED])
 
     return jax.lax.scan(block, state, sizes)
-
-
-def _block(plan: Plan, constants: Constants, state: State, size: Array) -> State:
-    last = state.step + size
-
-    def more(carry: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
-        state, total = carry
-        state, loss = _step(plan, constants, state)
-        return state, total + loss
-
-    state, total = jax.lax.while_loop(
-        lambda carry: carry[0].step < last, more, (state, jnp.float32(0))
-    )
-    # Blocks beyond the last step are empty: what the student's loss was is still what it is.
-    loss = jnp.where(size > 0, total / jnp.maximum(size, 1), state.loss)
-    return _looked(plan, constants, state._replace(loss=loss), size)
 
 
 def _step(plan: Plan, constants: Constants, state: State) -> tuple[State, jax.Array]:
@@ -174,19 +165,16 @@ def _offered(size: int, reservoir: PyTree, draws: PyTree, step: jax.Array, key: 
     return jax.tree.map(put, reservoir, draws)
 
 
-def _looked(plan: Plan, constants: Constants, state: State, size: Array) -> State:
+def _looked(constants: Constants, state: State, size: Array) -> State:
     """With the teacher's expectations at the probe averaged into one half of the run."""
     draws = constants.teacher.draws(state.teacher)
     now = _expectations(constants, draws, constants.probe)
     half = (2 * state.step > constants.steps).astype(jnp.int32)
     count, counted = state.counts[half], jnp.asarray(size > 0, jnp.int32)
-    both = merge(jax.tree.map(lambda leaf: leaf[half], state.expectations), now, (count, 1))
-
-    def keep(old: jax.Array, both: jax.Array, now: jax.Array) -> jax.Array:
-        new = jnp.where(count > 0, both, now)
-        return old.at[half].set(jnp.where(counted > 0, new, old[half]))
-
-    kept = jax.tree.map(keep, state.expectations, both, now)
+    old = jax.tree.map(lambda leaf: leaf[half], state.expectations)
+    both, pick = merge(old, now, (count, 1)), counted * jnp.where(count > 0, 2, 1)
+    new = jax.tree.map(lambda *own: jax.lax.select_n(pick, *own), old, now, both)
+    kept = jax.tree.map(lambda leaf, own: leaf.at[half].set(own), state.expectations, new)
     return state._replace(expectations=kept, counts=state.counts.at[half].add(counted))
 
 

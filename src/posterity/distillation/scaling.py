@@ -33,9 +33,8 @@ class Scaling:
     """``(x - x_shift) / x_scale`` goes into the network, ``y_shift + y_scale out`` comes from it.
 
     Arrays are of shapes (d,), of a flattened record, and (k,), or None where nothing is to be done.
-    They are applied to NumPy arrays in float64: a float32 has no digits left of seconds since 1970.
-    A shift that is not shaped as its scale is a StructureError, a scale that is not positive and
-    finite a ParameterError.
+    They are applied in float64: a float32 has no digits left of seconds since 1970. A shift that is
+    not shaped as its scale is a StructureError, a scale that is not positive a ParameterError.
 
     >>> Scaling(x_shift=np.array([2000.0]), x_scale=np.array([10.0])).inputs(np.array([[2020.0]]))
     array([[2.]], dtype=float32)
@@ -73,9 +72,8 @@ class Scaling:
         A column is off if its mean is more than three standard deviations from zero, if its
         standard deviation is above ten, or if it never leaves its mean by a tenth. Its mean is
         taken from it, and it is divided by the greater of its standard deviation and a tenth of the
-        furthest it leaves its mean. All others are left exactly as they are: pixels in [0, 1],
-        standardised columns, small counts. A constant column becomes zero, and keeps its units
-        unless a tenth of its value is above one.
+        furthest it leaves its mean. All others are left exactly as they are. A constant column
+        becomes zero, and keeps its units unless a tenth of its value is above one.
 
         A column with one and the same value in more than half of the rows is never made larger: a
         dim pixel at the border of an image may be bright next time. All pixels of a channel of

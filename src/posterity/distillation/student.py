@@ -38,11 +38,6 @@ NETWORK = Constraint(
     lambda own: isinstance(own, Layers | Architecture) or callable(own),
     fix="Pass Layers.dense(inputs, hidden units, outputs).",
 )
-MEANINGS = {
-    "categorical": "a logit of each class",
-    "bernoulli": "one logit",
-    "gaussian": "means, then log variances",
-}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -89,7 +84,12 @@ class Student:
         """The outputs of the network at inputs (n, ...): (n, head.size), in its own units. Inputs
         of another shape are a StructureError, those that are not finite a ParameterError.
         """
-        return self._outputs(self._scaled(x))
+        network, tree, x = self.network, self.parameters, self._scaled(x)
+        with jax.enable_x64(False):
+            tree = network.unravel(tree) if isinstance(network, Layers) else tree
+            rows = [x[at : at + ROWS] for at in range(0, max(len(x), 1), ROWS)]
+            parts = [np.asarray(_outputs(applied(network), tree, own), np.float64) for own in rows]
+        return np.concatenate(parts)
 
     def _scaled(self, x: ArrayLike) -> np.ndarray:
         x = real_numbers(x, "the inputs", records=False)
@@ -105,21 +105,10 @@ class Student:
             )
         return np.asarray(self.scaling.inputs(x))
 
-    def _outputs(self, x: np.ndarray) -> np.ndarray:
-        network, tree = self.network, self.parameters
-        with jax.enable_x64(False):
-            tree = network.unravel(tree) if isinstance(network, Layers) else tree
-            parts = [
-                np.asarray(_outputs(applied(network), tree, x[at : at + ROWS]), np.float64)
-                for at in range(0, max(len(x), 1), ROWS)
-            ]
-        return np.concatenate(parts)
-
     def predict(self, x: ArrayLike) -> Prediction:
         """The predictive and its uncertainty at inputs (n, ...); errors as of :meth:`outputs`."""
-        x = self._scaled(x)
-        found = self.head.prediction(self._outputs(x), self.scaling)
-        outside = None if self.domain is None else self.domain.outside(x)
+        found = self.head.prediction(self.outputs(x), self.scaling)
+        outside = None if self.domain is None else self.domain.outside(self._scaled(x))
         return dataclasses.replace(found, extrapolates=outside)
 
     @property
@@ -206,8 +195,7 @@ def start(
     if shape != (2, head.size):
         raise StructureError(
             found=f"a student with outputs of shape {shape and shape[1:]}",
-            expected=f"({head.size},): {MEANINGS[head.likelihood]}"
-            + (", and what `split` needs beside" if head.split else ""),
+            expected=f"({head.size},), as {head} has",
             fix="Give its last layer so many outputs.",
         )
     return network, parameters
@@ -215,15 +203,13 @@ def start(
 
 def _weights(layers: Layers, key: jax.Array) -> list[dict[str, np.ndarray]]:
     """Random weights under which signals keep their size; the last layer's are small."""
-    weights, rng = [], keys.of_numpy(key)
-    for index, (layer, places) in enumerate(zip(layers.layers, layers.places, strict=True)):
-        own = {name: np.zeros(place.shape, np.float32) for name, place in places.items()}
-        kernel = places["kernel"].shape
+    rng = keys.of_numpy(key)
+    weights = layers.unravel(np.zeros(layers.size, np.float32))
+    for layer, own in zip(layers.layers, weights, strict=True):
         gain = 2.0 if layer.activation in ("relu", "silu", "gelu", "softplus") else 1.0
-        scale = (gain / np.prod(kernel[:-1])) ** 0.5
-        small = 0.1 if index == len(layers) - 1 else 1.0
-        own["kernel"] = np.float32(small * scale) * rng.standard_normal(kernel, np.float32)
-        weights.append(own)
+        small = 0.1 if own is weights[-1] else 1.0
+        scale = np.float32(small * (gain / np.prod(layer.kernel[:-1])) ** 0.5)
+        own["kernel"] = scale * rng.standard_normal(layer.kernel, np.float32)
     return weights
 
 
@@ -238,9 +224,8 @@ def side_by_side(layers: Layers, count: int, outputs: int) -> Layers:
 
 
 def default(layers: Layers, head: Head, networks: int) -> Layers:
-    """The student of a teacher with these layers, with room for ``networks`` of them. It has room
-    for fewer where it would have more than :data:`ROOM` weights, and for one convolutional one: an
-    average over networks is more complex than one of them.
+    """The student of a teacher with these layers, with room for ``networks`` of them; for fewer
+    where it would have more than :data:`ROOM` weights, and for one that is convolutional.
     """
     most, room = min(networks, NETWORKS[head.split]) if _grows(layers) else 1, ROOM[head.split]
     students = (side_by_side(layers, count, head.size) for count in range(most, 0, -1))
@@ -308,9 +293,8 @@ def _written(student: Student) -> dict[str, Any]:
 
 def _read(fields: dict[str, Any]) -> dict[str, Any]:
     network = fields.get("network")
-    return fields | (
-        {"parameters": network.parameters} if isinstance(network, Architecture) else {}
-    )
+    held = isinstance(network, Architecture)
+    return fields | ({"parameters": network.parameters} if held else {})
 
 
 def _checked(fields: dict[str, Any]) -> None:

@@ -1,7 +1,6 @@
 """Teachers draw from a posterior again and again, and predict with each draw."""
 
 import abc
-import functools
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -28,9 +27,9 @@ WATCHED = 4  # Inputs at which chains are compared with each other
 
 class Health(NamedTuple):
     """Diagnostics of a teacher's chains, and the reasons they give not to rely on it.
-    ``temperature`` is 1 for a chain that samples from what it is meant to, ``rhat`` the largest
-    R-hat of split chains, of the log density and of the outputs at some inputs, and ``effective``
-    the smallest effective sample size of these: None for what is no chain, and if not known.
+    ``temperature`` is 1 for a chain that samples what it should, ``rhat`` the largest R-hat of
+    split chains, of the log density and of outputs at some inputs, and ``effective`` the smallest
+    effective sample size of these: None without chains, and where they are not known.
     """
 
     reasons: tuple[str, ...] = ()
@@ -43,7 +42,7 @@ UNKNOWN = Health()
 
 
 class Teacher(eqx.Module):
-    """Draws from a posterior over parameters, some at a time, and what each of them predicts. A
+    """Draws from the posterior of a model's parameters, some at a time, and what each predicts. A
     teacher is a pytree whose arrays are its data, so that it can be passed to compiled code. All
     methods but :meth:`begin`, :meth:`head` and :meth:`health` are traced.
     """
@@ -77,8 +76,8 @@ class Teacher(eqx.Module):
         """Outputs of each draw at inputs (n, ...): (S, n, k), or these and noise variances."""
 
     def networks(self, state: PyTree) -> Any:
-        """The layers' arrays, of which a student begins as the average, with an axis of networks.
-        There are eight at most. The first outputs are logits, or means in the units of
+        """The arrays of the layers of eight networks at most, an axis of networks first, of which a
+        student begins as the average: their first outputs are logits, or means in the units of
         values. None of what is no network of :class:`~posterity.networks.Layers`.
         """
         del state
@@ -145,9 +144,8 @@ class _OfModel(Teacher):
     def networks(self, state: PyTree) -> Any:
         if self.layers is None:
             return None
-        return in_units(
-            self.model, jax.vmap(self.layers.unravel)(self.draws(state)[: max(NETWORKS)])
-        )
+        some = self.draws(state)[: max(NETWORKS)]
+        return in_units(self.model, jax.vmap(self.layers.unravel)(some))
 
     def outputs(self, draws: PyTree, x: Array) -> Any:
         return outputs_of(self.model, draws, x)
@@ -174,7 +172,7 @@ class Draws(_OfModel):
             StructureError unless all leaves have the same first axis.
         x: inputs that the posterior was fitted to, if known.
         samples: how many draws a student hears at each step; all if there are fewer.
-        diagnostics: of the chains that drew them: a student's status repeats the reasons.
+        diagnostics: of the chains that drew them, whose reasons a student's status repeats.
 
     >>> from posterity.models import NeuralNetwork
     >>> net = NeuralNetwork.of_layers(Layers.dense(2, 3, 2))
@@ -214,7 +212,6 @@ class Draws(_OfModel):
 
     @property
     def population(self) -> float:
-        """The number of draws."""
         return float(self.count)
 
     def predict(self, x: Array) -> Prediction:
@@ -224,22 +221,18 @@ class Draws(_OfModel):
         >>> Draws(LogisticRegression(), [[0.0], [0.0]]).predict(np.ones((1, 1))).mean
         array([0.5])
         """
-        starts = range(0, self.count, self.samples)
-        ends = [min(at + self.samples, self.count) for at in starts]
-        some = lambda at, end: jax.tree.map(lambda leaf: np.asarray(leaf)[at:end], self.stack)
+        places = np.array_split(np.arange(self.count), -(-self.count // self.samples))
         with jax.enable_x64(False):
             x = jnp.asarray(np.asarray(x, np.float32))
-            average = functools.partial(_averages, self.model, head := self.head(x))
-            pairs = zip(starts, ends, strict=True)
-            total = merged((average(some(*pair), x), pair[1] - pair[0]) for pair in pairs)
+            head = self.head(x)
+            average = lambda own: _averages(self.model, head, self.draws(own), x)
+            total = merged((average(own), len(own)) for own in places)
         return Prediction.of(total, head.likelihood)
 
     def traced(self) -> "Draws":
-        """The same draws without diagnostics of chains."""
         return Draws(self.model, self.stack, x=self.x, samples=self.samples)
 
     def health(self, state: PyTree, series: np.ndarray) -> Health:
-        """The diagnostics of the chains that drew them."""
         del state, series
         return self.diagnostics
 
@@ -263,11 +256,6 @@ class Independent(_OfModel):
     """A teacher that makes ``samples`` new draws at every step from any posterior that can be
     sampled. The ``posterior`` is one proper law (a UsageError otherwise) of the parameters of
     ``model``, which predicts; ``x`` are the inputs that it was fitted to, if known.
-
-    >>> from posterity.models import NeuralNetwork
-    >>> net = NeuralNetwork.of_layers(Layers.dense(2, 3, 2))
-    >>> Independent(net.prior(variance=1.0), net).samples
-    16
     """
 
     posterior: Distribution
@@ -286,7 +274,6 @@ class Independent(_OfModel):
         self.posterior, self.model, self.x, self.samples = posterior, model, x, samples
 
     def begin(self, *, key: jax.Array) -> PyTree:
-        """New draws."""
         return self.posterior.sample(key, (self.samples,))
 
 

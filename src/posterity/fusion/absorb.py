@@ -7,8 +7,7 @@ parts of one component have learnt adds up: where the prior is known their union
 
 * before the matching, where the evidence lower bound of the site's own fit is higher of their
   union: the log evidence of the union (heller2005) less that of both, and of which observation is
-  in which, less the entropy of their responsibilities, which the two laws themselves imply; and
-  where both have seen enough for that not to be what the prior alone prefers. Where
+  in which, less the entropy of their responsibilities, which the two laws themselves imply. Where
   all counts are whole numbers nothing was left open, as of labels that are known, and none are.
   They stay apart if the matching then shows each nearest to a group of its own at other sites;
 * after it, where one of them is alone and this is higher by no less than what the union makes
@@ -23,14 +22,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from posterity.arrays.canonical import canonical_sums
+from posterity.arrays.canonical import canonical_mean, canonical_sums
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.families import ExponentialFamily, stack
 from posterity.families.normal_wishart import NormalPrecision
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.blocks import Block
 from posterity.fusion.clustering import Clustering
-from posterity.fusion.geometry import PIECE, Points, chunks, middle, moved
+from posterity.fusion.geometry import PIECE, Points, chunks, middle, moved, opposite
 from posterity.fusion.matching import Matched
 
 Array = np.ndarray
@@ -39,8 +38,8 @@ NEAR = 25.0
 one: of a few observations in the tail of many others it may be as much."""
 WHOLE = 1e-6
 """The part of an observation up to which a count is a whole number."""
-ENOUGH = 1.0
-"""Observations a parameter of a component: of fewer the prior, not the data, makes two one."""
+KNOWN = 3
+"""Components that tell how components are spread, at least, though they be of few observations."""
 HELD = 2
 """Sites that hold a group which tells apart what one site's fit does not."""
 DRAWS = 256
@@ -99,8 +98,6 @@ class Absorbing:
         origin = middle(block.members[rows]) if len(rows) else None
         while fresh[rows].any():
             one, other = found.beside(fresh, rows, origin)
-            enough = found.enough(one, other)
-            one, other = one[enough], other[enough]
             parts = found._joined(one, other, found.evidence(one, other, origin))
             # What is left to gain is to be gained by those that changed.
             fresh[:] = False
@@ -139,7 +136,7 @@ class Absorbing:
             return None
         union = self.block.members.with_natural_parameters(self._pairs(one, other, origin).union)
         against = disagreement(clustering, place[np.where(alone[other], one, other)], union)
-        explained = np.where(self.enough(one, other), union.degrees_of_variation / 2, 0.0)
+        explained = union.degrees_of_variation / 2
         against = np.where(self.known[one], np.maximum(against, 0.0), against - explained)
         gain = self.evidence(one, other, origin) - against
         parts = self._joined(one, other, gain)
@@ -150,11 +147,6 @@ class Absorbing:
         known.
         """
         return rows[self.block.priors.exchangeable[self.block.site[rows]] & self.block.weighted]
-
-    def enough(self, one: Int[Array, " m"], other: Int[Array, " m"]) -> Bool[Array, " m"]:
-        """True for pairs of rows with :data:`ENOUGH` observations a parameter between them."""
-        seen = self.counts[one] + self.counts[other]
-        return seen >= ENOUGH * self.block.members.degrees_of_variation
 
     @functools.cached_property
     def known(self) -> Bool[Array, " n"]:
@@ -199,21 +191,47 @@ class Absorbing:
         """These pairs of rows, as they are seen from an origin."""
         rows, place = np.unique([one, other], return_inverse=True)
         laws, block = moved(self.members[rows], origin), self.block
-        priors, own = np.unique(block.priors.own[block.site[one]], return_inverse=True)
-        prior = moved(stack([block.priors.laws[index] for index in priors.tolist()]), origin)
-        first, second = place.reshape(2, -1)
-        return Pairs(laws, prior, first, second, own)
+        prior = moved(block.priors.at(block.site[rows]), origin).natural_parameters
+        return Pairs(laws, laws.natural_parameters - prior, *place.reshape(2, -1))
 
     def evidence(
         self, one: Int[Array, " m"], other: Int[Array, " m"], origin: Any
     ) -> Float[Array, " m"]:
         """Nats by which each of these pairs of rows is likelier to be one than two."""
-        gain = np.zeros(len(one))
+        gain, population = np.zeros(len(one)), None
         for some in chunks(len(one), 32 * self.block.members.dimension, PIECE):
             i, j = one[some], other[some]
             seen = self.counts[i], self.counts[j], self.known[i]
-            gain[some] = self._pairs(i, j, origin).evidence(*seen)
+            population = population or moved(self.population, origin)
+            gain[some] = self._pairs(i, j, origin).evidence(*seen, population)
         return gain
+
+    @functools.cached_property
+    def population(self) -> ExponentialFamily:
+        """The law that components are drawn from: the member that is closest to all of them, in
+        ``KL(component || .)``, but for those of fewer observations than parameters, which are their
+        priors. A location may be as far away as sites expect: of few clusters it is not known.
+        """
+        block = self.block
+        if (found := vars(block).get("_population")) is None:
+            rows, counts = np.flatnonzero(block.used), block.counts[block.used]
+            some = counts >= block.members.degrees_of_variation
+            if some.sum() < KNOWN:
+                some = np.argsort(-counts, kind="stable")[: max(KNOWN, len(counts) // 2)]
+            rows = np.sort(rows[some])
+            origin = middle(block.members[rows])
+            law = moved(block.members[rows], origin)
+            mean = canonical_mean(law.mean_parameters)
+            found = law[:1].with_mean_parameters(mean[None])
+            if isinstance(found, NormalPrecision):
+                least = stack(block.priors.laws).mean_precision.min(0)  # pyright: ignore
+                here = found.location()
+                own: Any = moved(found, here)
+                known = np.minimum(own.mean_precision, least)
+                own = type(own)(known, own.degrees, own.precision_mean, own.scatter)
+                found = moved(own, opposite(here))
+            vars(block)["_population"] = found = moved(found, opposite(origin))
+        return found
 
     def _joined(
         self, one: Int[Array, " m"], other: Int[Array, " m"], gain: Float[Array, " m"]
@@ -243,48 +261,84 @@ def first_of_site(block: Block | BlockTable) -> Int[Array, " n"]:
 
 
 class Pairs(NamedTuple):
-    """Pairs (m,) of components that might be one: all components (n,), what sites started from
-    (k,), and of each pair which are its two components and its own prior.
+    """Pairs (m,) of components that might be one: all components (n,), what these learnt beyond
+    what their sites started from, and which are the two of each pair.
     """
 
     laws: ExponentialFamily
-    priors: ExponentialFamily
+    learnt: Float[Array, "n dim"]
     first: Int[Array, " m"]
     second: Int[Array, " m"]
-    own: Int[Array, " m"]
 
     @property
     def union(self) -> Float[Array, "m dim"]:
         """Natural parameters of one component in place of the two, with what both have learnt."""
-        natural, prior = self.laws.natural_parameters, self.priors.natural_parameters
-        return natural[self.first] + (natural[self.second] - prior[self.own])
+        return self.laws.natural_parameters[self.first] + self.learnt[self.second]
 
     def evidence(
-        self, many: Float[Array, " m"], few: Float[Array, " m"], known: Bool[Array, " m"]
+        self,
+        many: Float[Array, " m"],
+        few: Float[Array, " m"],
+        known: Bool[Array, " m"],
+        population: ExponentialFamily,
     ) -> Float[Array, " m"]:
         """Return the nats of log evidence by which a site's data are likelier of one component than
         of two, of ``many`` and ``few`` observations, of which it is ``known`` whose they are or
         not.
 
-        Log normalisers are log evidences up to what data share. Two components also have to say
+        Log normalisers are log evidences up to what data share. They are those under the
+        ``population`` of components: of few observations what a wide prior makes likelier is no
+        evidence. Two components also have to say
         whose each observation is, but for the entropy of what they leave open. That is left out
-        where nothing says how observations lie (heller2005, equation 2; bishop2006, equation
-        10.70).
+        where nothing says how observations lie, or, but for normal ones, labels are known
+        (heller2005, equation 2; bishop2006, equation 10.70).
         """
-        alone = self.laws.log_normalizer()
-        together = self.laws.evaluated(self.union)[0] + self.priors.log_normalizer()[self.own]
-        gain = together - alone[self.first] - alone[self.second]
-        if not isinstance(self.laws, NormalPrecision):
-            return gain
+        start, both = population.natural_parameters, self.learnt[self.first]
+        alone, together = (
+            self.laws.evaluated(start + learnt)[0]
+            for learnt in (self.learnt, both + self.learnt[self.second])
+        )
+        gain = together + population.log_normalizer() - alone[self.first] - alone[self.second]
         gammaln, both = scipy.special.gammaln, many + few
-        gain = gain + gammaln(both + 1) - gammaln(many + 1) - gammaln(few + 1)
-        likelier = np.flatnonzero((gain > 0) & ~known)
-        for some in chunks(len(likelier), 64 * DRAWS * self.laws.own_size, PIECE):
+        which = gammaln(both + 1) - gammaln(many + 1) - gammaln(few + 1)
+        if not (normal := isinstance(self.laws, NormalPrecision)):
+            which[known] = 0.0
+        likelier = np.flatnonzero((gain + which > 0) & ~known)
+        left_open = np.zeros(len(gain))
+        size = self.laws.own_size if normal else self.laws.dimension
+        for some in chunks(len(likelier), 64 * DRAWS * size, PIECE):
             rows = likelier[some]
-            sides = (many, self.first), (few, self.second)
-            laws = [(count[rows], *_density(self.laws[own[rows]])) for count, own in sides]
-            gain[rows] -= entropy(*laws)
-        return gain
+            if (left := self.left_open((many[rows], few[rows]), rows)) is None:
+                return gain
+            left_open[rows] = left
+        return gain + which - left_open
+
+    def left_open(
+        self, counts: Sequence[Array], rows: Int[Array, " r"]
+    ) -> Float[Array, " r"] | None:
+        """Nats that responsibilities leave open of pairs (rows) of components with these counts;
+        None where nothing says how observations lie.
+        """
+        sides = self.first[rows], self.second[rows]
+        if isinstance(self.laws, NormalPrecision):
+            normal = zip(counts, sides, strict=True)
+            return entropy(*((count, *_density(self.laws[own])) for count, own in normal))
+        mean, rng, total = self.laws.mean_parameters, np.random.default_rng(0), np.zeros(len(rows))
+        weight = np.subtract(*scipy.special.digamma(counts))[:, None]
+        for count, own in zip(counts, sides, strict=True):
+            drawn = self.laws[0].drawn_records(rng, self.learnt[own] / count[:, None], DRAWS)
+            if drawn is None:
+                return None
+            odds = np.einsum("rnd,rd->rn", drawn, mean[sides[0]] - mean[sides[1]])
+            total += _left_open(count, odds + weight)
+        return total
+
+
+def _left_open(count: Float[Array, " m"], odds: Float[Array, "m draws"]) -> Float[Array, " m"]:
+    """Nats that responsibilities leave open of so many records, of these log odds."""
+    odds = np.abs(odds)
+    share = np.exp(-odds)
+    return count * (np.log1p(share) + odds * share / (1 + share)).mean(-1)
 
 
 def _spread(members: Any) -> tuple[Float[Array, "n d"], Array]:
@@ -324,9 +378,8 @@ def entropy(first: Sequence[Array], second: Sequence[Array]) -> Float[Array, " m
         (count, mean, out, _, weight), (_, other, _, inner, against) = one, two
         # Draws of the one, in the standard coordinates of the other.
         there = times(draws, times(out, inner)) + times(mean - other, inner)
-        odds = np.abs(weight - against + (np.einsum("mnd,mnd->mn", there, there) - own) / 2)
-        share = np.exp(-odds)
-        total += count * (np.log1p(share) + odds * share / (1 + share)).mean(-1)
+        odds = weight - against + (np.einsum("mnd,mnd->mn", there, there) - own) / 2
+        total += _left_open(count, odds)
     return total
 
 

@@ -14,8 +14,9 @@ from posterity.families.names import some
 from posterity.fusion.absorb import Absorbing, first_of_site, of_one_label
 from posterity.fusion.block_table import BlockTable, ValuesBySite, group_totals
 from posterity.fusion.blocks import Block, check_seen, picked
-from posterity.fusion.confidence import AMBIGUOUS, Confidence, EffectsConfidence
+from posterity.fusion.confidence import AMBIGUOUS, Confidence, RegroupedConfidence
 from posterity.fusion.divergences import Discrepancy
+from posterity.fusion.effects import Effects
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.judged_passes import PassConfidence, absorbed, joined, within_sites
 from posterity.fusion.matching import Matching, check_components, match
@@ -144,7 +145,8 @@ class Alignment:
         if self.confidence is None:
             return ["how sure the matches are was not looked for"]
         reasons = [] if self.identified else [NO_SCALE]
-        if isinstance(self.confidence, EffectsConfidence):
+        grouping = getattr(self.confidence, "grouping", None)
+        if isinstance(grouping, Effects):
             reasons.append(DIFFERING)
         if not self.judged:
             reasons.append("the number of components was not compared with others")
@@ -228,15 +230,15 @@ class Aligner:
             parts = Absorbing(block, of_one_label(block.site, known))
         elif absorb:
             parts = Absorbing.within_sites(block, np.flatnonzero(wanted))
-        first = True
+        first, pooled = True, block.weighted and bool(block.priors.exchangeable.all())
         while True:
             left = np.flatnonzero(wanted & parts.whole)
             starts = np.cumsum([0, *np.bincount(block.site[left], minlength=len(block.names))])
             counts, members = parts.counts[left], picked(parts.members, left)
             own = None if known is None else known[left]
-            matched = match(
-                members, starts, self.matching, self.divergence, self.components, counts, own
-            )
+            priors = block.priors.at(block.site[left]) if pooled else None
+            how = self.matching, self.divergence, self.components, counts, own, priors
+            matched = match(members, starts, *how)
             if not absorb:
                 break
             origin = matched.result.clustering.local.origin
@@ -252,8 +254,8 @@ class Aligner:
         cost = result.clustering.misfit if result.cost is None else result.cost
         confidence = Confidence(result.clustering, result.levels, self.free and not result.joined)
         confidence.joined = result.joined
-        if result.effects is not None:
-            confidence = EffectsConfidence(result.clustering, result.effects)
+        if result.regrouped is not None:
+            confidence = RegroupedConfidence(result.clustering, result.regrouped)
         if topics is not None:
             confidence = TopicConfidence(confidence, topics)
         return _Aligned(labels, rows, parts.into, cost, result.trace, confidence)

@@ -18,8 +18,8 @@ from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.agglomeration import hollow
 from posterity.fusion.clustering import Clustering, polish, refine
-from posterity.fusion.effects import Effects
 from posterity.fusion.geometry import CACHED, Centroids, Points, chunks
+from posterity.fusion.grouping import Grouping
 from posterity.fusion.search import drop, split
 
 Array = np.ndarray
@@ -166,9 +166,9 @@ class Confidence:
         return dict(sorted((above | {len(self.clustering.counts): 0.0}).items()))
 
 
-class EffectsConfidence(Confidence):
-    """Confidence in the groups of sites that truly differ, without other numbers of groups; there
-    is reason to doubt it, too, where nothing is matched: units may differ.
+class RegroupedConfidence(Confidence):
+    """Confidence in groups by an evidence of their own; there is reason to doubt it, too, where
+    nothing is matched: units may differ.
     """
 
     objective = 0.0  # pyright: ignore
@@ -176,20 +176,21 @@ class EffectsConfidence(Confidence):
     alone = np.inf  # pyright: ignore
     thorough = False
 
-    def __init__(self, clustering: Clustering, effects: Effects):
-        super().__init__(clustering, {}, free=True)
-        self.effects = effects
+    def __init__(self, clustering: Clustering, grouping: Grouping):
+        super().__init__(clustering, grouping.levels, free=True)
+        self.grouping = grouping
 
     @functools.cached_property
     def margins(self) -> Float[Array, " n"]:
         """Nats by which a component's group, or its being alone, is better than the next best."""
-        return self.effects.margins
+        return self.grouping.margins
 
     @property
     def suspect(self) -> bool:
         """True where some match hangs on little, or there is none."""
-        alone = len(self.clustering.counts) == len(self.clustering.labels)
-        return alone or float(self.margins.min()) < AMBIGUOUS
+        alone, other = len(self.clustering.counts) == len(self.clustering.labels), self.runner_up
+        close = other is not None and other[1] < AMBIGUOUS
+        return alone or close or float(self.margins.min()) < AMBIGUOUS
 
 
 def _large(clustering: Clustering) -> bool:

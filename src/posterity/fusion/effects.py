@@ -9,7 +9,6 @@ marginal likelihood, as yurochkin2019 has it for means.
 
 import dataclasses
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,9 @@ from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.families.normal_wishart import NormalPrecision
 from posterity.fusion.agglomeration import Places
-from posterity.fusion.clustering import Clustering, assign, sums
+from posterity.fusion.clustering import Clustering, sums
 from posterity.fusion.criterion import MATCHES
+from posterity.fusion.grouping import Grouping
 
 Array = np.ndarray
 APART = 10.0
@@ -33,7 +33,6 @@ SHARES = np.concatenate([[0.001, 0.003], np.arange(0.01, 0.1, 0.02), np.arange(0
 STARTS = (0.003, 0.03, 0.1, 0.2, 0.35, 0.6)  # The same of location with which the matching begins
 EQUAL = 1e-12
 """Variance of log covariances that are the same but for rounding, which tell nothing apart."""
-SWEEPS = 10  # Times that all sites are matched, and shares found, at most
 
 
 def differ(clustering: Clustering) -> bool:
@@ -76,14 +75,12 @@ class Trait:
 
 
 @dataclasses.dataclass(frozen=True)
-class Effects:
+class Effects(Grouping):
     """Components of sites in the groups (``labels``) that are likeliest where these differ, and the
     share of the variance of each trait that lies within groups.
     """
 
     traits: tuple[Trait, ...]
-    starts: Int[Array, " bounds"]
-    labels: Int[Array, " n"]
     shares: tuple[float, ...]
 
     @classmethod
@@ -97,31 +94,16 @@ class Effects:
         shape = isinstance(members, NormalPrecision) and Trait(_log_covariances(members))
         if shape and shape.variance > EQUAL:
             traits.append(shape)
-        alone = cls(tuple(traits), local.starts, np.arange(len(local.points)), ())
-        met = dataclasses.replace(alone, labels=clustering.labels)._with_shares()
+        alone = cls(local.starts, np.arange(len(local.points)), tuple(traits), ())
+        met = dataclasses.replace(alone, labels=clustering.labels).with_scale()
         rest = [1.0] * (len(traits) - 1)
         begun = [dataclasses.replace(alone, shares=(share, *rest)) for share in STARTS]
         best = max((start.improved() for start in [met, *begun]), key=lambda end: end.worth)
         return best if best.worth > best.ways else dataclasses.replace(alone, shares=best.shares)
 
-    def improved(self) -> "Effects":
-        """Matched anew, site by site, and with the shares that fit best, until nothing changes."""
-        current = self
-        for _ in range(SWEEPS):
-            before = current
-            for site in range(len(self.starts) - 1):
-                current = current._matched(site)
-            current = current._with_shares()
-            if current.worth <= before.worth:
-                break
-        return current
-
     def gains(self, site: int) -> tuple[Float[Array, "k g"], Int[Array, " n"]]:
-        """Nats that each component of a site gains in each group of the others', and the groups."""
-        own = slice(*self.starts[site : site + 2])
-        rest = np.ones(len(self.labels), bool)
-        rest[own] = False
-        labels = np.unique(self.labels[rest], return_inverse=True)[1]
+        """Nats by the traits of components."""
+        own, rest, labels, out = self.without(site)
         groups = int(labels.max()) + 1
         number, total = np.bincount(labels), 0.0
         for trait, share in zip(self.traits, self.shares, strict=True):
@@ -132,19 +114,10 @@ class Effects:
             both = length + 2 * x @ middle.T + square
             total = total + trait.evidence(share, number + 1, both, inner + square)
             total = total - trait.evidence(share, number, length, inner)
-        out = np.full(len(self.labels), -1)
-        out[rest] = labels
         return np.asarray(total), out
 
-    def _matched(self, site: int) -> "Effects":
-        gains, labels = self.gains(site)
-        own = assign(-gains, np.array([0, len(gains)]), 0.0)
-        groups = gains.shape[1]
-        own = np.where(own == groups, groups + np.arange(len(own)), own)
-        labels[labels < 0] = own
-        return dataclasses.replace(self, labels=np.unique(labels, return_inverse=True)[1])
-
-    def _with_shares(self) -> "Effects":
+    def with_scale(self) -> "Effects":
+        """The shares of variances that are likeliest."""
         best = [
             max(SHARES.tolist(), key=lambda share, trait=trait: self._worth(trait, share))
             for trait in self.traits
@@ -176,27 +149,6 @@ class Effects:
             total += np.log(min(k, l) + 1) + log(k) + log(l) - log(k - n) - log(l - n) - log(n)
             seen |= set(own)
         return float(total)
-
-    @functools.cached_property
-    def margins(self) -> Float[Array, " n"]:
-        """Nats lost if each component were alone, or in another group, changing places there."""
-        return np.concatenate([*self._margins()])
-
-    def _margins(self) -> Iterator[Float[Array, " k"]]:
-        for site in range(len(self.starts) - 1):
-            gains, labels = self.gains(site)
-            (k, g), rows = gains.shape, np.arange(len(gains))
-            gains = np.pad(gains, (0, 1))
-            own = self.labels[slice(*self.starts[site : site + 2])]
-            same = own[:, None] == self.labels[labels >= 0]
-            here = np.where(same.any(1), labels[labels >= 0][same.argmax(1)], g)
-            owner = np.full(g, k)
-            owner[here[here < g]] = rows[here < g]
-            now, there = gains[rows, here], gains[owner, np.arange(g)]
-            # If row i goes to group j, the owner of j goes to what i leaves.
-            rise = now[:, None] + there - gains[:k, :g] - gains[owner][:, here].T
-            rise[rows[here < g], here[here < g]] = np.inf
-            yield np.minimum(rise.min(1, initial=np.inf), np.where(here < g, now, np.inf))
 
 
 def _log_covariances(members: ExponentialFamily) -> Float[Array, "n numbers"]:

@@ -38,8 +38,8 @@ from posterity.fusion.blocks import assembled
 from posterity.fusion.blocks import blocks as blocks_of
 from posterity.fusion.combine import add, average, pooled_posterior
 from posterity.fusion.counting import chosen_rule
+from posterity.fusion.diagnostics import diagnostics
 from posterity.fusion.divergences import Discrepancy, Name
-from posterity.fusion.doubts import doubts_of
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, MatchingName, Rule, RuleName
 from posterity.fusion.networks.fuse import NetworkFusion, fuse_networks
@@ -167,8 +167,8 @@ def fuse(
     lines: dict[str, type[Warning]] = dict.fromkeys(
         _ambiguities(fusion, plan), IdentificationWarning
     )
-    doubts = [choice.twice] * bool(choice.twice) + [*doubts_of(sites, fusion)]
-    lines |= dict.fromkeys(doubts, FusionWarning)
+    doubtful = [choice.twice] * bool(choice.twice) + [*diagnostics(sites, fusion)]
+    lines |= dict.fromkeys(doubtful, FusionWarning)
     for line, kind in lines.items():
         warnings.warn(line, kind, stacklevel=2)
     return dataclasses.replace(fusion, why=choice.why, warnings=tuple(lines))

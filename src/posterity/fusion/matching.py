@@ -15,6 +15,7 @@ from posterity.fusion.components import LocalComponents
 from posterity.fusion.divergences import Discrepancy
 from posterity.fusion.effects import Effects, differ
 from posterity.fusion.geometry import Divergence, Points, finite, middle, moved, of_places, parts
+from posterity.fusion.pooled import Pooled
 from posterity.fusion.search import SearchResult, search
 
 Array = np.ndarray
@@ -65,12 +66,15 @@ def match(
     components: int | None,
     counts: Float[Array, " n"] | None = None,
     given: Int[Array, " n"] | None = None,
+    priors: ExponentialFamily | None = None,
 ) -> Matched:
     """Find the global label of every component (N,), grouped by site from ``starts`` (J + 1,) on.
 
     The outcome does not depend on the order of sites, nor of a site's components: those that are
     the same, to the last bit, are told apart by their ``counts``. Labels that are ``given`` are
-    taken by ``Matching.IDENTITY``, and begun with by ``Matching.EVIDENCE``.
+    taken by ``Matching.IDENTITY``, and begun with by ``Matching.EVIDENCE``. What components (N,)
+    started from, where it is known together with ``counts``, decides by the pooled records of
+    families without a location.
     """
     begun = given is not None
     if given is None:
@@ -102,10 +106,16 @@ def match(
         trace = [start.misfit, end.misfit] if end.misfit < start.misfit else [end.misfit]
         result = SearchResult(end, trace)
     else:
-        result = search(local, components)
+        result, regrouped = search(local, components), None
         if components is None and differ(result.clustering):
-            effects = Effects.of(result.clustering)
-            result = SearchResult(Clustering(local, effects.labels), result.trace, effects=effects)
+            regrouped = Effects.of(result.clustering)
+        elif components is None and priors is not None and Pooled.serves(result.clustering):
+            assert counts is not None  # of members whose priors are passed
+            start = priors.natural_parameters[order]
+            regrouped = Pooled.of(result.clustering, start, counts[order])
+        if regrouped is not None:
+            again = Clustering(local, regrouped.labels)
+            result = SearchResult(again, result.trace, regrouped=regrouped)
     if other is not None:
         result = alternate(result, members[order], other, fixed=fixed)
     return Matched(given if fixed else result.clustering.labels[rows], result, rows)

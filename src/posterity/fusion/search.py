@@ -23,8 +23,8 @@ from posterity.fusion.clustering import (
 )
 from posterity.fusion.components import LocalComponents
 from posterity.fusion.criterion import buffet
-from posterity.fusion.effects import Effects
 from posterity.fusion.geometry import PIECE, chunks
+from posterity.fusion.grouping import Grouping
 
 Array = np.ndarray
 SEED_COMPONENTS = 320
@@ -45,7 +45,7 @@ class SearchResult:
 
     ``levels`` has the least objective met with each number of groups. Where slices were ``joined``
     in the end the objective is above the end of the trace. ``cost`` is the summed divergence to
-    barycentres where it is not the misfit; ``effects`` decided where sites truly differ.
+    barycentres where it is not the misfit; ``regrouped`` is another evidence that decided.
     """
 
     clustering: Clustering
@@ -53,7 +53,7 @@ class SearchResult:
     levels: dict[int, float] = dataclasses.field(default_factory=dict)
     joined: bool = False
     cost: float | None = None
-    effects: Effects | None = None
+    regrouped: Grouping | None = None
 
 
 class Incumbent:

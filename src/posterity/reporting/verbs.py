@@ -139,7 +139,9 @@ def federation(source: Source) -> list[Markup]:
     if 1 < len(sites) <= NODES:
         if len(visits) > VISITS:
             parts.append(paragraph(f"The last {VISITS:,} of {len(visits):,} visits can be walked."))
-        parts.append(_walk(visits[-VISITS:], sites, _links(value)))
+        graph = getattr(getattr(value, "schedule", None), "graph", None)
+        links = [] if graph is None else [(str(a), str(b)) for a, b in graph.edges()]
+        parts.append(_walk(visits[-VISITS:], sites, links))
     return parts
 
 
@@ -173,11 +175,6 @@ def _convergence(visits: Sequence[Any]) -> Markup:
     caption = f"Convergence: {what}, on a logarithmic scale."
     caption += f" One visit in {every} is drawn." if every > 1 else ""
     return figure(drawing, caption, numbers)
-
-
-def _links(value: Any) -> list[tuple[str, str]]:
-    graph = getattr(getattr(value, "schedule", None), "graph", None)
-    return [] if graph is None else [(str(a), str(b)) for a, b in graph.edges()]
 
 
 def _walk(visits: Sequence[Any], sites: Sequence[str], links: Sequence[tuple[str, str]]) -> Markup:

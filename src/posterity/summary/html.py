@@ -19,7 +19,7 @@ MOST_ROWS = 12
 
 def render(value: Any, kind: str) -> str:
     """The view of a law, ledger, run or fusion: its line, and tables where there are any."""
-    line = _headline(clean(repr(value)))
+    line = f"<code>{html.escape(clean(repr(value)))}</code>"
     if kind not in BODIES:
         return line
     try:
@@ -27,10 +27,6 @@ def render(value: Any, kind: str) -> str:
             return f"<div>{line}{BODIES[kind](value)}</div>"
     except Exception:  # a notebook shows the line where there is no table to be had
         return f"<div>{line}</div>"
-
-
-def _headline(line: str) -> str:
-    return f"<code>{html.escape(line)}</code>"
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], more: int = 0) -> str:

@@ -10,7 +10,7 @@ import scipy.stats
 from sklearn.datasets import load_digits
 
 from posterity.distillation import SGHMC, SGLD, Langevin, PreconditionedSGLD
-from posterity.distillation.sampling import langevin
+from posterity.distillation.sampling import health, langevin
 from posterity.distillation.sampling.target import _single
 from posterity.distillation.sampling.tuning import heat, warmth
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
@@ -249,15 +249,13 @@ def test_chains_leave_a_saddle_and_say_that_they_are_in_two_modes() -> None:
 
 def test_a_temperature_of_a_large_error_is_not_known() -> None:
     """Two chains, of which one hardly moved and one is far too warm, in turn."""
-    data, prior, _ = line()
-    teacher = Langevin(LINE, prior, data, chains=2)
     series = np.zeros((2, 32, 1))
     series[1, ::2] = 1e6
-    reasons = teacher._temperature(series)[1]
+    reasons = health.temperature(series, 1.0)[1]
     assert "not known" in reasons[0]
     # A group that is known to be too warm is named by its own temperature.
     sure = 1.3 + 1e-3 * np.random.default_rng(0).normal(size=(2, 32, 1))
-    reasons = teacher._temperature(np.concatenate([series, sure], 2))[1]
+    reasons = health.temperature(np.concatenate([series, sure], 2), 1.0)[1]
     assert any("too warm (temperature 1.30" in reason for reason in reasons)
 
 

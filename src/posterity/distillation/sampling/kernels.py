@@ -12,7 +12,6 @@ where ``s`` is one, or the ``scale`` of ``init``: a fixed diagonal preconditione
 posterior what it is.
 """
 
-import abc
 import dataclasses
 import operator
 from collections.abc import Callable
@@ -46,7 +45,7 @@ class Info(NamedTuple):
     size: jax.Array
 
 
-class Kernel(abc.ABC):
+class Kernel:
     """A rule for the steps of a chain. A step raises a UsageError where ``step_size`` is None, and
     a StructureError where position, gradient and scale have not the same structure.
     """
@@ -54,9 +53,8 @@ class Kernel(abc.ABC):
     step_size: StepSize | None
     noise: str
     temperature: StepSize
-    friction: Any = 1  # The friction of the momentum; 1 without any
-    remembers: ClassVar[bool] = False
-    """Whether its state has a memory, shaped as the position, which starts at zero."""
+    friction: Any = 1  # Of the momentum; 1 without any
+    remembers: ClassVar[bool] = False  # True of a state with a memory, which starts at zero
 
     def __post_init__(self) -> None:
         noises.KINDS.check(noise=self.noise)
@@ -78,6 +76,10 @@ class Kernel(abc.ABC):
         position = jax.tree.map(jnp.add, state.position, move)
         return state._replace(position=position, step=state.step + 1), Info(size)
 
+    def scale_of(self, state: State) -> Any:
+        """The preconditioner, entry by entry or broadcasting to the position; None is one."""
+        return state.scale
+
     def _moves(
         self, state: State, gradient: PyTree, scale: PyTree, key: jax.Array
     ) -> tuple[jax.Array, Any]:
@@ -87,10 +89,8 @@ class Kernel(abc.ABC):
         half, deviation = size / 2, jnp.sqrt(size * size_at(self.temperature, state.step))
         noise = noises.normal(key, state.position, self.noise)
 
-        def move(slope: Any, white: jax.Array, s: Any = None) -> jax.Array:
-            drift = half * slope if s is None else half * s * slope
-            spread = deviation if s is None else deviation * jnp.sqrt(s)
-            return (drift + spread * white).astype(white.dtype)
+        def move(slope: Any, white: jax.Array, s: Any = 1.0) -> jax.Array:
+            return (half * s * slope + deviation * jnp.sqrt(s) * white).astype(white.dtype)
 
         return size, jax.tree.map(move, gradient, noise, *[] if scale is None else [scale])
 
@@ -125,14 +125,13 @@ class PreconditionedSGLD(Kernel):
     """SGLD that divides each entry's step size by a running root mean square of its gradient.
 
     ``s = 1 / (floor + sqrt(V))``, with ``V = decay V + (1 - decay) (gradient / records)²`` divided
-    by ``1 - decay^t``, as it starts at zero; ``scale`` multiplies it.
+    by ``1 - decay^t``, as it starts at zero; ``scale`` multiplies it. The ``step_size`` is for an
+    entry whose gradient has a root mean square of one. With the number of ``records`` sizes and
+    floors are as in the paper, whose ``V`` is of means over a minibatch.
 
     The posterior is not left exactly what it is: the term ``Γ_i = Σ_j ∂s_i / ∂theta_j``, of order
-    ``(1 - decay) / floor^(3/2)``, is left out as in the paper. To have it exactly, let this find
-    ``s`` and go on with ``SGLD`` and ``init(position, scale=s)``: see :meth:`scale_of`.
-
-    The ``step_size`` is for an entry whose gradient has a root mean square of one. With the number
-    of ``records`` sizes and floors are as in the paper, whose ``V`` is of means over a minibatch.
+    ``(1 - decay) / floor^(3/2)``, is left out as in the paper. To have it exactly, go on with
+    ``SGLD`` and ``init(position, scale=s)`` of the ``s`` that :meth:`scale_of` gives.
 
     Source: li2016, algorithm 1.
 
@@ -158,7 +157,6 @@ class PreconditionedSGLD(Kernel):
         POSITIVE.check(floor=self.floor, records=self.records)
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
-        """One step, whose gradient is remembered first."""
         _check(state.position, gradient, "a gradient", operator.eq)
         decay, records = self.decay, self.records
         mean = lambda old, slope: decay * old + (1 - decay) * (slope / records) ** 2
@@ -192,12 +190,6 @@ class SGHMC(Kernel):
     (0, 1], is None if it is to be found with the step size.
 
     Source: chen2014, equation 15, with no estimate of the gradient's noise.
-
-    >>> kernel = SGHMC(step_size=0.1, friction=0.1)
-    >>> state = kernel.init(jnp.zeros(2))
-    >>> state, info = kernel.step(state, jnp.ones(2), key=jax.random.key(0))
-    >>> bool((state.memory == state.position).all())
-    True
     """
 
     step_size: StepSize | None = None
@@ -218,7 +210,6 @@ class SGHMC(Kernel):
             )
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
-        """One step of the momentum, and of the position by it."""
         size, move = self._moves(state, gradient, state.scale, key)
         blend = lambda old, new: (1 - self.friction) * old + self.friction * new  # type: ignore
         momentum = jax.tree.map(blend, state.memory, move)

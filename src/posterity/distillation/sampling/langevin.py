@@ -9,13 +9,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, PyTree
+from jaxtyping import PyTree
 
 from posterity.arguments import COUNT, NATURAL, Constraint, renamed
-from posterity.arrays.chains import DISAGREE, FEW, LEAST, diagnose, mean_and_error
 from posterity.distillation.heads import Head
 from posterity.distillation.pytrees import Array, rebuilt
-from posterity.distillation.sampling import tuning
+from posterity.distillation.sampling import health, tuning
 from posterity.distillation.sampling.kernels import SGHMC, SGLD, Kernel, PreconditionedSGLD
 from posterity.distillation.sampling.kernels import State as KernelState
 from posterity.distillation.sampling.noise import KEY
@@ -32,20 +31,14 @@ CHAINS = (16, 4)  # Chains of small models and of large ones: four predict bette
 LARGE = 20_000  # Weights from which a model is large
 CLIMB = (2000, 6000)
 """Steps by which chains of a small network, or of a large one, climb to where the posterior is."""
+NOISY = 20_000
+"""The same of a small network that learns its noise, which falls as far as the residuals do."""
 BURN_IN = (1000, (40_000, 5_000))
 """The least and the most steps before any draw counts, the most of small models and large ones."""
 CHUNK = 250
 LOOKS = (0, 1, 3, 7, 15)
 """Chunks of burn-in after which it is seen whether steps suit where chains are."""
 HOT = 0.5  # By how much minibatches may heat an array of weights before steps are tuned once more
-OFF = 0.15  # How far a temperature may be from what it should be, as a share
-SURE = 4.0
-"""Standard errors from which a difference counts: the worst of several groups is looked at."""
-RECORDS = 2048  # Records, at most, at which it is seen whether the noise is what the model says
-HALF = 0.6745  # Standard deviations to either side that hold half of a normal law
-UNEVEN = 0.05
-"""The least distance from one half at which the share of records in such intervals is wrong."""
-ALONE = "one chain cannot show that another would be elsewhere: run two at least"
 KERNEL = Constraint(
     "SGLD(...), PreconditionedSGLD(step_size=...) or SGHMC(...) of posterity.distillation: the "
     "step size that can be found is for a scale that stays, so not PreconditionedSGLD's",
@@ -85,7 +78,8 @@ class Langevin(Teacher):
         batch_size: records of a minibatch; by default 100, and all where there are at most 300.
         thin: steps from one draw to the next.
         climb: steps of Adam by which a network's chains first climb to the posterior's mass, by
-            default 2,000 of small networks and 6,000 of large ones; other models start at the mode.
+            default 2,000 of small networks, 20,000 of those that learn their noise, and 6,000 of
+            large ones; other models start at the mode.
         burn_in: steps that do not count, rounded up to 250s; by default five times the time in
             which a chain forgets a direction as wide as the scale, from 1,000 to 40,000, or 5,000
             of large networks.
@@ -132,26 +126,24 @@ class Langevin(Teacher):
         COUNT.or_none().check(chains=chains)
         NATURAL.or_none().check(climb=climb, burn_in=burn_in)
         large = _is_large(model)
-        self.chains, self.climb = chains or CHAINS[large], CLIMB[large] if climb is None else climb
-        self.thin, self.burn_in = thin, burn_in
+        noisy = not large and getattr(model, "noise_variance", 1.0) is None
+        self.climb = (NOISY if noisy else CLIMB[large]) if climb is None else climb
+        self.chains, self.thin, self.burn_in = chains or CHAINS[large], thin, burn_in
         self.target = target(model, prior, data, batch_size=batch_size)
         momentum = isinstance(self.target, WeightsTarget)
         self.kernel = kernel or (SGHMC(friction=None) if momentum else SGLD())
         self.scaled = self.kernel.step_size is None if scaled is None else scaled
 
     def head(self, x: Array) -> Head:
-        """The head of how the model predicts."""
         event = lambda at: jax.tree.map(lambda leaf: leaf[0], self.target.constrained(at))
         z = jax.eval_shape(event, self.target.start(1, key=jax.random.key(0)))
         return Head.of_model(self.target.model, z, x)
 
     @property
     def layers(self) -> Layers | None:
-        """The layers of the network, if the model is one."""
         return getattr(self.target.model, "layers", None)
 
     def inputs(self) -> Any:
-        """The inputs of the data, where these are a pair of arrays."""
         data = self.target.data
         pair = isinstance(data, tuple) and len(data) == 2
         return data[0] if pair and all(hasattr(leaf, "shape") for leaf in data) else None
@@ -160,21 +152,19 @@ class Langevin(Teacher):
         """Chains where draws begin to count; one that diverged is a ParameterError."""
         first, second, third, last = jax.random.split(key, 4)
         with jax.enable_x64(False):
-            positions = self.target.start(self.chains, key=first)
             own, sought = self.target, self.kernel.step_size is None
+            positions = own.start(self.chains, key=first)
             weights = isinstance(own, WeightsTarget)
             if weights:
                 positions = tuning.climb(own, positions, self.climb, key=second)
                 self.check(self._counted(self.kernel.init(positions)))
-            scale, size, friction = None, None, self.kernel.friction or 1.0
-            if sought or self.scaled:
-                scale, size, friction = self._tuned(positions, third)
+            scale, size, friction = self._tuned(positions, third)
             kernel = self.kernel.init(positions, scale)
             state = self._counted(kernel, friction, self._first(positions))
             draws, steps = max(CHUNK // self.thin, 1), self.burn_in
             if steps is None:
                 least, most = BURN_IN[0], BURN_IN[1][_is_large(own.model)]
-                steps = least if size is None else int(np.clip(math.ceil(10 / size), least, most))
+                steps = int(np.clip(math.ceil(10 / size), least, most)) if sought else least
             for number in range(-(-steps // (draws * self.thin))):
                 state = _several(self, state, draws, jax.random.fold_in(last, number))
                 self.check(state)
@@ -182,16 +172,19 @@ class Langevin(Teacher):
                     state = self._cooled(state, jax.random.fold_in(third, number))
             return self._counted(state.kernel, state.friction, state.modes)
 
-    def _tuned(self, positions: PyTree, key: jax.Array) -> tuple[PyTree, float | None, float]:
-        """The scale of each coordinate with the step size in it, that size, and the friction. The
-        size is None, and not in the scale, where the kernel has one.
+    def _tuned(self, positions: PyTree, key: jax.Array) -> tuple[PyTree, float, float]:
+        """The scale of each coordinate, with the step size in it where that is sought, this step
+        size or 1, and the friction.
         """
+        sought = self.kernel.step_size is None
+        if not (sought or self.scaled):
+            ones = jax.tree.map(lambda leaf: jnp.ones_like(leaf[:1]), positions)
+            return ones, 1.0, self.kernel.friction or 1.0
         scaled = self.scaled and isinstance(self.target, WeightsTarget)
         scale, size, friction = tuning.tuned(
             self.target, positions, self.kernel.friction, scaled=scaled, key=key
         )
-        if self.kernel.step_size is not None:
-            return scale, None, friction
+        size = size if sought else 1.0
         return jax.tree.map(lambda leaf: size * leaf, scale), size, friction
 
     def _cooled(self, state: State, key: jax.Array) -> State:
@@ -207,15 +200,10 @@ class Langevin(Teacher):
         return state._replace(kernel=kernel, friction=jnp.float32(friction))
 
     def blank(self) -> State:
-        """The shapes of a state: the scale's follow from how it is found."""
 
         def started(at: PyTree) -> State:
-            scale = None
-            if self.scaled and isinstance(self.target, WeightsTarget):
-                scale = jax.tree.map(lambda leaf: leaf[:1], at)
-            elif self.scaled or self.kernel.step_size is None:
-                scale = jax.tree.map(lambda leaf: jnp.ones((1,) * leaf.ndim, leaf.dtype), at)
-            return self._counted(self.kernel.init(at, scale), 1.0, self._first(at))
+            kernel = self.kernel.init(at, jax.tree.map(lambda leaf: leaf[:1], at))
+            return self._counted(kernel, 1.0, self._first(at))
 
         return jax.eval_shape(started, self.target.start(self.chains, key=jax.random.key(0)))
 
@@ -238,7 +226,6 @@ class Langevin(Teacher):
         return State(kernel, heat, kernel.position, level, jnp.float32(friction), modes)
 
     def advance(self, state: State, *, key: jax.Array) -> State:
-        """The state after the steps that lead to the next draw."""
         number = lambda state, place: (self._step(state, jax.random.fold_in(key, place)), None)
         if self.thin > 1:
             state, _ = jax.lax.scan(number, state, jnp.arange(self.thin - 1))
@@ -255,15 +242,12 @@ class Langevin(Teacher):
         return state._replace(kernel=kernel, heat=heat, level=level)
 
     def draws(self, state: State) -> Any:
-        """The positions of the chains."""
         return state.kernel.position
 
     def networks(self, state: State) -> Any:
-        """The networks at which the first chains ended their climb."""
         return None if state.modes is None else in_units(self.target.model, state.modes)
 
     def outputs(self, draws: PyTree, x: Array) -> Any:
-        """The outputs of each chain's model."""
         return self.target.outputs(draws, x)
 
     def check(self, state: State) -> None:
@@ -295,105 +279,26 @@ class Langevin(Teacher):
         return jnp.concatenate(parts, axis=1)
 
     def health(self, state: State, series: np.ndarray) -> Health:
-        """Temperature, R-hat and effective sample size, and what they give as reasons."""
         self.check(state)
-        groups = state.heat.shape[0]
+        kernel, own, groups = self._kernel(state.friction), state.kernel, len(state.heat)
+        size, scale = float(size_at(kernel.step_size, own.step)), kernel.scale_of(own)
+        scale = jax.tree.map(lambda leaf: size * np.asarray(leaf), scale)
         chains = np.asarray(series, np.float64).swapaxes(0, 1)
         moved = np.diff(chains[..., : groups + 1], axis=1)  # heat and steps from row to row
-        temperature, reasons = self._temperature(moved[..., :-1] / moved[..., -1:])
-        reasons.extend(self._too_warm(state))
-        reasons.extend(self._misfit(state))
-        if self.chains == 1:
-            reasons.append(ALONE)
-        found = diagnose(chains[..., groups + 1 :])
-        if np.isnan(found.rhat).all():
-            reasons.append("too few draws, or none that differ, to tell whether chains agree")
-            return Health(tuple(reasons), temperature)
-        rhat, effective = float(np.nanmax(found.rhat)), float(found.size.min())
-        if rhat > DISAGREE:
-            reasons.append(
-                f"the chains disagree (R-hat {rhat:.2f}): they are in different places; raise "
-                "burn_in and the number of draws"
-            )
-        if not effective >= FEW:
-            reasons.append(f"their draws are worth {effective:.0f} independent ones; make more")
-        return Health(tuple(reasons), temperature, rhat, effective)
-
-    def _temperature(
-        self, series: Float[np.ndarray, "chains n groups"]
-    ) -> tuple[float | None, list[str]]:
-        """The chains' temperature, and why it is not known to be what it should."""
-        wanted = self.kernel.temperature
-        if callable(wanted) or not wanted:
-            return None, []
-        if series.shape[1] < LEAST:
-            return None, ["the temperature of the chains is not known: too few draws"]
-        pairs = map(mean_and_error, series.T.swapaxes(1, 2))
-        each, errors = map(np.array, zip(*pairs, strict=True))
-        off, sure = each / wanted - 1, np.abs(each - wanted) > SURE * errors
-        reasons, worst = [], int(errors.argmax())
-        if not (known := errors[worst] <= OFF * wanted):
-            reasons.append(
-                f"the temperature of the chains is not known ({each[worst]:.2g} ± "
-                f"{errors[worst]:.2g}, not {wanted:g}, in the worst group of coordinates)"
-            )
-        if (warm := sure & (off > OFF)).any():
-            reasons.append(
-                f"the chains are too warm (temperature {each[warm].max():.2f}, not {wanted:g}, in "
-                "the worst group of coordinates): the step size is too large for the posterior, or "
-                "burn_in too short"
-            )
-        if (cold := sure & (off < -OFF)).any():
-            reasons.append(
-                f"the chains still spread (temperature {each[cold].min():.2f}, not {wanted:g}, in "
-                "the slowest group of coordinates): they have not explored the posterior; raise "
-                "burn_in and the number of draws"
-            )
-        return float(each.mean()) if known else None, reasons
-
-    def _too_warm(self, state: State) -> list[str]:
-        """Why steps of the last size heat a direction in which many coordinates move together."""
-        wanted = float(size_at(self.kernel.temperature, state.kernel.step))
-        if not wanted:
-            return []
-        kernel, own = self._kernel(state.friction), state.kernel
-        scale = kernel.scale_of(own) if isinstance(kernel, PreconditionedSGLD) else own.scale
-        if scale is None:
-            scale = jax.tree.map(lambda leaf: np.ones((1,) * leaf.ndim, leaf.dtype), own.position)
-        size, friction = float(size_at(kernel.step_size, own.step)), float(kernel.friction)
-        scale = jax.tree.map(lambda leaf: size * np.asarray(leaf), scale)
-        long, noise = tuning.warmth(
-            self.target, own.position, scale, friction, key=jax.random.key(0)
-        )
-        warm = {"a smaller step size": long, "a larger batch_size": noise / wanted}
-        if sum(warm.values()) <= OFF:
-            return []
-        return [
-            f"the chains are too warm along some direction (temperature "
-            f"{wanted * (1 + sum(warm.values())):.2g}, not {wanted:g}), whatever it is on average: "
-            f"use {max(warm, key=lambda name: warm[name])}"
-        ]
-
-    def _misfit(self, state: State) -> list[str]:
-        """Why the noise of values may not be what the model says: about a draw of the posterior of
-        a right model half of its records are in intervals of one half. Source: johnson2004.
-        """
-        model, x = self.target.model, self.inputs()
-        if getattr(model, "likelihood", None) != "gaussian" or x is None:
-            return []
-        x, y = (leaf[:: -(-len(leaf) // RECORDS)] for leaf in self.target.data)
-        out = self.outputs(self.draws(state), x)
-        mean, noise = out if isinstance(out, tuple) else (out, model.noise_variance)
-        if noise is None or y.size != mean[0].size:  # what a user's model may have beside values
-            return []
-        away = np.abs(np.asarray(mean) - np.reshape(y, (len(x), -1)))
-        share = float((away < HALF * np.sqrt(noise)).mean())
-        if abs(share - 0.5) <= max(UNEVEN, SURE / 2 / len(x) ** 0.5):
-            return []
-        return [
-            f"{100 * share:.0f} % of the records lie in intervals of 50 % about the draws: the "
-            "noise is not normal, or not what the model says; let it vary with the inputs"
-        ]
+        temperature, reasons = None, []
+        if not callable(kernel.temperature) and kernel.temperature:
+            each = moved[..., :-1] / moved[..., -1:]
+            temperature, reasons = health.temperature(each, float(kernel.temperature))
+        if wanted := float(size_at(kernel.temperature, own.step)):
+            steps = scale, float(kernel.friction)
+            reasons += health.too_warm(self.target, own.position, steps, wanted)
+        x = self.inputs()
+        if getattr(self.target.model, "likelihood", None) == "gaussian" and x is not None:
+            some = slice(None, None, -(-len(x) // health.RECORDS))
+            outputs, y = self.outputs(self.draws(state), x[some]), self.target.data[1][some]
+            reasons += health.misfit(outputs, y, getattr(self.target.model, "noise_variance", None))
+        agreement, *known = health.agreement(chains[..., groups + 1 :])
+        return Health((*reasons, *agreement), temperature, *known)
 
     @renamed(draws="samples")
     def sample(
@@ -413,18 +318,19 @@ class Langevin(Teacher):
         key = jax.random.key(0) if key is None else key
         KEY.check(key=key)
         first, second = jax.random.split(key)
-        model, parts, series = self.target.model, [], []
+        model, parts, series, x = self.target.model, [], [], self.inputs()
         predicts = hasattr(model, "outputs") and getattr(model, "likelihood", None)
-        x = None if not predicts or self.inputs() is None else self.inputs()[:WATCHED]
+        x = x[:WATCHED] if predicts and x is not None else None
         with jax.enable_x64(False):
             state = self.begin(key=first)
             for begin in range(0, samples, CHUNK):
                 each = min(CHUNK, samples - begin)
                 own = jax.random.fold_in(second, begin)
-                state, (drawn, seen) = _kept(self, state, each, x, own)
+                state, kept = _kept(self, state, each, x, own)
                 self.check(state)
-                parts.append(jax.tree.map(np.asarray, drawn))
-                series.append(np.asarray(seen))
+                drawn, seen = jax.tree.map(np.asarray, kept)
+                parts.append(drawn)
+                series.append(seen)
                 if progress is not None:
                     progress(Progress(begin + each, samples))
             health = self.health(state, np.concatenate(series))

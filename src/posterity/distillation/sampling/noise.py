@@ -35,10 +35,10 @@ GOLDEN = 0x9E3779B9
 
 def normal(key: jax.Array, like: PyTree, kind: str = "binomial") -> Any:
     """Noise of mean 0, variance 1 and third moment 0, shaped and typed as the leaves of ``like``.
-    Leaves, entries and keys are independent, and numbers the same on every device. ``kind`` is
-    ``"binomial"``, the number of ones among 32 bits, centred and scaled, which is at most 5.7 in
-    size; or ``"normal"``, exact, which takes forty times as long on a CPU. Another kind, a key that
-    is not typed and leaves that are not floating are a UsageError.
+    Numbers are the same on every device. ``kind`` is ``"binomial"``, the number of ones among 32
+    bits, centred and scaled, which is at most 5.7 in size; or ``"normal"``, exact, which takes
+    forty times as long on a CPU. Another kind, a key that is not typed and leaves that are not
+    floating are a UsageError.
 
     Source: talay1990; kloeden1992, section 14.1.
 
@@ -56,11 +56,14 @@ def normal(key: jax.Array, like: PyTree, kind: str = "binomial") -> Any:
                 expected="floating point: noise has no whole numbers",
                 fix="Leave what is not sampled out of the position.",
             )
-    exact = lambda index, leaf: jax.random.normal(
-        jax.random.fold_in(key, index), leaf.shape, leaf.dtype
-    )
-    counted = lambda index, leaf: _counted(bits(key, leaf.shape, stream=index), leaf.dtype)
-    draw = exact if kind == "normal" else counted
+
+    def draw(index: int, leaf: jax.Array) -> jax.Array:
+        if kind == "normal":
+            return jax.random.normal(jax.random.fold_in(key, index), leaf.shape, leaf.dtype)
+        ones = lax.population_count(bits(key, leaf.shape, stream=index))
+        away = ones.astype(jnp.int32).astype(leaf.dtype) - np.asarray(BITS / 2, leaf.dtype)
+        return away * np.asarray((BITS / 4) ** -0.5, leaf.dtype)
+
     return jax.tree.unflatten(tree, [draw(*pair) for pair in enumerate(leaves)])
 
 
@@ -68,9 +71,6 @@ def indices(key: jax.Array, shape: tuple[int, ...], below: int) -> jax.Array:
     """Independent whole numbers from 0 to ``below - 1``, all equally likely, as int32. They are
     what 32 random bits leave when divided by ``below``, from 1 to 2³¹ - 1: chances differ by at
     most one in 2³². Under the same key they are independent of :func:`normal`.
-
-    >>> indices(jax.random.key(0), (2, 3), below=10).shape
-    (2, 3)
     """
     BELOW.check(below=below)
     KEY.check(key=key)
@@ -80,7 +80,11 @@ def indices(key: jax.Array, shape: tuple[int, ...], below: int) -> jax.Array:
 
 def bits(key: jax.Array, shape: tuple[int, ...], stream: int = 0) -> jax.Array:
     """32 random bits an entry, as uint32; each ``stream`` of a key has others."""
-    first, second = _words(key, stream)
+    # Two words that depend on every bit of the stream and the key, whose neighbours are used.
+    first, second = _word(stream), _word(GOLDEN)
+    for word in jnp.moveaxis(jax.random.key_data(key), -1, 0):
+        first = _mixed(first ^ word)
+        second = _mixed(second + first)
     places = lax.iota(jnp.uint32, max(int(np.prod(shape)), 1)).reshape(shape)
     x = places * _word(GOLDEN) + first
     x = (x ^ (x >> _word(16))) * _word(0x7FEB352D) + second
@@ -88,25 +92,11 @@ def bits(key: jax.Array, shape: tuple[int, ...], stream: int = 0) -> jax.Array:
     return x ^ (x >> _word(16))
 
 
-def _words(key: jax.Array, stream: int) -> tuple[jax.Array, jax.Array]:
-    """Two words that depend on every bit of the stream and the key, whose neighbours are used."""
-    first, second = _word(stream), _word(GOLDEN)
-    for word in jnp.moveaxis(jax.random.key_data(key), -1, 0):
-        first = _mixed(first ^ word)
-        second = _mixed(second + first)
-    return first, second
-
-
 def _mixed(x: jax.Array) -> jax.Array:
     """Every bit of a word depends on every one that went in."""
     x = (x ^ (x >> _word(16))) * _word(0x85EBCA6B)
     x = (x ^ (x >> _word(13))) * _word(0xC2B2AE35)
     return x ^ (x >> _word(16))
-
-
-def _counted(x: jax.Array, dtype: Any) -> jax.Array:
-    ones = lax.population_count(x).astype(jnp.int32).astype(dtype)
-    return (ones - np.asarray(BITS / 2, dtype)) * np.asarray((BITS / 4) ** -0.5, dtype)
 
 
 def _word(value: int) -> Any:

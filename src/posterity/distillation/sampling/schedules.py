@@ -1,7 +1,5 @@
-"""Step sizes: a number, or a schedule.
-
-A schedule is any hashable callable that takes the number of the step, an int32 that may be traced,
-and gives the step size, as optax's; the ones below compare by value.
+"""Step sizes: a number, or a schedule: any hashable callable that takes the number of the step, an
+int32 that may be traced, and gives the step size, as optax's; the ones below compare by value.
 """
 
 import dataclasses
@@ -96,8 +94,7 @@ class Halving:
 @dataclasses.dataclass(frozen=True)
 class Cyclical:
     """A cosine from ``size`` down to ``least``, again and again, each time over ``period`` steps.
-    The large sizes at the start of a cycle take the chain to another mode, the small ones at its
-    end draw from there.
+    Large sizes at the start of a cycle take the chain to another mode, small ones draw from there.
 
     Source: zhang2020, equation 1.
 
@@ -135,13 +132,8 @@ def adam(rate: Number, steady: Number, steps: Number) -> optax.GradientTransform
 
 
 def size_at(step_size: StepSize | None, step: ArrayLike) -> jax.Array:
-    """The size of step ``step``, as float32.
-
-    Raises:
-        UsageError: if there is none yet, or a schedule gives more than one number.
-
-    >>> float(size_at(0.25, 1000))
-    0.25
+    """The size of step ``step``, as float32; a UsageError if there is none yet, or a schedule gives
+    more than one number.
     """
     if step_size is None:
         raise UsageError(

@@ -57,8 +57,17 @@ class Target(eqx.Module):
         """``log p(z)`` in the coordinates of positions, in nats."""
 
     @abc.abstractmethod
+    def log_likelihood(self, position: PyTree, records: PyTree) -> Float[Real, " b"]:
+        """``log p(record | z)`` at one position, in nats."""
+
     def log_likelihoods(self, positions: PyTree, minibatch: PyTree) -> Float[Real, "c b"]:
-        """``log p(record | z)`` of each chain's records, in nats."""
+        """Those of each chain, of one batch for each, or of all records for every one."""
+        records = None if self.batch_size == self.count else 1
+        if len(jax.tree.leaves(positions)[0]) == 1:  # a batch of one product is slower
+            own = jax.tree.map(lambda leaf: leaf[0], positions)
+            some = jax.tree.map(lambda leaf: leaf[:, 0], minibatch) if records else minibatch
+            return self.log_likelihood(own, some)[None]
+        return jax.vmap(self.log_likelihood, in_axes=(0, records))(positions, minibatch)
 
     @abc.abstractmethod
     def outputs(self, positions: PyTree, x: Array) -> Any:
@@ -116,7 +125,6 @@ class WeightsTarget(Target):
         return jax.tree.map(one, self.prior[1])
 
     def prior_density(self, positions: PyTree) -> Float[Real, " c"]:
-        """The prior's log density, that of independent Gaussians."""
 
         def one(at: PyTree, mean: PyTree, precision: Any) -> Any:
             value = jnp.log(precision) - LOG_2PI - precision * (at - mean) ** 2
@@ -124,18 +132,10 @@ class WeightsTarget(Target):
 
         return sum(jax.tree.leaves(jax.tree.map(one, positions, *self.prior)))  # pyright: ignore
 
-    def log_likelihoods(self, positions: PyTree, minibatch: PyTree) -> Float[Real, "c b"]:
-        """The log likelihoods, from one batch for each chain, or from all records for every one."""
-        shared, (x, y) = self.batch_size == self.count, minibatch
-        of = lambda own, x, y: self.model.log_likelihood_of(self.model.apply(own, x), y)
-        records = None if shared else 1
-        if len(jax.tree.leaves(positions)[0]) == 1:  # a batch of one product is slower
-            own = jax.tree.map(lambda leaf: leaf[0], positions)
-            return of(own, *((x, y) if shared else (x[:, 0], y[:, 0])))[None]
-        return jax.vmap(of, in_axes=(0, records, records))(positions, x, y)
+    def log_likelihood(self, position: PyTree, records: PyTree) -> Float[Real, " b"]:
+        return self.model.log_likelihood_of(self.model.apply(position, records[0]), records[1])
 
     def outputs(self, positions: PyTree, x: Array) -> Any:
-        """Logits or means."""
         out = jax.vmap(self.model.apply, in_axes=(0, None))(positions, x)
         return jax.tree.map(lambda out: out.reshape(*out.shape[:2], -1), out)
 
@@ -166,7 +166,6 @@ class ModelTarget(Target):
         return jnp.asarray(self.modes[np.arange(chains) % len(self.modes)] + draws, jnp.float32)
 
     def prior_density(self, positions: PyTree) -> Float[Real, " c"]:
-        """The prior's log density, with the volume that the coordinates take."""
 
         def one(v: jax.Array) -> Any:
             bijection, u = self._free(v)
@@ -174,14 +173,10 @@ class ModelTarget(Target):
 
         return jax.vmap(one)(positions)
 
-    def log_likelihoods(self, positions: PyTree, minibatch: PyTree) -> Float[Real, "c b"]:
-        """The log likelihoods, from one batch for each chain, or from all records for every one."""
-        of = lambda v, data: self.model.log_likelihood(self.event(v), data)
-        records = None if self.batch_size == self.count else 1
-        return jax.vmap(of, in_axes=(0, records))(positions, minibatch)
+    def log_likelihood(self, position: PyTree, records: PyTree) -> Float[Real, " b"]:
+        return self.model.log_likelihood(self.event(position), records)
 
     def outputs(self, positions: PyTree, x: Array) -> Any:
-        """The model's outputs."""
         return outputs_of(self.model, self.constrained(positions), x)
 
     def temperatures(self, away: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
@@ -190,7 +185,6 @@ class ModelTarget(Target):
         return each if len(each) <= GROUPS else each.mean(0, keepdims=True)
 
     def constrained(self, positions: PyTree) -> Any:
-        """Events of the prior."""
         return jax.vmap(self.event)(positions)
 
     def event(self, v: jax.Array) -> PyTree:

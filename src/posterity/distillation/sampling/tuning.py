@@ -63,33 +63,33 @@ def tuned(
 ) -> tuple[PyTree, float, float]:
     """A scale for each coordinate, the largest safe step in its units, and the friction.
 
-    The scale is about the posterior variance where it is ``scaled``, else one for each array. Of a
-    direction of curvature ``c`` steps of size ``s`` with friction ``f``, 1 without momentum, leave
-    the variance ``1 / (1 - f s c / (4 (2 - f)))`` times what it should be. Where the friction is
-    None the step is as large as the friction, so that a direction as wide as the scale is forgotten
-    as fast as momentum; unless the noise of minibatches asks for less.
+    The scale is about the posterior variance where it is ``scaled``, else one: one over the prior's
+    precision and the information of the records, which minibatch gradients show (the Fisher
+    information). Of a direction of curvature ``c`` steps of size ``s`` with friction ``f``, 1
+    without momentum, leave the variance ``1 / (1 - f s c / (4 (2 - f)))`` times what it should be.
+    Where the friction is None the step is as large as the friction, so that a direction as wide as
+    the scale is forgotten as fast as momentum; unless the noise of minibatches asks for less.
     """
     first, second, third = jax.random.split(key, 3)
-    scale = jax.tree.map(lambda leaf: np.ones((1,) * leaf.ndim, leaf.dtype), positions)
+    scale = np.ones_like(_flat(positions)[:1])
     if scaled:
         # Records tell how much they say of a coordinate only where a batch has not all of them.
         few = max(min(target.batch_size, target.count // 4), 1)
-        part = dataclasses.replace(target, batch_size=few)
-        scale = _scale(part, _spread(part, positions, first))
-    root = _root(positions, scale)
+        spread = _spread(dataclasses.replace(target, batch_size=few), positions, first)
+        precision = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(target.prior[1])])
+        scale[:] = 1 / (precision + spread * np.float32(few / target.count))
+        scale = np.minimum(scale, WIDEST * np.median(scale))
     # Minibatches differ: the mean, and two standard errors, of the worst chain.
-    mean, error = _curvature(target, positions, root, second)
-    curvature, heat = float((mean + 2 * error).max()), 0.0
+    mean, error = _curvature(target, positions, np.sqrt(scale), second)
+    curvature, heat = max(float((mean + 2 * error).max()), 1e-30), 0.0
     if target.batch_size < target.count:
-        widest = lambda v, r: v * r.max(0, keepdims=True) ** 2
-        noise = jax.tree.map(widest, _spread(target, positions, third), root)
-        heat = np.quantile(np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(noise)]), 0.99)
-    curvature, excess = max(curvature, 1e-30), EXCESS[friction != 1]
+        heat = float(np.quantile(_spread(target, positions, third) * scale, 0.99))
+    excess = EXCESS[friction != 1]
     if friction is None:
         alike, enough = (8 * excess / curvature) ** 0.5, 2 * heat / (curvature + heat)
         friction = float(np.clip(max(alike, enough), LITTLE, 1))
     worst = max(curvature * friction / (2 - friction), heat)
-    return scale, float(4 * excess / worst), float(friction)
+    return _like(positions, scale), float(4 * excess / worst), float(friction)
 
 
 def warmth(
@@ -104,21 +104,18 @@ def warmth(
     of each coordinate.
     """
     first, second = jax.random.split(key)
-    root = _root(positions, scale)
-    curvature = _curvature(target, positions, root, first)[0].mean()
-    share = float(curvature) * friction / (8 - 4 * friction)
+    root = _flat(jax.tree.map(lambda at, s: np.ones_like(at) * np.sqrt(s), positions, scale))
+    share = float(_curvature(target, positions, root, first)[0].mean())
+    share *= friction / (8 - 4 * friction)
     long = share / (1 - share) if share < 1 else np.inf
     if target.batch_size == target.count:
         return long, 0.0
-    size = sum(leaf[0].size for leaf in jax.tree.leaves(root))
-    chains = len(jax.tree.leaves(root)[0])
+    chains, size = root.shape
     several = max(min(FEW, chains, NUMBERS // (GRADIENTS * size)), 1)
     count = max(min(GRADIENTS, NUMBERS // size // 2 * 2), 8)
     drawn = np.empty((several, count, size), np.float32)
     for place, own in enumerate(_keys(second, count)):
-        gradient = jax.tree.map(np.multiply, root, _gradients(target, positions, own))
-        leaves = [leaf[:several].reshape(several, -1) for leaf in jax.tree.leaves(gradient)]
-        np.concatenate(leaves, 1, out=drawn[:, place])
+        drawn[:, place] = (root * _gradients(target, positions, own))[:several]
     parts = drawn.reshape(several, 2, count // 2, size)
     parts -= parts.mean(2, keepdims=True)
     noise = []
@@ -136,13 +133,22 @@ def heat(target: Target, positions: PyTree, scale: PyTree, *, key: jax.Array) ->
     """
     if target.batch_size == target.count:
         return 0.0
-    noise = jax.tree.map(np.multiply, _spread(target, positions, key), scale)
-    return max(float(leaf.mean()) for leaf in jax.tree.leaves(noise)) / 4
+    noise = _like(positions, _spread(target, positions, key)[None])
+    warm = jax.tree.map(lambda own, s: float(np.mean(own * s)) / 4, noise, scale)
+    return max(jax.tree.leaves(warm))
 
 
-def _root(positions: PyTree, scale: PyTree) -> Any:
-    """The root of the scale of each coordinate, of each chain."""
-    return jax.tree.map(lambda at, s: np.ones_like(at) * np.sqrt(s), positions, scale)
+def _flat(tree: PyTree) -> np.ndarray:
+    """All coordinates (chains, p) of each chain."""
+    return np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(tree)], 1)
+
+
+def _like(tree: PyTree, flat: np.ndarray) -> Any:
+    """The tree of so many chains whose coordinates these are."""
+    leaves, kind = jax.tree.flatten(tree)
+    parts = np.split(flat, np.cumsum([leaf[0].size for leaf in leaves])[:-1], axis=1)
+    shaped = [own.reshape(-1, *leaf.shape[1:]) for own, leaf in zip(parts, leaves, strict=True)]
+    return jax.tree.unflatten(kind, shaped)
 
 
 def _keys(key: jax.Array, count: int) -> list[jax.Array]:
@@ -151,70 +157,38 @@ def _keys(key: jax.Array, count: int) -> list[jax.Array]:
     return [jax.random.wrap_key_data(own) for own in words]
 
 
-def _gradients(target: Target, positions: PyTree, key: jax.Array) -> Any:
-    return jax.tree.map(np.asarray, _gradient(target, positions, key))
+def _gradients(target: Target, positions: PyTree, key: jax.Array) -> np.ndarray:
+    return _flat(_gradient(target, positions, key))
 
 
-def _spread(target: Target, positions: PyTree, key: jax.Array) -> Any:
-    """The variance of minibatch gradients of each coordinate, over batches, a mean over chains."""
-    total = square = jax.tree.map(np.zeros_like, jax.tree.map(np.asarray, positions))
+def _spread(target: Target, positions: PyTree, key: jax.Array) -> np.ndarray:
+    """The variance (p,) of minibatch gradients over batches, a mean over chains."""
+    total = square = np.zeros_like(_flat(positions))
     for own in _keys(key, GRADIENTS):
         gradient = _gradients(target, positions, own)
-        total = jax.tree.map(np.add, total, gradient)
-        square = jax.tree.map(lambda old, new: old + np.square(new), square, gradient)
-
-    def variance(total: np.ndarray, square: np.ndarray) -> np.ndarray:
-        each = np.maximum(square - total**2 / GRADIENTS, 0) / (GRADIENTS - 1)
-        return each.mean(0, keepdims=True)
-
-    return jax.tree.map(variance, total, square)
-
-
-def _scale(target: Target, spread: PyTree) -> Any:
-    """About the posterior variance of each coordinate: one over the prior's precision and the
-    information of the records, which minibatch gradients show (the Fisher information).
-    """
-    share = target.batch_size / target.count
-    variance = lambda leaf, own: 1 / (np.asarray(own) + leaf * share)
-    variances = jax.tree.map(variance, spread, target.prior[1])
-    middle = np.median(np.concatenate([v.ravel() for v in jax.tree.leaves(variances)]))
-    return jax.tree.map(lambda v: np.minimum(v, WIDEST * middle), variances)
+        total, square = total + gradient, square + gradient**2
+    return (np.maximum(square - total**2 / GRADIENTS, 0) / (GRADIENTS - 1)).mean(0)
 
 
 def _curvature(
-    target: Target, positions: PyTree, root: PyTree, key: jax.Array
+    target: Target, positions: PyTree, root: np.ndarray, key: jax.Array
 ) -> tuple[np.ndarray, np.ndarray]:
     """The largest curvature of each chain in units of the scale, and its error: power iteration.
     Products are differences of gradients of one batch, as far apart as a chain moves, so that kinks
     of a network's units count as what they do to it.
     """
-    rng = np.random.default_rng(0)
-    direction = jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape), root)
-    at, values = jax.tree.map(np.asarray, positions), []
-    reach = 1e-2
+    at, values, reach = _flat(positions), [], 1e-2
+    direction = np.random.default_rng(0).standard_normal(at.shape)
     for own in _keys(key, POWERS):
-        direction = _unit(direction)
-        moved = jax.tree.map(lambda r, v, reach=reach: reach * r * v, root, direction)
+        direction = direction / np.maximum(np.linalg.norm(direction, axis=1), 1e-15)[:, None]
+        moved = reach * root * direction
         up, down = (
-            _gradients(target, jax.tree.map(shift, at, moved), own)
-            for shift in (lambda a, b: np.float32(a + b), lambda a, b: np.float32(a - b))
+            _gradients(target, _like(positions, np.asarray(at + way * moved, np.float32)), own)
+            for way in (1, -1)
         )
-        scaled = lambda one, other, r, reach=reach: r * (other - one) / (2 * reach)
-        product = jax.tree.map(scaled, up, down, root)
-        values.append(np.abs(_sums(direction, product)))
+        product = root * (down - up) / (2 * reach)
+        values.append(np.abs((direction * product).sum(1)))
         reach = 0.3 / max(float(values[-1].max()), 1.0) ** 0.5
         direction = product
     last = np.array(values[POWERS // 2 :])
     return last.mean(0), last.std(0) / len(last) ** 0.5
-
-
-def _sums(one: PyTree, other: PyTree) -> np.ndarray:
-    """The inner product of two trees, chain by chain."""
-    products = jax.tree.map(lambda a, b: (a * b).reshape(len(a), -1).sum(1), one, other)
-    return sum(jax.tree.leaves(products))  # pyright: ignore[reportReturnType]
-
-
-def _unit(tree: PyTree) -> Any:
-    """Each chain's direction, of length one."""
-    norm = np.maximum(_sums(tree, tree), 1e-30) ** 0.5
-    return jax.tree.map(lambda leaf: leaf / norm.reshape(-1, *[1] * (leaf.ndim - 1)), tree)

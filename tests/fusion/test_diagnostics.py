@@ -11,7 +11,7 @@ from posterity import Beta, Dirichlet, Gamma, Gaussian, Ledger, NormalWishart, P
 from posterity.errors import FusionWarning
 from posterity.families import stack
 from posterity.families.marginals import BETA, NORMAL, Closed
-from posterity.fusion.doubts import apart, jointly
+from posterity.fusion.conflict import apart, jointly
 from tests.fusion import made
 
 

@@ -1,0 +1,102 @@
+"""Reasons not to rely on chains: temperature, noise that does not fit, and disagreement."""
+
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float, PyTree
+
+from posterity.arrays.chains import DISAGREE, FEW, LEAST, diagnose, mean_and_error
+from posterity.distillation.sampling import tuning
+from posterity.distillation.sampling.target import Target
+
+OFF = 0.15  # How far a temperature may be from what it should be, as a share
+SURE = 4.0
+"""Standard errors from which a difference counts: the worst of several groups is looked at."""
+RECORDS = 2048  # Records, at most, at which it is seen whether the noise is what the model says
+HALF = 0.6745  # Standard deviations to either side that hold half of a normal law
+UNEVEN = 0.05
+"""The least distance from one half at which the share of records in such intervals is wrong."""
+
+
+def temperature(
+    series: Float[np.ndarray, "chains n groups"], wanted: float
+) -> tuple[float | None, list[str]]:
+    """The chains' temperature, and why it is not known to be what it should."""
+    if series.shape[1] < LEAST:
+        return None, ["the temperature of the chains is not known: too few draws"]
+    pairs = map(mean_and_error, series.T.swapaxes(1, 2))
+    each, errors = map(np.array, zip(*pairs, strict=True))
+    off, sure = each / wanted - 1, np.abs(each - wanted) > SURE * errors
+    reasons, worst = [], int(errors.argmax())
+    if not (known := errors[worst] <= OFF * wanted):
+        reasons.append(
+            f"the temperature of the chains is not known ({each[worst]:.2g} ± "
+            f"{errors[worst]:.2g}, not {wanted:g}, in the worst group of coordinates)"
+        )
+    if (warm := sure & (off > OFF)).any():
+        reasons.append(
+            f"the chains are too warm (temperature {each[warm].max():.2f}, not {wanted:g}, in "
+            "the worst group of coordinates): the step size is too large for the posterior, or "
+            "burn_in too short"
+        )
+    if (cold := sure & (off < -OFF)).any():
+        reasons.append(
+            f"the chains still spread (temperature {each[cold].min():.2f}, not {wanted:g}, in "
+            "the slowest group of coordinates): they have not explored the posterior; raise "
+            "burn_in and the number of draws"
+        )
+    return float(each.mean()) if known else None, reasons
+
+
+def too_warm(
+    target: Target, positions: PyTree, steps: tuple[PyTree, float], wanted: float
+) -> list[str]:
+    """Why steps, of these sizes and friction, heat a direction in which many coordinates move."""
+    long, noise = tuning.warmth(target, positions, *steps, key=jax.random.key(0))
+    warm = {"a smaller step size": long, "a larger batch_size": noise / wanted}
+    if sum(warm.values()) <= OFF:
+        return []
+    return [
+        f"the chains are too warm along some direction (temperature "
+        f"{wanted * (1 + sum(warm.values())):.2g}, not {wanted:g}), whatever it is on average: "
+        f"use {max(warm, key=lambda name: warm[name])}"
+    ]
+
+
+def misfit(outputs: Any, y: Any, noise_variance: Any) -> list[str]:
+    """Why the noise of values may not be what the model says: about a draw of the posterior of a
+    right model half of its records are in intervals of one half. Source: johnson2004.
+    """
+    mean, noise = outputs if isinstance(outputs, tuple) else (outputs, noise_variance)
+    records = len(mean[0])
+    if noise is None or np.size(y) != mean[0].size:  # what a user's model may have beside values
+        return []
+    away = np.abs(np.asarray(mean) - np.reshape(y, (records, -1)))
+    share = float((away < HALF * np.sqrt(noise)).mean())
+    if abs(share - 0.5) <= max(UNEVEN, SURE / 2 / records**0.5):
+        return []
+    return [
+        f"{100 * share:.0f} % of the records lie in intervals of 50 % about the draws: the "
+        "noise is not normal, or not what the model says; let it vary with the inputs"
+    ]
+
+
+def agreement(
+    chains: Float[np.ndarray, "chains n d"],
+) -> tuple[list[str], float | None, float | None]:
+    """Why chains may be in different places, the largest R-hat and the least effective size."""
+    alone = "one chain cannot show that another would be elsewhere: run two at least"
+    reasons, found = [alone] if len(chains) == 1 else [], diagnose(chains)
+    if np.isnan(found.rhat).all():
+        reasons.append("too few draws, or none that differ, to tell whether chains agree")
+        return reasons, None, None
+    rhat, effective = float(np.nanmax(found.rhat)), float(found.size.min())
+    if rhat > DISAGREE:
+        reasons.append(
+            f"the chains disagree (R-hat {rhat:.2f}): they are in different places; raise "
+            "burn_in and the number of draws"
+        )
+    if not effective >= FEW:
+        reasons.append(f"their draws are worth {effective:.0f} independent ones; make more")
+    return reasons, rhat, effective

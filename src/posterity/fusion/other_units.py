@@ -1,0 +1,132 @@
+"""Sites whose records are likely in other units than those of the others, or shifted.
+
+A factor, or an offset, of each column brings a component of such a site onto one of the others':
+the ratio of the deviations of their records, the difference of their means. Where it is the same
+components whose other numbers agree then, and of further components all, more of them are those of
+the others than as they came.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posterity.arrays.typing import Float, Int
+from posterity.fusion.absorb import Absorbing
+from posterity.fusion.blocks import Block
+from posterity.fusion.geometry import middle, moved
+
+Array = np.ndarray
+ERRORS = 4.0  # Standard errors within which means and deviations agree
+INEXACT = 0.05  # Relative error of deviations, beside that by few records
+LEAST = 1.8  # Ratio of typical deviations in some column from which units may differ
+CHANCE = 2.0  # Nats by which agreement has to be less likely by chance than one in all pairs
+SCATTER = 30.0
+"""Ratio from which units are likely to differ, whatever agrees, where a site shares nothing."""
+SITES = 16  # Sites that share few components, up to which they are looked at
+MINE, OTHERS = 6, 32  # Components of a site, and of all others', of most records, that are compared
+
+
+class Records(NamedTuple):
+    """Means and deviations of the records of components, and how many there are."""
+
+    mean: Float[Array, "n d"]
+    deviation: Float[Array, "n d"]
+    number: Float[Array, " n"]
+
+    def take(self, rows: Int[Array, " k"]) -> "Records":
+        """Those of some components."""
+        return Records(self.mean[rows], self.deviation[rows], self.number[rows])
+
+
+def in_other_units(
+    parts: Absorbing, rows: Int[Array, " n"], labels: Int[Array, " n"]
+) -> Iterator[str]:
+    """A line on the first site whose records are likely in other units, or shifted; ``labels`` has
+    the group of each of these rows.
+    """
+    block: Block = parts.block
+    laws: Any = parts.members[rows]
+    if laws.gaussian or (moments := laws.expected_moments()) is None:
+        return
+    site, origin = block.site[rows], 0.0
+    if block.priors.exchangeable.all():  # in other units a prior is far from the records
+        origin = middle(laws)
+        there, prior = (moved(own, origin) for own in (laws, block.priors.at(site)))
+        laws = there.with_natural_parameters(there.natural_parameters - prior.natural_parameters)
+        moments = laws.expected_moments()
+    mean, spread = moments
+    spread = np.diagonal(spread, axis1=1, axis2=2) if spread.ndim > 2 else spread
+    number = np.asarray(laws.observations(), float)
+    known = (np.isfinite(spread) & (spread > 0)).all(1) & (number >= 1)
+    every = Records(mean + origin, np.sqrt(np.where(known[:, None], spread, 1.0)), number)
+    sites, held = np.unique(site[known]), np.bincount(labels)[labels] > 1
+    most = np.bincount(site[known], held[known]) <= np.bincount(site[known]) / 2
+    few = sites[most[sites]].tolist()
+    # Of the components of most records.
+    ranked = np.argsort(-every.number, kind="stable")
+    ranked = ranked[known[ranked]]
+    for own in few if len(few) <= SITES else ():
+        mine, rest = ranked[site[ranked] == own][:MINE], ranked[site[ranked] != own]
+        rest = rest[np.sort(np.unique(labels[rest], return_index=True)[1])][:OTHERS]
+        shared = held[mine]
+        if not len(rest):
+            continue
+        one, other = every.take(mine), every.take(rest)
+        name, agreed = f"site {block.names[own]!r}", 0
+        times = np.median(np.log(other.deviation), axis=0) - np.median(np.log(one.deviation), 0)
+        column, times = int(np.abs(times).argmax()), np.exp(np.abs(times).max())
+        for scaled in [True, False] if times > LEAST else [False]:
+            step, agreed = _step(one, other, scaled)
+            if agreed > shared.sum():
+                at = int(np.abs(np.log(step) if scaled else step / one.deviation[0]).argmax())
+                how = f"column {at} times" if scaled else f"{step[at]:.3g} added to column {at}"
+                yield (
+                    f"{name} is likely {'in other units' if scaled else 'shifted'}"
+                    f"{block.place}: with {how}{f' {step[at]:.3g}' * scaled}, {agreed} of its "
+                    f"{len(mine)} components are those of the others. Look at its units, "
+                    "convert its records, and fit it again"
+                )
+                return
+        if times > SCATTER and not shared.any() and len(sites) > 2:
+            yield (
+                f"{name} shares no component with the others{block.place}, and its records scatter "
+                f"{times:.2g} times more or less than theirs in column {column}. Look at its units"
+            )
+            return
+
+
+def _step(mine: Records, rest: Records, scaled: bool) -> tuple[Float[Array, " d"], int]:
+    """The factor, or the offset, of each column by which most of a site's components agree with
+    others', and how many; none if as many would agree by chance.
+    """
+    best, number, size = np.zeros(mine.mean.shape[1]), 0, mine.mean.shape[1]
+    others = (len(mine.mean) - 1) * (len(rest.mean) - 1)
+    spread = 12 * (rest.mean**2).mean(0) if scaled else np.ptp(rest.mean, axis=0) ** 2
+    error = 1 / mine.number[:, None, None] + 1 / rest.number[:, None]
+    for one, other in np.ndindex(len(mine.mean), len(rest.mean)):
+        factor, offset, loose = 1.0, rest.mean[other] - mine.mean[one], 0.0
+        if scaled:
+            factor, offset = rest.deviation[other] / mine.deviation[one], 0.0
+            loose = np.hypot(np.sqrt(error[one, other] / 2), INEXACT)
+        there, both = factor * mine.mean[:, None] + offset, error + error[one, other] * (not scaled)
+        allowed = ERRORS * np.hypot(rest.deviation * np.sqrt(both), there * loose)
+        near = np.abs(there - rest.mean) <= allowed
+        wide = np.abs(np.log(factor * mine.deviation[:, None] / rest.deviation))
+        exact = ERRORS * np.hypot(np.sqrt(error / 2), np.hypot(loose, INEXACT))
+        pairs: Any = near.all(2) & (wide <= exact).all(2)
+        agreed = min(int(pairs.any(1).sum()), int(pairs.any(0).sum()))
+        means = np.log(np.maximum(np.sqrt(spread) / (2 * allowed), 1.0)).sum(2)
+        shapes = -np.log(np.minimum(exact[..., 0], 1.0)) * size * scaled
+        told = means + shapes
+        # What is solved for agrees as such.
+        told[one, other] -= shapes[one, other] if scaled else means[one, other]
+        chances = np.log(2 * pairs.size) + (agreed - 1) * np.log(max(others, 1))
+        if agreed > number and told[pairs].sum() > CHANCE + chances:
+            a, b = np.nonzero(pairs)
+            weight, number = 1 / error[a, b], agreed
+            steps = rest.mean[b] - mine.mean[a]
+            if scaled:
+                steps = np.log(rest.deviation[b] / mine.deviation[a])
+            best = (weight * steps).sum(0) / weight.sum()
+    return np.exp(best) if scaled else best, number
