@@ -65,10 +65,11 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # too late: the exit code stands
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool) -> bool:
     if wanted:
         print(f"posterity {__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback(**commands()["app"])
