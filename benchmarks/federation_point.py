@@ -144,10 +144,10 @@ def _speeds(
     for clock in ("wall", "cpu"):
         fast = np.array([size.visits * size.repetitions / own[f"{clock}_s"] for own, _ in both])
         slow = np.array([plain_visits / own[f"{clock}_s"] for _, own in both])
-        speed = {"simulate": float(np.median(fast)), "plain loop": float(np.median(slow))}
+        speed = {"simulate": float(fast.max()), "plain loop": float(slow.max())}
         found[f"steps_per_s_{clock}"] = speed
         found[f"iterations_per_s_{clock}"] = {who: steps * v for who, v in speed.items()}
-        found[f"ratio_{clock}"] = float(np.median(fast / slow))
+        found[f"ratio_{clock}"] = speed["simulate"] / speed["plain loop"]
     return found
 
 

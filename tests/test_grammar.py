@@ -69,8 +69,8 @@ def test_there_is_one_of_each(name: str) -> None:
 def test_public_methods_say_what_they_do_or_their_bases_do() -> None:
     """A method without a docstring takes the place of one that has it, where ruff does not look."""
     source = Path(posterity.__file__).parent
-    folders = ("adapters", "arrays", "distillation", "engine", "families", "models")
-    paths = [path for folder in folders for path in (source / folder).rglob("*.py")]
+    folders = "adapters arrays distillation engine families federation inference models"
+    paths = [path for folder in folders.split() for path in (source / folder).rglob("*.py")]
     classes: dict[str, list[ast.ClassDef]] = {}
     for path in [*paths, source / "errors.py"]:
         for node in ast.parse(path.read_bytes()).body:

@@ -158,11 +158,16 @@ def _sums(prior: Any, table: Any, walked: np.ndarray, site: int, left: np.ndarra
     came = arrival[:, site] < left
     arrival[~came, site] = visits
     # Records along the last axis, where they are summed fastest; one past the last for never.
-    trace = np.zeros((repetitions, len(prior), visits + 2))
-    trace[:, :, 0] = prior
-    trace[rows[:, None], :, arrival + 1] = table
-    trace[rows[came], :, left[came] + 1] -= table[site]
-    return np.moveaxis(np.cumsum(trace, axis=2, out=trace)[:, :, :-1], 2, 1)
+    times = np.append(arrival, left[came])
+    changing = int(times.max(initial=0, where=times < visits)) + 2
+    head = np.zeros((repetitions, len(prior), changing + 1))
+    head[:, :, 0] = prior
+    head[rows[:, None], :, np.minimum(arrival + 1, changing)] = table
+    head[rows[came], :, np.minimum(left[came] + 1, changing)] -= table[site]
+    trace = np.empty((repetitions, len(prior), visits + 1))
+    np.cumsum(head[:, :, :changing], axis=2, out=trace[:, :, :changing])
+    trace[:, :, changing:] = trace[:, :, changing - 1 : changing]  # once nothing changes any more
+    return np.moveaxis(trace, 2, 1)
 
 
 @program

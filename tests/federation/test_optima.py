@@ -45,7 +45,7 @@ def test_a_run_leaves_a_symmetric_saddle_and_tells_of_both_optima(schedule):
     this, other = run.status.reasons
     assert "2.99 ± 0.031" in this and "2.99 ± 0.031" in other and "same free energy" in other
     assert run.second is not None
-    assert run.second.posterior.mean == pytest.approx(-run.posterior.mean, abs=1e-3)
+    assert run.second.state.posterior.mean == pytest.approx(-run.posterior.mean, abs=1e-3)
 
 
 def test_steps_alone_stay_on_the_saddle_and_the_status_says_so():
@@ -88,7 +88,7 @@ def test_an_optimum_of_a_beta_posterior_that_draws_from_the_prior_find():
     sites = {site: np.ones(5) for site in "ab"}
     run = quietly(sites, twice, Beta.from_standard(2.0, 2.0))
     assert run.second is not None
-    means = sorted(float(q.a / (q.a + q.b)) for q in (run.posterior, run.second.posterior))
+    means = sorted(float(q.a / (q.a + q.b)) for q in (run.posterior, run.second.state.posterior))
     assert means == pytest.approx([0.2, 0.8], abs=0.01)
 
 

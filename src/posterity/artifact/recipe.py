@@ -418,18 +418,22 @@ _CONTAINERS = {
 _PLAIN = Recipe("linear", columns=())
 
 
-def check_recipe(recipe: Recipe) -> None:
-    """Raise a UsageError for what makes no sense whatever the records are."""
-    for key, constraint in FIELDS.items():
-        value, kind = getattr(recipe, key), type(getattr(_PLAIN, key))
-        if key == "columns" and value is None:
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raise a UsageError for an option that is of another kind than it is declared with."""
+    for key, value in options.items():
+        if key not in FIELDS or (key == "columns" and value is None):
             continue
-        each = {key: value}
+        each, kind = {key: value}, type(getattr(_PLAIN, key))
         if kind in _CONTAINERS:
             _CONTAINERS[kind].check(**each)
             named = value.items() if kind is dict else enumerate(value)
             each = {f"{key} {name}" if name != "" else key: own for name, own in named}
-        constraint.check(**each)
+        FIELDS[key].check(**each)
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Raise a UsageError for what makes no sense whatever the records are."""
+    _check_options(vars(recipe))
     for key, models in ONLY.items():
         value, what = getattr(recipe, key), key.replace("_", " ")
         if value and value != "gaussian" and recipe.model not in models:
@@ -480,8 +484,9 @@ def recipe_in(provenance: Mapping[str, str]) -> Recipe | None:
         raise altered(f"a recipe with {strange[0]} = {json.dumps(options[strange[0]])[:100]}")
     if version not in VERSIONS or "model" not in options or options.get("columns") is None:
         raise altered(f"a recipe of version {version} with {', '.join(options)}")
-    recipe = Recipe(**options)
     try:
+        _check_options(options)
+        recipe = Recipe(**options)
         check_recipe(recipe)
     except PosterityError as error:
         raise altered(f"a recipe with {error.found}") from error

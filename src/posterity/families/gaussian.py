@@ -161,7 +161,12 @@ class AnyGaussian(ExponentialFamily):
 
     def gram(self, x: Float[Real, "n d"], weights: Float[Real, " n"]) -> Float[Real, "..."]:
         """``Xᵀ W X``, in the shape of the precision."""
-        return weights @ x**2 if self.diagonal else (x.T * weights) @ x
+        if self.diagonal:
+            return weights @ x**2
+        if is_jax(x) or is_jax(weights) or not (weights >= 0).all():
+            return (x.T * weights) @ x
+        half = x * np.sqrt(weights)[:, None]
+        return half.T @ half  # of which BLAS makes one triangle
 
     @abc.abstractmethod
     def at_noise(self, noise: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:

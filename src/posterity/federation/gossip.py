@@ -58,10 +58,6 @@ class SiteState:
     leaving: bool = False
     """True if its factor leaves when the token next comes."""
 
-    def has_answered(self, token: Token) -> bool:
-        """True if the token is the one that it answered last: then the same answer goes out."""
-        return (token.epoch, token.sequence) == (self.epoch, self.answered)
-
     def take(
         self, agreed: Agreement, token: Token, step: int | None = None
     ) -> tuple["SiteState", State]:
@@ -184,7 +180,6 @@ class OverGraph(Schedule):
 
     @property
     def rule(self) -> str:
-        """The rule in words, with what the graph asks for."""
         return f"{super().rule}, of which {self.about_cover} cover the graph"
 
     @property
@@ -232,7 +227,6 @@ class Gossip(OverGraph):
         return dataclasses.replace(state, schedule=own)
 
     def turns(self, agreed: Agreement, state: State) -> tuple[str, ...]:
-        """The site where the token is."""
         return (state.schedule["at"],)
 
     def seen(self, agreed: Agreement, state: State, site: str) -> State:
@@ -244,7 +238,6 @@ class Gossip(OverGraph):
     def concluded(
         self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: KeyArray
     ) -> tuple[State, Visit]:
-        """The site sends the token on to a neighbour of its own."""
         own, site = state.schedule, visit.site
         before = own["from"] if site == own["at"] else None
         kept, token = site_state(state, site).send(token_of(state), after)
@@ -317,11 +310,9 @@ class LedgerGossip(OverGraph):
         return dataclasses.replace(state, schedule=own, known=known)
 
     def turns(self, agreed: Agreement, state: State) -> tuple[str, ...]:
-        """The site where the token stands whose turn it is."""
         return (state.schedule["at"][state.schedule["turn"]],)
 
     def seen(self, agreed: Agreement, state: State, site: str) -> State | None:
-        """The state of which the token and the site together know."""
         here = state.with_entries(self._joined(state, site))
         # Factors that it lacks may make up for those that it has.
         return here if agreed.admits(here.posterior) else None
@@ -329,7 +320,6 @@ class LedgerGossip(OverGraph):
     def concluded(
         self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: KeyArray
     ) -> tuple[State, Visit]:
-        """Token and site know what the site did, and the token hops."""
         own, tokens, sites = state.schedule, state.known["tokens"], state.known["sites"]
         turn, site = own["turn"], visit.site
         joined = self._joined(state, site)

@@ -74,11 +74,6 @@ class Newton:
     energy: float
     """Free energy, in nats, up to a constant."""
 
-    @classmethod
-    def unknown(cls, q: ExponentialFamily) -> "Newton":
-        """The step where a site does not answer: nothing is known of it."""
-        return cls(np.full(q.event_size, np.nan), None, math.inf, math.inf)
-
 
 def applies(agreed: Agreement) -> bool:
     """Return whether the posterior holds means apart, and sites can say how their slopes hang
@@ -103,7 +98,7 @@ def newton_of(prior: ExponentialFamily, q: ExponentialFamily, reports: Sequence[
     """The joint Newton step of which these reports, each with its curvature, tell. Pure."""
     answers: Any = reports
     if not all(_is_whole(answer, q) for answer in answers):
-        return Newton.unknown(q)
+        return Newton(np.full(q.event_size, np.nan), None, math.inf, math.inf)
     slope, curvature = slope_in_mean(q, prior), precision_matrix(prior)
     there: Any = prior
     for answer in answers:
@@ -202,8 +197,7 @@ def _reports(federation: Federation, state: State, *, begun: bool = True) -> lis
 
 
 def _asked(federation: Federation, state: State, sites: Sequence[str], part: Part) -> Any:
-    asked = measures(state, sites, (part,))
-    federation.prepare(asked)
+    federation.prepare(asked := measures(state, sites, (part,)))
     return [federation.demand(question) for question in asked]
 
 
@@ -233,11 +227,6 @@ class Second:
     apart: float
     lower: float
     settled: bool
-
-    @property
-    def posterior(self) -> ExponentialFamily:
-        """The posterior there."""
-        return self.state.posterior
 
     def is_better(self, tolerance: float) -> bool:
         """True if the run goes on from there: it is better by more than the tolerance, or a nat."""

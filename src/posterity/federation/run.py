@@ -299,7 +299,8 @@ class Run(Position):
                 fix="Drop it: it belongs to another federation.",
             )
         own = site_state(self.state, site)
-        if own.has_answered(token) and token.digest == newest.previous:
+        again = (token.epoch, token.sequence) == (own.epoch, own.answered)
+        if again and token.digest == newest.previous:
             relayed = Visit(self.state.step, site, "relayed")
             return dataclasses.replace(self, trace=History.of(self.trace).then([relayed]))
         if token.digest != newest.digest:

@@ -202,7 +202,6 @@ class Sequential(Schedule):
     whole: ClassVar[bool] = True
 
     def turns(self, agreed: Agreement, state: State) -> tuple[str, ...]:
-        """All, in the order of their names."""
         return agreed.sites
 
 
@@ -227,11 +226,9 @@ class Synchronous(Schedule):
         SHARE.check(damping=self.damping)
 
     def turns(self, agreed: Agreement, state: State) -> tuple[str, ...]:
-        """All who contribute."""
         return tuple(s for s in agreed.sites if without_turn(agreed, state, s) is None)
 
     def receive(self, agreed: Agreement, state: State, message: Received) -> tuple[State, Sent]:
-        """Take in a message, as any schedule does, but ask all sites at once."""
         if isinstance(message, Turn):
             pending, view = self._begun(agreed, state, message), state.posterior
             sent = tuple(question(agreed, state, s, view, pending.key) for s in pending.waiting)
@@ -287,7 +284,6 @@ class Asynchronous(Schedule):
 
     @property
     def share(self) -> float:
-        """The damping."""
         return self.damping
 
     def init(self, state: State, sites: tuple[str, ...], *, key: KeyArray) -> State:
@@ -305,7 +301,6 @@ class Asynchronous(Schedule):
         return dataclasses.replace(state, schedule=own)
 
     def turns(self, agreed: Agreement, state: State) -> tuple[str, ...]:
-        """The site that is done next."""
         done = state.schedule["done"]
         return (min(done, key=lambda name: (done[name], name)),)
 
@@ -316,7 +311,6 @@ class Asynchronous(Schedule):
     def concluded(
         self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: KeyArray
     ) -> tuple[State, Visit]:
-        """The site fetches the posterior anew, and works on."""
         own, site = state.schedule, visit.site
         reports = {**own["reports"], site: own["reports"][site] + 1}
         wait = self._duration(site, reports[site], key)
@@ -328,7 +322,6 @@ class Asynchronous(Schedule):
         return dataclasses.replace(after, schedule=schedule), visit
 
     def round(self, sites: int) -> int:
-        """A report of each site, if they are equally fast."""
         return sites
 
     def learn(self, state: State, changed: Map) -> State:

@@ -341,15 +341,10 @@ def leave(agreed: Agreement, state: State, *sites: str) -> State:
     """
     left = state.without(*sites)
     if not agreed.admits(left.posterior):
-        raise improper_without(*sites)
+        raise ParameterError(
+            found=f"an improper posterior without {', '.join(map(repr, sites))}",
+            expected="factors of the sites that stay that, with the prior, are a distribution",
+            fix="These were fitted together with the factors of the sites that leave. Use `forget` "
+            "with restart=True, which trains them anew; nothing was changed.",
+        )
     return left
-
-
-def improper_without(*sites: str) -> ParameterError:
-    """The error of a posterior of which nothing proper is left without these sites."""
-    return ParameterError(
-        found=f"an improper posterior without {', '.join(map(repr, sites))}",
-        expected="factors of the sites that stay that, with the prior, are a distribution",
-        fix="These were fitted together with the factors of the sites that leave. Use `forget` "
-        "with restart=True, which trains them anew; nothing was changed.",
-    )

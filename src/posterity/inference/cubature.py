@@ -395,7 +395,6 @@ class Cubature(Evaluator):
     def evaluate(
         self, model: Model, q: ExponentialFamily, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
-        """The mean over nodes, and its natural gradient; or over as many others."""
         if (through := self._through(model, q, records, otherwise)) is None:
             return self._seen(model, q, records, otherwise)[0]
         by_slopes, by_values = through
@@ -466,5 +465,4 @@ class Cubature(Evaluator):
         return 2 * (self.nodes // 2) * -(-size // 32)
 
     def finer(self) -> "Cubature | None":
-        """Four times as many."""
         return None if 4 * self.nodes > self.most else Cubature(4 * self.nodes, self.most)

@@ -49,9 +49,9 @@ LOOKS = 600
 GAIN = 1e-13
 """Of the free energy: what a further step must promise."""
 QUICK, LITTLE, SMALL = 0.05, 1e-10, 1e-6
-"""A step may be taken at whose end nobody looks where each of the two steps before it left at most
-this share of a squared slope, where it leaves this little, in nats, if it is no worse than these,
-and where the squared slope that it starts from is this small."""
+"""A step may be taken at whose end nobody looks where the step before it left at most this share of
+a squared slope, where it leaves this little, in nats, if it is no worse than that one, and where
+the squared slope that it starts from, which the descent then reports, is this small."""
 
 
 class Step(NamedTuple):
@@ -135,7 +135,7 @@ class Descent(NamedTuple):
     """Whether there was a start at which the free energy and its slope are finite."""
     halvings: Int[Real, ""]
     residual: Float[Real, ""]
-    """Length of the natural gradient where it ended, in sqrt(nats)."""
+    """Length of the natural gradient where it looked last, in sqrt(nats)."""
     uncertainty: Float[Real, ""]
     """How far it may be off for want of nodes, in nats."""
     ahead: Bool[Real, ""]
@@ -155,9 +155,8 @@ class _Search(NamedTuple):
     uncertainty: Any
     checked: Any
     """Whether all is done: a search that is done looks at its end once more, by other nodes."""
-    shares: Any
-    """The squared slope that the last step left, as a share of what it began with; and the larger
-    one of the last two steps' shares."""
+    ahead: Any
+    """Whether all that is missing is a whole step, at whose end nobody needs to look."""
 
 
 def descend(
@@ -169,7 +168,7 @@ def descend(
     most: Int[Real, ""] | int,
     admits: Callable[[Any], Any],
     retract: bool = False,
-    rough: Any = None,
+    rough: Callable[[], Any] | None = None,
     by_nodes: bool = True,
     quick: bool = False,
 ) -> Descent:
@@ -178,11 +177,10 @@ def descend(
     ``evaluate(q, otherwise)`` gives ``E_q[log likelihood]`` as ``value``, and ``∇_μ`` of it as
     ``gradient``; by other nodes, if it has any, where ``otherwise`` is true.
     Where ``q`` is too wide for either to be finite or of use, the descent begins at a narrower
-    member: ``rough``, which is near what data say, if there is one; else about the mean, or another
-    place. A ``quick`` descent ends with a whole step at whose end it does not look, once the two
-    steps before have left little; ``residual`` is what it leaves if it is as good as the worse of
-    them, which a slow coordinate behind quick ones may belie, within half of ``SMALL``.
-    Pure and traceable.
+    member: what ``rough`` makes, which is near what data say, if it is there; else about the mean,
+    or another place. A ``quick`` descent ends with a whole step at whose end it does not look, once
+    the step before has left little; ``residual`` is of where it looked last, since a slow
+    coordinate may be hidden by quick ones. Pure and traceable.
     """
     starts, np_ = _starts(q, rough), q.xp.np
 
@@ -205,27 +203,23 @@ def descend(
         looks = np_.where(begins, 0, search.looks) + 1
         settled = taken & begins & (temperature * result.squared <= 2 * CLOSE)
         share = result.squared / best.squared
-        both = np_.stack([share, np_.maximum(share, search.shares[0])])
-        shares = np_.where(taken & started, both, search.shares)
-        last = taken & started & is_quick(result.squared, shares[1])
-        done = (started & verdict.ended) | ((started | begins) & (looks >= most)) | settled
+        little = (share <= QUICK) & (result.squared * share <= LITTLE) & (result.squared <= SMALL)
+        ahead = taken & started & little & quick
+        done = (started & verdict.ended) | ((started | begins) & (looks >= most)) | settled | ahead
         return _Search(
             best=either(taken, lambda: result, lambda: best),
             rate=np_.where(started, verdict.rate, 1.0),
             looks=looks,
             halvings=search.halvings + (~taken & started & ~ended),
             started=started | begins,
-            done=done | last if quick else done,
+            done=done,
             # Half of what two sums differ by is the share of each, where they err alike.
             uncertainty=np_.where(
                 ended, np_.where(result.finite, result.squared / 4, np.inf), search.uncertainty
             ),
-            checked=ended if by_nodes else done | last if quick else done,
-            shares=shares,
+            checked=ended if by_nodes else done,
+            ahead=search.ahead | ahead,
         )
-
-    def is_quick(squared: Any, share: Any) -> Any:
-        return (share <= QUICK) & (squared * share <= LITTLE) & (squared <= SMALL)
 
     def goes_on(search: _Search) -> Any:
         hopeless = ~search.started & (search.looks > LEVELS + 4 * PLACES)
@@ -234,14 +228,14 @@ def descend(
     number, zero = lambda value: np_.asarray(value, dtype_of(q)), np_.zeros((), np.int32)
     no = np_.asarray(False)
     nothing = Point(q, q.zero(), number(np_.inf), number(0), number(np_.inf), no)
-    start = _Search(nothing, number(1.0), zero, zero, no, no, number(0), no, number([1, 1]))
+    start = _Search(nothing, number(1.0), zero, zero, no, no, number(0), no, no)
     with np.errstate(all="ignore"):  # what is not finite is told by the point
         end = q.xp.repeat(goes_on, body, start)
-    best, share = end.best, end.shares[1]
-    ahead = is_quick(best.squared, share) & quick
-    left = np_.sqrt(best.squared * np_.where(ahead, share, 1.0))
-    there = either(ahead, lambda: best.at + best.direction, lambda: best.at)
-    return Descent(there, best.finite, end.halvings, left, end.uncertainty, ahead)
+    best = end.best
+    there = either(end.ahead, lambda: best.at + best.direction, lambda: best.at)
+    return Descent(
+        there, best.finite, end.halvings, np_.sqrt(best.squared), end.uncertainty, end.ahead
+    )
 
 
 def _look(
@@ -275,7 +269,7 @@ def _starts(q: ExponentialFamily, rough: Any) -> Callable[[Any], Any]:
     """The member itself, then narrower ones, about its mean and elsewhere, or a ``rough`` one."""
     if rough is not None:
         return lambda number: either(
-            number < 1, lambda: q, lambda: rough * NARROWER ** (number - 1)
+            number < 1, lambda: q, lambda: rough() * NARROWER ** (number - 1)
         )
     parts: list[Any] = list(q.parts())
     np_ = q.xp.np

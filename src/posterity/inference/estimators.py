@@ -103,7 +103,6 @@ class Evaluator(Estimator):
     """True if the estimator sums over nodes, and heeds ``otherwise``."""
 
     def __call__(self, model: Model, q: Any, records: Records, *, key: Any = None) -> Any:
-        """The gradient alone."""
         return self.evaluate(model, q, records).gradient
 
     @abc.abstractmethod
@@ -149,11 +148,9 @@ class Exact(Estimator):
     numpy: ClassVar[bool] = True
 
     def fits(self, model: Model, q: ExponentialFamily) -> bool:
-        """Return whether the model's likelihood lies in this family."""
         return isinstance(model, ConjugateModel) and isinstance(q, model.conjugate_to)
 
     def __call__(self, model: Any, q: Any, records: Records, *, key: Any = None) -> Any:
-        """Sufficient statistics."""
         return model.factor(records)
 
 
@@ -185,7 +182,6 @@ class Enumeration(Evaluator):
     def evaluate(
         self, model: Model, q: Categorical, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
-        """``Σ p f``, and the log odds that ``f`` adds: a factor that depends on ``q`` nowhere."""
         values = jax.vmap(lambda z: model.total(z, records))(jnp.arange(q.dimension + 1))
         # Only what a label lacks against the best one counts; an impossible label stays finite.
         values = jnp.maximum(values, values.max() - IMPOSSIBLE)
@@ -203,7 +199,6 @@ class Nodal(Evaluator):
         at_least(8).check(nodes=self.nodes)
 
     def finer(self) -> "Evaluator | None":
-        """Up to some thousands."""
         more = 4 * self.nodes
         return None if more > NODES_LIMIT else dataclasses.replace(self, nodes=more)
 
@@ -262,7 +257,6 @@ class PredictorQuadrature(Nodal):
         return q.gaussian
 
     def by_nodes(self, model: Any, q: Any, records: Records) -> bool:
-        """Unless the model knows the expectation."""
         none = q.xp.np.zeros(0)
         asked = self.nodes != PREDICTOR_NODES
         return asked or model.predictor_expectation(none, none, records.data[1][:0]) is None
@@ -366,7 +360,6 @@ class LeastSquares(Sampling):
         return q.dimension + 1 < self.samples
 
     def __call__(self, model: Model, q: Any, records: Records, *, key: KeyArray) -> Any:
-        """The slope, without its intercept."""
         z, values = _draw(model, q, records, self.samples, key)
         statistics = q.sufficient_statistics(z)
         centred = statistics - statistics.mean(0)
@@ -389,7 +382,6 @@ class Reparameterization(Sampling):
         return q.reparameterized
 
     def __call__(self, model: Model, q: Any, records: Records, *, key: KeyArray) -> Any:
-        """``F⁻¹ ∇_η`` of the mean over draws that depend on ``η``."""
         return _derived(q, lambda q: _draw(model, q, records, self.samples, key)[1].mean()).gradient
 
 

@@ -171,11 +171,9 @@ class PartialPooling(LocalUpdate):
 
     @property
     def rule(self) -> str:
-        """The rule of a site, in words."""
         return "marginal likelihood by expectation propagation, natural gradients"
 
     def needs_jax(self, model: Model) -> bool:
-        """True if the regression's own formulas need JAX."""
         return not (isinstance(model, PersonalRegression) and model.model.in_numpy)
 
     def improved(

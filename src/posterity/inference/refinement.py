@@ -68,14 +68,12 @@ class Refinement(TrainedApart):
 
     @property
     def rule(self) -> str:
-        """The rule in words."""
         return (
             f"{self.steps} steps of Adam a visit from the shared posterior, batches of "
             f"{self.batch_size}, divergence times {self.temperature}; weighed by records"
         )
 
     def trained(self, model: Model, view: Any, records: Records, *, key: KeyArray) -> Network:
-        """The network after training from ``view`` on, on the site's own records."""
         assert isinstance(model, NeuralNetwork) and self.batch_size is not None
         assert model.noise_variance is not None
         # A loss that counts w times is, up to a factor, a divergence that counts 1/w times.

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
@@ -267,6 +267,14 @@ class LocalUpdate(Setting):
         """True if steps are found by a line search, once resolved."""
         return self.rate is None and not self.trains
 
+    def newtonian(self, model: Model, q: ExponentialFamily) -> bool:
+        """True if a natural gradient is a Newton step in the mean, and so not much shorter than the
+        way to where a site's free energy is least: log likelihoods are concave functions of linear
+        predictors, and the posterior a full Gaussian. Resolve first.
+        """
+        along = self.searches and isinstance(model, PredictorModel)
+        return along and model.known_optima == "one" and q.gaussian and not q.diagonal
+
     @property
     def noisy(self) -> bool:
         """True if two keys give two directions, once resolved."""
@@ -337,11 +345,10 @@ class LocalUpdate(Setting):
         """A descent of the free energy."""
         estimator, cavity = self.estimator, q - factor
         assert isinstance(estimator, Evaluator) and self.steps is not None, "resolve first"
-        along = isinstance(model, PredictorModel)
-        rough = model.rough_factor(q, records) if along else None
+        along, regression = isinstance(model, PredictorModel), cast(PredictorModel, model)
         about: dict[str, Any] = {"temperature": self.temperature, "most": self.steps}
         about |= {"admits": model.admits, "retract": self.domain == "retract"}
-        convex = along and model.known_optima == "one" and not q.diagonal
+        convex = self.newtonian(model, q)
         about |= {"by_nodes": estimator.by_nodes(model, q, records), "quick": convex}
 
         evaluate = lambda q, otherwise=False: estimator.evaluate(
@@ -350,7 +357,9 @@ class LocalUpdate(Setting):
         numpy = q.xp.np is np
         together = numpy and along and is_joint(q) and cavity.is_proper()
         start: dict[str, Any] = {**about, "most": 1} if together else about
-        rough = None if rough is None else cavity + rough / self.temperature
+        rough = lambda: cavity + regression.rough_factor(q, records) / self.temperature
+        none = tree_map(lambda leaf: leaf[:0], records)
+        rough = rough if along and regression.rough_factor(q, none) is not None else None
         end = descend(evaluate, q, cavity, rough=rough, **start)
         if together and end.finite:
             curved = lambda q: estimator.curved(model, q, records)

@@ -142,10 +142,10 @@ class LogisticRegression(PredictorModel):
         sign, deviation = np.where(np.asarray(y) > 0, 1.0, -1.0), np.sqrt(variance)
         signed, level = sign * mean, np.searchsorted([most for most, _ in NARROW], deviation)
         sums = np.empty((3, len(signed)))
-        for number in np.unique(level):
-            narrow = number < len(NARROW)
+        for number in range(len(NARROW) + 1):
+            narrow, rows = number < len(NARROW), np.flatnonzero(level == number)
             nodes = NARROW[number][1] if narrow else POINTS
-            rows, size = np.flatnonzero(level == number), AT_A_TIME // nodes
+            size = AT_A_TIME // nodes
             for begin in range(0, len(rows), size):
                 some = rows[begin : begin + size]
                 own = signed[some], deviation[some]
@@ -158,8 +158,9 @@ def _signed(f: Float[np.ndarray, "..."]) -> tuple[Any, Any, Any]:
     """``log σ(f)``, its derivative ``σ(-f)``, and minus its second one."""
     decay = np.exp(-abs(f))
     total = 1 + decay  # a logarithm of it is off by 1e-16 at most, and takes half of log1p
-    wrong = np.where(f > 0, decay, 1.0) / total
-    return np.minimum(f, 0.0) - np.log(total), wrong, decay / total**2
+    share = 1 / total
+    wrong = np.where(f > 0, decay * share, share)
+    return np.minimum(f, 0.0) - np.log(total), wrong, decay * share * share
 
 
 def _narrow(mean: Float[np.ndarray, " n"], deviation: Float[np.ndarray, " n"], nodes: int) -> Any:
