@@ -47,7 +47,7 @@ def columns(rng: Rng) -> Situation:
         truth = rng.dirichlet(np.full(levels, 0.5), (count, size)) * 0.97 + 0.03 / levels
         start = Dirichlet.from_standard(np.ones(levels))
         made = lambda n, table: Dirichlet(rng.multinomial(n, table).astype(float))
-    prior, posteriors, labels = Product(dict.fromkeys(names, start)), {}, {}
+    prior, posteriors, labels = Product({name: start for name in names}), {}, {}
     everyone: dict[int, list[Any]] = {}
     for site in range(sites):
         own = rng.permutation(count)[: int(rng.integers(max(1, count // 2), count + 1))].tolist()

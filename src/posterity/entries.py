@@ -159,7 +159,7 @@ def all_at_rest(prior: ExponentialFamily, factors: Mapping[str, Any]) -> list[An
         return [at_rest(factor) for factor in factors.values()]
 
 
-def _column_at_rest(shape: tuple[int, ...], column: Sequence[Any]) -> list[np.ndarray]:
+def _column_at_rest(shape: tuple[int, ...], column: Sequence[Any]) -> Sequence[Any]:
     """One leaf of all factors, itself where all are at rest; ValueError unless they are finite
     numbers of this shape.
     """

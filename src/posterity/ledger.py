@@ -14,7 +14,7 @@ from posterity.arrays.tree import leaves
 from posterity.arrays.tree_sums import TreeSum
 from posterity.checks import check_adds, check_proper, check_same_structure
 from posterity.entries import Entry, all_at_rest, by_site, check_names, checked, with_factors
-from posterity.errors import LedgerError, PosterityError
+from posterity.errors import LedgerError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.families.names import Names, in_order, names_of, posterior_line, some, with_names
 from posterity.text import cut, html, listed
@@ -127,7 +127,12 @@ class Ledger:
         """
         entry = self.entries.get(site)
         if entry is None or entry.factor is None:
-            raise self._unknown(site)
+            past = " (it was forgotten)" if site in self.forgotten else ""
+            raise LedgerError(
+                found=f"no factor of site {site!r}{past}",
+                expected=f"one of {list(self.sites[:10])}" + " and others" * (len(self.sites) > 10),
+                fix="Check the name of the site.",
+            )
         return with_names(entry.factor, names_of(self.prior))
 
     def cavity(self, site: str) -> ExponentialFamily:
@@ -315,14 +320,6 @@ class Ledger:
             if all(np.isfinite(leaf).all() for leaf in leaves(total)):
                 return total
         return with_names(TreeSum.of(terms).value, names_of(self.prior))
-
-    def _unknown(self, site: str) -> PosterityError:
-        past = " (it was forgotten)" if site in self.forgotten else ""
-        return LedgerError(
-            found=f"no factor of site {site!r}{past}",
-            expected=f"one of {list(self.sites[:10])}" + " and others" * (len(self.sites) > 10),
-            fix="Check the name of the site.",
-        )
 
 
 def _called(prior: Any, entries: Mapping[str, Entry]) -> Any:

@@ -128,20 +128,11 @@ class History(Sequence[Value], Generic[Value]):
             return tuple(self._items[: self._length][index])
         return self._items[range(self._length)[index]]
 
-    def __add__(self, more: tuple[Value, ...]) -> tuple[Value, ...]:
-        return (*self, *more)
-
-    def __radd__(self, before: tuple[Value, ...]) -> tuple[Value, ...]:
-        return (*before, *self)
-
     def __len__(self) -> int:
         return self._length
 
     def __iter__(self) -> Iterator[Value]:
         return itertools.islice(self._items, self._length)
-
-    def __reversed__(self) -> Iterator[Value]:
-        return (self._items[place] for place in range(self._length - 1, -1, -1))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, History | tuple) and tuple(self) == tuple(other)

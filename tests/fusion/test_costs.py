@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from posterity import DiagonalGaussian
 from posterity.fusion import clustering as of_clustering
 from posterity.fusion.agglomeration import agglomerate
-from posterity.fusion.clustering import Clustering, assign, packed, sums
+from posterity.fusion.clustering import Clustering, assign, find_centroids, packed, sums
 from posterity.fusion.components import LocalComponents
 from posterity.fusion.geometry import Points
 from posterity.fusion.search import _gains, _rivals, _without, search
@@ -93,7 +93,14 @@ def test_only_sites_that_used_a_group_need_be_assigned_anew(seed: int) -> None:
     anew = before.relabelled(
         np.delete(np.arange(len(before.counts)), 1)[assign(costs, before.local.starts)]
     )
-    assert _without(before, np.array([[1]]), _rivals(before))[0].same(anew)
+    rivals = _rivals(before)
+    assert _without(before, np.array([[1]]), rivals)[0].same(anew)
+    several = _without(before, np.arange(len(before.counts))[:, None], rivals)
+    assert several[1].same(anew)  # with others that are tried beside it
+    find_centroids(several)
+    for one in several:
+        alone = Clustering(one.local, one.labels)
+        np.testing.assert_allclose(one.misfit, alone.misfit, rtol=1e-12)
 
 
 def test_what_dissolving_a_group_gains_is_foreseen() -> None:

@@ -51,7 +51,7 @@ class Change:
     erase: bool = False
 
 
-class Store:
+class Store(contextlib.AbstractContextManager["Store"]):
     """The durable side of one site. One process at a time has it open; threads may share it."""
 
     SYNCHRONOUS: ClassVar[str] = "full"
@@ -111,9 +111,6 @@ class Store:
         with self._lock:
             self.is_open = False
             self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

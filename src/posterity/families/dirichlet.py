@@ -131,7 +131,7 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         if prior is None:
             return 0.0
         alpha = np.asarray(prior.concentration)
-        fair = bool(np.allclose(alpha, alpha[0], rtol=1e-12, atol=0.0))
+        fair = bool((np.abs(alpha - alpha[0]) <= 1e-12 * np.abs(alpha[0])).all())
         check_exchangeable(fair, prior.standard_parameters())
         return float(alpha[0]) * self.own_size
 

@@ -105,11 +105,12 @@ class Absorbing:
             rows, found = rows[parts.whole[rows]], parts
         return found
 
-    def less(self, clustering: Clustering, origin: Any) -> "Absorbing | None":
+    def less(self, clustering: Clustering) -> "Absorbing | None":
         """Leave out unions of components that are each nearest to a group of their own that several
-        sites hold, as all were clustered, seen from the ``origin``; None if there are none.
+        sites hold, as all were clustered; None if there are none.
         """
         part, held = np.flatnonzero(~self.whole), clustering.counts >= HELD
+        origin = clustering.local.origin
         if not len(part) or held.sum() < HELD:
             return None
         centroids = clustering.centroids.take(np.flatnonzero(held))
@@ -123,11 +124,12 @@ class Absorbing:
         into[away] = away
         return Absorbing(self.block, into) if len(away) else None
 
-    def more(self, matched: Matched, rows: Int[Array, " n"], origin: Any) -> "Absorbing | None":
-        """Put together what the matching of these rows, seen from the ``origin``, leaves alone and
-        should not; None if nothing.
+    def more(self, matched: Matched, rows: Int[Array, " n"]) -> "Absorbing | None":
+        """Put together what the matching of these rows leaves alone and should not; None if
+        nothing.
         """
         clustering, place = matched.result.clustering, np.empty(len(self.into), int)
+        origin = clustering.local.origin
         place[rows] = matched.rows
         alone = np.zeros(len(self.into), bool)
         alone[rows] = clustering.counts[clustering.labels[matched.rows]] == 1

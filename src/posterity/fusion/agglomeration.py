@@ -172,7 +172,8 @@ def ward(distance: Float[Array, "n n"], weights: Float[Array, " n"]) -> Tree:
     once, and put in the order of their distances at the end (murtagh1983).
     """
     total = len(distance)
-    made, parts, rows = np.arange(total), [], [np.empty((0, 2), int)]  # made: the group of each row
+    each, parts, rows = np.arange(total), [], [np.empty((2, 0), int)]
+    made = each.copy()  # the group of each row
     groups = 2 * total  # at the most
     height, sizes = np.zeros(groups), np.empty(groups)
     sizes[:total], many = weights, total
@@ -181,14 +182,14 @@ def ward(distance: Float[Array, "n n"], weights: Float[Array, " n"]) -> Tree:
         for part in chunks(len(stale), 8 * total, CACHED):
             nearest[stale[part]] = distance[stale[part]].argmin(1)
         least[stale] = distance[stale, nearest[stale]]
-        first = np.flatnonzero((nearest[nearest] == np.arange(total)) & (least < np.inf))
-        first = first[first < nearest[first]]
-        first = first[np.argsort(least[first], kind="stable")]
+        mutual = (nearest[nearest] == each) & (each < nearest) & (least < np.inf)
+        first = mutual.nonzero()[0]
+        first = first[least[first].argsort(kind="stable")]
         second = nearest[first]
         _merge(distance, sizes[made], first, second)
-        one, other = own = np.stack([made[first], made[second]])
+        rows.append(np.array([first, second]))
+        one, other = own = made[rows[-1]]
         parts.append(own)
-        rows.append(np.column_stack([first, second]))
         made[first] = new = many + np.arange(len(first))
         many += len(first)
         sizes[new] = sizes[one] + sizes[other]
@@ -197,9 +198,9 @@ def ward(distance: Float[Array, "n n"], weights: Float[Array, " n"]) -> Tree:
         touched = np.zeros(total, bool)
         touched[first] = touched[second] = True
         least[second] = np.inf
-        stale = np.flatnonzero(touched[nearest] & (least < np.inf)) if len(first) else first
+        stale = (touched[nearest] & (least < np.inf)).nonzero()[0] if len(first) else first
     order = np.argsort(height[total:many], kind="stable")
-    return Tree(np.concatenate(rows), parts, order, sizes[:many])
+    return Tree(np.concatenate(rows, axis=1).T, parts, order, sizes[:many])
 
 
 def _merge(distance: Array, counts: Array, first: Array, second: Array) -> None:
@@ -216,9 +217,9 @@ def _merge(distance: Array, counts: Array, first: Array, second: Array) -> None:
 
     rows = joined(distance[first], distance[second], counts)
     both = joined(rows[:, first].T, rows[:, second].T, counts[first] + counts[second])
-    both = np.tril(both) + np.tril(both, -1).T
+    lower = np.tril(both)  # of which the diagonal is infinite
     distance[first], distance[:, first] = rows, rows.T
-    distance[np.ix_(first, first)] = both
+    distance[first[:, None], first] = lower + lower.T
     distance[second], distance[:, second] = np.inf, np.inf
 
 

@@ -222,7 +222,7 @@ class Aligner:
 
     def _in_memory(self, block: Block, wanted: Bool[Array, " n"]) -> "_Aligned":
         parts, known, topics = Absorbing.of(block), self.labels, None
-        absorb = self.absorb and self.free
+        absorb = self.absorb and self.free and block.weighted
         if self._merges(block):
             topics = topics_in_memory(block, self.absorb, self.components)
             parts, known, absorb = Absorbing(block, topics.into), topics.labels, False
@@ -230,7 +230,8 @@ class Aligner:
             parts = Absorbing(block, of_one_label(block.site, known))
         elif absorb:
             parts = Absorbing.within_sites(block, np.flatnonzero(wanted))
-        first, pooled = True, block.weighted and bool(block.priors.exchangeable.all())
+        first, located = True, block.members[:1].location() is not None
+        pooled = block.weighted and not located and bool(block.priors.exchangeable.all())
         while True:
             left = np.flatnonzero(wanted & parts.whole)
             starts = np.cumsum([0, *np.bincount(block.site[left], minlength=len(block.names))])
@@ -241,10 +242,9 @@ class Aligner:
             matched = match(members, starts, *how)
             if not absorb:
                 break
-            origin = matched.result.clustering.local.origin
-            more = parts.less(matched.result.clustering, origin) if first else None
+            more = parts.less(matched.result.clustering) if first else None
             first = False
-            if (more := more or parts.more(matched, left, origin)) is None:
+            if (more := more or parts.more(matched, left)) is None:
                 break
             parts = more
         labels, rows = np.full((2, len(wanted)), -1)
@@ -274,9 +274,11 @@ class Aligner:
             check_components(table.store.sizes, self.matching, self.components)
         sample = max(LEAST, self.budget // (SAMPLED * 8 * table.dim))
         passes = Passes(table, sample, self.progress)
-        # Of many millions: whole numbers of 32 bits, and none longer than it is needed.
-        into, topics = np.arange(len(table.used), dtype=np.int32), None
-        if self._merges(table):
+        # Of many millions: whole numbers of 32 bits, and none where, or longer than, it is needed.
+        merges, topics = self._merges(table), None
+        parts = merges or self.labels is not None or table.weighted
+        into: Any = np.arange(len(table.used), dtype=np.int32) if parts else None
+        if merges:
             topics = topics_in_table(table, self.absorb, self.components)
             kept = joined(passes, topics.into, into)
             result, trace = passes.as_labelled(topics.labels[kept])
@@ -294,7 +296,7 @@ class Aligner:
             result, trace = passes.search(self.components, self.stages)
             while absorb and (more := absorbed(passes, result, into)) is not None:
                 result, trace = more
-        part = np.flatnonzero(into != np.arange(len(into), dtype=np.int32))
+        part = [] if into is None else np.flatnonzero(into != np.arange(len(into), dtype=np.int32))
         absorbing = into if len(part) else None
         del into
         labels = np.full(len(table.used), -1, np.int32)

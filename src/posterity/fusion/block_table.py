@@ -163,7 +163,7 @@ class BlockTable:
 
     def pieces(self, labels: Array) -> Iterator[tuple[Block, Array]]:
         """The rows as blocks of some sites each, with what a label (N,) of each component says."""
-        own = labels[self.used]
+        own = labels if self.used.all() else labels[self.used]
         for block in self.store.blocks():
             yield self.block(block.rows, np.arange(len(self.keys))[block.sites]), own[block.span]
 

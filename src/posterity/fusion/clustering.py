@@ -18,6 +18,7 @@ Array = np.ndarray
 MANY = 2**14
 """Components beyond which those that change their group are added to its sum and taken from it."""
 SEVERAL = 32  # Groups from which on those that stay as they were are not looked at again
+NEARER = 20.0  # Times that centroids are further than its own, with which a component stays
 SMALL = 2**14  # Entries of a membership matrix below which a dense one is faster than a sparse one
 
 
@@ -216,9 +217,11 @@ def _renumbered(labels: Int[Array, " n"], left: Int[Array, " g"]) -> Int[Array, 
 
 def kept(used: Bool[Array, " groups"]) -> Int[Array, " g"]:
     """The label that each group which is used has had, once these are :func:`packed`."""
-    left = np.arange(np.count_nonzero(used))
-    if len(left) < len(used):
-        left[~used[: len(left)]] = len(left) + np.flatnonzero(used[len(left) :])
+    left = used.nonzero()[0]
+    if (number := len(left)) <= left[-1]:
+        gaps = (~used[:number]).nonzero()[0]
+        left, beyond = np.arange(number), left[number - len(gaps) :]
+        left[gaps] = beyond
     return left
 
 
@@ -258,7 +261,7 @@ def contested(labels: Int[Array, " n"], site: Int[Array, " n"], groups: int) -> 
     width = groups + 1
     pairs = site * width + labels
     if int(site[-1] + 1) * width <= 8 * len(labels):  # less than sorting, where there is room
-        taken = np.flatnonzero(np.bincount(pairs) > 1)
+        taken = (np.bincount(pairs) > 1).nonzero()[0]
     else:
         pairs = np.sort(pairs)
         taken = pairs[1:][pairs[1:] == pairs[:-1]]
@@ -295,12 +298,21 @@ def polish(clustering: Clustering, *, sweeps: int = 10) -> Clustering:
 
 
 def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
-    """Each site's best labels, against centroids of all other sites' components."""
+    """Each site's best labels, against centroids of all other sites' components; those of sites of
+    which each component is much nearer to its own centroid than to others stay.
+    """
     local, counts, labels = clustering.local, clustering.counts, clustering.labels
-    out = np.empty_like(labels)
-    for rows, starts in local.parts(len(counts)):
-        points, own = local.points.take(rows), labels[rows]
-        weighted = clustering.costs(rows) * (counts / (counts + 1))
+    out = labels.copy()
+    for part, starts in local.parts(len(counts)):
+        weighted = clustering.costs(part) * (counts / (counts + 1))
+        each = np.arange(len(weighted)), labels[part]
+        near = NEARER * weighted[each]
+        weighted[each] = np.inf
+        unsure = np.logical_or.reduceat(weighted.min(1) <= near, starts[:-1])
+        if not unsure.any():
+            continue
+        rows, starts = local.rows_of(local.site[part.start] + np.flatnonzero(unsure))
+        points, own, weighted = local.points.take(rows), labels[rows], weighted[rows - part.start]
         # A group of one's own keeps its centroid, which staying costs nothing.
         left = np.maximum(counts[own] - 1, 1.0)[:, None]
         total, shared = clustering.totals[own], counts[own] > 1
@@ -318,17 +330,18 @@ def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
 def _accept(clustering: Clustering, proposals: Int[Array, " n"]) -> Clustering | None:
     """Apply the proposals of one site after another where the misfit falls; None if nowhere."""
     local, points = clustering.local, clustering.local.points
+    if not len(moving := (proposals != clustering.labels).nonzero()[0]):
+        return None
     labels, counts = clustering.labels.copy(), clustering.counts.copy()
     total = clustering.centroids.coordinates * counts[:, None]
     potential = clustering.centroids.potential.copy()
     threshold, changed = 1e-9 * clustering.misfit, False
-    moving = np.flatnonzero(proposals != labels)
     for rows in np.split(moving, np.flatnonzero(np.diff(local.site[moving])) + 1):
         before, after = labels[rows], proposals[rows]
         groups, place = np.unique(np.concatenate([before, after]), return_inverse=True)
         sign = np.repeat([-1.0, 1.0], len(rows))
         new_counts = counts[groups] + np.bincount(place, sign)
-        if (new_counts == 0).any() or not len(rows):
+        if (new_counts == 0).any():
             continue
         moves = sign[:, None] * np.tile(points.coordinates[rows], (2, 1))
         new_total = total[groups] + sums(moves, place)

@@ -7,6 +7,7 @@ is right. How often matches of a given margin are wrong was measured (``docs/fus
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import ClassVar
@@ -20,7 +21,7 @@ from posterity.fusion.agglomeration import hollow
 from posterity.fusion.clustering import Clustering, polish, refine
 from posterity.fusion.geometry import CACHED, Centroids, Points, chunks
 from posterity.fusion.grouping import Grouping
-from posterity.fusion.search import drop, split
+from posterity.fusion.search import drop, needed, split
 
 Array = np.ndarray
 AMBIGUOUS = 3.0
@@ -81,44 +82,51 @@ class Confidence:
         are always there, where there can be so many, if need be by dissolving a group or founding
         one, and refining; empty if the number was not chosen by the objective.
         """
-        if not self.free:
-            return {}
-        met = dict(self.levels)
-        for number, objective in self.neighbours():
-            met[number] = min(objective, met.get(number, np.inf))
-        more = len(self.clustering.counts) + 1
-        if more in met:
-            met[more] = min(met[more], self.objective + self.alone)
-        return self._above(met)
+        return self._above(self.levels, self._fewer, self._more) if self.free else {}
 
-    def neighbours(self) -> Iterator[tuple[int, float]]:
-        """Numbers of groups near the one found, and the objective of a clustering into as many."""
-        for more in (False, True):
-            current: Clustering | None = self.clustering
-            for _ in range(NEIGHBOURS):
-                large, several = _large(current), (current.counts > 1).any()
-                if more:
-                    current = split(current) if several else None
-                else:
-                    current = drop(current, tries=1 if large else 3)
-                if current is None:
-                    break
-                large = _large(current)
-                current = refine(current, sweeps=2) if large else polish(refine(current))
-                yield len(current.counts), current.objective
+    @functools.cached_property
+    def _fewer(self) -> dict[int, float]:
+        return dict(self.neighbours(more=False))
+
+    @functools.cached_property
+    def _more(self) -> dict[int, float]:
+        met, number = dict(self.neighbours(more=True)), len(self.clustering.counts) + 1
+        return met | {n: min(met[n], self.objective + self.alone) for n in {number} & met.keys()}
+
+    def neighbours(self, more: bool) -> Iterator[tuple[int, float]]:
+        """Numbers of groups near the one found, ``more`` or fewer, and the objective of a
+        clustering into as many.
+        """
+        current: Clustering | None = self.clustering
+        for _ in range(NEIGHBOURS):
+            large, several = _large(current), (current.counts > 1).any()
+            if more:
+                current = split(current) if several else None
+            else:
+                current = drop(current, tries=1 if large else 3)
+            if current is None:
+                break
+            large = _large(current)
+            current = refine(current, sweeps=2) if large else polish(refine(current))
+            yield len(current.counts), current.objective
 
     @property
     def runner_up(self) -> tuple[int, float] | None:
         """The next best number of groups, if any, and how much worse it is, in nats; two more and
-        two fewer are looked at even where the search did not pass them.
+        two fewer are looked at even where the search did not pass them, fewer only where these are
+        not out of the question.
         """
         if not self.free:
             return None
         found, local = len(self.clustering.counts), self.clustering.local
         near = {found + more for more in range(-NEIGHBOURS, NEIGHBOURS + 1)}
         near &= set(range(local.largest(), local.criterion.total + 1))
-        unmet = self.thorough and not _large(self.clustering) and near - self.levels.keys()
-        others = dict(self.components if unmet else self._above(self.levels))
+        met = [self.levels]
+        if self.thorough and not _large(self.clustering) and near - self.levels.keys():
+            met.append(self._more)
+            if not self._more or not needed(self.clustering):
+                met.append(self._fewer)
+        others = self._above(*met)
         del others[found]
         return min(others.items(), key=lambda other: other[1], default=None)
 
@@ -129,8 +137,8 @@ class Confidence:
         """
         if _large(self.clustering):
             return False
-        close = self.runner_up is not None and self.runner_up[1] < AMBIGUOUS
-        if close or not self.identified or self.hollow:
+        other = self.runner_up
+        if (other and other[1] < AMBIGUOUS) or not self.identified or self.hollow:
             return True
         least = (Moves(part, self.free).least_at_first_order() for part in self.parts)
         return min(least) < 2 * AMBIGUOUS
@@ -161,8 +169,10 @@ class Confidence:
         freedom = (criterion.total - len(judged.centres)) * points.coordinates.shape[1] / 2
         return bool(freedom and judged.misfit < scipy.special.gammaincinv(freedom, CHANCE))
 
-    def _above(self, levels: dict[int, float]) -> dict[int, float]:
-        above = {groups: level - self.objective for groups, level in levels.items()}
+    def _above(self, *levels: dict[int, float]) -> dict[int, float]:
+        above: dict[int, float] = {}
+        for groups, level in itertools.chain(*(own.items() for own in levels)):
+            above[groups] = min(level - self.objective, above.get(groups, np.inf))
         return dict(sorted((above | {len(self.clustering.counts): 0.0}).items()))
 
 
@@ -172,7 +182,7 @@ class RegroupedConfidence(Confidence):
     """
 
     objective = 0.0  # pyright: ignore
-    neighbours = lambda _: iter(())  # pyright: ignore
+    neighbours = lambda _, more: iter(())  # pyright: ignore
     alone = np.inf  # pyright: ignore
     thorough = False
 

@@ -83,19 +83,16 @@ class Points:
         members: Callable[[slice], ExponentialFamily],
         length: int,
         divergence: Divergence | DivergenceName = "reverse",
-        potential: Float[Array, " n"] | None = None,
     ) -> "Points":
         """Make the geometry from a function that gives the members of any slice of ``N``: a part at
-        a time; with their potential where that is known.
+        a time.
         """
         divergence, template = Divergence(divergence), members(slice(1))
         coordinates, phi = np.empty((length, template.dimension)), np.empty(length)
         for rows in parts(length, template):
             some = members(rows)
-            coordinates[rows] = divergence.coordinates(some)
-            if potential is None:
-                phi[rows] = divergence.potential(some)
-        return cls(template, divergence, coordinates, phi if potential is None else potential)
+            coordinates[rows], phi[rows] = divergence.coordinates(some), divergence.potential(some)
+        return cls(template, divergence, coordinates, phi)
 
     def __len__(self) -> int:
         return len(self.coordinates)

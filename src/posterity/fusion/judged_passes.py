@@ -77,8 +77,8 @@ class PassConfidence(Confidence):
     def part(self, rows: Array, starts: Int[Array, " bounds"], labels: Array) -> Part:
         """Some sites' components in the groups of all, judged against the population of all."""
         passes = self.passes
-        local = LocalComponents(passes.table.points(rows, passes.near.points), starts)
-        near = passes.near
+        near, table = passes.near, passes.table
+        local = LocalComponents(table.points(rows, near.points), starts, table.origin)
         vars(local).update(_populations=near._populations, criterion=passes.criterion)
         vars(local)["_unequal"] = near._unequal
         if near.shapes is not None:
@@ -96,21 +96,20 @@ class PassConfidence(Confidence):
         """The description length as passes compute it."""
         return self.passes.objective(self.result)
 
-    def neighbours(self) -> Iterator[tuple[int, float]]:
+    def neighbours(self, more: bool) -> Iterator[tuple[int, float]]:
         """Neighbours without the cheapest group, or with one where something fits worst."""
         passes = self.passes
-        for more in (False, True):
-            current: Any = passes.refine(self.result, sweeps=1)
-            for _ in range(NEIGHBOURS):
-                if more:
-                    coordinates = np.concatenate([current.matched, current.worst[None]])
-                elif len(current.counts) > passes.store.sizes.max():
-                    coordinates = np.delete(current.matched, int(current.loss.argmin()), axis=0)
-                else:
-                    break
-                if (current := passes.fixed(coordinates)) is None:
-                    break
-                yield len(current.counts), passes.objective(current)
+        current: Any = passes.refine(self.result, sweeps=1)
+        for _ in range(NEIGHBOURS):
+            if more:
+                coordinates = np.concatenate([current.matched, current.worst[None]])
+            elif len(current.counts) > passes.store.sizes.max():
+                coordinates = np.delete(current.matched, int(current.loss.argmin()), axis=0)
+            else:
+                break
+            if (current := passes.fixed(coordinates)) is None:
+                break
+            yield len(current.counts), passes.objective(current)
 
 
 def within_sites(passes: Passes, divergence: Any, into: Int[Array, " all"]) -> None:
@@ -138,10 +137,9 @@ def within_sites(passes: Passes, divergence: Any, into: Int[Array, " all"]) -> N
     kept = np.cumsum([0, *np.add.reduceat(whole.whole, starts[:-1], dtype=int)])
     members, how = whole.members[left], (Matching.EVIDENCE, divergence, None, whole.counts[left])
     matched = match(members, kept, *how)
-    origin = matched.result.clustering.local.origin
     for rows in store.blocks():
         one = Absorbing(_piece(table, rows), parts[rows.span] - rows.row)
-        if (less := one.less(matched.result.clustering, origin)) is not None:
+        if (less := one.less(matched.result.clustering)) is not None:
             parts[rows.span] = rows.row + less.into
     joined(passes, parts, into)
 
@@ -163,7 +161,7 @@ def absorbed(
     part = PassConfidence(passes, result, {}, free=True).part(rows, starts, result.labels[places])
     order = np.arange(len(rows))
     matched = Matched(part.labels, SearchResult(part, []), order)
-    found = Absorbing.of(block).more(matched, order, table.origin)
+    found = Absorbing.of(block).more(matched, order)
     if found is None:
         return None
     parts = np.arange(len(passes.store), dtype=into.dtype)

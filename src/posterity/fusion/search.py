@@ -312,6 +312,13 @@ def _shed(clustering: Clustering, rivals: _Rivals, gains: Array) -> Clustering |
     return best
 
 
+def needed(clustering: Clustering) -> bool:
+    """True if no group can go, or none without a loss that polishing cannot make up for."""
+    if len(clustering.counts) <= clustering.local.largest():
+        return True
+    return bool(_gains(clustering, _rivals(clustering)).max() < -_most(clustering))
+
+
 def _gains(clustering: Clustering, rivals: _Rivals) -> Float[Array, " g"]:
     """Nats by which the description were shorter without each group, to second order."""
     labels, counts, local = clustering.labels, clustering.counts, clustering.local

@@ -218,7 +218,8 @@ class Sites(abc.ABC):
 
     def _close(self) -> None:
         """Check, when all have come, that there are two; warn of what names no coordinates."""
-        if (count := len(self._known)) < 2:
+        count, self._known = len(self._known), set()  # names of millions take room
+        if count < 2:
             raise UsageError(
                 found=f"{count} site" + ("s" if not count else ""),
                 expected="at least two sites to fuse",

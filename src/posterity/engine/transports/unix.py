@@ -212,7 +212,7 @@ class _Handler(socketserver.BaseRequestHandler):
 # --- clients -------------------------------------------------------------------------------------
 
 
-class Client:
+class Client(contextlib.AbstractContextManager["Client"]):
     """A connection to an agent, made when something is asked first. For one thread at a time."""
 
     def __init__(self, path: Path | str, *, timeout: float = 10.0, most: int = LARGEST):
@@ -312,9 +312,6 @@ class Client:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
