@@ -240,7 +240,10 @@ def _minimised(free: Any, start: Array) -> tuple[float, Array]:
     least, options = np.inf, {"gtol": 1e-8, "maxiter": 3000}
     for _ in range(3):  # a fresh estimate of the curvature where the last search ended
         found = scipy.optimize.minimize(free, start, jac=True, method="BFGS", options=options)
-        least, start = min(least, float(found.fun)), found.x
+        gained, start = least - float(found.fun), found.x
+        least = min(least, float(found.fun))
+        if gained < 1e-9:
+            break
     return least, start
 
 

@@ -1,5 +1,7 @@
 """What is maximised is what the formulas say."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,10 +16,9 @@ from posterity.pursuit.objectives import Components, Ratio, maximised
 from posterity.pursuit.search import nodes_of
 from posterity.pursuit.target import Function
 
-FORM = form_of(DiagonalGaussian.from_standard([0.0], [1.0]))
+FORM: Any = form_of(DiagonalGaussian.from_standard([0.0], [1.0]))
 X = np.linspace(-30, 30, 60_001)
 WIDTH = X[1] - X[0]
-COMPONENT = jax.jit(objectives.component, static_argnums=0)
 TARGET = Function(lambda z: -jnp.log1p(z[0] ** 2))
 NODES = 4096
 
@@ -42,10 +43,10 @@ def expected(of: np.ndarray, mean: float, deviation: float) -> float:
 def test_the_component_step_is_entropy_and_the_lamed_ratio(lam: float, begun: float) -> None:
     """At the first component the ratio is ``log L``, so the step is the ELBO itself at λ = 1."""
     with jax.enable_x64(True):
-        ratio = Ratio(mixture(), jnp.asarray(-1e9), jnp.asarray(begun))
+        ratio = Ratio(mixture() if begun else None, -1e9)
         start = FORM.parameters(DiagonalGaussian.from_standard([1.0], [4.0]))
-        nodes = jnp.asarray(nodes_of(FORM, NODES))
-        found = float(COMPONENT(FORM, jnp.zeros(2), nodes, None, TARGET, start, ratio, lam))
+        nodes = nodes_of(FORM, NODES)
+        found, _ = objectives.component(FORM, nodes, TARGET, start, ratio, lam)(np.zeros(2))
     log_l, log_q = parts(X)
     wanted = scipy.stats.norm.entropy(1, 2) + lam * expected(log_l - begun * log_q, 1, 2)
     assert found == pytest.approx(wanted, abs=5e-3 * lam)
@@ -53,57 +54,72 @@ def test_the_component_step_is_entropy_and_the_lamed_ratio(lam: float, begun: fl
 
 def test_a_full_covariance_is_solved_for_once() -> None:
     """Two large batches of triangular solves in one program may wait forever on CPUs."""
-    form, rng = form_of(Gaussian.from_standard(np.zeros(2), np.eye(2))), np.random.default_rng(0)
+    form: Any = form_of(Gaussian.from_standard(np.zeros(2), np.eye(2)))
+    rng = np.random.default_rng(0)
     means, below = rng.normal(size=(3, 2)), rng.normal(size=(3, 2, 2))
     factors = np.tril(below, -1) + np.eye(2)
     q, z = Components((means, factors), np.log(np.array([0.2, 0.5, 0.3]))), rng.normal(size=2)
-    moves, nodes = np.zeros((3, form.moves + 1)), nodes_of(form, 8)
+    moves = np.zeros((3, form.moves + 1))
     with jax.enable_x64(True):
-        tangents = objectives.Linear(np.zeros((24, 2)), np.zeros(24), np.zeros((24, 2)))
-        slope = jax.grad(objectives.joint, argnums=(1, 2))
-        program = jax.make_jaxpr(slope, static_argnums=0)
-        traced = program(form, moves, moves, nodes, None, tangents, q)
-        logs, down = jax.value_and_grad(lambda z: objectives.log_mixture(form, q, z))(z)
+        program = jax.make_jaxpr(objectives._mixture, static_argnums=0)
+        traced = program(form, moves, q, np.ones(128), np.zeros((128, 2)))
+        logs, down, _ = objectives.mixture(form, moves, q, np.ones(1), z[None])
     assert str(traced).count("triangular_solve[") == 1
     laws = [
         scipy.stats.multivariate_normal(m, s @ s.T) for m, s in zip(means, factors, strict=True)
     ]
     shares = np.array([0.2, 0.5, 0.3]) * [law.pdf(z) for law in laws]
-    assert float(logs) == pytest.approx(np.log(shares.sum()))
+    assert float(logs[0]) == pytest.approx(np.log(shares.sum()))
     pulls = [np.linalg.solve(s @ s.T, m - z) for m, s in zip(means, factors, strict=True)]
-    np.testing.assert_allclose(down, shares @ pulls / shares.sum(), rtol=1e-9)
+    np.testing.assert_allclose(down[0], shares @ pulls / shares.sum(), rtol=1e-9)
 
 
 def test_the_joint_objective_is_the_bound_of_the_mixture() -> None:
     """By quadrature; places without weight do not count, whatever they hold."""
     with jax.enable_x64(True):
-        nodes = jnp.asarray(nodes_of(FORM, NODES))
-        joint = lambda v, q: objectives.joint(FORM, v, v, nodes, None, TARGET, q)
-        found, slope = jax.jit(jax.value_and_grad(joint))(jnp.zeros((3, 3)), mixture())
-    found = float(found)
+        look = objectives.joint(FORM, nodes_of(FORM, NODES), TARGET, mixture(), fixed=True)
+        found, slope = look(np.zeros((3, 3)))
     log_l, log_q = parts(X)
     assert found == pytest.approx(float((np.exp(log_q) * (log_l - log_q)).sum() * WIDTH), abs=2e-3)
     assert np.isfinite(slope).all()
-    np.testing.assert_array_equal(np.asarray(slope)[2], 0.0)
+    np.testing.assert_array_equal(slope[2], 0.0)
 
 
-def test_searches_see_the_target_through_its_tangents() -> None:
-    """Value and gradient are those of the objective itself; of slots without weight zero."""
+def test_gradients_are_those_of_the_values() -> None:
+    """Of any number of nodes, by differences; with fresh noise one part of the joint is left out,
+    whose mean is zero.
+    """
     with jax.enable_x64(True):
-        nodes, q = nodes_of(FORM, 64), mixture()
+        nodes, q = nodes_of(FORM, 150), mixture()
         start = FORM.parameters(DiagonalGaussian.from_standard([1.0], [4.0]))
-        ratio, v = Ratio(q, jnp.asarray(-1e9), jnp.asarray(1.0)), np.array([0.3, -0.2])
-        look = objectives.look_at_component(FORM, nodes, TARGET, start, ratio, 0.7)
-        whole = jax.jit(jax.value_and_grad(objectives.component, argnums=1), static_argnums=0)
-        expected = whole(FORM, v, nodes, None, TARGET, start, ratio, 0.7)
-        for found, wanted in zip(look(v), expected, strict=True):
-            np.testing.assert_allclose(found, wanted, rtol=1e-9)
-        moves = np.zeros((3, 3))
-        value, slope = objectives.look_at_joint(FORM, np.split(nodes, 2), TARGET, q)(moves)
-        path = jax.jit(jax.value_and_grad(objectives.joint_path, argnums=1), static_argnums=0)
-        wanted, along = path(FORM, moves, nodes, None, TARGET, q)
-        assert value == pytest.approx(float(wanted), rel=1e-9)
-        np.testing.assert_allclose(slope, along, atol=1e-9)
+        moves = 0.1 * np.arange(9.0).reshape(3, 3) * [[1], [1], [0]]
+        joint = objectives.joint(FORM, nodes, TARGET, q, fixed=True)
+        joint(np.zeros((3, 3)))
+        looks = (
+            (objectives.component(FORM, nodes, TARGET, start, Ratio(q, -9.0), 0.7), moves[1, :2]),
+            (joint, moves),
+        )
+        for look, v in looks:
+            value = lambda flat, look=look, v=v: look(flat.reshape(v.shape))[0]
+            wanted: Any = scipy.optimize.approx_fprime(v.ravel(), value, 1e-7)
+            np.testing.assert_allclose(look(v)[1].ravel(), wanted, atol=1e-5)
+        many = nodes_of(FORM, NODES)
+        fresh, fixed = (objectives.joint(FORM, many, TARGET, q, own) for own in (False, True))
+        np.testing.assert_allclose(fresh(0 * moves)[1], fixed(0 * moves)[1], atol=1e-9)
+
+
+def test_adam_ends_near_the_best_law() -> None:
+    """A Gaussian, by noisy steps: its own mean and deviation."""
+    target = Function(lambda z: -((z[0] - 2.0) ** 2) / 8)
+    with jax.enable_x64(True):
+        start = FORM.parameters(DiagonalGaussian.from_standard([0.0], [1.0]))
+        look = lambda noise, key: objectives.component(
+            FORM, noise, target, start, Ratio(None, 0.0), 1.0, key
+        )
+        end = objectives.maximised_by_adam(
+            FORM, look, np.zeros(2), iterations=200, key=jax.random.key(0)
+        )
+    np.testing.assert_allclose(end.v, [2.0, np.log(2.0)], atol=0.1)
 
 
 def rosenbrock(v: np.ndarray) -> tuple[float, np.ndarray]:

@@ -4,7 +4,8 @@ A :class:`FreeForm` is what one law of a family says of all like it: how paramet
 densities and entropies, and how a vector of plain numbers moves them. Moves are relative to where
 they begin: means in their standard deviations, scales as ratios; so a step of 1 is about as long
 whatever the units are. Parameters are a pytree for one member, of NumPy's arrays where they come
-from a law; draws, densities, entropies and moves are pure and traceable.
+from a law; events are vectors of all their numbers, as :func:`flat` has them. Draws, densities,
+entropies and moves are pure and traceable.
 """
 
 import abc
@@ -37,6 +38,9 @@ class FreeForm(abc.ABC):
     smooth: bool = False
     """True of a :class:`SmoothForm`; otherwise the noise of a draw is a random key."""
 
+    size: int
+    """Numbers of one event."""
+
     @property
     @abc.abstractmethod
     def noise_size(self) -> int:
@@ -57,11 +61,11 @@ class FreeForm(abc.ABC):
 
     @abc.abstractmethod
     def draw(self, parameters: PyTree, noise: Real) -> Any:
-        """The event that noise (noise_size,), or a key, becomes."""
+        """The event (size,) that noise (noise_size,), or a key, becomes."""
 
     @abc.abstractmethod
-    def log_prob(self, parameters: PyTree, z: PyTree) -> Float[jax.Array, ""]:
-        """Log density of one event, in nats."""
+    def log_prob(self, parameters: PyTree, z: Real) -> Float[jax.Array, ""]:
+        """Log density of one event (size,), in nats."""
 
     @abc.abstractmethod
     def entropy(self, parameters: PyTree) -> Float[jax.Array, ""]:
@@ -80,15 +84,15 @@ class SmoothForm(FreeForm):
     smooth = True
 
     @abc.abstractmethod
-    def place(self, z: PyTree, deviation: PyTree, root: np.ndarray | None = None) -> Any:
-        """Parameters about an event, with standard deviations shaped as it.
+    def place(self, z: Real, deviation: Real, root: np.ndarray | None = None) -> Any:
+        """Parameters about an event (size,), with standard deviations (size,).
 
         Where the family has correlations, they are those of ``root @ root.T`` (d, d), if given.
         """
 
     @abc.abstractmethod
     def deviation(self, parameters: PyTree) -> Any:
-        """Standard deviations of the coordinates, shaped as an event."""
+        """Standard deviations of the coordinates (size,)."""
 
     @abc.abstractmethod
     def narrowed(self, parameters: PyTree) -> Any:
@@ -99,6 +103,25 @@ class SmoothForm(FreeForm):
         """The least deviation in any direction, in units of the coordinates."""
 
 
+def event_of(law: Distribution) -> Any:
+    """The shapes of one event."""
+    return jax.eval_shape(lambda: jax.tree.map(jnp.asarray, law).sample(jax.random.key(0)))
+
+
+def flat(event: PyTree) -> Any:
+    """The numbers of an event, a vector (size,)."""
+    return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(event)])
+
+
+def shaped(z: Real, like: PyTree) -> Any:
+    """The event of these numbers (..., size), shaped as another is."""
+    leaves, structure = jax.tree.flatten(like)
+    ends = np.cumsum([math.prod(leaf.shape) for leaf in leaves])[:-1].tolist()
+    parts = zip(namespace(z).np.split(z, ends, axis=-1), leaves, strict=True)
+    rows = [part.reshape(*z.shape[:-1], *leaf.shape) for part, leaf in parts]
+    return jax.tree.unflatten(structure, rows)
+
+
 def form_of(law: Distribution) -> FreeForm | None:
     """The form of members like this one; None where draws cannot be differentiated."""
     if isinstance(law, AnyGaussian):
@@ -106,15 +129,17 @@ def form_of(law: Distribution) -> FreeForm | None:
     if isinstance(law, LowRankGaussian):
         return _LowRank(law.event_shape[0], law.rank)
     if isinstance(law, Product):
-        forms = {name: form_of(block) for name, block in law.blocks.items()}
+        forms = {name: form_of(law.blocks[name]) for name in sorted(law.blocks)}
         whole: Any = tuple(forms.values())
         if None in whole:
             return None
         smooth = all(isinstance(part, SmoothForm) for part in whole)
-        return (_SmoothProduct if smooth else _Product)(tuple(forms), whole)
+        size = sum(part.size for part in whole)
+        return (_SmoothProduct if smooth else _Product)(tuple(forms), whole, size)
     if isinstance(law, ExponentialFamily) and law.reparameterized:
         leaves, structure = jax.tree.flatten(law)
-        return _Standard(structure, tuple(map(np.shape, leaves)))
+        size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(event_of(law)))
+        return _Standard(structure, tuple(map(np.shape, leaves)), size)
     return None
 
 
@@ -131,7 +156,7 @@ class _Gaussian(SmoothForm):
     def draw(self, parameters: PyTree, noise: Real) -> Any:
         return parameters[0] + self._scattered(parameters, noise)
 
-    def log_prob(self, parameters: PyTree, z: PyTree) -> Float[jax.Array, ""]:
+    def log_prob(self, parameters: PyTree, z: Real) -> Float[jax.Array, ""]:
         squared = self._squared(parameters, z - parameters[0])
         return -squared / 2 - self._log_volume(parameters) - self.size * LOG_2PI / 2
 
@@ -176,7 +201,7 @@ class _Diagonal(_Gaussian):
         moved, wider = jnp.split(v, 2)
         return mean + jnp.exp(log_deviation) * moved, log_deviation + wider
 
-    def place(self, z: PyTree, deviation: PyTree, root: np.ndarray | None = None) -> Any:
+    def place(self, z: Real, deviation: Real, root: np.ndarray | None = None) -> Any:
         del root
         return z, np.log(deviation)
 
@@ -218,7 +243,7 @@ class _Full(_Gaussian):
         unit = unit.at[below].set(v[2 * self.size :])
         return mean + factor @ v[: self.size], factor @ unit
 
-    def place(self, z: PyTree, deviation: PyTree, root: np.ndarray | None = None) -> Any:
+    def place(self, z: Real, deviation: Real, root: np.ndarray | None = None) -> Any:
         if root is None:
             return z, np.diag(deviation)
         upper = np.asarray(np.linalg.qr(root.T, mode="r"))
@@ -274,7 +299,7 @@ class _LowRank(_Gaussian):
         turned = turned.reshape(self.size, self.rank)
         return mean + unit * moved, factor + unit[:, None] * turned, log_deviation + wider
 
-    def place(self, z: PyTree, deviation: PyTree, root: np.ndarray | None = None) -> Any:
+    def place(self, z: Real, deviation: Real, root: np.ndarray | None = None) -> Any:
         """There, with columns that are scattered a little."""
         del root
         scatter = np.random.default_rng(0).standard_normal((self.size, self.rank))
@@ -315,50 +340,57 @@ class _LowRank(_Gaussian):
 
 @dataclasses.dataclass(frozen=True)
 class _Product(FreeForm):
-    """Independent blocks, each of its own form: events are dictionaries, and all goes by block."""
+    """Independent blocks, each of its own form, in the order of their names; all goes by block."""
 
     names: tuple[str, ...]
     parts: tuple[FreeForm, ...]
+    size: int
 
     @property
     def noise_size(self) -> int:
-        return sum(part.noise_size for part in self.parts)
+        return sum(self._sizes("noise_size"))
 
     @property
     def moves(self) -> int:
-        return sum(part.moves for part in self.parts)
+        return sum(self._sizes("moves"))
 
-    def _rows(self, *each: Any) -> list[tuple[Any, ...]]:
-        """Name and form of each block, and its entry of each of these."""
-        return list(zip(self.names, self.parts, *each, strict=True))
+    def _sizes(self, kind: str) -> list[int]:
+        return [getattr(part, kind) for part in self.parts]
+
+    def _rows(self, parameters: PyTree, *split: tuple[Real, str]) -> list[tuple[Any, ...]]:
+        """The form of each block, its parameters, and its share of vectors, split by a size."""
+        vectors = (_split(vector, self._sizes(kind)) for vector, kind in split)
+        return list(zip(self.parts, parameters, *vectors, strict=True))
 
     def parameters(self, law: Any) -> Any:
-        return tuple(part.parameters(law.blocks[name]) for name, part in self._rows())
+        blocks = zip(self.names, self.parts, strict=True)
+        return tuple(part.parameters(law.blocks[name]) for name, part in blocks)
 
     def law(self, parameters: PyTree, like: Any) -> Any:
-        rows = self._rows(parameters)
-        return type(like)({name: part.law(own, like.blocks[name]) for name, part, own in rows})
+        rows = zip(self.names, self._rows(parameters), strict=True)
+        return type(like)({name: part.law(own, like.blocks[name]) for name, (part, own) in rows})
 
     def draw(self, parameters: PyTree, noise: Real) -> Any:
         if self.smooth:
-            noises = _split(noise, [part.noise_size for part in self.parts])
-        else:
-            normal = lambda part, key: jax.random.normal(key, (part.noise_size,))
-            rows = self._rows(jax.random.split(noise, len(self.parts)))
-            noises = [normal(part, key) if part.smooth else key for _, part, key in rows]
-        rows = self._rows(parameters, noises)
-        return {name: part.draw(own, some) for name, part, own, some in rows}
+            rows = self._rows(parameters, (noise, "noise_size"))
+            return jnp.concatenate([part.draw(own, some) for part, own, some in rows])
+        every = zip(self._rows(parameters), jax.random.split(noise, len(self.parts)), strict=True)
+        normal = lambda part, key: jax.random.normal(key, (part.noise_size,))
+        return jnp.concatenate([
+            part.draw(own, normal(part, key) if part.smooth else key)
+            for (part, own), key in every
+        ])  # fmt: skip
 
-    def log_prob(self, parameters: PyTree, z: PyTree) -> Float[jax.Array, ""]:
-        rows = self._rows(parameters)
-        return sum((part.log_prob(own, z[name]) for name, part, own in rows), jnp.zeros(()))
+    def log_prob(self, parameters: PyTree, z: Real) -> Float[jax.Array, ""]:
+        rows = self._rows(parameters, (z, "size"))
+        return sum((part.log_prob(own, some) for part, own, some in rows), jnp.zeros(()))
 
     def entropy(self, parameters: PyTree) -> Float[jax.Array, ""]:
-        return sum((part.entropy(own) for _, part, own in self._rows(parameters)), jnp.zeros(()))
+        return sum((part.entropy(own) for part, own in self._rows(parameters)), jnp.zeros(()))
 
     def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
-        rows = self._rows(parameters, _split(v, [part.moves for part in self.parts]))
-        return tuple(part.move(own, some) for _, part, own, some in rows)
+        rows = self._rows(parameters, (v, "moves"))
+        return tuple(part.move(own, some) for part, own, some in rows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -367,22 +399,22 @@ class _SmoothProduct(_Product, SmoothForm):
 
     parts: tuple[SmoothForm, ...]
 
-    def place(self, z: PyTree, deviation: PyTree, root: np.ndarray | None = None) -> Any:
+    def place(self, z: Real, deviation: Real, root: np.ndarray | None = None) -> Any:
         del root
-        return tuple(part.place(z[name], deviation[name]) for name, part in self._rows())
+        events = (_split(vector, self._sizes("size")) for vector in (z, deviation))
+        return tuple(part.place(*own) for part, *own in zip(self.parts, *events, strict=True))
 
     def deviation(self, parameters: PyTree) -> Any:
-        return {name: part.deviation(own) for name, part, own in self._rows(parameters)}
+        np_ = namespace(*jax.tree.leaves(parameters)).np
+        return np_.concatenate([part.deviation(own) for part, own in self._rows(parameters)])
 
     def narrowed(self, parameters: PyTree) -> Any:
-        return tuple(part.narrowed(own) for _, part, own in self._rows(parameters))
+        return tuple(part.narrowed(own) for part, own in self._rows(parameters))
 
     def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
-        """The least of all blocks; ``unit`` is flat, in the order of sorted names."""
-        rows = sorted(self._rows(parameters), key=lambda row: row[0])
-        units = _split(unit, [part.deviation(own).size for _, part, own in rows])
-        every = zip(rows, units, strict=True)
-        return min(part.narrowest(own, some) for (_, part, own), some in every)
+        """The least of all blocks."""
+        rows = self._rows(parameters, (unit, "size"))
+        return min(part.narrowest(own, some) for part, own, some in rows)
 
 
 def _split(array: Real, sizes: list[int]) -> list[Real]:
@@ -396,6 +428,7 @@ class _Standard(FreeForm):
     structure: Any
     """The structure of the member as a pytree."""
     shapes: tuple[tuple[int, ...], ...]
+    size: int
 
     @property
     def noise_size(self) -> int:
@@ -412,10 +445,10 @@ class _Standard(FreeForm):
         return like.with_free_parameters(np.asarray(parameters, np.float64))
 
     def draw(self, parameters: PyTree, noise: Real) -> Any:
-        return self._member(parameters).sample(noise)
+        return flat(self._member(parameters).sample(noise))
 
-    def log_prob(self, parameters: PyTree, z: PyTree) -> Float[jax.Array, ""]:
-        return self._member(parameters).log_prob(z)
+    def log_prob(self, parameters: PyTree, z: Real) -> Float[jax.Array, ""]:
+        return self._member(parameters).log_prob(shaped(z, event_of(self._template())))
 
     def entropy(self, parameters: PyTree) -> Float[jax.Array, ""]:
         return self._member(parameters).entropy()

@@ -46,6 +46,8 @@ ERROR = 5e-5
 """Nats by which too few nodes may misplace a posterior before more are taken."""
 NEAR = 0.1
 """Nats up to which a misplaced posterior is still where more nodes had best begin."""
+MOVED = 1e-2
+"""The error that nodes may leave to the next visit, as a share of how far this one moved."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,13 +153,16 @@ class Site:
             factor, pooled = pooling.improved(self.model, view, factor, self.records, count)
             return Improvement(self.name, canonical(factor), 0, *pooled)
         records, taken = self._records(update), np.asarray(count)
+        first, own = view, factor
         while True:
             new, info = self._run(_improve, update, view, factor, records, taken, key)
             if not info.finite:
                 raise not_finite()
             error = float(info.quadrature_error)
-            finer = None if error <= ERROR else update.finer()
-            if finer is None:
+            if error <= ERROR or (finer := update.finer()) is None:
+                break
+            after = first + (at_rest(new) - own)
+            if error <= min(NEAR, MOVED * float(after.kl(first))):
                 break
             update = finer
             if error <= NEAR:  # from where the fewer nodes led

@@ -243,6 +243,8 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
     now, before = _length(visits, 0), _length(visits, 1)
     late = run.state.step > FIRST * run.round
     growing = late and before is not None and now is not None and now > max(2 * before, 1)
+    if growing and before and update.searches:  # what comes late to its place stays there
+        growing = _known(run, next_round) > before**2 / 2
     if update.trains:  # what the last round moved, the next one may
         return (math.inf if now is None else now**2 / 2), growing
     if update.noisy and applies(run.agreement):  # which has no noise

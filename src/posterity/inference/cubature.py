@@ -32,11 +32,11 @@ MOST = 16
 """The most predictors of a record for which a sum over these replaces one over all parameters."""
 AXES = {2: 20, 3: 10}
 """Gauss-Hermite nodes an axis of a grid, where it is still small; beyond, quasi-random pairs."""
-ENTRIES = 2**21
+ENTRIES = 2**16
 """Numbers held at a time, of some nodes and all records."""
 FAR = 1e-9
 """Chance of a node, at six deviations, below which naive code may overflow."""
-JUMPS = 0.1
+JUMPS = 1e-3
 """Nats by which values say otherwise than slopes where a likelihood jumps; in a smooth one, for
 which slopes need fewer nodes than values do, they differ by less."""
 CALLS = ("pjit", "jit", "closed_call", "core_call")

@@ -8,9 +8,12 @@ likelihood]``, but for a constant that a cavity has only where it is proper. Nat
 along the natural gradient, in which Newton's method and conjugate updates are special cases
 (khan2023), as far as a backtracking line search allows (nocedal2006, section 3.1).
 
+Where a posterior is wide, natural gradients go to and fro. How they changed along the last few
+steps tells of a better one: that of Anderson's method (anderson1965), in the Fisher metric.
+
 Where log likelihoods are concave functions of linear predictors, the free energy of a Gaussian is
 convex in its mean and in a triangular root of its covariance (challis2013). Where classes are told
-apart, or all counts are zero, natural gradients go to and fro, and L-BFGS does not.
+apart, or all counts are zero, L-BFGS ends where natural gradients do not.
 """
 
 from collections.abc import Callable
@@ -48,6 +51,8 @@ LOOKS = 600
 """Points that are looked at, at most."""
 GAIN = 1e-13
 """Of the free energy: what a further step must promise."""
+DEPENDENT = 1e-8
+"""The share of a remembered step below which it is a sum of others."""
 QUICK, LITTLE, SMALL = 0.05, 1e-10, 1e-6
 """A step may be taken at whose end nobody looks where the step before it left at most this share of
 a squared slope, where it leaves this little, in nats, if it is no worse than that one, and where
@@ -152,6 +157,10 @@ class _Search(NamedTuple):
     halvings: Any
     started: Any
     done: Any
+    jump: Any
+    """The step that the last ones suggest, as natural parameters, and whether it is to be tried."""
+    memory: Any
+    """Of the last steps: how natural parameters, mean parameters and minus the slope changed."""
     uncertainty: Any
     checked: Any
     """Whether all is done: a search that is done looks at its end once more, by other nodes."""
@@ -171,6 +180,7 @@ def descend(
     rough: Callable[[], Any] | None = None,
     by_nodes: bool = True,
     quick: bool = False,
+    remembered: int = 0,
 ) -> Descent:
     """Descend from ``q`` to where the free energy is least, looking at ``most`` points.
 
@@ -180,20 +190,41 @@ def descend(
     member: what ``rough`` makes, which is near what data say, if it is there; else about the mean,
     or another place. A ``quick`` descent ends with a whole step at whose end it does not look, once
     the step before has left little; ``residual`` is of where it looked last, since a slow
-    coordinate may be hidden by quick ones. Pure and traceable.
+    coordinate may be hidden by quick ones. Where steps are ``remembered``, a step that the last so
+    many suggest is tried before a natural gradient is (anderson1965). Pure and traceable.
     """
     starts, np_ = _starts(q, rough), q.xp.np
 
     def further(search: _Search) -> Any:
         at, rate = search.best, np_.where(search.done, 0.0, search.rate)
-        return at.at.retract(at.direction, rate) if retract else at.at + at.direction * rate
+        if not remembered:
+            return at.at.retract(at.direction, rate) if retract else at.at + at.direction * rate
+        step, tried = search.jump
+        plain = rate * at.direction.natural_parameters
+        return at.at + q.with_natural_parameters(np_.where(tried & ~search.done, step, plain))
+
+    def suggested(best: Point, result: Point, memory: Any, taken: Any) -> tuple[Any, Any]:
+        """The step from a point that was taken, and what is remembered there."""
+        of = lambda name: getattr(result.at, name) - getattr(best.at, name)
+        slopes = [point.direction.natural_parameters for point in (best, result)]
+        new = of("natural_parameters"), of("mean_parameters"), slopes[0] - slopes[1]
+        kept = taken & ((new[1] * new[2]).sum() > 0)
+        memory = tuple(
+            np_.where(kept, np_.concatenate([old[1:], own[None]]), old)
+            for old, own in zip(memory, new, strict=True)
+        )
+        steps, means, changes = memory
+        shares = _solved(means @ changes.T, means @ slopes[1])
+        return slopes[1] + shares @ (steps - changes), memory
 
     def body(search: _Search) -> _Search:
         # One look a turn, whatever it is for: it is what takes long to compile.
         best, started, ended = search.best, search.started, search.done
         there = either(started, lambda: further(search), lambda: starts(search.looks))
         result = _look(evaluate, there, cavity, temperature, admits, best.direction, ended)
-        verdict = judged(best, result, search.rate, scale=temperature)
+        jumped = started & search.jump[1]
+        rate = np_.where(jumped, 1.0, search.rate)
+        verdict = judged(best, result, rate, scale=temperature)
         better = np_.where(started, verdict.taken, result.finite & (result.value < best.value))
         taken = better & ~ended
         near = taken & (search.looks == 0) & (result.squared <= FAR)
@@ -205,14 +236,23 @@ def descend(
         share = result.squared / best.squared
         little = (share <= QUICK) & (result.squared * share <= LITTLE) & (result.squared <= SMALL)
         ahead = taken & started & little & quick
-        done = (started & verdict.ended) | ((started | begins) & (looks >= most)) | settled | ahead
+        over = verdict.ended & (~jumped | verdict.taken)
+        jump, memory = search.jump, search.memory
+        if remembered and (is_jax(taken) or taken & started):
+            step, memory = suggested(best, result, memory, taken & started)
+            jump = np_.where(taken, step, jump[0]), taken & started
+        elif remembered:
+            jump = jump[0], no
+        done = (started & over) | ((started | begins) & (looks >= most)) | settled | ahead
         return _Search(
             best=either(taken, lambda: result, lambda: best),
-            rate=np_.where(started, verdict.rate, 1.0),
+            rate=np_.where(started, np_.where(jumped, search.rate, verdict.rate), 1.0),
             looks=looks,
             halvings=search.halvings + (~taken & started & ~ended),
             started=started | begins,
             done=done,
+            jump=jump,
+            memory=memory,
             # Half of what two sums differ by is the share of each, where they err alike.
             uncertainty=np_.where(
                 ended, np_.where(result.finite, result.squared / 4, np.inf), search.uncertainty
@@ -228,7 +268,9 @@ def descend(
     number, zero = lambda value: np_.asarray(value, dtype_of(q)), np_.zeros((), np.int32)
     no = np_.asarray(False)
     nothing = Point(q, q.zero(), number(np_.inf), number(0), number(np_.inf), no)
-    start = _Search(nothing, number(1.0), zero, zero, no, no, number(0), no, no)
+    memory = (np_.zeros((remembered, q.dimension), dtype_of(q)),) * 3 if remembered else ()
+    begin = np_.zeros(q.dimension * bool(remembered), dtype_of(q)), no
+    start = _Search(nothing, number(1.0), zero, zero, no, no, begin, memory, number(0), no, no)
     with np.errstate(all="ignore"):  # what is not finite is told by the point
         end = q.xp.repeat(goes_on, body, start)
     best = end.best
@@ -236,6 +278,19 @@ def descend(
     return Descent(
         there, best.finite, end.halvings, np_.sqrt(best.squared), end.uncertainty, end.ahead
     )
+
+
+def _solved(matrix: Float[Real, "m m"], right: Float[Real, " m"]) -> Float[Real, " m"]:
+    """The solution of a small system by elimination; zero where a row depends on those before."""
+    np_, rows = namespace(right).np, len(right)
+    every = np_.concatenate([matrix, right[:, None]], 1)
+    for row in range(rows):
+        pivot = every[row, row]
+        kept = pivot > DEPENDENT * matrix[row, row]
+        scaled = np_.where(kept, every[row] / np_.where(kept, pivot, 1.0), 0.0)
+        own = (np.arange(rows) == row)[:, None]
+        every = np_.where(own, scaled, every - every[:, row : row + 1] * scaled)
+    return every[:, rows]
 
 
 def _look(

@@ -71,6 +71,8 @@ DTYPE = one_of("float64", "float32")
 TRUSTED = Constraint("a positive number of nats, or infinity", lambda given: given > 0)
 SLOW = 1e-4
 """Length of a natural gradient, in sqrt(nats), at which a line search may end for want of looks."""
+REMEMBERED = 3
+"""Steps that suggest the next one, as natural gradients may go to and fro."""
 LOOKS = 100
 """Points that a line search looks at in one visit, at most."""
 ESTIMATOR = Constraint(
@@ -350,6 +352,7 @@ class LocalUpdate(Setting):
         about |= {"admits": model.admits, "retract": self.domain == "retract"}
         convex = self.newtonian(model, q)
         about |= {"by_nodes": estimator.by_nodes(model, q, records), "quick": convex}
+        about |= {"remembered": 0 if convex or self.domain == "retract" else REMEMBERED}
 
         evaluate = lambda q, otherwise=False: estimator.evaluate(
             model, q, records, otherwise=otherwise

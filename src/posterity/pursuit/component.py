@@ -5,6 +5,7 @@ components are moved together, by the ELBO itself.
 """
 
 import dataclasses
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import scipy.special
 from jaxtyping import Float, PyTree
 
 from posterity.arrays import keys
+from posterity.arrays.typing import KeyArray
 from posterity.families.free_forms import SmoothForm
 from posterity.pursuit import objectives, starts
 from posterity.pursuit import weights as rules
@@ -66,15 +68,18 @@ def with_component(search: Search, state: State, *, last: bool = False) -> State
         return Refusal("the log density is finite at none of the points that were looked at")
     candidates, begun, evaluations = _starts(search, state, ratio, points, key)
     values = (1.0,) if first else search.schedule.values(number, points.log_ratios)
-    best, refusals, judged = None, list[str](), True
+    best, refusals, judged, within = None, list[str](), True, 0
     for place, (start, known) in enumerate(candidates):
         worthy = best is not None and best.gain.value > best.gain.standard_error
-        # Every place outside of the mixture is tried before nothing is said to be missing.
-        if place >= search.finalists and (known or ((first or worthy) and not last)):
+        # Every place outside of the mixture is tried before nothing is said to be missing, and then
+        # some within; within one that is near the target no component adds more than is left.
+        enough = place >= search.finalists and (first or worthy) and not last
+        if enough or (known and (search.fresh or within == search.finalists)):
             continue
+        within += known
         gains = list[Estimate | None]()
         for lam in values:
-            pair_key = jax.random.fold_in(key, place * len(values) + len(gains))
+            pair_key = keys.fold_in(key, place * len(values) + len(gains))
             own, used = _searched(search, start, ratio, lam, pair_key)
             evaluations += used
             result = _candidate(search, state, slot, own, lam)
@@ -111,7 +116,7 @@ def polished(search: Search, state: State) -> State:
     """The state with a better ELBO at draws that the search did not see; or as it was."""
     if len(state.used) < 2:
         return state
-    after, nodes, left, near = state, search.nodes, _gap(state), 0.0
+    after, nodes, left, near = state, search.nodes, state.gap.value, 0.0
     for _ in range(1 if search.noisy else POLISHES):
         end = _climbed(search, after, nodes, near)
         after = dataclasses.replace(after, evaluations=after.evaluations + end.evaluations)
@@ -122,7 +127,7 @@ def polished(search: Search, state: State) -> State:
             after = moved
         elif np.abs(end.v).max() > 1:  # so far from their start, nodes stand for nothing
             near, slow = max(FINER * near, NEARER), False
-        left = _gap(after)
+        left = after.gap.value
         if left < LITTLE or (slow and len(nodes) > len(search.nodes)):
             break
         if slow:
@@ -132,17 +137,12 @@ def polished(search: Search, state: State) -> State:
     return after.with_row(state.gain(after.cache, after.weights), float("nan"), float("nan"))
 
 
-def _gap(state: State) -> float:
-    """The divergence of a mixture from the target by its own draws, in nats."""
-    return state.cache.importance(state.weights)[0].value
-
-
 def _gained(state: State, moved: State) -> float:
     """Nats by which another mixture is better, by divergences where noise hides the bounds."""
     gain = state.gain(moved.cache, moved.weights)
     if not gain.value >= -SURE * gain.standard_error:
         return gain.value
-    return max(gain.value, _gap(state) - _gap(moved))
+    return max(gain.value, state.gap.value - moved.gap.value)
 
 
 def _climbed(
@@ -153,11 +153,11 @@ def _climbed(
     """
     form, zero = search.form, np.zeros((len(state.weights), search.form.moves + 1))
     if search.noisy:
+        look = lambda noise, key: objectives.joint(form, noise, search.target, state.q, False, key)
         own: dict[str, Any] = {"iterations": search.iterations, "key": search.key_of(0)}
-        arguments = search.target, state.q
-        return maximised_by_adam(objectives.joint_path, form, zero, arguments, **own)
-    parts = np.split(nodes, len(nodes) // len(search.nodes))
-    look = objectives.look_at_joint(form, parts, search.target, state.q)
+        end = maximised_by_adam(form, look, zero, **own)
+        return end._replace(evaluations=end.evaluations * len(state.used))
+    look = objectives.joint(form, nodes, search.target, state.q, True)
     pull = near * state.weights[:, None]
 
     def nearby(v: np.ndarray) -> tuple[Any, np.ndarray]:
@@ -174,7 +174,7 @@ def _moved(search: Search, state: State, v: Float[np.ndarray, "k p1"]) -> State 
     for slot in used:
         own = objectives.slot_of(parameters, slot)
         parameters = _with_slot(parameters, slot, objectives.moved(search.form, own, v[slot, :-1]))
-    if not _finite(jax.tree.map(lambda leaf: leaf[used], parameters)):
+    if any(_degenerate(search, objectives.slot_of(parameters, slot)) for slot in used):
         return None
     with np.errstate(divide="ignore"):
         weights = rules.pruned(scipy.special.softmax(np.log(state.weights) + v[:, -1]))
@@ -183,45 +183,45 @@ def _moved(search: Search, state: State, v: Float[np.ndarray, "k p1"]) -> State 
 
 
 def _starts(
-    search: Search, state: State, ratio: Ratio, points: starts.Scouted, key: jax.Array
+    search: Search, state: State, ratio: Ratio, points: starts.Scouted, key: KeyArray
 ) -> tuple[list[tuple[PyTree, bool]], int, int]:
     """Where components are to begin, and whether that lies within the mixture; the number of draws
     of the base among the starts, and the gradients that it took.
     """
     rng, form = keys.of_numpy(key), search.form
     if not form.smooth:
-        matched = starts.matched(form, search.base, points, search.finalists, rng)
-        return [(own, False) for own in matched], 0, 0
-    chosen, drawn = starts.places(points, search.attempts, rng)
+        moves = rng.standard_normal((search.finalists, form.moves))
+        moves[0] *= ratio.q is not None  # the base itself, first of all
+        base = form.parameters(search.base)
+        return [(objectives.moved(form, base, v), False) for v in moves], 0, 0
+    chosen, count = starts.places(search, state, points, rng)
     tops, ended, used = starts.tops(search, state, ratio, points, chosen)
     begin = [(top.parameters, top.known) for top in tops]
-    if not ratio.started:
+    if ratio.q is None:
         # The base itself, too; but where there is room for one alone, a peak.
         begin.insert(max(search.finalists - 1, 1), (form.parameters(search.base), True))
-    return begin, int((drawn & ended).sum()), used
+    return begin, count - int((~ended[chosen < count]).sum()), used
 
 
 def _searched(
-    search: Search, own: PyTree, ratio: Ratio, lam: float, key: jax.Array
+    search: Search, own: PyTree, ratio: Ratio, lam: float, key: KeyArray
 ) -> tuple[Any, int]:
     """The parameters where the component step ends, and the gradients that it took."""
     form, zero, count = search.form, np.zeros(search.form.moves), 0
-    if search.noisy:
-        arguments = (search.target, own, ratio, lam)
-        end = maximised_by_adam(
-            objectives.component, form, zero, arguments, iterations=search.iterations, key=key
-        )
-        return objectives.moved(form, own, end.v), end.evaluations
-    along = lambda own: objectives.look_at_component(
-        form, search.nodes, search.target, own, ratio, lam
+    along = lambda own, noise, key=None: objectives.component(
+        form, noise, search.target, own, ratio, lam, key
     )
+    if search.noisy:
+        begin = functools.partial(along, own)
+        end = maximised_by_adam(form, begin, zero, iterations=search.iterations, key=key)
+        return objectives.moved(form, own, end.v), end.evaluations
     assert isinstance(form, SmoothForm)  # others are noisy
     for _ in range(NARROWER):  # where the density falls to nothing between its draws
-        if np.isfinite(along(own)(zero)[0]):
+        if np.isfinite(along(own, search.nodes)(zero)[0]):
             break
         own = jax.tree.map(np.asarray, form.narrowed(own))
     for _ in range(ROUNDS):
-        end = maximised(along(own), zero)
+        end = maximised(along(own, search.nodes), zero)
         own = jax.tree.map(np.asarray, objectives.moved(form, own, end.v))
         count += end.evaluations * len(search.nodes)
         if np.abs(end.v).max() < 1:
@@ -250,28 +250,27 @@ def _candidate(
         weights = rules.harmonic(state.weights, slot, state.number)
     else:
         weights = rules.line(cache, state.weights, slot)
-    if weights[slot] == 0:
-        return Refusal(f"at λ = {lam:.2g} it lowers the ELBO at any weight", NOTHING)
+    if weights[slot] < rules.DEAD:
+        return Refusal(f"at λ = {lam:.2g} it raises the ELBO at no weight that counts", NOTHING)
     return _Candidate(parameters, cache, weights, state.gain(cache, weights), lam)
 
 
 def _degenerate(search: Search, own: PyTree) -> str:
     """Why parameters are no component; nothing where they are one."""
     form = search.form
-    if not _finite(own):
+    if not all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(own)):
         return "its parameters are not finite"
     if not isinstance(form, SmoothForm):
         return ""
-    flat = lambda tree: np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
     base = form.parameters(search.base)
-    unit, wide = flat(form.deviation(base)), flat(form.deviation(own))
+    unit, wide = form.deviation(base), form.deviation(own)
     narrowest = form.narrowest(own, unit)
     if narrowest < COLLAPSED:
         return (
             f"it collapsed: its narrowest deviation is {narrowest:.1e} of the base's. "
             "The density has a pole, or λ is too large"
         )
-    away = flat(objectives.middle(form, own)) - flat(objectives.middle(form, base))
+    away = objectives.middle(form, own) - objectives.middle(form, base)
     if max((wide / unit).max(), (np.abs(away) / unit).max()) > FAR:
         return (
             "it ran away from the base: the log density does not fall far out, as an improper "
@@ -282,7 +281,3 @@ def _degenerate(search: Search, own: PyTree) -> str:
 
 def _with_slot(parameters: PyTree, slot: int, own: PyTree) -> Any:
     return jax.tree.map(lambda rows, new: with_row(rows, slot, np.asarray(new)), parameters, own)
-
-
-def _finite(parameters: PyTree) -> bool:
-    return all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(parameters))

@@ -2,21 +2,24 @@
 
 All are means over draws that are smooth functions of noise: with noise that does not change they
 can be maximised to the last digit (giordano2024), with fresh noise, and minibatches, their
-gradients are unbiased. Two programs alone contain the target: its values and its gradients at a
-batch of events. The objectives see it as a :class:`Linear` function about the events of the moment,
-so that their programs are compiled once for a family and a size, whatever the target is.
+gradients are unbiased. Derivatives are put together on the host from programs of one batch of
+events each. Two contain the target; the others are compiled once for a family and a number of
+components, whatever the target and the number of draws are.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 from jaxtyping import Float, PyTree
 
+from posterity.arrays import keys
 from posterity.arrays.search import lbfgs
+from posterity.arrays.typing import KeyArray, Real
 from posterity.families.free_forms import FreeForm
 from posterity.pursuit.target import Target
 
@@ -26,26 +29,11 @@ BATCH = 128
 """Events at which programs are run at a time, so that each is compiled for one size alone."""
 RATE = 0.05
 """Adam's rate, in standard deviations and log scales a step; it falls to nothing by the end."""
-CHUNK, DRAWS = 100, 8
-"""Steps of Adam that are one program, and draws of fresh noise at each of them."""
+STEEPEST = 100.0  # The longest gradient that Adam sees
+DECAYS = 0.9, 0.999  # Of Adam's moments
 
 Look = Callable[[np.ndarray], tuple[Any, np.ndarray]]
 """The value of an objective and its gradient, at a point (..., d)."""
-
-
-class Linear(NamedTuple):
-    """A target's values and gradients at events (n, ...), and its tangents about them."""
-
-    z: Any
-    log_l: Float[Any, " n"]
-    slopes: Any
-
-    def estimates(self, z: PyTree, key: jax.Array | None) -> Float[jax.Array, " n"]:
-        """The tangent of each event, at the event that took its place."""
-        del key
-        along = lambda new, old, slope: ((new - old) * slope).reshape(len(self.log_l), -1).sum(1)
-        parts = jax.tree.leaves(jax.tree.map(along, z, self.z, self.slopes))
-        return self.log_l + sum(parts)
 
 
 class Components(NamedTuple):
@@ -62,7 +50,7 @@ def slot_of(parameters: PyTree, slot: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[slot], parameters)
 
 
-def log_mixture(form: FreeForm, q: Components, z: PyTree) -> Float[jax.Array, ""]:
+def log_mixture(form: FreeForm, q: Components, z: Real) -> Float[jax.Array, ""]:
     """``log q(z)``."""
     logs = jax.vmap(lambda own: form.log_prob(own, z))(q.parameters)
     return jax.nn.logsumexp(logs + q.log_weights)
@@ -71,74 +59,12 @@ def log_mixture(form: FreeForm, q: Components, z: PyTree) -> Float[jax.Array, ""
 class Ratio(NamedTuple):
     """``log L/q_t`` where the mixture has mass, and far from it no more than ``log L - floor``.
     Without a floor (in nats) the ratio grows without bound far from the mixture, and a component
-    that follows it there shrinks to a point or runs away. ``started`` is 0 while there is no
-    mixture yet and the ratio is ``log L``, else 1.
+    that follows it there shrinks to a point or runs away. While there is no mixture yet, ``q`` is
+    None and the ratio is ``log L``.
     """
 
-    q: Components
-    floor: Float[Any, ""]
-    started: Float[Any, ""]
-
-    def mixed(self, form: FreeForm, z: PyTree) -> Float[jax.Array, ""]:
-        """The value that is subtracted from ``log L`` at one event."""
-        return self.started * jnp.logaddexp(log_mixture(form, self.q, z), self.floor)
-
-
-def component(
-    form: FreeForm,
-    v: Float[jax.Array, " p"],
-    noise: PyTree,
-    key: jax.Array | None,
-    target: Target | Linear,
-    start: PyTree,
-    ratio: Ratio,
-    lam: Float[Any, ""],
-) -> Float[jax.Array, ""]:
-    """``H[h] + λ E_h[log L/q_t]``, in nats: egorov2019's component step. ``h`` has the parameters
-    ``start`` moved by ``v``; with a key, ``log L`` is estimated.
-    """
-    own = form.move(start, v)
-    z = jax.vmap(lambda noise: form.draw(own, noise))(noise)
-    ratios = target.estimates(z, key) - jax.vmap(lambda z: ratio.mixed(form, z))(z)
-    return form.entropy(own) + lam * ratios.mean()
-
-
-def joint(
-    form: FreeForm,
-    moves: Float[jax.Array, "k p1"],
-    density: Float[jax.Array, "k p1"],
-    noise: PyTree,
-    key: jax.Array | None,
-    target: Target | Linear,
-    start: Components,
-) -> Float[jax.Array, ""]:
-    """The ELBO as a function of all components (K, p) and all log weights, the last column. There
-    are as many draws from each. ``moves`` are those of the mixture that is drawn from, ``density``,
-    the same, those of the mixture whose log density is subtracted: the gradient in it alone is zero
-    on average, and all noise at the end (roeder2017).
-    """
-    used = jnp.isfinite(start.log_weights)
-    # Empty slots stand for another one: a mask after the fact may leave NaN in their gradient.
-    place = jnp.where(used, jnp.arange(len(used)), jnp.argmax(used))
-
-    def mixture(moves: Float[jax.Array, "k p1"]) -> Components:
-        logits = jnp.where(used, jnp.where(used, start.log_weights, 0.0) + moves[:, -1], -jnp.inf)
-        own = jax.vmap(form.move)(start.parameters, moves[:, :-1])
-        return Components(jax.tree.map(lambda leaf: leaf[place], own), jax.nn.log_softmax(logits))
-
-    drawn_from, q = mixture(moves), mixture(density)
-    along = None if key is None else 0
-    draw = jax.vmap(jax.vmap(form.draw, in_axes=(None, 0)), in_axes=(0, along))
-    z = draw(drawn_from.parameters, noise)
-    z = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), z)
-    gaps = target.estimates(z, key) - jax.vmap(lambda z: log_mixture(form, q, z))(z)
-    means = jnp.where(used[:, None], gaps.reshape(len(used), -1), 0.0).mean(1)
-    return (jnp.where(used, jnp.exp(drawn_from.log_weights), 0.0) * means).sum()
-
-
-def joint_path(form: FreeForm, moves: Float[jax.Array, "k p1"], *arguments: Any) -> Any:
-    """The ELBO with a gradient without the term that is zero on average."""
-    return joint(form, moves, jax.lax.stop_gradient(moves), *arguments)
+    q: Components | None
+    floor: float
 
 
 @jax.jit
@@ -148,31 +74,17 @@ def values(target: Target, z: PyTree) -> Float[jax.Array, " n"]:
 
 
 @jax.jit
-def values_and_slopes(target: Target, z: PyTree) -> tuple[Float[jax.Array, " n"], Any]:
-    """``log L`` at events (n, ...), and its gradients."""
-    return jax.vmap(jax.value_and_grad(target.log_density))(z)
+def values_and_slopes(
+    target: Target, key: jax.Array | None, z: Real
+) -> tuple[Float[jax.Array, " n"], Any]:
+    """``log L`` at events (n, d), and its gradients; with a key estimates from a minibatch."""
+    return jax.vmap(jax.value_and_grad(lambda z: target.estimate(z, key)))(z)
 
 
 @compiled
-def _drawn(form: FreeForm, own: PyTree, noise: PyTree) -> Any:
-    return jax.vmap(lambda noise: form.draw(own, noise))(noise)
-
-
-@compiled
-def _moved_and_drawn(form: FreeForm, own: PyTree, v: Float[Any, "k p"], noise: PyTree) -> Any:
-    return jax.vmap(lambda own, v: _drawn(form, form.move(own, v), noise))(own, v)
-
-
-@compiled
-def densities(form: FreeForm, parameters: PyTree, z: PyTree) -> Float[jax.Array, "n k"]:
-    """``log h_k`` of all components at events (n, ...)."""
+def densities(form: FreeForm, parameters: PyTree, z: Real) -> Float[jax.Array, "n k"]:
+    """``log h_k`` of all components at events (n, d)."""
     return jax.vmap(lambda z: jax.vmap(lambda own: form.log_prob(own, z))(parameters))(z)
-
-
-@compiled
-def mixed(form: FreeForm, ratio: Ratio, z: PyTree) -> tuple[Float[jax.Array, " n"], Any]:
-    """The values that a ratio subtracts at events (n, ...), and their gradients."""
-    return jax.vmap(jax.value_and_grad(lambda z: ratio.mixed(form, z)))(z)
 
 
 @compiled
@@ -181,33 +93,108 @@ def moved(form: FreeForm, parameters: PyTree, v: Float[Any, " p"]) -> Any:
     return form.move(parameters, v)
 
 
-@compiled
-def _component(form: FreeForm, v: Any, *arguments: Any) -> Any:
-    return jax.value_and_grad(component, argnums=1)(form, v, *arguments)
+def _draws(form: FreeForm, own: PyTree, v: Float[Any, " p"], noise: PyTree) -> Any:
+    return jax.vmap(lambda noise: form.draw(form.move(own, v), noise))(noise)
+
+
+_drawn = compiled(_draws)
 
 
 @compiled
-def _joint(form: FreeForm, v: Any, *arguments: Any) -> Any:
-    return jax.value_and_grad(joint, argnums=(1, 2))(form, v, v, *arguments)
+def _entropy_and_pull(form: FreeForm, v: Any, own: PyTree, noise: Any, slopes: Any) -> Any:
+    """The entropy of a component that ``v`` moves, its gradient, and that of draws times slopes."""
+    entropy = jax.value_and_grad(lambda v: form.entropy(form.move(own, v)))
+    return *entropy(v), jax.grad(lambda v: (_draws(form, own, v, noise) * slopes).sum())(v)
 
 
-def batched(program: Callable[..., Any], arguments: tuple[Any, ...], z: PyTree) -> Any:
-    """``program(*arguments, z)`` of events (n, ...), as NumPy's arrays, a batch at a time."""
-    count, parts = len(jax.tree.leaves(z)[0]), []
-    for begin in range(0, count, BATCH):
-        places = np.minimum(np.arange(begin, begin + BATCH), count - 1)
-        parts.append(program(*arguments, jax.tree.map(lambda leaf, at=places: leaf[at], z)))
+@compiled
+def _mixture(form: FreeForm, v: Any, start: Components, shares: Any, z: Any) -> Any:
+    """``log q`` at events, and the gradient of its sum by ``shares`` in the events and in ``v``."""
+    used = jnp.isfinite(start.log_weights)
+    # Empty slots stand for another one: a mask after the fact may leave NaN in their gradient.
+    place = jnp.where(used, jnp.arange(len(used)), jnp.argmax(used))
+
+    def logs(z: Any, v: Any) -> Any:
+        logits = jnp.where(used, jnp.where(used, start.log_weights, 0.0) + v[:, -1], -jnp.inf)
+        own = jax.tree.map(
+            lambda leaf: leaf[place], jax.vmap(form.move)(start.parameters, v[:, :-1])
+        )
+        q = Components(own, jax.nn.log_softmax(logits))
+        return jax.vmap(lambda z: log_mixture(form, q, z))(z)
+
+    values, pull = jax.vjp(logs, z, v)
+    return values, *pull(shares)
+
+
+def batched(program: Callable[..., Any], arguments: tuple[Any, ...], *rows: PyTree) -> Any:
+    """``program(*arguments, *rows)`` of rows (n, ...), as NumPy's arrays, a batch at a time."""
+    parts = [program(*arguments, *batch) for _, batch in _batches(rows)]
+    count = len(jax.tree.leaves(rows)[0])
+    if count == BATCH:
+        return jax.tree.map(np.asarray, parts[0])
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
 
 
-def drawn(form: FreeForm, own: PyTree, noise: PyTree) -> Any:
-    """Events (n, ...) of one component."""
-    return batched(_drawn, (form, own), noise)
+def _batches(rows: PyTree) -> Iterator[tuple[Float[np.ndarray, " batch"], Any]]:
+    """Rows a batch at a time, and 1 for each, or 0 for copies of the last that fill a batch."""
+    count = len(jax.tree.leaves(rows)[0])
+    for begin in range(0, count, BATCH):
+        places, at = np.arange(begin, begin + BATCH), slice(begin, begin + BATCH)
+        if begin + BATCH > count:
+            at = np.minimum(places, count - 1)
+        yield (places < count).astype(float), jax.tree.map(lambda leaf, at=at: leaf[at], rows)
 
 
-def middle(form: FreeForm, parameters: PyTree) -> Any:
+def drawn(form: FreeForm, own: PyTree, noise: Any, v: Float[Any, " p"] | None = None) -> Any:
+    """Events (n, d) of one component, moved by ``v``."""
+    return batched(_drawn, (form, own, np.zeros(form.moves) if v is None else v), noise)
+
+
+def middle(form: FreeForm, parameters: PyTree) -> Float[np.ndarray, " d"]:
     """The event that no noise becomes."""
-    return slot_of(drawn(form, parameters, np.zeros((1, form.noise_size))), 0)
+    return drawn(form, parameters, np.zeros((1, form.noise_size)))[0]
+
+
+def _pulled(
+    form: FreeForm, v: Any, own: PyTree, noise: Float[np.ndarray, "n m"], slopes: Any
+) -> tuple[float, Float[np.ndarray, " p"], Float[np.ndarray, " p"]]:
+    """:func:`_entropy_and_pull` of any number of draws."""
+    entropy, turn, total = 0.0, np.zeros(len(v)), np.zeros(len(v))
+    for real, (some, slope) in _batches((noise, slopes)):
+        entropy, turn, pull = _entropy_and_pull(form, v, own, some, slope * real[:, None])
+        total += np.asarray(pull)
+    return float(entropy), np.asarray(turn), total
+
+
+def mixture(
+    form: FreeForm,
+    v: Float[np.ndarray, "k p1"],
+    start: Components,
+    shares: Float[np.ndarray, " n"],
+    z: Float[np.ndarray, "n d"],
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n d"], Float[np.ndarray, "k p1"]]:
+    """``log q`` of a mixture that ``v`` moves, and the gradient of its sum by ``shares`` in the
+    events and in ``v``.
+    """
+    parts, total = [], np.zeros(v.shape)
+    for real, (share, some) in _batches((shares, z)):
+        *own, turn = _mixture(form, v, start, share * real, some)
+        parts.append(own)
+        total += np.asarray(turn)
+    logs, slopes = (np.concatenate(own)[: len(z)] for own in zip(*parts, strict=True))
+    return logs, slopes, total
+
+
+def mixed(
+    form: FreeForm, ratio: Ratio, z: Float[np.ndarray, "n d"]
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n d"]]:
+    """The values that a ratio subtracts at events, and their gradients."""
+    if ratio.q is None:
+        return np.zeros(len(z)), np.zeros(z.shape)
+    still = np.zeros((len(ratio.q.log_weights), form.moves + 1))
+    logs, slopes, _ = mixture(form, still, ratio.q, np.ones(len(z)), z)
+    values = np.logaddexp(logs, ratio.floor)
+    return values, slopes * np.exp(logs - values)[:, None]
 
 
 class Optimum(NamedTuple):
@@ -218,54 +205,69 @@ class Optimum(NamedTuple):
     evaluations: int
 
 
-def look_at_component(
-    form: FreeForm, nodes: Float[np.ndarray, "n noise"], target: Target, start: PyTree, *others: Any
+def component(
+    form: FreeForm,
+    noise: Any,
+    target: Target,
+    start: PyTree,
+    ratio: Ratio,
+    lam: float,
+    key: jax.Array | None = None,
 ) -> Look:
-    """:func:`component` over fixed nodes, as a function of the moves alone."""
-    alone = jax.tree.map(lambda leaf: np.asarray(leaf)[None], start)
-
-    def look(v: np.ndarray) -> tuple[Any, np.ndarray]:
-        z = slot_of(jax.tree.map(np.asarray, _moved_and_drawn(form, alone, v[None], nodes)), 0)
-        tangents = Linear(z, *batched(values_and_slopes, (target,), z))
-        value, slope = _component(form, v, nodes, None, tangents, start, *others)
-        return float(value), np.asarray(slope)
-
-    return look
-
-
-def look_at_joint(
-    form: FreeForm, parts: Sequence[Float[np.ndarray, "n noise"]], target: Target, start: Components
-) -> Look:
-    """:func:`joint` over fixed nodes, less the first order at the start of its term of mean zero.
-    Nodes are few, and over them that mean is not zero: the target itself would not be the best.
-    They come in ``parts`` of one size, for which the program is compiled.
+    """``H[h] + λ E_h[log L/q_t]``, in nats, as a function of moves (p,): egorov2019's component
+    step, over draws that this noise becomes. With a key, ``log L`` is estimated.
     """
-    used = np.isfinite(start.log_weights)
-    place = np.where(used, np.cumsum(used) - 1, 0)  # empty slots stand for another one
-    noise: list[np.ndarray] = []
-
-    def one(nodes: np.ndarray, v: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
-        drawn = _moved_and_drawn(form, start.parameters, v[:, :-1], nodes)
-        z = jax.tree.map(lambda leaf: _flat(np.asarray(leaf)[used]), drawn)
-        found = z, *batched(values_and_slopes, (target,), z)
-        rows = lambda leaf: _flat(leaf.reshape(used.sum(), len(nodes), *leaf.shape[1:])[place])
-        tangents = Linear(*(jax.tree.map(rows, own) for own in found))
-        value, (path, density) = _joint(form, v, nodes, None, tangents, start)
-        return float(value), np.asarray(path), np.asarray(density)
 
     def look(v: np.ndarray) -> tuple[Any, np.ndarray]:
-        looks = [one(nodes, v) for nodes in parts]
-        value, path, density = (np.mean(own, axis=0) for own in zip(*looks, strict=True))
-        if not noise:
-            noise.append(density)
-        return value - (noise[0] * v).sum(), path + density - noise[0]
+        z = drawn(form, start, noise, v)
+        log_l, up = batched(values_and_slopes, (target, key), z)
+        taken, down = mixed(form, ratio, z)
+        with np.errstate(invalid="ignore"):  # where the density is not finite
+            entropy, turn, pull = _pulled(form, v, start, noise, (up - down) * (lam / len(z)))
+            return entropy + lam * (log_l - taken).mean(), turn + pull
 
     return look
 
 
-def _flat(rows: np.ndarray) -> np.ndarray:
-    """Rows (k n, ...) of an array (k, n, ...)."""
-    return rows.reshape(-1, *rows.shape[2:])
+def joint(
+    form: FreeForm,
+    noise: Any,
+    target: Target,
+    start: Components,
+    fixed: bool,
+    key: jax.Array | None = None,
+) -> Look:
+    """The ELBO as a function of moves of all components and log weights (K, p + 1), over as many
+    draws of each component.
+
+    One part of the gradient, that of the mixture's density at draws that stay, is zero on average
+    and all noise at the end: with fresh noise it is left out (roeder2017). Over noise that is
+    ``fixed`` the value less the first order of that part at the start is maximised: draws are few,
+    and without it the target itself would not be the best.
+    """
+    used = np.flatnonzero(np.isfinite(start.log_weights)).tolist()
+    first: list[np.ndarray] = []
+
+    def look(v: np.ndarray) -> tuple[Any, np.ndarray]:
+        own = [(v[slot, :-1], slot_of(start.parameters, slot)) for slot in used]
+        z = np.concatenate([drawn(form, law, noise, moves) for moves, law in own])
+        log_l, up = batched(values_and_slopes, (target, key), z)
+        weights = scipy.special.softmax(np.asarray(start.log_weights) + v[:, -1])
+        shares = np.repeat(weights[used] / len(noise), len(noise))
+        logs, down, density = mixture(form, v, start, shares, z)
+        if not (first and fixed):
+            first[:] = [density]
+        slope, gaps = first[0] - density, np.zeros(len(weights))
+        with np.errstate(invalid="ignore"):  # where the density is not finite
+            gaps[used] = (log_l - logs).reshape(len(used), -1).mean(1)
+            value = weights @ gaps
+            slope[:, -1] += weights * (gaps - value)
+            slopes = np.split(up * shares[:, None] - down, len(used))
+        for slot, (moves, law), rows in zip(used, own, slopes, strict=True):
+            slope[slot, :-1] += _pulled(form, moves, law, noise, rows)[2]
+        return value + (first[0] * v).sum(), slope
+
+    return look
 
 
 def maximised(look: Look, v: Float[np.ndarray, "..."], *, most: int = 300) -> Optimum:
@@ -279,65 +281,36 @@ def maximised(look: Look, v: Float[np.ndarray, "..."], *, most: int = 300) -> Op
     return Optimum(top.reshape(v.shape), -float(value), evaluations)
 
 
-class _Adam(NamedTuple):
-    """The state of a stochastic search; ``average`` is that of positions in the last third."""
-
-    v: Float[jax.Array, "..."]
-    moments: Any
-    average: Float[jax.Array, "..."]
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _chunk(
-    objective: Any, form: Any, arguments: Any, state: _Adam, begin: Any, total: Any, key: jax.Array
-) -> _Adam:
-    """Some steps uphill in ``objective(form, v, noise, key, *arguments)``."""
-
-    def step(state: _Adam, number: Any) -> tuple[_Adam, None]:
-        first, second = jax.random.split(jax.random.fold_in(key, number))
-        noises = lambda key: fresh_noise(form, key, DRAWS)
-        one = state.v.ndim == 1
-        noise = noises(first) if one else jax.vmap(noises)(jax.random.split(first, len(state.v)))
-        gradient = jax.grad(objective, argnums=1)(form, state.v, noise, second, *arguments)
-        gradient = jnp.nan_to_num(gradient, posinf=0.0, neginf=0.0)
-        update, moments = _direction().update(gradient, state.moments)
-        rate = RATE * (1 + jnp.cos(jnp.pi * number / total)) / 2
-        v = jnp.where(number < total, state.v + rate * jnp.asarray(update), state.v)  # type: ignore
-        late = jnp.maximum(number - 2 * total // 3, 0)
-        average = state.average + jnp.where(number < total, (v - state.average) / (late + 1), 0.0)
-        return _Adam(v, moments, average), None
-
-    return jax.lax.scan(step, state, begin + jnp.arange(CHUNK))[0]
-
-
-def fresh_noise(form: FreeForm, key: jax.Array, number: int) -> jax.Array:
-    """Noise for so many draws: normal (number, noise_size), or a key each; traceable."""
-    if form.smooth:
-        return jax.random.normal(key, (number, form.noise_size))
-    return jax.random.split(key, number)
-
-
-def _direction() -> Any:
-    import optax  # takes a while to import
-
-    return optax.chain(optax.clip_by_global_norm(100.0), optax.scale_by_adam())
-
-
 def maximised_by_adam(
-    objective: Callable[..., Any],
     form: FreeForm,
-    start: Float[np.ndarray, "..."],
-    arguments: tuple[Any, ...],
+    look: Callable[[Any, jax.Array], Look],
+    v: Float[np.ndarray, "..."],
     *,
     iterations: int,
-    key: jax.Array,
+    key: KeyArray,
 ) -> Optimum:
-    """Maximise ``objective(form, v, noise, key, *arguments)`` by so many steps of Adam. ``start``
-    moves one component (p,), or several (K, p), each of which has noise of its own.
+    """Maximise an objective of fresh noise and a key at each step by so many steps of Adam. The end
+    is the mean of the last third of the positions.
     """
-    v = jnp.asarray(start)
-    state = _Adam(v, _direction().init(v), v)
-    for begin in range(0, iterations, CHUNK):
-        state = _chunk(objective, form, arguments, state, begin, iterations, key)
-    count = iterations * DRAWS * (len(start) if start.ndim > 1 else 1)
-    return Optimum(np.asarray(state.average), float("nan"), count)
+    (first, second, average), count = np.zeros((3, *v.shape)), 0
+    for step in range(1, iterations + 1):
+        draw, batch = (keys.fold_in(keys.fold_in(key, step), part) for part in (0, 1))
+        _, slope = look(noise(form, draw, BATCH), keys.of_jax(batch))(v)
+        slope = np.nan_to_num(slope, posinf=0.0, neginf=0.0)
+        slope *= min(1.0, STEEPEST / max(float(np.linalg.norm(slope)), STEEPEST))
+        first = DECAYS[0] * first + (1 - DECAYS[0]) * slope
+        second = DECAYS[1] * second + (1 - DECAYS[1]) * slope**2
+        unbiased, squared = first / (1 - DECAYS[0] ** step), second / (1 - DECAYS[1] ** step)
+        rate = RATE * (1 + np.cos(np.pi * (step - 1) / iterations)) / 2
+        v = v + rate * unbiased / (np.sqrt(squared) + 1e-8)
+        if 3 * step > 2 * iterations:
+            count += 1
+            average = average + (v - average) / count
+    return Optimum(np.asarray(average), float("nan"), iterations * BATCH)
+
+
+def noise(form: FreeForm, key: KeyArray, number: int) -> Any:
+    """Noise for so many draws: normal (number, noise_size), or a key each."""
+    if not form.smooth:
+        return jax.random.split(keys.of_jax(key), number)
+    return keys.of_numpy(key).standard_normal((number, form.noise_size))

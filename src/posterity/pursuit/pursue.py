@@ -18,6 +18,8 @@ import numpy as np
 from jaxtyping import PyTree
 
 from posterity.arguments import COUNT, POSITIVE, Constraint, at_least, one_of, renamed
+from posterity.arrays import keys
+from posterity.arrays.typing import KeyArray
 from posterity.artifact import loaded
 from posterity.checkpoint import Checkpoint, opened
 from posterity.errors import ConvergenceWarning, ParameterError, UsageError
@@ -28,13 +30,13 @@ from posterity.families import (
     LowRankGaussian,
     Transformed,
 )
-from posterity.families.free_forms import form_of
+from posterity.families.free_forms import event_of, form_of
 from posterity.families.unconstrained import unconstrained
 from posterity.fingerprint import digests
 from posterity.pursuit import starts
 from posterity.pursuit import weights as rules
 from posterity.pursuit.component import Refusal, polished, with_component
-from posterity.pursuit.result import FEW, Pursuit, Refused, Row
+from posterity.pursuit.result import CHANCE, FEW, Pursuit, Refused, Row
 from posterity.pursuit.schedules import Best, LambdaSchedule
 from posterity.pursuit.search import Search, State, nodes_of
 from posterity.pursuit.target import Free, Target, as_target, check_at
@@ -42,9 +44,12 @@ from posterity.status import Progress, ProgressCallback, Status
 
 NODES = 128  # Nodes of the sums that objectives are, at the least; four for each number of noise
 ROOM = 4_000_000  # Numbers that nodes are made of, at the most, unless asked for
+SLOTS = 9  # Places for components, of which there are a multiple
 TURNS = 4  # Components that are sought for each slot, at the most
 SAMPLES = 2048
 """Draws of each component that the ELBO is estimated from; a tenth where there are minibatches."""
+FRESH = 1 << 18
+"""Draws of the base that are looked at in the end, at the most: enough for 1.2e-5 nats."""
 MOST = 1 << 28  # Densities, of all components at all draws, that are kept at the most
 POLISH = one_of("each", "end")
 KINDS = one_of("diagonal", "full", "low-rank")
@@ -66,7 +71,7 @@ def pursue(
     base: PyTree,
     *,
     components: int = 8,
-    key: jax.Array | None = None,
+    key: KeyArray | None = None,
     schedule: Any = None,
     weights: str = "corrective",
     polish: str | None = "each",
@@ -74,7 +79,7 @@ def pursue(
     finalists: int = 3,
     samples: int | None = None,
     nodes: int | None = None,
-    iterations: int = 2000,
+    iterations: int = 1000,
     tolerance: float = 0.01,
     start: Any = None,
     progress: ProgressCallback | None = None,
@@ -102,7 +107,9 @@ def pursue(
         samples: draws of each component that the ELBO is estimated from.
         nodes: draws that do not change, in the sums that are maximised.
         iterations: of Adam, for families other than Gaussians, and with minibatches.
-        tolerance: nats that a converged mixture may be away from the target, by its own draws.
+        tolerance: nats that a converged mixture may be away from the target, by its own draws, and
+            that starts of a last search may have missed: about three over their number, so that a
+            hundredth asks for 300 of them.
         start: a mixture to add to, of components of the base's kind, or the path of its file.
         progress: called after each component; what it raises ends the pursuit.
         checkpoint: a file that is kept up to date after each component. The same call goes on from
@@ -138,10 +145,9 @@ def pursue(
     at_least(8).or_none().check(nodes=nodes)
     SCHEDULE.or_none().check(schedule=schedule)
     POSITIVE.check(tolerance=tolerance)
-    key = jax.random.key(0) if key is None else key
+    key = keys.seeded(0) if key is None else keys.plain(key)
     with jax.enable_x64(True):
         own, supports = getattr(origin, "unmapped", (origin, None))
-        free = target if supports is None else Free(target, supports)
         form = form_of(own)
         if form is None:
             raise UsageError(
@@ -153,8 +159,9 @@ def pursue(
         # Without four nodes for each number of noise, covariances would fit the nodes; of
         # thousands of numbers as many as memory has room for.
         enough = max(NODES, min(4 * form.noise_size, ROOM // form.noise_size))
-        free, schedule = jax.tree.map(jnp.asarray, free), schedule or Best()
-        check_at(free, jax.eval_shape(lambda: jax.tree.map(jnp.asarray, own).sample(key)), origin)
+        free = jax.tree.map(jnp.asarray, Free(target, supports, event_of(own)))
+        schedule = schedule or Best()
+        check_at(free, jax.ShapeDtypeStruct((form.size,), np.float64), origin)
         few = free.records is not None
         samples = samples or (SAMPLES // 10 if few else SAMPLES)
         if (components + 1) ** 2 * samples > MOST:
@@ -179,8 +186,10 @@ def pursue(
         parts = {"target": free, "base": origin, "key": key, "schedule": schedule}
         parts |= {"start": first, "settings": settings}
         with opened(checkpoint, "pursue", {} if checkpoint is None else digests(parts)) as kept:
-            # One slot more, to see at the end whether another component would help.
-            state = _initial(search, kept, first, components + 1)
+            # One slot more, to see at the end whether another component would help. There are
+            # the same number for several, so that programs are the same.
+            slots = components + 1 if components == 1 else -(-(components + 1) // SLOTS) * SLOTS
+            state = _initial(search, kept, first, components, slots)
             return _driven(search, state, components, tolerance, kept, progress)
 
 
@@ -216,7 +225,7 @@ def _base(base: PyTree, target: Target) -> Distribution:
     return Transformed.onto(prior, laws[base]())
 
 
-def _initial(search: Search, kept: Checkpoint, start: PyTree, count: int) -> State:
+def _initial(search: Search, kept: Checkpoint, start: PyTree, components: int, count: int) -> State:
     """The state that is kept in a file; or that of a mixture to begin with, or of none."""
     base = search.form.parameters(search.base)
     empty = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (count, *np.shape(leaf))), base)
@@ -227,14 +236,14 @@ def _initial(search: Search, kept: Checkpoint, start: PyTree, count: int) -> Sta
         weights = np.asarray(value["weights"])
     elif start is not None:
         parameters, weights = _of_mixture(search, start)
+    if (weights > 0).sum() > components:
+        raise UsageError(
+            found=f"components={components} to go on from {(weights > 0).sum()}",
+            expected="as many as there are, at least",
+            fix="Raise components.",
+        )
     if len(weights) != count:
         used = np.flatnonzero(weights > 0)
-        if len(used) > count - 1:
-            raise UsageError(
-                found=f"components={count - 1} to go on from {len(used)}",
-                expected="as many as there are, at least",
-                fix="Raise components.",
-            )
         fill = lambda rows, spare: np.concatenate([rows[used], spare[len(used) :]])
         parameters = jax.tree.map(fill, parameters, empty)
         weights = fill(weights, np.zeros(count))
@@ -288,33 +297,40 @@ def _driven(
             partial = lambda: _result(search, state, Status("not converged", math.inf, tolerance))
             progress(Progress(len(state.used), components, state.trace[-1].elbo, partial=partial))
 
-    ended: Refusal | None = None
+    # Where nothing else is left, as many starts as the tolerance asks for must find nothing either.
+    fresh = min(math.ceil(-math.log(CHANCE) / tolerance), FRESH)
+    thorough = dataclasses.replace(search, fresh=fresh)
+    near = lambda: bool(state.used) and state.gap.at_most <= tolerance
+    more, last = None, False
     # New components may take the place of others, so there may be more of them than slots.
-    while len(state.used) < components and ended is None and state.number < TURNS * components:
-        after = with_component(search, state)
-        if isinstance(after, Refusal):
-            ended = after
+    while len(state.used) < components and more is None and state.number < TURNS * components:
+        after = with_component(thorough if last else search, state)
+        if isinstance(after, State):
+            state = polished(search, after) if search.polish == "each" else after
+            last = False
+            report(state)
+        elif after.gain is not None and not last and near():
+            last = True
+        else:
+            more = after
             refused = (*state.refused, Refused(state.number + 1, after.reason))
             state = dataclasses.replace(state, refused=refused)
-        else:
-            state = polished(search, after) if search.polish == "each" else after
-            report(state)
     if search.polish == "end" and len(state.used) > 1:
         state = polished(search, state)
         report(state)
     if not state.trace:
         raise ParameterError(
-            found=f"no component with a finite ELBO ({ended and ended.reason})",
+            found=f"no component with a finite ELBO ({more and more.reason})",
             expected="a log density that is finite where the base is",
             fix="Check the log density at draws of the base: where it overflows, mend it or take a "
             "narrower base; for events with bounds take posterity.families.Transformed.",
         )
     # A mixture that misses a mode cannot tell by its own draws: so one more is looked for, at its
     # best weight, as a step of fixed length may hide what a component would add.
-    greedy = dataclasses.replace(search, rule="line") if search.rule == "harmonic" else search
-    # In every place only where that decides whether it has converged.
-    near = state.cache.importance(state.weights)[0].at_most <= tolerance
-    more = with_component(greedy, state, last=near) if ended is None else ended
+    if more is None or (more.gain is not None and near() and not last):
+        own = thorough if near() else search
+        greedy = dataclasses.replace(own, rule="line") if own.rule == "harmonic" else own
+        more = with_component(greedy, state, last=near())
     result = _result(search, state, Status.of(0.0, tolerance), more.starts)
     status = _status(search, state, result, more, tolerance)
     if not status.converged:
@@ -334,56 +350,43 @@ def _status(
 ) -> Status:
     """Judge whether there was more to gain; ``more`` is what became of one component more."""
     gain = more.gain if isinstance(more, Refusal) else more.last_gain
-    gap, _ = state.cache.importance(state.weights)
-    left, reasons = gap.at_most, []
-    if left > tolerance:
-        reasons.append(
-            f"by its own draws it is {gap.value:.2g} ± {gap.standard_error:.2g} nats from the "
-            "target: raise components, or take a base of another shape"
-        )
+    gap, wider = state.gap, starts.beyond(search, state)
+    # Of Gaussians of these two variances, whatever the shape: estimates by draws do not see tails.
+    tails = (wider - math.log1p(wider)) / 2 if math.isfinite(wider) else math.inf
+    much = f"{100 * wider:.2g} %" if math.isfinite(wider) else "more than can be counted"
+    added, why = 0.0, ""
     if gain is None:
-        left = math.inf
-        reasons.append(f"another component was sought in vain: {getattr(more, 'reason', '')}")
+        added, why = math.inf, f"was sought in vain: {getattr(more, 'reason', '')}"
     elif gain.value > 2 * gain.standard_error:
-        left = max(left, gain.value)
-        if gain.value > tolerance:
-            reasons.append(
-                f"another component would add {gain.value:.2g} ± {gain.standard_error:.2g} nats: "
-                "raise components"
-            )
+        added = gain.value
+        why = f"would add {gain.value:.2g} ± {gain.standard_error:.2g} nats: raise components"
     elif gain.standard_error > tolerance:
-        left = max(left, gain.at_most)
-        reasons.append(
-            f"what another component would add, {gain.value:.2g} ± {gain.standard_error:.2g} nats, "
-            "is not known well enough: raise samples"
+        added = gain.at_most
+        why = (
+            f"would add {gain.value:.2g} ± {gain.standard_error:.2g} nats, which is not known well "
+            "enough: raise samples"
         )
-    if gain is not None and not result.starts:
-        left = math.inf
-        reasons.append(
-            "no start from the base was followed to a mode, so nothing is known of those that are "
-            "missing: a base of Gaussian components has such starts"
-        )
+    parts = {
+        f"by its own draws it is {gap.value:.2g} ± {gap.standard_error:.2g} nats from the target: "
+        "raise components, or take a base of another shape": gap.at_most,
+        f"another component {why}": added,
+        f"where its draws hardly come the target has tails that add {much} to a variance: take a "
+        "base of another shape": tails,
+    }
+    reasons = [reason for reason, nats in parts.items() if not nats <= tolerance]
     if result.effective < FEW:
         reasons.append(
             f"only {100 * result.effective:.2g} % of its draws count when weighted to the target: "
             "it has another shape"
         )
-    # Of Gaussians of these two variances, whatever the shape: estimates by draws do not see tails.
-    wider = starts.beyond(search, state)
-    counted = math.isfinite(wider)
-    tails = (wider - math.log1p(wider)) / 2 if counted else math.inf
-    if tails > tolerance:
-        left = max(left, tails)
-        much = f"{100 * wider:.2g} %" if counted else "more than can be counted"
-        reasons.append(
-            f"where its draws hardly come the target has tails that add {much} to a variance: "
-            "take a base of another shape"
-        )
-    status = Status.of(left, tolerance, tuple(reasons))
-    if not result.starts:
-        return status
+    hidden = -math.log(CHANCE) / result.starts if result.starts else math.inf
+    left = max(hidden, *parts.values())
     unsearched = (
-        f"modes that less than {100 * result.unseen:.2g} % of the base's draws lead to were not "
-        f"searched for ({result.starts} were followed), and may hold any mass"
+        f"modes that less than {100 * result.unseen:.2g} % of the base's draws lead to are beyond "
+        f"what was searched ({result.starts} draws were followed), and may hold any mass"
+        if result.starts
+        else "no start from the base was followed to a mode, so nothing is known of those that are "
+        "missing: a base of Gaussian components has such starts"
     )
+    status = Status.of(left, tolerance, tuple(reasons))
     return dataclasses.replace(status, reasons=(*status.reasons, unsearched))

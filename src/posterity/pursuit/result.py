@@ -8,6 +8,7 @@ from posterity.families import Mixture
 from posterity.status import Status
 from posterity.text import html
 
+CHANCE = 0.05  # That no start met a mode that counts as searched for
 FEW = 0.1  # The share of effective draws below which a mixture is said to be of another shape
 
 
@@ -56,14 +57,16 @@ class Pursuit:
 
     ``gap`` is what draws of the mixture, weighted to the target, say of ``KL(q ‖ p)``, in nats;
     ``effective`` is the share of draws that count then. Neither sees a mode that the mixture
-    misses: ``starts`` is the number of fresh draws of the base from which the target less the
-    mixture was climbed at the end, to a known component or where one would add nothing, and
-    ``unseen`` the share of the base's draws that may lead to modes which these did not meet, which
-    may hold any mass. That is the last of ``status.reasons``, also where the state is "converged".
+    misses: ``starts`` is the number of fresh draws of the base at which the target is no more than
+    ten times the mixture, or from which it was climbed at the end to a known component or where one
+    would add nothing. ``unseen`` is the share of the base's draws that may lead to modes which
+    these did not meet, which may hold any mass. That is the last of ``status.reasons``, also where
+    the state is "converged".
 
     ``status.left`` is the largest of the gap, with two standard errors, of what another component
-    would have added and of what tails add, in nats; infinite where the search for one came to
-    nothing.
+    would have added, of what tails add, and of what starts may have missed if modes hold as much of
+    the mass as of the base's draws, ``-log(1 - unseen)``, in nats; infinite where the search for a
+    component came to nothing.
     """
 
     posterior: Mixture
@@ -80,7 +83,7 @@ class Pursuit:
 
         Source: hanley1983.
         """
-        return 1 - 0.05 ** (1 / self.starts) if self.starts else 1.0
+        return 1 - CHANCE ** (1 / self.starts) if self.starts else 1.0
 
     @property
     def elbo(self) -> float:

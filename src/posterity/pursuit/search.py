@@ -9,16 +9,17 @@ import scipy.special
 from jaxtyping import Float, PyTree
 
 from posterity.arrays import keys
+from posterity.arrays.typing import KeyArray
 from posterity.families import Distribution, Mixture, Transformed
 from posterity.families.free_forms import FreeForm
 from posterity.families.names import names_of, with_names
 from posterity.models.nodes import normal_pairs
 from posterity.pursuit import objectives
-from posterity.pursuit.objectives import Components, Ratio
+from posterity.pursuit.objectives import Components, Ratio, batched
 from posterity.pursuit.result import Refused, Row
 from posterity.pursuit.schedules import LambdaSchedule
 from posterity.pursuit.target import Target
-from posterity.pursuit.weights import Estimate, SampleCache, estimate
+from posterity.pursuit.weights import Estimate, SampleCache, estimate, with_row
 
 TAIL = 1e-3
 """The share of the mixture's own draws at which ``log q_t`` is below the floor of the ratio."""
@@ -33,7 +34,7 @@ class Search:
     target: Target  # In the coordinates of components
     origin: Distribution  # The base as it was given
     base: Distribution  # The base over the coordinates of components
-    key: jax.Array
+    key: KeyArray
     schedule: LambdaSchedule
     rule: str
     polish: str | None
@@ -44,17 +45,13 @@ class Search:
     nodes: Float[np.ndarray, "n noise"]
     """Noise that does not change."""
     iterations: int
-
-    def noise(self, slot: int) -> Any:
-        """The noise that the draws of a slot in the cache are made of."""
-        key = jax.random.fold_in(jax.random.fold_in(self.key, 1), slot)
-        return fixed_noise(self.form, key, self.samples)
+    fresh: int = 0
+    """Draws of the base that the mixture does not explain which are climbed from, at the most."""
 
     def sampled(self, parameters: PyTree, weights: Float[np.ndarray, " k"]) -> SampleCache:
         """The cache of a mixture, from nothing."""
         slots, used = len(weights), np.flatnonzero(weights > 0).tolist()
-        shape = jax.eval_shape(self.form.draw, objectives.slot_of(parameters, 0), self.noise(0)[0])
-        z = jax.tree.map(lambda leaf: np.zeros((slots, self.samples, *leaf.shape)), shape)
+        z = np.zeros((slots, self.samples, self.form.size))
         nothing = np.zeros((slots, slots, self.samples))
         cache = SampleCache(z, nothing[0], nothing)
         for slot in used:
@@ -65,13 +62,22 @@ class Search:
     def with_slot(
         self, cache: SampleCache, parameters: PyTree, slot: int, used: list[int]
     ) -> SampleCache:
-        """The cache with new draws of one slot; ``used`` are all slots that hold a component."""
-        noise = self.noise(slot)
-        return cache.with_slot(self.form, self.target, parameters, slot, used, noise)
+        """The cache with new draws of one slot, of noise that stays; ``used`` are all slots that
+        hold a component.
+        """
+        key = keys.fold_in(keys.fold_in(self.key, 1), slot)
+        noise = objectives.noise(self.form, key, self.samples)
+        z = objectives.drawn(self.form, objectives.slot_of(parameters, slot), noise)
+        log_l = with_row(cache.log_l, slot, batched(objectives.values, (self.target,), z))
+        z, values = with_row(cache.z, slot, z), cache.densities.copy()
+        for other in used:
+            logs = batched(objectives.densities, (self.form, parameters), z[other])
+            values[:, other] = logs.T
+        return SampleCache(z, log_l, values)
 
-    def key_of(self, number: int) -> jax.Array:
+    def key_of(self, number: int) -> KeyArray:
         """The key of one component's search; that of number zero is the polish's."""
-        return jax.random.fold_in(jax.random.fold_in(self.key, 2), number)
+        return keys.fold_in(keys.fold_in(self.key, 2), number)
 
     def posterior(self, state: "State") -> Mixture:
         """The mixture of the slots that have weight."""
@@ -81,13 +87,6 @@ class Search:
         law = law if supports is None else Transformed(law, supports)
         mixture = Mixture.from_standard(state.weights[used], law)
         return with_names(mixture, names_of(self.origin, "components"))
-
-
-def fixed_noise(form: FreeForm, key: jax.Array, number: int) -> Any:
-    """Noise for so many draws outside of compiled code."""
-    if not form.smooth:
-        return jax.random.split(key, number)
-    return keys.of_numpy(key).standard_normal((number, form.noise_size))
 
 
 def nodes_of(form: FreeForm, number: int) -> Float[np.ndarray, "n noise"]:
@@ -113,19 +112,28 @@ class State:
     number: int = 0  # Components that were sought
     evaluations: int = 0
     starts: int = 0
-    """Draws of the base from which the last component was sought, whose climbs ended anywhere."""
+    """Draws of the base at which the last component was sought: see :func:`starts.places`."""
 
-    def middles(self, form: FreeForm) -> Any:
-        """The events (K, ...) that no noise becomes, of all slots."""
+    def middles(self, form: FreeForm) -> Float[np.ndarray, "k d"]:
+        """The events that no noise becomes, of all slots."""
         own = (objectives.slot_of(self.parameters, slot) for slot in range(len(self.weights)))
-        rows = [objectives.middle(form, parameters) for parameters in own]
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
+        return np.stack([objectives.middle(form, parameters) for parameters in own])
 
     @property
     def q(self) -> Components:
         """The mixture, for objectives."""
         with np.errstate(divide="ignore"):
             return Components(self.parameters, np.log(self.weights))
+
+    @property
+    def gap(self) -> Estimate:
+        """The divergence of the mixture from the target by its own draws, in nats."""
+        return self.cache.importance(self.weights)[0]
+
+    @property
+    def log_z(self) -> float:
+        """The logarithm of ``∫ L``, by importance sampling from the mixture."""
+        return self.cache.elbo(self.weights).value + self.gap.value
 
     @property
     def last_gain(self) -> Estimate:
@@ -139,11 +147,9 @@ class State:
 
     def ratio(self) -> Ratio:
         """``log L/q_t``, floored where all but few of the mixture's own draws lie above."""
-        if not len(self.used):
-            alone = np.where(np.arange(len(self.weights)) == 0, 0.0, -700.0)
-            return Ratio(Components(self.parameters, alone), np.zeros(()), np.zeros(()))
-        floor = self.cache.tail(self.weights, TAIL)
-        return Ratio(self.q, np.asarray(floor), np.ones(()))
+        if not self.used:
+            return Ratio(None, 0.0)
+        return Ratio(self.q, self.cache.tail(self.weights, TAIL))
 
     def gain(self, cache: SampleCache, weights: Float[np.ndarray, " k"]) -> Estimate:
         """The gain in the ELBO of another mixture, by the same draws."""

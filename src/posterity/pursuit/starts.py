@@ -4,30 +4,34 @@ The ratio ``log L/q_t`` is climbed from draws of the base and from the most prom
 points, all climbs in step; the curvature at the top gives the width.
 """
 
+import functools
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import scipy.special
-from jaxtyping import Bool, Float, Int, PyTree
+from jaxtyping import Bool, Float, Int
 
 from posterity.arrays import keys
 from posterity.arrays.search import lbfgs
-from posterity.families import Distribution
-from posterity.families.free_forms import FreeForm, SmoothForm
+from posterity.arrays.typing import KeyArray
+from posterity.families.free_forms import SmoothForm
 from posterity.pursuit import objectives
 from posterity.pursuit.objectives import Ratio, batched
-from posterity.pursuit.search import Search, State, fixed_noise
+from posterity.pursuit.search import Search, State
 
-SCOUTS = 256  # Points of each kind at which the ratio is looked at, at the least
+SCOUTS, FEW, MANY = 256, 320, (4096, 16384)
+"""Points of each kind at which the ratio is looked at, at the least: always, in a last search, and
+there where there is room."""
+WHOLE = 4_000_000  # Numbers that these are made of, at the most
+LEAST = -1e300  # Instead of the logarithm of no density at all
 WIDER = 3.0  # How much further than the base's and the mixture's draws the search looks
+FOLLOWED = 3000  # Unexplained draws of the base that are climbed from, at the most
 CLIMB = 100  # Steps of a climb, at the most
 DENSE = 300  # Coordinates up to which the whole curvature is computed
 STEP = 1e-5
 """In standard deviations of the base: the step of the differences that a curvature is made of."""
 WIDEST, NARROW = 10.0, 0.1
 """In standard deviations of the base: the most, and the width where no curvature is known."""
-ENOUGH = 16  # Points that count, at the least, where moments are taken of them
 APART = 0.5  # In their standard deviations: tops that lie nearer are one
 OUTSIDE = 1e-3
 """The share of a component's draws that are as far from its mean as what is called outside."""
@@ -40,10 +44,14 @@ WITHIN = 8  # Tops within known components that are looked at, at the most
 
 
 class Scouted(NamedTuple):
-    """Events (n, ...), draws of the base first, and the ratio there."""
+    """Events, and the ratio there with and without its floor: so many draws of the base come first,
+    then as many of each other kind.
+    """
 
-    z: Any
+    z: Float[np.ndarray, "n d"]
     log_ratios: Float[np.ndarray, " n"]
+    excess: Float[np.ndarray, " n"]
+    block: int
 
 
 class Top(NamedTuple):
@@ -59,42 +67,62 @@ class Top(NamedTuple):
     known: bool
 
 
-def scouted(search: Search, state: State, ratio: Ratio, key: jax.Array) -> Scouted:
-    """Events of the base; where there is noise to widen, of wider ones, and about the mixture's."""
-    form, count = search.form, max(SCOUTS, search.attempts)
-    base, noise = form.parameters(search.base), fixed_noise(form, key, count)
+def scouted(search: Search, state: State, ratio: Ratio, key: KeyArray) -> Scouted:
+    """Events of the base; where there is noise to widen, of wider ones, and of the mixture."""
+    form, count = search.form, max(SCOUTS, search.attempts, min(search.fresh, FEW))
+    if search.fresh:  # as many as the gradients so far make worth while, and as there is room for
+        many = max(np.clip(2 * state.evaluations, *MANY), search.fresh)
+        count = max(count, min(int(many), WHOLE // form.size))
+    base, noise = form.parameters(search.base), objectives.noise(form, key, count)
     events = [objectives.drawn(form, base, noise)]
     if form.smooth:
-        rng = keys.of_numpy(key)
-        wider = WIDER * rng.standard_normal(noise.shape)
-        events.append(objectives.drawn(form, base, wider))
-        if state.used:
-            slots = rng.choice(state.used, count, p=state.weights[state.used])
-            rows = rng.integers(search.samples, size=count)
-            drawn = jax.tree.map(lambda leaf: leaf[slots, rows], state.cache.z)
-            far = lambda middle, z: middle[slots] + WIDER * (z - middle[slots])
-            events.append(jax.tree.map(far, state.middles(form), drawn))
-    z = jax.tree.map(lambda *leaves: np.concatenate(leaves), *events)
-    mixed, _ = batched(objectives.mixed, (form, ratio), z)
-    log_l = batched(objectives.values, (search.target,), z)
-    return Scouted(z, np.asarray(log_l - mixed, np.float64))
+        rng = keys.of_numpy(keys.fold_in(key, count))
+        events.append(objectives.drawn(form, base, WIDER * rng.standard_normal(noise.shape)))
+        for slot, number in enumerate(rng.multinomial(count, state.weights) if state.used else ()):
+            if number:  # in a last search half of them as they are
+                own = rng.standard_normal((number, form.noise_size))
+                own[:: 2 if search.fresh else 1] *= WIDER
+                parameters = objectives.slot_of(state.parameters, slot)
+                events.append(objectives.drawn(form, parameters, own))
+    z = np.concatenate(events)
+    log_l = np.asarray(batched(objectives.values, (search.target,), z), np.float64)
+    if ratio.q is None:
+        return Scouted(z, log_l, log_l, count)
+    logs = batched(objectives.densities, (form, ratio.q.parameters), z) + ratio.q.log_weights
+    log_q = scipy.special.logsumexp(logs, 1)
+    excess = np.where(np.isfinite(log_l), log_l - np.maximum(log_q, LEAST), -np.inf)
+    return Scouted(z, log_l - np.logaddexp(log_q, ratio.floor), excess, count)
 
 
 def places(
-    points: Scouted, number: int, rng: np.random.Generator
-) -> tuple[Int[np.ndarray, " number"], Bool[np.ndarray, " number"]]:
-    """Places of points to climb from, and which of them are draws of the base as it is. Half are,
-    whatever the ratio there, a quarter are of the wider base, and the others are the best point,
-    and points at random where the ratio, tempered, is high.
+    search: Search, state: State, points: Scouted, rng: np.random.Generator
+) -> tuple[Int[np.ndarray, " number"], int]:
+    """Places of points to climb from, and how many draws of the base, which come first, are climbed
+    from or explained: where the target is no more than ten times the mixture.
+
+    Half of the attempts are draws of the base, whatever the ratio there, a quarter are of the wider
+    base, and the others are the best point and points at random where the ratio, tempered, is high.
+    Beside these come so many unexplained draws of the base as the search asks for, and where it
+    does the points of each kind that are explained least.
     """
-    half, wide, block = number - number // 2, number // 4, max(SCOUTS, number)
+    number = search.attempts
+    half, wide = number - number // 2, number // 4
     logs = np.where(np.isfinite(points.log_ratios), points.log_ratios, -np.inf)
     spread = np.ptp(logs[np.isfinite(logs)]) if np.isfinite(logs).any() else 0.0
     chances = scipy.special.softmax(logs / max(1.0, spread / 10))
-    others = rng.choice(len(logs), number - half - wide, p=chances)
+    others = rng.choice(len(logs), number // 2 - wide, p=chances)
     others[:1] = np.argmax(logs)
-    chosen = np.concatenate([np.arange(half), block + np.arange(wide), others])
-    return chosen, np.arange(number) < half
+    kinds = points.excess.reshape(-1, points.block)
+    explained = kinds <= (state.log_z + np.log(10) if state.used else -np.inf)
+    unexplained = half + np.flatnonzero(~explained[0, half:])
+    climbed = min(search.fresh, FOLLOWED, len(unexplained))
+    searched = np.append(unexplained, points.block)[climbed]
+    base = np.append(np.arange(half), unexplained[:climbed])
+    most = np.argsort(-kinds, 1)[:, : search.fresh and 4 + climbed // 4]
+    most = np.arange(len(kinds))[:, None] * points.block + most
+    most = most[~explained.ravel()[most]]
+    parts = base, points.block + np.arange(wide), others, most
+    return np.unique(np.concatenate(parts)), int(searched)
 
 
 def tops(
@@ -103,29 +131,24 @@ def tops(
     """The peaks that climbs from points end at, the largest first: all outside of the components,
     and some of the others. Also which climbs ended anywhere, and the gradients that it took.
     """
-    form, z = search.form, jax.tree.map(lambda leaf: leaf[chosen], points.z)
+    form, begin = search.form, points.z[chosen]
     assert isinstance(form, SmoothForm)
-    unit, begin = _flat(form.deviation(form.parameters(search.base))), _rows(z)
-
-    def slopes(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, Any]:
-        events = _events(rows, z)
-        log_l, slope = batched(objectives.values_and_slopes, (search.target,), events)
-        return log_l, _rows(slope) * unit, events
+    unit = form.deviation(form.parameters(search.base))
+    slopes = functools.partial(batched, objectives.values_and_slopes, (search.target, None))
 
     def least(v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        log_l, slope, events = slopes(begin + unit * v)
-        mixed, down = batched(objectives.mixed, (form, ratio), events)
-        return mixed - log_l, _rows(down) * unit - slope
+        z = begin + unit * v
+        (log_l, slope), (mixed, down) = slopes(z), objectives.mixed(form, ratio, z)
+        return mixed - log_l, (down - slope) * unit
 
     def curvature(row: np.ndarray) -> np.ndarray:
         steps = STEP * np.concatenate([np.eye(len(row)), -np.eye(len(row))])
-        _, slope, _ = slopes(row + unit * steps)
-        up, down = np.split(slope, 2)
+        up, down = np.split(slopes(row + unit * steps)[1] * unit, 2)
         return (down - up + (down - up).T) / (4 * STEP)
 
     moves, values, looks = lbfgs(least, np.zeros_like(begin), most=CLIMB)
     ends, finite, evaluations = begin + unit * moves, np.isfinite(values), looks * len(begin)
-    known = _known(search, state, _events(ends, z))
+    known = _known(search, state, ends)
     found: list[Top] = []
     # Those outside first, and of these the highest.
     for place in np.lexsort((values, known)):
@@ -138,17 +161,17 @@ def tops(
         hessian = None
         if len(row) <= DENSE:
             hessian, evaluations = curvature(row), evaluations + 2 * len(row)
-        parameters, deviation = _placed(form, row, unit, z, hessian)
+        parameters, deviation = _placed(form, row, unit, hessian)
         score = float(np.log(deviation / unit).sum() - values[place])
         found.append(Top(parameters, row, deviation, score, bool(known[place])))
     return sorted(found, key=lambda top: -top.score), finite, evaluations
 
 
-def _known(search: Search, state: State, z: PyTree) -> Bool[np.ndarray, " n"]:
-    """Which events (n, ...) lie within a component, as its own draws do."""
+def _known(search: Search, state: State, z: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " n"]:
+    """Which events lie within a component, as its own draws do."""
     form, used, parameters = search.form, state.used, state.parameters
     if not used:
-        return np.zeros(len(jax.tree.leaves(z)[0]), bool)
+        return np.zeros(len(z), bool)
     logs = batched(objectives.densities, (form, parameters), z)[:, used]
     peaks = batched(objectives.densities, (form, parameters), state.middles(form))
     fall = scipy.special.gammainccinv(form.noise_size / 2, OUTSIDE)
@@ -164,14 +187,13 @@ def beyond(search: Search, state: State) -> float:
     form, cache, weights = search.form, state.cache, state.weights
     if not form.smooth:
         return 0.0
-    every = _rows(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), cache.z))
+    every = cache.z.reshape(-1, form.size)
     chances = np.repeat(weights / search.samples, search.samples)
     mean = chances @ every
     variance = chances @ (every - mean) ** 2
     slots = np.resize(state.used, RAYS)
     each = weights[slots] / np.bincount(slots)[slots]
-    like = state.middles(form)
-    middles = _rows(like)[slots]
+    middles = state.middles(form)[slots]
     steps = every[slots * search.samples + np.arange(RAYS) % search.samples] - middles
     scales = np.arange(np.log(INNER), np.log(OUT), FINE)[:, None]
     far = np.flatnonzero(scales[:, 0] > 0)[::COARSE]
@@ -180,16 +202,14 @@ def beyond(search: Search, state: State) -> float:
     parts = -(-RAYS * len(scales) * len(mean) // ROOM)
     for rays in np.array_split(np.arange(RAYS), min(parts, RAYS)):
         along = middles[rays] + np.exp(scales)[..., None] * steps[rays]
-        events = _events(along.reshape(-1, len(mean)), like)
-        logs = batched(objectives.densities, (form, state.parameters), events)
+        along = along.reshape(-1, len(mean))
+        logs = batched(objectives.densities, (form, state.parameters), along)
         logs = logs.reshape(-1, len(rays), len(weights))
         log_q[:, rays] = scipy.special.logsumexp(logs[far][..., state.used], 2, weights[state.used])
         radial = logs[:, np.arange(len(rays)), slots[rays]] + len(mean) * scales
         mass[:, rays] = radial[far] - scipy.special.logsumexp(radial, 0)
-    events = _events(points.reshape(-1, len(mean)), like)
-    log_l = batched(objectives.values, (search.target,), events)
-    log_z = cache.elbo(weights).value + cache.importance(weights)[0].value
-    excess = log_l.reshape(log_q.shape) - log_z - log_q
+    log_l = batched(objectives.values, (search.target,), points.reshape(-1, len(mean)))
+    excess = log_l.reshape(log_q.shape) - state.log_z - log_q
     excess = np.nan_to_num(excess, nan=-np.inf, posinf=np.inf, neginf=-np.inf)
     excess = np.where(excess > np.log(10), excess, -np.inf)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -198,64 +218,17 @@ def beyond(search: Search, state: State) -> float:
         return float(np.einsum("sr,srd->d", mass, squares).max())
 
 
-def _flat(event: PyTree) -> Float[np.ndarray, " d"]:
-    """The numbers of an event."""
-    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(event)])
-
-
-def _rows(z: PyTree) -> Float[np.ndarray, "n d"]:
-    """The numbers of events (n, ...), a row an event."""
-    return np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(z)], 1)
-
-
-def _events(rows: Float[np.ndarray, "n d"], like: PyTree) -> Any:
-    """Events (n, ...) of these numbers, shaped as others (m, ...) are."""
-    leaves, structure = jax.tree.flatten(like)
-    ends = np.cumsum([leaf[0].size for leaf in leaves])[:-1]
-    parts = zip(np.split(rows, ends, 1), leaves, strict=True)
-    return jax.tree.unflatten(
-        structure, [part.reshape(len(rows), *leaf.shape[1:]) for part, leaf in parts]
-    )
-
-
 def _placed(
     form: SmoothForm,
     top: Float[np.ndarray, " d"],
     unit: Float[np.ndarray, " d"],
-    like: PyTree,
     hessian: np.ndarray | None,
 ) -> tuple[Any, Float[np.ndarray, " d"]]:
     """Parameters about a top, and the deviations there; ``hessian`` is minus that in units."""
-    event = lambda row: objectives.slot_of(_events(row[None], like), 0)
     if hessian is None or not np.isfinite(hessian).all():
-        return form.place(event(top), event(NARROW * unit)), NARROW * unit
+        return form.place(top, NARROW * unit), NARROW * unit
     least = WIDEST**-2
     deviation = unit / np.sqrt(np.maximum(np.diagonal(hessian), least))
     values, vectors = np.linalg.eigh(hessian)
     root = vectors / np.sqrt(np.maximum(values, least)) * unit[:, None]
-    return form.place(event(top), event(deviation), root), deviation
-
-
-def matched(
-    form: FreeForm, base: Distribution, points: Scouted, number: int, rng: np.random.Generator
-) -> list[PyTree]:
-    """Members with the moments of half of the points, weighted by the tempered ratio there, for
-    families whose members cannot be placed about a point.
-    """
-    starts = []
-    for _ in range(number):
-        seen = rng.random(len(points.log_ratios)) < 0.5
-        logs = np.where(seen & np.isfinite(points.log_ratios), points.log_ratios, -np.inf)
-        if not np.isfinite(logs).any():
-            continue
-        statistics = np.asarray(base.sufficient_statistics(points.z))  # type: ignore[attr-defined]
-        # The largest power up to 1 that leaves enough points that count.
-        powers = (scipy.special.softmax(beta * logs) for beta in 0.5 ** np.arange(40))
-        weights = next((w for w in powers if 1 / (w**2).sum() >= ENOUGH), None)
-        weights = scipy.special.softmax(0.5**39 * logs) if weights is None else weights
-        # A little of the base keeps the member proper where few points count.
-        moments = (1 - NARROW) * (weights @ statistics)
-        law = base.with_mean_parameters(moments + NARROW * base.mean_parameters)  # type: ignore
-        if np.all(law.is_proper()):
-            starts.append(form.parameters(law))
-    return starts or [form.parameters(base)]
+    return form.place(top, deviation, root), deviation

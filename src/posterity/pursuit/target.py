@@ -14,6 +14,7 @@ from posterity.arguments import COUNT, renamed
 from posterity.checks import check_prior
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Distribution
+from posterity.families.free_forms import shaped
 from posterity.families.unconstrained import Supports
 from posterity.models import Model, Records
 
@@ -30,14 +31,10 @@ class Target(eqx.Module):
     def log_density(self, z: PyTree) -> Float[jax.Array, ""]:
         """``log L(z)`` of one event; traced."""
 
-    def estimate(self, z: PyTree, key: jax.Array | None) -> Float[jax.Array, ""]:
+    def estimate(self, z: PyTree, key: jax.Array | None) -> Any:
         """The same from a minibatch, without bias; traced. Without a key, from all records."""
         del key
         return self.log_density(z)
-
-    def estimates(self, z: PyTree, key: jax.Array | None) -> Float[jax.Array, " n"]:
-        """The same at events (n, ...)."""
-        return jax.vmap(lambda z: self.estimate(z, key))(z)
 
 
 def _is_array(leaf: object) -> bool:
@@ -118,7 +115,7 @@ class Joint(Target):
         """The log density with all records."""
         return self.prior.log_prob(z) + self.model.total(z, self.data)
 
-    def estimate(self, z: PyTree, key: jax.Array | None) -> Float[jax.Array, ""]:
+    def estimate(self, z: PyTree, key: jax.Array | None) -> Any:
         """Estimate the log density with records drawn with replacement, which stand for all."""
         if self.batch_size is None or key is None:
             return self.log_density(z)
@@ -130,22 +127,35 @@ class Joint(Target):
 
 
 class Free(Target):
-    """Another target, in unconstrained coordinates: flat vectors."""
+    """Another target, over vectors of the numbers of an event that is shaped as ``like``; or of the
+    unconstrained numbers where it has supports.
+    """
 
     inner: Target
-    supports: Supports = eqx.field(static=True)
+    supports: Supports | None = eqx.field(static=True)
+    structure: Any = eqx.field(static=True)
+    shapes: tuple[Any, ...] = eqx.field(static=True)
+
+    def __init__(self, inner: Target, supports: Supports | None, like: PyTree):
+        leaves, self.structure = jax.tree.flatten(like)
+        self.shapes = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
+        self.inner, self.supports = inner, supports
 
     @property
     def records(self) -> int | None:
         """The other's."""
         return self.inner.records
 
-    def log_density(self, z: PyTree) -> Float[jax.Array, ""]:
-        """The log density, with the volume that the coordinates take."""
+    def log_density(self, z: PyTree) -> Any:
+        """The log density, with the volume that unconstrained coordinates take."""
         return self.estimate(z, None)
 
-    def estimate(self, z: PyTree, key: jax.Array | None) -> Float[jax.Array, ""]:
+    def estimate(self, z: PyTree, key: jax.Array | None) -> Any:
         """The same from a minibatch."""
+        if self.supports is None:
+            return self.inner.estimate(
+                shaped(z, jax.tree.unflatten(self.structure, self.shapes)), key
+            )
         u = self.supports.unravel(z)
         return self.inner.estimate(self.supports.forward(u), key) + self.supports.log_det(u)
 

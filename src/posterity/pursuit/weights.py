@@ -8,20 +8,14 @@ concave in the weights, and costs neither a log density nor a gradient at draws 
 import dataclasses
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import scipy.optimize
 import scipy.special
-from jaxtyping import Float, PyTree
+from jaxtyping import Float
 
 from posterity.arguments import one_of
 from posterity.arrays.search import lbfgs
-from posterity.families.free_forms import FreeForm
-from posterity.pursuit import objectives
-from posterity.pursuit.objectives import batched
-from posterity.pursuit.target import Target
 
-LEAST = -1e300  # A bound that keeps the logarithm of no density at all from becoming NaN
 RULE = one_of("corrective", "line", "harmonic")
 DEAD = 1e-4  # A weight below which a component is taken out
 STEPS = 300  # Steps of the search for all weights, at the most
@@ -42,11 +36,11 @@ class Estimate(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SampleCache:
-    """Draws ``z`` (K, n, ...) of slots, and ``log L`` there; empty slots do not count.
+    """Draws ``z`` of slots, and ``log L`` there; empty slots do not count.
     ``densities[i, j]`` are ``log h_i`` at the draws of ``h_j``.
     """
 
-    z: Any
+    z: Float[np.ndarray, "k n d"]
     log_l: Float[np.ndarray, "k n"]
     densities: Float[np.ndarray, "k k n"]
 
@@ -54,9 +48,7 @@ class SampleCache:
         """``log q`` of the mixture with these weights, at all draws."""
         used = weights > 0
         logs = self.densities[used] + np.log(weights[used])[:, None, None]
-        most = np.maximum(logs.max(axis=0), LEAST)
-        with np.errstate(divide="ignore"):  # no density at all is minus infinity
-            return most + np.log(np.exp(logs - most).sum(axis=0))
+        return np.asarray(scipy.special.logsumexp(logs, axis=0))
 
     def terms(self, weights: Float[np.ndarray, " k"]) -> Float[np.ndarray, "k n"]:
         """``w_j (log L - log q)`` at the draws of each slot; the ELBO sums their means."""
@@ -87,31 +79,8 @@ class SampleCache:
         """The quantile of ``log q`` at this share of the mixture's own draws."""
         used = weights > 0
         log_q = self.log_q(weights)[used]
-        mass = np.repeat(weights[used], log_q.shape[1]) / log_q.shape[1]
-        order = np.argsort(log_q.ravel())
-        reached = np.searchsorted(np.cumsum(mass[order]), share)
-        return float(log_q.ravel()[order[min(reached, len(order) - 1)]])
-
-    def with_slot(
-        self,
-        form: FreeForm,
-        target: Target,
-        parameters: PyTree,
-        slot: int,
-        used: list[int],
-        noise: PyTree,
-    ) -> "SampleCache":
-        """The cache with new draws of one slot, where ``used`` have these parameters (K,)."""
-        own = objectives.slot_of(parameters, slot)
-        z = objectives.drawn(form, own, noise)
-        log_l = batched(objectives.values, (target,), z)
-        put = lambda old, new: with_row(old, slot, np.asarray(new))
-        z, log_l = jax.tree.map(put, self.z, z), put(self.log_l, log_l)
-        values = self.densities.copy()
-        for other in used:
-            there = objectives.slot_of(z, other)
-            values[:, other] = batched(objectives.densities, (form, parameters), there).T
-        return SampleCache(z, log_l, values)
+        mass = np.broadcast_to(weights[used, None], log_q.shape)
+        return float(np.quantile(log_q, share, weights=mass, method="inverted_cdf"))
 
 
 def estimate(terms: Float[np.ndarray, "k n"]) -> Estimate:
