@@ -17,7 +17,7 @@ import jax.scipy.linalg
 import jax.scipy.special
 from jax.scipy.special import polygamma
 
-from posterity.arrays.namespace import SHIFT, TRIGAMMA, Namespace
+from posterity.arrays.functions import SHIFT, TRIGAMMA, Namespace
 from posterity.arrays.typing import Bool, KeyArray, PyTree, Real
 
 _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)

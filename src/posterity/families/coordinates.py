@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from posterity.arrays.functions import Namespace
 from posterity.arrays.leaves import as_leaves, frozen
 from posterity.arrays.linear_algebra import half_vectorize, symmetric, triangle, unhalf_vectorize
-from posterity.arrays.namespace import Namespace, is_traced, namespace
+from posterity.arrays.namespace import is_traced, namespace
 from posterity.arrays.typing import Bool, Real
 from posterity.errors import ParameterError, StructureError
 

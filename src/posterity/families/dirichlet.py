@@ -4,7 +4,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from posterity.arrays.namespace import Namespace, compiled, namespace
+from posterity.arrays.functions import Namespace
+from posterity.arrays.namespace import compiled, namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, Real
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, vector
 from posterity.families.emitting import EmittingSymbols, MixingWeights, check_exchangeable

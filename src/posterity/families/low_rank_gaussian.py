@@ -4,8 +4,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from posterity.arrays.functions import Namespace
 from posterity.arrays.leaves import as_leaves
-from posterity.arrays.namespace import Namespace, is_traced, namespace
+from posterity.arrays.namespace import is_traced, namespace
 from posterity.arrays.tree import map_leaves
 from posterity.arrays.typing import ArrayLike, Bool, Float, Index, Int, KeyArray, Real
 from posterity.errors import ParameterError, StructureError

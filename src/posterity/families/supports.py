@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from posterity.arrays.functions import Namespace
 from posterity.arrays.linear_algebra import triangle
-from posterity.arrays.namespace import Namespace
 from posterity.arrays.typing import Bool, DTypeLike, Float, PyTree, Real
 from posterity.families.marginals import LOG_NORMAL, LOGIT_NORMAL, NORMAL, Formulas
 

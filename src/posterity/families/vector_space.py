@@ -12,8 +12,9 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
+from posterity.arrays.functions import Namespace
 from posterity.arrays.leaves import as_leaf, as_leaves, frozen
-from posterity.arrays.namespace import Namespace, is_traced, namespace
+from posterity.arrays.namespace import is_traced, namespace
 from posterity.arrays.tree import LABEL, Node, labelled, leaves, map_leaves, static_names
 from posterity.arrays.typing import ArrayLike, Flat, Index, Int, Real
 from posterity.errors import ParameterError, StructureError

@@ -1,0 +1,163 @@
+"""The array functions that families are written in, and their versions by NumPy and SciPy."""
+
+import contextlib
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy
+
+from posterity.arrays.typing import Bool, PyTree, Real
+
+
+class Namespace:
+    """The handful of array functions that the families need: here by NumPy and SciPy.
+
+    ``np`` has NumPy's functions, ``special`` SciPy's special ones.
+    """
+
+    np: Any = np
+
+    @property
+    def special(self) -> Any:
+        """Special functions by SciPy's names."""
+        return scipy.special  # which SciPy loads when it is first asked for
+
+    def digamma(self, x: Real) -> Real:
+        """Derivative of ``log Γ``, for positive ``x``."""
+        return scipy.special.psi(x)
+
+    def trigamma(self, x: Real) -> Real:
+        """Second derivative of ``log Γ``, for positive ``x``; SciPy's takes ten times as long."""
+        x = np.asarray(x)
+        wide = np.where(x > 0, x, np.nan).astype(np.float64)
+        with np.errstate(over="ignore", divide="ignore"):
+            y = wide + SHIFT
+            inverse = 1 / (y * y)
+            total = inverse * TRIGAMMA[-1]
+            for coefficient in TRIGAMMA[-2::-1]:
+                total += coefficient
+                total *= inverse
+            return ((1 + 1 / (2 * y) + total) / y + _lifted(wide)).astype(x.dtype)
+
+    def cholesky(self, matrices: Real) -> Real:
+        """Lower Cholesky factors; NaN, never an exception, where there is none."""
+        try:
+            return np.linalg.cholesky(matrices)
+        except np.linalg.LinAlgError:
+            pass
+        factors = np.full_like(np.asarray(matrices), np.nan)
+        for index in np.ndindex(factors.shape[:-2]):
+            with contextlib.suppress(np.linalg.LinAlgError):
+                factors[index] = np.linalg.cholesky(matrices[index])
+        return factors
+
+    def solve_vectors(self, matrices: Real, vectors: Real) -> Real:
+        """``matrices⁻¹ vectors`` for stacked matrices (..., d, d) and vectors (..., d)."""
+        try:
+            return np.linalg.solve(matrices, vectors[..., None])[..., 0]
+        except np.linalg.LinAlgError:  # one singular matrix fails the whole batch
+            regular = (np.linalg.matrix_rank(matrices) == matrices.shape[-1])[..., None, None]
+            safe = np.where(regular, matrices, np.nan)
+            return np.linalg.solve(safe, vectors[..., None])[..., 0]
+
+    def solve_positive(self, matrices: Real, vectors: Real) -> Real:
+        """``matrices⁻¹ vectors`` for positive definite matrices."""
+        return self.solve_vectors(matrices, vectors)
+
+    def inverse_positive(self, matrices: Real) -> Real:
+        """Inverses of positive definite matrices, symmetric to the last bit."""
+        inverse = np.linalg.inv(matrices)
+        return (inverse + np.swapaxes(inverse, -1, -2)) / 2
+
+    def solve(self, matrices: Real, columns: Real) -> Real:
+        """``matrices⁻¹ columns`` for (..., d, d) and columns (..., d, k)."""
+        return np.linalg.solve(matrices, columns)
+
+    def solve_lower(self, factors: Real, columns: Real) -> Real:
+        """``factors⁻¹ columns`` for lower triangular (..., d, d) and columns (..., d, k)."""
+        return np.linalg.solve(factors, columns)
+
+    def inverse_lower(self, factors: Real) -> Real:
+        """``factors⁻¹`` for lower triangular (..., d, d)."""
+        identity = np.eye(factors.shape[-1], dtype=factors.dtype)
+        return np.linalg.solve(factors, np.broadcast_to(identity, factors.shape))
+
+    def iterate(self, step: Callable[[Any], Any], state: PyTree, times: int) -> Any:
+        """Apply ``step`` to ``state`` again and again; compiled once, not unrolled, by JAX."""
+        for _ in range(times):
+            state = step(state)
+        return state
+
+    def repeat(
+        self, unfinished: Callable[[Any], Any], step: Callable[[Any], Any], state: PyTree
+    ) -> Any:
+        """Apply ``step`` to ``state`` while it is ``unfinished``; compiled once by JAX."""
+        while unfinished(state):
+            state = step(state)
+        return state
+
+    def choose(self, condition: Bool[Real, "*g"], yes: PyTree, no: PyTree) -> Any:
+        """The arrays of ``yes`` where the condition holds, else those of ``no``.
+
+        Both are tuples of arrays, nested ones too, or over JAX any trees. NumPy's arrays (G, ...)
+        may have more axes than the condition (G,).
+        """
+        if isinstance(yes, tuple):
+            return tuple(self.choose(condition, *pair) for pair in zip(yes, no, strict=True))
+        axes = (1,) * (np.ndim(yes) - np.ndim(condition))
+        return np.where(np.reshape(condition, np.shape(condition) + axes), yes, no)
+
+    def logsumexp(self, x: Real, axis: int = -1) -> Real:
+        """``log(sum(exp(x)))`` along ``axis``, without overflow."""
+        return self.special.logsumexp(x, axis=axis)
+
+    def multigammaln(self, a: Real, dimension: int) -> Real:
+        """Logarithm of the multivariate gamma function."""
+        constant = dimension * (dimension - 1) / 4 * math.log(math.pi)
+        return constant + self.special.gammaln(self._steps(a, dimension)).sum(-1)
+
+    def multidigamma(self, a: Real, dimension: int) -> Real:
+        """Derivative of the logarithm of the multivariate gamma function."""
+        return self.digamma(self._steps(a, dimension)).sum(-1)
+
+    def multitrigamma(self, a: Real, dimension: int) -> Real:
+        """Second derivative of the logarithm of the multivariate gamma function."""
+        return self.trigamma(self._steps(a, dimension)).sum(-1)
+
+    def logdet(self, factors: Real) -> Real:
+        """Log determinant of the matrices whose Cholesky factors are given."""
+        diagonal = self.np.diagonal(factors, axis1=-2, axis2=-1)
+        return 2 * self.np.log(diagonal).sum(-1)
+
+    def _steps(self, a: Real, dimension: int) -> Real:
+        return a[..., None] - _halves(dimension).astype(a.dtype, copy=False)
+
+
+@functools.cache
+def _halves(dimension: int) -> np.ndarray:
+    return np.arange(dimension) / 2
+
+
+TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
+"""Coefficients of its asymptotic series in odd powers (abramowitz1964, 6.4.12)."""
+SHIFT = 9
+"""The shift of the argument by the recurrence: the series then has all digits of a float64."""
+FEW = 2**9
+"""Arguments up to which all steps of the recurrence are taken at once."""
+_STEPS = np.arange(SHIFT, dtype=np.float64)
+
+
+def _lifted(x: Real) -> Real:
+    """``Σ 1 / (x + i)²`` over the first :data:`SHIFT` steps, in their order whatever the size."""
+    if x.size <= FEW:
+        terms = np.add.outer(_STEPS, x)
+        return np.add.accumulate(1 / (terms * terms))[-1]
+    total = 1 / (x * x)
+    for step in _STEPS[1:]:
+        term = x + step
+        term *= term
+        total += np.divide(1.0, term, out=term)
+    return total
