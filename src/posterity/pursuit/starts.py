@@ -89,7 +89,7 @@ def scouted(search: Search, state: State, ratio: Ratio, key: KeyArray) -> Scoute
     if ratio.q is None:
         return Scouted(z, log_l, log_l, count)
     logs = batched(objectives.densities, (form, ratio.q.parameters), z) + ratio.q.log_weights
-    log_q = scipy.special.logsumexp(logs, 1)
+    log_q = np.logaddexp.reduce(logs, axis=1)
     excess = np.where(np.isfinite(log_l), log_l - np.maximum(log_q, LEAST), -np.inf)
     return Scouted(z, log_l - np.logaddexp(log_q, ratio.floor), excess, count)
 
