@@ -196,8 +196,8 @@ class Points:
         return found._replace(costs=np.maximum(found.costs, 0.0))
 
     def nearest_again(self, before: "Nearest", centroids: "Centroids", moved: Array) -> "Nearest":
-        """The same where it is known, for all but the centroids (G,) that are marked as ``moved``;
-        what was nearest ``before`` is labelled as the centroids are, -1 where that one is gone.
+        """Return the nearest centroids, given those ``before`` a change of the centroids that are
+        marked as ``moved`` (G,); labels of ``before`` are -1 for centroids that are gone.
         """
         among = np.flatnonzero(moved)
         new = self.nearest(centroids.take(among))
@@ -234,7 +234,7 @@ class Points:
         return np.maximum(out, 0.0, out=out)
 
     def _tangents(self, centroids: "Centroids") -> tuple[Float[Array, "g dim"], Float[Array, " g"]]:
-        """Return slopes at the centroids, and heights of their tangents, relative to the middle's."""
+        """Return slopes at the centroids, and heights of tangents, relative to the middle's."""
         mean, slope = self.middle
         gradient, offset = centroids.gradient - slope, centroids.coordinates - mean
         height = centroids.potential - offset @ slope[0]

@@ -47,8 +47,8 @@ class Pooled(Grouping):
     def of(
         cls, clustering: Clustering, priors: Float[Array, "n dim"], counts: Float[Array, " n"]
     ) -> "Pooled":
-        """The likeliest groups, from a clustering on; counts and natural parameters of priors are
-        those of its rows.
+        """Return the most likely groups, starting from a clustering; ``priors`` are the natural
+        parameters of its rows' priors.
         """
         judged, starts = clustering.local.judged, clustering.local.starts
         prior, learnt = canonical_mean(priors), judged.coordinates - priors
@@ -126,7 +126,7 @@ class Pooled(Grouping):
         return presence(one + other) - presence(one) - presence(other)
 
     def merging(self) -> tuple[Float[Array, " pairs"], Int[Array, "2 pairs"]]:
-        """Return the nats gained by merging two groups without a common site, and all such pairs."""
+        """Return the nats gained by merging groups without a common site, and all such pairs."""
         groups, number = sums(self.records, self.labels), np.bincount(self.labels)
         holds = np.zeros((len(self.starts) - 1, len(groups)))
         holds[np.repeat(np.arange(len(holds)), np.diff(self.starts)), self.labels] = 1.0

@@ -141,7 +141,7 @@ class Sites(abc.ABC):
         """Return a key of each site's parameters, to the last bit."""
 
     def _enrol(self, name: str | None, value: Any, provenance: Mapping[str, str]) -> str:
-        """Return the name of a further site, after checking that it has the recipe of the others."""
+        """Return a further site's name, after checking that its file has the others' recipe."""
         own = name_of(value.sites) if isinstance(value, Ledger) else ""
         name = name if name is not None else own or f"site-{len(self._known):04d}"
         if name in self._known:
@@ -216,7 +216,7 @@ class Sites(abc.ABC):
         return result
 
     def _close(self) -> None:
-        """Check that there are at least two sites; warn about sites without names of coordinates."""
+        """Check that there are two sites or more; warn if some have no names of coordinates."""
         count, self._known = len(self._known), set()  # frees memory: there may be millions
         if count < 2:
             raise UsageError(
