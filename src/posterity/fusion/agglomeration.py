@@ -266,8 +266,8 @@ def merge_slices(clustering: Clustering) -> Clustering:
 
 def hollow(clustering: Clustering) -> list[int]:
     """Return groups that may be several: along the direction in which their members differ most,
-    the mean absolute deviation is larger than a normal distribution's, relative to the standard
-    deviation."""
+    the ratio of mean absolute to standard deviation exceeds that of a normal distribution.
+    """
     local, large = clustering.local, np.flatnonzero(np.bincount(clustering.labels) >= 2 * MANY)
     if not len(large) or not 1 <= local.criterion.located <= _directions(local):
         return []

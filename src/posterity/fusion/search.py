@@ -43,10 +43,10 @@ PATIENCE = 3  # Number of group counts without progress after which the search f
 class SearchResult:
     """The best clustering and the trace of its objective.
 
-    ``levels`` has the least objective found for each number of groups. If slices were ``joined`` at
-    the end, the objective is above the last value of the trace. ``cost`` is the summed divergence
-    to barycentres, if it is not the misfit; ``regrouped`` is the other evidence that decided, if
-    any."""
+    ``levels`` has the least objective for each number of groups. If slices were ``joined`` at the
+    end, the objective is above the trace. ``cost`` is the summed divergence to barycentres, if it
+    is not the misfit; ``regrouped`` is the other evidence that decided, if any.
+    """
 
     clustering: Clustering
     trace: list[float]
@@ -222,8 +222,7 @@ def _rivals(clustering: Clustering) -> _Rivals:
 def _independent(
     clustering: Clustering, rivals: _Rivals, groups: Array, number: int | None = None
 ) -> list[int]:
-    """Return the first of these groups that can be dissolved together: none hosts another's
-    members."""
+    """Return the first of these groups that can go together: none hosts another's members."""
     chosen, (gone, hosts) = [], np.zeros((2, len(clustering.counts)), bool)
     spare = len(gone) - clustering.local.largest()
     spare = spare if number is None else min(spare, number)
@@ -299,8 +298,8 @@ def _extend(local: LocalComponents, seed: Clustering, components: int | None) ->
 
 
 def _shed(clustering: Clustering, rivals: _Rivals, gains: Array) -> Clustering | None:
-    """Dissolve all groups whose removal seems a gain, or the best half, or quarter, and so on, since
-    gains are not quite additive; return None unless there are two.
+    """Dissolve all groups whose removal seems a gain, or the best half, or quarter, and so on, as
+    gains are not quite additive. Return None unless there are two.
     """
     best = None
     worst = np.argsort(-gains, kind="stable")[: int((gains > 0).sum())]
