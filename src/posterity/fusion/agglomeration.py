@@ -21,7 +21,7 @@ from posterity.fusion.components import Evidence, Judged, LocalComponents
 from posterity.fusion.geometry import CACHED, ROOM, Centroids, chunks, of_places
 
 Array = np.ndarray
-MANY = 12  # Members from which on two groups may be slices of one component: their width is known
+MANY = 12  # Least number of members of groups that may be slices, so that their width is known
 APART = 20.0
 """Largest squared distance of the means of two slices, in variances within them: 7 for a normal
 distribution cut at its mean, 12 for a uniform one cut often, more for narrow slices."""
@@ -353,7 +353,7 @@ class Places:
         ends = np.cumsum([own.shape[-1] for own in parts])[:-1]
         offsets = iter(np.split(steps, ends, axis=1))
         moved = average.translate(of_places(lambda _: next(offsets), place))
-        # A translation changes each parameter linearly, up to terms that cancel in the metric.
+        # A translation changes both parameters linearly, up to terms that the other one lacks.
         natural, mean = (p[1:] - p[0] for p in (moved.natural_parameters, moved.mean_parameters))
         metric = (natural @ mean.T + mean @ natural.T) / 2
         points = (points / scale) @ np.linalg.cholesky(metric)

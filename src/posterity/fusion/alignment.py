@@ -327,7 +327,7 @@ class _Aligned(NamedTuple):
 
 
 def _by_weight(block: Block | BlockTable, labels: Array, importance: Array) -> Array:
-    """Number groups by weight, in place, and ties by factors, which a ledger does not change."""
+    """Number groups by weight, in place; ties are ordered by their summed factors, if known."""
     groups, known = int(labels.max()) + 1, bool(block.priors.exchangeable.all())
 
     def learnt(piece: Block) -> Array:

@@ -29,7 +29,7 @@ APART = 0.75
 """Expected squared distance of one component between sites, in standard deviations of one
 observation, over all directions together."""
 SHARE, SHARE_UNLOCATED = 0.01, 0.03
-"""The expected distance if observations are not counted, as a share of the total variance."""
+"""The expected distance without counts, as a share of the population's variance."""
 SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 1e6, 48)])
 """Candidates for the spread of shapes: variances in units of a component's own uncertainty."""
 UNLIKE, UNLIKELY, LEAST = 20.0, 5.0, 0.02

@@ -112,9 +112,9 @@ def fuse(
             topics whose words are likelier under one. This needs mixing weights or topics, a known
             prior (ledgers or ``prior``), and ``matching="evidence"`` without ``components``. By
             default, wherever these conditions hold.
-        budget: bytes of memory to use. With more than 64 MiB of parameters, or an explicit
-            budget, sites are read once and matched in passes that keep only sums: parameters stay
-            in memory up to the budget (by default 512 MiB), and beyond it in a temporary file.
+        budget: bytes of memory to use; by default 512 MiB. If parameters take more than an eighth
+            of it, sites are read once and matched in passes that keep only sums: parameters are
+            in memory up to a quarter of the budget, and beyond that in a temporary file.
         checkpoint: path of a file that keeps the state of matching in passes. If the process is
             killed, the same call reads the sites again and resumes the passes. Matching in memory
             is not saved.
