@@ -1,4 +1,4 @@
-"""Fusing posteriors: geometry, matching, rules, and the verb."""
+"""Fusion of posteriors: geometry, matching, rules, and the verb ``fuse``."""
 
 from posterity.fusion.divergences import barycenter
 from posterity.fusion.fuse import fuse

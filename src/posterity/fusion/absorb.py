@@ -1,17 +1,17 @@
-"""Spurious components of a local fit: several of one site that are one are put together.
+"""Spurious components of a local fit: parts of one component at one site are merged.
 
-A site's own components are never matched with each other, so where local fits split a component
-in two, or left a few observations beside it, parts are matched with parts or with nothing. What
-parts of one component have learnt adds up: where the prior is known their union is
-``q_k + q_l - prior``, exactly in conjugate families. Two of a site's components are put together
+Components of one site are never matched with each other. If a local fit split a component in two,
+its parts are matched with parts or with nothing. The factors of parts add up: with a known prior
+the union is ``q_k + q_l - prior``, exactly in conjugate families. Two components of a site are
+merged
 
-* before the matching, where the evidence lower bound of the site's own fit is higher of their
-  union: the log evidence of the union (heller2005) less that of both, and of which observation is
-  in which, less the entropy of their responsibilities, which the two laws themselves imply. Where
-  all counts are whole numbers nothing was left open, as of labels that are known, and none are.
-  They stay apart if the matching then shows each nearest to a group of its own at other sites;
-* after it, where one of them is alone and this is higher by no less than what the union makes
-  worse at the other sites, give or take what sampling explains, half a nat a direction.
+* before the matching, if this raises the evidence lower bound of the site's own fit. The change is
+  the log evidence of the union (heller2005), minus that of both, plus the log number of
+  assignments, minus the entropy of the responsibilities that the two laws imply. If all counts at
+  the site are whole numbers, labels are known, and none are merged. A union is undone if the
+  matching then has each part nearest to a different group of other sites;
+* after the matching, if one of them is unmatched, and the change of the bound is at least the rise
+  of the misfit at the other sites minus sampling noise, half a nat per direction.
 """
 
 import dataclasses
@@ -34,40 +34,40 @@ from posterity.fusion.matching import Matched
 
 Array = np.ndarray
 NEAR = 25.0
-"""Squared distance, in variances of both along any one coordinate, beyond which components are not
-one: of a few observations in the tail of many others it may be as much."""
+"""Squared distance along any coordinate, in summed variances, beyond which components are not one;
+a few observations in the tail of many others may have this distance."""
 WHOLE = 1e-6
-"""The part of an observation up to which a count is a whole number."""
+"""Tolerance within which a count is a whole number."""
 KNOWN = 3
-"""Components that tell how components are spread, at least, though they be of few observations."""
+"""Least number of components from which the population is estimated."""
 HELD = 2
-"""Sites that hold a group which tells apart what one site's fit does not."""
+"""Least number of sites with a group for it to separate parts of a union."""
 DRAWS = 256
-"""Pairs of opposite draws from each component for the entropy of responsibilities."""
+"""Number of antithetic pairs of draws per component for the entropy of responsibilities."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Absorbing:
-    """A plate's components; ``into`` (N,) is the row that each is part of, its own if of none."""
+    """A plate's components; ``into`` (N,) is the row that absorbed each, or its own row."""
 
     block: Block
     into: Int[Array, " n"]
 
     @classmethod
     def of(cls, block: Block, into: Mapping[str, Int[Array, " k"]] | None = None) -> "Absorbing":
-        """The components of a plate; ``into`` has, by site, the local one that each is part of."""
+        """Make it for a plate; ``into`` has, by site, the local component that absorbed each."""
         if not into:
             return cls(block, np.arange(len(block.site)))
         return cls(block, np.concatenate([*into.values()]) + first_of_site(block))
 
     @property
     def whole(self) -> Bool[Array, " n"]:
-        """Which components are not part of another."""
+        """Mask of the components that were not absorbed."""
         return self.into == np.arange(len(self.into))
 
     @functools.cached_property
     def counts(self) -> Float[Array, " n"]:
-        """Expected observations; those of parts are with what absorbed them."""
+        """Expected observations; those of parts are counted for what absorbed them."""
         own = self.block.counts
         if self.whole.all():
             return own
@@ -75,7 +75,7 @@ class Absorbing:
 
     @functools.cached_property
     def members(self) -> ExponentialFamily:
-        """All components (N,), the union in place of what absorbed others."""
+        """All components (N,), with the union in place of each that absorbed others."""
         members, parts = self.block.members, np.bincount(self.into, minlength=len(self.into))
         joined = np.flatnonzero(parts > 1)
         if not len(joined):
@@ -90,8 +90,8 @@ class Absorbing:
 
     @classmethod
     def within_sites(cls, block: Block, rows: Int[Array, " n"]) -> "Absorbing":
-        """Put together those of these rows that are one by their own sites' evidence alone, the
-        likeliest first, until there are none.
+        """Merge those of these rows that are one by the evidence of their own site alone, the most
+        likely first, until there are none.
         """
         found, fresh = cls.of(block), np.ones(len(block.site), bool)
         rows = found.counted(rows[~found.known[rows]])
@@ -99,15 +99,15 @@ class Absorbing:
         while fresh[rows].any():
             one, other = found.beside(fresh, rows, origin)
             parts = found._joined(one, other, found.evidence(one, other, origin))
-            # What is left to gain is to be gained by those that changed.
+            # Only pairs with changed components can still gain.
             fresh[:] = False
             fresh[parts.into[found.into != parts.into]] = True
             rows, found = rows[parts.whole[rows]], parts
         return found
 
     def less(self, clustering: Clustering) -> "Absorbing | None":
-        """Leave out unions of components that are each nearest to a group of their own that several
-        sites hold, as all were clustered; None if there are none.
+        """Undo unions whose parts are nearest to different groups of several sites in a clustering;
+        return None if there are none.
         """
         part, held = np.flatnonzero(~self.whole), clustering.counts >= HELD
         origin = clustering.local.origin
@@ -125,8 +125,8 @@ class Absorbing:
         return Absorbing(self.block, into) if len(away) else None
 
     def more(self, matched: Matched, rows: Int[Array, " n"]) -> "Absorbing | None":
-        """Put together what the matching of these rows leaves alone and should not; None if
-        nothing.
+        """Merge components that the matching of these rows left unmatched into others; return None
+        if there are none.
         """
         clustering, place = matched.result.clustering, np.empty(len(self.into), int)
         origin = clustering.local.origin
@@ -145,14 +145,14 @@ class Absorbing:
         return None if (parts.into == self.into).all() else parts
 
     def counted(self, rows: Int[Array, " n"]) -> Int[Array, " some"]:
-        """Return those of these rows that have counts, and whose site has one prior that is
-        known.
+        """Return those of these rows that have counts, and whose site has one known prior for all
+        components.
         """
         return rows[self.block.priors.exchangeable[self.block.site[rows]] & self.block.weighted]
 
     @functools.cached_property
     def known(self) -> Bool[Array, " n"]:
-        """True where counts at a component's site are whole numbers, as of records with labels."""
+        """Mask of components at sites whose counts are whole numbers, as for labelled records."""
         block, counts = self.block, self.block.counts
         open_ = np.bincount(block.site, np.abs(counts - np.round(counts)) > WHOLE)
         return open_[block.site] == 0
@@ -160,7 +160,7 @@ class Absorbing:
     def pairs(
         self, rows: Int[Array, " n"], origin: Any
     ) -> tuple[Int[Array, " m"], Int[Array, " m"]]:
-        """Pairs of these rows that are of one site, and no further apart than parts of one are."""
+        """Return pairs of these rows at one site that are near enough to be parts of one."""
         site, members, columns = self.block.site[rows], self.members[rows], []
         if isinstance(members, NormalPrecision):
             mean, spread = _spread(moved(members, origin))
@@ -182,7 +182,7 @@ class Absorbing:
     def beside(
         self, alone: Bool[Array, " n"], rows: Int[Array, " some"], origin: Any
     ) -> tuple[Int[Array, " m"], Int[Array, " m"]]:
-        """The :meth:`pairs` of these rows of which one, or both, are alone."""
+        """Return the :meth:`pairs` of these rows of which one or both are in ``alone``."""
         site = self.block.site
         rows = self.counted(rows)
         one, other = self.pairs(rows[np.isin(site[rows], site[alone])], origin)
@@ -190,7 +190,7 @@ class Absorbing:
         return one[either], other[either]
 
     def _pairs(self, one: Int[Array, " m"], other: Int[Array, " m"], origin: Any) -> "Pairs":
-        """These pairs of rows, as they are seen from an origin."""
+        """Return these pairs of rows relative to an origin."""
         rows, place = np.unique([one, other], return_inverse=True)
         laws, block = moved(self.members[rows], origin), self.block
         prior = moved(block.priors.at(block.site[rows]), origin).natural_parameters
@@ -199,7 +199,7 @@ class Absorbing:
     def evidence(
         self, one: Int[Array, " m"], other: Int[Array, " m"], origin: Any
     ) -> Float[Array, " m"]:
-        """Nats by which each of these pairs of rows is likelier to be one than two."""
+        """Return the nats by which each of these pairs of rows is likelier one than two."""
         gain, population = np.zeros(len(one)), None
         for some in chunks(len(one), 32 * self.block.members.dimension, PIECE):
             i, j = one[some], other[some]
@@ -210,9 +210,10 @@ class Absorbing:
 
     @functools.cached_property
     def population(self) -> ExponentialFamily:
-        """The law that components are drawn from: the member that is closest to all of them, in
-        ``KL(component || .)``, but for those of fewer observations than parameters, which are their
-        priors. A location may be as far away as sites expect: of few clusters it is not known.
+        """The law from which components are drawn: the member with the least summed
+        ``KL(component || .)`` to all of them, without those with fewer observations than
+        parameters. Its location is as uncertain as in the sites' priors, since few clusters do not
+        determine it.
         """
         block = self.block
         if (found := vars(block).get("_population")) is None:
@@ -238,8 +239,8 @@ class Absorbing:
     def _joined(
         self, one: Int[Array, " m"], other: Int[Array, " m"], gain: Float[Array, " m"]
     ) -> "Absorbing":
-        """With the smaller of pairs in the larger where that is a gain, the most first, each in one
-        at most.
+        """Merge the smaller of each pair into the larger if this is a gain, the largest gain first;
+        each component takes part in one merge at most.
         """
         swap, into, taken = self.counts[one] > self.counts[other], np.arange(len(self.into)), set()
         parts, hosts = np.where(swap, (other, one), (one, other))
@@ -252,19 +253,19 @@ class Absorbing:
 
 
 def of_one_label(site: Int[Array, " n"], labels: Int[Array, " n"]) -> Int[Array, " n"]:
-    """The first component of its site that has the same label; its own index where that is -1."""
+    """Return the first component of the site with the same label; for -1, the own index."""
     _, first, place = np.unique([site, labels], axis=1, return_index=True, return_inverse=True)
     return np.where(labels >= 0, first[place.ravel()], np.arange(len(labels)))
 
 
 def first_of_site(block: Block | BlockTable) -> Int[Array, " n"]:
-    """The row of the first component of each one's site."""
+    """Return, for each component, the row of the first component of its site."""
     return np.repeat(np.cumsum(block.sizes) - block.sizes, block.sizes)
 
 
 class Pairs(NamedTuple):
-    """Pairs (m,) of components that might be one: all components (n,), what these learnt beyond
-    what their sites started from, and which are the two of each pair.
+    """Pairs (m,) of components that may be one: all components (n,), their factors relative to the
+    sites' priors, and the two indices of each pair.
     """
 
     laws: ExponentialFamily
@@ -274,7 +275,7 @@ class Pairs(NamedTuple):
 
     @property
     def union(self) -> Float[Array, "m dim"]:
-        """Natural parameters of one component in place of the two, with what both have learnt."""
+        """Natural parameters of the union of each pair: one prior plus both factors."""
         return self.laws.natural_parameters[self.first] + self.learnt[self.second]
 
     def evidence(
@@ -284,16 +285,15 @@ class Pairs(NamedTuple):
         known: Bool[Array, " m"],
         population: ExponentialFamily,
     ) -> Float[Array, " m"]:
-        """Return the nats of log evidence by which a site's data are likelier of one component than
-        of two, of ``many`` and ``few`` observations, of which it is ``known`` whose they are or
-        not.
+        """Return the log evidence, in nats, for one component against two with ``many`` and ``few``
+        observations, whose labels are ``known`` or not.
 
-        Log normalisers are log evidences up to what data share. They are those under the
-        ``population`` of components: of few observations what a wide prior makes likelier is no
-        evidence. Two components also have to say
-        whose each observation is, but for the entropy of what they leave open. That is left out
-        where nothing says how observations lie, or, but for normal ones, labels are known
-        (heller2005, equation 2; bishop2006, equation 10.70).
+        Log normalisers are log evidences up to a common term. They are computed under the
+        ``population`` of components, since a wide prior favours one component without evidence.
+        Two components also need the assignment of each observation, minus the entropy of the
+        responsibilities. This term is omitted if the scatter of observations is unknown, or if
+        labels are known and components are not normal (heller2005, equation 2; bishop2006,
+        equation 10.70).
         """
         start, both = population.natural_parameters, self.learnt[self.first]
         alone, together = (
@@ -318,8 +318,8 @@ class Pairs(NamedTuple):
     def left_open(
         self, counts: Sequence[Array], rows: Int[Array, " r"]
     ) -> Float[Array, " r"] | None:
-        """Nats that responsibilities leave open of pairs (rows) of components with these counts;
-        None where nothing says how observations lie.
+        """Return the entropy of responsibilities, in nats, of pairs (rows) with these counts; None
+        if the scatter of observations is unknown.
         """
         sides = self.first[rows], self.second[rows]
         if isinstance(self.laws, NormalPrecision):
@@ -337,15 +337,15 @@ class Pairs(NamedTuple):
 
 
 def _left_open(count: Float[Array, " m"], odds: Float[Array, "m draws"]) -> Float[Array, " m"]:
-    """Nats that responsibilities leave open of so many records, of these log odds."""
+    """Return the entropy of the responsibilities of ``count`` records with these log odds."""
     odds = np.abs(odds)
     share = np.exp(-odds)
     return count * (np.log1p(share) + odds * share / (1 + share)).mean(-1)
 
 
 def _spread(members: Any) -> tuple[Float[Array, "n d"], Array]:
-    """The mean of an observation, and the covariances (n, d, d), or variances (n, d), by which its
-    expected log density falls off.
+    """Return the mean of an observation, and the covariances (n, d, d), or variances (n, d), of its
+    expected log density.
     """
     degrees, scatter = members.degrees_of_freedom, members.inverse_scale
     more = [1] * (scatter.ndim - degrees.ndim)
@@ -353,7 +353,7 @@ def _spread(members: Any) -> tuple[Float[Array, "n d"], Array]:
 
 
 def _density(members: Any) -> tuple[Float[Array, " n"], Float[Array, "n d"], Array]:
-    """The expected log density (n,) of an observation at the mean, without ``log(2π)``, and
+    """Return the expected log density (n,) of an observation at the mean, without ``log(2π)``, and
     :func:`_spread`.
     """
     at_mean = moved(members, members.location()).mean_parameters
@@ -361,10 +361,10 @@ def _density(members: Any) -> tuple[Float[Array, " n"], Float[Array, "n d"], Arr
 
 
 def entropy(first: Sequence[Array], second: Sequence[Array]) -> Float[Array, " m"]:
-    """Nats that responsibilities of pairs of components leave open, over all observations.
+    """Return the entropy of the responsibilities of pairs of components, over all observations.
 
-    Each has counts (m,) and what :func:`_density` has. An observation is of either as expected log
-    densities there say; expectations are over the same antithetic draws always.
+    Each side has counts (m,) and the result of :func:`_density`. Responsibilities follow from the
+    expected log densities; expectations are over fixed antithetic draws.
     """
     half = np.random.default_rng(0).standard_normal((DRAWS, first[2].shape[-1]))
     draws, full = np.concatenate([half, -half]), first[3].ndim > first[2].ndim
@@ -378,7 +378,7 @@ def entropy(first: Sequence[Array], second: Sequence[Array]) -> Float[Array, " m
         laws.append((count, mean[:, None], out, axes / scale, weight[:, None]))
     for one, two in (laws, laws[::-1]):
         (count, mean, out, _, weight), (_, other, _, inner, against) = one, two
-        # Draws of the one, in the standard coordinates of the other.
+        # Draws of one component, in the standard coordinates of the other.
         there = times(draws, times(out, inner)) + times(mean - other, inner)
         odds = weight - against + (np.einsum("mnd,mnd->mn", there, there) - own) / 2
         total += _left_open(count, odds)
@@ -388,7 +388,7 @@ def entropy(first: Sequence[Array], second: Sequence[Array]) -> Float[Array, " m
 def disagreement(
     clustering: Clustering, rows: Int[Array, " m"], union: ExponentialFamily
 ) -> Float[Array, " m"]:
-    """Nats by which the misfit is longer to describe with a union in place of each of the rows."""
+    """Return the nats by which the description is longer with a union in place of each row."""
     local, judged, groups = clustering.local, clustering.judged, clustering.labels[rows]
     points, place = Points.of(union), union.location()
     traits, shape = points.coordinates, np.zeros(len(rows))

@@ -1,11 +1,11 @@
-"""Merging groups: single components pair by pair, where the search starts, and slices at its end.
+"""Merging of groups: of single components before the search, and of slices after it.
 
-The search takes sites to differ alike in all directions. Where they differ more in some of them,
-and there are very many sites, it describes one component shorter as several slices: half a nat a
-direction of some thousand members outweighs any price. In the end groups are merged as long as that
-shortens a description in which the directions where sites differ most have dispersions of their
-own. Groups that lie further apart than slices would, for how wide they are, stay apart. Halves that
-differ in shape give themselves away: no site holds both, though by chance many would.
+The search assumes that sites differ equally in all directions. If they differ more in some, and
+there are very many sites, several slices have a shorter description than the one component: half a
+nat per direction and member outweighs any price. So after the search, groups are merged as long as
+this shortens a description in which the directions where sites differ most have their own
+dispersions. Groups that are further apart than slices of their width are not merged. Halves that
+differ in shape are recognised because no site has both, although many would by chance.
 """
 
 import dataclasses
@@ -21,19 +21,19 @@ from posterity.fusion.components import Evidence, Judged, LocalComponents
 from posterity.fusion.geometry import CACHED, ROOM, Centroids, chunks, of_places
 
 Array = np.ndarray
-MANY = 12  # Members from which on two groups may be slices of one component: their width is known
+MANY = 12  # Least number of members of groups that may be slices, so that their width is known
 APART = 20.0
-"""Squared distance of the means of two slices, in variances within them: 7 for a normal
-distribution cut at its mean, 12 for a uniform one cut often, and more for how narrow slices are."""
+"""Largest squared distance of the means of two slices, in variances within them: 7 for a normal
+distribution cut at its mean, 12 for a uniform one cut often, more for narrow slices."""
 HALVES, BY_CHANCE = 8.0, 10.0
-"""The same of halves, whatever they differ in, and the sites that would hold both by chance."""
-PATIENCE = 16  # Merges of slices without progress after which it ends
-DIRECTIONS = 64  # Directions of a location up to which they are told apart
+"""The largest such distance of halves, and the least number of sites with both by chance."""
+PATIENCE = 16  # Number of merges of slices without progress after which merging ends
+DIRECTIONS = 64  # Largest number of directions of a location that are distinguished
 RATIO, SCATTER = np.sqrt(2 / np.pi), np.sqrt(1 - 3 / np.pi)
-"""The mean deviation of a normal distribution over its standard deviation, and the standard error
-of that ratio, in one over the square root of what it is estimated from (geary1935)."""
-ERRORS = 3.0  # Standard errors of that ratio beyond which one group may be several
-BY_LUCK = 1e-3  # The probability, over all groups, of a warning by chance
+"""The mean absolute deviation of a normal distribution over its standard deviation, and the
+standard error of this ratio, times the root of the sample size (geary1935)."""
+ERRORS = 3.0  # Standard errors of that ratio above which one group may be several
+BY_LUCK = 1e-3  # Probability of a warning by chance, over all groups
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Groups:
     centroids: Centroids
 
     def known(self, local: LocalComponents, own: Int[Array, " g"]) -> dict[str, Any]:
-        """Return what a clustering into some of them would compute."""
+        """Return the cached values of a clustering into some of these groups."""
         counts, traits = self.counts[own], self.traits[own]
         evidence = Evidence(*(values[own] for values in self.evidence))
         return {
@@ -59,11 +59,11 @@ class Groups:
 
 @dataclasses.dataclass(frozen=True)
 class Merging:
-    """Ward's merging from single components up: level ``k`` has ``N - k`` groups.
+    """Ward's merging of single components: level ``k`` has ``N - k`` groups.
 
-    ``pairs`` are the representatives of the two groups merged at each step, of which the first
-    stays, ``made`` the number of the group that it makes, ``objective`` the description length of
-    each level, ``every`` all groups that there are at some level, where that is worth its memory.
+    ``pairs`` has the representatives of the two groups merged at each step, the first of which
+    stays; ``made`` the number of the merged group; ``objective`` the description length of each
+    level; ``every`` the statistics of the groups of all levels, or None to save memory.
     """
 
     local: LocalComponents
@@ -73,7 +73,7 @@ class Merging:
     every: "Groups | None"
 
     def level(self, groups: int) -> Clustering | None:
-        """The clustering with this many groups, if merging passed through it."""
+        """Return the clustering with this number of groups, or None if merging had none."""
         steps = len(self.local.points) - groups
         if not 0 <= steps <= len(self.pairs):
             return None
@@ -98,21 +98,21 @@ class Merging:
 
     @property
     def top(self) -> int:
-        """The number of groups that a search for fewer begins with."""
+        """The number of groups from which a search for fewer starts."""
         return self.best + 1 + self.best // 8
 
     def _numbers(self, steps: int) -> Int[Array, " groups"]:
-        """The numbers of the groups at a level, by the representative of each."""
+        """Return the numbers of the groups at a level, in the order of their representatives."""
         number = np.arange(len(self.local.points))
         number[self.pairs[:steps, 0]] = self.made[:steps]
         return np.delete(number, self.pairs[:steps, 1])
 
     @functools.cached_property
     def _shared(self) -> tuple[Int[Array, " numbers"], Float[Array, "n groups"] | None]:
-        """Divergences to all groups from the top level on, unless they take too much room, and the
-        column of each.
+        """The column of each group from the top level on, and the divergences to all of them, or
+        None if these need too much memory.
         """
-        assert self.every is not None  # or no level asks for them
+        assert self.every is not None  # otherwise no level needs them
         steps = max(len(self.local.points) - self.top, 0)
         numbers = np.concatenate([self._numbers(steps), self.made[steps:]])
         column = np.full(len(self.every.counts), -1)
@@ -123,13 +123,13 @@ class Merging:
 
     @property
     def fewest(self) -> int:
-        """The number of groups that merging ended with."""
+        """The number of groups at the end of merging."""
         return len(self.local.points) - len(self.pairs)
 
 
 def agglomerate(local: LocalComponents) -> Merging:
-    """Merge the pair that raises the misfit least, never two of one site: the objective of each
-    level is the true one, distances are exact where divergences are quadratic.
+    """Merge the pair that raises the misfit least, never two groups with a common site. Objectives
+    of levels are exact; distances are exact for quadratic divergences.
     """
     points, total = local.points, len(local.points)
     distance = points.divergences(points.alone)
@@ -152,9 +152,9 @@ def agglomerate(local: LocalComponents) -> Merging:
 
 
 class Tree(NamedTuple):
-    """Ward's tree: groups are numbered, single ones first, then what each step merges. ``rows`` are
-    the first members of the two groups merged at each step, ``parts`` their numbers, of steps that
-    are made together; ``order`` has the steps by the distances at which they are made.
+    """Ward's tree: groups are numbered, single ones first, then those made at each step. ``rows``
+    are the first members of the two groups merged at each step; ``parts`` their numbers, for steps
+    that are made together; ``order`` has the steps sorted by distance.
     """
 
     rows: Int[Array, "steps two"]
@@ -164,17 +164,16 @@ class Tree(NamedTuple):
 
 
 def ward(distance: Float[Array, "n n"], weights: Float[Array, " n"]) -> Tree:
-    """Merge the nearest groups until all that are left are infinitely far from each other; the
-    distances are used up.
+    """Merge the nearest groups until all distances are infinite; ``distance`` is overwritten.
 
-    They are updated by the recurrence of Lance and Williams (ward1963, lance1967). As merging
-    brings no group nearer to any other, all pairs that are nearest to each other are merged at
-    once, and put in the order of their distances at the end (murtagh1983).
+    Distances are updated by the recurrence of Lance and Williams (ward1963, lance1967). Merging
+    brings no group nearer to any other. So all pairs of mutually nearest groups are merged in one
+    step, and the steps are sorted by distance at the end (murtagh1983).
     """
     total = len(distance)
     each, parts, rows = np.arange(total), [], [np.empty((2, 0), int)]
     made = each.copy()  # the group of each row
-    groups = 2 * total  # at the most
+    groups = 2 * total  # upper bound
     height, sizes = np.zeros(groups), np.empty(groups)
     sizes[:total], many = weights, total
     nearest, least, stale = np.zeros(total, int), np.full(total, np.inf), np.arange(total)
@@ -194,7 +193,7 @@ def ward(distance: Float[Array, "n n"], weights: Float[Array, " n"]) -> Tree:
         many += len(first)
         sizes[new] = sizes[one] + sizes[other]
         height[new] = np.maximum(least[first], np.maximum(height[one], height[other]))
-        # Only what is merged, or was nearest to what is, has another that is nearest.
+        # Only merged groups, and groups nearest to these, get another nearest group.
         touched = np.zeros(total, bool)
         touched[first] = touched[second] = True
         least[second] = np.inf
@@ -204,8 +203,8 @@ def ward(distance: Float[Array, "n n"], weights: Float[Array, " n"]) -> Tree:
 
 
 def _merge(distance: Array, counts: Array, first: Array, second: Array) -> None:
-    """Fold rows into others, in place and one after the other: infinite distances, of what holds
-    components of one site, stay so.
+    """Merge rows into others, in place and one after the other. Infinite distances, between groups
+    with a common site, stay infinite.
     """
     a, b, apart = counts[first, None], counts[second, None], distance[first, second][:, None]
 
@@ -217,7 +216,7 @@ def _merge(distance: Array, counts: Array, first: Array, second: Array) -> None:
 
     rows = joined(distance[first], distance[second], counts)
     both = joined(rows[:, first].T, rows[:, second].T, counts[first] + counts[second])
-    lower = np.tril(both)  # of which the diagonal is infinite
+    lower = np.tril(both)  # the diagonal is infinite
     distance[first], distance[:, first] = rows, rows.T
     distance[first[:, None], first] = lower + lower.T
     distance[second], distance[:, second] = np.inf, np.inf
@@ -229,8 +228,8 @@ def _level_objectives(
     parts: Int[Array, "merged two"],
     order: Int[Array, " merged"],
 ) -> Float[Array, " levels"]:
-    """The objective of every level: what a merged group adds, less what its two ``parts`` did,
-    summed up in the ``order`` in which groups are merged.
+    """Return the objective of each level: terms of merged groups, minus those of their two
+    ``parts``, are summed in the ``order`` of merging.
     """
     criterion, total = local.criterion, len(local.points)
     counts, evidence = every.counts, every.evidence
@@ -249,7 +248,7 @@ def _level_objectives(
 
 
 def merge_slices(clustering: Clustering) -> Clustering:
-    """The clustering with slices of one component merged, or itself where there are none."""
+    """Merge slices of one component; return the clustering itself if there are none."""
     clustering = _halves_merged(clustering)
     local, counts, apart = clustering.local, clustering.counts, ~_together(clustering)
     many = counts >= MANY
@@ -266,8 +265,8 @@ def merge_slices(clustering: Clustering) -> Clustering:
 
 
 def hollow(clustering: Clustering) -> list[int]:
-    """Groups that may be several: along the line on which their members differ most these lie
-    further from their middle, for how wide they are, than those of a normal distribution would.
+    """Return groups that may be several: along the direction in which their members differ most,
+    the ratio of mean absolute to standard deviation exceeds that of a normal distribution.
     """
     local, large = clustering.local, np.flatnonzero(np.bincount(clustering.labels) >= 2 * MANY)
     if not len(large) or not 1 <= local.criterion.located <= _directions(local):
@@ -285,18 +284,18 @@ def hollow(clustering: Clustering) -> list[int]:
 
 
 def _directions(local: LocalComponents) -> int:
-    """Directions of a location up to which there are components enough to tell them apart."""
+    """Return the number of directions that the number of components can distinguish."""
     return min(DIRECTIONS, len(local.points) // 4)
 
 
 def _merged(clustering: Clustering, first: int, second: int) -> Clustering:
-    """The clustering with two groups in one."""
+    """Return the clustering with two groups merged."""
     return clustering.relabelled(np.where(clustering.labels == second, first, clustering.labels))
 
 
 def _halves_merged(clustering: Clustering) -> Clustering:
-    """Without halves: pairs of groups that many sites would hold both of, if one said nothing of
-    the other, though none does, and that no gap divides.
+    """Merge halves: pairs of groups without a gap between them, both of which no site has, although
+    many sites would if groups were independent.
     """
     sizes = np.diff(clustering.local.starts)
     while True:
@@ -305,7 +304,7 @@ def _halves_merged(clustering: Clustering) -> Clustering:
         both = np.outer(share, share) * (sizes * (sizes - 1)).sum()
         pairs = np.argwhere(np.triu((both >= BY_CHANCE) & ~_together(clustering), 1)).tolist()
         gaps = []
-        for first, second in pairs:  # members by how much nearer they are to the first
+        for first, second in pairs:  # compared by differences of costs to the two groups
             rows = [np.flatnonzero(clustering.labels == group) for group in (first, second)]
             costs = [clustering.costs(own) for own in rows]
             gaps.append(_gap(*(own[:, second] - own[:, first] for own in costs)))
@@ -315,8 +314,8 @@ def _halves_merged(clustering: Clustering) -> Clustering:
 
 
 def _gap(one: Array, other: Array) -> float:
-    """Squared distance of the means of what tells two groups apart, in variances within them; it is
-    linear in a component, so that sampling alone scatters it by the distance.
+    """Return the squared distance of the means of a statistic of two groups, in variances within
+    them. The variance is at least the distance, which sampling alone causes.
     """
     distance = one.mean() - other.mean()
     within = (len(one) * one.var() + len(other) * other.var()) / (len(one) + len(other))
@@ -324,7 +323,7 @@ def _gap(one: Array, other: Array) -> float:
 
 
 def _together(clustering: Clustering) -> Array:
-    """Which two groups some site has both of."""
+    """Return a matrix of the pairs of groups that some site has both of."""
     holds = np.zeros((clustering.local.sites, len(clustering.counts)), np.float32)
     holds[clustering.local.site, clustering.labels] = 1.0
     return holds.T @ holds > 0
@@ -332,8 +331,8 @@ def _together(clustering: Clustering) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Places:
-    """Locations of components about their middle, in deviations of an average component, and their
-    observations in those of an average one; ones where not known.
+    """Centred locations of components, in standard deviations of an average component, and their
+    observations relative to the average; ones if unknown.
     """
 
     points: Float[Array, "n located"]
@@ -341,7 +340,7 @@ class Places:
 
     @classmethod
     def of(cls, local: LocalComponents) -> "Places":
-        """The places of all components, in the metric of an average one's divergence when moved."""
+        """Make it for all components, in the metric of an average component's divergence."""
         assert local.shapes is not None
         members, shapes = local.judged.members(slice(None)), local.shapes
         place, known = members.location(), members.observations()
@@ -354,7 +353,7 @@ class Places:
         ends = np.cumsum([own.shape[-1] for own in parts])[:-1]
         offsets = iter(np.split(steps, ends, axis=1))
         moved = average.translate(of_places(lambda _: next(offsets), place))
-        # Both parameters of a member that is moved change linearly, up to what the other lacks.
+        # A translation changes both parameters linearly, up to terms that the other one lacks.
         natural, mean = (p[1:] - p[0] for p in (moved.natural_parameters, moved.mean_parameters))
         metric = (natural @ mean.T + mean @ natural.T) / 2
         points = (points / scale) @ np.linalg.cholesky(metric)
@@ -362,7 +361,7 @@ class Places:
         return cls(points - points.mean(0), weights)
 
     def length(self, clustering: Clustering) -> float:
-        """Description length, in nats, with the directions where sites differ most apart."""
+        """Return the description length, in nats, with own dispersions of leading directions."""
         judged, criterion = clustering.judged, clustering.local.criterion
         sizes, means = self._groups(clustering)
         scatter = (self.weights[:, None] * self.points).T @ self.points
@@ -373,8 +372,8 @@ class Places:
         return judged.length(criterion, clustering.counts) - saved
 
     def nearest(self, clustering: Clustering) -> tuple[int, int] | None:
-        """The two groups that raise the scatter within groups least, for how wide it is in each
-        direction; of those that no site has both of, and that are not too far apart.
+        """Return the two groups whose merge raises the scatter within groups least, relative to its
+        width, among pairs that no site has both of and that are not too far apart; or None.
         """
         sizes, means = self._groups(clustering)
         within = self.points - means[clustering.labels]
@@ -388,13 +387,13 @@ class Places:
         return next((pair for pair in pairs if self.gap(clustering, *pair) <= APART), None)
 
     def gap(self, clustering: Clustering, first: int, second: int) -> float:
-        """The :func:`_gap` of two groups along the line of their means."""
+        """Return the :func:`_gap` of two groups along the line through their means."""
         one, other = (self.points[clustering.labels == group] for group in (first, second))
         line = one.mean(0) - other.mean(0)
         return _gap(one @ line, other @ line)
 
     def _groups(self, clustering: Clustering) -> tuple[Array, Array]:
-        """The weight (g,) and the middle (g, located) of each group."""
+        """Return the weight (g,) and the mean (g, located) of each group."""
         sizes = np.bincount(clustering.labels, self.weights)
         totals = sums(self.weights[:, None] * self.points, clustering.labels)
         return sizes, totals / sizes[:, None]

@@ -1,4 +1,4 @@
-"""Which component of which site is which fused one, for one plate."""
+"""The matching of one plate: the fused component of each local component."""
 
 import dataclasses
 import functools
@@ -31,11 +31,11 @@ from posterity.status import ProgressCallback
 
 Array = np.ndarray
 NamedMembers = Mapping[str, Mapping[str, tuple[str, ...]]]
-"""The names of members of plates, by site and path."""
+"""Names of the members of plates, by site and path."""
 SAMPLED = 24
-"""The share of the budget that the parameters of a sample may take: matching them takes ten times
-their memory."""
-LEAST = 1000  # Components of a sample, however small the budget
+"""The parameters of a sample may use 1/SAMPLED of the budget: matching needs ten times their
+memory."""
+LEAST = 1000  # Least number of components in a sample, for any budget
 NO_SCALE = (
     "Gaussian posteriors of two sites have no scale by which to tell components that differ "
     "between the sites from components that they do not share"
@@ -50,12 +50,12 @@ DIFFERING = (
 class Alignment:
     """The matching of one plate.
 
-    ``matching`` has, by site, the fused component of each local one, -1 where the local one held no
-    data; ``cost`` is the summed divergence to the centroids in nats, ``trace`` the objective after
-    each accepted change; ``known`` says whether labels were given, ``judged`` whether the number of
-    components was given, or compared with others; ``confidence`` is how sure the matching is, of
-    components in an order in which ``rows`` has their places, by site; ``into`` has, by site, the
-    local component that each one is part of: its own index, but where it was absorbed.
+    ``matching`` has, by site, the fused component of each local one, or -1 if it was left out;
+    ``cost`` is the summed divergence to the centroids in nats; ``trace`` has the objective after
+    each accepted change. ``known`` is whether labels were passed; ``judged`` whether the number of
+    components was passed or compared with others. ``rows`` has, by site, the place of each
+    component in ``confidence``. ``into`` has, by site, the local component that absorbed each one,
+    or its own index.
     """
 
     matching: Mapping[str, Int[Array, " k"]]
@@ -70,15 +70,15 @@ class Alignment:
 
     @property
     def labels(self) -> Int[Array, " n"]:
-        """The matching of all sites in a row."""
+        """The labels (N,) of all sites, concatenated."""
         if isinstance(self.matching, ValuesBySite):
             return self.matching.values_of_all
         return np.concatenate(list(self.matching.values()))
 
     @property
     def absorbed(self) -> dict[str, tuple[int, ...]]:
-        """The local components of each site that are part of another of its own, of sites that have
-        some.
+        """For each site with any, the local components that were merged into another one of the
+        site.
         """
         parts = {
             site: tuple(np.flatnonzero(into != np.arange(len(into))).tolist())
@@ -88,11 +88,11 @@ class Alignment:
 
     @functools.cached_property
     def margins(self) -> dict[str, Float[Array, " k"]]:
-        """The nats, by site, that speak for each component's place against the next best one.
+        """For each site, the nats by which each component's group is better than the next best.
 
-        What the description length would rise by if this one component were in another group,
-        changing places with its own site's where that holds one, or in a group of its own;
-        infinite where it can be nowhere else, NaN where it is matched with nothing or absorbed.
+        This is the least rise of the description length if the component moves to another group
+        (exchanging places with a component of its site there) or gets a new group. It is infinite
+        if no move is possible, and NaN for components that were left out or absorbed.
         """
         if self.confidence is None:
             return {site: np.full(len(labels), np.nan) for site, labels in self.matching.items()}
@@ -101,25 +101,25 @@ class Alignment:
 
     @functools.cached_property
     def components_evidence(self) -> dict[int, float]:
-        """The nats by which the best matching met is worse, by number of components: zero for the
-        number found, negative for one that is better; empty unless the evidence decided it.
+        """For each number of components, the nats by which the best matching that was tried is
+        worse: zero for the chosen number, negative for better ones. Empty if no evidence chose it.
         """
         return {} if self.confidence is None else self.confidence.components
 
     @property
     def identified(self) -> bool:
-        """False where nothing can tell sites that differ from sites that share nothing.
+        """Whether sites that differ can be distinguished from sites that share nothing.
 
-        So it is for Gaussian posteriors, which carry no scale, at two sites whose matched
-        components differ by more than they are uncertain.
+        False for Gaussian posteriors, which have no scale, of two sites whose matched components
+        differ by more than their uncertainty.
         """
         return self.confidence is None or self.confidence.identified
 
     @property
     def left(self) -> float:
-        """Nats by which the description would be shorter with one component elsewhere, or another
-        number of components that was tried: zero where none should be, infinite where it is not
-        known.
+        """Nats by which moving one component, or another number of components that was tried, would
+        shorten the description: zero at an optimum or for a known matching, infinite if this is
+        unknown.
         """
         if self.known:
             return 0.0
@@ -130,7 +130,7 @@ class Alignment:
         return max(0.0, -float(self.confidence.margins.min(initial=least)))
 
     def ambiguous(self) -> list[tuple[str, int, float]]:
-        """Site, local component and margin of each match below 3 nats, the least sure first."""
+        """Return site, local component and margin of each match below 3 nats, least first."""
         rows = [
             (site, int(k), float(own[k]))
             for site, own in self.margins.items()
@@ -139,7 +139,7 @@ class Alignment:
         return sorted(rows, key=lambda row: row[2])
 
     def reasons(self) -> list[str]:
-        """Say in words what the matching hangs on by less than 3 nats; nothing if it was given."""
+        """Return, in words, what is determined by less than 3 nats; empty for known matchings."""
         if self.known:
             return []
         if self.confidence is None:
@@ -174,11 +174,11 @@ class Alignment:
 
 @dataclasses.dataclass(frozen=True)
 class Aligner:
-    """Matches the components of all sites' plates, and numbers them by weight.
+    """Matches the components of a plate at all sites, and numbers fused components by weight.
 
-    ``absorb`` says whether a site's components that are one (:mod:`.absorb`) are matched as one;
-    ``labels`` (N,) are known ones; ``budget`` is the memory for samples of a table, which is gone
-    through in passes, after each of which ``progress`` is called; ``stages`` keep the search.
+    ``absorb`` is whether components of a site that are one (:mod:`.absorb`) are merged first;
+    ``labels`` (N,) are known labels. For tables, ``budget`` is the memory for samples in bytes,
+    ``progress`` is called after each pass, and ``stages`` store the state of the search.
     """
 
     matching: Matching
@@ -192,12 +192,12 @@ class Aligner:
 
     @property
     def free(self) -> bool:
-        """True where the number of components is chosen by the evidence."""
+        """Whether the evidence chooses the number of components."""
         return self.matching is Matching.EVIDENCE and self.components is None
 
     def align(self, block: Block | BlockTable, importance: Float[Array, " sites"]) -> Alignment:
-        """Match the components of one plate; a UsageError for a site without data, or a number of
-        components that cannot be.
+        """Match the components of one plate; raise a UsageError for a site without data, or an
+        impossible number of components.
         """
         known = self.matching is Matching.IDENTITY
         seen = block.used if isinstance(block, Block) else block.seen
@@ -261,7 +261,7 @@ class Aligner:
         return _Aligned(labels, rows, parts.into, cost, result.trace, confidence)
 
     def _merges(self, block: Block | BlockTable) -> bool:
-        """True for topics, which are merged by the evidence of their words."""
+        """Return whether components are topics, which the evidence of their words merges."""
         if self.matching is not Matching.EVIDENCE or not are_topics(block):
             return False
         check_components(block.sizes, self.matching, self.components)
@@ -274,7 +274,7 @@ class Aligner:
             check_components(table.store.sizes, self.matching, self.components)
         sample = max(LEAST, self.budget // (SAMPLED * 8 * table.dim))
         passes = Passes(table, sample, self.progress)
-        # Of many millions: whole numbers of 32 bits, and none where, or longer than, it is needed.
+        # There may be many millions: arrays have 32 bits, and exist only while they are needed.
         merges, topics = self._merges(table), None
         parts = merges or self.labels is not None or table.weighted
         into: Any = np.arange(len(table.used), dtype=np.int32) if parts else None
@@ -314,8 +314,8 @@ class Aligner:
 
 
 class _Aligned(NamedTuple):
-    """A matching of N components: ``labels``; ``rows``, their places in what the confidence knows,
-    -1 for none; and ``into``, the component that each is part of.
+    """A matching of N components: ``labels``; ``rows``, their places in ``confidence`` (or -1);
+    and ``into``, the component that absorbed each.
     """
 
     labels: Int[Array, " n"]
@@ -327,7 +327,7 @@ class _Aligned(NamedTuple):
 
 
 def _by_weight(block: Block | BlockTable, labels: Array, importance: Array) -> Array:
-    """Numbered by weight, in place, ties by what was learnt: the same if sites come as a ledger."""
+    """Number groups by weight, in place; ties are ordered by their summed factors, if known."""
     groups, known = int(labels.max()) + 1, bool(block.priors.exchangeable.all())
 
     def learnt(piece: Block) -> Array:
@@ -339,24 +339,23 @@ def _by_weight(block: Block | BlockTable, labels: Array, importance: Array) -> A
     if len(np.unique(keys)) < groups:
         ties = _to_rounding(group_totals(block, labels, groups, learnt))
         keys = np.hstack([keys, ties])
-    rank = np.full(groups + 1, -1, labels.dtype)  # the last is that of -1
+    rank = np.full(groups + 1, -1, labels.dtype)  # the last entry serves the label -1
     rank[np.lexsort(-keys.T[::-1])] = np.arange(groups)
     return np.take(rank, labels, out=labels, mode="wrap")
 
 
 def _to_rounding(totals: Float[Array, "g width"]) -> Float[Array, "g width"]:
-    """Sums that tell what no rounding of their terms does."""
+    """Round sums so that rounding errors of their terms do not affect the order."""
     return np.round(totals / np.maximum(np.abs(totals).max(0), np.finfo(float).tiny), 9)
 
 
 def user_labels(
     matching: Mapping[str, Any], plates: Sequence[Block | BlockTable], components: int | None
 ) -> Int[Array, " n"]:
-    """Return the labels of all sites in a row.
+    """Return the labels of all sites, concatenated.
 
-    A UsageError unless there is one plate and each site has a label for each of its components,
-    which together leave out no fused one; several of a site may have one label where its prior is
-    known.
+    Raise a UsageError unless there is one plate, each site has a label for each of its components,
+    and labels are without gaps. Components of a site may share a label only if its prior is known.
     """
     if len(plates) != 1:
         raise UsageError(
@@ -405,8 +404,8 @@ def _no_matching(found: str, expected: str) -> UsageError:
 def matching_by_name(
     labels: NamedMembers, sites: Sequence[str], plates: list[str]
 ) -> dict[str, Array] | None:
-    """Return the matching of a plate whose members have names at every site, of which those of one
-    name are one; None where no site names any, or, with a warning, where names tell no matching.
+    """Match members of a plate that have one name, if every site names its members. Return None if
+    no site does, or, with a warning, if only some sites do or there are several plates.
     """
     if not labels:
         return None
@@ -428,7 +427,7 @@ def warn_of_names(why: str, stacklevel: int = 4) -> None:
 def names_of_components(
     labels: NamedMembers, path: str, matching: Mapping[str, Int[Array, " k"]]
 ) -> dict[str, tuple[str, ...]]:
-    """The names of the fused components of such a plate, in their order, by path."""
+    """Return the names of the fused components of a plate that was matched by name, by path."""
     names: dict[int, str] = {}
     for site, own in labels.items():
         names |= zip(matching[site].tolist(), own[path], strict=True)

@@ -1,4 +1,4 @@
-"""One block of the posteriors of more sites than are matched in memory, as a table of rows."""
+"""One block of the posteriors of sites that are not matched in memory, as a table of rows."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,11 +16,11 @@ from posterity.fusion.matching import scrambled
 from posterity.fusion.rows import ExactGroupSums, MemoryBudget, RowStore
 
 Array = np.ndarray
-HASH = -1  # The column of a row that holds 64 bits of its content, as it came
+HASH = -1  # The column of a row with a 64-bit hash of its original content
 
 
 class Sample(NamedTuple):
-    """Rows of some sites, where each site's begin and end, and their ``places`` in the table."""
+    """Rows of some sites, each site's start and the end, and their ``places`` in the table."""
 
     rows: Float[Array, "n width"]
     starts: Int[Array, " bounds"]
@@ -28,14 +28,13 @@ class Sample(NamedTuple):
 
 
 class BlockTable:
-    """One block of all sites; what :class:`Block` is in memory, for components that are rows.
+    """One block of all sites, like :class:`Block`, with components as rows of a table.
 
-    A row holds natural parameters and their log normaliser; if components are matched on these,
-    mean parameters with their potential; expected observations; and 64 bits of what came.
-    ``matched`` are the columns that are averaged, with their potential in the next one. Components
-    that have seen no data have rows only if ``every`` one has; which are ``used`` (N,) as rows and
-    which are ``seen`` is kept, with digests of what sites hold (``keys``) and all numbers of their
-    components (``sizes``).
+    A row has natural parameters and their log normaliser; for forward KL mean parameters and their
+    potential; expected observations; and a 64-bit hash of the original content. ``matched`` are the
+    columns that are averaged; the next column is their potential. Components without data have
+    rows only with ``every``. ``used`` (N,) marks components with rows, ``seen`` those with data;
+    ``keys`` are digests of the sites' contents, and ``sizes`` their numbers of components.
     """
 
     def __init__(
@@ -60,12 +59,12 @@ class BlockTable:
     place, plate, weighted = Block.place, Block.plate, Block.weighted
 
     def natural(self, rows: Float[Array, "n width"]) -> ExponentialFamily:
-        """The components themselves."""
+        """Return the components of these rows."""
         return self.template.with_natural_parameters(rows[:, : self.dim])
 
     def points(self, rows: Float[Array, "n width"], like: Points | None = None) -> Points:
-        """The components as they are matched, centred about the same middle as those they are
-        ``like``, so that no divergence depends on which components are in one block of rows.
+        """Return the components as points for matching, centred like the points ``like``, so that
+        divergences do not depend on the block of rows.
         """
         potential = rows[:, self.matched.stop]
         points = Points(self.template, self.divergence, rows[:, self.matched], potential)
@@ -74,7 +73,7 @@ class BlockTable:
         return points
 
     def completed(self, rows: Float[Array, "n width"], origin: object) -> Float[Array, "n width"]:
-        """Rows of natural parameters, seen from another origin, and with all other columns."""
+        """Move rows of natural parameters to another origin, and fill in all other columns."""
         members, rows = moved(self.natural(rows), origin), rows.copy()
         if origin is not None:
             rows[:, : self.dim] = members.natural_parameters
@@ -85,7 +84,7 @@ class BlockTable:
         return rows
 
     def append(self, block: Block) -> None:
-        """Add further sites; a UsageError unless each has a component that has seen data."""
+        """Add further sites; raise a UsageError if one has no component with data."""
         used = block.used | self.every
         check_seen(block, used)
         natural = block.members.natural_parameters[used]
@@ -97,25 +96,25 @@ class BlockTable:
         sizes = np.bincount(block.site[used], minlength=len(block.sizes))
         self.store.append(rows, sizes)
         self.priors.extend(block.priors)
-        # 64 bits of each site's content, whatever the order of its rows.
+        # A 64-bit key of each site's content, independent of the order of its rows.
         keys = np.add.reduceat(scrambled(hashes), np.cumsum(sizes) - sizes)
         own = block.sizes.astype(np.int32)
         self._parts.append((keys, own, used, block.used, block.concentrations))
 
     def close(self) -> None:
-        """Nothing more will be appended."""
+        """Complete the table; nothing can be appended afterwards."""
         self.store.close()
         parts = map(np.concatenate, zip(*self._parts, strict=True))
         self.keys, self.sizes, self.used, self.seen, self.concentrations = parts
-        if (self.used == self.seen).all():  # as nearly always, of very many
+        if (self.used == self.seen).all():  # the usual case; saves memory
             self.seen = self.used
         self._parts = []
 
     def widened(
         self, labels: Int[Array, " symbols"], size: int, budget: MemoryBudget
     ) -> "BlockTable":
-        """Topics over more words, or in another order: own ones are at ``labels``. A StructureError
-        names a site whose prior does not say what a new word has.
+        """Return topics over ``size`` words, with the present ones at ``labels``. Raise a
+        StructureError that names a site whose prior does not determine a new word's concentration.
         """
         self.close()
         like, priors = Plate(self.like.members.widened(labels, size, 1.0)), MemberPriors()
@@ -152,7 +151,7 @@ class BlockTable:
         return np.repeat(np.arange(len(self.sizes), dtype=np.int32), self.sizes)
 
     def keep(self, kept: Bool[Array, " n"]) -> None:
-        """Drop rows."""
+        """Keep only the rows that are marked."""
         for block in self.store.blocks():
             mine = kept[block.span]
             if not mine.all():
@@ -162,13 +161,13 @@ class BlockTable:
         self.used[np.flatnonzero(self.used)[~kept]] = False
 
     def pieces(self, labels: Array) -> Iterator[tuple[Block, Array]]:
-        """The rows as blocks of some sites each, with what a label (N,) of each component says."""
+        """Yield the rows as blocks of some sites each, with the labels (from N) of these rows."""
         own = labels if self.used.all() else labels[self.used]
         for block in self.store.blocks():
             yield self.block(block.rows, np.arange(len(self.keys))[block.sites]), own[block.span]
 
     def block(self, rows: Array, sites: Int[Array, " some"]) -> Block:
-        """All rows of these sites, one site after the other."""
+        """Return all rows of these sites as a block, site by site."""
         return Block(
             self.path,
             list(map(self.names.__getitem__, sites.tolist())),
@@ -184,7 +183,7 @@ class BlockTable:
         )
 
     def rows_of(self, sites: Int[Array, " some"], among: Any = True) -> Sample:
-        """The rows of some sites, or those ``among`` (N,) them, in the order of the table."""
+        """Return the rows of some sites, or only those ``among`` (N,), in the table's order."""
         wanted = np.zeros(len(self.keys), bool)
         wanted[sites] = True
         mine = np.repeat(wanted, self.store.sizes) & among
@@ -197,15 +196,15 @@ class BlockTable:
         return Sample(rows, np.cumsum([0, *sizes[wanted]]), places)
 
     def ranked(self, limit: int) -> Int[Array, " some"]:
-        """The sites of the least digests with about ``limit`` rows in all, at least two: a sample
-        depends on nothing but contents.
+        """Return the sites with the least digests, with up to ``limit`` rows in all, but at least
+        two sites: the sample depends only on contents.
         """
         order = np.argsort(self.keys, kind="stable")
         most = int(np.searchsorted(np.cumsum(self.store.sizes[order]), limit, side="right"))
         return order[: max(most, 2)]
 
     def gather(self, sites: Int[Array, " some"], among: Any = True) -> Sample:
-        """Rows of sites in canonical order: sites by size, then digest, rows by content."""
+        """Return rows of sites in canonical order: sites by size, then digest; rows by content."""
         rows, starts, places = self.rows_of(sites, among)
         sizes = np.diff(starts)
         order = np.lexsort((self.keys[np.sort(sites)], -sizes))
@@ -216,12 +215,12 @@ class BlockTable:
         return Sample(rows[by_row], np.concatenate([[0], np.cumsum(sizes[order])]), places[by_row])
 
     def by_site(self, values: Array) -> Mapping[str, Array]:
-        """The values of the components (N,), by site."""
+        """Return the values of the components (N,), by site."""
         return ValuesBySite(self.names, self.sizes, values)
 
 
 class ValuesBySite(Mapping[str, Array]):
-    """A view of one array (N,) of all components: for each site the numbers of its own."""
+    """A mapping view of one array (N,) of all components: the values of each site's components."""
 
     def __init__(self, names: Sequence[str], sizes: Int[Array, " sites"], values: Array):
         self.values_of_all, self._names, self._ends = values, names, np.cumsum(sizes)
@@ -246,7 +245,7 @@ def group_totals(
     groups: int,
     rows: Callable[[Block], Float[Array, "some width"]],
 ) -> Float[Array, "groups width"]:
-    """Sums of the ``rows`` of each label, whatever the order of sites, of which -1 are left out."""
+    """Return sums of the ``rows`` of each label but -1, independent of the order of sites."""
     if isinstance(block, Block):
         kept = labels >= 0
         return canonical_sums(rows(block)[kept], labels[kept], groups)
@@ -260,7 +259,7 @@ def group_totals(
 
 
 def keys_of_sites(blocks: Mapping[str, Block | BlockTable]) -> Num[Array, " sites"]:
-    """64 bits of all that each site holds in the tables of its blocks."""
+    """Return a 64-bit key of each site's content in the tables of all blocks."""
     keys: Any = np.uint64(0)
     for block in blocks.values():
         keys = keys * np.uint64(3) + block.keys  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,4 +1,4 @@
-"""One block of the posteriors of all sites, side by side."""
+"""One block of the posteriors of all sites, with all components in one batch."""
 
 import dataclasses
 import functools
@@ -17,9 +17,9 @@ from posterity.families.names import joined
 from posterity.ledger import Ledger
 
 Array = np.ndarray
-SAME = 1e-12  # Priors that agree to so many digits were meant to be one
+SAME = 1e-12  # Relative tolerance up to which priors are one
 UNUSED = 1.0
-"""A component with less than one expected observation is its prior, and matches nothing."""
+"""Expected observations below which a component is nearly its prior and is not matched."""
 
 
 def blocks(posterior: ExponentialFamily, path: str = "") -> dict[str, ExponentialFamily]:
@@ -34,7 +34,7 @@ def blocks(posterior: ExponentialFamily, path: str = "") -> dict[str, Exponentia
 def assembled(
     like: ExponentialFamily, own: Mapping[str, ExponentialFamily], path: str = ""
 ) -> ExponentialFamily:
-    """A posterior of the same products, with its ``own`` blocks by path."""
+    """Return a posterior with the products of ``like`` and the blocks of ``own``, by path."""
     if not (parts := like.independent_blocks()):
         return own[path]
     blocks = [assembled(block, own, joined(path, name)) for name, block in parts.items()]
@@ -42,14 +42,14 @@ def assembled(
 
 
 def picked(members: ExponentialFamily, rows: Int[Array, " some"]) -> ExponentialFamily:
-    """The members at these rows, which rise: themselves, without a copy, where that is all."""
+    """Return the members at these ascending rows; if these are all, without a copy."""
     return members if len(rows) == members.batch_shape[0] else members[rows]
 
 
 class MemberPriors:
-    """The priors of the components of each site: every different one once in ``laws``, as those of
-    one component or, where the components of a site started from priors that differ, as a batch;
-    ``own`` (J,) has which of them is each site's, -1 where it is not known.
+    """The priors of the components of each site. ``laws`` has each distinct prior once: of one
+    component or, if priors differ within a site, as a batch. ``own`` (J,) is the index of each
+    site's prior, or -1 if it is unknown.
     """
 
     def __init__(self, priors: Sequence[ExponentialFamily | None] = ()):
@@ -72,25 +72,25 @@ class MemberPriors:
         return place
 
     def extend(self, more: "MemberPriors") -> None:
-        """Append those of further sites."""
+        """Append the priors of further sites."""
         place = np.array([*map(self._place, more.laws), -1], np.int32)
         self.own = np.concatenate([self.own, place[more.own]])
 
     def take(self, sites: Int[Array, " some"]) -> "MemberPriors":
-        """Return the blocks of some of the sites."""
+        """Return the priors of some of the sites."""
         some = MemberPriors()
         some.laws, some.own = self.laws, self.own[sites]
         return some
 
     @property
     def exchangeable(self) -> Bool[Array, " sites"]:
-        """True where a site's prior is known, and the same for all of its components."""
+        """Mask of sites whose prior is known, and the same for all components."""
         return np.array([*(not law.batch_shape for law in self.laws), False])[self.own]
 
     @property
     def differ(self) -> bool:
-        """Return whether there are several priors, beyond rounding, at one site or at different
-        ones.
+        """Whether priors differ by more than rounding, within or between sites, or some are
+        unknown.
         """
         first = leaves(self.laws[0]) if self.exchangeable.all() else []
         others = [own for law in self.laws[1:] for own in zip(leaves(law), first, strict=True)]
@@ -98,8 +98,8 @@ class MemberPriors:
         return not first or not all(close(np.asarray(a), np.asarray(b)) for a, b in others)
 
     def each(self, names: Sequence[str]) -> ExponentialFamily:
-        """The prior of one component at each site, as a batch (J,); all are known. A StructureError
-        names a site whose components started from priors that differ.
+        """Return the prior of one component at each site, as a batch (J,). Raise a StructureError
+        that names a site whose prior differs between components or is unknown.
         """
         if not self.exchangeable.all():
             site = int(np.flatnonzero(~self.exchangeable)[0])
@@ -107,13 +107,13 @@ class MemberPriors:
         return stack(self.laws)[self.own]
 
     def at(self, sites: Int[Array, " n"]) -> ExponentialFamily:
-        """The priors (n,) of components at these sites, which are all exchangeable."""
+        """Return the priors (n,) of components at these sites, which are all exchangeable."""
         used, place = np.unique(self.own[sites], return_inverse=True)
         return stack([self.laws[index] for index in used.tolist()])[place]
 
 
 def one_member(prior: Any) -> ExponentialFamily:
-    """The prior of one component, of a prior for a plate or for a plain block."""
+    """Return the prior of one component, from the prior of a plate or of a plain block."""
     if not prior.is_plate:
         return prior
     if not _alike(prior.members):
@@ -122,7 +122,7 @@ def one_member(prior: Any) -> ExponentialFamily:
 
 
 def differing_members(place: str) -> StructureError:
-    """The error for components of one plate that started from different priors."""
+    """Return the error for components of one plate with different priors."""
     return StructureError(
         found=f"members that differ in the prior, at {place}",
         expected="exchangeable members: one prior for all components of a plate",
@@ -136,24 +136,23 @@ def _alike(members: ExponentialFamily) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """One block of the posteriors of J sites, with N components in all: one a site, or a plate.
+    """One block of the posteriors of J sites, with N components in all: one per site, or a plate.
 
     Attributes:
-        path: of the block, ``""`` where posteriors have no blocks.
-        names: of the sites.
-        like: the block of the first site.
-        members: all components (N,), those of one site after those of another.
-        sizes: (J,) components of each site.
-        counts: (N,) expected observations; ones where there are no mixing weights.
-        used: (N,) whether a component has seen data; all have where that is not known.
-        concentrations: (J,) of the prior over mixing weights, all components together; zero where
-            it is not known.
-        priors: what components started from.
-        origin: the place from which the members are seen, None for the origin itself.
-        first: the index of the first site among all.
-        regions: ledgers of several sites, by their index in this block.
-        whole, whole_priors: of posteriors whose blocks share labels, which are matched in the
-            plates of these, the posteriors themselves and priors of as many labels.
+        path: path of the block, ``""`` for posteriors without blocks.
+        names: names of the sites.
+        like: block of the first site.
+        members: all components (N,), site by site.
+        sizes: number of components (J,) of each site.
+        counts: expected observations (N,); ones without mixing weights.
+        used: whether each component (N,) has seen data; True if that is unknown.
+        concentrations: total concentration (J,) of the prior over mixing weights; zero if unknown.
+        priors: priors of the components.
+        origin: origin to which members are relative, None for zero.
+        first: index of the first site among all sites.
+        regions: ledgers of several sites, by index in this block.
+        whole, whole_priors: for blocks that share labels, which are matched as plates, the whole
+            posteriors, and their priors with as many labels.
     """
 
     path: str
@@ -179,8 +178,8 @@ class Block:
         posteriors: Sequence[ExponentialFamily],
         priors: Sequence[ExponentialFamily | None],
     ) -> Self:
-        """Make the blocks from that of each site, and its prior where that is known; a
-        StructureError if a prior over mixing weights tells components apart.
+        """Make it from the block of each site, and its prior if known; raise a StructureError if a
+        prior over mixing weights differs between components.
         """
         like: Any = posteriors[0]
         plates, own = posteriors, np.ones(len(names), int)
@@ -201,9 +200,7 @@ class Block:
     def of_batch(
         cls, path: str, names: Sequence[str], batch: Any, prior: ExponentialFamily | None
     ) -> Self:
-        """Make the blocks from those of sites as a batch (J,), which share a prior where one is
-        known.
-        """
+        """Make it from a batch (J,) of the sites' blocks, and their common prior, if known."""
         like, own, priors = batch[0], np.ones(len(names), int), [prior] * len(names)
         if not batch.is_plate:
             return cls._laid(path, names, like, batch, own, priors)
@@ -229,8 +226,8 @@ class Block:
         priors: Sequence[ExponentialFamily | None],
         seen: tuple[Array, Array, Array] | None = None,
     ) -> Self:
-        """With what mixing weights say: counts (n,), where (J,) these tell what was seen,
-        totals.
+        """Make it, with ``seen`` from mixing weights: counts (n,), whether these show which
+        components have data (J,), and total concentrations (J,).
         """
         many = len(names)
         counts, shown, totals = seen or (np.ones(sizes.sum()), np.ones(many, bool), np.zeros(many))
@@ -239,12 +236,12 @@ class Block:
 
     @property
     def plate(self) -> bool:
-        """True where there are components to match."""
+        """Whether there are components to match."""
         return self.like.is_plate
 
     @property
     def weighted(self) -> bool:
-        """True where there are posteriors over mixing weights."""
+        """Whether there are posteriors over mixing weights."""
         like: Any = self.like
         return like.is_plate and like.weights is not None
 
@@ -255,13 +252,13 @@ class Block:
 
     @property
     def place(self) -> str:
-        """The name of a block for error messages."""
+        """The name of the block for messages."""
         return f" in block {self.path!r}" if self.path else ""
 
     @functools.cached_property
     def held(self) -> Float[Array, " n"]:
-        """The number of sites that have each component, where mixing weights do not tell: one, or
-        as many as there are in a region's ledger.
+        """The number of sites that have each component: one, or, without mixing weights, the number
+        of sites with it in a region's ledger.
         """
         held = np.ones(len(self.site))
         for index, ledger in {} if self.weighted else self.regions.items():
@@ -271,22 +268,22 @@ class Block:
         return held
 
     def at_components(self, of_sites: Float[Array, " all"]) -> Float[Array, " n"]:
-        """Numbers of all sites, for each component that of its site."""
+        """Return, for each component, the value of its site, from values of all sites."""
         return of_sites[self.first + self.site]
 
     def pieces(self, labels: Array) -> Iterator[tuple["Block", Array]]:
-        """The block itself: what is in memory is one piece."""
+        """Yield the block itself, with the labels: it is one piece."""
         yield self, labels
 
     def by_site(self, values: Array) -> Mapping[str, Array]:
-        """The values of the components (N,), by site."""
+        """Return the values of the components (N,), by site."""
         ends = np.cumsum(self.sizes).tolist()
         pieces = map(values.__getitem__, map(slice, [0, *ends[:-1]], ends))
         return dict(zip(self.names, pieces, strict=True))
 
 
 def check_seen(block: Any, used: Bool[Array, " n"]) -> None:
-    """Raise a UsageError if there are sites of a block none of whose components are used."""
+    """Raise a UsageError if a site of a block has no component that is used."""
     seen = block.sizes > 0
     starts = (np.cumsum(block.sizes) - block.sizes)[seen]
     seen[seen] = np.logical_or.reduceat(used, starts)
@@ -309,8 +306,8 @@ def _total(weights: MixingWeights, prior: MixingWeights | None, name: str) -> fl
 
 
 def resized(prior: HiddenMarkov, labels: int) -> HiddenMarkov:
-    """The same prior of so many labels."""
-    spread = prior.spread()  # it tells no label apart, or raises
+    """Return the same prior with another number of labels."""
+    spread = prior.spread()  # raises if the prior differs between labels
     if prior.states == labels:
         return prior
     return type(prior).exchangeable(prior.as_plate(prior).members[0], spread, labels)
@@ -321,8 +318,8 @@ def side_by_side(
     posteriors: Sequence[ExponentialFamily],
     priors: Sequence[ExponentialFamily | None],
 ) -> dict[str, Block]:
-    """The blocks of all sites, by path; their posteriors are of one structure. Priors of labels
-    that blocks share keep their concentrations over another number of labels.
+    """Return the blocks of all sites, by path, for posteriors of one structure. Priors of shared
+    labels keep their concentrations with another number of labels.
     """
     own: list[Any] = [blocks(posterior) for posterior in posteriors]
     known: list[Any] = [{} if prior is None else blocks(prior) for prior in priors]

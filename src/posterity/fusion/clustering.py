@@ -1,4 +1,4 @@
-"""A clustering of all sites' components under the rule that a site's own stay apart."""
+"""Clusterings of all sites' components, in which components of one site are in different groups."""
 
 import dataclasses
 import functools
@@ -16,15 +16,15 @@ Array = np.ndarray
 
 
 MANY = 2**14
-"""Components beyond which those that change their group are added to its sum and taken from it."""
-SEVERAL = 32  # Groups from which on those that stay as they were are not looked at again
-NEARER = 20.0  # Times that centroids are further than its own, with which a component stays
-SMALL = 2**14  # Entries of a membership matrix below which a dense one is faster than a sparse one
+"""Number of components above which sums of groups are updated by the components that moved."""
+SEVERAL = 32  # Number of groups above which unchanged groups are not computed again
+NEARER = 20.0  # Ratio of distances to other centroids and the own one above which labels stay
+SMALL = 2**14  # Entries of a membership matrix up to which a dense one is faster than a sparse one
 
 
 class Before(NamedTuple):
-    """The results for the clustering that another is made of, which has its ``kept`` groups; in
-    those that are ``moved`` members changed.
+    """Results of the clustering from which another is made; ``kept`` are its remaining groups, and
+    ``moved`` marks those whose members changed.
     """
 
     centroids: Centroids
@@ -43,7 +43,7 @@ class Clustering:
 
     @functools.cached_property
     def counts(self) -> Float[Array, " g"]:
-        """Components in each group."""
+        """Number of components of each group."""
         return np.bincount(self.labels).astype(float)
 
     @functools.cached_property
@@ -53,7 +53,7 @@ class Clustering:
 
     @functools.cached_property
     def shape_totals(self) -> Float[Array, "g dim"]:
-        """The same of their shapes; there are some."""
+        """Sums of the shapes of each group's components."""
         return sums(self.local.shapes.coordinates, self.labels)  # pyright: ignore
 
     @functools.cached_property
@@ -63,7 +63,7 @@ class Clustering:
         return vars(self)["centroids"]
 
     _before: ClassVar["Before | None"] = None
-    """The statistics of the clustering that this one was made of, if most of its groups stay."""
+    """Statistics of the clustering from which this one was made, if most groups are unchanged."""
 
     @functools.cached_property
     def misfit(self) -> float:
@@ -73,12 +73,12 @@ class Clustering:
 
     @functools.cached_property
     def objective(self) -> float:
-        """Description length, in nats: what choosing the number of components minimises."""
+        """Description length, in nats, which the chosen number of components minimises."""
         return self.judged.length(self.local.criterion, self.counts)
 
     @functools.cached_property
     def judged(self) -> Judged:
-        """Return what the number of groups is judged by."""
+        """The statistics by which the number of groups is judged."""
         local, counts = self.local, self.counts
         points, centroids, shapes = local.judged, self.centroids, local.shapes
         if local.forward:
@@ -90,7 +90,7 @@ class Clustering:
         return Judged.of(centres, evidence, counts, *local.totals)
 
     def same(self, other: "Clustering") -> bool:
-        """True for the same partition, whatever the numbers of its groups."""
+        """Return whether two clusterings are the same partition, up to the numbers of groups."""
         groups, pairs = len(self.counts), self.labels * len(other.counts) + other.labels
         return groups == len(other.counts) == int(np.count_nonzero(np.bincount(pairs)))
 
@@ -107,14 +107,14 @@ class Clustering:
         return costs
 
     def costs(self, rows: Any = slice(None)) -> Float[Array, "some g"]:
-        """Divergence of components to every centroid."""
+        """Return the divergence of components to each centroid."""
         if self._costs is not None:
             return self._costs[rows]
         return self.local.points.take(rows).divergences(self.centroids)
 
     def pieces(self) -> Iterator[tuple[slice, Float[Array, "some g"]]]:
-        """The same of all, some after others, to be written over; rounding may leave some below
-        zero.
+        """Yield the divergences of some rows at a time, which may be overwritten; rounding may make
+        some negative.
         """
         if (known := self._costs) is None:
             return self.local.points.differences(self.centroids)
@@ -123,17 +123,17 @@ class Clustering:
 
     @property
     def own_costs(self) -> Float[Array, " n"]:
-        """Divergence of every component to its centroid."""
+        """Divergence of each component to its centroid."""
         return self.local.points.paired_divergences(self.centroids, self.labels)
 
     @property
     def nearest(self) -> Int[Array, " n"]:
-        """Each site's best assignment to these centroids."""
+        """Labels of each site's best assignment to these centroids."""
         return self._nearest[0]
 
     @property
     def contested(self) -> Int[Array, " some"]:
-        """The sites of which several components are nearest to one centroid."""
+        """The sites that have several components nearest to one centroid."""
         return self._nearest[1]
 
     @functools.cached_property
@@ -148,7 +148,7 @@ class Clustering:
 
     @functools.cached_property
     def _closest(self) -> Nearest:
-        """The nearest centroid of each component, whatever the others of its site have."""
+        """The nearest centroid of each component, independent of the site's other components."""
         points, before = self.local.points, self._before
         if before is None or before.closest is None:
             return points.nearest(self.centroids)
@@ -158,10 +158,10 @@ class Clustering:
         return points.nearest_again(known, self.centroids, before.moved)
 
     def relabelled(self, labels: Int[Array, " n"]) -> "Clustering":
-        """Other labels; groups that nobody uses disappear.
+        """Return the clustering with other labels, without empty groups.
 
-        Where few of very many components get another label, only these are added up; where few of
-        many groups change, only these are looked at again.
+        If few of very many components move, only these change the sums; if few of many groups
+        change, only these are computed again.
         """
         groups, few = len(self.counts), len(labels) <= MANY
         left = kept(np.bincount(labels, minlength=groups) > 0)
@@ -188,7 +188,7 @@ class Clustering:
 
 
 def find_centroids(several: Sequence[Clustering]) -> None:
-    """Find the centroids of all of these clusterings at once, of groups that are not known yet."""
+    """Compute the centroids of all these clusterings together, for groups that changed."""
     points, moved = several[0].local.points, [c._before and c._before.moved for c in several]
     means = [
         c.totals / c.counts[:, None] if own is None else c.totals[own] / c.counts[own, None]
@@ -203,7 +203,7 @@ def find_centroids(several: Sequence[Clustering]) -> None:
 
 
 def packed(labels: Int[Array, " n"], groups: int) -> Int[Array, " n"]:
-    """Labels without gaps: the last groups take the numbers, below ``groups``, of empty ones."""
+    """Return labels without gaps: the last groups take the numbers of empty ones."""
     return _renumbered(labels, kept(np.bincount(labels, minlength=groups) > 0))
 
 
@@ -216,7 +216,7 @@ def _renumbered(labels: Int[Array, " n"], left: Int[Array, " g"]) -> Int[Array, 
 
 
 def kept(used: Bool[Array, " groups"]) -> Int[Array, " g"]:
-    """The label that each group which is used has had, once these are :func:`packed`."""
+    """Return, for each :func:`packed` label, the label that the group had before."""
     left = used.nonzero()[0]
     if (number := len(left)) <= left[-1]:
         gaps = (~used[:number]).nonzero()[0]
@@ -228,7 +228,7 @@ def kept(used: Bool[Array, " groups"]) -> Int[Array, " g"]:
 def sums(
     rows: Float[Array, "n dim"], labels: Int[Array, " n"], groups: int | None = None
 ) -> Float[Array, "g dim"]:
-    """Sums of the rows of each label, of ``groups`` or of as many as there are."""
+    """Return the sums of rows by label, for ``groups`` labels or as many as occur."""
     groups, total = int(labels.max()) + 1 if groups is None else groups, len(labels)
     if groups * total <= SMALL:
         return np.eye(groups)[:, labels] @ rows
@@ -239,13 +239,13 @@ def sums(
 def assign(
     costs: Float[Array, "n g"], starts: Int[Array, " bounds"], price: float = np.inf
 ) -> Int[Array, " n"]:
-    """Each site's best assignment of its rows to different columns (kuhn1955); a row that stays
-    alone, at a ``price`` if that is finite, is labelled ``g``.
+    """Return each site's best assignment of its rows to different columns (kuhn1955). With a finite
+    ``price``, a row may stay unassigned at this cost; its label is then ``g``.
     """
     labels, groups = cheapest(costs), costs.shape[1]
     if price < np.inf:
         labels[costs[np.arange(len(costs)), labels] > price] = groups
-    # Where the nearest columns differ already, they are the best assignment.
+    # If the nearest columns of a site differ, they are the best assignment.
     site = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     for at in contested(labels, site, groups).tolist():
         rows = slice(starts[at], starts[at + 1])
@@ -257,15 +257,15 @@ def assign(
 
 
 def contested(labels: Int[Array, " n"], site: Int[Array, " n"], groups: int) -> Int[Array, " some"]:
-    """The sites of which two rows have one label below ``groups``."""
+    """Return the sites that have two rows with one label below ``groups``."""
     width = groups + 1
     pairs = site * width + labels
-    if int(site[-1] + 1) * width <= 8 * len(labels):  # less than sorting, where there is room
+    if int(site[-1] + 1) * width <= 8 * len(labels):  # counting is faster than sorting
         taken = (np.bincount(pairs) > 1).nonzero()[0]
     else:
         pairs = np.sort(pairs)
         taken = pairs[1:][pairs[1:] == pairs[:-1]]
-    site = taken[taken % width < groups] // width  # which rises
+    site = taken[taken % width < groups] // width  # in ascending order
     return site[np.append(site[1:] > site[:-1], True)] if len(site) else site
 
 
@@ -283,11 +283,11 @@ def refine(clustering: Clustering, *, sweeps: int = 20) -> Clustering:
 
 
 def polish(clustering: Clustering, *, sweeps: int = 10) -> Clustering:
-    """Reassign site by site, each time without the site's own pull on the centroids.
+    """Reassign site by site, each time to centroids without the site's own components.
 
-    Alternation stalls where a component holds a centroid in place; taking the site out first
-    and charging ``n / (n + 1)`` of the divergence, what joining ``n`` others costs to second
-    order, does not. A site's change is kept only if the misfit falls.
+    Alternation stalls if a component keeps a centroid in place. Here the site is removed first, and
+    ``n / (n + 1)`` of the divergence is charged, the cost of joining ``n`` others to second order.
+    A site's change is kept only if the misfit falls.
     """
     for _ in range(sweeps):
         changed = _accept(clustering, _leave_one_out(clustering))
@@ -298,8 +298,8 @@ def polish(clustering: Clustering, *, sweeps: int = 10) -> Clustering:
 
 
 def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
-    """Each site's best labels, against centroids of all other sites' components; those of sites of
-    which each component is much nearer to its own centroid than to others stay.
+    """Return each site's best labels for the centroids of all other sites' components. Labels stay
+    at sites whose components are all much nearer to their centroids than to others.
     """
     local, counts, labels = clustering.local, clustering.counts, clustering.labels
     out = labels.copy()
@@ -313,7 +313,7 @@ def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
             continue
         rows, starts = local.rows_of(local.site[part.start] + np.flatnonzero(unsure))
         points, own, weighted = local.points.take(rows), labels[rows], weighted[rows - part.start]
-        # A group of one's own keeps its centroid, which staying costs nothing.
+        # A group of one component keeps its centroid, so that staying costs nothing.
         left = np.maximum(counts[own] - 1, 1.0)[:, None]
         total, shared = clustering.totals[own], counts[own] > 1
         without = np.where(shared[:, None], (total - points.coordinates) / left, points.coordinates)
@@ -328,7 +328,7 @@ def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
 
 
 def _accept(clustering: Clustering, proposals: Int[Array, " n"]) -> Clustering | None:
-    """Apply the proposals of one site after another where the misfit falls; None if nowhere."""
+    """Apply the proposals site by site if the misfit falls; return None if it never does."""
     local, points = clustering.local, clustering.local.points
     if not len(moving := (proposals != clustering.labels).nonzero()[0]):
         return None

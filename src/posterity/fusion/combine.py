@@ -1,9 +1,9 @@
-"""The two rules over whole posteriors: every block by itself, then all put together again.
+"""The two rules for whole posteriors: blocks are combined one by one, and then reassembled.
 
-A product counts one prior once, where sites may have started from priors that differ. A site's
-contribution, its posterior less its own prior, no longer holds that prior and can be added to any
-other. Where none is given it is the average of the sites' natural parameters: the opinion pool that
-commutes with learning from data (genest1986), as sure as one site's prior is on average.
+A product counts one prior once, even if the sites' priors differ. A site's contribution, its
+posterior minus its prior, can be added to any other prior. The default is the average of the sites'
+priors in natural parameters: the opinion pool that commutes with learning from data (genest1986),
+about as certain as one site's prior on average.
 """
 
 import functools
@@ -36,7 +36,7 @@ Blocks = Mapping[str, Block | BlockTable]
 
 
 def _labels(block: Block | BlockTable, alignment: Alignment | None) -> Int[Array, " n"]:
-    """The fused component of each local one; there is one where nothing was matched."""
+    """Return the fused component of each local one; without matching there is only one."""
     return np.zeros(len(block.used), int) if alignment is None else alignment.labels
 
 
@@ -47,7 +47,7 @@ def average(
     divergence: Divergence | Discrepancy,
     importance: Float[Array, " sites"],
 ) -> ExponentialFamily:
-    """The posterior, of the structure of ``like``, closest to those of all sites."""
+    """Return the barycentre of all sites' posteriors, with the structure of ``like``."""
 
     def one(path: str, block: Block | BlockTable) -> ExponentialFamily:
         alignment = alignments.get(path)
@@ -90,10 +90,11 @@ def average(
 def common_prior(
     priors: ExponentialFamily, prior: ExponentialFamily | None = None
 ) -> tuple[ExponentialFamily, Bool[Array, " sites"]]:
-    """The prior that is counted once, and which sites started from another, beyond rounding.
+    """Return the prior that is counted once, and a mask of sites whose prior differs from it by
+    more than rounding.
 
-    It is ``prior``, else the average of the natural parameters of all sites' priors (J,): proper
-    where they are, and to the last bit what all agree on, whatever the order of sites.
+    It is ``prior``, or by default the average of all sites' priors (J,) in natural parameters,
+    which is exactly the common prior, if there is one, and independent of the order of sites.
     """
     mean = lambda leaf: np.where((leaf == leaf[:1]).all(0), leaf[0], canonical_mean(leaf))
     common = map_leaves(mean, priors) if prior is None else prior
@@ -109,9 +110,8 @@ def common_total(
     prior: MixingWeights | None = None,
     importance: Float[Array, " sites"] | None = None,
 ) -> tuple[float, Bool[Array, " sites"]]:
-    """The concentration of mixing weights over all components together, and who had another: that
-    of the ``prior``, over as many components as it has, else the sites' average, each with its
-    ``importance``.
+    """Return the total concentration of mixing weights, and a mask of sites that had another one.
+    It is that of the ``prior``, or by default the average over sites, weighted by ``importance``.
     """
     share = np.ones(len(totals)) if importance is None else importance
     alike = bool((totals == totals[0]).all())
@@ -128,12 +128,12 @@ def add(
     prior: ExponentialFamily | None = None,
     budget: float | int = math.inf,
 ) -> tuple[Ledger, tuple[str, ...]]:
-    """Return every site's contribution, its posterior less its own prior, beside one common prior,
-    and the sites that had other priors: a ledger with one aligned factor a site, or one for all
-    where they take more than ``budget`` bytes.
+    """Return a ledger of a common prior and each site's contribution, its posterior minus its own
+    prior, as one aligned factor; and the sites that had other priors. If factors need more than
+    ``budget`` bytes, the ledger has one factor for all sites.
 
-    The prior is ``prior``, else one that the sites' own make up (:func:`common_prior`), which is
-    warned of if they differ; one that tells components of a plate apart is a StructureError.
+    The common prior is ``prior``, or :func:`common_prior` of the sites', with a warning if they
+    differ. Raise a StructureError if a prior differs between components of a plate.
     """
     wanted = {} if prior is None else blocks_of(prior)
     terms = {
@@ -146,11 +146,11 @@ def add(
     members = np.any([own.others for own in terms.values()], axis=0)
     others = np.any([members, *(own.totals for own in terms.values())], axis=0)
     rebased = tuple(names[index] for index in np.flatnonzero(others).tolist())
-    # Rows of a plate were found beside those of others, and an average holds everyone's prior.
+    # With plates or an averaged prior, factors depend on the other sites.
     alone = not alignments and not (rebased and prior is None)
     size = len(names) * sum(leaf.nbytes for leaf in leaves(common))
     if size > budget:
-        # Called by the number of all sites, and a digest of their contents.
+        # The name has the number of sites and a digest of their contents.
         name = f"{len(names)} sites {int(keys_of_sites(blocks).sum(dtype=np.uint64)):016x}"
         warnings.warn(
             f"a factor for each of {len(names)} sites would take {size:,} bytes, beyond the "
@@ -179,7 +179,7 @@ def add(
 
 
 def pooled_posterior(ledger: Ledger, rebased: Sequence[str]) -> ExponentialFamily:
-    """Return the prior and all contributions; a ParameterError if these are no distribution."""
+    """Return the prior plus all contributions; raise a ParameterError if this is improper."""
     try:
         return ledger.posterior
     except ParameterError as error:
@@ -201,9 +201,10 @@ def _some(names: Sequence[str]) -> str:
 
 
 class Terms:
-    """A prior of one block, what sites add to it, and which sites had another prior.
+    """The common prior of one block, and the sites' contributions to it.
 
-    ``others`` (J,) had another prior of components, ``totals`` (J,) one over mixing weights.
+    ``others`` (J,) marks sites with another prior of components, ``totals`` (J,) those with another
+    one over mixing weights.
     """
 
     def __init__(self, block: Block | BlockTable, alignment: Alignment | None, prior: Any):
@@ -225,7 +226,7 @@ class Terms:
             self.prior = Plate(stack([self.prior] * self.groups), base)
 
     def each(self) -> list[ExponentialFamily]:
-        """The contribution of each site."""
+        """Return the contribution of each site."""
         return [
             factor
             for piece, labels in self.block.pieces(self.labels)
@@ -233,7 +234,7 @@ class Terms:
         ]
 
     def _factors(self, piece: Block, labels: Array) -> list[ExponentialFamily]:
-        """All sites at once: each has as many rows of its own as there are fused components."""
+        """Return the factors of a piece's sites, each with one row per fused component."""
         kept, sites, groups = np.flatnonzero(labels >= 0), len(piece.sizes), self.groups
         rows = piece.site[kept] * groups + labels[kept]
         summed = lambda leaf: _summed(leaf, rows, sites * groups)
@@ -247,7 +248,7 @@ class Terms:
         return unstacked(Plate(added, weights))
 
     def all(self) -> ExponentialFamily:
-        """The sum of all contributions."""
+        """Return the sum of all contributions."""
         every = lambda piece: np.column_stack(
             [self._added(piece, np.arange(len(piece.site))).natural_parameters, piece.counts]
         )
@@ -259,7 +260,7 @@ class Terms:
         return Plate(like.members[:1].with_natural_parameters(totals[:, :-1]), weights)
 
     def _added(self, piece: Block, rows: Int[Array, " n"]) -> ExponentialFamily:
-        """The contributions of components: posterior less prior."""
+        """Return the contributions of components: posterior minus prior."""
         members, priors = moved(picked(piece.members, rows), opposite(piece.origin)), piece.priors
         if len(priors.laws) == 1 and priors.exchangeable.all():
             return members - priors.laws[0]
@@ -267,7 +268,7 @@ class Terms:
 
 
 def _summed(leaf: Array, rows: Array, size: int) -> Array:
-    """The entries of a leaf that go to each of ``size`` rows, added up."""
+    """Add up the entries of a leaf by row, for ``size`` rows."""
     if np.bincount(rows).max(initial=0) <= 1:
         out = np.zeros((size, *leaf.shape[1:]))
         out[rows] = leaf
@@ -279,8 +280,8 @@ def _summed(leaf: Array, rows: Array, size: int) -> Array:
 def _averaged_labels(
     tied: Block, alignment: Alignment, members: ExponentialFamily, importance: Array
 ) -> HiddenMarkov:
-    """The average of what all sites count, beside the prior and these members; a StructureError
-    without priors where no site has seen what some concentration counts.
+    """Return the prior plus the average contribution of all sites, with these members. Raise a
+    StructureError without priors if a concentration has counts at no site.
     """
     kind = type(tied.whole[0])
     spread = _spread(tied.whole_priors, importance, alignment.components, kind.concentrations)
@@ -300,10 +301,10 @@ def _averaged_labels(
 
 
 class TiedTerms:
-    """Terms of a block with shared labels: a prior of as many as were found, and contributions."""
+    """The common prior of a block with shared labels, of the fused size, and contributions."""
 
     def __init__(self, tied: Block, alignment: Alignment, prior: Any):
-        own = [known for known in tied.whole_priors if known is not None]  # all: it was checked
+        own = [known for known in tied.whole_priors if known is not None]  # all are known
         make, size = type(own[0]).exchangeable, alignment.components
         member, _ = common_prior(tied.priors.each(tied.names))
         if prior is None:
@@ -320,7 +321,7 @@ class TiedTerms:
 
 
 def contributions(tied: Block, alignment: Alignment) -> list[HiddenMarkov]:
-    """The contribution of each site to its prior, under the fused labels."""
+    """Return each site's contribution, relative to its prior, with the fused labels."""
     sites = zip(tied.names, tied.whole, tied.whole_priors, strict=True)
     return [
         q.contribution(prior).relabel(alignment.matching[name], alignment.components)
@@ -334,8 +335,8 @@ def _spread(
     labels: int,
     width: int,
 ) -> Float[Array, " s"]:
-    """The average of the sites' concentrations, of those whose labels tell all of them; priors that
-    are not known count as none.
+    """Return the average of the sites' concentrations, over sites with enough labels to determine
+    all of them; unknown priors count as zero.
     """
     nothing = np.zeros(width)
     rows = np.array([nothing if p is None else p.spread() for p in priors])

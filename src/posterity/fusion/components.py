@@ -1,4 +1,4 @@
-"""All sites' components, and what groups of them are judged by."""
+"""The components of all sites, and the statistics by which groups of them are judged."""
 
 import dataclasses
 import functools
@@ -14,20 +14,20 @@ from posterity.fusion.criterion import Criterion
 from posterity.fusion.geometry import PIECE, Centroids, Divergence, Points, chunks
 
 Array = np.ndarray
-MANY = 2**14  # Components beyond which as many as tell it, at even steps, stand for all
+MANY = 2**14  # Components beyond which evenly spaced ones represent all in the population
 WIDE = 2**19
-"""Numbers in all components of a sample from which on only the best level of merging is refined:
-every level costs a pass of special functions over all of them, and more numbers a component make
-the levels of merging, whose objectives are true ones, the surer."""
+"""Number of floats in all components of a sample above which only the best level of merging is
+refined: each level costs special functions of all of them, and with more numbers per component
+merging, whose objectives are exact, is more reliable."""
 UNEQUAL, ALIKE, KNOTS = 16.0, 2.0, 64
-"""Ratio from which on numbers of observations are unequal, up to which they are alike, and how
-many numbers are looked at."""
+"""Ratio above which numbers of observations are unequal, ratio up to which they are alike, and
+number of spline knots."""
 
 
 class Evidence(NamedTuple):
-    """Evidence on groups from the averages of their members: the log normaliser, less what makes
-    misfits of location quadratic, and that of the average shape; nats of what the average
-    says beyond the population, and ``KL(typical shape || average shape)``, zero where none moves.
+    """Evidence on groups from the averages of their members: the log normaliser, minus a term that
+    makes misfits of location quadratic; that of the average shape; the average's divergence from
+    the population; and ``KL(typical shape || average shape)``, zero without a location.
     """
 
     potential: Float[Array, " g"]
@@ -38,8 +38,8 @@ class Evidence(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class LocalComponents:
-    """All sites' components: points, grouped by site, where each site's begin (J + 1,), and the
-    end, and the ``origin`` from which they are seen.
+    """The components of all sites: points in the order of sites, ``starts`` (J + 1,) of each site
+    and the end, and the ``origin`` to which locations are relative.
     """
 
     points: Points
@@ -53,7 +53,7 @@ class LocalComponents:
 
     @property
     def wide(self) -> bool:
-        """True where components have so many numbers that a search looks at few clusterings."""
+        """Whether components have so many numbers that a search evaluates few clusterings."""
         return self.points.coordinates.size > WIDE
 
     @functools.cached_property
@@ -63,8 +63,8 @@ class LocalComponents:
 
     @functools.cached_property
     def judged(self) -> Points:
-        """The components as the number of groups is judged: on natural parameters, which add up as
-        evidence does; forward divergences forgive an average that covers all.
+        """The components by which the number of groups is judged: natural parameters, which add up
+        like evidence. Forward divergences would favour an average that covers all.
         """
         if not self.forward:
             return self.points
@@ -72,14 +72,14 @@ class LocalComponents:
 
     @property
     def forward(self) -> bool:
-        """True where components are matched on mean parameters."""
+        """Whether components are matched on mean parameters."""
         return self.points.divergence is Divergence.FORWARD
 
     @functools.cached_property
     def _populations(self) -> list[tuple[Points, float]]:
-        """The one member closest to all components, which minimises summed KL(l || .), and ``KL(l
-        || population)`` on average; and those of their shapes if they move: of very many, of as
-        many as tell it at even steps.
+        """The population, i.e. the member with the least summed ``KL(l || .)`` to all components,
+        and the average ``KL(l || population)``; and, with a location, those of the shapes. Of very
+        many components, evenly spaced ones are used.
         """
         several = [self.judged, *([] if self.shapes is None else [self.shapes])]
         if len(self.judged) > MANY:
@@ -89,7 +89,7 @@ class LocalComponents:
 
     @functools.cached_property
     def shapes(self) -> Points | None:
-        """The components as they are judged, all moved to the origin; None where nothing moves."""
+        """The :attr:`judged` components, all moved to the origin; None without a location."""
         judged, law = self.judged, self.judged.template
         if law.location() is None:
             return None
@@ -104,7 +104,7 @@ class LocalComponents:
 
     @functools.cached_property
     def criterion(self) -> Criterion:
-        """The criterion by which the number of groups is judged."""
+        """The criterion for the number of groups."""
         judged, surprise = self.judged, self._populations[0][1]
         return Criterion.of(
             judged.template,
@@ -117,8 +117,8 @@ class LocalComponents:
 
     @functools.cached_property
     def _unequal(self) -> Any:
-        """:meth:`unequal` as a spline of the logarithm; None where sites know their components from
-        about as many observations as each other, and no component from next to none.
+        """:meth:`unequal` as a spline of the log number of observations; None if these numbers are
+        similar, unknown or zero.
         """
         known, sites = self._known, self._known_at_sites
         if self.shapes is None or known is None or not known.min() > 0:
@@ -135,9 +135,9 @@ class LocalComponents:
         return scipy.interpolate.CubicSpline(np.log(at), potential)
 
     def unequal(self, natural: Float[Array, "n dim"]) -> Any:
-        """The potential of typical shapes that are known from as many observations as members with
-        these natural parameters, up to what is linear in these: it is all of the misfit of
-        components that are one, but for their numbers of observations.
+        """Return the potential of typical shapes with as many observations as these members, up to
+        a linear term. This is the misfit of components that differ only in their numbers of
+        observations.
         """
         if self._unequal is None:
             return 0.0
@@ -146,21 +146,21 @@ class LocalComponents:
 
     @functools.cached_property
     def _known(self) -> Float[Array, " n"] | None:
-        """From how many observations components are known; None where nothing says it."""
+        """The number of observations of each component; None if unknown."""
         judged = self.judged
         known: Any = [self._records(judged.members(rows)) for rows in judged.parts]
         return None if known[0] is None else np.concatenate(known)
 
     @property
     def _known_at_sites(self) -> Any:
-        """The same of each site, on average over its components; None where nothing says it."""
+        """The geometric mean of the components' observations at each site; None if unknown."""
         if self._known is None:
             return None
         logs = np.add.reduceat(np.log(np.maximum(self._known, 1e-300)), self.starts[:-1])
         return np.exp(logs / np.diff(self.starts))
 
     def _records(self, members: ExponentialFamily) -> Any:
-        """From how many observations members are known, or how sharp Gaussians are on average."""
+        """Return the observations of members; for Gaussians, their relative average precision."""
         if not members.gaussian or self.shapes is None:
             return members.observations()
         mean, slope, _ = self.typical
@@ -168,24 +168,24 @@ class LocalComponents:
 
     @functools.cached_property
     def totals(self) -> tuple[float, float]:
-        """The potentials of all components, and of their shapes, added up: less :meth:`unequal`."""
+        """Summed potentials of all components, and of their shapes, minus :meth:`unequal`."""
         judged = self.judged
         less = sum(np.sum(self.unequal(judged.coordinates[rows])) for rows in judged.parts)
         shape = 0.0 if self.shapes is None else self.shapes.potential.sum()
         return float(judged.potential.sum() - less), float(shape - less)
 
     def traits(self, rows: Any = slice(None)) -> Float[Array, "n traits"]:
-        """Natural parameters of components, and those of their shapes: what groups sum up."""
+        """Return natural parameters of components and of their shapes, which groups sum up."""
         own = self.judged.coordinates[rows]
         return own if self.shapes is None else np.hstack([own, self.shapes.coordinates[rows]])
 
     def evidence(self, traits: Float[Array, "g traits"]) -> Evidence:
-        """The evidence of groups with these averages of :meth:`traits`."""
+        """Return the evidence of groups with these averages of :meth:`traits`."""
         dim = self.judged.coordinates.shape[1]
         return self.evidence_of(self.judged.centroids(traits[:, :dim]), traits)
 
     def evidence_of(self, centroids: Centroids, traits: Float[Array, "g traits"]) -> Evidence:
-        """The same where centroids are known."""
+        """Return the evidence of groups with known centroids."""
         surprise, potential = self.surprise(centroids), centroids.potential
         if self.shapes is None:
             nothing = np.zeros(len(traits))
@@ -200,9 +200,9 @@ class LocalComponents:
         return Evidence(potential - less, shape - less, surprise, typical)
 
     def _widened(self, centroids: Centroids, shapes: Centroids) -> Float[Array, " g"]:
-        """``KL(average shape || the centroid's shape)``: an average of natural parameters is wider
-        than its members by how far apart they lie, so that its divergences grow with the logarithm
-        of a distance; with this they grow with its square, as errors of location do.
+        """Return ``KL(average shape || the centroid's shape)``. An average of natural parameters is
+        wider than its members if these lie apart, so that divergences grow with the logarithm of
+        the distance. With this term they grow with its square, like errors of location.
         """
         judged = self.judged
         there, potential = judged.template.centred(centroids.coordinates), centroids.potential
@@ -219,16 +219,16 @@ class LocalComponents:
         return mean[0], slope[0], float(self.shapes.potential_at(mean)[0])
 
     def surprise(self, centroids: Centroids) -> Float[Array, " g"]:
-        """Return what averages of natural parameters say beyond the population: ``KL(. ||
-        population)``, or that of the average component's location, where shapes are priced by
-        themselves.
+        """Return the divergence of averages of natural parameters from the population: ``KL(. ||
+        population)``, or the average component's share of location if shapes are priced
+        separately.
         """
         if self.criterion.both:
             return np.full(len(centroids.potential), self.criterion.place)
         return self._populations[0][0].divergences(centroids)[0]
 
     def alone(self, rows: slice) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """The surprise of components in groups of their own, and how untypical their shapes are."""
+        """Return the surprise of components in groups of their own, and that of their shapes."""
         surprise = self.surprise(self.judged.take(rows).alone)
         if self.shapes is None:
             return surprise, np.zeros(len(surprise))
@@ -237,21 +237,21 @@ class LocalComponents:
         return surprise, np.maximum(above, 0.0)
 
     def rows_of(self, sites: Int[Array, " some"]) -> tuple[Int[Array, " rows"], Int[Array, " b"]]:
-        """The rows of several sites, and where each one's begin among them."""
+        """Return the rows of several sites, and each site's start among them."""
         sizes = np.diff(self.starts)[sites]
         bounds = np.concatenate([[0], sizes.cumsum()])
         return np.arange(bounds[-1]) + np.repeat(self.starts[sites] - bounds[:-1], sizes), bounds
 
     def parts(self, groups: int) -> Iterator[tuple[slice, Int[Array, " bounds"]]]:
-        """The rows of some sites after others, and where each one's begin among them: as many as
-        have room for divergences to so many groups.
+        """Yield the rows of some sites at a time, and each site's start among them; their
+        divergences to ``groups`` groups fit into a bounded piece of memory.
         """
         for some in chunks(self.sites, 8 * groups * self.largest(), PIECE):
             first, end = self.starts[[some.start, some.stop]].tolist()
             yield slice(first, end), self.starts[some.start : some.stop + 1] - first
 
     def largest(self) -> int:
-        """Most components at any site: no clustering can have fewer groups."""
+        """Return the largest number of components at a site: no clustering has fewer groups."""
         return self._largest
 
     @functools.cached_property
@@ -259,14 +259,14 @@ class LocalComponents:
         return int(np.diff(self.starts).max())
 
     def take(self, rows: Int[Array, " some"]) -> "LocalComponents":
-        """Some of the components, in the order that they have here."""
+        """Return some of the components, in the same order."""
         sizes = np.unique(self.site[rows], return_counts=True)[1]
         return LocalComponents(self.points.take(rows), np.concatenate([[0], np.cumsum(sizes)]))
 
 
 class Judged(NamedTuple):
-    """Groups as their number is judged: their averages, what these say, and the summed divergence
-    of components to them, of all they are and of their shapes.
+    """Statistics by which the number of groups is judged: averages, their evidence, and the summed
+    divergence of components, and of their shapes, to them.
     """
 
     centres: Float[Array, "g traits"]
@@ -278,39 +278,39 @@ class Judged(NamedTuple):
     def of(
         cls, centres: Array, evidence: Evidence, counts: Array, total: float, shape: float
     ) -> "Judged":
-        """Make the evidence from the potentials of all components, and of their shapes, added
-        up.
+        """Make it from the summed potentials of all components (``total``) and of their shapes
+        (``shape``).
         """
         misfit = max(float(total - counts @ evidence.potential), 0.0)
         return cls(centres, evidence, misfit, max(float(shape - counts @ evidence.shape), 0.0))
 
     def prices(self, criterion: Criterion, counts: Array) -> tuple[float, float]:
-        """The sum of the prices of all groups, and the spread of shapes that it is least with."""
+        """Return the least sum of the prices of all groups, and the spread that attains it."""
         _, _, surprise, typical = (values[:, None] for values in self.evidence)
         prices = criterion.prices(surprise, typical, counts[:, None], criterion.spreads)
         total, spread = criterion.shortest(prices.sum(0))
         return float(total), float(spread)
 
     def length(self, criterion: Criterion, counts: Array) -> float:
-        """Description length, in nats."""
+        """Return the description length, in nats."""
         price, _ = self.prices(criterion, counts)
         return float(criterion.length_of_sums(self.misfit, self.shape, price, len(counts)))
 
 
 def _populations_of(several: Sequence[Points]) -> list[tuple[Points, float]]:
-    """The member that minimises summed ``KL(l || .)``, and that divergence on average, of each of
-    several points of one family.
+    """Return, for each of several sets of points of one family, the member that minimises summed
+    ``KL(l || .)``, and the average divergence.
     """
     means, inner = np.zeros((len(several), several[0].coordinates.shape[1])), []
     for mean, points in zip(means, several, strict=True):
-        whole = len(points.parts) == 1  # whose gradient is kept
+        whole = len(points.parts) == 1  # the gradient of a single part is cached
         inner.append(0.0)
         for rows in points.parts:
             dual = points.gradient if whole else points.members(rows).mean_parameters
             mean += dual.sum(0)
             inner[-1] += np.einsum("nd,nd->", points.coordinates[rows], dual) / len(points)
         mean /= len(points)
-    with np.errstate(invalid="ignore"):  # where means have lost all digits: an error of costs
+    with np.errstate(invalid="ignore"):  # means without digits become an error in the costs
         every = Points.of(several[0].template.with_mean_parameters(means))
     surprise = every.potential - [points.potential.mean() for points in several] + inner
     surprise = np.maximum(surprise - np.einsum("nd,nd->n", every.coordinates, means), 0.0)

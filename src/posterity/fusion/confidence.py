@@ -1,8 +1,8 @@
 """Confidence in a matching: the cost of the next best one, in nats.
 
 Differences of description length are approximate differences of log evidence: a margin of ``m``
-nats says that the data speak ``exp(m)`` to one against the alternative, as far as the criterion
-is right. How often matches of a given margin are wrong was measured (``docs/fuse.md``).
+nats means odds of ``exp(m)`` to one against the alternative, as far as the criterion is right. How
+often matches with a given margin are wrong was measured (``docs/fuse.md``).
 """
 
 import dataclasses
@@ -27,27 +27,27 @@ Array = np.ndarray
 AMBIGUOUS = 3.0
 """Nats below which a match, or a number of components, is ambiguous: odds of twenty to one."""
 AT_ONCE = 2**20
-"""Pairs of a component and a group up to which ambiguous matches are looked for unasked."""
+"""Number of pairs of a component and a group up to which ambiguity is always checked."""
 NUMBERS = 2**27
-"""Numbers in all such pairs up to which they are."""
+"""Number of floats in all such pairs up to which ambiguity is always checked."""
 CHANCE = 0.999
-"""How seldom sampling alone may make matched components of two sites differ so much."""
+"""Quantile of the misfit under sampling alone, below which two sites' scale is identified."""
 NEIGHBOURS = 2
-"""Components more and fewer than found for which there is always evidence."""
+"""Difference from the number of groups found, up to which there is always evidence."""
 SHORTLIST = 8
-"""Other groups of each component for which the rise is computed exactly."""
+"""Number of other groups of each component for which the rise is computed exactly."""
 SURE = 30.0
-"""Nats beyond which a rise is left to first order."""
+"""Nats above which a rise is computed to first order only."""
 BLOCK = 2**18
-"""Pairs of a component and a group that are looked at together."""
+"""Pairs of a component and a group that are computed together."""
 
 
 class Confidence:
-    """Confidence in the best clustering that a search met, computed when it is asked for.
+    """Confidence in the best clustering that a search found, computed on access.
 
-    ``levels`` has the least objective met with each number of groups, ``free`` says whether the
-    number was chosen by it, ``joined`` whether slices were merged at the end, for reasons that it
-    does not know, ``thorough`` whether neighbouring numbers are looked at unasked.
+    ``levels`` has the least objective found for each number of groups; ``free`` is whether the
+    objective chose the number; ``joined`` whether slices were merged at the end by another
+    criterion; ``thorough`` whether ``runner_up`` evaluates neighbouring numbers.
     """
 
     thorough: ClassVar[bool] = True
@@ -59,28 +59,26 @@ class Confidence:
 
     @property
     def parts(self) -> Iterable[Clustering]:
-        """The clustering, as a part of all components after another; in memory there is one."""
+        """The clustering in parts, each of some components; in memory there is one part."""
         return [self.clustering]
 
     @property
     def objective(self) -> float:
-        """The description length that the levels are compared with."""
+        """The description length with which levels are compared."""
         return self.clustering.objective
 
     @functools.cached_property
     def margins(self) -> Float[Array, " n"]:
-        """Rise of the objective, in nats, if a component were where it rises least
-        (:class:`Moves`).
-        """
+        """Least rise of the objective (N,), in nats, if one component is moved (:class:`Moves`)."""
         return np.concatenate([Moves(part, self.free).margins() for part in self.parts])
 
     @functools.cached_property
     def components(self) -> dict[int, float]:
-        """Nats by which the best clustering met with each number of groups is worse.
+        """For each number of groups, the nats by which the best clustering found is worse.
 
-        Zero for the number found, and negative where another is better. Two more and two fewer
-        are always there, where there can be so many, if need be by dissolving a group or founding
-        one, and refining; empty if the number was not chosen by the objective.
+        Zero for the chosen number, negative if another is better. Two more and two fewer groups
+        are included if possible; if the search did not try them, a group is dissolved or added and
+        the clustering refined. Empty if the objective did not choose the number.
         """
         return self._above(self.levels, self._fewer, self._more) if self.free else {}
 
@@ -94,8 +92,8 @@ class Confidence:
         return met | {n: min(met[n], self.objective + self.alone) for n in {number} & met.keys()}
 
     def neighbours(self, more: bool) -> Iterator[tuple[int, float]]:
-        """Numbers of groups near the one found, ``more`` or fewer, and the objective of a
-        clustering into as many.
+        """Yield up to two next larger (``more``) or smaller numbers of groups, and the objective of
+        a clustering with each.
         """
         current: Clustering | None = self.clustering
         for _ in range(NEIGHBOURS):
@@ -112,9 +110,9 @@ class Confidence:
 
     @property
     def runner_up(self) -> tuple[int, float] | None:
-        """The next best number of groups, if any, and how much worse it is, in nats; two more and
-        two fewer are looked at even where the search did not pass them, fewer only where these are
-        not out of the question.
+        """The next best number of groups, if any, and how much worse it is, in nats. Numbers that
+        the search did not try are evaluated up to two more, and down to two fewer unless fewer
+        are implausible.
         """
         if not self.free:
             return None
@@ -132,8 +130,8 @@ class Confidence:
 
     @property
     def suspect(self) -> bool:
-        """True where some match or number may hang on little, by a cheap estimate, to first order
-        with some to spare; it is not looked for beyond :data:`AT_ONCE` and :data:`NUMBERS`.
+        """Whether some match or the number may be ambiguous, by a cheap first-order estimate with a
+        safety factor of two; False beyond :data:`AT_ONCE` and :data:`NUMBERS`.
         """
         if _large(self.clustering):
             return False
@@ -145,21 +143,21 @@ class Confidence:
 
     @functools.cached_property
     def hollow(self) -> list[int]:
-        """Groups that may be several (:func:`.agglomeration.hollow`)."""
+        """Groups that may consist of several components (:func:`.agglomeration.hollow`)."""
         return hollow(self.clustering) if self.free or self.joined else []
 
     @functools.cached_property
     def alone(self) -> float:
-        """The least rise of the objective, in nats, by a component in a group of its own."""
+        """Least rise of the objective, in nats, if one component gets a group of its own."""
         return min(Moves(part, self.free).least_alone() for part in self.parts)
 
     @functools.cached_property
     def identified(self) -> bool:
-        """True where there is a scale to judge by how much matched components differ.
+        """Whether there is a scale by which to judge the differences of matched components.
 
-        Posteriors of a Gaussian family carry none: two sites whose components differ by more than
-        they are uncertain may share them and differ, or share nothing; where none is matched, none
-        shows how much they differ.
+        Gaussian posteriors have none. If components of two sites differ by more than their
+        uncertainty, the sites may share them and differ, or share nothing. Without any match, no
+        difference can be estimated.
         """
         local = self.clustering.local
         criterion, points = local.criterion, local.points
@@ -177,7 +175,7 @@ class Confidence:
 
 
 class RegroupedConfidence(Confidence):
-    """Confidence in groups by an evidence of their own; there is reason to doubt it, too, where
+    """Confidence in groups that were formed by an evidence of their own. It is also suspect if
     nothing is matched: units may differ.
     """
 
@@ -192,12 +190,12 @@ class RegroupedConfidence(Confidence):
 
     @functools.cached_property
     def margins(self) -> Float[Array, " n"]:
-        """Nats by which a component's group, or its being alone, is better than the next best."""
+        """Nats by which each component's place (a group, or none) is better than the next best."""
         return self.grouping.margins
 
     @property
     def suspect(self) -> bool:
-        """True where some match hangs on little, or there is none."""
+        """Whether some match or number is ambiguous, or nothing is matched."""
         alone, other = len(self.clustering.counts) == len(self.clustering.labels), self.runner_up
         close = other is not None and other[1] < AMBIGUOUS
         return alone or close or float(self.margins.min()) < AMBIGUOUS
@@ -209,33 +207,33 @@ def _large(clustering: Clustering) -> bool:
 
 
 def _scale_free(family: ExponentialFamily) -> bool:
-    """Whether location and precision are free of each other, with no count that binds them."""
+    """Whether location and precision vary independently: no count of records ties them."""
     blocks = family.independent_blocks()
     return all(map(_scale_free, blocks.values())) if blocks else family.gaussian
 
 
 @dataclasses.dataclass(frozen=True)
 class Moves:
-    """All ways to put one component elsewhere, in another group (where it changes places with that
-    of its site, if there is one) or in one of its own, numbered after the last, where the number is
-    ``free``.
+    """All moves of one component: to another group, exchanging places with a component of its site
+    if the group has one, or, if the number of groups is ``free``, to a new group, which is numbered
+    after the last.
     """
 
     clustering: Clustering
     free: bool = True
 
     def margins(self) -> Float[Array, " n"]:
-        """The least rise for each component, in nats, negative where the objective would fall: all
-        groups to first order, the nearest :data:`SHORTLIST` and a group of one's own exactly.
+        """Return the least rise for each component, in nats; negative if the objective would fall.
+        The nearest :data:`SHORTLIST` groups and a new one are exact, the others of first order.
         """
         return np.concatenate([self._least(rows) for rows in self._blocks()])
 
     def least_at_first_order(self) -> float:
-        """About the least rise of any component that goes elsewhere, at little cost."""
+        """Return a cheap estimate of the least rise by moving any component."""
         return float(min(self._first_order(rows).min() for rows in self._blocks()))
 
     def least_alone(self) -> float:
-        """The least rise of any component that goes into a group of its own; infinite if none."""
+        """Return the least rise by giving a component a new group; infinite if there is none."""
         groups, counts = len(self._counts), self._counts[self.clustering.labels]
         rows = np.flatnonzero(counts > 1) if self.free else np.arange(0)
         least = np.inf
@@ -249,7 +247,7 @@ class Moves:
         rise, groups = self._first_order(rows), len(self._counts)
         near = np.argpartition(rise[:, :-1], min(SHORTLIST, groups) - 1, axis=1)[:, :SHORTLIST]
         near = np.hstack([near, np.full((len(near), 1), groups)])
-        rise[rise[:, groups] < np.inf, groups] = 0.0  # which is computed exactly
+        rise[rise[:, groups] < np.inf, groups] = 0.0  # computed exactly below
         rise = np.take_along_axis(rise, near, axis=1)
         close = np.nonzero(rise < SURE)
         partners = self._partners(rows)[close[0], near[close]]
@@ -259,7 +257,7 @@ class Moves:
     # --- to first order ---------------------------------------------------------------------------
 
     def _first_order(self, rows: slice) -> Float[Array, "n h"]:
-        """The rise by going to each group, as if divergences were quadratic; infinite at home."""
+        """Return rises by moving to each group for quadratic divergences; infinite for its own."""
         own, counts = self.clustering.labels[rows], np.append(self._counts, 0.0)
         partners, alone = self._partners(rows), (counts[own] == 1)[:, None]
         fewer, more = self._recounted
@@ -271,12 +269,12 @@ class Moves:
         rise = self._rise(self._misfits(rows, partners), price, groups)
         if not self.free:
             rise[alone & moves] = rise[:, -1] = np.inf
-        rise[alone & (counts == np.where(moves, 0, 1))] = np.inf  # which but changes names
+        rise[alone & (counts == np.where(moves, 0, 1))] = np.inf  # would only rename groups
         rise[np.arange(len(own)), own] = np.inf
         return rise
 
     def _misfits(self, rows: slice, partners: Int[Array, "n h"]) -> list[Float[Array, "n h"]]:
-        """Rises of the misfit, of all that components are and of their shapes."""
+        """Return the rises of the misfit: of whole components, and of their shapes."""
         local, centres = self.clustering.local, self.clustering.judged.centres
         dim = local.judged.coordinates.shape[1]
         centroids = self.clustering.centroids
@@ -291,7 +289,7 @@ class Moves:
     def _misfit(
         self, points: Points, centroids: Centroids, rows: slice, partners: Int[Array, "n h"]
     ) -> Float[Array, "n h"]:
-        """Joining n others costs n / (n + 1) of the divergence; leaving n - 1 gains n / (n - 1)."""
+        """Joining n others costs n / (n + 1) divergences; leaving n - 1 gains n / (n - 1)."""
         own, counts = self.clustering.labels[rows], self._counts
         costs = points.take(rows).divergences(centroids)
         at_home = costs[np.arange(len(own)), own]
@@ -299,7 +297,7 @@ class Moves:
         misfit = np.zeros(partners.shape)
         np.multiply(costs, counts / (counts + 1), out=misfit[:, :-1])
         misfit -= leave[:, None]
-        # Change places: the share of the divergence to a group of n of which one has left.
+        # Exchange of places: the share of the divergence to a group of n that one has left.
         one, group = np.nonzero(partners >= 0)
         other, share = partners[one, group] - rows.start, 1 - 1 / counts
         there = costs[one, group] * share[group] - at_home[one]
@@ -319,7 +317,7 @@ class Moves:
     def _exactly(
         self, rows: Int[Array, " m"], groups: Int[Array, " m"], partners: Int[Array, " m"]
     ) -> Float[Array, " m"]:
-        """The rise if components (rows) go to groups, in exchange for partners (-1 is none)."""
+        """Return the rise if components (rows) move to groups in exchange for partners (or -1)."""
         judged, local = self.clustering.judged, self.clustering.local
         swap, both = partners >= 0, np.stack([self.clustering.labels[rows], groups])
         traits = local.traits(rows)
@@ -329,7 +327,7 @@ class Moves:
         centres = np.vstack([judged.centres, np.zeros_like(judged.centres[:1])])
         totals = (before[:, None] * centres)[both]
         totals += np.stack([-step, step])
-        # A group that nobody is left in disappears; anything proper will do for its centroid.
+        # An empty group disappears; its centroid may be anything proper.
         used = counts > 0
         totals[0] = np.where(used[0][:, None], totals[0], traits)
         centres = totals / np.maximum(counts, 1.0)[..., None]
@@ -346,7 +344,7 @@ class Moves:
     # --- the objective ----------------------------------------------------------------------------
 
     def _rise(self, misfits: Sequence[Array], price: Array, groups: Array) -> Array:
-        """Rise of the objective, where misfits, the prices and the number of groups rise so."""
+        """Return the rise of the objective for given rises of misfits, prices and group number."""
         judged, (misfit, shape), prices = self.clustering.judged, misfits, self._prices.sum()
         length, number = self.clustering.local.criterion.length_of_sums, len(self._counts)
         after = length(
@@ -359,8 +357,8 @@ class Moves:
         return self._priced(self._counts, *self._evidence)
 
     def _priced(self, counts: Array, surprise: Array, typical: Array) -> Array:
-        """Prices of groups where shapes are spread as they are now: to first order, those at the
-        spread that is best once something has moved.
+        """Return prices of groups at the present spread of shapes: to first order, these equal the
+        prices at the best spread after the move.
         """
         return self.clustering.local.criterion.prices(surprise, typical, counts, self._spread)
 
@@ -379,7 +377,7 @@ class Moves:
         return self.clustering.counts
 
     def _partners(self, rows: slice) -> Int[Array, "n h"]:
-        """The row that is in each group and of the same site; -1 if none, as in one's own."""
+        """Return the row of the same site in each group, or -1 (also in the new group)."""
         site, labels = self.clustering.local.site[rows], self.clustering.labels[rows]
         site = site - site[0]
         holder = np.full((site[-1] + 1, len(self._counts) + 1), -1)
@@ -387,7 +385,7 @@ class Moves:
         return holder[site]
 
     def _blocks(self) -> list[slice]:
-        """The rows of some whole sites each, bounded in what they take."""
+        """Return slices of whole sites, each of bounded size."""
         starts = self.clustering.local.starts
         block = starts[1:] * len(self._counts) // BLOCK
         first = np.flatnonzero(np.diff(block, prepend=-1))

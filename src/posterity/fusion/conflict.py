@@ -1,8 +1,8 @@
-"""Conflicts between sites: what each says of a number beside what the others together say.
+"""Conflicts between sites: each site's posterior is compared with that of the other sites.
 
-Sites whose own posteriors exclude each other are averaged, or added up, to a posterior that is
-surer than any of them, however certain the matching is. Two laws are compared by the probability
-that each gives to values as far out as the other's (presanis2013).
+If sites contradict each other, their average or product is more certain than any of them, however
+certain the matching is. Two laws are compared by the tail probability that each has beyond the
+other's mean (presanis2013).
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,17 +23,17 @@ from posterity.fusion.geometry import CACHED, chunks, middle, moved
 
 Array = np.ndarray
 CONTRADICTION = 6.0
-"""Deviations, of both laws together, from which two of them contradict each other."""
+"""Combined standard deviations above which two laws contradict each other."""
 ROUGHLY = 1.5
-"""The same of their means, below which, or half of what is of interest, tails are not computed."""
+"""Deviations of the means below which (or below half the ``least``) tails are not computed."""
 CONTRADICTS = "contradicts the others"
-"""The words by which warnings on such a site are known."""
+"""Words that identify warnings about a conflict."""
 MOST = 2**27
-"""Multiplications that a joint comparison may take."""
+"""Largest number of multiplications for a joint comparison."""
 
 
 def contradiction(block: Block, alignment: Alignment | None, names: Names) -> str:
-    """A line on the site that is furthest from what all others say; empty if none is far."""
+    """Return a line on the site that is furthest from all others; empty if none is far."""
     if not in_closed_form(block.members):
         return ""
     groups = _Groups(block, alignment)
@@ -42,7 +42,7 @@ def contradiction(block: Block, alignment: Alignment | None, names: Names) -> st
     far = np.flatnonzero(away > CONTRADICTION)
     if not len(far):
         return ""
-    # Of two sites either is as far from the other: the first in the order of names.
+    # Two sites are equally far from each other: the first by name is reported.
     worst = int(far[np.lexsort((groups.rows[far], -np.round(away[far], 6)))[0]])
     what, most, at_worst = "all numbers together", CONTRADICTION, np.array([worst])
     tails = ""
@@ -70,11 +70,11 @@ def deviations(
     among: int = 0,
     least: float = 0.0,
 ) -> Float[Array, " n"]:
-    """Deviations between laws (n,) and others: of the number of which it is most, or of all.
+    """Return the deviations between laws (n,) and others: the largest of any number, or jointly.
 
-    ``alike`` are the laws that either would be if its records were as those of the other. Joint
-    comparisons are left out where those of all laws, ``among`` which these are, take too long. Up
-    to the ``least`` that is of interest deviations may be more than they are.
+    ``alike`` are the laws that each would be if its records were like those of the other. Joint
+    comparisons are skipped if they take too long for all ``among`` laws. Deviations up to
+    ``least`` may be overestimated.
     """
     tables = _tables(members, others, alike)
     away = _most(((t.law for t in four) for four in tables), members.batch_shape[0], least)
@@ -85,7 +85,7 @@ def deviations(
 
 
 def _most(pairs: Iterable[Any], number: int, least: float = CONTRADICTION) -> Float[Array, " n"]:
-    """The deviations (n,) of the numbers in which laws are furthest :func:`apart`."""
+    """Return the largest deviation (n,) of any number between laws (:func:`apart`)."""
     away = np.zeros(number)
     for mine, theirs, here, there in pairs:
         z = apart(mine, theirs, here.mean, there.mean, least).reshape(number, -1)
@@ -96,14 +96,14 @@ def _most(pairs: Iterable[Any], number: int, least: float = CONTRADICTION) -> Fl
 def _tables(
     members: Any, others: Any, alike: tuple[Any, Any] | None = None
 ) -> Iterator[tuple[Any, ...]]:
-    """The marginals of four laws side by side, the last two those of ``alike``."""
+    """Return the marginals of members, others, and the two laws of ``alike``, zipped."""
     mine, theirs = members.tables(), others.tables()
     here, there = (law.tables() for law in alike) if alike else (theirs, mine)
     return zip(mine, theirs, here, there, strict=True)
 
 
 def in_closed_form(law: ExponentialFamily) -> bool:
-    """Whether marginals take no draws and no quadrature."""
+    """Return whether marginals need neither draws nor quadrature."""
     parts = law.independent_blocks()
     if parts:
         return all(map(in_closed_form, parts.values()))
@@ -111,9 +111,9 @@ def in_closed_form(law: ExponentialFamily) -> bool:
 
 
 class _Groups:
-    """Components (n,) that were matched, in groups, beside what the others of each group say:
-    natural parameters as the search has them, about the middle of all. ``rows`` are their places
-    among all components of the block.
+    """Matched components (n,) in groups, each to be compared with the others of its group. Natural
+    parameters are relative to the origin of the search. ``rows`` are places among all components
+    of the block.
     """
 
     def __init__(self, block: Block, alignment: Alignment | None):
@@ -145,13 +145,12 @@ class _Groups:
                 self.counts = np.bincount(self.labels, self.records)
 
     def compared(self, some: Any) -> tuple[Any, Any, tuple[Any, Any] | None]:
-        """Return members, what all others of each one's group say, beside its own prior where that
-        is known, and the laws that a member and these others would be if their records were as the
-        other's.
+        """Return members, the posteriors from the other members of each group (with the member's
+        prior, if known), and the laws that both would be if their records were like the other's.
 
-        A prior that is far from all records pulls most at a site of few, which is no contradiction:
-        each is compared with what as many records of the other's kind would make of the same prior;
-        there is None where records are not counted, or the prior is not known.
+        A prior far from all records shifts sites with few records most, which is no contradiction.
+        So each law is compared with the posterior from equally many records of the other's kind and
+        the same prior; these laws are None if numbers of records or priors are unknown.
         """
         natural, labels, law = (
             self.natural[some],
@@ -172,12 +171,12 @@ class _Groups:
         return law(natural), law(theirs + prior), (here, there)
 
     def away(self, part: slice) -> Float[Array, " n"]:
-        """The deviations between members of a part and the others of each one's group, up to
-        :data:`CONTRADICTION` perhaps more than they are; zero of those that are alone.
+        """Return deviations between members of a part and the others of their groups. Values up to
+        :data:`CONTRADICTION` may be overestimated; single members have zero.
         """
         members, others, alike = self.compared(part)
         several = self.several[self.labels[part]]
-        try:  # nearly none are far from each other: of which of these are proper laws is asked then
+        try:  # few are far from each other: only these are checked for proper laws
             laws = [_marginals(law) for law in (members, others, *(alike or ()))]
             four = zip(*laws, *(() if alike else laws[::-1]), strict=True)
             rows = several & (_most(four, len(several)) > CONTRADICTION)
@@ -192,19 +191,19 @@ class _Groups:
 
 
 def _marginals(law: Any) -> list[Marginal]:
-    """The marginals of a law and its blocks, proper or not."""
+    """Return the marginals of a law or its blocks, without checking that it is proper."""
     if not (parts := law.independent_blocks()):
         return law.marginals()
     return [own for part in parts.values() for own in _marginals(part)]
 
 
 def _natural(laws: Any, origin: Any) -> Float[Array, "n dim"]:
-    """Natural parameters (n, dim) of laws, as they are seen from an origin."""
+    """Return natural parameters (n, dim) of laws relative to an origin."""
     return moved(laws, origin).natural_parameters
 
 
 def starts_of(block: Block, rows: Int[Array, " n"], origin: Any) -> Any:
-    """Natural parameters (n, dim) of what these rows started from; zero where that is not known."""
+    """Return natural parameters (n, dim) of these rows' priors; zero if they are unknown."""
     if not block.priors.exchangeable.all():
         return 0.0
     return _natural(stack(block.priors.laws), origin)[block.priors.own[block.site[rows]]]
@@ -213,12 +212,12 @@ def starts_of(block: Block, rows: Int[Array, " n"], origin: Any) -> Any:
 def apart(
     one: Marginal, other: Marginal, here: Any = None, there: Any = None, least: float = 0.0
 ) -> Float[Array, "..."]:
-    """Return the deviations between the numbers of two laws, as if both were normal: the difference
-    over the root of both variances.
+    """Return the deviations between the numbers of two laws; for normal laws, the difference of
+    means over the root of the summed variances.
 
-    Of laws that are not, each counts by the deviate of the probability that it gives to values
-    beyond the mean that it should have, ``here`` and ``there``, the other's unless passed. Zero
-    where nothing is known; up to the ``least`` that is of interest it may be more than it is.
+    Other laws count by the normal deviate of their tail probability beyond the expected mean,
+    ``here`` and ``there``, by default the other's mean. Deviations are zero if nothing is known,
+    and may be overestimated up to ``least``.
     """
     here, there = other.mean if here is None else here, one.mean if there is None else there
     either = np.abs(one.mean - here) / one.sd, np.abs(other.mean - there) / other.sd
@@ -230,7 +229,7 @@ def apart(
         deviate = lambda law, x: np.abs(scipy.special.ndtri(law.picked(look).cdf(x[look])))
         first = deviate(one, here)
         found[look] = np.minimum(first, least)
-        far = ~(first <= least)  # both together are no more than either
+        far = ~(first <= least)  # the combined deviation is at most either one
         first, look = first[far], tuple(axis[far] for axis in look)
         z = 1 / np.hypot(1 / first, 1 / deviate(other, there))
         z = np.where(np.isnan(z) | (np.isinf(z) & (rough[look] < 1)), 0.0, z)
@@ -239,8 +238,8 @@ def apart(
 
 
 def jointly(members: Any, others: Any) -> Float[Array, " n"]:
-    """The same of the means of Gaussians (n,), in all directions at once: the normal deviate of a
-    chi-squared of as many degrees of freedom as directions.
+    """Return the joint deviations of the means of Gaussians (n,): the normal deviate of a
+    chi-squared variable with one degree of freedom per direction.
     """
     size = members.own_size
     one, other = np.asarray(members.precision), np.asarray(others.precision)

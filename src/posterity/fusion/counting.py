@@ -1,8 +1,8 @@
-"""The rule that is natural for sites: a product counts all data once where it can, an average else.
+"""The default rule: a product if it counts all data once, otherwise a barycentre.
 
-What a site learned is its posterior less its own prior. Where that is known of all sites, of one
-prior and of data that no two of them share, the sum of it beside that prior is the posterior of the
-pooled records; an average of the same posteriors would be as wide as that of one site.
+A site's contribution is its posterior minus its prior. If all sites have one known prior and no two
+share data, the prior plus all contributions is the posterior of the pooled records. The barycentre
+of the same posteriors would be about as wide as that of one site.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from posterity.fusion.sites import Sites
 
 
 class Choice(NamedTuple):
-    """A rule, why it is that one, and what is to be warned of data that may count twice."""
+    """A rule, the reason for it, and a warning about data that may count twice, or ``""``."""
 
     rule: Rule
     why: str
@@ -28,8 +28,8 @@ class Choice(NamedTuple):
 
 
 def chosen_rule(sites: Sites, plan: Plan, weights: Mapping[str, float] | None) -> Choice:
-    """Return the rule that was asked for, else the one that is natural, and why; a UsageError for a
-    product of sites without a prior, or of data that would count twice.
+    """Return the rule that was requested, or else the default one, with the reason. Raise a
+    UsageError for a requested product of sites without a prior, or of data that would count twice.
     """
     if plan.rule is not None:
         alike = ""
@@ -55,8 +55,8 @@ def chosen_rule(sites: Sites, plan: Plan, weights: Mapping[str, float] | None) -
 
 
 def _differ(sites: Sites) -> bool:
-    """Whether sites, all of known priors, started from priors that differ beyond rounding, and
-    none was named in their place.
+    """Return whether known priors of sites differ by more than rounding, and no ``prior`` was
+    passed in their place.
     """
     if sites.plan.prior is not None:
         return False
@@ -74,7 +74,7 @@ def _differ(sites: Sites) -> bool:
 
 
 def check_priors_known(sites: Sites) -> None:
-    """Refuse sites of which nobody says what they started from."""
+    """Raise a UsageError if the prior of a site is unknown."""
     if names := sites.without_prior:
         raise UsageError(
             found=f"no prior for {names[:3]}" + (" and others" if len(names) > 3 else ""),
@@ -85,8 +85,8 @@ def check_priors_known(sites: Sites) -> None:
 
 
 def check_counted_once(sites: Sites) -> str:
-    """Refuse data that a product would count twice; return a line on sites that agree to the last
-    bit, where ledgers tell them apart, empty if none do.
+    """Raise a UsageError for data that a product would count twice. Return a warning about ledgers
+    of different sites that agree to the last bit, or ``""``.
     """
     if sites.shared is not None:
         contributor, first, second = sites.shared

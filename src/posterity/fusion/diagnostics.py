@@ -1,7 +1,7 @@
-"""Diagnostics of a fusion: lines on what is doubtful about it, each with what to do.
+"""Diagnostics of a fusion: warnings about doubtful results, each with advice.
 
-A matching may be certain and what comes of it wrong all the same: sites are in conflict, say
-nothing, have split what is one, or differ by more than sampling would make them.
+Even with a certain matching the result may be wrong: sites may be in conflict, be uninformative,
+have split one component, or differ by more than sampling explains.
 """
 
 import functools
@@ -26,40 +26,40 @@ from posterity.fusion.topics import are_topics
 
 Array = np.ndarray
 AGREEMENT = 3.5
-"""Deviations, of both laws together, below which two components are no further apart than chance
-puts halves of one."""
+"""Combined standard deviations below which two components are no further apart than halves of one
+are by chance."""
 BESIDE = 3.0
-"""Deviations of a record within which two components of different sites overlap."""
+"""Standard deviations of a record within which components of two sites overlap."""
 UNDECIDED = 6.0
-"""Nats by which a site's own fit of two components is better than of one, up to which they may be
-one all the same where no site that has both tells them apart."""
+"""Two components may be one if the fits of the sites with both are better than with one by at most
+so many nats."""
 FEW = 3
-"""Sites that have a component, up to which it may be part of another that these have split."""
+"""Largest number of sites with a component that may be part of another, split by these sites."""
 READ = 40
-"""Components up to which a warning spells out the matching in which two are one."""
+"""Largest number of components for which a warning has the matching that merges two."""
 NOTHING = 0.1
-"""Nats beyond its prior below which a site has nothing to say."""
+"""Nats of a site's posterior from its prior below which the site is uninformative."""
 TIMES = 2.0
-"""A residual so many times what sampling gives is of sites that differ, or of a wrong match: right
-ones have .7 to 1.7."""
+"""Ratio of a residual to its expectation above which sites differ, or matches are wrong; for right
+matches it is 0.7 to 1.7."""
 SPREADS = 3.0
-"""Deviations by which it also has to be above that."""
+"""Standard deviations by which a residual must exceed its expectation for a warning."""
 GLANCE = 1.5
-"""Half nats a direction of each match from which the residual is compared with sampling's."""
+"""Cost, in half nats per direction and match, above which the residual's scale is computed."""
 PRIORS = 4
-"""Different priors of sites that are looked at."""
+"""Largest number of sites' priors with which components are compared."""
 MOST_PAIRS = 2**12
-"""Pairs of fused components that are compared."""
+"""Largest number of pairs of fused components that are compared."""
 
 
 def diagnostics(sites: Sites, fusion: Fusion) -> Iterator[str]:
-    """Lines on what is doubtful, each with what to do; nothing of sites matched in passes."""
+    """Yield warnings with advice; there are none for sites that were matched in passes."""
     kept = {path: block for path, block in sites.blocks.items() if isinstance(block, Block)}
     with np.errstate(all="ignore"):
         yield from _say_nothing(kept)
         for path, block in kept.items():
             alignment = fusion.plates.get(path)
-            if are_topics(block):  # which are merged as far as it helps to predict
+            if are_topics(block):  # topics are merged as far as this helps prediction
                 continue
             yield from _few_records(block)
             line = contradiction(block, alignment, sites.coordinates)
@@ -71,11 +71,11 @@ def diagnostics(sites: Sites, fusion: Fusion) -> Iterator[str]:
                 yield from _apart_for_nothing(block, alignment, len(fusion.plates) == 1)
 
 
-# --- sites without anything to say ----------------------------------------------------------------
+# --- uninformative sites --------------------------------------------------------------------------
 
 
 def _say_nothing(blocks: Mapping[str, Block]) -> Iterator[str]:
-    """A line on sites whose posterior is their prior, give or take a tenth of a nat."""
+    """Yield a line on sites whose posterior is within a tenth of a nat of their prior."""
     nats: Any = 0.0
     for block in blocks.values():
         if not block.priors.exchangeable.all():
@@ -92,8 +92,8 @@ def _say_nothing(blocks: Mapping[str, Block]) -> Iterator[str]:
 
 
 def _learnt(block: Block) -> Float[Array, " sites"]:
-    """Nats of a site's posterior beyond its prior, from its heaviest component unless that has
-    learnt next to nothing.
+    """Return the KL of each site's heaviest component from its prior, in nats; if that is nearly
+    zero, the sum over the site's components.
     """
     starts = np.cumsum([0, *block.sizes[:-1]])
     heaviest = np.array(
@@ -110,7 +110,7 @@ def _learnt(block: Block) -> Float[Array, " sites"]:
 
 
 def _few_records(block: Block) -> Iterator[str]:
-    """A line on covariances of which half are known from fewer records than directions."""
+    """Yield a line if more than half of the covariances have fewer records than dimensions."""
     members: Any = block.members
     if not isinstance(members, NormalWishart):
         return
@@ -132,10 +132,10 @@ def _few_records(block: Block) -> Iterator[str]:
 
 
 def _apart_for_nothing(block: Block, alignment: Alignment, only: bool) -> Iterator[str]:
-    """Lines on fused components that no site tells apart, and on sites that share none.
+    """Yield lines on fused components that no site distinguishes, and on sites that share none.
 
-    An argument under which two are one is named where this is the ``only`` plate, as numbers of
-    components and matchings go for all plates.
+    If this is the ``only`` plate, a line names the argument of a fusion that merges them; numbers
+    of components and matchings apply to all plates.
     """
     labels, parts = alignment.labels, Absorbing.of(block, alignment.into)
     rows = np.flatnonzero((labels >= 0) & parts.whole)
@@ -159,7 +159,7 @@ def _apart_for_nothing(block: Block, alignment: Alignment, only: bool) -> Iterat
     members, prior = moved(members, origin), starts_of(block, rows, origin)
     learnt, away = sums(members.natural_parameters - prior, labels[rows]), np.full(len(one), np.inf)
     fused: Any = members
-    # Beside one prior of all: a prior that is far from the records pulls only its own sites.
+    # With each prior for all: a prior that is far from the records shifts only its own sites.
     for start in np.unique(prior, axis=0)[:PRIORS] if np.ndim(prior) else [0.0]:
         fused = members.with_natural_parameters(learnt + start)
         proper = np.asarray(fused.is_proper())
@@ -185,11 +185,11 @@ def _apart_for_nothing(block: Block, alignment: Alignment, only: bool) -> Iterat
 
 
 def _compared(block: Block, alignment: Alignment, pair: tuple[int, int]) -> str:
-    """The argument of a fusion in which these two fused components are one, as the end of a
-    sentence; nothing where it is too long to spell out.
+    """Return, as the end of a sentence, the argument of a fusion that merges two fused components;
+    empty if it is too long.
 
-    A site's own components stay apart where their number is chosen, so that it can be no less than
-    those of the largest site; a matching can have several of a site as one, whose prior is known.
+    ``components`` cannot be less than the number of the largest site, since components of one site
+    stay apart. A ``matching`` can merge components of a site whose prior is known.
     """
     size, least = alignment.components - 1, np.bincount(block.site[block.used]).max()
     if size >= least:
@@ -209,8 +209,8 @@ def _undecided(
     holds: Bool[Array, "sites g"],
     compare: Callable[[tuple[int, int]], str],
 ) -> Iterator[str]:
-    """A line on two components, one of which few sites have, that no site which has both tells
-    apart: their records, of all these sites, are nearly as likely of one.
+    """Yield a line on two components, one of them at few sites, that no site with both
+    distinguishes: the records of these sites are nearly as likely under one component.
     """
     sizes, block = holds.sum(0), parts.block
     few = (labels >= 0) & (sizes[labels] <= FEW)
@@ -221,9 +221,9 @@ def _undecided(
     groups = np.sort(np.stack([labels[one], labels[other]]), axis=0)
     pairs, place = np.unique(groups, axis=1, return_inverse=True)
     gain = np.bincount(place.ravel(), parts.evidence(one, other, origin), pairs.shape[1])
-    # Parts that are far from each other at some site are none of the pairs there.
+    # Parts that are far apart at some site are not among the pairs there.
     both = (holds[:, pairs[0]] & holds[:, pairs[1]]).sum(0) == np.bincount(place.ravel())
-    # Labels that are known leave nothing open.
+    # Known labels have no uncertainty.
     fitted = np.bincount(place.ravel(), ~parts.known[one], pairs.shape[1]) > 0
     near = np.flatnonzero(both & (gain > np.where(fitted, -UNDECIDED, 0.0)))
     if not len(near):
@@ -244,10 +244,10 @@ def _undecided(
 def _beside(
     fused: Any, holds: Bool[Array, "sites g"], pairs: Int[Array, "2 n"]
 ) -> Bool[Array, " n"]:
-    """Which pairs of components, of which one site alone has one, lie closer than two would.
+    """Return which pairs, one component of which a single site has, are closer than two would be.
 
-    That is within :data:`BESIDE` deviations of a record of the wider one; of Gaussians, of which
-    nothing says how wide records scatter, within half of the least distance of any two of one site.
+    The limit is :data:`BESIDE` standard deviations of a record of the wider component. For
+    Gaussians, whose records' scatter is unknown, it is half the least distance within one site.
     """
     lonely = (holds.sum(0) == 1)[pairs].any(0)
     if (moments := fused.expected_moments()) is None or not lonely.any():
@@ -276,7 +276,7 @@ def _beside(
 
 
 def _glance(block: Block, alignment: Alignment) -> float:
-    """The cost, in half nats a direction of each match but one a component."""
+    """Return the cost in half nats per direction and match, less one match per component."""
     labels = alignment.labels
     sizes = np.bincount(labels[labels >= 0])
     spare = int((sizes - 1).sum())
@@ -284,7 +284,7 @@ def _glance(block: Block, alignment: Alignment) -> float:
 
 
 def _residual(scale: Scale, block: Block) -> Iterator[str]:
-    """A line on matched components that differ by more than sampling."""
+    """Yield a line if matched components differ by more than sampling explains."""
     if scale.expected and scale.residual is not None and (scale.deviations or 0.0) > SPREADS:
         times = scale.residual / scale.expected
         if times > TIMES:

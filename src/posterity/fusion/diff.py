@@ -1,4 +1,4 @@
-"""The divergence of two posteriors: Kullback-Leibler, block by block, matched."""
+"""The KL divergence of two posteriors, block by block, after matching their components."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ __all__ = ["diff"]
 
 Array = np.ndarray
 HOPELESS = 1e100
-"""The cost, in nats, of a pair whose divergence overflows: the assignment must be finite."""
+"""Cost, in nats, of a pair whose divergence overflows: the assignment needs finite costs."""
 
 
 class Divergences(NamedTuple):
@@ -43,7 +43,7 @@ class Divergences(NamedTuple):
 
     @classmethod
     def between(cls, a: ExponentialFamily, b: ExponentialFamily) -> "Divergences":
-        """Summed over a batch; exactly zero where parameters are equal, never negative."""
+        """Sum the divergences of a batch; zero for equal parameters, and never negative."""
         return cls(*(float(np.sum(kl)) for kl in _kl(a, b)))
 
     @classmethod
@@ -63,10 +63,10 @@ class Pair(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PlateDiff:
-    """Components of a plate, or of two mixtures, as they were matched.
+    """The matched components of two plates or two mixtures.
 
-    ``only_in_a`` and ``only_in_b`` have the expected mixing weight of each component without a
-    partner; ``weights`` is the divergence of the mixing weights, None where there are none.
+    ``only_in_a`` and ``only_in_b`` map each component without a partner to its expected mixing
+    weight; ``weights`` is the divergence of the mixing weights, or None without any.
     """
 
     pairs: tuple[Pair, ...]
@@ -77,11 +77,11 @@ class PlateDiff:
 
 @dataclasses.dataclass(frozen=True)
 class BlockDiff:
-    """The divergence of one block, ``path`` being ``""`` for a posterior without blocks.
+    """The divergence of one block; ``path`` is ``""`` for a posterior without blocks.
 
-    ``standard_errors`` is None where the divergence is exact: a mixture's is an estimate.
-    ``shifts`` are, of a Gaussian whose coordinates have names, how far each mean moved from the
-    first to the second, in standard deviations of the first.
+    ``standard_errors`` is None if the divergence is exact; for mixtures it is an estimate.
+    ``shifts`` has, for a Gaussian with named coordinates, the difference of each mean, second minus
+    first, in standard deviations of the first.
     """
 
     path: str
@@ -102,38 +102,37 @@ class Diff:
 
     @property
     def kl(self) -> Divergences:
-        """The sum over blocks: blocks are independent."""
+        """The sum over the blocks, which are independent."""
         return Divergences.total(block.kl for block in self.blocks)
 
     @property
     def standard_errors(self) -> Divergences | None:
-        """The standard errors of :attr:`kl`, in nats; None where it is exact."""
-        return self.blocks[0].standard_errors  # a mixture is no block of anything
+        """The standard errors of :attr:`kl`, in nats; None if it is exact."""
+        return self.blocks[0].standard_errors  # a mixture is always the only block
 
 
 @renamed(num_samples="samples")
 def diff(a: Posterior, b: Posterior, *, key: KeyArray | None = None, samples: int = 4096) -> Diff:
-    """KL(a || b) and KL(b || a) in nats, block by block; ledgers compare their posteriors.
+    """Return KL(a || b) and KL(b || a) in nats, block by block; ledgers stand for their posteriors.
 
     Components of a plate are matched by the assignment with the least summed symmetric KL, so
-    their order does not matter, and plates may differ in size: components left over are named,
-    and count neither in the members' nor in the weights' divergence. Dirichlet mixing weights
-    are compared among the matched components: shares of a part of a Dirichlet are Dirichlet
-    again, with the same concentrations. The sticks of a Dirichlet process depend on their
-    order; where it is the same they are compared as they are, else by the expected weights of
-    the matched components, made to sum to one. States of hidden Markov models are matched by their
-    emissions; initial probabilities and transitions are compared among the matched states, and
-    their divergence stands where a plate's weights do.
+    their order does not matter. Plates may differ in size: components without a partner are listed
+    and do not count in the divergence of the members or of the weights. Dirichlet mixing weights
+    are compared among the matched components: the shares within a part of a Dirichlet are again
+    Dirichlet, with the same concentrations. The sticks of a Dirichlet process depend on their
+    order: if the orders agree, sticks are compared directly, else the normalised expected weights
+    of the matched components. States of hidden Markov models are matched by their emissions;
+    initial probabilities and transitions are compared among the matched states, and their
+    divergence is reported as that of the weights.
 
-    A mixture is compared with another, or with a member of its components' family, by Monte Carlo
-    from ``samples`` draws of ``key`` (one of its own if None): an estimate with standard
-    errors, which may come out negative where it is small. Components of two mixtures are matched
-    like a plate's.
+    A mixture is compared with another one, or with a member of its components' family, by Monte
+    Carlo with ``samples`` draws from ``key`` (by default a fixed key). This estimate has standard
+    errors and may be negative if it is small. Components of two mixtures are matched like those of
+    a plate.
 
-    Coordinates that have names are compared by name, in whatever order they stand; so are members
-    of plates that both name theirs.
-
-    Units of networks of one shape are matched, layer by layer, before weights are compared.
+    Named coordinates are compared by name, in any order; so are members of plates that both name
+    their members. Units of networks of one shape are matched, layer by layer, before their weights
+    are compared.
 
     Raises:
         StructureError: if the families, blocks, dimensions or names differ.
@@ -146,7 +145,7 @@ def diff(a: Posterior, b: Posterior, *, key: KeyArray | None = None, samples: in
     [(0, 1, 0.0), (1, 0, 0.5)]
     """
     left, right = _law(a, "the first posterior"), _law(b, "the second posterior")
-    # Members of plates are matched by what they say, whatever they are called.
+    # Only coordinates are put in one order here; members of plates are matched below.
     names = {**coordinates_in(right), **coordinates_in(left)}
     left = ordered(left, names, "the first posterior", "the second")
     right = ordered(right, names, "the second posterior", "the first")
@@ -183,7 +182,7 @@ def _block(a: Any, b: Any, path: str) -> BlockDiff:
         return _plates(a, b, path) if plates else _tied(a, b, path)
     if single and a.network_layers is not None and b.network_layers is not None:
         a, b = a.plain, in_order_of(b.plain, a.plain)
-    # A batch of plates has no one set of labels: it is compared as it stands.
+    # A batch of plates has no common set of labels: it is compared without matching.
     _check_alike(structure(a) == structure(b), a, b, path)
     shifts = None
     if a.gaussian and a.names and not a.batch_shape:
@@ -215,7 +214,7 @@ def _kl(a: ExponentialFamily, b: ExponentialFamily) -> tuple[Array, Array]:
 
 def _plates(a: Plate, b: Plate, path: str) -> BlockDiff:
     mine, theirs = _Labelled.of_plate(a), _Labelled.of_plate(b)
-    if a.names and b.names:  # members of one name are one, whatever they say
+    if a.names and b.names:  # members with one name are matched, whatever their parameters
         pairs = [(i, b.names.index(name)) for i, name in enumerate(a.names) if name in b.names]
         rows, columns = np.array(pairs, dtype=int).reshape(-1, 2).T
     else:
@@ -226,7 +225,7 @@ def _plates(a: Plate, b: Plate, path: str) -> BlockDiff:
 
 
 def _tied(a: HiddenMarkov, b: HiddenMarkov, path: str) -> BlockDiff:
-    """Labels are matched in the plate; all else is compared among those that have a partner."""
+    """Match states by their emissions, and compare the rest among the matched states."""
     mine, theirs = _Labelled.of_plate(a.as_plate()), _Labelled.of_plate(b.as_plate())
     rows, columns = _match(mine, theirs)
     kl = Divergences.between(_among_labels(a, rows), _among_labels(b, columns))
@@ -237,15 +236,15 @@ def _tied(a: HiddenMarkov, b: HiddenMarkov, path: str) -> BlockDiff:
 
 
 def _among_labels(law: HiddenMarkov, kept: Array) -> HiddenMarkov:
-    """The law of what these labels have among each other."""
+    """Return the law restricted to these labels."""
     labels = np.full(law.states, -1)
     labels[kept] = np.arange(len(kept))
     return law.relabel(labels, len(kept))
 
 
 class _Labelled(NamedTuple):
-    """Components whose labels mean nothing: their shares (K,), and contents (K, D) that tell them
-    apart.
+    """Components with arbitrary labels: their shares (K,), and contents (K, D) that distinguish
+    them.
     """
 
     members: ExponentialFamily
@@ -264,15 +263,15 @@ class _Labelled(NamedTuple):
 
     @property
     def order(self) -> Array:
-        """An order that does not depend on that in which they came."""
+        """An order of the components that is determined by their contents."""
         return np.lexsort(self.contents.T[::-1])
 
 
 def _match(a: _Labelled, b: _Labelled) -> tuple[Array, Array]:
-    """Rows of matched components, in the order of ``a``."""
+    """Return the rows of matched components of both, in the order of ``a``."""
     rows, columns = a.order, b.order
     if not np.array_equal(a.contents[rows], b.contents[columns]):
-        # In an order of their own, so that ties do not depend on how components came.
+        # In an order by contents, so that ties do not depend on the order of components.
         one, other = a.members[rows], b.members[columns]
         cost = (kl_matrix(one, other, "reverse") + kl_matrix(one, other, "forward")).T
         cost = np.nan_to_num(cost, nan=HOPELESS, posinf=HOPELESS)
@@ -307,20 +306,20 @@ def _weights(a: Plate, b: Plate, rows: Array, columns: Array) -> Divergences | N
 
 
 def _among(p: Array, q: Array) -> Divergences:
-    """The divergences of shares, made to sum to one."""
+    """Return the divergences of shares after normalising them."""
     p, q, rel_entr = p / p.sum(), q / q.sum(), scipy.special.rel_entr
     return Divergences(float(rel_entr(p, q).sum()), float(rel_entr(q, p).sum()))
 
 
 def _mixtures(a: Any, b: Any, key: KeyArray | None, samples: int) -> BlockDiff:
-    """Both directions by Monte Carlo, in float64, with their standard errors."""
+    """Estimate both directions by Monte Carlo in float64, with standard errors."""
     import jax
 
     # A member of a family is a mixture of one component.
     left, right = (q if q.is_mixture else Mixture(np.zeros(1), stack([q])) for q in (a, b))
     _check_alike(left.components.outline() == right.components.outline(), a, b, "")
     mine, theirs = _Labelled.of_mixture(left), _Labelled.of_mixture(right)
-    # In an order of their own: equal mixtures are then equal to the last bit, and KL is zero.
+    # In an order by contents: equal mixtures are then equal to the last bit, and KL is zero.
     p, q = (
         Mixture(mixture.log_weights[own.order], mixture.components[own.order])
         for mixture, own in ((left, mine), (right, theirs))

@@ -1,4 +1,4 @@
-"""Divergences of components other than the two directions of KL, and their barycentres."""
+"""Divergences of components other than the two directions of KL, with their barycentres."""
 
 import abc
 import dataclasses
@@ -26,43 +26,43 @@ ORDER = Constraint(
     "wide as the other, and the middle of several need not exist",
     lambda order: 0 < float(order) <= 1,
 )
-PROBE = 1e-4  # How far derivatives look, as a part of the way, for each nat of the way
+PROBE = 1e-4  # Step of central differences, as a part of the way; smaller for ways of many nats
 LOOKS, HALVINGS = 300, 40
-ROUNDING = 1e-14  # Part of an objective that is its rounding
-LOOSE = 1e-9  # Nats that may be left to gain, for each nat of the objective, without a warning
-DIGITS = 1e-6  # How well, relatively, a member has to have the mean parameters that it was made of
+ROUNDING = 1e-14  # Relative rounding error of an objective
+LOOSE = 1e-9  # Remaining gain, per nat of the objective, above which there is a warning
+DIGITS = 1e-6  # Relative error up to which a member reproduces its mean parameters
 
 
 class Discrepancy(abc.ABC):
     """A divergence of two members of a family, with the barycentre of several.
 
-    KL's two directions, which fusion takes by default, are none: what they have
-    beside, a Bregman geometry, is in :mod:`posterity.fusion.geometry`.
+    The two directions of KL are not subclasses: their Bregman geometry is in
+    :mod:`posterity.fusion.geometry`.
     """
 
     @property
     @abc.abstractmethod
     def value(self) -> str:
-        """The divergence's name, by which ``fuse`` knows it."""
+        """The name of the divergence as ``fuse`` takes it."""
 
     @abc.abstractmethod
     def between(self, p: ExponentialFamily, q: ExponentialFamily) -> Float[Real, "*batch"]:
-        """The divergence from ``p``, the global one where that matters, to ``q``, in nats; batches
-        broadcast. A StructureError if the two do not fit, or the family has no such thing.
+        """Return the divergence from ``p`` (the global member) to ``q``, in nats; batches
+        broadcast. Raise a StructureError if structures differ or it is undefined for the family.
         """
 
     @abc.abstractmethod
     def _middle(
         self, members: ExponentialFamily, labels: Int[Array, " n"], weights: Float[Array, " n"]
     ) -> ExponentialFamily:
-        """The barycentres of members about the origin, as :meth:`barycenter` has them."""
+        """Return the barycentres of members that are centred at the origin."""
 
     def check(self, member: ExponentialFamily) -> None:
-        """Raise a StructureError for a family for which this is not defined."""
+        """Raise a StructureError for a family for which the divergence is not defined."""
         del member
 
     def costs(self, members: ExponentialFamily, centroids: ExponentialFamily) -> Array:
-        """``between(centroid, member)`` (N, G) of all pairs of batches (N,) and (G,)."""
+        """Return ``between(centroid, member)`` (N, G) for all pairs of batches (N,) and (G,)."""
         out = np.empty((*members.batch_shape, *centroids.batch_shape))
         for rows in chunks(len(out), 32 * out.shape[1] * members.dimension):
             out[rows] = self.between(centroids[None], members[rows][:, None])
@@ -74,15 +74,15 @@ class Discrepancy(abc.ABC):
         plan: Float[Array, "n g"] | Int[Array, " n"],
         weights: Float[Array, " n"] | None = None,
     ) -> ExponentialFamily:
-        """The ``G`` members that minimise ``Σ_lg w_l P_lg D(g, l)``, ``D`` being :meth:`between`.
+        """Return the ``G`` members that minimise ``Σ_lg w_l P_lg D(g, l)``; ``D``: :meth:`between`.
 
-        With labels it does not depend on the order of members, to the last bit.
+        With labels the result does not depend on the order of members, to the last bit.
 
         Args:
             members: batch (N,).
-            plan: labels (N,) of which none below the largest is left out, or a relaxed assignment
-                (N, G) with non-negative entries.
-            weights: (N,) of each member; equal if None.
+            plan: labels (N,) without gaps, or a relaxed assignment (N, G) with non-negative
+                entries.
+            weights: weight (N,) of each member; by default equal.
 
         Warns:
             ConvergenceWarning: if an iteration stopped before it converged.
@@ -95,7 +95,7 @@ class Discrepancy(abc.ABC):
         if plan.ndim == 2:
             rows, labels = np.nonzero(plan)
             weights, members = weights[rows] * plan[rows, labels], members[rows]
-        # Squared means cancel in moments: they are averaged about a point amid the members.
+        # Squared means cancel in moments: these are averaged about the members' mean.
         origin = of_places(canonical_mean, members.location())
         return moved(self._middle(moved(members, origin), labels, weights), opposite(origin))
 
@@ -104,10 +104,10 @@ class Discrepancy(abc.ABC):
 class Renyi(Discrepancy):
     """``D_α(p || q) = log ∫ p^α q^(1-α) / (α - 1)``, in nats, of an order ``0 < α <= 1``.
 
-    In an exponential family it is a Jensen gap of the log normaliser at mixed natural parameters
-    ``α η_p + (1 - α) η_q``, which are proper for such orders. It never falls with the order; order
-    1 is ``KL(p || q)``, and ``D_α / α`` tends to ``KL(q || p)`` for order 0. Order 1/2 is
-    symmetric, twice the Bhattacharyya distance.
+    In an exponential family it is a Jensen gap of the log normaliser at the mixed natural
+    parameters ``α η_p + (1 - α) η_q``, which are proper for such orders. It never falls with the
+    order. Order 1 is ``KL(p || q)``; ``D_α / α`` tends to ``KL(q || p)`` as the order tends to 0.
+    Order 1/2 is symmetric and equals twice the Bhattacharyya distance.
 
     Raises:
         UsageError: for an order outside ``(0, 1]``.
@@ -131,7 +131,7 @@ class Renyi(Discrepancy):
         return f"renyi:{self.order:g}"
 
     def between(self, p: ExponentialFamily, q: ExponentialFamily) -> Float[Real, "*batch"]:
-        """``D_α(p || q)``, in nats, never negative; rounding grows as ``1/(1-α)`` towards order 1.
+        """``D_α(p || q)``, in nats, never negative; its rounding error grows as ``1/(1-α)``.
 
         With ``m`` at the mixed natural parameters it is
         ``α/(1-α) KL(m || p) + KL(m || q)`` (vanerven2014, theorem 30).
@@ -147,9 +147,9 @@ class Renyi(Discrepancy):
     def _middle(
         self, members: ExponentialFamily, labels: Int[Array, " n"], weights: Float[Array, " n"]
     ) -> ExponentialFamily:
-        """By the concave-convex procedure (nielsen2011, section 3), taken up to ``1/(1-α)`` times
-        as far: it sets the barycentre's mean parameters to the average of those of all ``m``,
-        always descends, but slowly near order 1, where its steps are ``1 - α`` of the way.
+        """Find the barycentres by the concave-convex procedure (nielsen2011, section 3), with steps
+        up to ``1/(1-α)`` times as long. A plain step sets the barycentre's mean parameters to the
+        average of those of all ``m``. It always descends, but goes ``1 - α`` of the way only.
         """
         share, order = _shares(labels, weights), self.order
         average = lambda values: _sums(share[:, None] * values, labels)
@@ -168,9 +168,9 @@ class Renyi(Discrepancy):
 
 @dataclasses.dataclass(frozen=True)
 class Jeffreys(Discrepancy):
-    """``J(p, q) = KL(p || q) + KL(q || p)``, in nats: symmetric, and twice a KL of what is near.
+    """``J(p, q) = KL(p || q) + KL(q || p)``, in nats: symmetric, and about twice a small KL.
 
-    The barycentre lies between that of natural and that of mean parameters.
+    The barycentre lies between the averages of natural and of mean parameters.
 
     Source: nielsen2009, section 3.
 
@@ -190,17 +190,17 @@ class Jeffreys(Discrepancy):
         return np.maximum(p.kl(q) + q.kl(p), 0.0)
 
     def costs(self, members: ExponentialFamily, centroids: ExponentialFamily) -> Array:
-        """All pairs (N, G) of batches (N,) and (G,): two matrix products."""
+        """Return the divergences (N, G) of batches (N,) and (G,) by two matrix products."""
         return kl_matrix(centroids, members) + kl_matrix(members, centroids).T
 
     def _middle(
         self, members: ExponentialFamily, labels: Int[Array, " n"], weights: Float[Array, " n"]
     ) -> ExponentialFamily:
-        """The sum of both directions is, but for a constant, that to the two sided barycentres.
+        """Minimise ``KL(c || right) + KL(left || c)`` over ``c``.
 
-        So only these two count: ``KL(c || right) + KL(left || c)``, ``right`` being the average of
-        natural parameters and ``left`` that of mean parameters. Its gradient is
-        ``F (η_c - η_right) + μ_c - μ_left``, and near the minimum its curvature ``2F``.
+        ``right`` is the average of natural parameters and ``left`` that of mean parameters. Up to a
+        constant this equals the summed divergence to all members. Its gradient is
+        ``F (η_c - η_right) + μ_c - μ_left``; near the minimum its curvature is ``2F``.
 
         Source: nielsen2009, section 3 (the reduction; that the minimum lies on the geodesic between
         the two holds in one dimension, not in several, see ``docs/decisions.md``).
@@ -210,7 +210,7 @@ class Jeffreys(Discrepancy):
         left = members.with_mean_parameters(_sums(share * members.mean_parameters, labels))
 
         def descent(c: ExponentialFamily) -> Float[Array, "g dim"]:
-            # F (η_right - η_c) by central differences: the larger the divergence, the nearer.
+            # F (η_right - η_c) by central differences: larger divergences take smaller steps.
             eta, apart = c.natural_parameters, np.abs(c.kl(right) + right.kl(c))
             step, way = (PROBE / (1 + apart))[:, None], right.natural_parameters - eta
             at = lambda eta: c.with_natural_parameters(eta).mean_parameters
@@ -224,11 +224,11 @@ class Jeffreys(Discrepancy):
 
 
 def divergence_of(choice: Divergence | Discrepancy | str) -> Divergence | Discrepancy:
-    """The divergence that is asked for: by name, as ``"renyi:0.3"`` with an order, or itself; a
-    UsageError for anything else.
+    """Return the divergence with a name (``"renyi:0.3"`` has an order), or the object itself;
+    raise a UsageError for anything else.
     """
     if isinstance(choice, Renyi) and choice.order == 1:
-        return Divergence.REVERSE  # which it is
+        return Divergence.REVERSE  # the same divergence
     if isinstance(choice, Divergence | Discrepancy):
         return choice
     name, colon, order = choice.partition(":") if isinstance(choice, str) else ("", "", "")
@@ -240,7 +240,7 @@ def divergence_of(choice: Divergence | Discrepancy | str) -> Divergence | Discre
         try:
             return divergence_of(Renyi(float(order) if colon else 0.5))
         except ValueError:
-            pass  # no number
+            pass  # not a number
     raise UsageError(
         found=f"divergence={choice!r}",
         expected=f"one of {list(get_args(Name))}, 'renyi:0.3' for another order, or an object of "
@@ -255,20 +255,19 @@ def barycenter(
     divergence: Divergence | Discrepancy | Name | str = "reverse",
     weights: Float[Array, " n"] | None = None,
 ) -> ExponentialFamily:
-    """The ``G`` members that minimise ``Σ_lg w_l P_lg D(g, l)`` for assigned components.
+    """Return the ``G`` members that minimise ``Σ_lg w_l P_lg D(g, l)`` for assigned components.
 
-    ``D`` is ``KL(g || l)`` for ``"reverse"``, whose minimiser is the weighted average of
-    natural parameters, and ``KL(l || g)`` for ``"forward"``, the average of mean parameters
-    (claici2020, proposition 1; banerjee2005, proposition 1). With labels it does not depend on
-    the order of components, to the last bit.
+    For ``"reverse"``, ``D`` is ``KL(g || l)`` and the minimiser is the weighted average of natural
+    parameters. For ``"forward"``, ``D`` is ``KL(l || g)`` and the minimiser is the average of mean
+    parameters (claici2020, proposition 1; banerjee2005, proposition 1). With labels the result
+    does not depend on the order of components, to the last bit.
 
     Args:
         members: batch (N,) of local components.
-        plan: relaxed assignment (N, G) with non-negative entries, or labels (N,).
-        divergence: the side on which the average is taken: ``"reverse"`` is that of natural, and
-            ``"forward"`` that of mean parameters; or another divergence, see
-            :mod:`posterity.fusion.divergences`.
-        weights: of each component; equal if None.
+        plan: relaxed assignment (N, G) with non-negative entries, or labels (N,) without gaps.
+        divergence: ``"reverse"``, ``"forward"``, or another divergence of
+            :mod:`posterity.fusion.divergences`, by name or as an object.
+        weights: weight (N,) of each component; by default equal.
 
     >>> from posterity.families import Gamma
     >>> q = Gamma.from_standard(shape=[2.0, 4.0], rate=[1.0, 3.0])
@@ -278,7 +277,7 @@ def barycenter(
     divergence = divergence_of(divergence)
     if isinstance(divergence, Discrepancy):
         return divergence.barycenter(members, plan, weights)
-    # Squared means cancel in moments: they are averaged about a point amid the members.
+    # Squared means cancel in moments: these are averaged about the members' mean.
     reverse = divergence is Divergence.REVERSE
     origin = None if reverse else of_places(canonical_mean, members.location())
     members = moved(members, origin)
@@ -296,12 +295,12 @@ def barycenter(
 
 
 def _shares(labels: Int[Array, " n"], weights: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Weights that add up to one within each label."""
+    """Scale weights so that they add up to one within each label."""
     return weights / _sums(weights, labels)[labels]
 
 
 def _sums(values: Any, labels: Int[Array, " n"]) -> Any:
-    """Sums (G, ...) of the values (N, ...) of each label, whatever their order."""
+    """Return the sums (G, ...) of values (N, ...) by label, independent of their order."""
     size = int(labels.max()) + 1
     total = canonical_sums(values.reshape(len(values), -1), labels, size)
     return total.reshape(size, *values.shape[1:])
@@ -313,13 +312,13 @@ def least(
     descent: Gradient,
     rate: float,
 ) -> ExponentialFamily:
-    """The members (G,) of which each has the least objective, from ``start`` downhill; a
-    ConvergenceWarning where 300 evaluations do not suffice.
+    """Minimise the objective of each member (G,) from ``start`` by natural-gradient steps; a
+    ConvergenceWarning is issued if 300 evaluations do not suffice.
 
-    By natural-gradient steps: ``descent`` is minus the gradient by natural parameters, and a step
-    leads, straight in these, towards the member whose mean parameters are ``rate`` times that
-    further, or half as much until there is one. A whole step ends where the slopes at both ends say
-    that it is level, a tenth of the way at least.
+    ``descent`` is minus the gradient with respect to natural parameters. A step goes straight, in
+    natural parameters, to the member whose mean parameters are larger by ``rate * descent``, which
+    is halved until such a member exists. The slopes at both ends give the length of the step, at
+    least a tenth of the way.
     """
 
     def look(at: Float[Array, "g dim"]) -> Point:
@@ -344,7 +343,7 @@ def least(
 
 
 def _reached(member: ExponentialFamily, step: Float[Array, "g dim"]) -> Float[Array, "g dim"]:
-    """Natural parameters where mean parameters are a step further, or half of it, and so on."""
+    """Return natural parameters at the mean parameters plus a step, halved until they exist."""
     mean, natural = member.mean_parameters, member.natural_parameters
     missing = np.ones(len(mean), bool)
     for _ in range(HALVINGS):
@@ -360,8 +359,8 @@ def _reached(member: ExponentialFamily, step: Float[Array, "g dim"]) -> Float[Ar
 def _members_at(
     like: ExponentialFamily, mean: Float[Array, "g dim"]
 ) -> tuple[Float[Array, "g dim"], Bool[Array, " g"]]:
-    """Natural parameters of given mean parameters, and which are those of any member at all: of
-    one that is about to degenerate, and loses its digits, they are not.
+    """Return the natural parameters for given mean parameters, and which rows are valid: those of
+    a proper member that reproduces its mean parameters. Nearly degenerate members do not.
     """
     try:
         with np.errstate(all="ignore"):
@@ -369,5 +368,5 @@ def _members_at(
             size = np.abs(mean) + np.abs(mean).max(-1, keepdims=True) / 1e3
             kept = np.abs(member.mean_parameters - mean) <= DIGITS * size
             return member.natural_parameters, np.asarray(member.is_proper() & kept.all(-1))
-    except np.linalg.LinAlgError:  # one that is none, as a singular matrix, fails the whole batch
+    except np.linalg.LinAlgError:  # one invalid row, such as a singular matrix, fails the batch
         return mean, np.zeros(len(mean), bool)

@@ -1,10 +1,10 @@
-"""Sites that differ by more than components do in themselves: which of these are one.
+"""Matching of components of sites that differ by far more than sampling.
 
-A dispersion takes any distance between matched components for a difference of sites. Where they lie
-several deviations of a record apart, that is to be learned together with the matches: where a
-component lies, and the logarithm of its covariance, are a draw from a population plus a difference
-of the site, all normal. The matches, and the variances within groups, are those of the highest
-marginal likelihood, as yurochkin2019 has it for means.
+A dispersion explains any distance between matched components as a difference of sites. If matched
+components lie several standard deviations of a record apart, the scale of these differences is
+estimated together with the matches. The location of a component, and the logarithm of its
+covariance, are normal draws from a population plus a normal difference of the site. Matches and
+variances within groups maximise the marginal likelihood, as in yurochkin2019 for means.
 """
 
 import dataclasses
@@ -24,20 +24,20 @@ from posterity.fusion.grouping import Grouping
 
 Array = np.ndarray
 APART = 10.0
-"""Times that location has the dispersion that is expected, from which matched components are no
-copies of one as such: they are four deviations of a record apart, all directions together."""
+"""Ratio of the dispersion of location to the expected one above which components are rematched:
+matched ones are then four standard deviations of a record apart, over all directions together."""
 DIRECTIONS, MOST = 128, 1024
-"""Directions of a location, and components, up to which they are matched anew."""
+"""Largest numbers of directions of a location, and of components, that are rematched."""
 SHARES = np.concatenate([[0.001, 0.003], np.arange(0.01, 0.1, 0.02), np.arange(0.1, 1.01, 0.06)])
-"""Shares of the variance of all components that are tried as those within groups."""
-STARTS = (0.003, 0.03, 0.1, 0.2, 0.35, 0.6)  # The same of location with which the matching begins
+"""Candidates for the share of the variance that lies within groups."""
+STARTS = (0.003, 0.03, 0.1, 0.2, 0.35, 0.6)  # Shares for location from which matching starts
 EQUAL = 1e-12
-"""Variance of log covariances that are the same but for rounding, which tell nothing apart."""
+"""Variance of log covariances up to which they are equal except for rounding, and not used."""
 
 
 def differ(clustering: Clustering) -> bool:
-    """Return whether matched components lie so far apart that the dispersion of location, which
-    costs no more than its logarithm, has swallowed what would tell that they are not one.
+    """Return whether matched components lie so far apart that their dispersion, which costs only
+    its logarithm, is no evidence against a match (:data:`APART`).
     """
     judged, criterion = clustering.judged, clustering.local.criterion
     spare = (criterion.total - len(judged.centres)) * criterion.located
@@ -46,8 +46,8 @@ def differ(clustering: Clustering) -> bool:
 
 
 class Trait:
-    """One property of components, as points about their middle whose scatter is alike in all
-    directions; variances within groups below the ``expected`` one speak against nothing.
+    """One property of components, as centred points with the same scatter in all directions.
+    Variances within groups up to the ``expected`` one are not penalised.
     """
 
     def __init__(self, points: Float[Array, "n size"], expected: float = np.inf):
@@ -57,9 +57,9 @@ class Trait:
         self.variance = max(float((self.points**2).mean()), np.finfo(float).tiny)
 
     def evidence(self, share: float, number: Any, middle: Any, square: Any) -> Any:
-        """Return the log density of groups, beside that of the same as strangers, where so large a
-        share of the variance lies within groups: by the number of members, the squared length of
-        their sum (``middle``) and the sum of their squared lengths.
+        """Return the log density of groups minus that of ungrouped members, for a ``share`` of the
+        variance within groups. Groups are described by the ``number`` of members, the squared
+        length of their sum (``middle``) and the sum of their squared lengths (``square``).
         """
         within, total = share * self.variance, self.variance
         whole = within + number * (total - within)
@@ -69,15 +69,15 @@ class Trait:
         return -np.where(number > 0, quadratic + self.size * logs, 0.0) / 2
 
     def unexpected(self, share: float) -> float:
-        """Nats that speak against so large a share (:data:`.criterion.MATCHES`)."""
+        """Return the penalty of a share, in nats (:data:`.criterion.MATCHES`)."""
         ratio = min(self.expected / (share * self.variance), 1.0)
         return MATCHES * self.size / 2 * (ratio - 1 - np.log(ratio))
 
 
 @dataclasses.dataclass(frozen=True)
 class Effects(Grouping):
-    """Components of sites in the groups (``labels``) that are likeliest where these differ, and the
-    share of the variance of each trait that lies within groups.
+    """The most likely groups (``labels``) of components of sites that differ, and the share of the
+    variance of each trait that lies within groups.
     """
 
     traits: tuple[Trait, ...]
@@ -85,8 +85,8 @@ class Effects(Grouping):
 
     @classmethod
     def of(cls, clustering: Clustering) -> "Effects":
-        """The likeliest groups; every component alone, if they are no better than the best of so
-        many ways to choose them would be by chance.
+        """Return the most likely groups, or groups of one component each, if the evidence does not
+        exceed the logarithm of the number of ways to choose as many matches.
         """
         local = clustering.local
         traits = [Trait(Places.of(local).points, local.criterion.expected)]
@@ -102,7 +102,7 @@ class Effects(Grouping):
         return best if best.worth > best.ways else dataclasses.replace(alone, shares=best.shares)
 
     def gains(self, site: int) -> tuple[Float[Array, "k g"], Int[Array, " n"]]:
-        """Nats by the traits of components."""
+        """Return the gains of :meth:`.Grouping.gains` from the traits of components."""
         own, rest, labels, out = self.without(site)
         groups = int(labels.max()) + 1
         number, total = np.bincount(labels), 0.0
@@ -117,7 +117,7 @@ class Effects(Grouping):
         return np.asarray(total), out
 
     def with_scale(self) -> "Effects":
-        """The shares of variances that are likeliest."""
+        """Return the same groups with the most likely shares of variances."""
         best = [
             max(SHARES.tolist(), key=lambda share, trait=trait: self._worth(trait, share))
             for trait in self.traits
@@ -133,7 +133,7 @@ class Effects(Grouping):
 
     @functools.cached_property
     def worth(self) -> float:
-        """Nats by which these groups are better than none."""
+        """Nats by which these groups are better than no groups."""
         if len(np.unique(self.labels)) == len(self.labels):
             return 0.0
         return sum(self._worth(*own) for own in zip(self.traits, self.shares, strict=True))
@@ -152,7 +152,7 @@ class Effects(Grouping):
 
 
 def _log_covariances(members: ExponentialFamily) -> Float[Array, "n numbers"]:
-    """Logarithms of expected covariances beside their mean, as vectors as long as these."""
+    """Return logarithms of expected covariances relative to their mean, as vectors."""
     law: Any = members
     covariances, degrees = np.asarray(law.inverse_scale), np.asarray(law.degrees_of_freedom)
     if covariances.ndim == 2:  # variances

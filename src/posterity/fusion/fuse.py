@@ -1,4 +1,4 @@
-"""The verb: posteriors of several sites in, one posterior out."""
+"""The verb ``fuse``, which merges the posteriors of several sites into one posterior."""
 
 import contextlib
 import dataclasses
@@ -72,75 +72,74 @@ def fuse(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: ProgressCallback | None = None,
 ) -> Fusion:
-    """Merge posteriors of separate data into one, finding which components correspond.
+    """Merge posteriors of separate data sets into one, and match their components.
 
     Args:
-        posteriors: families, ledgers (see :meth:`Ledger.of_site`) or paths of files that hold
-            one, at least two, in a collection or one by one from an iterator; a folder or a
-            pattern like ``"sites/*.safetensors"`` stands for its files, a batch of posteriors with
-            plates for its sites. A mapping names the sites, else a ledger names its own, a file
-            goes by its stem and the rest are numbered. Plates are matched; a plate that has
-            mixing weights and a known prior leaves out components that hold less than one
-            observation.
-        components: number of fused components of each plate; None finds it. For
-            ``matching="kl-fusion"`` an upper bound, as in the paper. Of networks, the hidden
-            units of each layer.
-        rule: ``"product"``, the prior once plus every site's contribution (its posterior less its
-            own prior), which in conjugate models is the posterior of the pooled data, or
-            ``"barycenter"``, the summed-KL mean of matched components, as sure as one site. None
-            takes the product where all sites are of one known prior (ledgers, or ``prior``) and
-            share no data, else the barycentre, as it does for ``weights`` and a ``divergence``;
-            ``Fusion.why`` says which and why.
-        divergence: what barycentres are the middle in. ``"reverse"`` for ``KL(global || local)``,
-            the average of natural parameters; ``"forward"`` for ``KL(local || global)``, its twin
-            in mean parameters; ``"jeffreys"``, both added up; ``"renyi"``, between the two, of
-            order 1/2 or another as ``"renyi:0.3"``; or an object of
-            :mod:`posterity.fusion.divergences`. But for KL's two directions the matching begins
-            where the evidence found it, number of components included, and is alternated with
-            barycentres.
+        posteriors: at least two families, ledgers (see :meth:`Ledger.of_site`) or paths of files
+            with one, in a collection or an iterator. A folder, or a pattern such as
+            ``"sites/*.safetensors"``, stands for its files; a batch of posteriors with plates
+            stands for its sites. The keys of a mapping name the sites; otherwise a ledger has its
+            own name, a site read from a file is named after the file, and the rest are numbered.
+            Plates are matched. If a plate has mixing weights and a known prior, its components
+            with less than one observation are left out.
+        components: number of fused components of each plate; by default it is chosen. For
+            ``matching="kl-fusion"`` an upper bound, as in the paper; for networks, the number of
+            hidden units of each layer.
+        rule: ``"product"`` or ``"barycenter"``. The product is the prior, counted once, plus each
+            site's contribution (its posterior minus its prior): in conjugate models, the posterior
+            of the pooled data. The barycentre is the summed-KL mean of matched components, about
+            as certain as one site. By default the product if all sites have one known prior
+            (ledgers, or ``prior``), share no data, and neither ``weights`` nor another
+            ``divergence`` is passed; else the barycentre. ``Fusion.why`` has the reason.
+        divergence: divergence that barycentres minimise. ``"reverse"`` is ``KL(global || local)``,
+            minimised by the average of natural parameters; ``"forward"`` is
+            ``KL(local || global)``, minimised by that of mean parameters; ``"jeffreys"`` is their
+            sum; ``"renyi"`` lies between them, with order 1/2, or another as in ``"renyi:0.3"``.
+            Objects of :mod:`posterity.fusion.divergences` are accepted. Except for the two KLs,
+            matching starts from the result of ``"evidence"``, keeps its number of components, and
+            alternates between assignments and barycentres.
         matching: ``"evidence"`` (default), ``"hungarian"``, ``"kl-fusion"``, ``"identity"``; see
-            :class:`Matching`. Or a matching that is known, by site the fused component of each
-            local one and -1 for what is left out, as ``Fusion.matching`` of another fusion has it;
-            several of a site have the same one where they are parts of it.
-        prior: what sites that are not ledgers started from, and the prior that a product counts
-            once, whatever ledgers started from; without it, their common prior, or the average of
-            priors that differ. A plate's has members that are all alike, in any number, and
+            :class:`Matching`. Or a known matching, like ``Fusion.matching`` of another fusion: for
+            each site, the fused component of each local one, -1 for components to leave out.
+            Components of a site that are parts of one have the same fused component.
+        prior: prior of the sites that are not ledgers, and the prior that a product counts once,
+            whatever the ledgers' priors are; by default their common prior, or the average of
+            priors that differ. The members of a plate's prior, in any number, are all alike, with
             equal weights, whose total concentration is kept.
-        weights: for the barycentre, a positive weight for each site; equal if None.
-        absorb: whether components that a local fit split are put together: those that are one by
-            the lower bound of the site's own fit, and what is alone, where the other sites do not
-            contradict; topics, where their words are likelier of one. It takes mixing weights or
-            topics, and a known prior, so ledgers or ``prior``, and ``matching="evidence"`` that
-            finds the number. None absorbs wherever there are these.
-        budget: bytes of memory to work in. If there are more parameters than 64 MiB, or a budget
-            is given, sites are read once and matched in passes that keep only sums: parameters
-            are in memory up to the budget (512 MiB if None), beyond it in a temporary file.
-        checkpoint: a file that keeps where matching in passes stands: if the process is killed, the
-            same call reads the sites again and goes on with the passes where it was. Nothing is
-            kept of what is matched in memory.
-        networks: how networks are fused, if sites are :class:`posterity.Network`.
-        progress: called with a :class:`posterity.status.Progress` once each plate is matched, which
-            has the objective of its matching, and after each pass over sites that are gone through
-            in passes, whose number it has; of networks once each width is tried, with the
-            predictive KL as the objective.
+        weights: for the barycentre, a positive weight for each site; by default equal.
+        absorb: whether to merge components into which a local fit split one: those that the lower
+            bound of the site's fit merges, and unmatched ones, unless other sites contradict; and
+            topics whose words are likelier under one. This needs mixing weights or topics, a known
+            prior (ledgers or ``prior``), and ``matching="evidence"`` without ``components``. By
+            default, wherever these conditions hold.
+        budget: bytes of memory to use; by default 512 MiB. If parameters take more than an eighth
+            of it, sites are read once and matched in passes that keep only sums: parameters are
+            in memory up to a quarter of the budget, and beyond that in a temporary file.
+        checkpoint: path of a file that keeps the state of matching in passes. If the process is
+            killed, the same call reads the sites again and resumes the passes. Matching in memory
+            is not saved.
+        networks: options for sites that are :class:`posterity.Network`.
+        progress: callback for :class:`posterity.status.Progress`, called after each plate is
+            matched (with the objective of the matching) and after each pass over the sites (with
+            its number); for networks after each width is tried (with the predictive KL).
 
     Returns:
-        A :class:`Fusion`; of networks a :class:`NetworkFusion`. It does not depend on the order
-        of sites or of components, nor on how many sites came at a time.
+        A :class:`Fusion`, or a :class:`NetworkFusion` for networks. It does not depend on the
+        order of sites or components, nor on how many sites were read at a time.
 
     Warns:
-        IdentificationWarning: if the number of components or a match hangs on less than 3 nats,
-            or nothing can tell; looked for unasked up to a million pairs of a local and a fused
-            component, which have no more than 2^27 numbers in all.
-        FusionWarning: if sites contradict each other, differ by more than sampling would make them,
-            say nothing, or hold the same data; all lines are in ``Fusion.warnings``.
-        UserWarning: a product of sites whose priors differ, and no ``prior``.
+        IdentificationWarning: if the number of components or a match is determined by less than
+            3 nats, or cannot be judged. This is checked for up to 2^20 pairs of a local and a
+            fused component with at most 2^27 numbers in all.
+        FusionWarning: if sites contradict each other, differ by more than sampling explains, are
+            uninformative, or have the same data. All lines are in ``Fusion.warnings``.
+        UserWarning: for a product of sites whose priors differ, without ``prior``.
 
     Raises:
-        UsageError: fewer than two sites, two of one name, data of one site twice under
+        UsageError: fewer than two sites, two sites with one name, data of one site twice under
             ``product``, or arguments that contradict each other.
-        StructureError: sites of different families, blocks or dimensions, a prior that tells
-            components apart, or a family for which the divergence is not defined.
+        StructureError: sites of different families, blocks or dimensions, a prior whose
+            components differ, or a family for which the divergence is not defined.
         ParameterError: NaN, infinite or improper parameters, by site and block.
         ArtifactError: a file that cannot be read, or a checkpoint of another fusion.
 
@@ -176,7 +175,7 @@ def fuse(
 
 @contextlib.contextmanager
 def _kept(path: Any, sites: Sites, plan: Plan) -> Iterator[Stages | None]:
-    """The progress of a search in passes that is kept at the path; None if there is none."""
+    """Open the checkpoint of a search in passes; yield None without a path or without passes."""
     if path is None:
         yield None
         return
@@ -196,7 +195,7 @@ def _kept(path: Any, sites: Sites, plan: Plan) -> Iterator[Stages | None]:
 
 
 class _Problem(NamedTuple):
-    """Sites to be fused, by a plan and a rule, each with its weight."""
+    """The sites to fuse, the plan, the weight of each site, and the rule."""
 
     sites: Sites
     plan: Plan
@@ -204,7 +203,7 @@ class _Problem(NamedTuple):
     rule: Rule
 
     def networks(self, progress: ProgressCallback | None) -> NetworkFusion:
-        """The fusion of networks, whose units are matched layer by layer, in memory."""
+        """Fuse networks: match their units layer by layer, in memory."""
         sites, plan, importance, rule = self
         if plan.labels is not None:
             raise UsageError(
@@ -217,7 +216,7 @@ class _Problem(NamedTuple):
     def matched(
         self, progress: ProgressCallback | None, stages: Stages | None
     ) -> tuple[Alignments, Names]:
-        """The matching of each plate, and the names of its components where sites give some."""
+        """Return the matching of each plate, and the names of its components if sites name them."""
         sites, plan, importance, rule = self
         side, how, labels, aligned = plan.divergence, plan.matching, plan.labels, Alignments()
         laws = {path: block.like for path, block in sites.blocks.items()}
@@ -263,7 +262,7 @@ class _Problem(NamedTuple):
         return aligned, names_of_components(sites.labels, path, alignment.matching)
 
     def combined(self, aligned: Alignments, names: Names) -> Fusion:
-        """One posterior, by the rule; of products with a ledger."""
+        """Combine the matched sites into one posterior by the rule; products have a ledger too."""
         sites, plan, importance, rule = self
         side, blocks, names = plan.divergence, sites.blocks, {**sites.coordinates, **names}
         sampling = functools.partial(scales_of, blocks, aligned, side)
@@ -279,7 +278,7 @@ class _Problem(NamedTuple):
 
 
 def _ambiguities(fusion: Fusion, plan: Plan) -> Iterator[str]:
-    """A line on each plate whose matching hangs on little, where it was searched for."""
+    """Yield a line for each plate whose matching was searched for and is ambiguous."""
     searched = plan.matching in (Matching.EVIDENCE, Matching.HUNGARIAN)
     for path, plate in fusion.plates.items() if searched else ():
         suspect = plate.confidence is not None and plate.confidence.suspect
@@ -291,7 +290,7 @@ def _ambiguities(fusion: Fusion, plan: Plan) -> Iterator[str]:
 
 
 def _weights(names: list[str], weights: Any, rule: Rule | None) -> Float[Array, " sites"]:
-    """A positive weight a site, at most one; ones if None, as it must be for a product."""
+    """Return a positive weight, at most one, for each site; products take no weights."""
     if weights is None:
         return np.ones(len(names))
     if rule is Rule.PRODUCT:
@@ -312,12 +311,11 @@ def _weights(names: list[str], weights: Any, rule: Rule | None) -> Float[Array, 
 
 
 def _kept_apart(ledger: Ledger, sites: Mapping[str, Site], alignments: Alignments) -> Ledger:
-    """Return the ledger with a factor for each whose data a region's ledger holds, not one a
-    region.
+    """Replace each region's factor in the ledger by the factors of the region's contributors.
 
-    All factors of a region have its labels, and move to the fused ones as it does: a site can still
-    be forgotten, and fusing regions gives the ledger of fusing all sites, wherever the matching
-    agrees. A UsageError if one has the name of another site.
+    All factors of a region have the region's labels and are relabelled with it, so a single site
+    can still be forgotten. Fusing regions gives the same ledger as fusing all sites, if the
+    matchings agree. Raise a UsageError if a contributor has the name of another site.
     """
     regions = {name: site for name, site in sites.items() if len(site.contributors) > 1}
     if not regions:

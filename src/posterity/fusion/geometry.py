@@ -1,4 +1,4 @@
-"""Components as points of a Bregman geometry, and all their divergences as one matrix product.
+"""Components as points of a Bregman geometry, with their divergences as one matrix product.
 
 With ``phi = A`` over natural parameters, ``D(c || x) = phi(x) - phi(c) - (x - c) . phi'(c)`` is
 ``KL(c || x)``; with ``phi = A*`` over mean parameters it is ``KL(x || c)`` (banerjee2005,
@@ -20,37 +20,37 @@ from posterity.errors import ParameterError
 from posterity.families import ExponentialFamily, at_rest
 
 Array = np.ndarray
-BUDGET = 256 * 2**20  # Bytes of working memory that one chunk of rows may take
-CACHED = 2**20  # Bytes of members that are worked on at a time: what a processor's cache holds
-ROOM = 2**21  # Bytes of costs that a clustering keeps
+BUDGET = 256 * 2**20  # Bytes of working memory for one chunk of rows
+CACHED = 2**20  # Bytes of members that are processed together: the size of a processor's cache
+ROOM = 2**21  # Bytes of costs that a clustering stores
 PIECE = 2**21  # Bytes of costs that are copied at a time
-LONG = 2**14  # Numbers of a site from which on its products are made by themselves
+LONG = 2**14  # Number of floats of a site from which its products are computed separately
 
 
 class Divergence(enum.StrEnum):
-    """Which way round the Kullback-Leibler divergence is taken."""
+    """The direction of the Kullback-Leibler divergence."""
 
     REVERSE = "reverse"
-    """``KL(global || local)``: averages natural parameters; seeks what all agree on."""
+    """``KL(global || local)``: averages natural parameters; mode-seeking."""
     FORWARD = "forward"
-    """``KL(local || global)``: averages mean parameters (moments); covers what any believes."""
+    """``KL(local || global)``: averages mean parameters (moments); covers all sites' mass."""
 
     def coordinates(self, members: ExponentialFamily) -> Float[Array, "*batch dim"]:
-        """The parameters that are averaged."""
+        """Return the parameters that are averaged."""
         return members.natural_parameters if self is self.REVERSE else members.mean_parameters
 
     def potential(self, members: ExponentialFamily) -> Float[Array, "*batch"]:
-        """``phi``: the log normaliser ``A``, or its conjugate."""
+        """Return ``phi``: the log normaliser ``A``, or its conjugate."""
         return members.log_normalizer() if self is self.REVERSE else members.negative_entropy()
 
     def family(self, like: ExponentialFamily, coordinates: Array) -> ExponentialFamily:
-        """The members of a family at these coordinates."""
+        """Return the members of a family at these coordinates."""
         if self is self.REVERSE:
             return like.with_natural_parameters(coordinates)
         return like.with_mean_parameters(coordinates)
 
     def between(self, one: ExponentialFamily, other: ExponentialFamily) -> Float[Array, "*batch"]:
-        """The divergence from a global member to a local one, in nats."""
+        """Return the divergence from a global member to a local one, in nats."""
         return one.kl(other) if self is self.REVERSE else other.kl(one)
 
 
@@ -61,8 +61,8 @@ DivergenceName = Literal["reverse", "forward"]
 class Points:
     """``N`` members of a family in one of the two geometries.
 
-    ``coordinates`` (N, D) and ``potential`` (N,) are ``x`` and ``phi(x)``; ``template`` is a
-    member to take shapes from. Digits are kept if the origin lies amid the members (:func:`moved`).
+    ``coordinates`` (N, D) and ``potential`` (N,) are ``x`` and ``phi(x)``; ``template`` is a member
+    that gives shapes. Divergences are accurate if the members surround the origin (:func:`moved`).
     """
 
     template: ExponentialFamily
@@ -84,8 +84,8 @@ class Points:
         length: int,
         divergence: Divergence | DivergenceName = "reverse",
     ) -> "Points":
-        """Make the geometry from a function that gives the members of any slice of ``N``: a part at
-        a time.
+        """Make the geometry, part by part, from a function that returns the members of any slice
+        of ``N``.
         """
         divergence, template = Divergence(divergence), members(slice(1))
         coordinates, phi = np.empty((length, template.dimension)), np.empty(length)
@@ -98,7 +98,7 @@ class Points:
         return len(self.coordinates)
 
     def take(self, rows: Array | slice) -> "Points":
-        """Some of the points, centred about the same one; a slice copies nothing."""
+        """Return some of the points, centred at the same point; a slice copies nothing."""
         own = self.coordinates[rows], self.potential[rows]
         some = Points(self.template, self.divergence, *own)
         vars(some).update(middle=self.middle, _column=self._column[rows])
@@ -106,21 +106,21 @@ class Points:
 
     @property
     def parts(self) -> list[slice]:
-        """The rows, so many at a time that their members stay in the processor's cache."""
+        """Slices of rows whose members fit into the processor's cache."""
         return parts(len(self), self.template)
 
     def members(self, rows: slice) -> ExponentialFamily:
-        """Some of the members."""
+        """Return some of the members."""
         return self.family(self.coordinates[rows])
 
     def family(self, coordinates: Float[Array, "g dim"]) -> ExponentialFamily:
-        """The members of the family at the given coordinates."""
+        """Return the members of the family at the given coordinates."""
         return self.divergence.family(self.template, coordinates)
 
     def centroids(
         self, coordinates: Float[Array, "g dim"], potential: Float[Array, " g"] | None = None
     ) -> "Centroids":
-        """Centroids at the given coordinates, with their potential where that is known."""
+        """Return centroids at the given coordinates, with their potential if it is known."""
         if potential is not None:
             return Centroids(coordinates, potential, lambda: self.centroids(coordinates).gradient)
         if self.divergence is Divergence.REVERSE:
@@ -131,17 +131,17 @@ class Points:
         )
 
     def potential_at(self, coordinates: Float[Array, "g dim"]) -> Float[Array, " g"]:
-        """``phi`` at the given coordinates."""
+        """Return ``phi`` at the given coordinates."""
         return self.centroids(coordinates).potential
 
     @property
     def alone(self) -> "Centroids":
-        """Every point as the centroid of itself."""
+        """Each point as its own centroid."""
         return Centroids(self.coordinates, self.potential, lambda: self.gradient)
 
     @functools.cached_property
     def gradient(self) -> Float[Array, "n dim"]:
-        """The dual coordinates of every point."""
+        """The dual coordinates of each point."""
         return self.centroids(self.coordinates).gradient
 
     @functools.cached_property
@@ -152,19 +152,19 @@ class Points:
 
     @functools.cached_property
     def _column(self) -> Float[Array, " n"]:
-        """Potentials above the plane that touches the middle's."""
+        """Potentials minus the slope at the middle times the offset from it."""
         column, slope = self.potential.copy(), self.middle[1][0]
         for rows in self.parts:
             column[rows] -= self._offset(rows) @ slope
         return column
 
     def _offset(self, rows: Array | slice) -> Float[Array, "*some dim"]:
-        """Coordinates about the middle: made when they are needed, sooner than memory is had."""
+        """Return coordinates about the middle; recomputing them is faster than reading them."""
         return self.coordinates[rows] - self.middle[0]
 
     def divergences(self, centroids: "Centroids") -> Float[Array, "n g"]:
-        """``D(c_g || x_l)`` for all pairs, in nats: a matrix product, a row and a column, of
-        factors that are centred first, which changes nothing but the digits that cancel.
+        """Return ``D(c_g || x_l)`` for all pairs, in nats: a matrix product plus a row and a
+        column. The factors are centred first, which only avoids cancellation.
         """
         out = np.empty((len(self), len(centroids.coordinates)))
         for rows, part in self.differences(centroids):
@@ -172,8 +172,8 @@ class Points:
         return out
 
     def differences(self, centroids: "Centroids") -> Iterator[tuple[slice, Array]]:
-        """The same (some, G), some rows at a time, each written over by the next; rounding may
-        leave some below zero.
+        """Yield the divergences (some, G) of some rows at a time, in a buffer that the next step
+        overwrites. Rounding may make some negative.
         """
         gradient, row = self._tangents(centroids)
         steps, dim = chunks(len(self), 8 * len(row), CACHED), gradient.shape[1]
@@ -188,7 +188,7 @@ class Points:
             yield rows, np.matmul(offset[:size], slope, out=room[:size])
 
     def nearest(self, centroids: "Centroids") -> "Nearest":
-        """The nearest centroid of each point."""
+        """Return the nearest centroid of each point."""
         found = Nearest(np.empty(len(self), int), np.empty(len(self)))
         for rows, part in self.differences(centroids):
             found.groups[rows] = own = finite(part).argmin(1)
@@ -196,12 +196,12 @@ class Points:
         return found._replace(costs=np.maximum(found.costs, 0.0))
 
     def nearest_again(self, before: "Nearest", centroids: "Centroids", moved: Array) -> "Nearest":
-        """The same where it is known, for all but the centroids (G,) that are marked as ``moved``;
-        what was nearest ``before`` is labelled as the centroids are, -1 where that one is gone.
+        """Return the nearest centroids, given those ``before`` a change of the centroids that are
+        marked as ``moved`` (G,); labels of ``before`` are -1 for centroids that are gone.
         """
         among = np.flatnonzero(moved)
         new = self.nearest(centroids.take(among))
-        # The nearest of those that moved is the nearest of all if it is nearer than what was.
+        # The nearest moved centroid is the nearest of all if it is nearer than the previous one.
         there, nearer = before.groups, new.costs <= before.costs
         found = Nearest(
             np.where(nearer, among[new.groups], there), np.minimum(new.costs, before.costs)
@@ -215,18 +215,18 @@ class Points:
     def own_divergences(
         self, rows: Int[Array, "sites size"], centroids: "Centroids"
     ) -> Float[Array, "sites size size"]:
-        """``D(c_k || x_l)`` for each row's ``l`` and ``k`` in it: small products, all at once."""
+        """Return ``D(c_k || x_l)`` for all ``l`` and ``k`` in one row, by small products."""
         column, (gradient, row) = self._column, self._tangents(centroids)
         out = column[rows][:, :, None] - row[rows][:, None, :]
         if gradient.shape[1] * rows.shape[1] < LONG:
             out -= self._offset(rows) @ gradient[rows].swapaxes(1, 2)
-        else:  # a stack of long products misses the fast path of one, and its copies the cache
+        else:  # a stack of long products is slower than single products, and exceeds the cache
             for own, part in zip(rows, out, strict=True):
                 part -= self._offset(own) @ gradient[own].T
         return np.maximum(out, 0.0, out=out)
 
     def paired_divergences(self, centroids: "Centroids", groups: Array) -> Float[Array, " n"]:
-        """``D(c || x_l)`` of each point to the centroid of one of the groups (n,)."""
+        """Return ``D(c || x_l)`` of each point and the centroid of its group in ``groups`` (n,)."""
         gradient, row = self._tangents(centroids)
         out = self._column - row[groups]
         for rows in self.parts:
@@ -234,7 +234,7 @@ class Points:
         return np.maximum(out, 0.0, out=out)
 
     def _tangents(self, centroids: "Centroids") -> tuple[Float[Array, "g dim"], Float[Array, " g"]]:
-        """Slopes at the centroids, and heights of the tangents above the middle's there."""
+        """Return slopes at the centroids, and heights of tangents, relative to the middle's."""
         mean, slope = self.middle
         gradient, offset = centroids.gradient - slope, centroids.coordinates - mean
         height = centroids.potential - offset @ slope[0]
@@ -250,7 +250,7 @@ class Nearest(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Centroids:
-    """``G`` points with their potential, and the gradient there: the dual coordinates."""
+    """``G`` points with their potential and its gradient, the dual coordinates."""
 
     coordinates: Float[Array, "g dim"]
     potential: Float[Array, " g"]
@@ -258,11 +258,11 @@ class Centroids:
 
     @functools.cached_property
     def gradient(self) -> Float[Array, "g dim"]:
-        """Found when it is first asked for: half of all centroids are passed over before."""
+        """The dual coordinates, computed on first access: half of all centroids need none."""
         return self.dual()
 
     def with_moved(self, moved: Array, others: "Centroids") -> "Centroids":
-        """The same with ``others`` in place of those that are marked as ``moved``."""
+        """Return the centroids with ``others`` in place of those that are marked as ``moved``."""
 
         def put(mine: Array, theirs: Array) -> Array:
             both = mine.copy()
@@ -274,11 +274,11 @@ class Centroids:
         return Centroids(coordinates, potential, lambda: put(self.gradient, others.gradient))
 
     def __getstate__(self) -> dict[str, Any]:
-        """With what functions would find, which do not pickle."""
+        """Return the state with the gradient in place of the function, which does not pickle."""
         return {**self.__dict__, "gradient": self.gradient, "dual": None}
 
     def take(self, rows: Array | slice) -> "Centroids":
-        """Some of the centroids; a slice copies nothing."""
+        """Return some of the centroids; a slice copies nothing."""
         return Centroids(self.coordinates[rows], self.potential[rows], lambda: self.gradient[rows])
 
 
@@ -289,17 +289,17 @@ def kl_matrix(
     *,
     budget: int = BUDGET,
 ) -> Float[Array, "locals globals"]:
-    """``KL(global || local)``, or ``KL(local || global)``, for all pairs, in nats.
+    """Return ``KL(global || local)``, or ``KL(local || global)``, for all pairs, in nats.
 
     Args:
         globals_: batch (G,) of a family.
         locals_: batch (L,) of the same family.
         divergence: ``"reverse"`` for the former, ``"forward"`` for the latter.
-        budget: bytes of working memory beside the inputs and the result; locals are gone through
-            in chunks that fit.
+        budget: bytes of working memory, without inputs and result; locals are processed in chunks
+            of this size.
 
-    Pairs whose divergence is lost in the rounding of the large terms it is a difference of
-    are computed again by the family's centred closed form.
+    A divergence is a difference of large terms. If rounding dominates it, it is computed again by
+    the family's centred closed form.
 
     Source: claici2020, section 3; facts of the dual form in wainwright2008, section 5.2.2.
 
@@ -328,40 +328,40 @@ def kl_matrix(
 
 
 def chunks(length: int, row_bytes: int, budget: int = BUDGET) -> list[slice]:
-    """Slices that cover ``length`` rows, each within ``budget`` bytes (but at least a row)."""
+    """Return slices that cover ``length`` rows, each of at most ``budget`` bytes or one row."""
     step = max(1, budget // max(row_bytes, 1))
     return [slice(start, min(start + step, length)) for start in range(0, length, step)]
 
 
 def parts(length: int, member: ExponentialFamily) -> list[slice]:
-    """Slices of so many members at a time that they stay in the processor's cache."""
+    """Return slices of as many members as fit into the processor's cache."""
     return chunks(length, 8 * member.dimension, CACHED)
 
 
 def middle(members: ExponentialFamily) -> Any:
-    """The average location of members (N,), to be moved to the origin; None if they have none."""
+    """Return the average location of members (N,); None for a family without a location."""
     return of_places(lambda place: place.mean(0), members.location())
 
 
 def moved(members: ExponentialFamily, origin: Any) -> ExponentialFamily:
-    """The same laws seen from ``origin``: divergences stay, and so do their digits."""
+    """Return the laws translated so that ``origin`` is at zero; divergences are unchanged."""
     return members if origin is None else members.translate(opposite(origin))
 
 
 def opposite(offset: Any) -> Any:
-    """The way back."""
+    """Return the negative offset."""
     return of_places(operator.neg, offset)
 
 
 def of_places(function: Any, place: Any) -> Any:
-    """``function`` of every array of a location, which may be a tree, or None."""
+    """Apply ``function`` to each array of a location, which may be a tree or None."""
     if isinstance(place, dict):
         return {name: of_places(function, own) for name, own in place.items()}
     return None if place is None else function(place)
 
 
 def cheapest(costs: Float[Array, "n g"]) -> Int[Array, " n"]:
-    """The least column of each row, all :func:`finite`; NumPy would copy the table all at once."""
+    """Return the least column of each row of :func:`finite` costs, without copying the table."""
     out = np.empty(len(costs), int)
     for rows in chunks(len(costs), 8 * costs.shape[1], CACHED):
         out[rows] = finite(costs[rows]).argmin(1)
@@ -369,7 +369,7 @@ def cheapest(costs: Float[Array, "n g"]) -> Int[Array, " n"]:
 
 
 def finite(costs: Float[Array, "n g"]) -> Float[Array, "n g"]:
-    """The costs, or a ParameterError if any is NaN or infinite."""
+    """Return the costs; raise a ParameterError if any is NaN or infinite."""
     if not np.isfinite(costs.max()):
         raise ParameterError(
             found="components so sharp for their distance that their divergences overflow",

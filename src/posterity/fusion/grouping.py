@@ -1,4 +1,4 @@
-"""Groups of components that are matched anew, site by site, by an evidence of groups."""
+"""Groups of components that are rematched, site by site, by an evidence for groups."""
 
 import dataclasses
 import functools
@@ -11,13 +11,13 @@ from posterity.arrays.typing import Bool, Float, Int
 from posterity.fusion.clustering import assign
 
 Array = np.ndarray
-SWEEPS = 10  # Times that all sites are matched, and the scale of the evidence is found, at most
+SWEEPS = 10  # Largest number of sweeps: rematching all sites, then refitting the scale
 
 
 @dataclasses.dataclass(frozen=True)
 class Grouping:
-    """Components of sites, which begin at ``starts``, in groups (``labels``), none of which has two
-    of one site; a subclass says what is evidence for them.
+    """Components of sites, which begin at ``starts``, in groups (``labels``) without two of one
+    site; subclasses define the evidence.
     """
 
     starts: Int[Array, " bounds"]
@@ -25,26 +25,26 @@ class Grouping:
 
     @functools.cached_property
     def worth(self) -> float:
-        """Nats by which these groups are better than every component alone."""
+        """Nats by which these groups are better than groups of one component each."""
         raise NotImplementedError
 
     def gains(self, site: int) -> tuple[Float[Array, "k g"], Int[Array, " n"]]:
-        """Nats that each component of a site gains in each group of the others', beside being
-        alone, and these groups by component, -1 for the site's own.
+        """Return the nats that each component of a site gains by joining each group of the other
+        sites, and these groups' labels (n,), -1 for the site itself.
         """
         raise NotImplementedError
 
     @functools.cached_property
     def levels(self) -> dict[int, float]:
-        """Nats by which other numbers of groups are worse, as far as they are known."""
+        """Nats by which other numbers of groups are worse, for those that were tried."""
         return {}
 
     def with_scale(self) -> Self:
-        """The same groups, with what the evidence depends on beside them at its likeliest."""
+        """Return the same groups with the scale of the evidence at its maximum."""
         raise NotImplementedError
 
     def improved(self) -> Self:
-        """Matched anew, site by site, and with the scale that fits best, until nothing changes."""
+        """Rematch site by site, and refit the scale, until the evidence does not rise."""
         current = self
         for _ in range(SWEEPS):
             before = current
@@ -58,8 +58,8 @@ class Grouping:
     def without(
         self, site: int
     ) -> tuple[slice, Bool[Array, " n"], Int[Array, " others"], Int[Array, " n"]]:
-        """A site's rows, which rows are others', the groups of these without gaps, and the same
-        of all rows, -1 for the site's own.
+        """Return a site's rows, a mask of the other rows, their labels without gaps, and the same
+        labels for all rows, -1 for the site's.
         """
         own, rest = slice(*self.starts[site : site + 2]), np.ones(len(self.labels), bool)
         rest[own] = False
@@ -77,7 +77,7 @@ class Grouping:
 
     @functools.cached_property
     def margins(self) -> Float[Array, " n"]:
-        """Nats lost if each component were alone, or in another group, changing places there."""
+        """Nats lost if each component is ungrouped, or moved to another group, with exchange."""
         return np.concatenate([*self._margins()])
 
     def _margins(self) -> Iterator[Float[Array, " k"]]:
@@ -91,7 +91,7 @@ class Grouping:
             owner = np.full(g, k)
             owner[here[here < g]] = rows[here < g]
             now, there = gains[rows, here], gains[owner, np.arange(g)]
-            # If row i goes to group j, the owner of j goes to what i leaves.
+            # If row i moves to group j, the owner of j moves to the group of i.
             rise = now[:, None] + there - gains[:k, :g] - gains[owner][:, here].T
             rise[rows[here < g], here[here < g]] = np.inf
             yield np.minimum(rise.min(1, initial=np.inf), np.where(here < g, now, np.inf))

@@ -1,5 +1,5 @@
-"""Confidence in a matching in passes, and the components that are parts of others of their site:
-part by part, as of a clustering in memory.
+"""Confidence in a matching in passes, and merging of components within sites, part by part like a
+clustering in memory.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ Array = np.ndarray
 
 @dataclasses.dataclass(frozen=True)
 class Part(Clustering):
-    """Some sites' components in groups whose sums are those of all sites' components."""
+    """Some sites' components, in groups with the statistics of all sites."""
 
     whole: "PassConfidence"
 
@@ -39,10 +39,10 @@ class Part(Clustering):
 
 
 class PassConfidence(Confidence):
-    """Confidence in a matching in passes: as of one in memory, by further passes.
+    """Confidence in a matching in passes, computed by further passes.
 
-    All components are under one assignment, of which only sums are in memory. Its ``clustering`` is
-    of the components of the sample, in the groups of all.
+    Only sums of the assignment of all components are in memory. ``clustering`` has the components
+    of the sample, in the groups of all sites.
     """
 
     thorough = False  # a neighbouring number of groups takes passes over all sites
@@ -55,12 +55,12 @@ class PassConfidence(Confidence):
 
     @functools.cached_property
     def centroids(self) -> Centroids:
-        """The average of each group, of what was matched."""
+        """The average of the matched coordinates of each group."""
         return self.passes.centroids(self.result.matched)
 
     @functools.cached_property
     def judged(self) -> Judged:
-        """Return what the number of groups is judged by, from one more pass."""
+        """The statistics by which the number of groups is judged, from one more pass."""
         near, counts, shape = self.passes.near, self.result.counts, 0.0
         sums = GroupSums(len(counts), near.traits(slice(1)).shape[1])
         for part in self.parts:
@@ -75,7 +75,7 @@ class PassConfidence(Confidence):
         return self.judged.length(self.passes.criterion, self.result.counts)
 
     def part(self, rows: Array, starts: Int[Array, " bounds"], labels: Array) -> Part:
-        """Some sites' components in the groups of all, judged against the population of all."""
+        """Return some sites' components in the groups, and with the population, of all sites."""
         passes = self.passes
         near, table = passes.near, passes.table
         local = LocalComponents(table.points(rows, near.points), starts, table.origin)
@@ -93,11 +93,11 @@ class PassConfidence(Confidence):
 
     @property
     def objective(self) -> float:
-        """The description length as passes compute it."""
+        """The description length as computed by passes."""
         return self.passes.objective(self.result)
 
     def neighbours(self, more: bool) -> Iterator[tuple[int, float]]:
-        """Neighbours without the cheapest group, or with one where something fits worst."""
+        """Yield neighbours without the cheapest group, or with one for the worst component."""
         passes = self.passes
         current: Any = passes.refine(self.result, sweeps=1)
         for _ in range(NEIGHBOURS):
@@ -113,11 +113,11 @@ class PassConfidence(Confidence):
 
 
 def within_sites(passes: Passes, divergence: Any, into: Int[Array, " all"]) -> None:
-    """Put components together that are one by their own sites' evidence, before the matching.
+    """Merge components that are one by their own site's evidence, before the matching.
 
-    Unions come apart, as of a clustering in memory, where that of the sample shows each part
-    nearest to a group of its own. The table holds unions in place of their parts, and ``into``
-    (N,), which has the component that each one is part of, is changed in place.
+    Unions are undone, as in memory, if the clustering of the sample has each part nearest to a
+    different group. In the table, unions replace their parts; ``into`` (N,), the component that
+    absorbed each one, is changed in place.
     """
     table, store = passes.table, passes.store
     if not table.weighted:
@@ -147,8 +147,8 @@ def within_sites(passes: Passes, divergence: Any, into: Int[Array, " all"]) -> N
 def absorbed(
     passes: Passes, result: PassResult, into: Int[Array, " all"]
 ) -> tuple[PassResult, list[float]] | None:
-    """The matching once more, where components that are alone were put into others of their site,
-    None if there are none; ``into`` is changed as by :func:`within_sites`.
+    """Merge unmatched components into others of their site, and match again; return None if there
+    are none. ``into`` is changed as by :func:`within_sites`.
     """
     table = passes.table
     alone = np.flatnonzero(result.counts[result.labels] == 1)
@@ -172,8 +172,8 @@ def absorbed(
 
 
 def joined(passes: Passes, parts: Int[Array, " n"], into: Int[Array, " all"]) -> Bool[Array, " n"]:
-    """Which rows are left once unions stand for their parts, in the table and in ``into``: each is
-    part of another of its site, or of none: its own index.
+    """Replace parts by unions in the table and in ``into``; return a mask of the remaining rows.
+    ``parts`` has, for each row, the row that absorbed it, or its own index.
     """
     table, kept = passes.table, parts == np.arange(len(parts), dtype=into.dtype)
     if kept.all():
@@ -200,12 +200,12 @@ def joined(passes: Passes, parts: Int[Array, " n"], into: Int[Array, " all"]) ->
 
 
 def _piece(table: BlockTable, rows: Rows) -> Block:
-    """Some sites of a table as a block."""
+    """Return some sites of a table as a block."""
     return _where_they_were(table, rows.rows, np.arange(rows.sites.start, rows.sites.stop))
 
 
 def _where_they_were(table: BlockTable, rows: Array, sites: Int[Array, " some"]) -> Block:
-    """Rows of some sites as a block, moved back from the table's origin."""
+    """Return rows of some sites as a block, moved back from the table's origin."""
     block = table.block(rows, sites)
     members = moved(block.members, opposite(table.origin))
     return dataclasses.replace(block, members=members, origin=None)

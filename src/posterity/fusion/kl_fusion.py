@@ -1,6 +1,6 @@
-"""KL-fusion in the setting of its paper: equation (9), solved as it stands (claici2020).
+"""KL-fusion in the setting of its paper: the relaxed problem (9) of claici2020 is solved.
 
-Sites j = 1..J hold L_j components each, G global components are given, and C_j[l, g] =
+Sites j = 1..J have L_j components each, there are G global components, and C_j[l, g] =
 KL(global g ‖ component l of site j). Equation (9) at fixed globals is
 
     minimise  Σ_j ⟨C_j, P_j⟩ + λ Σ_g ‖(P_1[:, g], …, P_J[:, g])‖₂
@@ -11,13 +11,13 @@ the saddle point
 
     min_P max_{Y, V}  ⟨C + Y + V, P⟩ − Σ V,      the rows of P on the simplex,
 
-which the primal-dual method of chambolle2011 solves with nothing but projections. Every pair
-(Y, V) bounds the optimum from below by Σ_rows min_g (C + Y + V) − Σ V and every feasible P
-bounds it from above, so the result carries its own proof. All sites are stacked in one
-(rows, columns) matrix, rows = Σ_j L_j and columns = G.
+which the primal-dual method of chambolle2011 solves by projections alone. Each pair (Y, V) bounds
+the optimum from below by Σ_rows min_g (C + Y + V) − Σ V, and each feasible P bounds it from above,
+so the result is certified. All sites are stacked in one (rows, columns) matrix, with
+rows = Σ_j L_j and columns = G.
 
-It is kept for comparison: its number of components depends on the regularisation, and its literal
-setting finds too many when sites differ (``docs/decisions.md``).
+The method serves comparison: its number of components depends on the regularisation, and with the
+paper's setting it finds too many if sites differ (``docs/decisions.md``).
 """
 
 from collections.abc import Sequence
@@ -34,24 +34,24 @@ from posterity.fusion.search import SearchResult, search
 
 Array = np.ndarray
 ITERATIONS, REGULARIZATION = 10, 0.1
-"""As in the paper; the regularisation is in standard deviations of the costs."""
-# Of the solver, measured on random, clustered, heavy-tailed, tight and duplicated instances: the
-# counts of iterations are flat around these values.
+"""The paper's values; the regularisation is in standard deviations of the costs."""
+# Settings of the solver, measured on random, clustered, heavy-tailed, tight and duplicated
+# instances: numbers of iterations are flat around these values.
 OVER_RELAXATION = 1.8  # in (0, 2): half the iterations of the plain method
 CHECK_EVERY = 20  # iterations between certificates, which cost about three iterations
 LONGEST_RUN = 0.2  # restart at the latest after this share of all the iterations so far
-WEIGHT_SMOOTHING = 0.8  # share of the newly seen primal weight, on the log scale
-NEGLIGIBLE = 1e-7  # objectives below this many typical margins a row count as zero
+WEIGHT_SMOOTHING = 0.8  # share of the new primal weight, on the log scale
+NEGLIGIBLE = 1e-7  # objectives below this number of typical margins per row count as zero
 ROW_ERROR = 1e-13  # Newton's tolerance on the sum of a row
-SMALLEST_GAIN = 1e-12  # relative gains that are rounding and would let a sweep of descent cycle
+SMALLEST_GAIN = 1e-12  # relative gains below this are rounding, and could let sweeps cycle
 
 
 def kl_fusion(local: LocalComponents, components: int | None = None) -> SearchResult:
     """Alternate the relaxed assignment (9) and relaxed barycentres; then round.
 
-    ``components`` is an upper bound; None takes twice the components of the largest site, plus two.
-    The trace holds the objective of (9) in units of the costs' standard deviation; iteration
-    stops when it rises, which rounding of the solver's gap alone can cause.
+    ``components`` is an upper bound, by default twice the components of the largest site plus two.
+    The trace has the objective of (9) in units of the costs' standard deviation; iteration stops
+    when it does not fall.
     """
     points, ends = local.points, local.starts[1:-1]
     bound = components or min(len(points), 2 * local.largest() + 2)
@@ -67,22 +67,22 @@ def kl_fusion(local: LocalComponents, components: int | None = None) -> SearchRe
         plans = relaxed.plans
         plan, coordinates = np.concatenate(plans), centroids.coordinates.copy()
         mass = plan.sum(0)
-        # A column that nothing is assigned to has no barycentre: it stays where it was.
+        # A column without mass has no barycentre: it stays unchanged.
         used = mass > 1e-9
         coordinates[used] = (plan.T @ points.coordinates)[used] / mass[used, None]
         centroids = points.centroids(coordinates)
         costs = finite(points.divergences(centroids))
-    # Rounding leaves columns that a few more exchanges would empty.
+    # Rounding leaves columns that a few exchanges can empty.
     descent = assign_descent(np.split(costs / scale, ends), REGULARIZATION, round_plan(plans))
     labels = np.unique(np.concatenate(descent.assignments), return_inverse=True)[1]
     return SearchResult(Clustering(local, labels), trace)
 
 
 class Relaxation(NamedTuple):
-    """A feasible plan, one (L_j, G) array a site whose rows sum to one and columns to at most one,
-    and a proof of how far it is from optimal: its objective, a dual lower bound, and the gap of the
-    two relative to the objective (where that is rounding, to 1e-7 typical margins a row), after so
-    many iterations, ``converged`` if within the tolerance.
+    """A feasible plan, one (L_j, G) array per site with rows that sum to one and columns to at most
+    one, and its certificate: the objective, a dual lower bound, and their gap relative to the
+    objective (at least 1e-7 typical margins per row). ``converged`` is whether the gap is within
+    the tolerance.
     """
 
     plans: list[Float[Array, "_ columns"]]
@@ -100,23 +100,23 @@ def relax(
     tolerance: float = 1e-4,
     max_iterations: int = 20_000,
 ) -> Relaxation:
-    """Solve equation (9) of claici2020 at some costs, one (L_j, G) array a site with L_j ≤ G, to a
-    certified relative gap, or the best within so many steps.
+    """Solve equation (9) of claici2020 for costs (L_j, G) of each site, L_j ≤ G, to a certified
+    relative gap, or return the best plan after ``max_iterations``.
 
-    Over-relaxed primal-dual steps (chambolle2011), restarted from the better of the last and the
-    average iterate as the gap closes; deterministic, and the order of sites, of components and of
-    columns changes nothing but rounding.
+    The steps are over-relaxed primal-dual steps (chambolle2011), restarted from the better of the
+    last and the average iterate as the gap closes. The result is deterministic; the order of sites,
+    components and columns changes only rounding errors.
     """
     program = _Program(costs, regularization)
     iterations = _solve(program, tolerance, max_iterations)
-    lower, gap = min(program.lower, program.upper), program.gap()  # they cross by rounding only
+    lower, gap = min(program.lower, program.upper), program.gap()  # they cross only by rounding
     lower, upper = (program.offset + program.scale * bound for bound in (lower, program.upper))
     plans = np.split(program.best, program.starts[1:])
     return Relaxation(plans, upper, lower, gap, iterations, gap <= tolerance)
 
 
 def round_plan(plans: Sequence[Float[Array, "_ columns"]]) -> list[Int[Array, " _"]]:
-    """The column of each row, all different, that is closest to each plan (kuhn1955)."""
+    """Return the assignment of rows to different columns with most mass, by site (kuhn1955)."""
     return [scipy.optimize.linear_sum_assignment(-np.asarray(plan))[1] for plan in plans]
 
 
@@ -129,9 +129,9 @@ class _Point(NamedTuple):
 
 
 class _Program:
-    """Equation (9) stacked over the sites, in units where typical costs are near one and without
-    each row's smallest cost, which moves into ``offset``; the best feasible plan seen, its
-    objective ``upper``, and the best ``lower`` bound.
+    """Equation (9) stacked over the sites, in units with typical costs near one, and without each
+    row's least cost (their sum is ``offset``); the best feasible plan so far, its objective
+    ``upper``, and the best ``lower`` bound.
     """
 
     def __init__(self, sites: Sequence[Array], regularization: float):
@@ -139,7 +139,7 @@ class _Program:
         least = stacked.min(axis=1, keepdims=True)
         reduced = stacked - least
         margin = _typical_margin(reduced)
-        # A power of two: scaling rounds nothing.
+        # A power of two, so that scaling is exact.
         self.scale = float(2.0 ** np.round(np.log2(margin + regularization or 1.0)))
         self.costs, self.margin = reduced / self.scale, margin / self.scale
         self.regularization, self.offset = regularization / self.scale, float(least.sum())
@@ -152,15 +152,15 @@ class _Program:
         return np.add.reduceat(plan, self.starts, axis=0)
 
     def prices(self, point: _Point) -> Float[Array, "rows columns"]:
-        """C + Y + V, what a unit of each entry of the plan costs at these duals."""
+        """Return C + Y + V, the cost of a unit of each entry of the plan at these duals."""
         prices = point.column[self.site]
         prices += point.group
         prices += self.costs
         return prices
 
     def feasible(self, plan: Array) -> Float[Array, "rows columns"]:
-        """The plan scaled into the columns, the mass this frees spread over their slack, which is
-        never less, as columns >= components.
+        """Scale the plan into the columns, and spread the freed mass over their slack, which
+        suffices since columns >= components.
         """
         plan = plan / np.maximum(self.site_sums(plan), 1.0)[self.site]
         freed = np.maximum(1.0 - plan.sum(axis=1, keepdims=True), 0.0)
@@ -169,7 +169,7 @@ class _Program:
         return plan + freed * slack[self.site]
 
     def offer(self, point: _Point) -> float:
-        """Keeps what improves the bounds and returns the gap of this point alone."""
+        """Update the bounds with a point; return the gap of this point."""
         plan = self.feasible(point.plan)
         norms = np.sqrt(np.einsum("rg,rg->g", plan, plan))
         upper = float(np.vdot(self.costs, plan) + self.regularization * norms.sum())
@@ -181,7 +181,7 @@ class _Program:
         return upper - lower
 
     def gap(self) -> float:
-        """Relative gap in the caller's units, row constants included."""
+        """Return the relative gap in the caller's units, with row constants."""
         shift = self.offset / self.scale
         floor = NEGLIGIBLE * len(self.costs) * (self.margin + self.regularization)
         magnitude = max(abs(shift + self.upper), abs(shift + self.lower), floor)
@@ -189,7 +189,7 @@ class _Program:
 
 
 def _typical_margin(reduced: Float[Array, "rows columns"]) -> float:
-    """Median over the rows of the cost of a row's second choice; robust to huge costs."""
+    """Return the median over rows of the cost of the second choice; robust to huge costs."""
     if reduced.shape[1] == 1:
         return 0.0
     for sample in (np.partition(reduced, 1, axis=1)[:, 1], reduced):
@@ -199,14 +199,14 @@ def _typical_margin(reduced: Float[Array, "rows columns"]) -> float:
 
 
 def _solve(program: _Program, tolerance: float, max_iterations: int) -> int:
-    """Iterations until the gap is within the tolerance; each run goes from restart to restart."""
+    """Iterate, with restarts, until the gap is within the tolerance; return the iterations."""
     (rows, columns), sites = program.costs.shape, len(program.sizes)
-    # The uniform plan and no duals: the one start that knows no order.
+    # The start is symmetric: the uniform plan, and zero duals.
     plan = np.full((rows, columns), 1.0 / columns)
     origin = point = _Point(plan, np.zeros_like(plan), np.zeros((sites, columns)))
     # The size of the duals: Y is near λ/√sites in a used column, V near a margin.
     weight = program.regularization / np.sqrt(sites) + 0.5 * program.margin or 1.0
-    threshold, begun, previous = np.zeros(rows), np.inf, np.inf  # gaps of the run
+    threshold, begun, previous = np.zeros(rows), np.inf, np.inf  # gaps of this run
     total, length = [np.zeros_like(x) for x in point], 0
     for iteration in range(1, max_iterations + 1):
         new, threshold = _step(program, point, weight, threshold)
@@ -222,10 +222,10 @@ def _solve(program: _Program, tolerance: float, max_iterations: int) -> int:
             return iteration
         gap, stalled = min(gaps), min(gaps) <= 0.8 * begun and min(gaps) > previous
         previous = gap
-        # Enough gained, or some gained and no longer gaining, or too long.
+        # Restart after a large gain, after some gain that has stopped, or after a long run.
         if gap <= 0.2 * begun or stalled or length >= LONGEST_RUN * iteration:
             point = candidates[int(np.argmin(gaps))]
-            # Towards the ratio of the distances that duals and plan travelled in the run.
+            # Move the weight to the ratio of the distances of duals and plan in this run.
             pairs = zip(point, origin, strict=True)
             travelled, group, column = (float(np.linalg.norm(x - y)) for x, y in pairs)
             dual = np.hypot(group, column)
@@ -240,7 +240,7 @@ def _solve(program: _Program, tolerance: float, max_iterations: int) -> int:
 def _step(
     program: _Program, point: _Point, weight: float, threshold: Array
 ) -> tuple[_Point, Array]:
-    """One step of algorithm 1 of chambolle2011, its steps fitted to each constraint.
+    """Make one step of algorithm 1 of chambolle2011, with step sizes for each constraint.
 
     The operator is P ↦ (P, site sums of P). Steps 1/2 for P, 1 for Y and 1/L_j for V make its
     scaled norm at most one; `weight` trades the primal step for the dual ones.
@@ -257,10 +257,10 @@ def _step(
 def project_simplex(
     points: Float[Array, "rows columns"], threshold: Float[Array, " rows"]
 ) -> tuple[Float[Array, "rows columns"], Float[Array, " rows"]]:
-    """Each row's closest point on the simplex, max(x − θ, 0), and the θ of each row.
+    """Return each row's closest point on the simplex, max(x − θ, 0), and the θ of each row.
 
-    Newton on Σ max(x − θ, 0) = 1, convex and piecewise linear in θ: it ends exactly after a few
-    passes from the θ of the step before, where a sort would look at everything.
+    Newton's method solves Σ max(x − θ, 0) = 1, which is convex and piecewise linear in θ: starting
+    from the previous step's θ it is exact after a few passes, faster than sorting.
     """
     ones, projected = np.ones(points.shape[1]), points
     for _ in range(100):
@@ -270,7 +270,7 @@ def project_simplex(
             break
         active = (projected > 0).astype(float) @ ones
         threshold = threshold + excess / np.maximum(active, 1.0)
-        if not active.all():  # θ beyond the row: start left of the root
+        if not active.all():  # θ is above the row's maximum: restart left of the root
             lost = active == 0
             threshold[lost] = points[lost].max(axis=1) - 1.0
     return projected, threshold
@@ -279,14 +279,14 @@ def project_simplex(
 def project_balls(
     points: Float[Array, "rows columns"], radius: float
 ) -> Float[Array, "rows columns"]:
-    """Each column's closest point in the Euclidean ball of this radius."""
+    """Return each column's closest point in the Euclidean ball of this radius."""
     norms = np.sqrt(np.einsum("rg,rg->g", points, points))
     return points * (radius / np.maximum(norms, max(radius, np.finfo(float).tiny)))
 
 
 class Descent(NamedTuple):
-    """A binary assignment that no site can improve on its own: for each site the global component
-    (L_j,) of each local one; its objective; and that at the start and after every sweep.
+    """A binary assignment that no single site can improve: for each site the global component of
+    each local one (L_j,); its objective; and the objectives at the start and after each sweep.
     """
 
     assignments: list[Int[Array, " _"]]
@@ -300,15 +300,15 @@ def assign_descent(
     start: Sequence[Int[Array, " _"]],
     max_sweeps: int = 100,
 ) -> Descent:
-    """Improve one site at a time, each exactly, until a whole sweep changes nothing.
+    """Optimise one site at a time, exactly, until a whole sweep changes nothing.
 
-    For a binary P the group norm of column g is √n_g, n_g the number of sites that use g. With the
-    other sites fixed, using g costs one site C[l, g] plus λ(√(n_g + 1) − √n_g), n_g counted over
-    the others: its best answer is one rectangular linear assignment (kuhn1955).
+    For a binary P the group norm of column g is √n_g, for n_g sites that use g. With the other
+    sites fixed, using g costs a site C[l, g] plus λ(√(n_g + 1) − √n_g), with n_g of the others. So
+    its optimum is one rectangular linear assignment (kuhn1955).
     """
     chosen, trace = [*start], [binary_objective(costs, start, regularization)]
     counts = np.bincount(np.concatenate(start), minlength=costs[0].shape[1])
-    # In an order of the costs' own, whichever came first.
+    # Sites are processed in an order by their costs, independent of their input order.
     held = [np.take_along_axis(c, at[:, None], 1) for c, at in zip(costs, start, strict=True)]
     keys = [
         np.sort(c, axis=None).tobytes() + np.sort(own, axis=None).tobytes()
@@ -335,7 +335,7 @@ def binary_objective(
     assignments: Sequence[Int[Array, " _"]],
     regularization: float,
 ) -> float:
-    """Equation (9) of claici2020 at a binary plan: Σ chosen costs + λ Σ_g √n_g."""
+    """Return equation (9) of claici2020 at a binary plan: Σ chosen costs + λ Σ_g √n_g."""
     chosen = [cost[np.arange(len(at)), at] for cost, at in zip(costs, assignments, strict=True)]
     counts = np.bincount(np.concatenate(assignments))
     return float(np.concatenate(chosen).sum() + regularization * np.sqrt(counts).sum())

@@ -1,4 +1,4 @@
-"""Which local component is which global one."""
+"""Matching of local components to global ones."""
 
 import dataclasses
 import enum
@@ -19,11 +19,11 @@ from posterity.fusion.pooled import Pooled
 from posterity.fusion.search import SearchResult, search
 
 Array = np.ndarray
-SWEEPS = 50  # Turns of matching components and moving barycentres, at most
+SWEEPS = 50  # Largest number of alternations between assignments and barycentres
 
 
 class Matched(NamedTuple):
-    """The global label of every component, how they were found, and its row in what was found."""
+    """The global label of each component, the search's result, and each component's row in it."""
 
     labels: Int[Array, " n"]
     result: SearchResult
@@ -34,25 +34,25 @@ class Matching(enum.StrEnum):
     """The ways to match components of different sites."""
 
     EVIDENCE = "evidence"
-    """The clustering with the shortest description; finds the number of components."""
+    """The clustering with the shortest description, which chooses the number of components."""
     HUNGARIAN = "hungarian"
-    """A permutation a site: all sites have the same components (homogeneous)."""
+    """One permutation per site: all sites have the same components (homogeneous)."""
     KL_FUSION = "kl-fusion"
-    """The paper's relaxed problem (9) in the paper's setting, regularisation 0.1."""
+    """The relaxed problem (9) of claici2020 in the paper's setting, regularisation 0.1."""
     IDENTITY = "identity"
-    """Labels already mean the same everywhere."""
+    """No matching: component ``k`` of each site is component ``k`` of the others."""
 
 
 MatchingName = Literal["evidence", "hungarian", "kl-fusion", "identity"]
 
 
 class Rule(enum.StrEnum):
-    """The rules by which matched posteriors become one."""
+    """The rules that combine matched posteriors into one."""
 
     BARYCENTER = "barycenter"
-    """The member closest to all in summed KL: as sure as one site is on average."""
+    """The member with the least summed KL to all: about as certain as one site on average."""
     PRODUCT = "product"
-    """The prior once, and every site's contribution: as sure as the pooled data would be."""
+    """The prior, counted once, plus each site's contribution: as certain as the pooled data."""
 
 
 RuleName = Literal["barycenter", "product"]
@@ -68,13 +68,12 @@ def match(
     given: Int[Array, " n"] | None = None,
     priors: ExponentialFamily | None = None,
 ) -> Matched:
-    """Find the global label of every component (N,), grouped by site from ``starts`` (J + 1,) on.
+    """Find the global label of each of N components; those of site ``j`` begin at ``starts[j]``.
 
-    The outcome does not depend on the order of sites, nor of a site's components: those that are
-    the same, to the last bit, are told apart by their ``counts``. Labels that are ``given`` are
-    taken by ``Matching.IDENTITY``, and begun with by ``Matching.EVIDENCE``. What components (N,)
-    started from, where it is known together with ``counts``, decides by the pooled records of
-    families without a location.
+    The result does not depend on the order of sites or of a site's components: components that are
+    equal to the last bit are ordered by their ``counts``. ``Matching.IDENTITY`` takes the labels
+    ``given``, and ``Matching.EVIDENCE`` starts from them. If ``priors`` (N,) and ``counts`` are
+    known, families without a location are matched by the evidence of their pooled records.
     """
     begun = given is not None
     if given is None:
@@ -83,7 +82,7 @@ def match(
     order, bounds = canonical_order(members, starts, counts)
     other = divergence if isinstance(divergence, Discrepancy) else None
     side = Divergence.REVERSE if isinstance(divergence, Discrepancy) else divergence
-    # The origin is moved amid the members: divergences stay, and so do their digits.
+    # The origin is moved to the members' mean: divergences are unchanged, and lose no digits.
     origin = of_places(lambda place: place[order].mean(0), members.location())
     some = lambda rows: moved(members[order[rows]], origin)
     local = LocalComponents(Points.of_parts(some, len(order), side), bounds, origin)
@@ -124,8 +123,8 @@ def match(
 def canonical_order(
     members: ExponentialFamily, starts: Int[Array, " bounds"], counts: Float[Array, " n"] | None
 ) -> tuple[Int[Array, " n"], Int[Array, " bounds"]]:
-    """Return sites by size, then content, with the components of each by content, and their starts;
-    by hashes, which makes the first sites a fair sample of all.
+    """Return the order of components, and the sites' starts in it: sites by size, then content,
+    and components by content. Hashes of contents make the first sites a fair sample of all.
     """
     natural = [members[rows].natural_parameters for rows in parts(int(starts[-1]), members[:1])]
     sizes, keys = np.diff(starts), np.concatenate(list(map(content_hashes, natural)))
@@ -138,7 +137,7 @@ def canonical_order(
 
 
 def scrambled(keys: np.ndarray) -> np.ndarray:
-    """64 bits of which sums tell sets of keys apart (steele2014's finalizer)."""
+    """Scramble 64-bit keys so that sums distinguish sets of them (steele2014's finalizer)."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         keys = (keys ^ (keys >> np.uint64(shift))) * np.uint64(factor)
     return keys ^ (keys >> np.uint64(31))
@@ -168,12 +167,11 @@ def check_components(
 def alternate(
     start: SearchResult, members: ExponentialFamily, divergence: Discrepancy, *, fixed: bool = False
 ) -> SearchResult:
-    """Have components (N,) find the nearest barycentre, and barycentres the middle of theirs, in
-    turn.
+    """Alternate between assigning components (N,) to barycentres and recomputing barycentres.
 
-    The number of groups stays. The summed divergence, which becomes the trace, falls at every turn;
-    it ends where it would not, or a group would be left empty. If labels are ``fixed`` only their
-    cost is computed.
+    The number of groups stays. The summed divergence, which becomes the trace, falls at each turn;
+    the loop ends when it would not fall, or when a group would become empty. If labels are
+    ``fixed``, only their cost is computed.
     """
     clustering, trace = start.clustering, []
     labels, starts = clustering.labels, clustering.local.starts

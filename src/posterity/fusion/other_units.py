@@ -1,9 +1,8 @@
-"""Sites whose records are likely in other units than those of the others, or shifted.
+"""Detection of sites whose records are likely in other units than the others', or shifted.
 
-A factor, or an offset, of each column brings a component of such a site onto one of the others':
-the ratio of the deviations of their records, the difference of their means. Where it is the same
-components whose other numbers agree then, and of further components all, more of them are those of
-the others than as they came.
+A factor or an offset for each column maps a component of such a site to a component of another
+site: the ratio of standard deviations, or the difference of means. It is accepted if it also maps
+further components, and more components then agree with the other sites' than before.
 """
 
 from collections.abc import Iterator
@@ -18,39 +17,39 @@ from posterity.fusion.geometry import middle, moved
 
 Array = np.ndarray
 ERRORS = 4.0  # Standard errors within which means and deviations agree
-INEXACT = 0.05  # Relative error of deviations, beside that by few records
-LEAST = 1.8  # Ratio of typical deviations in some column from which units may differ
-CHANCE = 2.0  # Nats by which agreement has to be less likely by chance than one in all pairs
+INEXACT = 0.05  # Relative error of deviations, in addition to that of finite samples
+LEAST = 1.8  # Ratio of typical deviations in some column above which units may differ
+CHANCE = 2.0  # Nats by which agreement must exceed chance, after counting all pairs
 SCATTER = 30.0
-"""Ratio from which units are likely to differ, whatever agrees, where a site shares nothing."""
-SITES = 16  # Sites that share few components, up to which they are looked at
-MINE, OTHERS = 6, 32  # Components of a site, and of all others', of most records, that are compared
+"""Ratio above which units of a site that shares nothing differ, even if no factor is found."""
+SITES = 16  # Largest number of sites with few shared components that are examined
+MINE, OTHERS = 6, 32  # Largest components of a site, and of all others, that are compared
 
 
 class Records(NamedTuple):
-    """Means and deviations of the records of components, and how many there are."""
+    """Means, standard deviations and numbers of the records of components."""
 
     mean: Float[Array, "n d"]
     deviation: Float[Array, "n d"]
     number: Float[Array, " n"]
 
     def take(self, rows: Int[Array, " k"]) -> "Records":
-        """Those of some components."""
+        """Return the records of some components."""
         return Records(self.mean[rows], self.deviation[rows], self.number[rows])
 
 
 def in_other_units(
     parts: Absorbing, rows: Int[Array, " n"], labels: Int[Array, " n"]
 ) -> Iterator[str]:
-    """A line on the first site whose records are likely in other units, or shifted; ``labels`` has
-    the group of each of these rows.
+    """Yield a line on the first site whose records are likely in other units, or shifted;
+    ``labels`` has the group of each row.
     """
     block: Block = parts.block
     laws: Any = parts.members[rows]
     if laws.gaussian or (moments := laws.expected_moments()) is None:
         return
     site, origin = block.site[rows], 0.0
-    if block.priors.exchangeable.all():  # in other units a prior is far from the records
+    if block.priors.exchangeable.all():  # the prior is removed: it has the units of the others
         origin = middle(laws)
         there, prior = (moved(own, origin) for own in (laws, block.priors.at(site)))
         laws = there.with_natural_parameters(there.natural_parameters - prior.natural_parameters)
@@ -63,7 +62,7 @@ def in_other_units(
     sites, held = np.unique(site[known]), np.bincount(labels)[labels] > 1
     most = np.bincount(site[known], held[known]) <= np.bincount(site[known]) / 2
     few = sites[most[sites]].tolist()
-    # Of the components of most records.
+    # Components with most records first.
     ranked = np.argsort(-every.number, kind="stable")
     ranked = ranked[known[ranked]]
     for own in few if len(few) <= SITES else ():
@@ -97,8 +96,8 @@ def in_other_units(
 
 
 def _step(mine: Records, rest: Records, scaled: bool) -> tuple[Float[Array, " d"], int]:
-    """The factor, or the offset, of each column by which most of a site's components agree with
-    others', and how many; none if as many would agree by chance.
+    """Return the factor, or the offset, of each column with which most of a site's components agree
+    with others', and their number; zero if as many would agree by chance.
     """
     best, number, size = np.zeros(mine.mean.shape[1]), 0, mine.mean.shape[1]
     others = (len(mine.mean) - 1) * (len(rest.mean) - 1)
@@ -119,7 +118,7 @@ def _step(mine: Records, rest: Records, scaled: bool) -> tuple[Float[Array, " d"
         means = np.log(np.maximum(np.sqrt(spread) / (2 * allowed), 1.0)).sum(2)
         shapes = -np.log(np.minimum(exact[..., 0], 1.0)) * size * scaled
         told = means + shapes
-        # What is solved for agrees as such.
+        # The pair that determines the step agrees by construction.
         told[one, other] -= shapes[one, other] if scaled else means[one, other]
         chances = np.log(2 * pairs.size) + (agreed - 1) * np.log(max(others, 1))
         if agreed > number and told[pairs].sum() > CHANCE + chances:

@@ -1,9 +1,9 @@
-"""Matching the components of more sites than memory holds: passes that keep only sums.
+"""Matching of the components of more sites than fit into memory, by passes that keep only sums.
 
-The default search clusters a sample; one pass gives every component to a group of the sample's and
-collects what fits nowhere, which is clustered by the same search and opens groups of its own; then
-centroids and assignments alternate, and groups that are not needed are dissolved, as the objective
-says. What is in memory of a component is its label.
+The default search clusters a sample. One pass assigns each component to a group of the sample, and
+collects those that fit nowhere; these are clustered by the same search and get new groups. Then
+assignments and centroids alternate, and groups are dissolved if this lowers the objective. Only
+the label of each component is in memory.
 """
 
 import dataclasses
@@ -24,19 +24,19 @@ from posterity.fusion.search import price_of_a_group, search
 from posterity.status import Progress, ProgressCallback
 
 Array = np.ndarray
-COSTS = 2**22  # Divergences that are in memory at a time
-SETTLED = 1e-4  # Share of the misfit by which a sweep has to lower it, or there is no other
-ROUNDS = 16  # Times that groups are opened for what fits nowhere
+COSTS = 2**22  # Number of divergences in memory at a time
+SETTLED = 1e-4  # Relative decrease of the misfit below which sweeps end
+ROUNDS = 16  # Largest number of rounds of opening groups for components that fit nowhere
 
 
 @dataclasses.dataclass(frozen=True)
 class PassResult:
-    """All components under one assignment (label -1 fits nowhere), and averages of each group, of
-    natural parameters and of what is matched.
+    """All components under one assignment (label -1 for those that fit nowhere), and each group's
+    averages of natural parameters and of ``matched`` coordinates.
 
-    ``loss`` (G,) is the rise of the misfit if a group's components went to their ``second`` (N,)
-    choice, about ``matched`` if that is ``ahead`` of the coordinates to which labels are
-    ``assigned``; ``worst`` are the coordinates of what fits its group worst.
+    ``loss`` (G,) is the rise of the misfit if a group's components move to their ``second`` choice
+    (N,). Labels are for centroids at ``assigned``; if ``ahead``, ``loss`` and ``second`` are for
+    centroids at ``matched``. ``worst`` are the coordinates of the worst-fitting component.
     """
 
     labels: Int[Array, " n"]
@@ -50,7 +50,7 @@ class PassResult:
     ahead: bool = False
 
     def packed(self) -> "PassResult":
-        """The same without groups that have no members."""
+        """Return the result without empty groups."""
         if self.counts.all():
             return self
         kept = np.flatnonzero(self.counts)
@@ -69,7 +69,7 @@ class PassResult:
 
 @dataclasses.dataclass
 class Stages:
-    """The progress of each plate's search, in a checkpoint from which the same call goes on."""
+    """The state of each plate's search, in a checkpoint from which the same call resumes."""
 
     checkpoint: Checkpoint
 
@@ -78,8 +78,8 @@ class Stages:
         self._plates: dict[str, Any] = {} if saved is None else saved[0]
 
     def resumed(self, passes: "Passes") -> tuple[PassResult, list[float]] | None:
-        """The clustering of a plate that was kept last, and its trace, by at most two passes; an
-        ArtifactError if the file does not hold such a thing.
+        """Restore the last stored clustering of a plate, and its trace, by at most two passes;
+        raise an ArtifactError if the file is not such a checkpoint. None if none was stored.
         """
         if (kept := self._plates.get(f"plate {passes.table.path}")) is None:
             return None
@@ -91,7 +91,7 @@ class Stages:
             raise self.checkpoint.foreign() from error
 
     def keep(self, passes: "Passes", sweep: PassResult, trace: Sequence[float]) -> None:
-        """Note where a plate stands, and write it down if the last time was a while ago."""
+        """Record the state of a plate, and save the checkpoint if one is due."""
         kept = {"assigned": sweep.assigned, "ahead": sweep.ahead, "trace": list(trace)}
         self._plates[f"plate {passes.table.path}"] = kept
         if self.checkpoint.due:
@@ -99,10 +99,10 @@ class Stages:
 
 
 class Passes:
-    """The components of one block of all sites, in a table that is gone through as often as needed.
+    """The components of one block of all sites, in a table that is read in repeated passes.
 
-    About ``sample`` components are clustered in memory at a time; as many make up the first groups,
-    and the population. After each pass ``progress`` is called with the number of those made.
+    About ``sample`` components are clustered in memory at a time; as many determine the first
+    groups and the population. After each pass ``progress`` is called with the number of passes.
     """
 
     def __init__(self, table: Any, sample: int, progress: ProgressCallback | None = None):
@@ -116,7 +116,7 @@ class Passes:
         self.count()
 
     def count(self) -> None:
-        """Look again at what the table holds: its sample, and the sums of its potentials."""
+        """Compute the sample and the sums of potentials again, after the table has changed."""
         self.sample = self.table.gather(self.sampled)
         self.near = self.local(self.sample.rows, self.sample.starts)
         sums, columns = ExactGroupSums(1, 2), [self.table.dim, self.table.matched.stop]
@@ -129,22 +129,22 @@ class Passes:
         self.criterion = dataclasses.replace(self.near.criterion, sites=sites, total=total)
 
     def centroids(self, coordinates: Float[Array, "g dim"]) -> Centroids:
-        """Groups at these coordinates."""
+        """Return centroids at these coordinates."""
         return self.near.points.centroids(coordinates)
 
     def misfit(self, sweep: PassResult) -> float:
-        """Summed divergence of components to their centroids, in nats."""
+        """Return the summed divergence of components to their centroids, in nats."""
         potential = self.centroids(sweep.matched).potential
         return max(float(self.potentials[1] - sweep.counts @ potential), 0.0)
 
     def objective(self, sweep: PassResult) -> float:
-        """Description length, in nats, as of :attr:`Clustering.objective`; what components differ
-        from their group in shape is that of the sample, for as many.
+        """Return the description length, in nats, like :attr:`Clustering.objective`; the misfit of
+        shapes is extrapolated from the sample.
         """
         return self._judged(sweep, np.arange(len(sweep.counts)), sweep.counts, 0.0)
 
     def _judged(self, sweep: PassResult, groups: Array, counts: Array, more: float) -> float:
-        """That of some groups with other counts, and so much more misfit."""
+        """Return the objective of some groups with other counts, and ``more`` misfit."""
         near, shape = self.near, 0.0
         centroids = near.judged.centroids(sweep.natural)
         potential = centroids.potential - near.unequal(sweep.natural)
@@ -161,8 +161,8 @@ class Passes:
         return judged.length(self.criterion, counts)
 
     def _shapes(self, sweep: PassResult) -> tuple[Array, Float[Array, "seen dim"], float]:
-        """Groups that the sample has members of, the averages of their shapes in it, and the part
-        of the misfit, of all components, that is left once all lie in one place.
+        """Return the groups with members in the sample, the averages of their shapes there, and the
+        estimated misfit of the shapes of all components.
         """
         shapes: Any = self.near.shapes
         sums = GroupSums(len(sweep.counts), shapes.coordinates.shape[1])
@@ -178,9 +178,9 @@ class Passes:
     def sweep(
         self, coordinates: Float[Array, "g dim"], price: float = np.inf, *, second: bool = True
     ) -> PassResult:
-        """Each site's best assignment to groups at these coordinates, and the new sums: what
-        differs from all by more than the ``price`` is given to none. Without the ``second`` choices
-        nothing is found out about what it would cost to dissolve a group.
+        """Assign each site's components to groups at these coordinates, and compute new sums.
+        Components with divergences above the ``price`` stay unassigned. ``second`` choices give the
+        loss by dissolving each group.
         """
         centroids = self.centroids(coordinates)
         sums = _Accumulator(self.table, len(coordinates))
@@ -197,7 +197,7 @@ class Passes:
 
     def refine(self, sweep: PassResult, *, sweeps: int = 8) -> PassResult:
         """Alternate assignment and centroids at a fixed number of groups; the misfit only falls.
-        What comes back knows of second choices.
+        The result has second choices.
         """
         misfit = self.misfit(sweep)
         for _ in range(sweeps):
@@ -214,14 +214,14 @@ class Passes:
     def local(
         self, rows: Float[Array, "n width"], starts: Int[Array, " bounds"]
     ) -> LocalComponents:
-        """Rows of some sites, as what is clustered in memory."""
+        """Return rows of some sites as components for clustering in memory."""
         return LocalComponents(self.table.points(rows), starts)
 
     def search(
         self, components: int | None, stages: Stages | None = None
     ) -> tuple[PassResult, list[float]]:
-        """The best clustering, and how the objective fell on the way to it; from where it stood in
-        the ``stages``, which keep it.
+        """Return the best clustering and the trace of its objective, resumed from the ``stages``
+        and stored there.
         """
         begun = None if stages is None else stages.resumed(self)
         if components is None:
@@ -230,7 +230,7 @@ class Passes:
         if begun:
             return begun
         few, wanted = self.near, components
-        if wanted > len(self.sample.places):  # a sample in which so many can be told apart
+        if wanted > len(self.sample.places):  # a sample with enough components
             few = self.local(*self.table.gather(self.table.ranked(2 * wanted))[:2])
         seed = search(few, components).clustering
         sweep = self.refine(self._filled(self.sweep(seed.centroids.coordinates)))
@@ -240,23 +240,23 @@ class Passes:
         return sweep, trace
 
     def _begun(self) -> PassResult:
-        """A start with the sample's groups, and with new ones for components that are in none."""
+        """Start with the sample's groups, and new ones for components that fit none of them."""
         seed = search(self.near).clustering
         return self.refine(self._open(seed.centroids.coordinates, price_of_a_group(seed)))
 
     def fixed(self, coordinates: Float[Array, "g dim"]) -> PassResult | None:
-        """The best assignment to about so many groups; None if some stay without members."""
+        """Assign to groups near these coordinates and refine; return None if some are empty."""
         sweep = self.sweep(coordinates)
         return self.refine(sweep, sweeps=4) if sweep.counts.all() else None
 
     def permute(self) -> tuple[PassResult, list[float]]:
-        """A permutation a site, from the first in canonical order on."""
+        """Match sites by permutations, starting from the first site in canonical order."""
         sweep = self.sweep(self.near.points.coordinates[: self.store.sizes[0]])
         refined = self.refine(sweep)
         return refined, [self.misfit(sweep), self.misfit(refined)]
 
     def as_labelled(self, labels: Int[Array, " n"] | None) -> tuple[PassResult, list[float]]:
-        """Known labels, or else each site's components in the order that they have."""
+        """Return the result for known labels; None stands for each site's own numbering."""
         groups = int(self.store.sizes.max() if labels is None else labels.max() + 1)
         sums = _Accumulator(self.table, groups)
         for block in self.store.blocks():
@@ -266,7 +266,7 @@ class Passes:
         return result, [self.misfit(result)]
 
     def _filled(self, sweep: PassResult) -> PassResult:
-        """Groups that nobody uses move to what fits its group worst."""
+        """Move empty groups to the worst-fitting components."""
         for _ in range(len(sweep.counts)):
             empty = np.flatnonzero(sweep.counts == 0)
             if not len(empty):
@@ -277,7 +277,7 @@ class Passes:
         return sweep
 
     def _open(self, coordinates: Float[Array, "g dim"], price: float) -> PassResult:
-        """Everything assigned, in groups of the seed's or in groups that were opened."""
+        """Assign all components to groups at the coordinates, or to groups that are opened."""
         for _ in range(ROUNDS):
             sweep = self.sweep(coordinates, price, second=False)
             outliers = sweep.labels < 0
@@ -290,7 +290,7 @@ class Passes:
         return self.sweep(coordinates).packed()
 
     def _among(self, outliers: Array) -> tuple[Float[Array, "more dim"], bool]:
-        """Groups of what fits nowhere, or of a bounded part of it: the largest sites first."""
+        """Cluster the outliers, or those of the sites with most of them, and return centroids."""
         many = np.add.reduceat(outliers, np.cumsum(self.store.sizes) - self.store.sizes, dtype=int)
         sites = np.flatnonzero(many)
         sites = sites[np.lexsort((self.table.keys[sites], -many[sites]))]
@@ -304,7 +304,7 @@ class Passes:
         trace: Sequence[float] = (),
         stages: Stages | None = None,
     ) -> tuple[PassResult, list[float]]:
-        """Drop the groups that are not needed, one after the other, and the longer trace."""
+        """Drop the groups that are not needed, one by one; return the result and the trace."""
         trace = list(trace) or [self.objective(sweep)]
         while True:
             if stages is not None:
@@ -321,15 +321,14 @@ class Passes:
         return sweep, trace
 
     def _hopeless(self, sweep: PassResult, gone: int, best: float) -> bool:
-        """True where dissolving a group cannot pay, by a bound that takes no pass: a centroid of
-        ``n`` members that follows ``m`` new ones leaves ``n / (n + m)`` of what these add to the
-        misfit.
+        """Return whether dissolving a group cannot be a gain, by a bound without a pass: if ``m``
+        members join ``n``, the centroid's move leaves ``n / (n + m)`` of the added misfit.
         """
         others = np.delete(np.arange(len(sweep.counts)), gone)
         more = np.bincount(sweep.second[sweep.labels == gone], minlength=len(sweep.counts))
         counts = (sweep.counts + more)[others]
         left = (sweep.counts[others] / counts)[more[others] > 0].min(initial=1.0)
-        counts = np.minimum(counts, self.criterion.sites)  # what is too many goes further away
+        counts = np.minimum(counts, self.criterion.sites)  # more members would go further away
         return self._judged(sweep, others, counts, left * sweep.loss[gone]) >= best
 
 
@@ -343,7 +342,7 @@ class _Accumulator:
         self.loss, self.worst, self.cost = np.zeros(groups), np.zeros(table.dim), -np.inf
 
     def add(self, part: Rows, labels: Array, costs: Array | None = None) -> None:
-        """Some sites, assigned; the costs are used up."""
+        """Add some assigned sites; ``costs`` is overwritten."""
         self.labels[part.span], table = labels, self.table
         values = part.rows[:, table.matched]
         if table.forward:
@@ -363,7 +362,7 @@ class _Accumulator:
         self.loss += np.bincount(labels, costs[kept, second] - own, len(self.loss))
 
     def result(self) -> PassResult:
-        """The pass, when it has seen all."""
+        """Return the result of the whole pass."""
         counts, dim = self.sums.counts, self.table.dim
         means = self.sums.totals / np.maximum(counts, 1.0)[:, None]
         loss, natural, matched = self.loss, means[:, :dim], means[:, -dim:]
@@ -371,7 +370,7 @@ class _Accumulator:
 
 
 def _origin(members: ExponentialFamily) -> object:
-    """The middle of the members, or None where the origin lies amid them already."""
+    """Return the middle of the members, or None if the origin is already within their spread."""
     place = members.location()
     amid: list[bool] = []
     of_places(lambda x: amid.append(bool((np.abs(x.mean(0)) <= x.std(0)).all())), place)

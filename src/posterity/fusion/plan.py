@@ -1,4 +1,4 @@
-"""The plan of a fusion: its arguments, checked once, and where posteriors come from."""
+"""The plan of a fusion (its checked arguments), and the reading of posteriors."""
 
 import glob
 import itertools
@@ -23,20 +23,20 @@ from posterity.fusion.matching import Matching, Rule
 from posterity.fusion.networks.options import Options, is_network
 from posterity.ledger import Ledger
 
-BUDGET = 512 * 2**20  # Bytes of memory that fusing works in, by default
-SHARE = 8  # The part of it, one in so many, up to which parameters are matched in memory
+BUDGET = 512 * 2**20  # Bytes of memory that fusion uses, by default
+SHARE = 8  # Parameters up to 1/SHARE of the budget are matched in memory
 IN_MEMORY = BUDGET // SHARE  # Bytes of parameters up to which all sites are matched in memory
-TOGETHER = 512  # Files that are read, and sites that are laid down in tables, at a time
+TOGETHER = 512  # Files that are read, and sites that are written to tables, at a time
 SUFFIX = ".safetensors"
 
 Fusible = Posterior | Alone | Several | str | os.PathLike[str]
 Item = tuple[str | None, Any]
-"""A posterior, ledger, path, or several of them as one batch; by name where it has one."""
+"""A name or None, and a posterior, a ledger, a path, or a batch of posteriors."""
 
 
 def items(posteriors: Any) -> Iterator[Item]:
-    """The posteriors to be fused, one after the other, by name where they have one; a folder stands
-    for its files ``*.safetensors``, a pattern for those that match, in the order of their names.
+    """Yield the posteriors to fuse, each with its name or None. A folder stands for its files
+    ``*.safetensors``, a pattern for the files that match, in the order of their names.
     """
     if isinstance(posteriors, Mapping):
         yield from posteriors.items()
@@ -56,8 +56,8 @@ def items(posteriors: Any) -> Iterator[Item]:
 
 
 def files(path: str | os.PathLike[str]) -> list[str]:
-    """The files that a path stands for: itself, those in a folder, or those of a pattern; refused
-    if there are none.
+    """Return the files that a path stands for: itself, those in a folder, or those that match a
+    pattern. Raise a UsageError if there are none.
     """
     path = os.fspath(path)
     if os.path.isdir(path):
@@ -77,8 +77,8 @@ def files(path: str | os.PathLike[str]) -> list[str]:
 
 
 def within(posteriors: Iterator[Item], limit: int) -> tuple[Iterator[Item], bool]:
-    """The same once more, and whether all take no more than ``limit`` bytes; no more are in
-    memory.
+    """Return an iterator over the same posteriors, and whether all take at most ``limit`` bytes;
+    reading ahead stops once they take more.
     """
     first, size = [], 0
     for item in posteriors:
@@ -96,7 +96,7 @@ def is_batch(value: Any) -> bool:
 
 
 def one_by_one(posteriors: Iterable[Item]) -> Iterator[Item]:
-    """The same with files read, and several as one batch taken apart into sites."""
+    """Read the files among the posteriors, and split each batch into its sites."""
     for name, value in posteriors:
         if isinstance(value, Several):
             parts = zip(value.names, unstacked(value.posterior), value.digests, strict=True)
@@ -111,7 +111,7 @@ def one_by_one(posteriors: Iterable[Item]) -> Iterator[Item]:
 
 
 def together(posteriors: Iterable[Item]) -> Iterator[Item]:
-    """The same with files read, those that have no name of their own many at a time."""
+    """Read the files among the posteriors, many unnamed ones at a time; keep batches whole."""
     by_path = lambda item: item[0] is None and _is_path(item[1])
     for paths, own in itertools.groupby(posteriors, by_path):
         while paths and (few := [os.fspath(path) for _, path in itertools.islice(own, TOGETHER)]):
@@ -125,11 +125,11 @@ def _is_path(value: Any) -> bool:
 
 
 def size_of(value: Any) -> int:
-    """Bytes of a posterior's parameters, or of a file, zero if it cannot be read."""
+    """Return the bytes of a posterior's parameters or of a file; zero for an unreadable file."""
     if _is_path(value):
         try:
             return os.stat(value).st_size
-        except (OSError, ValueError):  # which reading it will say
+        except (OSError, ValueError):  # reading the file will report the error
             return 0
     value = value.value if isinstance(value, Alone) else value
     law = value.prior if isinstance(value, Ledger) else getattr(value, "posterior", value)
@@ -144,8 +144,8 @@ PRIOR = Constraint(
 
 
 class Plan:
-    """The arguments of :func:`posterity.fuse`, checked; ``labels`` is a matching that the user has,
-    and ``rule`` None if sites are to decide.
+    """The checked arguments of :func:`posterity.fuse`. ``labels`` is the matching that the user
+    passed, if any; ``rule`` is None if it follows from the sites.
     """
 
     def __init__(
@@ -188,11 +188,11 @@ class Plan:
 
     @property
     def bytes(self) -> int:
-        """Bytes of memory to work in."""
+        """Bytes of memory to use."""
         return BUDGET if self.budget is None else self.budget
 
     def in_memory_only(self, first: Any) -> str:
-        """The name of a choice that is made in memory, however large; empty if sums suffice."""
+        """Return the choice that needs all sites in memory; empty if sums suffice."""
         if isinstance(self.divergence, Discrepancy):
             return f"divergence={self.divergence.value!r}"
         if self.matching is Matching.KL_FUSION:
@@ -212,7 +212,7 @@ def check_structure(
     posteriors: Mapping[str, ExponentialFamily],
     prior: ExponentialFamily | None,
 ) -> None:
-    """Raise a StructureError unless posteriors, and the prior, have the structure of the first."""
+    """Raise a StructureError unless all posteriors and the prior have the first one's structure."""
     if like.batch_shape:
         raise StructureError(
             found=f"a batch of shape {like.batch_shape} at site {first!r}",
@@ -220,7 +220,7 @@ def check_structure(
             fix="If the batch is of exchangeable components, wrap it: posterity.Plate(batch).",
         )
     if all(q.network_layers is not None for q in posteriors.values()):
-        _check_layers(posteriors)  # type: ignore[arg-type]  # which says of which layer
+        _check_layers(posteriors)  # type: ignore[arg-type]  # its error names the layer
     outline = like.outline(plates=False)
     for name, law in [*posteriors.items(), *([] if prior is None else [("", prior)])]:
         if law.batch_shape or law.outline(plates=False) != outline:
@@ -238,7 +238,7 @@ def check_structure(
 
 
 def _check_layers(networks: Mapping[str, Network]) -> None:
-    """Refuse networks of other depths, inputs, outputs or kinds of layers, by site and layer."""
+    """Raise a StructureError if depths, inputs, outputs or kinds of layers of networks differ."""
     (first, like), *others = networks.items()
     if not isinstance(like.layers[-1], Dense):
         raise StructureError(
@@ -258,8 +258,8 @@ def _check_layers(networks: Mapping[str, Network]) -> None:
 
 
 def check_no_units(like: ExponentialFamily, names: Names) -> None:
-    """Refuse a network that comes as a law of its tensors, with these names of coordinates by path:
-    its hidden units are in any order.
+    """Raise a StructureError for a network that is passed as a law of its tensors, with names of
+    coordinates by path: its hidden units, whose order is arbitrary, could not be matched.
     """
     kernels: dict[str, None] = {}
     for path, block in blocks(like).items():

@@ -1,13 +1,11 @@
-"""Groups by the evidence of their pooled records, of families that have no location.
+"""Groups by the evidence of their pooled records, for families without a location.
 
-Where sites started from one prior and their counts are known, the log marginal likelihood of the
-records of several components as those of one is a difference of log normalizers, whatever the
-number of records of each. Sites that differ know a component no better than the difference lets
-them: with ``n`` records, as well as with ``n / (1 + n v)``, where the variance ``v`` between sites,
-in units of that of one record, is the one at which the groups are likeliest. Shrunk so, the records
-of every component have their own normalizer: what counts is how much likelier groups are than every
-component alone, which any variance explains as well as it does nothing (jorgensen1987). Which site
-has which component follows an Indian buffet as in :mod:`.criterion`.
+If sites have one prior and counts are known, the log marginal likelihood of the records of several
+components as one is a difference of log normalisers, for any numbers of records. If sites differ
+with variance ``v``, in units of the variance of one record, ``n`` records are worth only
+``n / (1 + n v)``. The most likely ``v`` is used. The normaliser of such scaled records depends on
+``v``, so groups are compared with single components at the same ``v`` (jorgensen1987). Which site
+has which component follows an Indian buffet, as in :mod:`.criterion`.
 """
 
 import dataclasses
@@ -26,17 +24,17 @@ from posterity.fusion.grouping import Grouping
 
 Array = np.ndarray
 VARIANCES = np.array([0.0, 0.001, 0.01, 0.1, 1.0, 10.0])
-"""Variances between sites that are tried, in those of one record."""
-EXPECTED = 0.001  # The variance above which larger ones are less likely
-MOST = 512  # Groups of which all pairs are compared
+"""Candidates for the variance between sites, in units of the variance of one record."""
+EXPECTED = 0.001  # Scale of the variance in its penalty
+MOST = 512  # Largest number of groups of which all pairs are compared
 COMPONENTS, NUMBERS = 2048, 2**25
-"""Components, and numbers in all pairs of one and a group, up to which sites are matched by it."""
+"""Largest number of components, and of floats in all pairs of a component and a group."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Pooled(Grouping):
-    """Components in groups: what each has learnt, of how many records, from one ``prior``; and the
-    variance between sites.
+    """Components in groups: the factor of each relative to one ``prior``, its number of records,
+    and the variance between sites.
     """
 
     family: ExponentialFamily
@@ -49,8 +47,8 @@ class Pooled(Grouping):
     def of(
         cls, clustering: Clustering, priors: Float[Array, "n dim"], counts: Float[Array, " n"]
     ) -> "Pooled":
-        """The likeliest groups, from a clustering on; counts and natural parameters of priors are
-        those of its rows.
+        """Return the most likely groups, starting from a clustering; ``priors`` are the natural
+        parameters of its rows' priors.
         """
         judged, starts = clustering.local.judged, clustering.local.starts
         prior, learnt = canonical_mean(priors), judged.coordinates - priors
@@ -68,7 +66,7 @@ class Pooled(Grouping):
 
     @staticmethod
     def serves(clustering: Clustering) -> bool:
-        """Return whether components have no location, and are not too many."""
+        """Return whether components have no location, and there are not too many."""
         local = clustering.local
         pairs = local.criterion.total * len(clustering.counts)
         few = local.criterion.total <= COMPONENTS
@@ -80,11 +78,11 @@ class Pooled(Grouping):
 
     @functools.cached_property
     def records(self) -> Float[Array, "n dim"]:
-        """What components have learnt, as far as sites that differ let them."""
+        """The factors of components, scaled for the variance between sites."""
         return self.learnt / (1 + self.counts * self.variance)[:, None]
 
     def evidence(self, records: Float[Array, "m dim"]) -> Float[Array, " m"]:
-        """The log marginal likelihood of records, up to what all groupings of them share."""
+        """Return the log marginal likelihood of records, up to a term that no grouping changes."""
         out, none = np.empty(len(records)), self.family.log_normalizer()
         for some in chunks(len(records), 32 * records.shape[1], PIECE):
             out[some] = self.family.evaluated(self.prior + records[some])[0] - none
@@ -92,29 +90,29 @@ class Pooled(Grouping):
 
     @functools.cached_property
     def alone(self) -> Float[Array, " n"]:
-        """The evidence of every component alone."""
+        """The evidence of each component as a group of its own."""
         return self.evidence(self.records)
 
     @functools.cached_property
     def worth(self) -> float:
-        """Nats by which these groups are better than every component alone."""
+        """Nats by which these groups are better than groups of one component each."""
         groups, number = self.evidence(sums(self.records, self.labels)), np.bincount(self.labels)
         alone = (self.alone - self._presence(np.ones(1))).sum()
         against = np.log1p(self.variance / EXPECTED) / 2
         return float((groups - self._presence(number)).sum() - alone - against)
 
     def _presence(self, number: Any) -> Any:
-        """That these sites, of all, have a group."""
+        """Return the negative log probability that these sites, of all, have a group."""
         sites, gammaln = len(self.starts) - 1, scipy.special.gammaln
         return gammaln(sites + 1) - gammaln(number + 1) - gammaln(sites - number + 1)
 
     def with_scale(self) -> "Pooled":
-        """The likeliest variance between sites."""
+        """Return the same groups with the most likely variance between sites."""
         tried = [dataclasses.replace(self, variance=v) for v in VARIANCES.tolist()]
         return max(tried, key=lambda one: one.worth)
 
     def gains(self, site: int) -> tuple[Float[Array, "k g"], Int[Array, " n"]]:
-        """Nats by the evidence of pooled records."""
+        """Return the gains of :meth:`.Grouping.gains` by the evidence of pooled records."""
         own, rest, labels, out = self.without(site)
         groups, number = sums(self.records[rest], labels), np.bincount(labels)
         mine = self.records[own]
@@ -123,12 +121,12 @@ class Pooled(Grouping):
         return gains - self._more(number, 1), out
 
     def _more(self, one: Any, other: Any) -> Any:
-        """What it costs that the sites of two groups have one."""
+        """Return the change of the presence terms if two groups are merged."""
         presence = self._presence
         return presence(one + other) - presence(one) - presence(other)
 
     def merging(self) -> tuple[Float[Array, " pairs"], Int[Array, "2 pairs"]]:
-        """The nats gained by merging each two groups that no site has both of, and these."""
+        """Return the nats gained by merging groups without a common site, and all such pairs."""
         groups, number = sums(self.records, self.labels), np.bincount(self.labels)
         holds = np.zeros((len(self.starts) - 1, len(groups)))
         holds[np.repeat(np.arange(len(holds)), np.diff(self.starts)), self.labels] = 1.0
@@ -140,7 +138,7 @@ class Pooled(Grouping):
         return gains - self._more(number[one], number[other]), pairs
 
     def merged(self) -> "Pooled":
-        """With groups merged, the most likely pairs first, as long as that is a gain."""
+        """Merge groups, the most likely pairs first, as long as this is a gain."""
         current = self
         while True:
             gains, pairs = current.merging()
@@ -157,7 +155,7 @@ class Pooled(Grouping):
 
     @functools.cached_property
     def levels(self) -> dict[int, float]:
-        """Nats by which one component fewer is worse."""
+        """Nats by which one group fewer is worse."""
         groups, (gains, _) = len(np.bincount(self.labels)), self.merging()
         levels = {groups: 0.0}
         if len(gains):

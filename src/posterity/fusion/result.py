@@ -19,7 +19,7 @@ from posterity.ledger import Ledger
 from posterity.status import Status
 from posterity.text import clean, cut, html
 
-LEFT = 1e-3  # Nats by which putting one component elsewhere may still shorten the description
+LEFT = 1e-3  # Nats by which moving one component may still shorten the description
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,17 +28,16 @@ class Fusion:
 
     Attributes:
         posterior: the fused posterior, of the sites' family.
-        ledger: with ``rule="product"``, the same as prior plus one aligned factor a site, so
-            that a site can be taken out again; of networks under either rule, where priors are
-            known; else None.
+        ledger: with ``rule="product"``, the prior and one aligned factor per site, from which a
+            site can be forgotten; for networks under either rule, if priors are known; else None.
         plates: for each plate (by the path of its block, ``""`` for the whole posterior) the
             matching, its cost and the trace of the objective.
-        rule: how matched components became one.
-        why: the reason for that rule, in words.
-        warnings: lines on what is doubtful, each with what to do: matches that hang on little,
-            sites that contradict each other, say nothing or may hold the same data.
-        divergence: the side on which KL was taken, or what was taken instead.
-        rebased: with ``rule="product"``, the sites whose own prior was not the common one, which is
+        rule: rule by which matched components were combined.
+        why: reason for that rule, in words.
+        warnings: lines on doubtful results, each with advice: ambiguous matches, and sites that
+            contradict each other, are uninformative or may have the same data.
+        divergence: direction of KL, or the other divergence, that was used.
+        rebased: with ``rule="product"``, the sites whose prior differed from the common one,
             ``ledger.prior``.
     """
 
@@ -53,17 +52,17 @@ class Fusion:
     sampling: Callable[[], dict[str, Scale]] | None = dataclasses.field(
         default=None, repr=False, compare=False
     )
-    """Computes :attr:`scales`; not for users."""
+    """Function that computes :attr:`scales`; internal."""
 
     def __repr__(self) -> str:
-        """One line: by which rule, how many components, at which cost; never an error."""
+        """Return one line with the rule, the number of components and the cost; never raise."""
         try:
             parts = [family_of(self.posterior), f"{self.rule} {self.why}".strip()]
             for path, plate in self.plates.items():
                 count = f"{plate.components} components of {len(plate.matching)} sites"
                 parts.append(f"{path}: " * bool(path) + f"{count}, cost {plate.cost:.3g}")
                 if self.posterior.dimension <= MOST_READ and len(plate.matching) <= MOST_SOLVED:
-                    parts.append(str(self.scales[path]))  # of more it takes a while
+                    parts.append(str(self.scales[path]))  # slow for larger ones
             return cut(f"{type(self).__name__}({'; '.join(map(clean, parts))})")
         except Exception:
             return f"{type(self).__name__}(?)"
@@ -73,7 +72,7 @@ class Fusion:
 
     @property
     def plate(self) -> Alignment:
-        """The only plate; a UsageError if there are several, or none."""
+        """The matching of the only plate; raises a UsageError unless there is exactly one."""
         if len(self.plates) != 1:
             raise UsageError(
                 found=f"{len(self.plates)} plates {sorted(self.plates)}",
@@ -84,8 +83,8 @@ class Fusion:
 
     @property
     def matching(self) -> Mapping[str, Int[np.ndarray, " k"]]:
-        """The matching: for each site, the fused component of each local one; -1 if it held no
-        data.
+        """For each site, the fused component of each local one; -1 for components that were left
+        out, such as those without data.
         """
         return self.plate.matching
 
@@ -101,14 +100,14 @@ class Fusion:
 
     @property
     def residual(self) -> float | None:
-        """Mean divergence of each matched component to its fused one, in nats, None if there is
-        none.
+        """Mean divergence between matched components and their fused ones, in nats; None if
+        nothing was matched.
         """
         return self.scale.residual
 
     @property
     def scale(self) -> Scale:
-        """The residual beside what sampling alone would give (:mod:`posterity.fusion.scale`)."""
+        """The residual and its expectation under sampling alone (:class:`.scale.Scale`)."""
         plate = self.plate
         return self.scales[next(path for path, one in self.plates.items() if one is plate)]
 
@@ -119,34 +118,34 @@ class Fusion:
 
     @property
     def margins(self) -> dict[str, Float[np.ndarray, " k"]]:
-        """The nats between each match and the next best, by site: see :attr:`Alignment.margins`."""
+        """Nats by which each match is better than the next best; see :attr:`Alignment.margins`."""
         return self.plate.margins
 
     @property
     def components_evidence(self) -> dict[int, float]:
-        """The nats by which the best matching met is worse, by number of components: see
-        :attr:`Alignment.components_evidence`.
+        """For each number of components, the nats by which the best matching that was tried is
+        worse than the chosen one; see :attr:`Alignment.components_evidence`.
         """
         return self.plate.components_evidence
 
     @property
     def absorbed(self) -> dict[str, tuple[int, ...]]:
-        """The local components of each site that were part of another of its own."""
+        """For each site, the local components that were merged into another one of the site."""
         return self.plate.absorbed
 
     @property
     def trace(self) -> tuple[float, ...]:
-        """The objective of the matching, in nats, after each accepted change; it never rises."""
+        """Objective of the matching, in nats, after each accepted change; it never rises."""
         return self.plate.trace
 
     @functools.cached_property
     def status(self) -> Status:
-        """Converged where each match, and each number of components, is 3 nats better than the next
-        best, or where nothing had to be matched.
+        """The status of the matching: converged if each match and each number of components is
+        3 nats better than the next best, or if nothing had to be matched.
 
-        ``left`` is the number of nats by which the description would be shorter if one component
-        were elsewhere, or with another number of components that was tried; infinite where that is
-        not known. The reasons are those of :meth:`Alignment.reasons`, plate by plate.
+        ``left`` is the number of nats by which moving one component, or another number of
+        components that was tried, would shorten the description; infinite if that is unknown. The
+        reasons are those of :meth:`Alignment.reasons`, plate by plate.
         """
         left = max((plate.left for plate in self.plates.values()), default=0.0)
         reasons = [

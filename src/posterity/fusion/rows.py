@@ -1,4 +1,4 @@
-"""Rows of numbers of many sites: in memory within a budget, beyond it in a file; their sums."""
+"""Rows of numbers of many sites, in memory up to a budget and then in a file; and their sums."""
 
 import tempfile
 import weakref
@@ -13,25 +13,25 @@ from posterity.arrays.typing import Float, Int
 from posterity.errors import ArtifactError, ParameterError
 
 Array = np.ndarray
-BLOCK = 2**20  # Bytes of a block, give or take a site: what a processor's cache holds
+BLOCK = 2**20  # Bytes of a block, up to one site more: the size of a processor's cache
 
 
 class MemoryBudget:
-    """The bytes of memory that rows of all blocks may take together."""
+    """The bytes of memory that the rows of all blocks may use together."""
 
     def __init__(self, budget: int):
         self.left = budget
 
     def take(self, size: int) -> bool:
-        """True if so many bytes are left, which are then taken."""
+        """Reserve bytes; return whether as many were left."""
         granted = size <= self.left
         self.left -= size * granted
         return granted
 
 
 class Rows(NamedTuple):
-    """Some sites' rows, one site after the other: ``first`` and ``row`` are the index of the first
-    site and of the first row in the table; ``starts`` has the first row of each site, and the end.
+    """Some sites' rows, site by site. ``first`` and ``row`` are the indices of the first site and
+    the first row in the table; ``starts`` has the first row of each site, and the end.
     """
 
     index: int
@@ -42,16 +42,16 @@ class Rows(NamedTuple):
 
     @property
     def sites(self) -> slice:
-        """Which sites of the table."""
+        """Slice of the table's sites."""
         return slice(self.first, self.first + len(self.starts) - 1)
 
     @property
     def span(self) -> slice:
-        """Which rows of the table."""
+        """Slice of the table's rows."""
         return slice(self.row, self.row + len(self.rows))
 
     def parts(self, most: int) -> Iterator["Rows"]:
-        """The block in pieces of at most so many rows, or one site."""
+        """Yield the block in pieces of at most ``most`` rows, or one site."""
         first = 0
         while first < len(self.starts) - 1:
             reach = int(np.searchsorted(self.starts, self.starts[first] + most, side="right")) - 1
@@ -63,10 +63,10 @@ class Rows(NamedTuple):
 
 
 class RowStore:
-    """Rows (N, width), each site's together: appended once, then gone through block by block.
+    """Rows (N, width), site by site, which are appended once and then read block by block.
 
-    Where blocks end depends on the rows alone, not on how many came at a time, so whatever is
-    added up block by block comes out the same to the last bit.
+    The blocks depend on the rows alone, not on how many were appended at a time, so that sums over
+    blocks are reproducible to the last bit.
     """
 
     def __init__(self, width: int, budget: MemoryBudget):
@@ -81,14 +81,14 @@ class RowStore:
         self._target = max(1, BLOCK // (8 * width))
 
     def append(self, rows: Float[Array, "n width"], sizes: Int[Array, " sites"]) -> None:
-        """More sites' rows."""
+        """Append rows of further sites."""
         self._pending.append(rows)
         self._waiting.append(sizes)
         if sum(map(len, self._pending)) >= self._target:
             self._cut()
 
     def close(self) -> None:
-        """Nothing more will be appended."""
+        """Store the pending rows; nothing can be appended afterwards."""
         self._cut()
         if self._pending and len(self._waiting[0]):
             self._store(self._pending[0], self._waiting[0])
@@ -97,7 +97,7 @@ class RowStore:
     def replace(
         self, block: Rows, rows: Float[Array, "n width"], sizes: Int[Array, " sites"] | None = None
     ) -> None:
-        """Other rows in place of those of a block: as many, or fewer where ``sizes`` are given."""
+        """Replace the rows of a block by as many others, or by fewer, with ``sizes``."""
         place = self._blocks[block.index]
         if sizes is not None:
             self._bounds[block.index] = (len(rows), np.asarray(sizes, np.int32))
@@ -108,7 +108,7 @@ class RowStore:
             self._write(place, rows)
 
     def _cut(self) -> None:
-        """Blocks of what is pending; each ends with the site that fills it."""
+        """Store pending rows as blocks, each of which ends with the site that fills it."""
         rows, sizes = np.concatenate(self._pending), np.concatenate(self._waiting)
         ends = np.cumsum(sizes)
         row = site = 0
@@ -130,7 +130,7 @@ class RowStore:
     def _write(self, place: int, rows: Array) -> None:
         try:
             if self._file is None:
-                self._file = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as we are)
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the store)
                 weakref.finalize(self, self._file.close)
             self._file.seek(place)
             self._file.write(np.ascontiguousarray(rows).data)
@@ -144,7 +144,7 @@ class RowStore:
 
     @property
     def sizes(self) -> Int[Array, " sites"]:
-        """Rows of each site."""
+        """Number of rows of each site."""
         if self._closed is None:
             self._closed = np.concatenate([np.zeros(0, np.int32), *(s for _, s in self._bounds)])
         return self._closed
@@ -153,7 +153,7 @@ class RowStore:
         return sum(number for number, _ in self._bounds)
 
     def blocks(self) -> Iterator[Rows]:
-        """All rows, in the order in which they came."""
+        """Yield all rows, in the order in which they were appended."""
         site = row = 0
         for index, (number, sizes) in enumerate(self._bounds):
             starts = np.concatenate([[0], np.cumsum(sizes)])
@@ -167,32 +167,32 @@ class RowStore:
 
 
 class GroupSums:
-    """Sums (G, D) of rows that come block by block; rows labelled -1 count nowhere."""
+    """Sums (G, D) of rows that are added block by block; rows with label -1 are left out."""
 
     def __init__(self, groups: int, width: int):
         self.counts, self.totals = np.zeros(groups), np.zeros((groups, width))
 
     def add(self, rows: Float[Array, "n width"], labels: Int[Array, " n"]) -> None:
-        """One more block."""
+        """Add a block."""
         self.totals += membership(labels, len(self.counts)) @ rows
         self.counts += np.bincount(labels[labels >= 0], minlength=len(self.counts))
 
     @property
     def means(self) -> Float[Array, "g width"]:
-        """The average row of each group, all of which have some."""
+        """The average row of each group; no group may be empty."""
         return self.totals / self.counts[:, None]
 
 
 class ExactGroupSums:
-    """The same, exact and rounded once when read: they depend on no order (rump2008, section 3)."""
+    """Exact sums, rounded once when read, and independent of any order (rump2008, section 3)."""
 
     def __init__(self, groups: int, width: int):
         self._shape, self._layers = (groups, width), np.zeros((1, groups * width))
 
     def add(self, rows: Float[Array, "n width"], labels: Int[Array, " n"]) -> None:
-        """One more block, by parts whose sums are exact: what lies above a power of two."""
+        """Add a block in parts with exact sums: the bits above a power of two, then the rest."""
         members, rest, parts = membership(labels, self._shape[0]), np.array(rows), [self._layers]
-        high = np.empty_like(rest)  # made once: fresh memory costs more than the additions
+        high = np.empty_like(rest)  # allocated once: allocation is slower than the additions
         while (largest := np.maximum(rest.max(0, initial=0.0), -rest.min(0, initial=0.0))).any():
             if not np.isfinite(largest).all():
                 raise ParameterError(
@@ -214,7 +214,7 @@ class ExactGroupSums:
 
 
 def membership(labels: Int[Array, " n"], groups: int) -> scipy.sparse.csc_array:
-    """The matrix (G, n) of who is in which group."""
+    """Return the membership matrix (G, n)."""
     kept = labels >= 0
     ends = np.concatenate([[0], np.cumsum(kept)])
     ones = np.ones(int(ends[-1]))

@@ -1,21 +1,20 @@
-"""The scale of a residual: the one that sampling alone would give.
+"""The scale of a residual: its expectation under sampling alone.
 
-Sites that saw different records of one truth do not find the same posterior. How far apart theirs
-lie then is no matter of taste: posteriors say how uncertain they are. Of ``n`` matched components
-that are one, site ``l`` adds a factor ``s_l`` to the prior; given the truth ``θ``, factors are
-independent draws whose law the family knows, and what is known of ``θ`` is the prior and all
-factors together. So the expected cost is an average over ``θ`` and over factors anew
-(rubin1984). If truths come from the prior, its mean is exactly that of the cost, by the law of
-total expectation.
+Sites with different records of one truth have different posteriors. Their uncertainties determine
+how far apart these should be. If ``n`` matched components are one, site ``l`` adds a factor ``s_l``
+to the prior. Given the truth ``θ``, the factors are independent draws, whose law depends on the
+family. The posterior of ``θ`` is the prior plus all factors. The expected cost is the average over
+``θ`` and over newly drawn factors (rubin1984). If truths are draws from the prior, its mean is
+exactly the mean of the cost, by the law of total expectation.
 
-For Gaussians ``N(m_l, Λ_l⁻¹)``, of prior ``N(m_0, Λ_0⁻¹)`` and ``A_l = Λ_l - Λ_0``, it has a closed
-form under reverse KL, whose centroid has precision ``Λ̄``, the mean of all, and ``S``, their sum:
+For Gaussians ``N(m_l, Λ_l⁻¹)`` with prior ``N(m_0, Λ_0⁻¹)`` and ``A_l = Λ_l - Λ_0``, there is a
+closed form under reverse KL, where ``Λ̄`` is the mean of all ``Λ_l`` and ``S`` is their sum:
 
     2 E[cost] = Σ log|Λ̄| - log|Λ_l|  +  Σ tr(Λ_l⁻¹ A_l) - tr(S⁻¹ Σ A_l)  +  E_θ[bias].
 
-Under a flat prior it is ``d (n - 1)`` beside the first sum, which is zero for sites with as much
-data as each other: half a nat a dimension and site, but one. The bias is what one prior takes from
-sites with little data and not from others, zero as well if they have as much.
+Under a flat prior it is ``d (n - 1)`` plus the first sum: half a nat per dimension and per site but
+one. The first sum and the bias are zero for sites with equally much data. The bias arises because
+the prior shrinks sites with little data more than others.
 """
 
 import dataclasses
@@ -33,18 +32,18 @@ from posterity.fusion.geometry import Divergence
 
 Array = np.ndarray
 Rng = np.random.Generator
-DRAWS = 400  # Draws of all factors of a group, where there is no closed form
-MOST_NUMBERS = 2**25  # Numbers that may be drawn; beyond, the scale is not looked for
-MANY = 2.0  # Standard deviations within which a cost is as sampling would have it
+DRAWS = 400  # Draws of all factors of a group, if there is no closed form
+MOST_NUMBERS = 2**25  # Largest number of floats to draw; beyond it no scale is computed
+MANY = 2.0  # Standard deviations up to which a cost agrees with sampling alone
 
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """A residual beside what sampling alone would give, in nats a component.
+    """A residual and its expectation under sampling alone, in nats per component.
 
     ``residual`` is the mean divergence between each of the ``matched`` local components and its
-    fused one; ``expected`` is the same if these are one and sites are independent, ``spread`` its
-    standard deviation then; ``why`` says what is missing where there is no expectation (None).
+    fused one; ``expected`` is its expectation if matched components are one and sites independent,
+    and ``spread`` its standard deviation; if these are None, ``why`` has the reason.
     """
 
     residual: float | None
@@ -55,7 +54,7 @@ class Scale:
 
     @property
     def deviations(self) -> float | None:
-        """Standard deviations by which the residual is above what sampling would give."""
+        """Standard deviations by which the residual exceeds its expectation."""
         if self.residual is None or self.expected is None or not self.spread:
             return None
         return (self.residual - self.expected) / self.spread
@@ -76,13 +75,13 @@ class Scale:
 def scales_of(
     blocks: Mapping[str, Block | BlockTable], aligned: Mapping[str, Alignment], divergence: Any
 ) -> dict[str, Scale]:
-    """The scale of each plate, by its path; residuals alone of plates without a block."""
+    """Return the scale of each plate, by path; for plates without a block, the residual alone."""
     return {path: _scale(blocks.get(path), own, divergence) for path, own in aligned.items()}
 
 
 def _scale(block: Block | BlockTable | None, alignment: Alignment, divergence: Any) -> Scale:
     labels = alignment.labels
-    rows = labels >= 0  # those that are matched with others, and not absorbed
+    rows = labels >= 0  # components that are matched with others, and not absorbed
     if alignment.into:
         rows &= np.concatenate([own == np.arange(len(own)) for own in alignment.into.values()])
     rows &= (np.bincount(labels[rows], minlength=alignment.components) > 1)[labels]
@@ -123,19 +122,19 @@ def _scale(block: Block | BlockTable | None, alignment: Alignment, divergence: A
 
 
 class _NoLaw(Exception):
-    """A family does not say how its factors are drawn."""
+    """The law of a family's factors is not known."""
 
 
 def expected_cost(
     prior: ExponentialFamily, members: ExponentialFamily, divergence: Divergence, rng: Rng
 ) -> tuple[float, float]:
-    """Expected cost in nats of members (n,) that are one, and its variance, by sampling alone.
+    """Return the expected cost, in nats, of members (n,) that are one, and its variance.
 
-    All started from ``prior``; the members are what is known of the truth. A law over one number
-    that does not say how factors scatter is taken for the Gaussian of its mean and variance, which
-    it is to leading order.
+    All members have the prior ``prior``, and all together are the data on the truth. If the law of
+    the factors is unknown for a family over one number, the Gaussian with its mean and variance is
+    used, which is correct to leading order.
     """
-    if blocks := prior.independent_blocks():  # whose divergences add up
+    if blocks := prior.independent_blocks():  # their divergences add up
         inner = members.independent_blocks()
         costs = [expected_cost(own, inner[n], divergence, rng) for n, own in blocks.items()]
         return sum(mean for mean, _ in costs), sum(variance for _, variance in costs)
@@ -158,12 +157,12 @@ def expected_cost(
 
 
 def _summed(factors: Any) -> Any:
-    """One factor of a batch (n,)."""
+    """Add up a batch (n,) of factors."""
     return factors[0].with_natural_parameters(factors.natural_parameters.sum(0))
 
 
 def _gaussians(prior: Any, members: Any) -> tuple[float, float]:
-    """In closed form; twice the cost is about chi-squared but for its first sum."""
+    """The closed form; twice the cost, less its first sum, is about chi-squared."""
     if prior.diagonal:  # a batch of laws of one number each
         one = lambda q: Gaussian(q.precision_mean[..., None], q.precision[..., None, None])
         batch = [_expected(one(prior)[k], one(members)[:, k]) for k in range(prior.own_size)]
@@ -174,7 +173,7 @@ def _gaussians(prior: Any, members: Any) -> tuple[float, float]:
 
 
 def _expected(prior: Any, members: Any) -> tuple[float, float]:
-    """Twice the expected cost: the constant of unequal precisions, and the quadratic rest."""
+    """Return twice the expected cost: the constant due to unequal precisions, and the rest."""
     full = lambda q: q.precision[..., None] * np.eye(q.own_size) if q.diagonal else q.precision
     precisions, logdet = full(members), lambda matrix: np.linalg.slogdet(matrix)[1]
     added, total = precisions - full(prior), precisions.sum(0)

@@ -1,7 +1,7 @@
 """The default matching: merge, refine, drop, and keep the shortest description.
 
-Everything runs in a canonical order of sites and components, given by their contents, so that
-the result does not depend on the order in which they came.
+Sites and components are put in a canonical order by their contents, so that the result does not
+depend on the order in which they were passed.
 """
 
 import dataclasses
@@ -28,24 +28,24 @@ from posterity.fusion.grouping import Grouping
 
 Array = np.ndarray
 SEED_COMPONENTS = 320
-"""Components up to which all pairs are compared; beyond, a canonical sample of sites is."""
-STRIDE = 64  # Groups from which on the search for fewer goes more than one at a time
+"""Number of components up to which all pairs are compared; of more, a canonical sample."""
+STRIDE = 64  # Number of groups from which the search for fewer drops several at a time
 HOPELESS = 8.0
-"""Nats a parameter, beside half a nat for each group, that polishing does not win: on varied
-problems it never won more than six in all, nor more than half a nat for each group."""
+"""Nats per parameter, plus half a nat per group, that polishing cannot gain: on varied problems it
+never gained more than six in all, nor more than half a nat per group."""
 ROUNDING = 1e-12
-"""Share of an objective by which sums of the same terms in another order may differ."""
-SWEEPS = 2  # Sweeps of polishing where components are wide
-PATIENCE = 3  # Numbers of groups without progress after which the search for fewer stops
+"""Relative difference of objectives that summation in another order may cause."""
+SWEEPS = 2  # Number of polishing sweeps for wide components
+PATIENCE = 3  # Number of group counts without progress after which the search for fewer stops
 
 
 @dataclasses.dataclass(frozen=True)
 class SearchResult:
-    """The best clustering and how the objective fell on the way to it.
+    """The best clustering and the trace of its objective.
 
-    ``levels`` has the least objective met with each number of groups. Where slices were ``joined``
-    in the end the objective is above the end of the trace. ``cost`` is the summed divergence to
-    barycentres where it is not the misfit; ``regrouped`` is another evidence that decided.
+    ``levels`` has the least objective for each number of groups. If slices were ``joined`` at the
+    end, the objective is above the trace. ``cost`` is the summed divergence to barycentres, if it
+    is not the misfit; ``regrouped`` is the other evidence that decided, if any.
     """
 
     clustering: Clustering
@@ -64,7 +64,7 @@ class Incumbent:
         self.levels = {len(clustering.counts): clustering.objective}
 
     def offer(self, clustering: Clustering) -> bool:
-        """Keep it if it is better, by more than rounding; say whether it was."""
+        """Keep a clustering if it is better by more than rounding; return whether it was."""
         groups, objective = len(clustering.counts), clustering.objective
         self.levels[groups] = min(objective, self.levels.get(groups, np.inf))
         better = objective < self.trace[-1] - ROUNDING * abs(self.trace[-1])
@@ -75,12 +75,12 @@ class Incumbent:
 
 
 def search(local: LocalComponents, components: int | None = None) -> SearchResult:
-    """Cluster the components of all sites, into ``components`` groups or the best number.
+    """Cluster the components of all sites into ``components`` groups or the best number.
 
-    The objective is :attr:`Clustering.objective`, in nats; its trace never rises. Cost grows
-    linearly with the number of sites: all pairs are compared within a sample of sites only.
+    The objective is :attr:`Clustering.objective`, in nats; its trace never rises. Time grows
+    linearly with the number of sites: all pairs are compared only within a sample of sites.
     """
-    # The first sites in canonical order, which hold some hundred components.
+    # The sample is the first sites in canonical order, with some hundred components.
     ends = local.starts[1:]
     limit = max(SEED_COMPONENTS, int(ends[min(1, len(ends) - 1)]))
     sample = np.flatnonzero(ends[local.site] <= limit)
@@ -104,14 +104,14 @@ def _search_sample(local: LocalComponents, components: int | None) -> SearchResu
 
 
 def _descend(merging: Merging) -> SearchResult:
-    """Refine from a little above the best level of merging, down to where nothing improves: where
-    there are many groups, several go at a time; then one at a time about the best number.
+    """Refine levels from a little above the best one of merging down, until nothing improves. Of
+    many groups several are dropped at a time; then single ones around the best number.
     """
     groups = merging.best
     level, total = merging.level(groups), len(merging.local.points)
-    assert level is not None  # merging passed through its best level
+    assert level is not None  # the best level exists
     incumbent, step = Incumbent(level), 1 + groups // STRIDE
-    if merging.local.wide:  # the best level is refined, the others are as they are
+    if merging.local.wide:  # only the best level is refined
         incumbent.offer(polish(refine(level), sweeps=SWEEPS))
         levels = {total - at: float(objective) for at, objective in enumerate(merging.objective)}
         return SearchResult(incumbent.best, incumbent.trace, levels | incumbent.levels)
@@ -124,7 +124,7 @@ def _descend(merging: Merging) -> SearchResult:
 def _walk(
     merging: Merging, incumbent: Incumbent, groups: int, step: int, patience: int | None = None
 ) -> None:
-    """Offer refined clusterings into fewer and fewer groups, until patience runs out."""
+    """Offer refined clusterings with fewer and fewer groups, until patience runs out."""
     current, waited = merging.level(groups) or incumbent.best, 0
     dropped = current
     while True:
@@ -136,7 +136,7 @@ def _walk(
         tries = 1 if _hopeless(current, incumbent) else 3
         if step == 1:
             dropped = drop(current, tries)
-        else:  # at most so many groups, those whose members lose least
+        else:  # at most ``step`` groups, those whose members lose least
             rivals = _rivals(current)
             order = np.argsort(np.bincount(current.labels, rivals.more), kind="stable")
             chosen = _independent(current, rivals, order, step)
@@ -147,9 +147,9 @@ def _walk(
 
 
 def _better(level: Clustering | None, dropped: Clustering, incumbent: Incumbent) -> Clustering:
-    """The one with the less misfit, refined, and polished where that may help."""
+    """Return the clustering with less misfit, refined, and polished if that may help."""
     if level is not None and level.same(dropped):
-        dropped = level  # of which more is known
+        dropped = level  # has more cached values
     refined = refine(dropped)
     if level is None or level is dropped or level.same(refined):
         return _promising(refined, incumbent)
@@ -160,23 +160,23 @@ def _better(level: Clustering | None, dropped: Clustering, incumbent: Incumbent)
 
 
 def _promising(clustering: Clustering, incumbent: Incumbent) -> Clustering:
-    """Polished, unless that cannot make it the best."""
+    """Polish a clustering, unless that cannot make it the best."""
     return clustering if _hopeless(clustering, incumbent) else polish(clustering)
 
 
 def _hopeless(clustering: Clustering, incumbent: Incumbent) -> bool:
-    """True if it is so much worse than the best that polishing cannot make up for it."""
+    """Return whether a clustering is worse than the best by more than polishing can gain."""
     return clustering.objective - incumbent.trace[-1] > _most(clustering)
 
 
 def _most(clustering: Clustering) -> float:
-    """Nats that polishing wins at most."""
+    """Return an upper bound of the nats that polishing gains."""
     dim, groups = clustering.local.points.coordinates.shape[1], len(clustering.counts)
     return (HOPELESS + groups / 2) * dim
 
 
 def _exactly(start: Clustering | None, components: int) -> SearchResult:
-    """Bring the number of groups to what was asked for, which was checked to be feasible."""
+    """Drop or split groups until there are ``components``, which is known to be feasible."""
     clustering: Any = start
     sweeps = SWEEPS if clustering.local.wide else 10
     clustering = polish(refine(clustering), sweeps=sweeps)
@@ -190,7 +190,7 @@ def _exactly(start: Clustering | None, components: int) -> SearchResult:
 
 
 def drop(clustering: Clustering, tries: int = 3) -> Clustering | None:
-    """Dissolve the group whose members lose least by going elsewhere; None if none can."""
+    """Dissolve the group whose members lose least by moving; return None if none can go."""
     if len(clustering.counts) <= clustering.local.largest():
         return None
     rivals = _rivals(clustering)
@@ -201,7 +201,7 @@ def drop(clustering: Clustering, tries: int = 3) -> Clustering | None:
 
 
 class _Rivals(NamedTuple):
-    """The best of the other groups for each component, and what it loses by going there."""
+    """The best other group for each component, and the loss by moving there."""
 
     group: Int[Array, " n"]
     more: Float[Array, " n"]
@@ -222,7 +222,7 @@ def _rivals(clustering: Clustering) -> _Rivals:
 def _independent(
     clustering: Clustering, rivals: _Rivals, groups: Array, number: int | None = None
 ) -> list[int]:
-    """The first of these groups that can go at once: none of them where another's go."""
+    """Return the first of these groups that can go together: none hosts another's members."""
     chosen, (gone, hosts) = [], np.zeros((2, len(clustering.counts)), bool)
     spare = len(gone) - clustering.local.largest()
     spare = spare if number is None else min(spare, number)
@@ -239,8 +239,8 @@ def _independent(
 def _without(
     clustering: Clustering, options: Int[Array, "options gone"], rivals: _Rivals
 ) -> list[Clustering]:
-    """Dissolve groups, in one way after the other: sites that used one are assigned anew, to the
-    others. What was nearest to one goes to the best of the others, unless that is taken.
+    """Dissolve groups, in each of the ``options``: sites with a component in one are reassigned to
+    the remaining groups. A component moves to its best other group, unless that is taken.
     """
     local, nearest = clustering.local, clustering.nearest
     gone = np.zeros((len(options), len(clustering.counts)), bool)
@@ -261,7 +261,7 @@ def _without(
         costs = clustering.costs(rows)
         if len(options) == 1:
             costs = costs[:, left[0]]
-        else:  # of each row one goes: the last one is in its place
+        else:  # one column of each row is replaced by the last one
             costs[np.arange(len(rows)), options[own, 0]] = costs[:, -1]
             costs = costs[:, :-1]
         labels[own, rows] = left[own, assign(costs, bounds)]
@@ -269,7 +269,7 @@ def _without(
 
 
 def split(clustering: Clustering, number: int = 1) -> Clustering:
-    """Let components that fit their group worst found groups of their own, at most one a group."""
+    """Move the worst-fitting components to new groups, at most one from each group."""
     order = np.argsort(-clustering.own_costs, kind="stable")
     first = np.sort(np.unique(clustering.labels[order], return_index=True)[1])
     worst = order[first]
@@ -280,7 +280,7 @@ def split(clustering: Clustering, number: int = 1) -> Clustering:
 
 
 def _extend(local: LocalComponents, seed: Clustering, components: int | None) -> SearchResult:
-    """Assign all other sites, opening groups for what fits nowhere; then refine everything."""
+    """Assign all other sites, open groups for components that fit nowhere, and refine."""
     current = refine(Clustering(local, _open(local, seed, components)), sweeps=8)
     incumbent = Incumbent(current)
     while components is None:
@@ -298,8 +298,8 @@ def _extend(local: LocalComponents, seed: Clustering, components: int | None) ->
 
 
 def _shed(clustering: Clustering, rivals: _Rivals, gains: Array) -> Clustering | None:
-    """Dissolve all groups that seem not worth their price, or half of them, or half of that, where
-    this is better, as gains of several do not quite add up; None if there are no two.
+    """Dissolve all groups whose removal seems a gain, or the best half, or quarter, and so on, as
+    gains are not quite additive. Return None unless there are two.
     """
     best = None
     worst = np.argsort(-gains, kind="stable")[: int((gains > 0).sum())]
@@ -313,14 +313,14 @@ def _shed(clustering: Clustering, rivals: _Rivals, gains: Array) -> Clustering |
 
 
 def needed(clustering: Clustering) -> bool:
-    """True if no group can go, or none without a loss that polishing cannot make up for."""
+    """Return whether every group is needed: polishing cannot compensate for the loss of any."""
     if len(clustering.counts) <= clustering.local.largest():
         return True
     return bool(_gains(clustering, _rivals(clustering)).max() < -_most(clustering))
 
 
 def _gains(clustering: Clustering, rivals: _Rivals) -> Float[Array, " g"]:
-    """Nats by which the description were shorter without each group, to second order."""
+    """Return the nats by which the description is shorter without each group, to second order."""
     labels, counts, local = clustering.labels, clustering.counts, clustering.local
     judged, criterion = clustering.judged, local.criterion
     surprise, typical = judged.evidence[2:]
@@ -328,7 +328,7 @@ def _gains(clustering: Clustering, rivals: _Rivals) -> Float[Array, " g"]:
     pairs = labels * len(counts) + rivals.group
     joining = np.bincount(pairs, minlength=len(counts) ** 2)
     group, host = np.divmod(np.flatnonzero(joining), len(counts))
-    # Centroids of groups that are joined go to meet those who join them.
+    # Centroids move towards the components that join their groups.
     hosts, number = counts[rivals.group], joining[pairs]
     share = hosts / (hosts + number)
     misfit = judged.misfit + np.bincount(labels, rivals.more * share)
@@ -346,25 +346,25 @@ def _gains(clustering: Clustering, rivals: _Rivals) -> Float[Array, " g"]:
 
 
 def _open(local: LocalComponents, seed: Clustering, components: int | None) -> Int[Array, " n"]:
-    """Labels of all components: a group of the seed's, or one of the outliers' own."""
+    """Label all components with groups of the seed or, for outliers, new groups."""
     groups, labels = len(seed.counts), np.empty(len(local.points), int)
     costs = lambda rows: local.points.take(rows).divergences(seed.centroids)
     price = price_of_a_group(seed)
-    if components is not None:  # a group of one's own is for those who find no other
+    if components is not None:  # only components without any free group are outliers
         price = 1e6 * (1 + max(float(costs(rows).max()) for rows, _ in local.parts(groups)))
     for rows, starts in local.parts(groups):
         labels[rows] = assign(costs(rows), starts, price)
     outliers = np.flatnonzero(labels == groups)
     if len(outliers):
-        # They are clustered by the same search, a bounded part of them at a time.
+        # Outliers are clustered by the same search, a bounded part of them at a time.
         labels[outliers] = groups + search(local.take(outliers)).clustering.labels
     return packed(labels, groups)
 
 
 def price_of_a_group(seed: Clustering) -> float:
-    """The divergence, in nats, beyond which a component founds a group of its own: what a group
-    costs in the description, but no less than twice what any component of the sample differs from
-    its.
+    """Return the divergence, in nats, above which a component gets a group of its own: the cost of
+    a group in the description, but at least twice the largest divergence of a component of the
+    sample from its centroid.
     """
     sites = seed.local.sites + 1
     dim = seed.local.points.coordinates.shape[1]

@@ -1,4 +1,4 @@
-"""Sites as they come: named, checked, in one order of coordinates, and laid side by side."""
+"""Reading of sites: they are named, checked, put in one order of coordinates, and stacked."""
 
 import abc
 import dataclasses
@@ -53,13 +53,13 @@ from posterity.fusion.rows import MemoryBudget
 from posterity.ledger import Ledger
 
 AT_A_TIME = 256
-"""Sites that are checked together: many share a call, and few leave the processor's cache."""
-SOME = 4  # Sites without a prior that are remembered: an error names three
+"""Number of sites that are checked together: enough to share a call, and few enough to cache."""
+SOME = 4  # Number of sites without a prior that are stored: an error names three
 
 
 class Site(NamedTuple):
-    """A site: its posterior, its prior where that is known, and the ``contributors`` whose data it
-    holds, where a ``ledger`` names them.
+    """A site: its posterior, its prior (None if unknown), and, for a ``ledger``, the
+    ``contributors`` whose data it has.
     """
 
     posterior: ExponentialFamily
@@ -69,7 +69,7 @@ class Site(NamedTuple):
 
 
 def read_sites(posteriors: Any, plan: Plan) -> "Sites":
-    """All sites: in memory where an eighth of the budget suffices for them, else as tables."""
+    """Read all sites: in memory if an eighth of the budget suffices for them, else as tables."""
     come, fits = within(items(posteriors), plan.bytes // SHARE)
     if not fits:
         first = next(come)
@@ -91,11 +91,11 @@ def read_sites(posteriors: Any, plan: Plan) -> "Sites":
 
 
 class Sites(abc.ABC):
-    """All sites, checked; without names of coordinates, which all have in one order.
+    """All sites, checked, with their coordinates in one order and without names.
 
-    ``blocks`` are what all hold, by path, but for networks; ``loaded`` the sites themselves, in
-    memory; ``prior`` that of sites that bring none; ``labels`` the names of members of plates, by
-    site and path; ``shared`` a name whose data two ledgers hold, and these two.
+    ``blocks`` has the blocks of all sites by path (empty for networks); ``loaded`` the sites, if
+    they are in memory; ``prior`` the prior of sites without their own; ``labels`` the names of
+    members of plates, by site and path; ``shared`` a contributor in two ledgers, and these two.
     """
 
     in_memory: ClassVar[bool]
@@ -120,29 +120,28 @@ class Sites(abc.ABC):
 
     @property
     def networks(self) -> bool:
-        """True where sites are networks with hidden units, whose layers are matched."""
+        """Whether sites are networks with hidden units, whose layers are matched."""
         layers = self.like.network_layers
         return layers is not None and bool(layers.widths)
 
     @abc.abstractmethod
     def read(self, posteriors: Iterable[Item]) -> None:
-        """Take all sites as they come, coordinates with names in one order, topics over one
-        vocabulary.
+        """Read all sites, with named coordinates in one order, and topics over one vocabulary.
 
-        Raises errors as :func:`posterity.fuse`, and warns of sites that name no coordinates where
-        others do.
+        Raises the errors of :func:`posterity.fuse`, and warns about sites without names of
+        coordinates if other sites name theirs.
         """
 
     @abc.abstractmethod
     def _lay(self, names: list[str], laid: Mapping[str, Block]) -> None:
-        """Append blocks to those of the sites before."""
+        """Append blocks to those of the previous sites."""
 
     @abc.abstractmethod
     def contents(self) -> Iterable[Any]:
-        """Return for each site a key of what it holds, to the last bit."""
+        """Return a key of each site's parameters, to the last bit."""
 
     def _enrol(self, name: str | None, value: Any, provenance: Mapping[str, str]) -> str:
-        """The name of a further site, whose file was fitted as those before were."""
+        """Return a further site's name, after checking that its file has the others' recipe."""
         own = name_of(value.sites) if isinstance(value, Ledger) else ""
         name = name if name is not None else own or f"site-{len(self._known):04d}"
         if name in self._known:
@@ -154,7 +153,7 @@ class Sites(abc.ABC):
         return name
 
     def _take(self, opened: Mapping[str, Any]) -> None:
-        """Further sites: posteriors and ledgers, by name."""
+        """Add sites: posteriors and ledgers, by name."""
         if not opened:
             return
         ordered = self._ordered(opened)
@@ -163,7 +162,7 @@ class Sites(abc.ABC):
             for name, value in opened.items():
                 self._unnamed.setdefault(unnamed_parts(value), []).append(name)
             ordered = {name: named(q, {}) for name, q in ordered.items()}
-        else:  # all are made of the same parts, as is seen below
+        else:  # all have the same parts, as is checked below
             self._unnamed.setdefault(unnamed_parts(next(iter(opened.values()))), []).extend(opened)
         checked = _checked(ordered)
         self._compare({name: site.posterior for name, site in checked.items()})
@@ -183,7 +182,7 @@ class Sites(abc.ABC):
     def _take_batch(
         self, names: list[str], batch: ExponentialFamily, prior: ExponentialFamily | None
     ) -> None:
-        """Further sites as one batch (J,), of ledgers if there is the one prior of them all."""
+        """Add sites as one batch (J,); with their common ``prior`` they are ledgers."""
         if labels := labels_in(batch):
             self.labels |= dict.fromkeys(names, labels)
         self._unnamed.setdefault(unnamed_parts(batch), []).extend(names)
@@ -203,7 +202,7 @@ class Sites(abc.ABC):
         )
 
     def _ordered(self, opened: Mapping[str, Any]) -> dict[str, Any]:
-        """Coordinates in the order of the first that names them; topics over one vocabulary."""
+        """Put coordinates in the order of the first site with names, and topics over all words."""
         if self.coordinates and self.like is not None:
             wanted = self.coordinates
             own = {n: named(value, coordinates_in(value)) for n, value in opened.items()}
@@ -217,8 +216,8 @@ class Sites(abc.ABC):
         return result
 
     def _close(self) -> None:
-        """Check, when all have come, that there are two; warn of what names no coordinates."""
-        count, self._known = len(self._known), set()  # names of millions take room
+        """Check that there are two sites or more; warn if some have no names of coordinates."""
+        count, self._known = len(self._known), set()  # frees memory: there may be millions
         if count < 2:
             raise UsageError(
                 found=f"{count} site" + ("s" if not count else ""),
@@ -233,14 +232,14 @@ class Sites(abc.ABC):
             warnings.warn(line, stacklevel=5)
 
     def _compare(self, posteriors: Mapping[str, ExponentialFamily]) -> None:
-        """Compare the structure of sites, and of the prior, with that of the first of all."""
+        """Compare the structure of sites, and of the prior, with that of the first site."""
         prior = None
         if self.like is None:
             (self._first, self.like), prior = next(iter(posteriors.items())), self.prior
         check_structure(self._first, self.like, posteriors, prior)
 
     def _own(self, name: str, contributors: Iterable[str]) -> None:
-        """Note whose data a ledger holds."""
+        """Record the contributors of a ledger."""
         for contributor in contributors:
             self.ledgers.add(name)
             owner = self._owners.setdefault(contributor, name)
@@ -249,12 +248,12 @@ class Sites(abc.ABC):
 
 
 class SitesInMemory(Sites):
-    """Sites that are matched all at once; in the order of their names."""
+    """Sites that are matched in memory, in the order of their names."""
 
     in_memory = True
 
     def read(self, posteriors: Iterable[Item]) -> None:
-        """Take all sites together, files of one model in the units and levels of the first."""
+        """Read all sites together; convert files to the units and levels of the first."""
         several = list(posteriors)
         if len(several) == 1 and several[0][0] is None and is_batch(several[0][1]):
             batch = several[0][1]
@@ -280,10 +279,10 @@ class SitesInMemory(Sites):
         self.names += names
 
     _batch: Any = None
-    """All sites, where they came so."""
+    """All sites as one batch, if they were passed as one."""
 
     def contents(self) -> Iterable[Any]:
-        """All numbers, as bytes."""
+        """Yield the parameters of each site as bytes."""
         if self._batch is not None:
             parts = [np.asarray(leaf) for leaf in leaves(self._batch)]
             yield from (
@@ -294,12 +293,12 @@ class SitesInMemory(Sites):
 
 
 class SitesInTables(Sites):
-    """Sites that are laid down as rows of tables, in the order in which they come."""
+    """Sites that are written as rows of tables, in the order in which they are read."""
 
     in_memory = False
 
     def read(self, posteriors: Iterable[Item]) -> None:
-        """Take single sites many at a time, those that come as a batch as they are."""
+        """Read sites, single ones many at a time and batches whole, into the tables."""
         waiting: dict[str, Any] = {}
         for name, value in together(posteriors):
             batch = isinstance(value, Several) or (name is None and is_batch(value))
@@ -324,7 +323,7 @@ class SitesInTables(Sites):
     def _lay(self, names: list[str], laid: Mapping[str, Block]) -> None:
         side, budget = self.plan.divergence, self._budget
         assert isinstance(side, Divergence)  # others are matched in memory
-        # Names match components that have seen no data, too.
+        # Matching by name includes components without data.
         every = bool(self.labels) or self.plan.matching is Matching.IDENTITY
         for path, block in laid.items():
             if path not in self.blocks:
@@ -334,7 +333,7 @@ class SitesInTables(Sites):
         self.names += names
 
     def _ordered(self, opened: Mapping[str, Any]) -> dict[str, Any]:
-        """As of all sites; topics of new words are put over the union with those before."""
+        """Order coordinates like the base class; new words of topics widen the tables."""
         tables: Any = self.blocks.values()
         words = self.coordinates.get("members", ()) if self.prior is None else ()
         weighted = any(table.weighted for table in tables)
@@ -360,12 +359,12 @@ class SitesInTables(Sites):
         return MemoryBudget(self.plan.bytes // 4)
 
     def contents(self) -> Iterable[Any]:
-        """Hashes of 64 bits."""
+        """Return a 64-bit hash of each site."""
         return keys_of_sites(self.blocks).tolist()
 
 
 def given_twice(name: str) -> UsageError:
-    """The error for two posteriors of one site."""
+    """Return the error for two posteriors of one site."""
     return UsageError(
         found=f"two posteriors of site {name!r}",
         expected="each site once",
@@ -374,7 +373,7 @@ def given_twice(name: str) -> UsageError:
 
 
 def _checked(opened: Mapping[str, Any]) -> dict[str, Site]:
-    """The sites, proper and at rest."""
+    """Return the sites, checked for proper parameters, and in NumPy float64."""
     sums = {n: q.total if isinstance(q, Ledger) else q for n, q in opened.items()}
     alike: dict[Any, list[str]] = {}
     for name, value in sums.items():
@@ -394,7 +393,7 @@ def _checked(opened: Mapping[str, Any]) -> dict[str, Site]:
 
 
 def _check_each(batch: ExponentialFamily, names: list[str]) -> None:
-    """Raise a ParameterError that names the site whose posterior is none."""
+    """Raise a ParameterError that names the site whose posterior is improper."""
     try:
         check_proper(batch, "these sites")
     except ParameterError:

@@ -1,12 +1,11 @@
-"""Topics: merged by the evidence of the words that they have seen.
+"""Merging of topics by the evidence of their words.
 
-A topic's posterior is its prior and counts of words, so what it is worth that several topics are
-one is known: the log marginal likelihood of their words as those of one, less that of each by
-itself. They are merged greedily by it (heller2005). But documents are mixtures of topics, and one
-that predicts no better than the others do costs every document: of all numbers of topics the
-least is taken whose words are as likely as those of the best number, give or take one standard
-error (breiman1984). Topics of one site may be one where their prior is known, which counts once;
-elsewhere they stay apart.
+A topic's posterior is its prior plus counts of words. So the evidence for a merge is known: the log
+marginal likelihood of the words of several topics as one, minus the sum of each topic's own. Topics
+are merged greedily by this evidence (heller2005). But documents are mixtures of topics, and a topic
+that does not improve prediction costs every document. So the least number of topics is chosen whose
+words are within one standard error as likely as those of the best number (breiman1984). Topics of
+one site may be merged if their prior is known, which is then counted once; otherwise they are not.
 """
 
 import functools
@@ -27,22 +26,22 @@ from posterity.fusion.matching import canonical_order
 
 Array = np.ndarray
 SCREENED = 16
-"""Topics for which it is computed exactly what merging gains: of all others, those nearest."""
-TOGETHER = 512  # Topics that are looked at together with those that were merged before
-SWEEPS = 3  # Times that all topics are gone through once they are merged
+"""Number of nearest topics for which the gain of a merge is computed exactly."""
+TOGETHER = 512  # Number of new topics that are merged together with the previous ones
+SWEEPS = 3  # Number of reassignments of all topics after merging
 SEEN = 1e-3
-"""Fewer words than that are none: what variational fits leave of those that a topic lacks."""
+"""Counts up to this are zero: variational fits leave such counts for absent words."""
 
 
 def are_topics(block: Block | BlockTable) -> bool:
-    """True for a plate of laws of symbols without mixing weights, as documents share them."""
+    """Return whether a block is a plate of laws of symbols without mixing weights (topics)."""
     like: Any = block.like
     return like.is_plate and like.weights is None and like.members.emits_symbols
 
 
 class Words:
-    """The counts (n, V) of words that topics have seen beyond the ``prior`` (V,), which can be
-    changed by :meth:`put`, and what these are worth as evidence.
+    """The counts (n, V) of words in topics, relative to the ``prior`` (V,), with their terms of the
+    evidence; :meth:`put` changes them.
     """
 
     def __init__(self, counts: Float[Array, "n words"], prior: Float[Array, " words"]):
@@ -52,12 +51,12 @@ class Words:
         at = np.broadcast_to(prior, counts.shape)[seen]
         self.worth[seen] = gammaln(at + self.counts[seen]) - gammaln(at)
         self.totals = self.counts.sum(1)
-        # By word, so that those that a topic has lie side by side.
+        # By word, so that the words of a topic are contiguous rows.
         shares = self.counts.T / np.maximum(self.totals, SEEN)
         self.roots = np.sqrt(shares, order="C").astype(np.float32)
 
     def put(self, row: int, counts: Float[Array, " words"]) -> None:
-        """Let a topic have these counts."""
+        """Set the counts of a topic."""
         seen = np.flatnonzero(counts > SEEN)
         some, at = counts[seen], self.prior[seen]
         self.counts[row], self.worth[row], self.roots[:, row] = 0.0, 0.0, 0.0
@@ -66,11 +65,11 @@ class Words:
         self.roots[seen, row] = np.sqrt(some / max(some.sum(), SEEN))
 
     def gains(self, row: int, others: Int[Array, " m"]) -> Float[Array, " m"]:
-        """Nats by which the words of a topic and of each of the others are likelier as one's."""
+        """Return the nats gained by merging a topic with each of the others."""
         seen = np.flatnonzero(self.counts[row])
         own, worth, at = self.counts[row, seen], self.worth[row, seen], np.ix_(others, seen)
         theirs = self.counts[at]
-        which, word = np.nonzero(theirs)  # words that either lacks gain nothing
+        which, word = np.nonzero(theirs)  # words of only one topic gain nothing
         prior = self.prior[seen[word]]
         more = gammaln(prior + theirs[which, word] + own[word]) - gammaln(prior)
         more -= self.worth[at][which, word] + worth[word]
@@ -79,12 +78,12 @@ class Words:
         return np.bincount(which, more, len(others)) + lengths - self._length(both)
 
     def _length(self, totals: Any) -> Any:
-        """What evidence loses by so many words in all, whichever they are."""
+        """Return the part of the evidence that depends on total counts, negated."""
         whole = self.prior.sum()
         return gammaln(whole + totals) - gammaln(whole)
 
     def nearest(self, row: int, allowed: Bool[Array, " n"]) -> Int[Array, " some"]:
-        """The topics for which merging with one loses least, to first order."""
+        """Return the topics for which a merge with one loses least, to first order."""
         seen = np.flatnonzero(self.counts[row])
         near = self.roots[seen, row] @ self.roots[seen]
         share = self.totals * self.totals[row] / np.maximum(self.totals + self.totals[row], SEEN)
@@ -95,8 +94,8 @@ class Words:
 
 
 class Merger:
-    """Topics that come some at a time, merged with those before: the words of each that was made
-    (g, V), and which of these each topic that came is in.
+    """Merges topics that are added in parts: it has the counts of merged topics (g, V), and the
+    label of each topic that was added.
     """
 
     def __init__(self, prior: Float[Array, " words"], *, apart: bool):
@@ -106,7 +105,7 @@ class Merger:
         self._scores = np.zeros(3)
 
     def add(self, counts: Float[Array, "n words"], site: Int[Array, " n"]) -> None:
-        """Further topics, of these sites."""
+        """Add topics of these sites."""
         self.labels = np.concatenate([self.labels, len(self.counts) + np.arange(len(counts))])
         self.counts = np.vstack([self.counts, counts])
         self._sites += [{own} if self.apart else set() for own in site.tolist()]
@@ -115,8 +114,8 @@ class Merger:
             self._merge(0.0, None)
 
     def finish(self, components: int | None) -> dict[int, float]:
-        """Merge what is left, into so many or the fewest that predict as well as the best number;
-        return for each number met the nats of evidence lost beyond one standard error of the best.
+        """Merge into ``components`` topics, or the fewest within one standard error of the best
+        number. Return, for each number, the nats of evidence lost beyond that standard error.
         """
         total, first, second = self._scores
         error = np.sqrt(max(second - first**2 / max(total, 1.0), 0.0))
@@ -167,7 +166,7 @@ class Merger:
     def _polished(
         self, counts: Float[Array, "g words"], into: Int[Array, " n"], site: list[set[int]]
     ) -> tuple[Float[Array, "g words"], Int[Array, " n"]]:
-        """Move topics, one after the other, to the group where their words are likelier."""
+        """Move topics, one after the other, to the group in which their words are most likely."""
         own, into = len(counts), into.copy()
         words = Words(np.vstack([counts, np.zeros_like(counts[:1])]), self.prior)
         changed = np.ones(own, bool)
@@ -192,7 +191,7 @@ class Merger:
 
 
 def _scores(counts: Float[Array, "n words"], prior: Float[Array, " words"]) -> Array:
-    """Number of words, and sums of their log probabilities in their topics, and of squares."""
+    """Return the number of words, and the sums of their log probabilities and squares of these."""
     out = np.array([counts.sum(), 0.0, 0.0])
     for own in counts:
         logs = np.log((own + prior) / (own.sum() + prior.sum()))
@@ -201,8 +200,8 @@ def _scores(counts: Float[Array, "n words"], prior: Float[Array, " words"]) -> A
 
 
 class Merged(NamedTuple):
-    """The fused topic of each, the topic (n,) of its site that each is part of, the prior (V,) of
-    one, and the losses.
+    """The fused topic of each topic, the topic (n,) of its site into which it was merged, the prior
+    (V,) of one topic, and the losses by number of topics.
     """
 
     labels: Int[Array, " n"]
@@ -220,11 +219,11 @@ def merge_topics(
     joined: bool,
     components: int | None,
 ) -> Merged:
-    """Return which topics are one, of so many ``components`` or of the best number; those of one
-    site may be ``joined``.
+    """Merge topics into ``components`` topics or the best number; topics of one site are merged
+    only if ``joined``.
 
-    All rows come in an ``order``, those of a site together, that does not depend on the sites'.
-    Where a prior is not known, its concentration is the least of any word.
+    ``order`` has the rows site by site, in an order that is independent of the order of sites. An
+    unknown prior has the least concentration of any word.
     """
     starts = np.flatnonzero(np.diff(site[order], prepend=-1, append=-1))
     apart = not (joined and priors.exchangeable.all())
@@ -250,7 +249,7 @@ def merge_topics(
     assert merger is not None  # there are at least two sites
     losses, labels = merger.finish(components), np.empty(len(order), int)
     labels[order] = merger.labels
-    # Of one site's that are one, that with most words stands for all.
+    # Of merged topics of one site, the one with most words represents all.
     into = np.arange(len(order))
     by_words = order[np.lexsort((-words[order], labels[order], site[order]))]
     pairs = np.stack([site[by_words], labels[by_words]])
@@ -260,8 +259,8 @@ def merge_topics(
 
 
 class TopicConfidence(Confidence):
-    """Confidence in merged topics, by the evidence of their words: none is warned of, since topics
-    are as many as it takes to predict, not a number that there is.
+    """Confidence in merged topics, by the evidence of their words. There are no warnings: the
+    number of topics serves prediction and is not a property of the data.
     """
 
     suspect = property(lambda _: False)  # pyright: ignore
@@ -274,12 +273,12 @@ class TopicConfidence(Confidence):
 
     @functools.cached_property
     def components(self) -> dict[int, float]:
-        """Nats of evidence lost with each number of topics, beyond one standard error."""
+        """Nats of evidence lost for each number of topics, beyond one standard error."""
         return dict(sorted(self.levels.items())) if self.free else {}
 
     @functools.cached_property
     def margins(self) -> Float[Array, " n"]:
-        """Nats of evidence by which each topic is better where it is than in any other group."""
+        """Nats of evidence by which each topic's group is better than any other group."""
         totals = np.zeros((len(self.clustering.counts), len(self.prior)))
         for part in self.matched.parts:
             np.add.at(totals, part.labels, self._counts(part))
@@ -301,7 +300,7 @@ class TopicConfidence(Confidence):
 
 
 def topics_in_table(table: BlockTable, joined: bool, components: int | None) -> Merged:
-    """Which topics are one, of sites that are gone through some at a time."""
+    """Merge topics of sites in a table, which are read some at a time."""
     site = np.repeat(np.arange(len(table.keys)), table.store.sizes)
     hashes = np.concatenate([block.rows[:, HASH] for block in table.store.blocks()])
     order = np.lexsort((hashes.view(np.uint64), table.keys[site]))
@@ -314,7 +313,7 @@ def topics_in_table(table: BlockTable, joined: bool, components: int | None) -> 
 
 
 def topics_in_memory(block: Block, joined: bool, components: int | None) -> Merged:
-    """Which topics are one, of sites that are looked at all at once."""
+    """Merge topics of sites in memory."""
     order, _ = canonical_order(block.members, np.cumsum([0, *block.sizes]), None)
     how = block.members.__getitem__, block.site, order, block.priors
     return merge_topics(*how, joined=joined, components=components)

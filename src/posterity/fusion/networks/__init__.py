@@ -1,4 +1,4 @@
-"""Fusing networks: units matched layer by layer, what they do fitted to what the sites' do."""
+"""Fusion of networks: units are matched layer by layer, and later layers are refitted."""
 
 from posterity.fusion.networks.fuse import NetworkFusion
 from posterity.fusion.networks.options import Options

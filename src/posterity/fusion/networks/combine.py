@@ -1,4 +1,4 @@
-"""Building a fused network from units that were matched, one layer after another."""
+"""Construction of a fused network from matched units, layer by layer."""
 
 import dataclasses
 import functools
@@ -24,16 +24,16 @@ from posterity.fusion.networks.targets import (
 )
 
 Array = np.ndarray
-ROWS = 20_000  # Places of images that a refit looks at, at most
-KEPT = 2**18  # Numbers of all sites' last layers, which each factor of a ledger has a place for
+ROWS = 20_000  # About the largest number of rows (inputs, or image places) in a refit
+KEPT = 2**18  # Size of all sites' last layers up to which each factor of a ledger stores them
 RIDGE = 1e-4
-"""How strongly a refit holds on to its start, relative to the units' mean square output."""
+"""Ridge penalty of a refit's deviation from its start, relative to the mean square output."""
 
 
 class FusedLayer(NamedTuple):
-    """One layer of the fused network, rows being inputs, with a last one for the bias; the share
-    (sites, units) of each site in each unit, and each one's part of the mean (sites, rows, units),
-    or their sum alone (1, rows, units).
+    """One layer of the fused network: its rows are inputs, the last row the bias. ``share`` is the
+    share of each site in each unit; ``parts`` are the sites' parts of the mean (sites, rows,
+    units), or only their sum (1, rows, units).
     """
 
     mean: Float[Array, "rows units"]
@@ -45,7 +45,7 @@ class FusedLayer(NamedTuple):
 def holders(
     labels: Labels, mass: Sequence[Array], locals_: Sequence[Local], size: int
 ) -> Float[Array, "sites units"]:
-    """Shares of the sites in each fused unit, by the mass of their units; they sum to one."""
+    """Return the shares of sites in each fused unit, by their units' mass; they sum to one."""
     share = np.zeros((len(labels), size))
     for row, own, weight, local in zip(share, labels, mass, locals_, strict=True):
         row[own[own >= 0]] = weight[own >= 0] * local.weight
@@ -55,8 +55,8 @@ def holders(
 def first_layer(
     sites: Iterable[Placed], share: Float[Array, "sites units"], divergence: Divergence, apart: bool
 ) -> FusedLayer:
-    """The weighted barycentre of what comes into the first layer's units: with reverse KL
-    precisions are averaged, and means by precision; with forward KL moments.
+    """Return the weighted barycentre of the first layer's weights: for reverse KL natural
+    parameters are averaged, for forward KL moments.
     """
     reverse = divergence is Divergence.REVERSE
     total: Any = 0.0
@@ -68,7 +68,7 @@ def first_layer(
         if reverse:
             weight = np.divide(weight, own.variance, out=np.zeros_like(own.mean), where=own.has)
         total = total + weight
-        if not reverse:  # about the mean so far: differences of squares would lose small variances
+        if not reverse:  # about the running mean: differences of squares would lose small variances
             away = own.mean - centre
             centre = centre + away * weight / np.where(total > 0, total, 1.0)
             spread = spread + weight * (own.variance + away * (own.mean - centre))
@@ -80,11 +80,11 @@ def first_layer(
 def later_layer(
     sites: Iterable[Placed], share: Float[Array, "sites units"], apart: bool, pooled: bool
 ) -> FusedLayer:
-    """Sums of the sites' weights, each by its share; a site has zero where it has no unit.
+    """Return sums of the sites' weights by share; a weight that a site lacks is zero there.
 
-    A weight of one site among several then has its share of that site's mean and variance. Where
-    no site has it, or as far as they do not, zero is as sure as the surest weight of the layer.
-    ``pooled`` gives the sum's variance where sites err independently, each by its share.
+    So a weight of a single site has that site's mean and variance times its share. For the shares
+    without the weight, a zero with the least variance of the layer is used. With ``pooled``, the
+    variance is that of a weighted sum of independent weights.
     """
     variance: Any = 0.0
     whole: Any = 0.0
@@ -108,21 +108,21 @@ def _append(parts: list[Array], part: Array, apart: bool) -> None:
 
 
 class Combined(NamedTuple):
-    """The fused network: its layers, their weights, and by hidden layer its units' labels."""
+    """The fused network: its layers, their weights, and the labels of each hidden layer."""
 
     layers: Layers
     fused: list[FusedLayer]
     labels: list[Labels]
 
     def arrays(self, kind: str) -> Arrays:
-        """The ``"mean"`` or the ``"variance"`` of each layer, as :class:`Layers` has them."""
+        """Return the ``"mean"`` or ``"variance"`` of each layer, in the layout of ``Layers``."""
         rows = (getattr(own, kind) for own in self.fused)
         return [as_arrays(self.layers, index, own) for index, own in enumerate(rows)]
 
     def kept(self) -> tuple[Layers, Float[Array, "sites n"]]:
-        """The layers with each site's last layer beside, and what each site has to say there: its
-        part of the fused one over its share. Nothing is kept of so many sites that their layers are
-        many numbers, and more than the network's.
+        """Return layers with room for each site's last layer, and the site's record: its part of
+        the fused last layer divided by its share, and its share. Nothing is kept if the records
+        have more than :data:`KEPT` numbers and more than the network.
         """
         last, plain = self.fused[-1], self.layers
         layers = dataclasses.replace(plain, sites=len(last.share))
@@ -137,17 +137,17 @@ class Combined(NamedTuple):
 
 
 def as_arrays(layers: Layers, index: int, rows: Float[Array, "rows units"]) -> dict[str, Array]:
-    """A layer's own arrays from rows of inputs, of which a last one is the bias."""
+    """Return a layer's arrays from rows of inputs, the last of which is the bias, if any."""
     layer = layers[index]
     kernel, bias = (rows[:-1], {"bias": rows[-1]}) if layer.bias else (rows, {})
     return bias | {"kernel": kernel.reshape(layer.kernel)}
 
 
 class Builder:
-    """Builds the fused network layer after layer, as its units are matched.
+    """A builder of the fused network, which adds layers as their units are matched.
 
-    ``flow`` is what comes out of the layers so far, on the inputs of a refit; with ``apart`` each
-    site's part of everything is kept, with ``pooled`` variances are a product's.
+    ``flow`` is the output of the layers so far on the inputs of refits. With ``apart`` the part of
+    each site is kept; with ``pooled`` variances are those of a product.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Builder:
         self.flow = np.asarray(targets.x, float)
 
     def hidden(self, labels: Labels, mass: Sequence[Array]) -> None:
-        """Adds a hidden layer whose units have these labels."""
+        """Add a hidden layer whose units have these labels."""
         index, size = len(self.fused), 1 + max(int(own.max()) for own in labels)
         share = holders(labels, mass, self.locals, size)
         sites = self._placed(labels, size)
@@ -187,7 +187,7 @@ class Builder:
         self.flow = after(self.layers[index], preactivation(self.layers[index], own, self.flow))
 
     def last(self) -> Combined:
-        """Adds the last layer, which ends it."""
+        """Add the last layer and return the network."""
         targets, outputs = self.targets, np.arange(self.layers.outputs)
         sites = self._placed([outputs] * len(self.locals), len(outputs))
         pairs = zip(targets.shares, targets.pre, strict=True)
@@ -196,7 +196,7 @@ class Builder:
         return Combined(self.layers, [*self.fused, layer], self.labels)
 
     def outgoing(self, sites: Iterable[Placed], share: Float[Array, "sites units"]) -> FusedLayer:
-        """The last layer before it is refitted."""
+        """Return the last layer before its refit."""
         return later_layer(sites, share, self.apart, self.pooled)
 
     def _placed(self, labels: Labels, size: int) -> Iterable[Placed]:
@@ -207,7 +207,7 @@ class Builder:
         )
 
     def _wanted(self, index: int, labels: Labels, share: Array) -> Iterable[Array]:
-        """Each site's part of what goes into the activation of a fused unit."""
+        """Yield each site's part of the arguments of fused activations."""
         for pre, own, counts in zip(self.targets.pre, labels, share, strict=True):
             target = np.zeros((*pre[index].shape[:-1], share.shape[1]))
             kept = own >= 0
@@ -215,8 +215,8 @@ class Builder:
             yield target
 
     def _refitted(self, layer: FusedLayer, wanted: Iterable[Array]) -> FusedLayer:
-        """Ridge regression of the sites' parts of the target (n, *places, units) on the units'
-        outputs, towards where the layer starts: linear in the parts, which it keeps.
+        """Refit a layer by ridge regression, shrunk to its start, of the sites' parts of the target
+        (n, *places, units) on the inputs of the layer. It is linear in the parts and keeps them.
         """
         if not self.refit:
             return layer
@@ -243,8 +243,8 @@ class Builder:
 def incoming_cost(
     locals_: Sequence[Local], combined: Combined, index: int, divergence: Divergence
 ) -> float:
-    """Summed KL in nats, on one side, between what comes into fused units and into the sites' own,
-    over the weights that a site has.
+    """Return the summed KL, in nats and the given direction, between incoming weights of fused
+    units and those of the sites' units, over the weights that a site has.
     """
     layers, total = combined.layers, 0.0
     fused = combined.fused[index]

@@ -1,4 +1,4 @@
-"""Networks in, one network out."""
+"""Fusion of several networks into one network."""
 
 import dataclasses
 import functools
@@ -33,20 +33,20 @@ from posterity.fusion.sites import Sites
 from posterity.status import Progress, ProgressCallback, Status
 
 Array = np.ndarray
-ONE_LAYER, SEVERAL_LAYERS = 0.005, 0.02  # The tolerances of networks unless one is asked for
-GROWTH = 1.25  # How much wider the next try is, until one is good enough
-RESOLUTION = 0.02  # Share of its width up to which the narrowest is looked for
+ONE_LAYER, SEVERAL_LAYERS = 0.005, 0.02  # Default tolerances of networks, in nats
+GROWTH = 1.25  # Ratio of successive widths that are tried, until one is within the tolerance
+RESOLUTION = 0.02  # Relative resolution of the search for the narrowest width
 
 
 @dataclasses.dataclass(frozen=True)
 class NetworkFusion(Fusion):
-    """The result of :func:`posterity.fuse` for networks; ``plates`` has an entry a hidden layer.
+    """The result of :func:`posterity.fuse` for networks; ``plates`` has one entry per hidden layer.
 
     Attributes:
-        predictive_kl: by widths, the nats of predictive KL from the weighted concatenation of the
-            sites' networks, on random inputs that no refit saw; all widths that were tried.
-        shares: by site, its share in each output of the concatenation.
-        options: how networks were fused.
+        predictive_kl: for all widths that were tried, the predictive KL from the weighted
+            concatenation of the sites' networks, in nats, on inputs that no refit used.
+        shares: for each site, its share in each output of the concatenation.
+        options: options of the fusion.
     """
 
     posterior: Network  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -54,21 +54,21 @@ class NetworkFusion(Fusion):
     shares: Mapping[str, Float[Array, " k"]] = dataclasses.field(default_factory=dict)
     options: Options = dataclasses.field(default_factory=Options)
 
-    __repr__ = Fusion.__repr__  # dataclasses would write another
+    __repr__ = Fusion.__repr__  # instead of the one that dataclasses generate
 
     @property
     def widths(self) -> Widths:
-        """Hidden units of each layer of the fused network."""
+        """Number of units of each hidden layer of the fused network."""
         return self.posterior.layers.widths
 
     @property
     def achieved_kl(self) -> float:
-        """The predictive KL at the width that was taken."""
+        """The predictive KL at the chosen widths, in nats."""
         return self.predictive_kl[self.widths]
 
     @property
     def status(self) -> Status:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Converged where the predictive KL from the concatenation is within the tolerance."""
+        """Converged if the predictive KL from the concatenation is within the tolerance."""
         return Status.of(self.achieved_kl, float(self.options.tolerance or ONE_LAYER))
 
 
@@ -79,10 +79,10 @@ def fuse_networks(
     rule: Rule,
     progress: ProgressCallback | None = None,
 ) -> NetworkFusion:
-    """The branch of :func:`posterity.fuse` for sites whose posteriors are networks.
+    """Fuse sites whose posteriors are networks; see :func:`posterity.fuse`.
 
     Warns:
-        UserWarning: where the widest network that may be taken does not meet the tolerance.
+        UserWarning: if the widest network that is allowed does not meet the tolerance.
     """
     divergence, matching, components = plan.divergence, plan.matching, plan.components
     options = Options() if plan.networks is None else plan.networks
@@ -136,8 +136,8 @@ def fuse_networks(
         high = tuple(map(min, high, by_layer(options.most, layers, "most")))
     low = np.max([local.layers.widths for local in locals_], axis=0).tolist()
     low = tuple(map(min, low, high))
-    # Random images say little of what real ones lose with a unit: no window goes, and no more
-    # than half of what comes after.
+    # The loss on random images says little about the loss on real ones: convolutions are not
+    # narrowed, and later layers by at most a half.
     windows = layers.windows
     after = lambda k, own: max(own, -(-high[k] // 2)) if windows else own
     least = {k: after(k, own) for k, own in enumerate(low) if k >= windows}
@@ -154,8 +154,8 @@ def fuse_networks(
 
 
 def widths_wanted(components: Any, locals_: Sequence[Local]) -> Widths:
-    """A width for each hidden layer, as the user names them; a UsageError for what is none, or more
-    than there are units.
+    """Return the user's width for each hidden layer; raise a UsageError for an invalid width, or
+    one that exceeds the number of units of all sites.
     """
     wanted = by_layer(components, locals_[0].layers, "components")
     total = _side_by_side(locals_)
@@ -179,12 +179,12 @@ def narrowest(
     divergence: Callable[[Widths], float],
     least: Mapping[int, int],
 ) -> Widths:
-    """Find narrow widths of which the divergence is at most ``tolerance``.
+    """Find narrow widths whose divergence is at most ``tolerance``.
 
-    Where ``low`` (as wide as the widest site) is not good enough, layers are narrowed in turn from
-    ``high`` (all units side by side) to ``least``, by layer: those of many units first, each as far
-    as its share of the tolerance allows. A layer widens by quarters until it is good enough, then
-    by halves between the last two; a narrower one that happens to be as good can be missed.
+    If ``low`` (the width of the widest site) is not good enough, layers are narrowed in turn from
+    ``high`` (the units of all sites), at most to ``least``, the widest first, each as far as its
+    share of the tolerance allows. Widths of a layer grow by quarters until one is good enough; then
+    the interval is bisected. A narrower width that happens to be good enough can be missed.
     """
     seen: dict[Widths, float] = {}
 
@@ -211,7 +211,7 @@ def narrowest(
 
 
 class Search:
-    """Networks of any width, built on one set of inputs and compared on another."""
+    """A builder of fused networks of any width, which compares them on separate inputs."""
 
     builder = Builder
 
@@ -227,7 +227,7 @@ class Search:
         self.masses = [masses(self.fit, index) for index in range(len(locals_[0].layers.widths))]
 
     def shares(self) -> Float[Array, "sites outputs"]:
-        """The share of each site in each output."""
+        """Return the share of each site in each output."""
         return output_shares(self.locals)
 
     def build(
@@ -236,8 +236,8 @@ class Search:
         labels: Sequence[Labels] | None = None,
         rule: Rule = Rule.BARYCENTER,
     ) -> Combined:
-        """The fused network of these widths, or of those that the matching finds; with ``labels``
-        known, that of these, with each site's part of it by the ``rule``.
+        """Build the fused network of these widths, or of the matching's own; or, with known
+        ``labels``, the network of these, with each site's part of it by the ``rule``.
         """
         apart, pooled = labels is not None, rule is Rule.PRODUCT
         builder = self.builder(self.fit, self.side, self.options.refit, apart, pooled)
@@ -248,7 +248,7 @@ class Search:
         return builder.last()
 
     def labels(self, builder: Builder, index: int, width: int | None) -> Labels:
-        """The labels of the units of a hidden layer, by site."""
+        """Return the labels of the units of a hidden layer, by site."""
         if self.matching is Matching.IDENTITY:
             return same_units(self.locals, index, width)
         units = self._units(builder, index) if index else self._first
@@ -256,7 +256,7 @@ class Search:
 
     @functools.cached_property
     def _first(self) -> Units:
-        """The units of the first hidden layer, which are the same at every width."""
+        """The units of the first hidden layer, which do not depend on the widths."""
         return self._units(Builder(self.fit, self.side, refit=False), 0)
 
     def _units(self, builder: Builder, index: int) -> Units:
@@ -265,7 +265,7 @@ class Search:
     def result(
         self, combined: Combined, tried: dict[Widths, float], rule: Rule, prior: Network | None
     ) -> NetworkFusion:
-        """The fusion, with a ledger where priors are known."""
+        """Return the fusion, with a ledger if priors are known."""
         layers, ledger = combined.layers, None
         base = fused_prior(self.locals, prior, layers)
         combined = self.build(None, combined.labels, rule)

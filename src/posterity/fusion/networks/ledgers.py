@@ -1,4 +1,4 @@
-"""The fused network as a prior and one factor a site, in terms of the fused units."""
+"""The fused network as a prior plus one factor per site, in terms of the fused units."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,15 +16,15 @@ from posterity.ledger import Ledger
 Array = np.ndarray
 LEAVES = ("precision_mean", "precision")
 RECORD = 2.0**-30
-"""The precision of what is kept of the sites beside the weights, which is next to none: a power of
-two, so that products with it are exact."""
-SAME = 1e-9  # Priors that agree to so many digits were meant to be one
+"""Precision of the sites' records that are stored after the weights. It is almost zero, and a power
+of two, so that products with it are exact."""
+SAME = 1e-9  # Relative tolerance up to which priors are one
 
 
 def fused_prior(locals_: Sequence[Local], prior: Network | None, layers: Layers) -> Network | None:
-    """One prior over the fused network: that of a unit on average, all units being alike.
+    """Return one prior over the fused network: the average over units, the same for all units.
 
-    None where a site's own is not known.
+    Return None if the prior of a site is unknown.
     """
     known = [local.prior for local in locals_ if local.prior is not None]
     if len(known) < len(locals_):
@@ -37,8 +37,8 @@ def fused_prior(locals_: Sequence[Local], prior: Network | None, layers: Layers)
 
 
 def of_other_prior(priors: Mapping[str, Any], common: Network | None = None) -> tuple[str, ...]:
-    """The sites whose prior is not the common one, by default the first's, beside all units of a
-    layer being alike; priors may be of any widths.
+    """Return the sites whose prior differs from the common one (by default the first site's) with
+    its units averaged; priors may have different widths.
     """
     base: Any = next(iter(priors.values())) if common is None else common
     names = []
@@ -51,7 +51,7 @@ def of_other_prior(priors: Mapping[str, Any], common: Network | None = None) -> 
 
 
 def _alike(leaves: Sequence[tuple[Layers, Array]], layers: Layers) -> Array:
-    """A leaf of other widths: averaged over hidden units and sites, then the same for all units."""
+    """Average leaves over hidden units and sites, and broadcast the average to other widths."""
     arrays = []
     trees = [(flat, flat.unravel(np.asarray(leaf))) for flat, leaf in leaves]
     mean = lambda parts, axes: canonical_mean(
@@ -70,21 +70,20 @@ def _alike(leaves: Sequence[tuple[Layers, Array]], layers: Layers) -> Array:
 
 
 def beside(network: Network, layers: Layers, kept: Array, precision: float) -> Network:
-    """A network, or a factor of one, and what is kept of the sites after its weights."""
+    """Append the sites' records to the weights of a network, or of a factor of one."""
     mean = np.concatenate([network.precision_mean, RECORD * kept])
     known = np.concatenate([network.precision, np.full(kept.size, precision)])
     return Network(mean, known, layers)
 
 
 def as_ledger(combined: Combined, locals_: Sequence[Local], prior: Network, rule: Rule) -> Ledger:
-    """Return the prior plus one factor a site, which add up to the fused network.
+    """Return the ledger of the prior and one factor per site, which add up to the fused network.
 
-    The mean of every weight is a sum of the sites' parts, through the refit as well, which is
-    linear. With the barycentre's precision ``Λ`` and prior precision ``Λ₀``, site ``j`` of share
-    ``a_j`` has the factor ``(Λ m_j - a_j Λ₀ m₀, a_j (Λ - Λ₀))``: without it the others' parts stay,
-    over a precision that lost its share. The first layer of a product has what each posterior
-    gained instead. What a refit found of a unit that only one site has is that site's part. Each
-    site's own last layer is in its factor.
+    The mean of each weight is a sum of the sites' parts; this includes the refit, which is linear.
+    With barycentre precision ``Λ`` and prior precision ``Λ₀``, site ``j`` of share ``a_j`` has the
+    factor ``(Λ m_j - a_j Λ₀ m₀, a_j (Λ - Λ₀))``: without it, the others' parts stay, with less
+    precision. In the first layer of a product, the factor's precision is the site's gain instead.
+    Weights from a unit of one site belong to that site. A factor has the site's last layer too.
     """
     layers, kept = combined.kept()
     flat = [_parts(combined, index, locals_, prior, rule) for index in range(len(combined.fused))]
@@ -104,11 +103,11 @@ def as_ledger(combined: Combined, locals_: Sequence[Local], prior: Network, rule
 def _parts(
     combined: Combined, index: int, locals_: Sequence[Local], prior: Network, rule: Rule
 ) -> tuple[Array, Array]:
-    """Both leaves (sites, rows, units) of each site's factor, of one layer."""
+    """Return both leaves (sites, rows, units) of the sites' factors for one layer."""
     layer, base = combined.fused[index], _rows(prior, index)
     weight = layer.share[:, None, :]
     if rule is Rule.PRODUCT and index == 0:
-        before, size = combined.layers.by_unit(0)[1:]  # what each gained, placed like means
+        before, size = combined.layers.by_unit(0)[1:]  # gains of precision, placed like means
         pairs = zip(locals_, combined.labels[0], strict=True)
         known = ((local._replace(mean=local.gained() or []), to) for local, to in pairs)
         here, sizes = np.arange(before), (before, size)
@@ -121,7 +120,7 @@ def _parts(
 
 
 def _owned(combined: Combined, index: int) -> Array:
-    """Each site's part of the means; of a unit that one site has, all is that site's."""
+    """Return each site's part of the means; weights from a unit of one site are that site's."""
     layer = combined.fused[index]
     if index == 0:
         return layer.parts
@@ -139,7 +138,7 @@ def _owned(combined: Combined, index: int) -> Array:
 
 
 def _rows(network: Network, index: int) -> list[Array]:
-    """Both leaves of a layer as rows of inputs, the bias last."""
+    """Return both leaves of a layer as rows of inputs, the bias last."""
     both = [network.layers.unravel(np.asarray(getattr(network, n)))[index] for n in LEAVES]
     rows = [[own["kernel"].reshape(-1, own["kernel"].shape[-1])] for own in both]
     biases = [[own["bias"][None]] if "bias" in own else [] for own in both]

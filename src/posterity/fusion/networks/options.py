@@ -1,4 +1,4 @@
-"""Networks among what is to be fused, and how they are fused: options and widths."""
+"""Options for the fusion of networks, and checks of networks and widths."""
 
 import dataclasses
 import os
@@ -32,27 +32,26 @@ EXAMPLES = Constraint(
 class Options:
     """Options of :func:`posterity.fuse` for networks.
 
-    The fused network is to predict what the *weighted concatenation* predicts: all sites'
-    networks side by side, output ``k`` of site ``j`` counted by its share ``a_jk``, in proportion
-    to the precision that the site's posterior gained over its prior about that output.
+    The target of the fused network is the *weighted concatenation*: all sites' networks side by
+    side, with output ``k`` of site ``j`` multiplied by its share ``a_jk``. The share is
+    proportional to the precision that the site's posterior gained over its prior on that output.
 
     Attributes:
-        tolerance: nats of predictive KL between the two, on random inputs, up to which the
-            narrowest network is taken where ``components`` is None; None is .005, and .02 where
-            there are several hidden layers.
-        most: hidden units of each layer, or of each of all, that the fused network may have at
-            most where ``components`` is None. Where no such network is within the tolerance, it
-            has these, and a warning says how far it is.
-        refit: whether all layers but the first are fitted to what they stand for, on random
+        tolerance: predictive KL from the concatenation to the fused network, in nats, up to which
+            the narrowest network is chosen if ``components`` is None; by default 0.005, or 0.02
+            for several hidden layers without convolutions.
+        most: largest number of units of each hidden layer, or one for all, if ``components`` is
+            None. If no such network is within the tolerance, the widest is returned, with a
+            warning.
+        refit: whether all layers but the first are refitted to the sites' outputs, on random
             inputs.
-        outputs: ``"classes"`` are logits of classes, of which a single one is a logit between
-            two; ``"values"`` are what is predicted, and nats are counted in units of how unsure
-            the last layer is of them. None takes two or more outputs as classes and one as a
-            value.
-        inputs: examples (n, *image) without labels, instead of random inputs.
-        nonnegative: whether random inputs are not negative, as intensities are.
-        samples: how many random inputs there are, for a refit and as many anew for the KL; None is
-            3000, and 600 images.
+        outputs: ``"classes"`` for logits of classes (a single output is the logit of two classes);
+            ``"values"`` for predicted values, whose squared errors are measured by the variance
+            due to the last layer. By default two or more outputs are classes, and one is a value.
+        inputs: unlabelled examples (n, *image), instead of random inputs.
+        nonnegative: whether random inputs are nonnegative, like intensities.
+        samples: number of random inputs for refits, and of further ones for the KL; by default
+            3000, or 600 for images.
     """
 
     tolerance: float | int | None = None
@@ -73,8 +72,8 @@ class Options:
 
 
 def by_layer(value: Any, layers: Layers, name: str) -> Widths:
-    """A width for each hidden layer, from one for all or one for each; a UsageError for what is
-    none.
+    """Return a width for each hidden layer, from one for all or one for each; raise a UsageError
+    for an invalid width.
     """
     hidden = len(layers.widths)
     several = isinstance(value, Sequence) and not isinstance(value, str)
@@ -89,7 +88,7 @@ def by_layer(value: Any, layers: Layers, name: str) -> Widths:
 
 
 def is_network(value: Any) -> bool:
-    """Tell whether it is a network, a ledger of one or a file with either."""
+    """Return whether the value is a network, a ledger of one, or a file with either."""
     if isinstance(value, str | os.PathLike):
         value, _ = open_artifact(value)
     value = value.prior if isinstance(value, Ledger) else value
@@ -97,7 +96,7 @@ def is_network(value: Any) -> bool:
 
 
 def has_units(posterior: ExponentialFamily | None) -> bool:
-    """Tell whether it is a network with hidden units: one without is like a labelled Gaussian."""
+    """Return whether the posterior is a network with hidden units, which need matching."""
     layers = None if posterior is None else posterior.network_layers
     return layers is not None and bool(layers.widths)
 
@@ -107,7 +106,7 @@ def without_networks(
     options: Options | None,
     components: int | tuple[int, ...] | None,
 ) -> int | None:
-    """Check that there are no networks, nor options for them; return the number of components."""
+    """Check that there are no networks and no options for them; return ``components``."""
     if any(has_units(block) for block in blocks):
         raise StructureError(
             found="a Network as a block of a Product",

@@ -1,10 +1,10 @@
-"""Inputs without data, and what the sites' networks do on them: what a fused one is to do.
+"""Random inputs, and the sites' outputs on them, which are the targets of a fused network.
 
-A weight's posterior gains precision ``Σ_n δ_n² x_n²`` where a bias gains ``Σ_n δ_n²`` (the same
-slopes ``δ`` of the log likelihood): their ratio is the mean square of an input, in the units of the
-data. So random inputs vary in the directions of the incoming weights, and each is of its own size.
-Units count by how far their outgoing weights stand out: one that a horseshoe switched off gained
-precision from its scale and none from data, as much at the bias as at any input.
+With slopes ``δ`` of the log likelihood, a weight's posterior gains precision ``Σ_n δ_n² x_n²`` and
+a bias gains ``Σ_n δ_n²``: their ratio is the mean square of an input, in the units of the data. So
+random inputs vary in the directions of the incoming weights, each with its own mean square.
+Units are weighted by how far their outgoing weights exceed their standard deviations. A unit that
+a horseshoe switched off gained precision from its scale alone, equally at the bias and the inputs.
 """
 
 import functools
@@ -25,17 +25,17 @@ from posterity.fusion.sites import Site
 
 Array = np.ndarray
 Arrays = list[dict[str, Array]]
-"""The arrays of each layer, as :meth:`Layers.unravel` gives them."""
+"""The arrays of each layer, as :meth:`Layers.unravel` returns them."""
 Labels = Sequence[Int[Array, " _"]]
-"""By site, the fused unit of each of its own; -1 for one that has no room."""
-LARGEST = 1e30  # The largest weight: over a few layers, and squared, it is still finite
+"""For each site, the fused unit of each of its units; -1 for a unit without a place."""
+LARGEST = 1e30  # The largest weight: products over a few layers, squared, are still finite
 
 
 class Local(NamedTuple):
-    """One site: means, variances and the prior's precisions of each layer.
+    """One site: means and variances of each layer, and the prior.
 
-    ``order`` has, for each hidden layer, the site's own index of each unit; ``weight`` is the
-    site's in averages.
+    ``order`` has, for each hidden layer, the original index of each unit; ``weight`` is the weight
+    of the site in averages.
     """
 
     name: str
@@ -47,12 +47,12 @@ class Local(NamedTuple):
     weight: float
 
     def incoming(self, index: int, kind: str = "mean") -> tuple[Array, Array | None]:
-        """A layer's kernel as (positions, units before, units), and its bias."""
+        """Return a layer's kernel as (positions, units before, units), and its bias or None."""
         own = getattr(self, kind)[index]
         return own["kernel"].reshape(self.layers.by_unit(index)), own.get("bias")
 
     def gained(self) -> Arrays | None:
-        """The precision that each weight's posterior has beyond its prior's; None if unknown."""
+        """Return each weight's posterior precision minus its prior precision; None if unknown."""
         if self.prior is None:
             return None
         before = self.layers.unravel(np.asarray(self.prior.precision))
@@ -63,7 +63,7 @@ class Local(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """One site's weights in a fused layer; ``has`` marks the rows and units that it has."""
+    """One site's weights in the shape of a fused layer; ``has`` marks the weights that it has."""
 
     mean: Float[Array, "rows units"]
     variance: Float[Array, "rows units"]
@@ -77,7 +77,7 @@ def placed(
     after: Int[Array, " u"],
     sizes: Sequence[int],
 ) -> Placed:
-    """A site's layer, its units and those before where they belong in ``sizes`` fused ones."""
+    """Return a site's layer with inputs and units at their places among ``sizes`` fused ones."""
     both, rows, columns = [], before >= 0, after >= 0
     for kind in ("mean", "variance"):
         kernel, bias = local.incoming(index, kind)
@@ -96,8 +96,8 @@ def placed(
 def in_order(
     sites: Mapping[str, Site], weights: Float[Array, " sites"], keep: bool = False
 ) -> list[Local]:
-    """Return sites by content, and so each one's units, whatever came first; with ``keep`` units
-    stay in the order in which they came. A ParameterError names a site whose weights overflow.
+    """Return sites, and the units of each, in an order by content; with ``keep``, units keep their
+    order. Raise a ParameterError that names a site with weights above :data:`LARGEST`.
     """
     locals_ = [
         _local(name, site, float(weight), keep)
@@ -133,7 +133,7 @@ def _local(name: str, site: Site, weight: float, keep: bool) -> Local:
 
 
 def _contents(network: Network, index: int) -> Array:
-    """Keys (2, units): of what comes in; and of what goes out, whose order is not yet known."""
+    """Return sort keys (2, units), of outgoing weights in any order and of incoming weights."""
     layers = network.layers
     width, words, after = layers.widths[index], [], []
     for leaf in (network.precision_mean, network.precision):
@@ -147,10 +147,10 @@ def _contents(network: Network, index: int) -> Array:
 
 
 DENSE, IMAGES = 3000, 600
-"""Random inputs unless a number is asked for: an image is seen at many places."""
-LEAST = 1e-9  # The least that a site learnt of an output, relative to what the others did
+"""Default numbers of random inputs; fewer images suffice, since each has many patches."""
+LEAST = 1e-9  # Least gain of precision of a site about an output, relative to the largest gain
 SEED = 0
-AT_ONCE = 100  # Images that are drawn together, which bounds memory
+AT_ONCE = 100  # Images that are drawn together; bounds memory
 FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "relu": lambda x: np.maximum(x, 0.0),
     "tanh": np.tanh,
@@ -160,30 +160,30 @@ FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "softplus": lambda x: np.logaddexp(x, 0.0),
     "identity": lambda x: x,
 }
-"""Activations in NumPy and float64; :mod:`posterity.models.forward` has those for JAX."""
+"""Activations in NumPy and float64; those for JAX are in :mod:`posterity.models.forward`."""
 
 
 def features(layer: Layer, x: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
-    """The inputs that a layer multiplies by its kernel: (n, *places, positions x units before)."""
+    """Return the inputs that the kernel multiplies: (n, *places, positions x units before)."""
     return layer.patches(x) if isinstance(layer, Conv) else x.reshape(len(x), -1)
 
 
 def preactivation(
     layer: Layer, own: dict[str, Array], x: Float[Array, "n ..."]
 ) -> Float[Array, "n ..."]:
-    """The argument of a layer's activation, from its own arrays and its inputs."""
+    """Return the argument of a layer's activation, from the layer's arrays and its inputs."""
     out = features(layer, x) @ own["kernel"].reshape(-1, layer.outputs)
     return out + own["bias"] if "bias" in own else out
 
 
 def after(layer: Layer, x: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
-    """The activation and the pooling of a layer."""
+    """Apply the activation and the pooling of a layer."""
     out = FUNCTIONS[layer.activation](x)
     return layer.pooled(out) if isinstance(layer, Conv) else out
 
 
 def flow(layers: Layers, arrays: Arrays, x: Float[Array, "n ..."]) -> tuple[list[Array], Array]:
-    """The arguments of all activations (n, *places, units), and the last layer's output."""
+    """Return the arguments of all activations (n, *places, units), and the network's output."""
     out, pre = np.asarray(x, float).reshape(len(x), *layers.image), []
     for layer, own in zip(layers.layers, arrays, strict=True):
         pre.append(preactivation(layer, own, out))
@@ -192,8 +192,8 @@ def flow(layers: Layers, arrays: Arrays, x: Float[Array, "n ..."]) -> tuple[list
 
 
 class Targets:
-    """The sites' networks on inputs ``x`` (n, *image), their share in each output, what each
-    activation is of at each site (n, *places, units), and whether outputs are values or logits.
+    """The sites' networks evaluated on inputs ``x`` (n, *image): their shares in each output, the
+    arguments of their activations (n, *places, units), and whether outputs are values or logits.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class Targets:
         self.pre = [flow(local.layers, local.mean, x)[0] for local in locals_]
 
     def activations(self, index: int) -> list[Array]:
-        """The outputs of a layer at each site."""
+        """Return the outputs of a layer at each site."""
         return [
             after(local.layers[index], pre[index])
             for local, pre in zip(self.locals, self.pre, strict=True)
@@ -215,14 +215,14 @@ class Targets:
 
     @functools.cached_property
     def outputs(self) -> Float[Array, "n k"]:
-        """Outputs of the weighted concatenation: the last activation of the sum of all sites."""
+        """Outputs of the weighted concatenation: the last activation of the sum over sites."""
         pairs = zip(self.shares, self.pre, strict=True)
         total: Array = sum(share * pre[-1] for share, pre in pairs)  # pyright: ignore
         return after(self.locals[0].layers[-1], total)
 
     @functools.cached_property
     def output_variance(self) -> Float[Array, "n k"]:
-        """The variance that the last layers' weights leave to the outputs: a site's on average."""
+        """Variance of the outputs due to the weights of the last layer, averaged over sites."""
         variance = np.zeros_like(self.outputs)
         inputs = self.activations(len(self.locals[0].layers) - 2)
         for local, share, before in zip(self.locals, self.shares, inputs, strict=True):
@@ -232,10 +232,10 @@ class Targets:
         return variance
 
     def divergence(self, layers: Layers, mean: Arrays) -> float:
-        """Mean predictive KL in nats from the concatenation to the network of these weights."""
+        """Return the mean predictive KL, in nats, from the concatenation to a fused network."""
         mine = flow(layers, mean, self.x)[1]
         if self.values:
-            # Inputs of zeros leave a network without biases no variance, and nothing to differ in.
+            # A network without biases has no variance, and no error, at inputs of zeros.
             variance = np.maximum(self.output_variance, np.finfo(float).tiny)
             return float(((mine - self.outputs) ** 2 / variance).sum(1).mean() / 2)
         logits = [self.outputs, mine]
@@ -246,11 +246,11 @@ class Targets:
 
 
 def output_shares(locals_: Sequence[Local]) -> Float[Array, "sites outputs"]:
-    """Return shares ``a_jk`` of the sites in each output, which sum to one, in proportion to the
-    precision ``Σ_l (1/v_jlk - 1/s_jlk²)`` that weights into output ``k`` gained over their prior: a
-    site that saw little of a class learnt little of its logit. Where a prior is not known, the
-    widest weight of all last layers stands for it; outputs of which nobody learnt anything weigh
-    sites alike.
+    """Return the shares ``a_jk`` of sites in each output; they sum to one for each output.
+
+    Shares are proportional to the precision ``Σ_l (1/v_jlk - 1/s_jlk²)`` that weights into output
+    ``k`` gained over their prior. An unknown prior variance is replaced by the largest variance of
+    all last layers. Sites have equal shares in outputs about which no precision was gained.
     """
     widest = max(float(local.variance[-1]["kernel"].max()) for local in locals_)
     rows = []
@@ -266,8 +266,8 @@ def output_shares(locals_: Sequence[Local]) -> Float[Array, "sites outputs"]:
 
 
 def pair_of_inputs(locals_: Sequence[Local], options: Options) -> tuple[Array, Array]:
-    """Inputs (n, *image) for a refit, and others for the predictive KL; a UsageError for examples
-    of another shape than the networks take.
+    """Return inputs (n, *image) for refits, and others for the predictive KL; raise a UsageError if
+    the shape of examples does not fit the networks.
     """
     layers = locals_[0].layers
     if options.inputs is not None:
@@ -288,7 +288,7 @@ def pair_of_inputs(locals_: Sequence[Local], options: Options) -> tuple[Array, A
 def random_inputs(
     locals_: Sequence[Local], n: int, rng: np.random.Generator, nonnegative: bool = False
 ) -> Float[Array, "n ..."]:
-    """Random linear combinations of the incoming means of all sites' first layers."""
+    """Draw random linear combinations of the incoming means of all sites' first layers."""
     layers = locals_[0].layers
     kernels = np.concatenate([local.incoming(0)[0] for local in locals_], axis=2)
     drawn = _images(layers, kernels, n, rng)
@@ -296,21 +296,21 @@ def random_inputs(
         drawn = np.maximum(drawn, 0.0)
     squares = (drawn**2).mean(tuple(range(drawn.ndim - 1)))
     wanted = mean_squares(locals_)
-    if wanted is None:  # nothing says how large inputs are: preactivations are of order one
+    if wanted is None:  # the scale of inputs is unknown: preactivations are made of order one
         place = np.sqrt((kernels**2).sum((0, 1)).mean() * max(squares.mean(), 1e-300))
         return drawn / max(place, 1e-300)
     return drawn * np.sqrt(wanted / np.maximum(squares, 1e-300))
 
 
 def mean_squares(locals_: Sequence[Local]) -> Float[Array, " inputs"] | None:
-    """The mean square of each input, or channel of an image; None where posteriors do not say."""
+    """Estimate the mean square of each input, or image channel; None if it is not determined."""
     inputs, biases = np.zeros(locals_[0].layers.by_unit(0)[1]), 0.0
     for local in locals_:
         gained = local.gained()
         if gained is None or "bias" not in gained[0]:
             return None
         kernel = gained[0]["kernel"].reshape(local.layers.by_unit(0))
-        # By how much squared outgoing weights of the units exceed their variances.
+        # The excess of the units' squared outgoing weights over their variances.
         squares = local.incoming(1)[0] ** 2
         surplus = np.maximum(squares - local.incoming(1, "variance")[0], 0).sum((0, 2))
         weight = surplus if surplus.any() else squares.sum((0, 2))
@@ -320,7 +320,7 @@ def mean_squares(locals_: Sequence[Local]) -> Float[Array, " inputs"] | None:
 
 
 def _images(layers: Layers, kernels: Array, n: int, rng: np.random.Generator) -> Array:
-    """Sums of incoming weights, of random sign and size; of patches, at every place."""
+    """Draw sums of incoming weights with random coefficients; for images, at every place."""
     first = layers[0]
     if not isinstance(first, Conv):
         return rng.standard_normal((n, kernels.shape[2])) @ kernels[0].T

@@ -1,4 +1,4 @@
-"""Matching the units of one hidden layer: merging the closest, never two of one site."""
+"""Matching of the units of one hidden layer: the closest are merged, never two of one site."""
 
 import functools
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ from posterity.fusion.matching import Matching, match
 from posterity.fusion.networks.targets import Labels, Local, Targets, placed
 
 Array = np.ndarray
-LEAST = 1e-6  # What a unit weighs at least, of what units weigh on average: none is of no account
-SWEEPS = 3  # Times that each site's units are assigned anew; the sum hardly falls after the second
-ENOUGH = 1e-3  # A sweep that lowers the sum by a smaller share of it was the last
+LEAST = 1e-6  # Least mass of a unit, relative to the mean mass: no unit is ignored
+SWEEPS = 3  # Number of reassignments of each site's units; the sum hardly falls after the second
+ENOUGH = 1e-3  # Relative decrease of the sum below which sweeps end
 
 
 class Units:
-    """All sites' units of a hidden layer, one site after the other: means and variances (n, d) of
-    what comes in, in terms of the fused units of the layer before, of the bias, and, of the last
-    hidden layer, of what goes out; and the mass (n,) of what each does for what comes after.
+    """The units of a hidden layer at all sites, site by site: means and variances (n, d) of their
+    incoming weights (in terms of the fused units of the previous layer), of their biases and, in
+    the last hidden layer, of their outgoing weights; and their mass (n,) (:func:`masses`).
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class Units:
     def labels(
         self, matching: Matching, divergence: Divergence, width: int | None
     ) -> Int[Array, " n"]:
-        """One below ``width`` for each unit, or -1: by Ward's tree, or as components of a plate."""
+        """Return a label below ``width`` for each unit, or -1, by Ward's tree or as for a plate."""
         if matching is Matching.EVIDENCE:
             return assigned(self._tree, len(self.mean) if width is None else width)
-        # As Gaussians: what a site does not have is as in the widest of its column.
+        # As Gaussians: weights that a site lacks get the largest variance of their column.
         widest = np.maximum(self.variance.max(0), 1e-300)
         variance = np.where(self.variance > 0, self.variance, widest)
         members = DiagonalGaussian.from_standard(self.mean, variance)
@@ -55,13 +55,13 @@ class Units:
 
     @functools.cached_property
     def _tree(self) -> "Tree":
-        """The tree of means in standard deviations, pooled over the units that have the weight."""
+        """The tree of means in standard deviations, pooled over units that have the weight."""
         pooled = self.variance.sum(0) / np.maximum((self.variance > 0).sum(0), 1)
         scaled = self.mean / np.sqrt(np.where(pooled > 0, pooled, 1.0))
         return merged(scaled, self.site, self.mass)
 
     def by_site(self, labels: Int[Array, " n"]) -> Labels:
-        """Labels of each site's units, numbered so that the fused unit that does most is first."""
+        """Return the labels of each site's units; fused units are numbered by decreasing mass."""
         kept, groups = labels >= 0, np.unique(labels[labels >= 0])
         rank = ranks(np.bincount(np.searchsorted(groups, labels[kept]), self.mass[kept]))
         ranked = rank[np.searchsorted(groups, np.where(kept, labels, groups[0]))]
@@ -69,15 +69,15 @@ class Units:
 
 
 def ranks(weight: Float[Array, " n"]) -> Int[Array, " n"]:
-    """The rank of each weight, the largest being 0; the first of equal ones comes first."""
+    """Return the rank of each weight; the largest, or the first of equal ones, has rank 0."""
     rank = np.empty(len(weight), int)
     rank[np.argsort(-weight, kind="stable")] = np.arange(len(weight))
     return rank
 
 
 def masses(targets: Targets, index: int) -> list[Float[Array, " _"]]:
-    """The mass of each unit: its mean square output times the squares of its outgoing weights;
-    those into the outputs count by their site's share.
+    """Return the mass of each unit: its mean square output times the summed squares of its outgoing
+    weights. Weights into the outputs are multiplied by their site's share.
     """
     mass = []
     for local, out, share in zip(
@@ -91,7 +91,7 @@ def masses(targets: Targets, index: int) -> list[Float[Array, " _"]]:
 
 
 def _rows(local: Local, index: int, before: Array, size: int) -> list[Array]:
-    """Means and variances (units, d) of a site's units, in terms of the fused units before."""
+    """Return means and variances (units, d) of a site's units by the fused units before."""
     width = local.layers.widths[index]
     both = placed(local, index, before, np.arange(width), (size, width))[:2]
     if index + 2 == len(local.layers):
@@ -102,8 +102,8 @@ def _rows(local: Local, index: int, before: Array, size: int) -> list[Array]:
 
 
 def same_units(locals_: Sequence[Local], index: int, width: int | None) -> Labels:
-    """Unit ``k`` of every site is unit ``k``; a StructureError where widths differ, or another is
-    wanted.
+    """Match unit ``k`` of each site with unit ``k``; raise a StructureError if widths differ, or
+    another width is requested.
     """
     widths = sorted({local.layers.widths[index] for local in locals_})
     if len(widths) > 1 or width not in (None, widths[0]):
@@ -117,8 +117,8 @@ def same_units(locals_: Sequence[Local], index: int, width: int | None) -> Label
 
 
 class Tree(NamedTuple):
-    """Every step of merging units (n, d), of so much mass (n,) at their site (n,): ``merges``
-    (steps, 2) of groups, each called by its first unit.
+    """The steps of merging units (n, d) with masses (n,) and sites (n,): ``merges`` (steps, 2) has
+    the two merged groups, each identified by its first unit.
     """
 
     rows: Float[Array, "n d"]
@@ -127,18 +127,18 @@ class Tree(NamedTuple):
     merges: Int[Array, "steps 2"]
 
     def cut(self, width: int) -> Int[Array, " n"]:
-        """The group of each unit when ``width`` groups are left, or the fewest."""
+        """Return the group of each unit when ``width`` groups are left, or as few as possible."""
         parent = np.arange(len(self.rows))
         for kept, gone in self.merges[: max(len(self.rows) - width, 0)]:
             parent[gone] = kept
-        # A group is always gone into one that was not gone before: chains lead to their ends.
+        # A group is merged into one that still existed: chains end at the final group.
         while (parent != parent[parent]).any():
             parent = parent[parent]
         return np.unique(parent, return_inverse=True)[1]
 
 
 def merged(rows: Float[Array, "n d"], site: Int[Array, " n"], mass: Float[Array, " n"]) -> Tree:
-    """Ward's tree of rows by their mass, in which groups that share a site are never merged."""
+    """Return Ward's tree of rows by their mass; groups that share a site are never merged."""
     squares, size = (rows**2).sum(1), mass.astype(float)
     cost = np.maximum(squares[:, None] + squares[None] - 2 * rows @ rows.T, 0.0)
     cost *= size[:, None] * size[None] / (size[:, None] + size[None])
@@ -148,12 +148,12 @@ def merged(rows: Float[Array, "n d"], site: Int[Array, " n"], mass: Float[Array,
 
 
 def assigned(tree: Tree, width: int) -> Int[Array, " n"]:
-    """Return groups of units, ``width`` at most: the tree's, then each site's best assignment in
-    turn, on ``n m/(n + m) ||u - centroid||²`` with the mass ``n`` of a group without that site and
-    the mass ``m`` of the unit. Units for which there is no room are -1: the lightest.
+    """Return at most ``width`` groups of units: those of the tree, improved by the best assignment
+    of each site in turn. The cost is ``n m/(n + m) ||u - centroid||²`` for a unit of mass ``m`` and
+    a group whose mass without the site is ``n``. Units without a place are -1.
     """
     size, labels, mass = min(width, len(tree.rows)), tree.cut(width), tree.mass
-    # Where the tree stopped short of so few groups, its lightest give way.
+    # If the tree could not be merged to so few groups, its lightest ones are dissolved.
     rank = ranks(np.bincount(labels, mass))
     labels = np.where(rank[labels] < size, rank[labels], -1)
     rows, square = tree.rows.astype(np.float32), (tree.rows**2).sum(1)
@@ -173,18 +173,18 @@ def assigned(tree: Tree, width: int) -> Int[Array, " n"]:
             add(own, -1)
             labels[own] = -1
             empty = np.bincount(labels[labels >= 0], minlength=size) == 0
-            weight[empty], sums[empty] = 0.0, 0.0  # rounding is not a unit
+            weight[empty], sums[empty] = 0.0, 0.0  # removes rounding errors
             safe = np.where(empty, 1.0, weight)
             along = rows[own] @ sums.T / safe
             centre = (sums.astype(float) ** 2).sum(1) / safe**2
             distance = np.maximum(square[own, None] - 2 * along + centre, 0.0)
             cost = distance * (weight * mass[own, None] / (weight + mass[own, None]))
-            if len(own) > size:  # to be left out costs what a unit weighs against zero
+            if len(own) > size:  # leaving a unit out costs its mass times its square
                 cost = cost - mass[own, None] * square[own, None]
             picked, places = scipy.optimize.linear_sum_assignment(cost)
             labels[own[picked]] = places
             add(own, 1)
-        # Squares about the centroids, and about zero of what is left out.
+        # Squares about the centroids, and about zero for units that are left out.
         used = weight > 0
         about = (sums[used].astype(float) ** 2).sum(1) / weight[used]
         now = float((mass * square).sum() - about.sum())
@@ -195,8 +195,8 @@ def assigned(tree: Tree, width: int) -> Int[Array, " n"]:
 
 
 def _filled(tree: Tree, labels: Int[Array, " n"], size: int) -> Int[Array, " n"]:
-    """Give empty groups a unit each, the farthest from its centroid: where units of two sites are
-    all but equal, to share a group costs as little as to have one.
+    """Give each empty group the unit that is farthest from its centroid. Groups can be empty if
+    units of two sites are nearly equal: sharing a group is then no worse than having one alone.
     """
     labels = labels.copy()
     for empty in np.setdiff1d(np.arange(size), labels):
@@ -213,10 +213,10 @@ def _filled(tree: Tree, labels: Int[Array, " n"], size: int) -> Int[Array, " n"]
 
 
 def in_order_of(network: Network, like: Network) -> Network:
-    """Return the network with its units called as those of ``like`` that they are closest to, layer
-    after layer: by the least summed squares, in standard deviations, of what comes in and, before
-    the last layer, of what goes out. Other layers are a StructureError, distances that overflow a
-    ParameterError.
+    """Return the network with its units in the order of the closest units of ``like``, layer by
+    layer. The assignment has the least summed squares, in standard deviations, of incoming weights
+    and, in the last hidden layer, of outgoing ones. Raise a StructureError if layers differ, and a
+    ParameterError if distances overflow.
     """
     if network.layers != like.layers:
         raise StructureError(
@@ -243,7 +243,7 @@ def in_order_of(network: Network, like: Network) -> Network:
 
 
 def _units(network: Network, index: int) -> list[Array]:
-    """Means and variances (units, d) of what belongs to each unit and has an order already."""
+    """Return means and variances (units, d) of each unit's weights whose order is known."""
     layers, before = network.layers, network.layers.by_unit(index)[1]
     mean, variance = (layers.unravel(np.asarray(q)) for q in (network.mean, network.variance))
     local = Local("", layers, mean, variance, None, [], 1.0)
