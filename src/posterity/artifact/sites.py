@@ -87,10 +87,9 @@ def without_lists(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str,
 
 
 def kept(provenance: Mapping[str, str], sites: Iterable[str] | None = None) -> dict[str, str]:
-    """Return the provenance for a result made from a file: its recipe, and summaries of ``sites``.
+    """Return the provenance for a result of a file: its recipe, and summaries of ``sites``.
 
-    None keeps all sites, without the derivatives for fusing ledgers, for results that are no
-    ledger.
+    None, for a result that is no ledger, keeps all sites, without their derivatives.
     """
     recipe, known = recipe_in(provenance), sites_in(provenance)
     if sites is None:
