@@ -1,4 +1,4 @@
-"""Saving, loading and inspecting files of posteriors."""
+"""Save, load and inspect files of posteriors."""
 
 import contextlib
 import dataclasses
@@ -149,7 +149,7 @@ def open_artifact(path: str | os.PathLike[str]) -> tuple[Any, Inspection]:
 
 
 MOST_TOLD = 1000
-"""Maximal number of characters of a file's content that are repeated in an error."""
+"""Maximum number of characters of a file's content that are repeated in an error."""
 
 
 class _Opened(NamedTuple):
@@ -196,7 +196,7 @@ def _read(file: File, size: int, what: str) -> Iterator[_Opened]:
         start = error.found[:MOST_TOLD]
         refused = ArtifactError(found=start, expected=error.expected, fix=error.fix)
         raise refused.at(what) from error
-    except Exception as error:  # of a family's constructor
+    except Exception as error:  # from a family's constructor
         refused = container.altered(f"a manifest that does not fit its arrays ({error})")
         raise refused.at(what) from error
 

@@ -25,9 +25,9 @@ from posterity.families import ExponentialFamily
 from posterity.ledger import Ledger
 
 FEW = 8
-"""Maximal number of a ledger's sites that are all listed in its name."""
+"""Maximum number of a ledger's sites that are all listed in its name."""
 TOGETHER = 512
-"""Files that are read at a time."""
+"""Number of files that are read at a time."""
 DATA = b'{\\"data\\":\\"'
 MANIFEST = b'{"__metadata__":{"posterity":"' + DATA
 """The beginning of every header, up to the digest of the arrays."""
@@ -182,7 +182,7 @@ def _batch(kind: _Kind, files: Sequence[_Raw]) -> Several | None:
 
 def _posterior(kind: _Kind, numbers: np.ndarray) -> ExponentialFamily | None:
     arrays, start = {}, 0
-    for name in sorted(kind.specs):  # the order in the file, where all numbers are of one width
+    for name in sorted(kind.specs):  # the order in the file, since all numbers have one width
         shape = kind.specs[name].shape
         own = numbers[:, start : start + math.prod(shape)]
         arrays[name] = frozen(own.reshape(len(numbers), *shape))

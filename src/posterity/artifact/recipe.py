@@ -173,7 +173,7 @@ class Recipe:
         return self.categories.get(self.target or "", ())
 
     def canonical(self) -> str:
-        """The recipe as JSON; equal for equal requests, whatever their order.
+        """Return the recipe as JSON, which is equal for equal options in any order.
 
         >>> Recipe("poisson", "n", columns=("b", "a")).canonical()[:52]
         '{"categories":{},"center":{},"columns":["a","b"],"co'

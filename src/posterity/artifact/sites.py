@@ -23,7 +23,7 @@ LISTS = ("third", "dispersed")
 NUMBERS = ("records", "dropped", "noise_variance", "dispersion", "spare", "sites")
 """Numbers about a site."""
 MOST_SITES, MOST_NUMBERS = 10_000, 200_000
-"""Maximal number of sites that a file describes one by one, and of third derivatives of all sites
+"""Maximum number of sites that a file describes one by one, and of third derivatives of all sites
 that it holds."""
 
 

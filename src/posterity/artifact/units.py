@@ -11,7 +11,7 @@ from posterity.families.names import names_of
 from posterity.ledger import Ledger
 
 CONVERTED, CLOSE = 3.0, 1.8
-"""Minimal ratio of both means and deviations between two sites at which units seem to differ: for
+"""Minimum ratio of both means and deviations between two sites at which units seem to differ: for
 any column, and for one whose deviation is small relative to its mean."""
 APART = 15.0
 """The distance of two sites' means, in standard deviations, from which units seem to differ."""

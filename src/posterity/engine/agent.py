@@ -25,7 +25,7 @@ FIRST, LONGEST = 1.0, 60.0
 the longest; up to half is added at random, so that sites do not synchronise."""
 MOST_ONCE = 4096
 MOST_FILES, MOST_FILE_BYTES = 256, 2**30
-"""Maximal number of files, and of their bytes, in the inbox from one member."""
+"""Maximum number of files, and of their bytes, in the inbox from one member."""
 
 
 class Agent:
@@ -59,7 +59,7 @@ class Agent:
         return self._made([command])
 
     def resend(self) -> tuple[Outgoing, ...]:
-        """The letters that are not acknowledged yet."""
+        """Return the letters that are not acknowledged yet."""
         return self.machine.resend(self.memory)
 
     def _made(self, steps: Iterable[Callable[[Memory], Step]]) -> tuple[Outgoing, ...]:

@@ -24,7 +24,7 @@ from posterity.federation.specification import build, imported, make_schedule
 from posterity.federation.status import TOLERANCE
 
 WALKS = one_of("gossip", "sequential")
-"""Orders in which a token walks where no member is the server."""
+"""Orders in which a token can walk in a federation without a server."""
 MOST_LISTENERS = 8
 """Number of neighbours up to which all are sent what every member needs."""
 NAME = Constraint("a name", lambda name: isinstance(name, str) and bool(name.strip()))
@@ -60,7 +60,7 @@ class Terms:
 
     Without a ``server`` a token walks by ``order``: "gossip" is a random walk over the links,
     "sequential" visits members in order of their names. A server asks the others by ``schedule``.
-    ``steps`` is the maximal number of hops, passes or rounds of an epoch. An epoch ends earlier
+    ``steps`` is the maximum number of hops, passes or rounds of an epoch. An epoch ends earlier
     once less than ``tolerance`` nats are left to change, unless ``tolerance`` is None.
     """
 
@@ -212,7 +212,7 @@ class Terms:
         return functools.lru_cache(maxsize=16)(lambda gone: Gossip(self._graphs(gone)))
 
     def staying(self, gone: frozenset[str]) -> tuple[str, ...]:
-        """Names of the members that are not gone, sorted."""
+        """Return the names of the members that are not gone, sorted."""
         return tuple(sorted(self.members.keys() - gone))
 
     def step_key(self, sequence: int, gone: frozenset[str]) -> KeyArray:

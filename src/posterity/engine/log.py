@@ -177,8 +177,8 @@ class TreeHead:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """Read a checkpoint from :meth:`to_bytes`. Raises a Refusal if it is none, or has lines
-        other than origin, size and root.
+        """Read a checkpoint from :meth:`to_bytes`. Raises a Refusal if the bytes are no checkpoint,
+        or have other lines than origin, size and root.
         """
         with reading("a checkpoint", "origin, size and root, and who signed them"):
             body, _, lines = content.decode().partition("\n\n")

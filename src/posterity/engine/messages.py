@@ -92,8 +92,8 @@ class Letter:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """Read a letter from :meth:`to_bytes`. Raises a Refusal if it is none, or is encoded in
-        another way.
+        """Read a letter from :meth:`to_bytes`. Raises a Refusal if the bytes are no letter, or
+        encode one in another way.
         """
         line, _, body = content.partition(b"\n")
         head = read_json(line, "head of a letter")

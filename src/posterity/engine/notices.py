@@ -46,12 +46,12 @@ class Known:
 
     @functools.cached_property
     def statement(self) -> Statement:
-        """The statement in the envelope."""
+        """The in-toto statement in the envelope."""
         return Statement.from_bytes(Envelope.from_bytes(self.envelope).payload)
 
     @property
     def predicate(self) -> Mapping[str, Any]:
-        """The content of the statement."""
+        """The predicate of the statement: its content by field."""
         return self.statement.predicate
 
     @property
@@ -77,7 +77,7 @@ class Known:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """Read a notice from its :attr:`content`; a ValueError or TypeError if it is none."""
+        """Read a notice from its :attr:`content`; a ValueError or TypeError if it is invalid."""
         head, _, envelope = content.partition(b"\n")
         claim, site, signer, version = json.loads(head)
         return cls(claim, site, signer, _tuple(version), envelope)
@@ -106,7 +106,7 @@ class Known:
 
     @property
     def epoch(self) -> Epoch | None:
-        """The epoch of the posterior that the notice is about; None if it is about none."""
+        """The epoch of the posterior that the notice is about; None for other notices."""
         return self.version[0] if self.claim in SPEAKS_OF_POSTERIOR else None
 
     @property
@@ -124,7 +124,7 @@ SPEAKS_OF_POSTERIOR = ("survey", "residual", "certificate")
 
 def read(terms: Terms, envelope: bytes) -> Known:
     """Read a notice and check its signature, its form and its terms. Raises a Refusal if it is
-    none, or was not signed by a member or authority that may make it.
+    invalid, or not signed by a member or authority that may make it.
     """
     content = Envelope.from_bytes(envelope, most=terms.limits.bytes)
     signers = content.verify({**terms.members, **terms.authorities})

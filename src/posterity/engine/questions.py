@@ -29,7 +29,7 @@ from posterity.federation.status import SAMPLES
 NO_RECORDS = "it has no records"
 """The error of a site that contributes nothing; it is not asked again."""
 MOST_CHARACTERS = 300
-"""Maximal number of characters of an error that a server keeps."""
+"""Maximum number of characters of an error that a server keeps."""
 
 
 def failed(question: Question, error: str) -> Failure:

@@ -29,9 +29,9 @@ from posterity.engine.transports.unix import HEAD_BYTES, Absent, Client, Head, S
 from posterity.errors import PosterityError, SiteError, UsageError
 
 MOST_LETTERS = 256
-"""Maximal number of letters in the inbox, and so of letters per write to the disk."""
+"""Maximum number of letters in the inbox, and so of letters per write to the disk."""
 MOST_SIZE = 4
-"""Maximal total size of the inbox, in letters of the largest agreed size."""
+"""Maximum total size of the inbox, in letters of the largest agreed size."""
 PATIENCE = 30.0
 """Seconds that a request waits at a full inbox, or for the agent of another site."""
 SILENCE = 300.0
@@ -329,7 +329,7 @@ class Running:
         }
         return {**about, "lines": len(lines)}, b"\n".join(lines)
 
-    # --- how it stands ---------------------------------------------------------------------------
+    # --- status ----------------------------------------------------------------------------------
 
     def status(self) -> Event:
         """Return the known state of the site as plain values."""

@@ -33,7 +33,7 @@ MESSAGE = "application/vnd.posterity.message"
 """Payload types of envelopes: an in-toto statement, and a message of a federation."""
 MOST_BYTES = 2**30
 MOST_SIGNATURES = 1024
-"""Maximal bytes and signatures of an envelope that is read."""
+"""Maximum bytes and signatures of an envelope that is read."""
 
 # --- keys ----------------------------------------------------------------------------------------
 
@@ -46,7 +46,7 @@ class PublicKey:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Read the key from its text; a Refusal if it is none."""
+        """Read the key from its text; a Refusal if the text is no key."""
         fix = "Ask the member for the key that `posterity site init` printed."
         with reading(f"public key {str(text)[:60]!r}", "an Ed25519 key, 32 bytes in base64", fix):
             raw = base64.b64decode(text, validate=True)
@@ -184,8 +184,8 @@ class Envelope:
 
     @classmethod
     def from_bytes(cls, content: bytes, *, most: int = MOST_BYTES) -> Self:
-        """Read an envelope from :meth:`to_bytes`. Raises a Refusal if it is none, is encoded in
-        another way, or is larger than ``most`` bytes.
+        """Read an envelope from :meth:`to_bytes`. Raises a Refusal if the bytes are no envelope,
+        encode one in another way, or are more than ``most``.
         """
         if len(content) > most:
             raise Refusal.of(f"{len(content)} bytes", f"at most {most}", "size")
@@ -258,7 +258,7 @@ class Statement:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """Read a statement from :meth:`to_bytes`; a Refusal if it is none."""
+        """Read a statement from :meth:`to_bytes`; a Refusal if the bytes are no statement."""
         document = read_json(content, "statement")
         with reading("a statement", "an in-toto statement of a claim that posterity makes"):
             claims: dict[Any, Claim] = {PREDICATE.format(c): c for c in get_args(Claim)}

@@ -281,7 +281,7 @@ class Server(Machine):
         if site not in course.run.agreement.sites:
             return known
         run = course.run
-        if course.phase == "step" and course.live is None:  # as it was read from the disk
+        if course.phase == "step" and course.live is None:  # just read from the disk
             course = self._stepping(known).course
         state = course.state
         try:
@@ -316,7 +316,7 @@ class Server(Machine):
         failed_last = course.recent[site][-1].outcome == "failed"
         return step.then(self.resume(step.memory)) if failed_last else step
 
-    # --- how it stands ---------------------------------------------------------------------------
+    # --- status ----------------------------------------------------------------------------------
 
     def awaited(self, memory: Memory) -> frozenset[str]:
         return frozenset(_known(memory).course.open)

@@ -64,7 +64,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
         none, another process has it open, or it has another format or was altered.
         """
         self.path, self._lock = Path(path), threading.RLock()
-        if first is None and not os.path.isfile(self.path):  # also where its name is too long
+        if first is None and not os.path.isfile(self.path):  # also if its name is too long
             fix = "Run `posterity site init`. A site that lost its store is let in by a new epoch."
             raise _unusable(self.path, "does not exist", fix)
         self._connect(wait)
@@ -119,7 +119,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
     def _connect(self, wait: float = 0.0) -> None:
         with self._translated():
-            # Threads of an engine's pool take turns, by the lock.
+            # Several threads share the connection, one at a time, by the lock.
             self._connection = sqlite3.connect(
                 self.path, timeout=wait, isolation_level=None, check_same_thread=False
             )
@@ -134,7 +134,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
                     "temp_store = memory",  # no other files
                 ):
                     self._run(f"pragma {pragma}").fetchall()
-                self._run("begin immediate")  # takes the file for itself
+                self._run("begin immediate")  # locks the file
                 self._run("rollback")
             except BaseException:
                 self._connection.close()
@@ -189,7 +189,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
         force_to_disk(self.path.parent)
 
     def _read(self) -> None:
-        """Read the store into memory, and check that it is whole."""
+        """Read the store into memory, and check that it was not altered."""
         broken = "Restore no copy: begin with an empty store, which a new epoch lets in."
         form = self._one("pragma application_id") + self._one("pragma user_version")
         if form != (APPLICATION, VERSION):
@@ -206,7 +206,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
             self.outbox = {key: Outgoing(receiver, content) for key, receiver, content, _ in rows}
             whole = digest == _digest(state) and root == self.log.root()
             whole = whole and all(_digest(content) == sha for _, _, content, sha in rows)
-        except TypeError:  # no row, or one of another type
+        except TypeError:  # no row, or a value of another type
             whole = False
         if not whole:
             raise _unusable(self.path, "was altered", broken)

@@ -65,7 +65,7 @@ Letters = Mapping[str, Mapping[str, Mapping[str, Any]]]
 class Plan:
     """The terms of an aggregation, the same at all sites: name, prior, members and bounds.
 
-    ``least`` is the minimal number of sites whose sum is opened, by default all members. It is at
+    ``least`` is the minimum number of sites whose sum is opened, by default all members. It is at
     least three, since of two sites each would learn the other's factor. ``most`` bounds each
     number's magnitude.
     """
@@ -126,7 +126,7 @@ class Aggregate:
 
     @property
     def _layers(self) -> list[Any]:
-        """Trees of floats whose sum is exact: 53 bits each."""
+        """Trees of floats with 53 bits each, whose exact sum is the factor."""
         rest, layers = list(self.integers), []
         while not layers or any(rest):
             top = [value / GRID for value in rest]  # integers, rounded to nearest
@@ -154,7 +154,7 @@ class Participant:
         self.keys()
 
     def keys(self) -> bytes:
-        """The first letter: a public key for this aggregation alone."""
+        """Return the first letter: a public key for this aggregation only."""
         return self._letter("keys", key=_text(self._secret.public_key().public_bytes_raw()))
 
     def masked(self, factor: ExponentialFamily, letters: Iterable[bytes]) -> bytes:

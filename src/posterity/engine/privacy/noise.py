@@ -51,7 +51,7 @@ class GaussianMechanism:
     Args:
         reference: the distribution whose Fisher metric measures lengths; it must not depend on the
             protected data, or only through earlier releases.
-        clip: the maximal length of one contribution, in sqrt(nats), chosen without the data.
+        clip: the maximum length of one contribution, in sqrt(nats), chosen without the data.
         noise: the standard deviation of the noise, in sensitivities; 0 gives no protection.
         relation: the neighbouring data sets: one contribution is replaced by another (sensitivity
             ``2 clip``), or is added or removed (``clip``). A site that adds the noise to its own
@@ -128,7 +128,7 @@ class GaussianMechanism:
 
     @property
     def sensitivity(self) -> float:
-        """The maximal length by which one contribution changes the sum, in sqrt(nats)."""
+        """The maximum length by which one contribution changes the sum, in sqrt(nats)."""
         return self.clip * (2.0 if self.relation == "replace" else 1.0)
 
     @property

@@ -29,9 +29,9 @@ Answer = Callable[[Head, bytes], tuple[Head, bytes]]
 A PosterityError that it raises is sent to the client.
 """
 HEAD_BYTES = 2**16
-"""Maximal size of a head. A message holds one, and a body of at most the size of a letter."""
+"""Maximum size of a head. A message holds one, and a body of at most the size of a letter."""
 LARGEST = 2**26 + HEAD_BYTES
-"""Default maximal size of a message, as in :class:`~posterity.engine.agreement.Limits`."""
+"""Default maximum size of a message, as in :class:`~posterity.engine.agreement.Limits`."""
 IDLE, WHOLE = 3600.0, 60.0
 """Seconds that a connection may rest between messages, and that it may pause within one."""
 SITE = "POSTERITY_SITE"
