@@ -238,7 +238,7 @@ def one_vocabulary(
 def over_words(
     posteriors: Mapping[str, Any], words: Sequence[str], unseen: float | None = None
 ) -> dict[str, Any]:
-    """Return all sites' topics over these words, as :func:`with_vocabulary` does, by site."""
+    """Put all sites' topics over these words by :func:`with_vocabulary`; errors name a site."""
     spread = functools.partial(with_vocabulary, wanted=words, unseen=unseen)
     return _each(spread, posteriors)
 

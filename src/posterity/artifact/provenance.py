@@ -42,7 +42,7 @@ def inputs_of(provenance: Mapping[str, str], count: int) -> tuple[str, ...]:
 
 
 def unnamed(columns: Mapping[str, Sequence[str]], names: Sequence[str]) -> list[str]:
-    """Return a line on sites without names of columns, which are assumed to be in order."""
+    """Return a line on sites without names of columns, whose order is taken from the others."""
     nameless = [place for place in columns if not columns[place]]
     if not nameless or len(names) < 2:
         return []

@@ -86,7 +86,8 @@ class Recipe:
         without: names of columns to leave out.
         terms: terms of a formula; by default each column is one term.
         categories: levels by column. For a predictor the first is the reference, and each other
-            level gets a column of zeros and ones. For a target they are the levels coded 0 and 1.
+            level gets a column of zeros and ones. For a target: those coded 0 and 1 of a logistic
+            model, all of an ordinal one (ascending) or a multinomial one (reference first).
         center: number to subtract by column, in the column's unit; by default 0.
         scale: number to divide by, by column, after ``center``; by default 1.
         unit: unit of a column's numbers, by column, as people write it.
@@ -95,7 +96,7 @@ class Recipe:
         event: for survival, name of the column that is 1 for an event, and 0 for censoring.
         entry: for survival, name of the column with the start of observation; by default 0.
         cuts: for survival, times at which the hazard may change; by default it is constant.
-        hazard: for survival, a hazard instead: ``"weibull"``, ``exp(a + b log t)``, ``"gompertz"``,
+        hazard: for survival, another form: ``"weibull"``, ``exp(a + b log t)``, ``"gompertz"``,
             ``exp(a + b t)``, or ``"spline"``, a natural cubic spline in ``log t`` whose knots are
             the cuts and whose coefficients are the log hazards there.
         dispersion: of negative binomial counts and of gamma values; ``"estimate"`` maximises the
@@ -154,8 +155,9 @@ class Recipe:
     def baseline(self) -> tuple[str, ...]:
         """The names of the coefficients that replace an intercept; empty if there is one.
 
-        For survival they are the log hazards between cuts, or the line of one in (log) time. For
-        ordinal targets they are, per level but the last, the log odds of exceeding it once reached.
+        For survival they are log hazards between cuts, or intercept and slope of one in (log) time.
+        For ordinal targets they are, per level but the last, the log odds of exceeding it once
+        reached.
         """
         if self.model == "ordinal":
             return tuple(f"above[{level}]" for level in self.levels[:-1])

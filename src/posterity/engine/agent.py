@@ -143,8 +143,8 @@ class Post:
         self, wait: float, *, most: int, size: int, to: Collection[str] | None = None
     ) -> list[Outgoing]:
         """Return due letters, and let them rest. ``to`` are the receivers, by default all. Waits up
-        to ``wait`` seconds. Returns at most ``most`` letters of ``size`` bytes, but always the
-        first.
+        to ``wait`` seconds. Returns at most ``most`` letters of together ``size`` bytes, or one
+        larger.
         """
         deadline = time.monotonic() + wait
         with self._changed:

@@ -104,7 +104,7 @@ def verify_consistency(
     old: int, old_root: bytes, size: int, root: bytes, path: Sequence[bytes]
 ) -> None:
     """Check that a log of ``size`` entries begins with the ``old`` ones whose root is known. Raises
-    a Refusal if the path does not prove it, for example since an entry was rewritten.
+    a Refusal if the path does not prove it, for example because an entry was rewritten.
 
     Source: rfc9162, section 2.1.4.
     """

@@ -261,7 +261,7 @@ class Author:
         return read(self.terms, envelope)
 
     def tombstone(self, site: str, highest: int) -> Known:
-        """State that a site is forgotten; ``highest`` is the last epoch that may hold its part."""
+        """State that a site is forgotten, whose factor may be in epochs up to ``highest``."""
         return self._made("tombstone", site, highest=highest)
 
     def agreement(self, start: int, born: int, epoch: Epoch) -> Known:
@@ -304,12 +304,12 @@ class Author:
         tombstones: Mapping[str, Known],
         time: int,
     ) -> Known:
-        """Make the certificate from the answers to the member's survey; time is in seconds since
-        1970.
+        """Make the certificate from the answers to the member's survey, at ``time`` in seconds
+        since 1970.
 
-        It contains the answers, so that a reader of the certificate can check all of it. It
-        contains only their digests if they are larger than a quarter of a letter, or if copies for
-        all listeners would together be larger than four letters.
+        It contains the answers, so that a reader can check all of the certificate. It contains only
+        their digests if they are larger than a quarter of a letter, or if copies for all listeners
+        would together be larger than four letters.
         """
         epoch, sequence = survey.version
         status = status_by(self.terms, survey, residuals, frozenset(tombstones))

@@ -69,9 +69,9 @@ class Server(Machine):
     def begin(self, memory: Memory, number: int | None = None) -> Step:
         """Begin a new epoch at the prior.
 
-        Sites that are absent are asked until they answer or are passed over, and then again when
-        they return. The number is by default one above the highest that the server has recorded.
-        Raises a Refusal if it is not above the present one, or if no site would take part.
+        Sites that do not answer yet are asked until they do, or until they are passed over. The
+        number is by default one above the highest that the server has recorded. Raises a Refusal if
+        it is not above the present one, or if no site would take part.
         """
         name, known = self.name, _known(memory)
         epoch, last = (memory.highest + 1 if number is None else number, name), known.epoch

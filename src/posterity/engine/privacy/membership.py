@@ -31,8 +31,8 @@ class Membership:
     """The result of an attack that distinguishes members from non-members: the AUC, 1/2 at chance.
 
     ``low`` and ``high`` enclose the true AUC with a probability of about ``confidence`` or more,
-    for any distribution of scores. It is Wilson's interval (wilson1927), whose number of trials is
-    that of members or of non-members, the smaller, which bounds the variance (birnbaum1957).
+    for any distribution of scores. They are Wilson's interval (wilson1927) for as many trials as
+    there are members or non-members, whichever are fewer, which bounds the variance (birnbaum1957).
     """
 
     auc: float
@@ -85,7 +85,7 @@ def membership_test(
         reference: a distribution or function as ``posterior``; by default none.
         draws: number of draws over which likelihoods are averaged, the same for both; conjugate
             models need none.
-        confidence: of the interval.
+        confidence: probability with which the interval holds the true AUC.
 
     Raises:
         UsageError: for a distribution without its model.
@@ -120,8 +120,9 @@ def difference_test(
 
     An observer can compute it from a token before and after a visit, or a sum with and without a
     site. The score of a record is its weight in the shortest combination of all candidates that
-    equals the difference. If candidates are independent and fewer than the natural parameters, it
-    is the true weight, one or zero. For a noisy release it is the best linear estimate of it.
+    equals the difference. This is the true weight, one or zero, if the candidates are linearly
+    independent and fewer than the natural parameters. For a noisy release it is the best linear
+    estimate of it.
 
     Args:
         before: the posterior without the members.

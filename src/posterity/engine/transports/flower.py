@@ -29,7 +29,7 @@ except ImportError as error:
 QUIET, LONGEST = 1.0, 15.0
 """Seconds without a letter, and seconds in all, after which collecting from an agent ends."""
 MOST = 64
-"""Letters that are taken from an agent at once."""
+"""Maximum number of letters that are taken from an agent at once."""
 ANSWER = 120.0
 """Seconds in which nodes have to answer; later answers are lost, and agents send them again."""
 APP = """\
@@ -115,8 +115,8 @@ class Routes:
 
     def asked(self, nodes: Iterable[int]) -> dict[int, Letters]:
         """Return the nodes of a round with the letters for each. Letters to a site at none of the
-        nodes are dropped; the agents that sent them send them again. If there are no letters to
-        deliver, as in the first round, all nodes get a message.
+        nodes are dropped; the agents that sent them send them again. If no letter can be delivered,
+        as in the first round, all nodes get a message.
         """
         mine, self.waiting = self.waiting, [each for each in self.waiting if each[0] == SERVER]
         asked: dict[int, Letters] = {node: [] for node in nodes}

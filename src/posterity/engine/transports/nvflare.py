@@ -34,10 +34,10 @@ except ImportError as error:
 ALLOWED = ("nvflare.collab.", "posterity.engine.transports.nvflare.")
 """Prefixes of import paths that a kit has to allow, since jobs contain no code."""
 CALL, WAIT, PAUSE = 20.0, 0.5, 1.0
-"""Seconds after which a call to another site fails, that a request for letters waits, and that
-follow a failure."""
+"""Seconds: the limit of a call to another site, the wait for an agent's letters, and the pause
+after a failure."""
 MOST = 4
-"""Letters on their way to one receiver at once."""
+"""Maximum number of letters on their way to one receiver."""
 _log = logging.getLogger(__name__)
 
 
@@ -223,8 +223,8 @@ def submit(
 
 
 HEARD, SETTLED, LONGEST = 30.0, 5.0, 60.0
-"""Seconds since its last connection for which a client counts as present, seconds without change
-after which the clients are final, and the longest pause after jobs that fail at once."""
+"""Seconds: the maximum age of a client's last connection, the time without change after which the
+clients are final, and the longest pause after jobs that fail at once."""
 
 
 def _keep(
