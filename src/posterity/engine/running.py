@@ -151,7 +151,7 @@ class Running:
             receipts = set(sent).difference(kept)
             self.post.update(kept, receipts)
             heard = set[str]()
-            if arrived:  # senders of these letters
+            if arrived:  # members whose letters arrived
                 heard = {letter.receiver for letter in receipts | self._kept.difference(kept)}
             self._kept = set(kept)
             self._heard |= dict.fromkeys(heard, time.monotonic())
