@@ -1,4 +1,4 @@
-"""A posterior as a file: one safetensors file, arrays by path, a manifest in its metadata."""
+"""A posterior as one safetensors file: arrays keyed by path, and a manifest in its metadata."""
 
 from posterity.artifact.aligned import one_vocabulary as one_vocabulary
 from posterity.artifact.aligned import with_vocabulary as with_vocabulary

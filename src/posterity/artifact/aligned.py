@@ -1,8 +1,8 @@
-"""Posteriors and ledgers of several places: coordinates in one order by name, one vocabulary.
+"""Alignment of posteriors and ledgers: coordinates in one order by name, one vocabulary.
 
-A word that a site has never seen has at that site the concentration of the prior: no counts. So
-topics over some words are topics over more of them, exactly, with the prior spread further: a
-site's contribution, its expected counts, stays what it was.
+A word that a site has never seen has the concentration of the prior at that site, so its count is
+zero. Topics over some words therefore extend exactly to more words, by extending the prior too. A
+site's contribution, its expected counts, stays the same.
 """
 
 import dataclasses
@@ -27,45 +27,45 @@ CONCENTRATION = dataclasses.replace(POSITIVE, error=ParameterError).or_none()
 
 
 def _law(value: Any) -> Distribution | None:
-    """A posterior, or a ledger's prior; None for any other value."""
+    """Return a posterior, or a ledger's prior; None for any other value."""
     law = value.prior if isinstance(value, Ledger) else value
     return law if isinstance(law, Distribution) else None
 
 
 def names_in(value: Any) -> dict[str, tuple[str, ...]]:
-    """All names in a posterior, or of a ledger's prior, by path; of other values none."""
+    """Return all names in a posterior or a ledger's prior, by path; empty for other values."""
     law = _law(value)
     return {} if law is None else names_of(law)
 
 
 def listed(names: Names) -> tuple[str, ...]:
-    """All names, each once, in the order in which they first come."""
+    """Return all distinct names in the order of their first occurrence."""
     return tuple(dict.fromkeys(name for path in sorted(names) for name in names[path]))
 
 
 def labels_in(value: Any) -> dict[str, tuple[str, ...]]:
-    """The names of the members of plates, by path."""
+    """Return the names of the members of plates, by path."""
     law = _law(value)
     parts = () if law is None else parts_of(law)
     return {path: part.names for path, part in parts if part.is_plate and part.names}
 
 
 def coordinates_in(value: Any) -> dict[str, tuple[str, ...]]:
-    """The other names: of coordinates, which mean the same at every site."""
+    """Return the names of coordinates, which mean the same at every site, by path."""
     labels = labels_in(value)
     return {path: names for path, names in names_in(value).items() if path not in labels}
 
 
 def named(value: Any, names: Names) -> Any:
-    """A posterior or ledger under these names; other values as they are. Nothing is checked."""
+    """Return a posterior or ledger with these names, unchecked; other values are unchanged."""
     if isinstance(value, Ledger):
         return value._under(with_names(value.prior, names))
     return with_names(value, names) if isinstance(value, Distribution) else value
 
 
 def ordered(value: Any, wanted: Names, place: str, of: str) -> Any:
-    """A posterior or ledger with its coordinates in the order that is ``wanted``, exactly; a
-    StructureError if they have other names; topics over other words say what to do.
+    """Return a posterior or ledger with its coordinates in the order ``wanted``, exactly. Raises a
+    StructureError if their names differ; for topics it says how to extend the words.
     """
     if not wanted or not (own := names_in(value)):
         return value
@@ -83,11 +83,11 @@ def ordered(value: Any, wanted: Names, place: str, of: str) -> Any:
 
 
 def aligned(posteriors: Mapping[str, Any]) -> tuple[dict[str, Any], Names]:
-    """All in the order of the first that names coordinates, part by part, and these names.
+    """Return all in the order of the first that names coordinates, part by part, and these names.
 
-    Topics are all put over the union of their words
-    (:func:`~posterity.artifact.aligned.one_vocabulary`) if all name them. Members of plates stay
-    in the order that they have. A StructureError names one with other names, and the first.
+    If all are topics with named words, they are put over the union of their words
+    (:func:`~posterity.artifact.aligned.one_vocabulary`). Members of plates keep their order. Raises
+    a StructureError that names one with other names, and the first.
     """
     laws = dict(posteriors)
     if not any(map(names_in, laws.values())):
@@ -97,7 +97,7 @@ def aligned(posteriors: Mapping[str, Any]) -> tuple[dict[str, Any], Names]:
         laws, union = one_vocabulary(laws)
         return laws, {"members": union}
     wanted, first = {}, ""
-    for place, own in names.items():  # part by part: a site may name some, another site others
+    for place, own in names.items():  # sites may name different parts
         first = first or (place if own else "")
         wanted = {**own, **wanted}
     labels = {place: labels_in(value) for place, value in laws.items()}
@@ -108,14 +108,14 @@ def aligned(posteriors: Mapping[str, Any]) -> tuple[dict[str, Any], Names]:
 
 
 def unnamed_parts(value: Any) -> frozenset[str]:
-    """The paths of the parts of a posterior, or of a ledger's prior, that have no names."""
+    """Return the paths of the parts of a posterior or a ledger's prior that have no names."""
     law = _law(value)
     paths = {""} if law is None else {path for path, _ in parts_of(law)}
     return frozenset(paths - set(names_in(value)))
 
 
 def unnamed(posteriors: Mapping[str, Any], names: Names) -> list[str]:
-    """A line on those that name no coordinates, whose order had to be taken for the others'."""
+    """Return a line on the posteriors without names, whose order is assumed to be the others'."""
     called = {
         place: () if set(names) & unnamed_parts(value) else listed(names)
         for place, value in posteriors.items()
@@ -127,7 +127,7 @@ def unnamed(posteriors: Mapping[str, Any], names: Names) -> list[str]:
 
 
 def is_topics(posterior: object) -> bool:
-    """True for a plate of laws that emit symbols (its columns are words), or a ledger of one."""
+    """Return True for a plate of distributions over symbols (columns are words), or its ledger."""
     family = posterior.prior if isinstance(posterior, Ledger) else posterior
     return (
         isinstance(family, Distribution)
@@ -138,22 +138,22 @@ def is_topics(posterior: object) -> bool:
 
 
 def with_vocabulary(posterior: Any, wanted: Sequence[str], *, unseen: float | None = None) -> Any:
-    """Topics over other words, or the same in another order, exactly.
+    """Return topics over other words, or the same words in another order, exactly.
 
     Args:
         posterior: a :class:`Plate` of :class:`Dirichlet`, or a :class:`Ledger` over one, whose
             categories have names.
-        wanted: the words of the result; all that the posterior has must be among them.
-        unseen: concentration of the words that are new. A ledger's prior says it where it is
-            symmetric; a posterior without ledger does not hold it.
+        wanted: words of the result, which include all words of the posterior.
+        unseen: concentration of new words; by default that of a ledger's prior, if it is symmetric.
+            A posterior without ledger needs it for new words.
 
     Returns:
         The same over ``wanted``, under these names. A ledger's factors have no counts of new words.
 
     Raises:
-        StructureError: names that do not fit, words that would be lost, or a prior that is not
-            symmetric or not known where words are new.
-        ParameterError: a concentration that is not positive.
+        StructureError: if names do not fit, words would be lost, or words are new and the prior is
+            not symmetric or not known.
+        ParameterError: if the concentration is not positive.
 
     >>> from posterity.families import Dirichlet
     >>> topics = Plate(Dirichlet.from_standard([[9.0, 1.0], [1.0, 9.0]]).named(["ship", "moon"]))
@@ -199,21 +199,20 @@ def with_vocabulary(posterior: Any, wanted: Sequence[str], *, unseen: float | No
 def one_vocabulary(
     posteriors: Mapping[str, Any], *, unseen: float | None = None
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """All sites' topics over the union of their words, and these words.
+    """Return all sites' topics over the union of their words, and these words.
 
     Args:
-        posteriors: by site, topics or ledgers over them, whose categories have names.
-        unseen: see :func:`with_vocabulary`.
+        posteriors: topics or ledgers over them, by site, whose categories have names.
+        unseen: concentration of new words; see :func:`with_vocabulary`.
 
     Returns:
-        The topics by site, ready to be fused, and the union: in the order that all sites have, or
-        else sorted.
+        The topics by site, ready to be fused, and the union. It is in the sites' order if all have
+            the same words in the same order, and sorted otherwise.
 
-    Warns:
-        UserWarning: a site that shares no word with any other: its topics are matched with none.
+    Warns: UserWarning: if a site shares no word with any other; its topics are then not matched.
 
     Raises:
-        StructureError, ParameterError: as of :func:`with_vocabulary`, by site.
+        StructureError, ParameterError: as in :func:`with_vocabulary`, with the site.
 
     >>> from posterity.families import Dirichlet
     >>> a = Plate(Dirichlet.from_standard([[9.0, 1.0]]).named(["x", "y"]))
@@ -239,13 +238,13 @@ def one_vocabulary(
 def over_words(
     posteriors: Mapping[str, Any], words: Sequence[str], unseen: float | None = None
 ) -> dict[str, Any]:
-    """All sites' topics over these words, by :func:`with_vocabulary`; its errors name the site."""
+    """Put all sites' topics over these words by :func:`with_vocabulary`; errors name a site."""
     spread = functools.partial(with_vocabulary, wanted=words, unseen=unseen)
     return _each(spread, posteriors)
 
 
 def _each(function: Callable[[Any], Any], posteriors: Mapping[str, Any]) -> dict[str, Any]:
-    """The value of a function of each site's posterior; a StructureError names the site."""
+    """Return a function's value for each site's posterior; a StructureError names the site."""
     values = {}
     for site, posterior in posteriors.items():
         try:
@@ -256,8 +255,8 @@ def _each(function: Callable[[Any], Any], posteriors: Mapping[str, Any]) -> dict
 
 
 def words_of(posterior: object) -> tuple[str, ...]:
-    """The names of the categories of topics, or of a ledger over them; a StructureError for what is
-    no topics, and topics whose words have no names.
+    """Return the words of topics or of a ledger over them. Raises a StructureError if it is not
+    topics, or if their words have no names.
     """
     if not is_topics(posterior):
         raise StructureError(
@@ -276,14 +275,14 @@ def words_of(posterior: object) -> tuple[str, ...]:
 
 
 def _spread(plate: Any, labels: np.ndarray, words: Sequence[str], unseen: float | None) -> Plate:
-    """Each category in its place among the words; the others have the concentration ``unseen``."""
+    """Return topics over more words; the new ones have the concentration ``unseen``."""
     if len(words) > len(labels) and unseen is None:
         raise StructureError(
             found="words that a posterior without its prior has not seen",
             expected="the prior's concentration of words",
             fix="Pass unseen=, or the ledger in place of the posterior.",
         )
-    # Where no word is new, nothing takes the concentration of those.
+    # Without new words the concentration 1.0 is not used.
     members = plate.members.widened(labels, len(words), 1.0 if unseen is None else unseen)
     topics = Plate(members, plate.weights)
     return with_names(topics, {**names_of(plate), "members": tuple(words)})

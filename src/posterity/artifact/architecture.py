@@ -1,6 +1,6 @@
-"""An architecture as data: a name that both sides registered, its options, named parameters.
+"""An architecture as data: a name that sender and receiver registered, options, named parameters.
 
-Layers of networks are data too: each of them is a dataclass of its own.
+Layers of networks are data too: each is a dataclass of its own.
 """
 
 import copy
@@ -19,8 +19,8 @@ _BUILDERS: dict[str, Callable[..., Any]] = {}
 
 
 def register_architecture(name: str, build: Callable[..., Any]) -> Callable[..., Any]:
-    """Let artifacts hold architectures of this name: ``build(parameters, **options)`` makes one; an
-    ArtifactError if another function already has the name.
+    """Register the function ``build(parameters, **options)`` for artifacts with architectures of
+    this name. Raises an ArtifactError if another function already has the name.
     """
     if _BUILDERS.setdefault(name, build) is not build:
         raise ArtifactError(
@@ -33,9 +33,9 @@ def register_architecture(name: str, build: Callable[..., Any]) -> Callable[...,
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Architecture:
-    """A description of a network, or another function, that is built where its name is known.
+    """A description of a network, or another function, that is built where its name is registered.
 
-    ``options`` are JSON (numbers, texts, lists, and dictionaries of these); ``parameters`` are
+    ``options`` are JSON (numbers, texts, lists, and dictionaries of these). ``parameters`` are
     arrays of floats in dictionaries, which may nest.
 
     >>> import numpy as np
@@ -69,12 +69,12 @@ class Architecture:
         object.__setattr__(self, "parameters", _owned(dict(self.parameters)))
 
     def build(self) -> Any:
-        """The network or function that is registered, with these parameters and options."""
+        """Build the registered network or function, with these parameters and options."""
         return self.made(self.name, self.parameters, self.options)
 
     @staticmethod
     def made(name: str, parameters: Any, options: Mapping[str, Any]) -> Any:
-        """The network or function of a name, with parameters that may be traced."""
+        """Build the network or function of a name; its parameters may be traced."""
         return _BUILDERS[name](parameters, **copy.deepcopy(dict(options)))
 
     def __eq__(self, other: object) -> bool:
@@ -103,7 +103,7 @@ def _owned(parameters: Any) -> Any:
 
 
 def _checked(fields: dict[str, Any]) -> None:
-    """Check what a file says, whether or not the name is registered here."""
+    """Check a file's fields, whether or not the name is registered here."""
     check_names("Architecture", fields, ["name", "options", "parameters"])
     check_parameters(Architecture, {"parameters": fields["parameters"]})
 
@@ -111,7 +111,7 @@ def _checked(fields: dict[str, Any]) -> None:
 enrol_data(Architecture, arrays=["parameters"], check=_checked)
 for _layer in (Dense, Conv):
     enrol_data(_layer)
-enrol_data(  # those that keep no sites are in files as they were before any did
+enrol_data(  # layers without sites keep the file format from before sites
     Layers,
     write=lambda own: (
         {"layers": own.layers, "image": own.image} | ({"sites": own.sites} if own.sites else {})

@@ -1,4 +1,4 @@
-"""Saving, loading and inspecting files of posteriors."""
+"""Save, load and inspect files of posteriors."""
 
 import contextlib
 import dataclasses
@@ -34,23 +34,23 @@ from posterity.ledger import Ledger
 __all__ = ["Inspection", "Posterior", "digest", "inspect", "load", "open_artifact", "save"]
 
 Posterior = Distribution | Ledger
-"""A posterior that a site sends. Files hold architectures and dictionaries of values too."""
+"""A posterior that a site sends. Files can also hold architectures and dictionaries of values."""
 
 
 def save(
     posterior: object, path: str | os.PathLike[str], *, provenance: Mapping[str, str] | None = None
 ) -> None:
-    """Write a family, mixture or ledger to ``path``, whole or not at all.
+    """Write a family, mixture or ledger to ``path``, completely or not at all.
 
-    So it does a student, an :class:`Architecture`, and a dictionary of all these, of arrays,
-    numbers, texts, and lists, tuples and dictionaries of them. Equal contents give equal bytes.
-    ``provenance`` is free text by key, kept in the manifest. What :func:`load` would refuse is
-    not written.
+    A student, an :class:`Architecture` and a dictionary can be saved too. A dictionary may hold all
+    of these, arrays, numbers, texts, and lists, tuples and dictionaries of them. Equal contents
+    give equal bytes. ``provenance`` is free text by key, kept in the manifest. Contents that
+    :func:`load` would refuse are not written.
 
     Raises:
         ParameterError: if a parameter is NaN or infinite.
-        ArtifactError: if files cannot hold it, or the file cannot be written; what was there
-            before stays.
+        ArtifactError: if files cannot hold it, or the file cannot be written; an earlier file then
+            stays as it was.
     """
     try:
         pieces = _pieces(posterior, provenance or {})
@@ -60,7 +60,7 @@ def save(
 
 
 def _pieces(value: object, provenance: Mapping[Any, Any]) -> list[Any]:
-    """The bytes of a file, piece by piece, once it was made sure that they can be read."""
+    """Return the bytes of a file in pieces, after a check that they can be read."""
     codec = codec_of(type(value).__name__)
     whole = codec is not None and codec.whole and codec.of is type(value)
     if not whole and not isinstance(value, Node | Ledger | Architecture | dict):
@@ -82,37 +82,37 @@ def _pieces(value: object, provenance: Mapping[Any, Any]) -> list[Any]:
 
 
 def to_bytes(value: object) -> bytes:
-    """The bytes that :func:`save` would write; raises as it does."""
+    """Return the bytes that :func:`save` would write; raises as it does."""
     return b"".join(bytes(piece) for piece in _pieces(value, {}))
 
 
 def from_bytes(content: bytes, *, what: str = "a message") -> Any:
-    """The value that :func:`to_bytes` wrote; raises as :func:`load`, errors name ``what``."""
+    """Read a value from :func:`to_bytes`; raises as :func:`load`, in errors named ``what``."""
     with _read(io.BytesIO(content), len(content), what) as opened:
         return opened.value()
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read what :func:`save` wrote, bit for bit, as read-only NumPy arrays.
+    """Read a file by :func:`save`, bit for bit, as read-only NumPy arrays.
 
     Raises:
-        ArtifactError: if the file is missing, truncated, foreign, altered, of a format version
-            that this release does not know, or holds what ``save`` does not write.
+        ArtifactError: if the file is missing, truncated, foreign, altered, of an unknown format
+            version, or has contents that ``save`` does not write.
     """
     with _opened(path) as opened:
         return opened.value()
 
 
 def loaded(value: object) -> Any:
-    """The argument of a verb: read if it is the path of a file, else itself."""
+    """Return an argument of a verb: the content of the file if it is a path, else itself."""
     return load(value) if isinstance(value, str | os.PathLike) else value
 
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """The contents of a file: the type and shape of each array, the versions of a ledger's sites.
+    """The description of a file: type and shape of each array, and versions of a ledger's sites.
 
-    ``prior_digest`` is None, and ``sites`` empty, for what is no ledger.
+    For a file that holds no ledger ``prior_digest`` is None, and ``sites`` is empty.
     """
 
     path: str
@@ -127,14 +127,14 @@ class Inspection:
 
 
 def inspect(path: str | os.PathLike[str]) -> Inspection:
-    """Check a file's digests and say what is in it, without building it; raises as :func:`load`."""
+    """Check a file's digests and describe its contents; raises as :func:`load`."""
     with _opened(path) as opened:
         opened.check_pieces()
         return _inspection(path, opened)
 
 
 def outline(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The tree of types of what a file holds, without its arrays; raises as :func:`load`.
+    """Return the tree of types in a file, without its arrays; raises as :func:`load`.
 
     The digest of the arrays, which are not read, is not checked.
     """
@@ -143,13 +143,13 @@ def outline(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def open_artifact(path: str | os.PathLike[str]) -> tuple[Any, Inspection]:
-    """The value of :func:`load` and that of :func:`inspect`, in one read; raises as ``load``."""
+    """Return the results of :func:`load` and :func:`inspect` in one read; raises as ``load``."""
     with _opened(path) as opened:
         return opened.value(), _inspection(path, opened)
 
 
 MOST_TOLD = 1000
-"""Characters of what a file says that are repeated in an error."""
+"""Maximum number of characters of a file's content that are repeated in an error."""
 
 
 class _Opened(NamedTuple):
@@ -159,17 +159,17 @@ class _Opened(NamedTuple):
     manifest: Manifest
 
     def check(self, data: str) -> None:
-        """Raise an ArtifactError unless this is the digest that the manifest says of the arrays."""
+        """Raise an ArtifactError unless the digest of the arrays is that in the manifest."""
         if self.manifest.data != data:
             raise container.altered("arrays that do not match their digest")
 
     def check_pieces(self) -> None:
-        """The same, reading the arrays a piece at a time."""
+        """Check the digest while reading the arrays a piece at a time."""
         self.check(of_pieces(container.read_pieces(self.file, self.header)))
 
     def value(self) -> Any:
-        """The value, once the arrays were checked."""
-        if container.is_sparse(self.file, self.size):  # anybody can claim what takes no disk
+        """Return the value after checking the arrays."""
+        if container.is_sparse(self.file, self.size):  # check before memory is allocated
             self.check_pieces()
         arrays = container.read_arrays(self.file, self.header, self.size)
         self.check(of_arrays(arrays))
@@ -178,7 +178,7 @@ class _Opened(NamedTuple):
 
 @contextlib.contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[_Opened]:
-    """A file whose header and manifest were read; all it can trip over names the file."""
+    """Open a file and read its header and manifest; errors name the file."""
     where = f"file {os.fspath(path)!r}"
     with container.opened(path) as (file, size), _read(file, size, where) as opened:
         yield opened
@@ -186,7 +186,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[_Opened]:
 
 @contextlib.contextmanager
 def _read(file: File, size: int, what: str) -> Iterator[_Opened]:
-    """A file whose header and manifest were read; all errors name ``what``."""
+    """Read the header and manifest of a file; errors name ``what``."""
     try:
         header = container.read_header(file, size)
         yield _Opened(file, size, header, read_manifest(header))
@@ -196,7 +196,7 @@ def _read(file: File, size: int, what: str) -> Iterator[_Opened]:
         start = error.found[:MOST_TOLD]
         refused = ArtifactError(found=start, expected=error.expected, fix=error.fix)
         raise refused.at(what) from error
-    except Exception as error:  # of a family's constructor
+    except Exception as error:  # from a family's constructor
         refused = container.altered(f"a manifest that does not fit its arrays ({error})")
         raise refused.at(what) from error
 

@@ -1,6 +1,6 @@
 """Ledgers and supports of events in files.
 
-A ledger is its prior, all factors as one stack, and a column for each number of a version.
+A ledger is stored as its prior, all factors as one stack, and a column per part of a version.
 """
 
 import operator
@@ -30,7 +30,7 @@ class SiteVersion(NamedTuple):
 
 
 def columns_of(fields: dict[str, Any]) -> list[list[Any]]:
-    """Names, epochs, sequences, and who was forgotten and who is independent; all are checked."""
+    """Return names, epochs, sequences, and flags for forgotten and independent, all checked."""
     check_names("Ledger", fields, ["prior", "prior_digest", "factors", *COLUMNS])
     checked: list[list[Any]] = []
     for name, kind in COLUMNS.items():
@@ -75,7 +75,7 @@ def _ledger(fields: dict[str, Any]) -> Ledger:
 
 
 def _sound_ledger(fields: dict[str, Any]) -> tuple[Ledger, list[list[Any]]]:
-    """The ledger without its sites, and their columns."""
+    """Return the ledger without its sites, and their columns."""
     prior, factors, columns_of_sites = fields["prior"], fields["factors"], columns_of(fields)
     if not isinstance(prior, ExponentialFamily):
         raise _wrong(f"a prior that is a {type(prior).__name__}", "an exponential family")

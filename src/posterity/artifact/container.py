@@ -1,8 +1,7 @@
 """The bytes of a safetensors file: a header in JSON, then the arrays, nothing else.
 
-Read here rather than by the safetensors package, which gives each array memory of its own: the
-header is checked against the size of the file before anything is read, and the arrays are views
-of one buffer.
+The safetensors package copies each array to memory of its own. Here the header is checked against
+the size of the file before anything else is read, and the arrays are views of one buffer.
 """
 
 import contextlib
@@ -23,7 +22,7 @@ from posterity.errors import ArtifactError
 File = io.FileIO | io.BytesIO
 Buffer = TypeVar("Buffer", bytearray, memoryview)
 MAX_HEADER = 2**25
-"""Bytes: a manifest of half a million sites. What claims more is refused unread."""
+"""Bytes: a manifest of half a million sites. Larger headers are refused unread."""
 MAX_AXES = 32
 CODES = {
     "bool": "BOOL",
@@ -32,7 +31,7 @@ CODES = {
     **{f"int{n}": f"I{n}" for n in (8, 16, 32, 64)},
     **{f"uint{n}": f"U{n}" for n in (8, 16, 32, 64)},
 }
-"""Names in safetensors of NumPy's types: those that files of ours hold."""
+"""Names in safetensors of the NumPy types that posterity's files hold."""
 _TYPES = {code: name for name, code in CODES.items()}
 _CHUNK = 2**20
 _LARGE = 2**26
@@ -46,17 +45,17 @@ class Spec(NamedTuple):
 
     @property
     def itemsize(self) -> int:
-        """Bytes a number."""
+        """Number of bytes of one item."""
         return np.dtype(self.dtype).itemsize
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Number of bytes of the array."""
         return math.prod(self.shape) * self.itemsize
 
 
 class Header(NamedTuple):
-    """The header of a file; ``starts`` are positions in the file."""
+    """The header of a file; ``starts`` are positions of arrays in the file."""
 
     metadata: dict[str, str]
     specs: dict[str, Spec]
@@ -64,13 +63,13 @@ class Header(NamedTuple):
 
 
 def altered(what: str) -> ArtifactError:
-    """The error for contents that ``save`` does not write."""
+    """Return the error for contents that ``save`` does not write."""
     fix = "The file was truncated, altered or is not posterity's: fetch it again from its sender."
     return ArtifactError(found=what, expected="a file as posterity.save wrote it", fix=fix)
 
 
 def unknown_type(name: str, dtype: object) -> ArtifactError:
-    """The error for types of arrays that files do not hold."""
+    """Return the error for types of arrays that files do not hold."""
     return ArtifactError(
         found=f"array {name!r} of type {dtype}",
         expected=f"one of {sorted(CODES)}",
@@ -82,7 +81,7 @@ def unknown_type(name: str, dtype: object) -> ArtifactError:
 
 
 def write_header(specs: Mapping[str, Spec], metadata: Mapping[str, str]) -> bytes:
-    """The bytes before the arrays, which follow in the order of :func:`in_file_order`."""
+    """Return the bytes before the arrays, which follow in the order of :func:`in_file_order`."""
     entries: dict[str, Any] = {"__metadata__": metadata}
     start = 0
     for name in in_file_order(specs):
@@ -96,12 +95,12 @@ def write_header(specs: Mapping[str, Spec], metadata: Mapping[str, str]) -> byte
 
 
 def in_file_order(specs: Mapping[str, Spec]) -> list[str]:
-    """Wide numbers first, so that all are aligned."""
+    """Return the names of arrays, widest items first, so that all are aligned."""
     return sorted(specs, key=lambda name: (-specs[name].itemsize, name))
 
 
 def as_bytes(array: np.ndarray) -> np.ndarray:
-    """The memory of a contiguous array, as a row of bytes."""
+    """Return the memory of a contiguous array as a row of bytes."""
     return array.reshape(-1).view(np.uint8)
 
 
@@ -110,7 +109,7 @@ def as_bytes(array: np.ndarray) -> np.ndarray:
 
 @contextlib.contextmanager
 def opened(path: str | os.PathLike[str]) -> Iterator[tuple[io.FileIO, int]]:
-    """A regular file and its size in bytes; an ArtifactError if it cannot be read."""
+    """Open a regular file and yield it with its size; an ArtifactError if it cannot be read."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         handle = os.open(path, flags)  # without waiting: a pipe might have no writer
@@ -132,7 +131,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[tuple[io.FileIO, int]]:
 
 
 def read_header(file: File, size: int) -> Header:
-    """The header of a file of ``size`` bytes; an ArtifactError unless it accounts for each."""
+    """Read the header of a file of ``size`` bytes; an ArtifactError if it does not fit them."""
     start = file.read(9)
     length = struct.unpack("<Q", start[:8])[0] if len(start) == 9 else 0
     if not 2 <= length <= size - 8 or start[8:] != b"{":
@@ -156,7 +155,7 @@ def read_header(file: File, size: int) -> Header:
         raise altered("metadata that is not text by key")
     slots = {name: _slot(name, entry) for name, entry in entries.items()}
     starts, end = {}, 8 + length
-    for name in sorted(slots, key=lambda name: slots[name][1]):  # one after the other, to the end
+    for name in sorted(slots, key=lambda name: slots[name][1]):  # contiguous, up to the end
         spec, (first, last) = slots[name]
         if first + 8 + length != end or last - first != spec.size:
             what = f"array {name!r} of type {spec.dtype} and shape {spec.shape}"
@@ -185,14 +184,14 @@ def _slot(name: str, entry: object) -> tuple[Spec, tuple[int, int]]:
 
 
 def is_shape(value: object, least: int = 1) -> bool:
-    """True for a list of whole numbers, each ``least`` or more, as the shape of an array."""
+    """Return True for a list of integers, each ``least`` or more, such as an array's shape."""
     if not isinstance(value, list) or len(value) > MAX_AXES:
         return False
     return all(type(n) is int and least <= n < 2**63 for n in value)
 
 
 def read_arrays(file: File, header: Header, size: int) -> dict[str, np.ndarray]:
-    """All arrays, in one read, as read-only views of bytes."""
+    """Read all arrays at once, as read-only views of one buffer."""
     start = min(header.starts.values(), default=size)
     file.seek(start)
     content = file.read()
@@ -206,7 +205,7 @@ def read_arrays(file: File, header: Header, size: int) -> dict[str, np.ndarray]:
 
 
 def is_sparse(file: File, size: int) -> bool:
-    """True for a large file of ``size`` bytes that takes less than half of them on disk."""
+    """Return True for a large file that takes less than half of ``size`` bytes on disk."""
     if isinstance(file, io.BytesIO):
         return False
     blocks = getattr(os.fstat(file.fileno()), "st_blocks", None)
@@ -214,7 +213,7 @@ def is_sparse(file: File, size: int) -> bool:
 
 
 def read_pieces(file: File, header: Header) -> Iterator[memoryview]:
-    """The bytes of all arrays, by name, a piece at a time."""
+    """Yield the bytes of all arrays, sorted by name, a piece at a time."""
     buffer = memoryview(bytearray(_CHUNK))
     for name in sorted(header.specs):
         file.seek(header.starts[name])
@@ -236,7 +235,7 @@ def _filled(file: File, buffer: Buffer) -> Buffer:
 
 
 def parsed(text: str, what: str) -> dict[str, Any]:
-    """A JSON object without keys that come twice; an ArtifactError if it is anything else."""
+    """Parse a JSON object without duplicate keys; an ArtifactError for anything else."""
     try:
         value = json.loads(text, object_pairs_hook=unique, parse_constant=no_number)
     except (ValueError, RecursionError) as error:
@@ -247,7 +246,7 @@ def parsed(text: str, what: str) -> dict[str, Any]:
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object, as a hook of ``json.loads``; a ValueError for a key that comes twice."""
+    """Hook of ``json.loads`` that returns an object; a ValueError for a duplicate key."""
     if len(dict(pairs)) < len(pairs):
         ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
         raise ValueError(f"{name!r} comes twice")
@@ -255,5 +254,5 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def no_number(text: str) -> float:
-    """Refuse NaN and infinity, as a hook of ``json.loads``."""
+    """Hook of ``json.loads`` that refuses NaN and infinity."""
     raise ValueError(f"{text} is no number of JSON")

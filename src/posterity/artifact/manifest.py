@@ -1,8 +1,8 @@
-"""The manifest: what is in a file, in JSON, under a digest of its own.
+"""The manifest: a description of a file's contents, in JSON, with its own digest.
 
-It names type and shape of every array and a digest of all their bytes, so a file that claims what
-it does not hold is refused before its arrays are read. Digests are checksums: they tell what was
-altered, not who wrote it.
+It lists the type and shape of every array and a digest of all their bytes, so a file with other
+contents than it claims is refused before its arrays are read. Digests are checksums: they show that
+a file was altered, not who wrote it.
 """
 
 import hashlib
@@ -19,12 +19,12 @@ from posterity.errors import ArtifactError
 
 FORMAT_VERSION = 2
 KEY, DIGEST = "posterity", "sha256"
-"""Under which metadata keys the manifest and its digest are."""
+"""The metadata keys of the manifest and of its digest."""
 FIELDS = {"format", "provenance", "tree", "data"}
 
 
 class Manifest(NamedTuple):
-    """The contents that a file claims; ``data`` is the digest of its arrays, ``digest`` of all."""
+    """A file's claimed contents; ``data`` is the digest of its arrays, ``digest`` of the whole."""
 
     tree: dict[str, Any]
     provenance: dict[str, str]
@@ -33,7 +33,7 @@ class Manifest(NamedTuple):
 
 
 def metadata_of(tree: Any, data: str, provenance: Mapping[Any, Any]) -> dict[str, str]:
-    """The metadata of a file; an ArtifactError if the provenance is not text by key."""
+    """Return the metadata of a file; an ArtifactError if the provenance is not text by key."""
     document = {"format": FORMAT_VERSION, "provenance": dict(provenance), "tree": tree}
     _check_provenance(document["provenance"])
     text = as_text({**document, "data": data})
@@ -41,7 +41,7 @@ def metadata_of(tree: Any, data: str, provenance: Mapping[Any, Any]) -> dict[str
 
 
 def read_manifest(header: Header) -> Manifest:
-    """The manifest of a file, which fits its header; an ArtifactError if there is none."""
+    """Read the manifest of a file; an ArtifactError if there is none or it does not fit."""
     if KEY not in header.metadata:
         raise ArtifactError(
             found="a safetensors file without posterity's manifest",
@@ -90,19 +90,19 @@ def _check_provenance(provenance: object) -> None:
 
 
 def digest(posterior: object) -> str:
-    """SHA-256 of the contents: equal for equal posteriors, wherever they are kept."""
+    """Return the SHA-256 of the contents: equal for equal posteriors, in any file."""
     arrays: dict[str, np.ndarray] = {}
     tree = encode(posterior, "", arrays)
     return _of_text(as_text({"format": FORMAT_VERSION, "tree": tree, "data": of_arrays(arrays)}))
 
 
 def of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 of the bytes of all arrays, one after the other by name."""
+    """Return the SHA-256 of the bytes of all arrays, sorted by name."""
     return of_pieces(as_bytes(arrays[name]) for name in sorted(arrays))
 
 
 def of_pieces(pieces: Iterable[Any]) -> str:
-    """SHA-256 of bytes that come piece by piece."""
+    """Return the SHA-256 of the concatenated pieces."""
     sha = hashlib.sha256()
     for piece in pieces:
         sha.update(piece)
@@ -114,5 +114,5 @@ def _of_text(text: str) -> str:
 
 
 def as_text(document: Mapping[str, Any]) -> str:
-    """JSON in ASCII, of one form for equal contents."""
+    """Return JSON in ASCII, equal for equal contents."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"))

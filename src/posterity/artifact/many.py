@@ -1,9 +1,9 @@
-"""Many small files of one structure, read as one batch: each is checked as a single one is.
+"""Many small files of one structure, read as one batch with the checks of single files.
 
-Files of one model differ in their numbers, their digests, and a ledger in the name of its site;
-every other byte of their headers agrees. So what a header says is worked out once. Of each file
-both digests are compared; whatever is not as expected goes the way of a single file, which either
-reads it or says what is wrong with it.
+Files of one model differ only in their numbers, their digests, and, for a ledger, the site's name;
+all other bytes of their headers agree. A header is therefore interpreted once per structure, while
+both digests of each file are compared. A file with any deviation is read on its own, which either
+succeeds or raises an error that says what is wrong with it.
 """
 
 import contextlib
@@ -25,9 +25,9 @@ from posterity.families import ExponentialFamily
 from posterity.ledger import Ledger
 
 FEW = 8
-"""Sites of a ledger that all appear in its name."""
+"""Maximum number of a ledger's sites that are all listed in its name."""
 TOGETHER = 512
-"""Files that are read at a time."""
+"""Number of files that are read at a time."""
 DATA = b'{\\"data\\":\\"'
 MANIFEST = b'{"__metadata__":{"posterity":"' + DATA
 """The beginning of every header, up to the digest of the arrays."""
@@ -40,8 +40,8 @@ SITES = b',\\"sites\\":[\\"'
 class Several(NamedTuple):
     """Posteriors of one structure from several files, as one batch (sites,).
 
-    ``prior`` is what all of them started from, if the files hold ledgers of one site each, else
-    None; ``digests`` are those of the files, and ``names`` what the ledgers or files go by.
+    ``prior`` is their common prior if the files hold ledgers of one site each, else None.
+    ``digests`` are those of the files. ``names`` are the sites of the ledgers, or the files' names.
     """
 
     names: list[str]
@@ -52,7 +52,7 @@ class Several(NamedTuple):
 
 
 class Alone(NamedTuple):
-    """The value of one file, and the name that it goes by."""
+    """The value of one file, and the name of its sites or file."""
 
     name: str
     value: Any
@@ -78,10 +78,10 @@ class _Kind(NamedTuple):
 
 
 def read_many(paths: Sequence[str]) -> Iterator[Several | Alone]:
-    """The values of many files, those of one structure together, a bounded number at a time.
+    """Yield the values of many files, those of one structure together, a bounded number at a time.
 
-    Within such a number the order is that in which structures first come. Raises as
-    :func:`posterity.load` of the first file that cannot be read.
+    Within such a number, structures come in the order of their first files. Raises the error of
+    :func:`posterity.load` for the first file that cannot be read.
     """
     kinds: dict[bytes, _Kind | None] = {}
     for start in range(0, len(paths), TOGETHER):
@@ -100,7 +100,7 @@ def read_many(paths: Sequence[str]) -> Iterator[Several | Alone]:
 
 
 def read_alone(path: str, name: str | None = None) -> Alone:
-    """The value of one file; errors as of :func:`posterity.load`."""
+    """Read one file; raises as :func:`posterity.load`."""
     value, about = open_artifact(path)
     own = name_of(value.sites) if isinstance(value, Ledger) else ""
     name = name if name is not None else own or Path(path).stem
@@ -108,7 +108,7 @@ def read_alone(path: str, name: str | None = None) -> Alone:
 
 
 def name_of(contributors: Sequence[str]) -> str:
-    """The name of a ledger of these sites; empty if there are none.
+    """Return the name of a ledger of these sites; empty if there are none.
 
     >>> name_of(["north", "south"])
     'north+south'
@@ -119,7 +119,7 @@ def name_of(contributors: Sequence[str]) -> str:
 
 
 def _raw(path: str) -> tuple[bytes, _Raw]:
-    """A file, and what it shares with those of its structure: nothing, if it may be damaged."""
+    """Read a file; return its structure's key, empty if it may be damaged, and its own parts."""
     content = _content(path)
     start = 8 + int.from_bytes(content[:8], "little")
     header, data = content[8:start].rstrip(b" "), content[start:]
@@ -131,7 +131,7 @@ def _raw(path: str) -> tuple[bytes, _Raw]:
         return b"", _Raw(path)
     name, shared = Path(path).stem, header[first:end]
     site = header.find(SITES, first, end)
-    if site > 0:  # of a ledger of one site, the last field
+    if site > 0:  # the last field, in a ledger of one site
         after = header.find(b'\\"', site + len(SITES), end)
         name = header[site + len(SITES) : after].decode()
         shared = header[first:site] + SITES + header[after:end]
@@ -143,14 +143,14 @@ def _digest(data: bytes) -> bytes:
 
 
 def _content(path: str) -> bytes:
-    """The bytes of a regular file; none where there is something else, or it cannot be read."""
+    """Return the bytes of a regular file; empty if it is none or cannot be read."""
     with contextlib.suppress(ArtifactError), opened(path) as (file, size):
         return content if len(content := file.read(size)) == size else b""
     return b""
 
 
 def _kind(path: str) -> _Kind | None:
-    """The parts that a file shares with others, if several can be read as one batch."""
+    """Return the parts that a file shares with others, if several can be read as one batch."""
     value, about = open_artifact(path)
     ledger = isinstance(value, Ledger)
     law = value.prior if ledger else value
@@ -167,12 +167,12 @@ def _kind(path: str) -> _Kind | None:
 
 
 def _batch(kind: _Kind, files: Sequence[_Raw]) -> Several | None:
-    """The files as one batch; None if something is not as it should be."""
+    """Return the files as one batch; None if one of them deviates."""
     if any(len(raw.data) != kind.size for raw in files):
         return None
     numbers = np.frombuffer(b"".join(raw.data for raw in files), "<f8").reshape(len(files), -1)
     posterior = None
-    with contextlib.suppress(PosterityError):  # of one of them, which reading it alone will say
+    with contextlib.suppress(PosterityError):  # of one file, which raises when read alone
         posterior = _posterior(kind, numbers) if np.isfinite(numbers).all() else None
     if posterior is None:
         return None
@@ -182,7 +182,7 @@ def _batch(kind: _Kind, files: Sequence[_Raw]) -> Several | None:
 
 def _posterior(kind: _Kind, numbers: np.ndarray) -> ExponentialFamily | None:
     arrays, start = {}, 0
-    for name in sorted(kind.specs):  # the order in the file, where all numbers are of one width
+    for name in sorted(kind.specs):  # the order in the file, since all numbers have one width
         shape = kind.specs[name].shape
         own = numbers[:, start : start + math.prod(shape)]
         arrays[name] = frozen(own.reshape(len(numbers), *shape))

@@ -1,7 +1,7 @@
 """The names of a network's inputs in a file's provenance, as JSON.
 
-A law's own coordinates have names themselves (:mod:`posterity.families.names`); the inputs of a
-network are no coordinates of the law over its weights, so the file names them here.
+A distribution can name its own coordinates (:mod:`posterity.families.names`). The inputs of a
+network are no coordinates of the distribution over its weights, so the file names them here.
 """
 
 import json
@@ -11,11 +11,11 @@ from posterity.artifact.container import altered
 from posterity.families.names import MOST_CHARACTERS, some, unfit
 
 COLUMNS = "columns"
-"""The key of the names of columns: a list in JSON."""
+"""The key for the names of columns, a list in JSON."""
 
 
 def as_provenance(names: Sequence[str]) -> dict[str, str]:
-    """The provenance of a network that takes these columns; empty if they have no names.
+    """Return the provenance of a network with these input columns; empty if they have no names.
 
     >>> as_provenance(["age", "dose"])
     {'columns': '["age","dose"]'}
@@ -24,8 +24,8 @@ def as_provenance(names: Sequence[str]) -> dict[str, str]:
 
 
 def inputs_of(provenance: Mapping[str, str], count: int) -> tuple[str, ...]:
-    """The names of the columns of a network's inputs; empty if its file names none; an
-    ArtifactError if they are no distinct names, or not as many as there are inputs.
+    """Return the names of a network's input columns, or an empty tuple if its file has none. Raises
+    an ArtifactError if they are not distinct names, or not as many as the inputs.
     """
     if COLUMNS not in provenance:
         return ()
@@ -42,7 +42,7 @@ def inputs_of(provenance: Mapping[str, str], count: int) -> tuple[str, ...]:
 
 
 def unnamed(columns: Mapping[str, Sequence[str]], names: Sequence[str]) -> list[str]:
-    """A line on those that name no columns, whose order had to be taken for that of the others."""
+    """Return a line on sites without names of columns, whose order is taken from the others."""
     nameless = [place for place in columns if not columns[place]]
     if not nameless or len(names) < 2:
         return []

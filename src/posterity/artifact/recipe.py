@@ -1,9 +1,8 @@
-"""Recipes: what a regression or mixture is about, as data in its file.
+"""Recipes: the description of a regression or mixture, as data in its file.
 
 A recipe names the model, the target and its levels, the columns with their levels and units, the
-transformations that make numbers of them, and the prior. It is JSON under a key of the provenance,
-checked when it is read and never evaluated as code, and travels with the posterior through every
-verb.
+transformations to numbers, and the prior. It is JSON under a key of the provenance. It is checked
+when it is read and never evaluated as code, and every verb passes it on with the posterior.
 """
 
 import dataclasses
@@ -20,15 +19,14 @@ from posterity.artifact.strata import AT, Strata
 from posterity.errors import PosterityError, UsageError
 
 RECIPE = "recipe"
-"""The key of the provenance under which a recipe is, as JSON."""
+"""The key of the provenance whose value is the recipe, as JSON."""
 VERSION, VERSIONS = 4, (2, 3, 4)
-"""The version of recipes that are written, and those that are read: their later keys may be
-missing."""
+"""The version of recipes that are written, and those that are read, which may lack later keys."""
 COUNTS = ("poisson", "negative-binomial")
 DISPERSED = ("negative-binomial", "gamma")
-"""Models of counts, which have exposures, and those with a dispersion."""
+"""Models of counts, which have exposures, and models with a dispersion."""
 LABELS = ("logistic", "ordinal", "multinomial")
-"""Models whose target has levels by name."""
+"""Models whose target has named levels."""
 MODELS = ("linear", *LABELS, *COUNTS, "gamma", "survival", "mixture")
 REGRESSIONS = MODELS[:-1]
 ONLY: Mapping[str, Sequence[str]] = {
@@ -42,7 +40,7 @@ ONLY: Mapping[str, Sequence[str]] = {
     "exposure": COUNTS,
     "noise_variance": ("linear",),
 }
-"""Options that some models alone have, and these models."""
+"""Options that only some models have, with these models."""
 FAMILIES = ("gaussian", "diagonal")
 INTERCEPT = "intercept"
 """The name of the coefficient of the column of ones."""
@@ -52,15 +50,15 @@ PRIOR_SD: Mapping[str, Mapping[str, float]] = {
     "mixture": {"": 10.0},
     "multinomial": {"": 10.0},
 }
-"""Of coefficients, or of components' means, where no other is asked for; see :data:`USUAL_SD`."""
+"""Default prior deviations of coefficients or of component means; others in :data:`USUAL_SD`."""
 USUAL_SD = {"": 10.0, INTERCEPT: 1000.0}
-"""Of models with a link. An intercept is the predictor where all columns are 0, which may be far
-from any record."""
+"""Default prior deviations for models with a link. The intercept is the predictor where all columns
+are 0, which may be far from any record."""
 LINKS = {"linear": "identity", **dict.fromkeys(LABELS, "logit")}
-"""The function of the target's mean that is linear in the coefficients; of all others it is the
-logarithm, of survival that of the hazard."""
+"""The function of the target's mean that is linear in the coefficients. For all other models it is
+the logarithm; for survival, that of the hazard."""
 HAZARDS = {"weibull": "log(time)", "gompertz": "time"}
-"""The covariate that a log hazard is linear in, beside columns."""
+"""The covariate, besides columns, in which a log hazard is linear."""
 SPLINE = "spline"
 """A log hazard that is a natural cubic spline in log time, whose knots are the cuts."""
 Factor = tuple[Any, ...]
@@ -68,53 +66,54 @@ Factor = tuple[Any, ...]
 POWERS, DEGREES = range(2, 10), range(1, 6)
 """Powers of columns, and degrees of splines."""
 Term = tuple[Factor, ...]
-"""Factors whose product is a column of the design, or several."""
+"""Factors whose product is one column of the design, or several."""
 MISSING = "missing"
 FUNCTIONS = ("log", "log2", "log10", "log1p", "exp", "sqrt", "abs", MISSING)
-"""Functions of one column of numbers, the last of which is 1 where there is none and else 0: then
-the column's other factors are 0 there. Beside them are ``column`` itself, the ``levels`` of a
-category, ``power`` (and which) and ``spline`` (degree, lower and upper bound, inner knots)."""
+"""Functions of one numeric column. The last is 1 where the value is missing and 0 elsewhere; the
+column's other factors are then 0 there. Other kinds are ``column`` itself, a category's ``levels``,
+``power`` (exponent) and ``spline`` (degree, lower and upper bound, inner knots)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """The options that all sites share; those left out have the same default everywhere.
+    """The options that all sites share; an option left out has the same default everywhere.
 
     Attributes:
         model: one of :data:`MODELS`.
-        target: the column that is predicted, of survival the time; none of a mixture.
-        columns: those that it is predicted from; of a mixture those that it is of. All others of
-            the table if left out, but ``without``.
-        without: columns that are left out.
-        terms: of a formula; each column by itself if there are none.
-        categories: by column its levels, of which the first is the reference and all others get a
-            column of zeros and ones each; of the target the one that is 0, and the one that is 1.
-        center: by column what is taken off it, in its unit; 0 if left out.
-        scale: by column what it is divided by after that; 1 if left out.
-        unit: by column the unit that its numbers are in, as people write it.
-        intercept: whether regressions get a column of ones.
-        exposure: of counts, the column of how much each record stands for; the rate is of one.
-        event: of survival, the column of whether the time ended by an event, 1, or by censoring, 0.
-        entry: of survival, the column of when a record came under observation; 0 if left out.
-        cuts: of survival, the times at which the hazard may change; it is constant without any.
-        hazard: of survival in place of that, ``"weibull"``, ``exp(a + b log t)``,
-            ``"gompertz"``, ``exp(a + b t)``, or ``"spline"``, a natural cubic spline in
-            ``log t`` whose knots are the cuts and whose coefficients are the log hazards there.
-        dispersion: of negative binomial counts and of gamma values; ``"estimate"`` takes that
-            which maximises the adjusted profile likelihood.
+        target: name of the column to predict; for survival the time; None for a mixture.
+        columns: names of the predictor columns; for a mixture, of its columns; by default all other
+            columns of the table except ``without``.
+        without: names of columns to leave out.
+        terms: terms of a formula; by default each column is one term.
+        categories: levels by column. For a predictor the first is the reference, and each other
+            level gets a column of zeros and ones. For a target: those coded 0 and 1 of a logistic
+            model, all of an ordinal one (ascending) or a multinomial one (reference first).
+        center: number to subtract by column, in the column's unit; by default 0.
+        scale: number to divide by, by column, after ``center``; by default 1.
+        unit: unit of a column's numbers, by column, as people write it.
+        intercept: whether regressions have a column of ones.
+        exposure: for counts, name of the column with each record's exposure; the rate is per one.
+        event: for survival, name of the column that is 1 for an event, and 0 for censoring.
+        entry: for survival, name of the column with the start of observation; by default 0.
+        cuts: for survival, times at which the hazard may change; by default it is constant.
+        hazard: for survival, another form: ``"weibull"``, ``exp(a + b log t)``, ``"gompertz"``,
+            ``exp(a + b t)``, or ``"spline"``, a natural cubic spline in ``log t`` whose knots are
+            the cuts and whose coefficients are the log hazards there.
+        dispersion: of negative binomial counts and of gamma values; ``"estimate"`` maximises the
+            adjusted profile likelihood.
         own: coefficients that each site has for itself, by name or by the name of their column.
-        strata: the sites that have them.
-        offset: the column that is added to the linear predictor.
-        weights: the column that says how many records like it a record stands for.
-        prior_sd: standard deviations of the coefficients' prior about 0, in units after ``center``
-            and ``scale``; by name, and under ``""`` that of all others. Of a mixture that of the
-            components' means.
-        prior: in place of that the digest of a prior's file.
-        noise_variance: of a linear model, after the target's ``scale``; ``"estimate"`` takes the
-            site's own, of the residuals of least squares.
-        family: of a regression's posterior.
-        components: of a mixture.
-        component_sd: of a mixture, about how wide a component is in every column.
+        strata: names of the sites that have them.
+        offset: name of the column that is added to the linear predictor.
+        weights: name of the column with the number of equal records that a record represents.
+        prior_sd: standard deviations of the coefficients' prior around 0, in units after ``center``
+            and ``scale``, by name; under ``""`` that of all others. For a mixture, of component
+            means.
+        prior: digest of a prior's file, instead of ``prior_sd``.
+        noise_variance: of a linear model, after the target's ``scale``; ``"estimate"`` is the
+            site's own, from the residuals of least squares.
+        family: family of a regression's posterior.
+        components: number of components of a mixture.
+        component_sd: for a mixture, approximate width of a component in every column.
     """
 
     model: str
@@ -149,15 +148,16 @@ class Recipe:
 
     @property
     def regression(self) -> bool:
-        """True if a target is predicted from a linear predictor."""
+        """True if a target is predicted by a linear predictor."""
         return self.model != "mixture"
 
     @property
     def baseline(self) -> tuple[str, ...]:
-        """The names of coefficients in the place of an intercept; none where there is one.
+        """The names of the coefficients that replace an intercept; empty if there is one.
 
-        Of survival the log hazards between cuts, or the line of one in (log) time; of ordinal
-        levels, for each but the last, the log odds of going beyond it for those who come so far.
+        For survival they are log hazards between cuts, or intercept and slope of one in (log) time.
+        For ordinal targets they are, per level but the last, the log odds of exceeding it once
+        reached.
         """
         if self.model == "ordinal":
             return tuple(f"above[{level}]" for level in self.levels[:-1])
@@ -171,11 +171,11 @@ class Recipe:
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """The names of the target's levels; none of a target that is a number."""
+        """The names of the target's levels; empty for a numeric target."""
         return self.categories.get(self.target or "", ())
 
     def canonical(self) -> str:
-        """The recipe as JSON; equal for equal requests, whatever their order.
+        """Return the recipe as JSON, which is equal for equal options in any order.
 
         >>> Recipe("poisson", "n", columns=("b", "a")).canonical()[:52]
         '{"categories":{},"center":{},"columns":["a","b"],"co'
@@ -184,7 +184,7 @@ class Recipe:
         del options["without"]
         for key in ("columns", "own", "strata"):
             options[key] = sorted(options[key] or ())
-        if self.intercept:  # else the first category stands for it
+        if self.intercept:  # otherwise the first category replaces it
             options["terms"] = sorted(self.terms, key=lambda term: (len(term), str(term)))
         options["center"] = {name: float(value) for name, value in self.center.items() if value}
         options["scale"] = {name: float(value) for name, value in self.scale.items() if value != 1}
@@ -204,19 +204,19 @@ class Recipe:
 
     @property
     def spread(self) -> str | None:
-        """The option of how much records vary about their means; None of models without one."""
+        """The option for the variation of records about their means; None if the model has none."""
         if self.model in DISPERSED:
             return "dispersion"
         return "noise_variance" if self.model == "linear" else None
 
     @property
     def indicated(self) -> set[str]:
-        """The columns whose values may be missing, which an indicator says."""
+        """The columns with an indicator of missing values."""
         return {name for kind, name, *_ in itertools.chain(*self.terms) if kind == MISSING}
 
     @property
     def conjugate(self) -> bool:
-        """True if factors hold all that records tell, as of a linear model whose noise is known."""
+        """True if factors hold all information in the records: a linear model with known noise."""
         return type(self.noise_variance) in (int, float) and self.family == "gaussian"
 
     @property
@@ -225,37 +225,37 @@ class Recipe:
         return self.replaced(own=(), strata=())
 
     def is_own(self, name: str) -> bool:
-        """True if each site has a coefficient of its own for a column of the design.
+        """Return True if each site has a coefficient of its own for a column of the design.
 
-        A column of texts stands for all that is made of its levels, products with others too.
+        A column of texts includes all columns made from its levels, also in products.
         """
         return name in self.own or any(f":{own}[" in f":{name}" for own in self.own)
 
     @property
     def stratified(self) -> Strata:
-        """The coefficients of sites that share all, and which of them each has for itself."""
+        """The coefficients of sites that share all, and those that each site has for itself."""
         names, inputs = self.shared.coefficients(), self.shared.inputs()
         places = (k for k in range(len(names)) if self.is_own(inputs[k % len(inputs)]))
         return Strata(names, frozenset(places) if self.strata else frozenset(), self.strata)
 
     def deviations(self) -> list[float]:
-        """Prior standard deviations of the coefficients, in their order."""
+        """Return the prior standard deviations of the coefficients, in their order."""
         sd, strata = self.prior_sd, self.stratified
         usual = [sd.get(strata.names[k], sd.get("", 1.0)) for k, _ in strata.coefficients]
         pairs = zip(self.coefficients(), usual, strict=True)
         return [float(sd.get(name, wide)) for name, wide in pairs]
 
     def coefficients(self) -> tuple[str, ...]:
-        """The names of the coefficients: ``intercept``, ``age``, ``sex[male]``.
+        """Return the names of the coefficients: ``intercept``, ``age``, ``sex[male]``.
 
-        Of a multinomial model those of each level but the first: ``mild:intercept``, ``mild:age``.
+        In a multinomial model all levels but the first have them: ``mild:intercept``, ``mild:age``.
         """
         starts = [f"{level}:" for level in self.levels[1:]]
         starts = starts if self.model == "multinomial" else [""]
         return tuple(start + name for start in starts for name in self.inputs())
 
     def inputs(self) -> tuple[str, ...]:
-        """The names of the columns of the design, ``age@north`` of those that a site has alone."""
+        """Return the names of the design's columns; ``age@north`` belongs to one site alone."""
         names = [INTERCEPT] if self.intercept and self.regression else []
         names = list(self.baseline) or names
         for term in self.coded():
@@ -266,10 +266,10 @@ class Recipe:
         return tuple(itertools.chain(*each))
 
     def coded(self) -> list[list[tuple[Factor, bool]]]:
-        """The factors of each term, and whether of a category all levels get a column.
+        """Return the factors of each term, and whether all levels of a category get a column.
 
-        All do where the term without it is none of the model's, as R has it: of ``a:b`` alone all
-        levels of a category ``b`` do, of ``a + a:b`` all but the reference.
+        As in R, all do if the model does not contain the term without the category: for ``a:b``
+        alone all levels of a category ``b``, for ``a + a:b`` all but the reference.
         """
         terms = self.terms or tuple(
             (("levels" if name in self.categories else "column", name),)
@@ -284,7 +284,7 @@ class Recipe:
             for factor in term:
                 full = factor[0] == "levels" and frozenset(term) - {factor} not in known
                 own.append((factor, full))
-                if full and len(term) == 1:  # the first category stands for the intercept
+                if full and len(term) == 1:  # the first category replaces the intercept
                     known.add(frozenset())
             result.append(own)
         return result
@@ -303,11 +303,11 @@ class Recipe:
         return [f"{kind}({name})"]
 
     def replaced(self, **changes: Any) -> "Recipe":
-        """The recipe with other options."""
+        """Return the recipe with other options."""
         return dataclasses.replace(self, **changes)
 
     def filled(self, columns: Sequence[str]) -> "Recipe":
-        """Return the recipe with these columns, and the defaults of what it leaves open."""
+        """Return the recipe with these columns, and with defaults for options left out."""
         own: dict[str, Any] = {"columns": tuple(columns)}
         if self.prior is None:
             usual = {} if "" in self.prior_sd else dict(PRIOR_SD.get(self.model, USUAL_SD))
@@ -321,7 +321,7 @@ class Recipe:
         return self.replaced(**own)
 
     def describe(self) -> list[str]:
-        """Sentences that say what is predicted from what, for people."""
+        """Return sentences for people on the target and its predictors."""
         used = [self._column(name) for name in self.columns or ()]
         if self.terms:
             written = self.shared.inputs()[len(self.baseline) or int(self.intercept) :]
@@ -357,7 +357,7 @@ class Recipe:
 
 
 def spline_size(numbers: Sequence[float]) -> int:
-    """Columns of a spline of this degree, bounds and inner knots, none of them a constant."""
+    """Return the number of a spline's columns from its degree, bounds and inner knots."""
     return int(numbers[0]) + len(numbers) - 3
 
 
@@ -410,7 +410,7 @@ FIELDS: Mapping[str, Constraint] = {
     "components": COUNT.or_none(),
     "component_sd": POSITIVE.or_none(),
 }
-"""The condition on each option, or of lists and of options by name on each of their values."""
+"""The condition on each option; for lists and dictionaries, on each of their values."""
 _CONTAINERS = {
     dict: Constraint("values by name", lambda value: isinstance(value, Mapping)),
     tuple: Constraint("a tuple", lambda value: isinstance(value, tuple | list)),
@@ -419,7 +419,7 @@ _PLAIN = Recipe("linear", columns=())
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Raise a UsageError for an option that is of another kind than it is declared with."""
+    """Raise a UsageError for an option of another type than declared."""
     for key, value in options.items():
         if key not in FIELDS or (key == "columns" and value is None):
             continue
@@ -432,7 +432,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Raise a UsageError for what makes no sense whatever the records are."""
+    """Raise a UsageError for options that are invalid or contradictory for any records."""
     _check_options(vars(recipe))
     for key, models in ONLY.items():
         value, what = getattr(recipe, key), key.replace("_", " ")
@@ -469,7 +469,7 @@ def check_recipe(recipe: Recipe) -> None:
 
 
 def recipe_in(provenance: Mapping[str, str]) -> Recipe | None:
-    """The recipe in a file's provenance; None if it has none, an ArtifactError if there is one that
+    """Return the recipe in a file's provenance, or None. Raises an ArtifactError if it is one that
     :func:`check_recipe` refuses.
 
     >>> from posterity.artifact.sites import as_provenance

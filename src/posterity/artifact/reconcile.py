@@ -1,10 +1,10 @@
-"""Files of one model in different units, levels or labels, put into one form.
+"""Conversion of files of one model in different units, levels or labels to one form.
 
-Where two recipes differ by what is subtracted from a column, by what it is divided by, by which
-levels a category has or which comes first, or by which label is 1, the coefficients of one are an
-affine function of those of the other, ``z_site = b + A z``. A Gaussian factor with precision
-``Λ`` and precision times mean ``h`` becomes one with ``AᵀΛA`` and ``Aᵀ(h - Λb)``, without loss.
-Whatever else differs is refused, and the error names the command that mends it.
+Recipes may differ in the center or scale of a column, in a category's levels or its reference, or
+in which label is 1. The coefficients of one are then an affine function of those of the other,
+``z_site = b + A z``. A Gaussian factor with precision ``Λ`` and precision times mean ``h`` becomes
+one with ``AᵀΛA`` and ``Aᵀ(h - Λb)``, without loss. Any other difference is refused, with an error
+that names the command for a fix.
 """
 
 import dataclasses
@@ -38,10 +38,10 @@ _FLAGS = {
     "weights": "--record-weights",
     "version": "the version of posterity fit",
 }
-"""Those keys of a recipe that are not called as their flag is."""
+"""Keys of a recipe whose flag has another name."""
 _MOVED = ("center", "scale", "categories")
 _FREE = (*_MOVED, "unit", "prior_sd", "noise_variance", "dispersion", "strata")
-"""Keys of which a difference can be reconciled, or need not be."""
+"""Keys whose differences can be reconciled or ignored."""
 
 
 class Affine(NamedTuple):
@@ -52,7 +52,7 @@ class Affine(NamedTuple):
 
 
 class Reconciled(NamedTuple):
-    """The recipe in common, each site's value under it, its provenance, and notes for people."""
+    """The common recipe, each site's value under it, its provenance, and notes for people."""
 
     recipe: Recipe | None
     values: dict[str, Any]
@@ -63,15 +63,15 @@ class Reconciled(NamedTuple):
 def reconciled(
     values: Mapping[str, Any], provenances: Mapping[str, Mapping[str, str]]
 ) -> Reconciled:
-    """Posteriors and ledgers of several files, under the recipe of the first that has one.
+    """Convert posteriors and ledgers of several files to the recipe of the first that has one.
 
     Args:
-        values: what each file holds, by site.
-        provenances: what it says beside that.
+        values: content of each file, by site.
+        provenances: provenance of each file, by site.
 
     Raises:
         StructureError: if recipes differ in what cannot be reconciled, or a posterior cannot be
-            expressed by the coefficients in common; it names two sites and the option.
+            expressed by the common coefficients; it names two sites and the option.
     """
     recipes = {site: own for site in values if (own := recipe_in(provenances[site])) is not None}
     facts = {k: v for site in values for k, v in sites_in(provenances[site]).items() if k}
@@ -89,7 +89,7 @@ def reconciled(
         notes.append(f"0 and 1 of {common.target!r} at {some(plain)}: taken for {zero} and {one}")
     names = common.coefficients()
     with_third = sum(bool(own.get("third")) for own in facts.values())
-    if with_third * comb(len(names) + 2, 3) > MOST_NUMBERS:  # a file has no room for them
+    if with_third * comb(len(names) + 2, 3) > MOST_NUMBERS:  # too many for a file
         facts = without_lists(facts)
     base = values[first].prior if isinstance(values[first], Ledger) else None
     for site, recipe in recipes.items():
@@ -119,9 +119,9 @@ def reconciled(
 
 
 def check_same(provenances: Mapping[str, Mapping[str, str]]) -> None:
-    """Raise a StructureError if the recipes of two files differ; files without one do not count.
+    """Raise a StructureError if the recipes of two files differ; files without one are ignored.
 
-    For files that are read in passes: :func:`reconciled` needs all of them at once.
+    This is for files that are read in passes: :func:`reconciled` needs all of them at once.
     """
     known = {site: own for site, own in provenances.items() if RECIPE in own}
     first = next(iter(known), "")
@@ -134,7 +134,7 @@ def check_same(provenances: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def prior_digest(prior: Any) -> str:
-    """A digest of a prior that does not depend on the order of its coordinates."""
+    """Return a digest of a prior that does not depend on the order of its coordinates."""
     names = {path: tuple(sorted(own)) for path, own in names_of(prior).items()}
     return digest(in_order(prior, names, "the prior", "the prior"))
 
@@ -168,13 +168,13 @@ def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
     ):
         odd.add("categories")
     if common.offset and _scale(common, common.target) != _scale(recipe, common.target):
-        odd.add("scale")  # in whose units the offset is
+        odd.add("scale")  # the offset is in these units
     if odd:
         raise _apart(first, common, site, recipe, sorted(odd), by_hand=False)
 
 
 def _differ_in_labels(common: Recipe, recipe: Recipe) -> bool:
-    """Return whether only one of them has labels for 0 and 1, and all else of categories is one."""
+    """Return whether only one recipe has labels for 0 and 1, and all other categories agree."""
     mine, theirs = (
         {name: levels for name, levels in own.categories.items() if name != common.target}
         for own in (common, recipe)
@@ -211,7 +211,7 @@ def _apart(
 
 
 def _own(value: object, other: object) -> str:
-    """The part of a value that the other has not, in short."""
+    """Return the part of a value that differs from the other, shortened."""
     if isinstance(value, dict) and isinstance(other, dict):
         value = {key: part for key, part in value.items() if part != other.get(key)}
     if isinstance(value, list) and isinstance(other, list):
@@ -221,7 +221,7 @@ def _own(value: object, other: object) -> str:
 
 
 def _united(common: Recipe, recipe: Recipe) -> Recipe:
-    """With the levels, units and sites that another recipe knows of beside those in common."""
+    """Return the common recipe with the levels, units and sites of another added."""
     levels = dict(common.categories)
     for name, own in recipe.categories.items():
         levels[name] = tuple(dict.fromkeys((*levels.get(name, ()), *own)))
@@ -238,15 +238,15 @@ def _scale(recipe: Recipe, name: str | None) -> float:
 
 
 def affine(recipe: Recipe, common: Recipe) -> Affine:
-    """A site's coefficients as an affine function of those of the recipe in common.
+    """Return a site's coefficients as an affine function of those of the common recipe.
 
-    Column by column of the common design, what it is in terms of the site's own columns. A level
-    that the site does not know is 0 in all of its records.
+    Each column of the common design is expressed by the site's columns. A level that the site lacks
+    is 0 in all of its records.
 
-    A StructureError if that takes an intercept that there is not, or one for each site where there
-    is one of all.
+    Raises a StructureError if this needs an intercept that does not exist, or one per site where
+    there is one for all.
     """
-    if common.in_one_form:  # whose columns are in the same units and levels
+    if common.in_one_form:  # the columns have the same units and levels
         return _unmoved(recipe, common)
     if common.own:
         return _of_strata(recipe, common)
@@ -293,7 +293,7 @@ def affine(recipe: Recipe, common: Recipe) -> Affine:
 
 
 def _of_strata(recipe: Recipe, common: Recipe) -> Affine:
-    """The function where each site has coefficients for itself, of which others' do not count."""
+    """Return the function for sites with coefficients of their own, where others' do not matter."""
     there = affine(recipe.shared, common.shared)
     mine, names = recipe.stratified.coefficients, common.stratified.coefficients
     matrix = there.matrix[np.ix_([row for row, _ in mine], [column for column, _ in names])]
@@ -310,20 +310,20 @@ def _of_strata(recipe: Recipe, common: Recipe) -> Affine:
 
 
 def _unmoved(recipe: Recipe, common: Recipe) -> Affine:
-    """The function under which each coefficient keeps its number."""
+    """Return the function under which each coefficient keeps its value."""
     mine, names = recipe.coefficients(), common.coefficients()
     same = [[float(one == other) for other in names] for one in mine]
     return Affine(np.zeros(len(mine)), np.array(same))
 
 
 def _widened(prior: Any, recipe: Recipe, common: Recipe) -> Any:
-    """The prior of the first site, with coefficients of levels and sites that it did not know."""
+    """Return the first site's prior with the coefficients of levels and sites that it lacks."""
     if not prior.gaussian:
         raise _unlike("the first site")
     names, known = common.coefficients(), names_of(prior).get("", ())
     if set(known) == set(names):
         return prior
-    if common.prior is not None:  # whose coefficients of one site are taken for each
+    if common.prior is not None:  # one site's coefficients are used for each
         strata, at = common.stratified, f"{AT}{recipe.strata[0]}"
         ends = (at if place in strata.own else "" for place in range(len(strata.names)))
         one = [known.index(name + end) for name, end in zip(strata.names, ends, strict=True)]
@@ -341,7 +341,7 @@ def _widened(prior: Any, recipe: Recipe, common: Recipe) -> Any:
 def expressed(
     value: Any, there: Affine, recipe: Recipe, common: Recipe, prior: Any, site: str
 ) -> Any:
-    """A ledger or Gaussian of a site in the coefficients in common."""
+    """Return a ledger or Gaussian of a site in the common coefficients."""
     names, mine = common.coefficients(), recipe.coefficients()
 
     def move(law: Any) -> Any:
@@ -364,7 +364,7 @@ def _precision(law: Any) -> np.ndarray:
 
 
 def _like(law: Any, linear: np.ndarray, square: np.ndarray, names: Any, site: str) -> Any:
-    """A law of the same family; a StructureError if it cannot hold these parameters."""
+    """Return a distribution of the same family; a StructureError if that is impossible."""
     correlated = np.count_nonzero(square - np.diag(np.diagonal(square)))
     if not getattr(law, "gaussian", False) or (law.diagonal and correlated):
         raise _unlike(site)

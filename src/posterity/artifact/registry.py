@@ -1,4 +1,4 @@
-"""The types that files can hold, by name, never by pickle or an import path."""
+"""The types that files can hold, identified by name, never by pickle or an import path."""
 
 import dataclasses
 import functools
@@ -14,16 +14,16 @@ from posterity.families import Distribution, exported
 from posterity.families.coordinates import common_batch, common_size, symmetrized
 
 ARRAY = "array"
-"""The type of a node that stands for an array beside the tree."""
+"""The type of a node that represents an array outside the tree."""
 
 RELEASE = "Read it with the release of posterity that wrote it."
 Kind = TypeVar("Kind", bound=type[Node])
 
 
 class Codec(NamedTuple):
-    """A type, the fields that a file holds of it, and how it is made from them again.
+    """A type, the fields that a file stores of it, and the function that restores it.
 
-    ``check`` raises as ``build`` does, where that takes less time.
+    ``check`` raises the same errors as ``build``, but may take less time.
     """
 
     of: type
@@ -31,7 +31,7 @@ class Codec(NamedTuple):
     build: Callable[[dict[str, Any]], Any]
     check: Callable[[dict[str, Any]], Any]
     whole: bool = False
-    """True if a file can be of it alone."""
+    """True if a file may contain such a value alone."""
 
 
 CODECS: dict[str, Codec] = {}
@@ -40,11 +40,11 @@ HOMES: dict[str, str] = {
     **dict.fromkeys(("Domain", "Head", "Scaling", "Student"), "posterity.distillation.student"),
     **dict.fromkeys(("ConjugateLearner", "OwnFeatures", "VectorFeatures"), _LEARNING),
 }
-"""Modules that enrol types when one is met first: they need JAX, which other files do without."""
+"""Modules that are imported when a type is first used: they need JAX, other files do not."""
 
 
 def codec_of(name: str) -> Codec | None:
-    """The codec of a type, by its name; None for one that is not enrolled."""
+    """Return the codec of a type by its name; None if it is not registered."""
     if name not in CODECS and name in HOMES:
         importlib.import_module(HOMES[name])
     return CODECS.get(name)
@@ -60,16 +60,16 @@ def enrol_data(
     check: Callable[[dict[str, Any]], Any] | None = None,
     whole: bool = False,
 ) -> None:
-    """Let artifacts hold a dataclass, field by field; its constructor checks what a file says.
+    """Register a dataclass for artifacts, field by field; its constructor checks a file's fields.
 
     Args:
         kind: the dataclass, whose name no other type may have; tuples are lists in files.
-        types: what fields must be, as ``isinstance`` takes it.
-        arrays: fields that are arrays of floats, or nothing, or dictionaries of them.
-        write: the fields that a file holds, where they are not those of the dataclass.
-        read: the fields of the dataclass, from those that a file holds.
-        check: as ``build`` of :class:`Codec`, where that takes less time.
-        whole: whether a file can be of it alone.
+        types: required types of fields, as for ``isinstance``.
+        arrays: names of fields that are arrays of floats, None, or dictionaries of arrays.
+        write: function that returns the stored fields, if they differ from the dataclass's.
+        read: function from stored fields to those of the dataclass.
+        check: faster alternative to ``build`` of :class:`Codec` that raises the same errors.
+        whole: whether a file may contain such a value alone.
     """
     names = [field.name for field in dataclasses.fields(kind)]
 
@@ -93,7 +93,7 @@ def enrol_data(
 
 
 def unfit(kind: type, why: str) -> ArtifactError:
-    """The error for fields of which no value of this type can be made."""
+    """Return the error for fields that are not valid for this type."""
     return ArtifactError(
         found=f"a {kind.__name__} that is none: {why}",
         expected="one as this release of posterity describes it",
@@ -102,8 +102,8 @@ def unfit(kind: type, why: str) -> ArtifactError:
 
 
 def register(kind: Kind) -> Kind:
-    """Let artifacts hold a family of your own, or another node; usable as a decorator; an
-    ArtifactError if another type already has the name.
+    """Register a family of your own, or another node, for artifacts; usable as a decorator. Raises
+    an ArtifactError if another type already has the name.
     """
     names = field_names(kind) + static_names(kind)
     fields_of = lambda node: dict(zip(names, (*node.children(), *node.kept()), strict=True))
@@ -118,7 +118,7 @@ def enrol(
     check: Callable[[dict[str, Any]], Any] | None = None,
     whole: bool = False,
 ) -> None:
-    """Let artifacts hold a type; an ArtifactError if another one already has the name."""
+    """Register a type for artifacts; an ArtifactError if another already has the name."""
     codec = CODECS.setdefault(kind.__name__, Codec(kind, fields, build, check or build, whole))
     if codec.of is not kind or kind.__name__ == ARRAY:
         raise ArtifactError(
@@ -129,7 +129,7 @@ def enrol(
 
 
 def check_names(kind: str, fields: dict[str, Any], names: Iterable[str]) -> None:
-    """Raise an ArtifactError unless a node has these fields, and no other."""
+    """Raise an ArtifactError unless a node has exactly these fields."""
     if fields.keys() != set(names):
         raise ArtifactError(
             found=f"a {kind} of {sorted(fields)}",
@@ -144,7 +144,7 @@ def _node(kind: type[Node], fields: dict[str, Any]) -> Node:
 
 
 def _sound(kind: type[Node], fields: dict[str, Any]) -> Node:
-    """The node around the arrays themselves, which the constructor would copy; the same checks."""
+    """Return the node without the copies that its constructor makes, after the same checks."""
     coordinates = getattr(kind, "coordinates", {})
     if not coordinates or static_names(kind):
         return _node(kind, fields)
@@ -163,7 +163,7 @@ def _check_fields(kind: type[Node], fields: dict[str, Any]) -> None:
 
 
 def check_parameters(kind: type, fields: dict[str, Any]) -> None:
-    """Raise an ArtifactError unless all are arrays of floats: a constructor takes anything."""
+    """Raise an ArtifactError unless all are arrays of floats, since constructors accept more."""
     for path, leaf in leaves_with_path(fields):
         if not (isinstance(leaf, np.ndarray) and leaf.dtype in (np.float32, np.float64)):
             what = f"array of {leaf.dtype}" if isinstance(leaf, np.ndarray) else type(leaf).__name__

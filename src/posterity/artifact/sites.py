@@ -1,8 +1,8 @@
-"""The records of each site that a file is made of, as JSON in its provenance, beside the recipe.
+"""Summaries of each site's records, as JSON in a file's provenance, next to the recipe.
 
-Of each site it is how many records it had, how much they vary, and derivatives of its log
-likelihood: those of the third order show how far that is from a Gaussian, and those of its gradient
-and curvature by the log dispersion what another dispersion than the site's own would change.
+For each site they are the number of its records, their variation, and derivatives of its log
+likelihood. The third derivatives show how far that is from a Gaussian. Derivatives of gradient and
+curvature by the log dispersion show the effect of another dispersion than the site's own.
 """
 
 import itertools
@@ -23,18 +23,18 @@ LISTS = ("third", "dispersed")
 NUMBERS = ("records", "dropped", "noise_variance", "dispersion", "spare", "sites")
 """Numbers about a site."""
 MOST_SITES, MOST_NUMBERS = 10_000, 200_000
-"""Sites of which a file says one by one how many records they had, and third derivatives of all of
-them that it holds at most."""
+"""Maximum number of sites that a file describes one by one, and of third derivatives of all sites
+that it holds."""
 
 
 def as_provenance(
     recipe: Recipe | None, sites: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, str]:
-    """The provenance to save with what was made by a recipe, of these sites."""
+    """Return the provenance of a file made by a recipe from these sites."""
     if recipe is None:
         return {}
     sites = sites or {}
-    if len(sites) > MOST_SITES:  # a header has no room for them: their sum alone
+    if len(sites) > MOST_SITES:  # too many for a header: store only their sum
         sites = {"": together(sites.values()) | {"sites": len(sites)}}
     if sum(len(own.get("third", ())) for own in sites.values()) > MOST_NUMBERS:
         sites = without_lists(sites)
@@ -43,8 +43,8 @@ def as_provenance(
 
 
 def sites_in(provenance: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return by site what its records were: ``records``, ``dropped``, ``noise_variance``, and
-    versions; an ArtifactError for what is no such table.
+    """Return the summaries by site: ``records``, ``dropped``, ``noise_variance``, and others.
+    Raises an ArtifactError if they are no such table.
     """
     if SITES not in provenance:
         return {}
@@ -62,7 +62,7 @@ def sites_in(provenance: Mapping[str, str]) -> dict[str, dict[str, Any]]:
 
 
 def together(sites: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Records of several sites in all, and their noise variance, each weighed by its records.
+    """Return the total records of several sites, and their mean noise variance by records.
 
     >>> together([{"records": 10, "noise_variance": 2.0}, {"records": 30, "noise_variance": 4.0}])
     {'records': 40, 'noise_variance': 3.5}
@@ -81,20 +81,20 @@ def together(sites: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def without_lists(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return what is known of sites' records, without derivatives of their likelihoods."""
+    """Return the summaries of sites without the derivatives of their likelihoods."""
     plain = lambda own: {key: value for key, value in own.items() if key not in LISTS}
     return {site: plain(own) for site, own in sites.items()}
 
 
 def kept(provenance: Mapping[str, str], sites: Iterable[str] | None = None) -> dict[str, str]:
-    """The recipe of a file and what it says of ``sites``, for what is made of it.
+    """Return the provenance for a result of a file: its recipe, and summaries of ``sites``.
 
-    Of all sites, for what is no ledger, without the derivatives by which ledgers are fused.
+    None, for a result that is no ledger, keeps all sites, without their derivatives.
     """
     recipe, known = recipe_in(provenance), sites_in(provenance)
     if sites is None:
         return as_provenance(recipe, without_lists(known))
-    if "" in known:  # their sum alone is known, and some of them have left
+    if "" in known:  # only their sum is known, and some of them have left
         known = {}
     known = {site: own for site, own in known.items() if site in set(sites)}
     return as_provenance(recipe, known)
@@ -106,7 +106,7 @@ def kept(provenance: Mapping[str, str], sites: Iterable[str] | None = None) -> d
 class Dispersed(NamedTuple):
     """The change of a log likelihood, and of its maximum, with the log of the dispersion.
 
-    ``bend`` is minus the second derivative of the adjusted profile likelihood at its maximum;
+    ``bend`` is minus the second derivative of the adjusted profile likelihood at its maximum.
     ``slope`` (d,) and ``precision`` (d, d) are the derivatives of the expected gradient and of
     minus the expected Hessian.
     """
@@ -116,28 +116,28 @@ class Dispersed(NamedTuple):
     precision: np.ndarray
 
     def listed(self, names: Sequence[str]) -> list[float]:
-        """The numbers that :meth:`of` takes apart again."""
+        """Return the numbers as one list, which :meth:`of` reads."""
         return [self.bend, *listed(self.slope, names), *listed(self.precision, names)]
 
     @classmethod
     def of(cls, numbers: Sequence[float], size: int) -> "Dispersed | None":
-        """Return what :meth:`listed` wrote of ``size`` coefficients; None of another number."""
+        """Read the list of :meth:`listed` for ``size`` coefficients; None if its length differs."""
         bend, slope, rest = numbers[:1], numbers[1 : size + 1], numbers[size + 1 :]
         precision = tensor(rest, size, 2)
         return None if precision is None else cls(bend[0], np.array(slope), precision)
 
 
 def turned(derivatives: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Derivatives of any order in ``u``, where ``z = matrix @ u``."""
+    """Transform derivatives of any order in ``z`` to those in ``u``, where ``z = matrix @ u``."""
     for axis in range(derivatives.ndim):
         derivatives = np.moveaxis(np.tensordot(derivatives, matrix, (axis, 0)), -1, axis)
     return derivatives
 
 
 def listed(derivatives: np.ndarray, names: Sequence[str]) -> list[float]:
-    """The distinct entries, of coefficients in the order of their sorted names, to twelve digits.
+    """Return the distinct entries, with coefficients sorted by name, to twelve digits.
 
-    Those of raw columns all but cancel: of one that lies ``r`` deviations from 0 up to ``r³`` fold.
+    For raw columns they nearly cancel: by up to ``r³`` for one that lies ``r`` deviations from 0.
     """
     order = [np.argsort(names)] * derivatives.ndim
     places = _places(len(names), derivatives.ndim)
@@ -145,7 +145,7 @@ def listed(derivatives: np.ndarray, names: Sequence[str]) -> list[float]:
 
 
 def tensor(numbers: Sequence[float], size: int, order: int = 3) -> np.ndarray | None:
-    """The derivatives that :func:`listed` made these numbers of; None of another size."""
+    """Return the derivatives from the numbers of :func:`listed`; None if their count differs."""
     places = _places(size, order)
     if len(numbers) != len(places[0]):
         return None
@@ -156,7 +156,7 @@ def tensor(numbers: Sequence[float], size: int, order: int = 3) -> np.ndarray | 
 
 
 def moved(numbers: Sequence[float], matrix: np.ndarray, mine: Any, names: Any) -> list[float]:
-    """Third derivatives of a site's coefficients ``mine``, in others: ``z_site = b + matrix z``."""
+    """Transform third derivatives in ``mine`` to other coefficients: ``z_site = b + matrix z``."""
     third = tensor(numbers, len(mine))
     if third is None:
         return []
@@ -166,7 +166,7 @@ def moved(numbers: Sequence[float], matrix: np.ndarray, mine: Any, names: Any) -
 def moved_dispersed(
     numbers: Sequence[float], matrix: np.ndarray, mine: Any, names: Any
 ) -> list[float]:
-    """The same of :class:`Dispersed`."""
+    """Transform a list of :class:`Dispersed` as :func:`moved` does."""
     own = Dispersed.of(numbers, len(mine))
     if own is None:
         return []

@@ -1,4 +1,4 @@
-"""Regressions in which each site has some coefficients for itself."""
+"""Regressions in which each site has its own copy of some coefficients."""
 
 import dataclasses
 import functools
@@ -11,18 +11,18 @@ from posterity.errors import StructureError
 from posterity.families.names import names_of, some
 
 AT = "@"
-"""Between the name of a coefficient that each site has for itself and the site's name."""
+"""The text between the name of a site's own coefficient and the site's name."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Strata:
-    """Coefficients of which some are there once for each site: ``age@north``, ``age@south``.
+    """Coefficients of which some exist once for each site: ``age@north``, ``age@south``.
 
     Attributes:
-        names: of the coefficients before.
-        own: the places of those that each site has for itself.
-        sites: the sites.
-        named: whether the prior has these names, and not numbers alone.
+        names: names of the coefficients of one site.
+        own: indices of those that each site has for itself.
+        sites: names of the sites.
+        named: whether the prior has these names, instead of numbers.
     """
 
     names: tuple[str, ...]
@@ -36,9 +36,9 @@ class Strata:
     ) -> "Strata":
         """Make the strata of a Gaussian prior, by the names or numbers of coefficients.
 
-        Of a multinomial model of ``classes`` these are columns, of which each class but the first
-        has a coefficient, named as ``mild:age``. A StructureError for a prior that is no Gaussian,
-        and for coefficients that it has not.
+        For a multinomial model of ``classes`` they are columns. Each class but the first has a
+        coefficient per column, named as ``mild:age``. Raises a StructureError if the prior is no
+        Gaussian or lacks one of the coefficients.
         """
         size = prior.own_size if getattr(prior, "gaussian", False) else 0
         known = names_of(prior).get("", ())
@@ -59,12 +59,12 @@ class Strata:
 
     @property
     def listed(self) -> str:
-        """The coefficients that each site has for itself, for people."""
+        """The coefficients that each site has for itself, as text for people."""
         return ", ".join(self.names[place] for place in sorted(self.own))
 
     @functools.cached_property
     def coefficients(self) -> tuple[tuple[int, str], ...]:
-        """The place of each coefficient among those before, and its site, or an empty text."""
+        """The index in ``names`` of each coefficient, and its site, empty if it is shared."""
         return tuple(
             (place, site)
             for place in range(len(self.names))
@@ -72,9 +72,9 @@ class Strata:
         )
 
     def prior(self, before: Any) -> Any:
-        """A Gaussian prior of these coefficients.
+        """Return a Gaussian prior of these coefficients.
 
-        Given those that are shared the sites' own are independent, and as in the prior before.
+        Conditional on the shared ones, the sites' own are independent, each as in ``before``.
         """
         index = np.array([place for place, _ in self.coefficients])
         owner = np.array([site for _, site in self.coefficients])
@@ -92,9 +92,9 @@ class Strata:
         return law.named([self.names[k] + e for k, e in zip(index, ends, strict=True)])
 
     def inputs(self, x: Any, site: str) -> np.ndarray:
-        """The columns (n, coefficients) of one site's records, zero where they are others'.
+        """Return the columns (n, coefficients) of one site's records, zero for other sites'.
 
-        A StructureError for inputs of another number of columns.
+        Raises a StructureError if ``x`` has another number of columns.
         """
         x = np.asarray(x)
         if x.ndim != 2 or x.shape[1] != len(self.names):

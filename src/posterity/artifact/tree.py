@@ -1,9 +1,8 @@
-"""Values as trees of JSON with arrays beside them, and back.
+"""Encoding of values as trees of JSON with separate arrays, and decoding.
 
-A node is a number, a text, true, false or null; a list of nodes; an array,
-``{"type": "array", "dtype": ..., "shape": ...}``, kept under the path that leads to it; or
-``{"type": NAME, "fields": {...}}`` of a registered type, with ``"names": [...]`` where its
-coordinates have names.
+A node is a number, a text, true, false or null; a list of nodes; an array, ``{"type": "array",
+"dtype": ..., "shape": ...}``, which is stored under the path of the node; or ``{"type": NAME,
+"fields": {...}}`` of a registered type, with ``"names": [...]`` if its coordinates have names.
 """
 
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ SCALARS = frozenset({type(None), bool, int, float, str})
 
 
 def encode(value: object, path: str, arrays: dict[str, np.ndarray]) -> Any:
-    """The node of a value; its arrays are put into ``arrays`` by path."""
+    """Return the node of a value, and add its arrays to ``arrays`` by path."""
     if _is_plain(value):
         return _checked(value, path)
     if type(value) is list:
@@ -32,7 +31,7 @@ def encode(value: object, path: str, arrays: dict[str, np.ndarray]) -> Any:
         array = np.asarray(value)
         if array.dtype.name not in CODES:
             raise unknown_type(path, array.dtype)
-        # In C's order, without the axis that ascontiguousarray would add.
+        # In C order, without the axis that ascontiguousarray would add.
         arrays[path] = array = np.asarray(array, array.dtype.newbyteorder("<"), order="C")
         return {"type": ARRAY, "dtype": array.dtype.name, "shape": list(array.shape)}
     name = type(value).__name__
@@ -51,7 +50,7 @@ def encode(value: object, path: str, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def specs(node: Any, path: str = "") -> Iterator[tuple[str, Spec]]:
-    """Path, type and shape of each array in a tree; an ArtifactError for what is no node."""
+    """Yield path, type and shape of each array in a tree; an ArtifactError for an invalid node."""
     if _is_plain(node):
         return
     if isinstance(node, list):
@@ -73,10 +72,10 @@ def specs(node: Any, path: str = "") -> Iterator[tuple[str, Spec]]:
 
 
 def decode(node: Any, arrays: dict[str, np.ndarray], path: str = "", check: bool = False) -> Any:
-    """The value of a node whose arrays are there; with ``check`` it may be left unfinished.
+    """Return the value of a node from its arrays; with ``check`` it may stay incomplete.
 
     Raises:
-        ArtifactError: for a type that is not registered, or made of something else.
+        ArtifactError: for a type that is not registered, or invalid fields.
         ParameterError: if a number is NaN or infinite.
     """
     if _is_plain(node):
@@ -107,12 +106,12 @@ def decode(node: Any, arrays: dict[str, np.ndarray], path: str = "", check: bool
 
 
 def _is_plain(node: object) -> bool:
-    """True for a number, a text, true, false or null, or a list of these."""
+    """Return True for a number, a text, true, false or null, or a list of these."""
     return type(node) in SCALARS or (type(node) is list and SCALARS.issuperset(map(type, node)))
 
 
 def _checked(plain: Any, path: str) -> Any:
-    """A plain value, if its numbers are finite and fit 64 bits, as files hold."""
+    """Return a plain value, after a check that its numbers are finite and fit 64 bits."""
     values = plain if isinstance(plain, list) else [plain]
     kinds = set(map(type, values))
     whole = [n for n in values if type(n) is int] if int in kinds else [0]
@@ -128,7 +127,7 @@ def _checked(plain: Any, path: str) -> Any:
 
 
 def _array(array: np.ndarray, path: str) -> np.ndarray:
-    # The least and the greatest tell, and take no memory.
+    # The minimum and maximum suffice, and need no memory.
     if array.dtype.kind == "f" and not np.isfinite([array.min(), array.max()]).all():
         wrong = array[~np.isfinite(array)]
         raise ParameterError(
@@ -142,5 +141,5 @@ def _array(array: np.ndarray, path: str) -> np.ndarray:
 def _join(path: str, name: str) -> str:
     # Names of blocks are free text: a slash in one must not make a path.
     part = quote(name, safe="", errors="surrogatepass")
-    # The one name that safetensors keeps for itself.
+    # The one name that safetensors reserves.
     return f"{path}/{part}" if path else part.replace("__metadata__", "%5F_metadata__")

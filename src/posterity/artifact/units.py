@@ -1,4 +1,4 @@
-"""Columns that seem to have another unit at one site than at others."""
+"""Detection of columns that seem to have different units at different sites."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,8 +11,8 @@ from posterity.families.names import names_of
 from posterity.ledger import Ledger
 
 CONVERTED, CLOSE = 3.0, 1.8
-"""By how many times mean and deviation of a column both differ between sites, at the least, where
-one of them seems to have another unit; and where the deviation is small beside the mean."""
+"""Minimum ratio of both means and deviations between two sites at which units seem to differ: for
+any column, and for one whose deviation is small relative to its mean."""
 APART = 15.0
 """The distance of two sites' means, in standard deviations, from which units seem to differ."""
 
@@ -22,18 +22,18 @@ def suspicious(
     common: Recipe,
     table: tuple[str, Sequence[str], np.ndarray] | None = None,
 ) -> list[str]:
-    """Lines on columns that seem to have another unit at one site.
+    """Return lines on columns that seem to have another unit at one site.
 
-    The precision of a regression's factor is ``Σ w x xᵀ``: beside the columns that add up to ones
-    it tells the weighted mean and deviation of every other column. Where mean and deviation differ
-    by one and the same factor, :data:`CONVERTED` or more of any column and :data:`CLOSE` or more
-    of one whose deviation is small beside its mean, or where means are :data:`APART` deviations
-    apart, a conversion seems to have been forgotten.
+    The precision of a regression's factor is ``Σ w x xᵀ``. With the columns that add up to ones it
+    gives the weighted mean and deviation of every other column. Units seem to differ where mean and
+    deviation differ by the same ratio: at least :data:`CONVERTED`, or :data:`CLOSE` for a column
+    whose deviation is small relative to its mean. They also seem to differ where means are
+    :data:`APART` deviations apart.
 
     Args:
-        values: ledgers of Gaussian factors by name; what else there is does not count.
-        common: the recipe under which all of them are.
-        table: new records beside them: a name, the names of columns, and ``x`` (n, columns).
+        values: ledgers of Gaussian factors by name; other values are ignored.
+        common: the recipe of all ledgers.
+        table: new records to compare: a name, the names of columns, and ``x`` (n, columns).
     """
     names = common.shared.coefficients()
     prefix = f"{common.levels[1]}:" if common.model == "multinomial" else ""
@@ -73,7 +73,7 @@ def suspicious(
         return []
     lines = []
     for name, (mean, sd) in zip(plain, np.transpose(moments), strict=True):
-        # The first of two sites, of more the one in the middle.
+        # Compare with the first of two sites, or with the median of more.
         other = 0 if len(sites) == 2 else int(np.argsort(mean)[(len(sites) - 1) // 2])
         for site, m, s in zip(sites, mean, sd, strict=True):
             with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,1 +1,1 @@
-"""Federations between organisations: durable sites, signed messages, logs that auditors check."""
+"""Federations between organisations: durable sites, signed messages, auditable logs."""

@@ -1,4 +1,4 @@
-"""Checks of a letter before anything follows from it, each with a reason code."""
+"""Checks of a letter before it has any effect, each with a reason code."""
 
 from collections.abc import Container
 from typing import Any
@@ -17,9 +17,9 @@ from posterity.federation.messages import Report
 
 
 def admitted(terms: Terms, content: bytes, receiver: str, gone: Container[str]) -> Letter:
-    """The letter in some bytes, signed by a member, of these terms and for this receiver. ``gone``
-    are the names of those who were forgotten. A Refusal if it is no such letter, or what it holds
-    is beyond what was agreed.
+    """Return the letter in some bytes, signed by a member, of these terms and for this receiver.
+    ``gone`` are the names of forgotten members. Raises a Refusal if it is no such letter, or its
+    contents exceed the agreed limits.
     """
     envelope = Envelope.from_bytes(content, most=terms.limits.bytes)
     if envelope.kind != MESSAGE:
@@ -52,7 +52,7 @@ def admitted(terms: Terms, content: bytes, receiver: str, gone: Container[str]) 
 
 
 def _check_token(terms: Terms, sender: str, token: Token) -> None:
-    """Check a token by itself: whatever is added to it has to be within what was agreed too."""
+    """Check a token by itself, and that the posterior in it is within the agreed limits."""
     numbered = 0 < token.sequence < MOST_SEQUENCES
     if (token.agreement, token.sender) != (terms.digest, sender) or not numbered:
         found = f"a token of {token.sender!r} under terms {token.agreement[:16]!r}"
@@ -66,7 +66,7 @@ def _check_token(terms: Terms, sender: str, token: Token) -> None:
 
 
 def check_structure(terms: Terms, law: Any) -> None:
-    """Check that a law is finite, and of the prior's family and shape; a Refusal if not."""
+    """Check that a distribution is finite and like the prior in structure; a Refusal if not."""
     prior = terms.agreement.prior
     if structure(law) != structure(prior):
         found = f"a {type(law).__name__}, or one of another shape"
@@ -76,8 +76,8 @@ def check_structure(terms: Terms, law: Any) -> None:
 
 
 def check_report(terms: Terms, report: Report) -> None:
-    """Check that a site's report has the family and shapes of the prior, and no number too large; a
-    Refusal if not.
+    """Check that a site's report has the prior's family and shapes, and numbers within the limits.
+    Raises a Refusal if not.
     """
     for law in (report.direction, report.improved, report.fixed_point):
         if law is not None:
@@ -96,7 +96,7 @@ def check_report(terms: Terms, report: Report) -> None:
 
 
 def check_size(terms: Terms, *numbers: Any) -> None:
-    """Check that no number is NaN or beyond what was agreed on; a Refusal if one is."""
+    """Check that no number is NaN or above the agreed limit; a Refusal if one is."""
     most = terms.limits.magnitude
     for number in numbers:
         if np.size(number) and not np.abs(number).max() <= most:
@@ -104,9 +104,9 @@ def check_size(terms: Terms, *numbers: Any) -> None:
 
 
 def check_posterior(terms: Terms, posterior: ExponentialFamily) -> None:
-    """Check that a sum of prior and factors is within what was agreed. Where models are conjugate
-    every such sum is a distribution. Where they are not, one that lacks some sites' factors need be
-    none; a site then passes the token on as it is. A Refusal if it is not.
+    """Check that a sum of prior and factors is within the agreed limits; a Refusal if not. For
+    conjugate models every such sum must be proper. For others, a sum that lacks some sites' factors
+    may be improper; a site then passes the token on unchanged.
     """
     own, prior = posterior.natural_parameters, terms.agreement.prior.natural_parameters
     changed, largest = np.abs(own - prior).max(), np.abs(own).max()

@@ -1,5 +1,5 @@
-"""An agent: a machine and its store, where what is durable comes before what is sent; and the
-letters that wait to be handed over.
+"""An agent, which is a machine with its store, and the queue of letters to be sent. State is made
+durable before the letters that follow from it are sent.
 """
 
 import contextlib
@@ -21,23 +21,23 @@ from posterity.engine.store import Change, Outgoing, Store
 from posterity.files import write_file
 
 FIRST, LONGEST = 1.0, 60.0
-"""Seconds after which a letter that is not acknowledged is handed over again: they double from the
-first to the longest, and up to half of them is added at random, so that sites do not go in step."""
+"""Seconds after which an unacknowledged letter is sent again. They double from the first value to
+the longest; up to half is added at random, so that sites do not synchronise."""
 MOST_ONCE = 4096
 MOST_FILES, MOST_FILE_BYTES = 256, 2**30
-"""Files in the inbox of one member's, and their bytes, beyond which none is taken."""
+"""Maximum number of files, and of their bytes, in the inbox from one member."""
 
 
 class Agent:
-    """A site that runs. It may be called from several threads; errors are those of its store."""
+    """A running site. It may be called from several threads; its errors are those of its store."""
 
     def __init__(self, machine: Machine, store: Store):
         self.machine, self.store, self._lock = machine, store, threading.Lock()
         self.memory: Memory = machine.load(store.state, store.outbox)
 
     def receive(self, *letters: bytes) -> tuple[Outgoing, ...]:
-        """Take letters in, all in one write to the disk; returns what is to be sent after it. One
-        at which the machine fails, as nobody meant it to, is as if it had been lost.
+        """Process letters in one write to the disk, and return the letters to send after it. A
+        letter at which the machine fails unexpectedly is logged and has no other effect.
         """
         return self._made(functools.partial(self._received, letter) for letter in letters)
 
@@ -53,13 +53,13 @@ class Agent:
             return failed(memory, error, digest=digest_of(letter))
 
     def command(self, command: Callable[[Memory], Step]) -> tuple[Outgoing, ...]:
-        """Carry out a command of the machine; returns what is to be sent after it; a Refusal if the
-        state of the site forbids it.
+        """Carry out a command of the machine, and return the letters to send after it. Raises a
+        Refusal if the state of the site forbids the command.
         """
         return self._made([command])
 
     def resend(self) -> tuple[Outgoing, ...]:
-        """The letters that are not acknowledged yet."""
+        """Return the letters that are not acknowledged yet."""
         return self.machine.resend(self.memory)
 
     def _made(self, steps: Iterable[Callable[[Memory], Step]]) -> tuple[Outgoing, ...]:
@@ -76,8 +76,8 @@ class Agent:
             return whole.sent
 
     def _left_by(self, whole: Step) -> Iterator[bytes]:
-        """Lines of the log on files of members who were forgotten: people see to them."""
-        with contextlib.suppress(OSError):  # nothing about files keeps a forgetting from the disk
+        """Return log lines on files of forgotten members, which people have to remove."""
+        with contextlib.suppress(OSError):  # errors of files must not stop a forgetting
             for site in sorted(whole.memory.gone - self.memory.gone if whole.erase else ()):
                 if names := sorted(self._kept(site)):
                     yield line("files stay", of=site, names=names)
@@ -101,8 +101,8 @@ class Agent:
         return {each.name: each.stat().st_size for each in folder.iterdir() if each.is_file()}
 
     def inbox(self, sender: str) -> Path:
-        """The folder of what a member hands over, ``inbox/SENDER`` beside the store. Its name is
-        written as in a URL, and so is a dot at the beginning.
+        """Return the folder for a member's files, ``inbox/SENDER`` next to the store. The name is
+        percent-encoded as in a URL, and so is a leading dot.
         """
         quoted = urllib.parse.quote(sender, safe="")
         quoted = "%2E" + quoted[1:] if quoted.startswith(".") else quoted
@@ -116,10 +116,10 @@ class _Due:
 
 
 class Post:
-    """The letters of a site that are to be handed over, to threads of its own or to couriers.
+    """The queue of a site's letters, which its own threads or couriers take to the receivers.
 
-    Those that are kept, since they wait for their acknowledgement, are due again and again; others,
-    such as acknowledgements, once. Nothing of it has to be durable: the store has what is kept.
+    Kept letters, which wait for an acknowledgement, are due repeatedly; others, such as
+    acknowledgements, are due once. The queue is not durable: the store holds the kept letters.
     """
 
     def __init__(self) -> None:
@@ -128,22 +128,23 @@ class Post:
         self._changed, self._open, self._random = threading.Condition(), True, random.Random()
 
     def update(self, kept: Iterable[Outgoing], once: Iterable[Outgoing] = ()) -> None:
-        """The letters that are kept now, of which new ones are due; and some that are due once."""
+        """Set the kept letters, of which new ones are due at once, and add letters due once."""
         now = time.monotonic()
         with self._changed:
             self._kept = {each: self._kept.get(each) or _Due(now) for each in kept}
             for letter in once:
                 if letter not in self._kept:
                     self._once[letter] = None
-            while len(self._once) > MOST_ONCE:  # their senders will ask for them again
+            while len(self._once) > MOST_ONCE:  # their receivers will write again
                 del self._once[next(iter(self._once))]
             self._changed.notify_all()
 
     def collect(
         self, wait: float, *, most: int, size: int, to: Collection[str] | None = None
     ) -> list[Outgoing]:
-        """Letters ``to`` some receivers, all by default, that are due; they then rest. It waits for
-        one so many seconds. They are ``most`` and have ``size`` bytes at most, but for the first.
+        """Return due letters, and let them rest. ``to`` are the receivers, by default all. Waits up
+        to ``wait`` seconds. Returns at most ``most`` letters of together ``size`` bytes, or one
+        larger.
         """
         deadline = time.monotonic() + wait
         with self._changed:
@@ -172,7 +173,7 @@ class Post:
         return taken
 
     def unreached(self, letters: Iterable[Outgoing]) -> None:
-        """Letters that were not handed over, because nobody listened: soon due again."""
+        """Make letters due again soon, after they could not be delivered."""
         with self._changed:
             for letter in letters:
                 if letter in self._kept:
@@ -180,7 +181,7 @@ class Post:
                     self._kept[letter] = _Due(time.monotonic() + wait)
 
     def heard(self, senders: Collection[str] | None) -> None:
-        """Some members, or all, can be reached: letters to them that rest for long are due."""
+        """Make long-resting letters due at once, to members that can now be reached (None: all)."""
         with self._changed:
             for letter, state in self._kept.items():
                 if state.rest > 4 * FIRST and (senders is None or letter.receiver in senders):
@@ -188,12 +189,12 @@ class Post:
             self._changed.notify_all()
 
     def waiting(self) -> dict[str, int]:
-        """The number of letters that wait for their acknowledgement, by receiver."""
+        """Return the number of letters that wait for an acknowledgement, by receiver."""
         with self._changed:
             return dict(sorted(Counter(letter.receiver for letter in self._kept).items()))
 
     def close(self) -> None:
-        """Hand over nothing any more; who waits is told so."""
+        """Empty the queue, and wake the threads that wait in :meth:`collect`."""
         with self._changed:
             self._open = False
             self._kept, self._once = {}, {}

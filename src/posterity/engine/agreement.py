@@ -24,20 +24,20 @@ from posterity.federation.specification import build, imported, make_schedule
 from posterity.federation.status import TOLERANCE
 
 WALKS = one_of("gossip", "sequential")
-"""Orders in which a token walks where no member is the server."""
+"""Orders in which a token can walk in a federation without a server."""
 MOST_LISTENERS = 8
-"""Neighbours up to which all are told what goes to everybody."""
+"""Number of neighbours up to which all are sent what every member needs."""
 NAME = Constraint("a name", lambda name: isinstance(name, str) and bool(name.strip()))
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Bounds within which a site accepts what others send.
+    """Bounds within which a site accepts the messages of other members.
 
     ``magnitude`` bounds the natural parameters of a posterior. ``pseudo_counts`` bounds by how much
-    all factors together change them: in a conjugate family they count records, each times its
-    sufficient statistics. ``bytes`` bounds a letter, and ``epochs`` by how much a letter may raise
-    the highest number of an epoch that a site has heard of.
+    all factors together change them; in a conjugate family they are numbers of records, each times
+    its sufficient statistics. ``bytes`` bounds the size of a letter. ``epochs`` bounds by how much
+    one letter may raise the highest epoch number that a site has recorded.
     """
 
     magnitude: float = 1e12
@@ -52,16 +52,16 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True)
 class Terms:
-    """The terms of a federation: how numbers are made, who takes part, who talks to whom.
+    """The terms of a federation: model and options, members, links, limits and schedule.
 
-    ``members`` are their public keys by name; ``links`` are pairs of members between whom the token
-    may walk; ``seed`` is that of all that is random. Keys of ``authorities`` may sign that a member
-    is to be forgotten, as each member may of itself.
+    ``members`` maps names to public keys; ``links`` are the pairs of members between whom the token
+    may walk; ``seed`` determines all random numbers. A key in ``authorities`` may sign the
+    tombstone of any member; a member may sign its own.
 
-    Without a ``server`` a token walks, by ``order``: "gossip" is a random walk over the links,
-    "sequential" goes round by name. With one the server asks the others, by ``schedule``. ``steps``
-    are the most hops, passes or rounds of an epoch; it ends earlier once less than ``tolerance``
-    nats are left to change, unless that is None.
+    Without a ``server`` a token walks by ``order``: "gossip" is a random walk over the links,
+    "sequential" visits members in order of their names. A server asks the others by ``schedule``.
+    ``steps`` is the maximum number of hops, passes or rounds of an epoch. An epoch ends earlier
+    once less than ``tolerance`` nats are left to change, unless ``tolerance`` is None.
     """
 
     name: str
@@ -131,15 +131,15 @@ class Terms:
         steps: int | None = None,
         tolerance: float | None = None,
     ) -> Self:
-        """The terms that plain values say, as a configuration has them.
+        """Make the terms from plain values, as they stand in a configuration file.
 
-        ``model`` and ``update`` are import paths, ``package.module:name``, of what is called with
-        the options. Of coefficients in ``own`` each of the ``members`` has one for itself, so who
-        joins later takes new terms. Without ``links`` everybody may talk to everybody, or to the
-        server alone if there is one. ``schedule`` has a ``kind`` and its options. With ``steps``
-        and no ``tolerance`` all steps are made; with neither it ends at
-        :data:`posterity.federation.status.TOLERANCE`. A UsageError if a value makes no sense, or
-        nothing can be imported by a path; a LedgerError if names of two members look alike.
+        ``model`` and ``update`` are import paths, ``package.module:name``, of callables that are
+        called with the options. Each of the ``members`` has its own copy of the coefficients in
+        ``own``, so adding a member needs new terms. Without ``links`` every two members are linked,
+        or each with the server if there is one. ``schedule`` has a ``kind`` and its options. With
+        ``steps`` and no ``tolerance`` all steps are made; with neither, the tolerance is
+        :data:`posterity.federation.status.TOLERANCE`. Raises a UsageError if a value is invalid or
+        an import path fails, and a LedgerError if the names of two members look alike.
         """
         made = build(imported(model, "model.path"), model_options or {}, "model")
         rule = None
@@ -180,7 +180,7 @@ class Terms:
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 of all that was agreed on, equal in every process; each letter names it."""
+        """SHA-256 of the terms, equal in every process; each letter contains it."""
         document = {
             "name": self.name,
             "numbers": self.agreement.digest,
@@ -198,7 +198,7 @@ class Terms:
         return hashlib.sha256(as_text(document).encode()).hexdigest()
 
     def neighbours(self, site: str, gone: frozenset[str] = frozenset()) -> tuple[str, ...]:
-        """Members whom a site talks to, once those that are ``gone`` were forgotten."""
+        """Return the members linked with a site after those that are ``gone`` were forgotten."""
         return tuple(sorted(self._graphs(gone - {site}).neighbors(site)))
 
     @functools.cached_property
@@ -208,21 +208,23 @@ class Terms:
 
     @functools.cached_property
     def walk(self) -> Callable[[frozenset[str]], Gossip]:
-        """The walk of the token among all but those who are gone."""
+        """A function from the members that are gone to the walk among those that stay."""
         return functools.lru_cache(maxsize=16)(lambda gone: Gossip(self._graphs(gone)))
 
     def staying(self, gone: frozenset[str]) -> tuple[str, ...]:
-        """Names of the members that are not gone, sorted."""
+        """Return the names of the members that are not gone, sorted."""
         return tuple(sorted(self.members.keys() - gone))
 
     def step_key(self, sequence: int, gone: frozenset[str]) -> KeyArray:
-        """The key of the answer to the token of this number: of a hop, or of a pass by name."""
+        """Return the random key of the hop with this number, or of its pass if the order is by
+        name.
+        """
         passes = sequence // max(len(self.staying(gone)), 1)
         return step_key(seeded(self.seed), sequence if self.order == "gossip" else passes)
 
     def following(self, site: str, origin: str | None, sequence: int, gone: frozenset[str]) -> str:
-        """The site that the token of this number goes to from ``site``, to which it came from
-        ``origin``, where those that are ``gone`` are passed over.
+        """Return the site that the token with this number goes to next from ``site``. It came from
+        ``origin``; members that are ``gone`` are skipped.
         """
         if self.order == "sequential":
             names = self.staying(gone - {site})
@@ -231,9 +233,9 @@ class Terms:
         return self.walk(gone).hop(site, before, key=self.step_key(sequence, gone))
 
     def listeners(self, site: str, gone: frozenset[str]) -> tuple[str, ...]:
-        """Members to whom a site passes notices on: all neighbours, or a few of many. Where
-        everybody may talk to everybody, those at distances of powers of two in the order of names:
-        every notice still reaches all, in a few hops.
+        """Return the members to whom a site forwards notices: all neighbours if they are few. If
+        every two members are linked and there are many, they are those at distances of powers of
+        two in the order of names, so that every notice still reaches all members in a few hops.
         """
         around, names = self.neighbours(site, gone), self.staying(gone - {site})
         pairs = len(names) * (len(names) - 1) // 2
@@ -245,7 +247,7 @@ class Terms:
         return tuple(sorted(few))
 
     def towards(self, site: str, other: str, gone: frozenset[str]) -> str:
-        """The neighbour by which a site reaches another member: itself, where they are linked."""
+        """Return the neighbour by which a site reaches another member, or the member if linked."""
         graph = self._graphs(gone - {site, other})
         return other if graph.has_edge(site, other) else nx.shortest_path(graph, site, other)[1]
 
@@ -253,7 +255,7 @@ class Terms:
 def _graph(
     members: tuple[str, ...], links: tuple[tuple[str, str], ...], gone: frozenset[str]
 ) -> nx.Graph:
-    """The links that are left: who was linked by way of one who is gone is linked directly."""
+    """Return the graph of those that stay, where the neighbours of each that is gone are linked."""
     graph = nx.Graph(links)
     graph.add_nodes_from(members)
     for site in sorted(gone & set(members)):

@@ -1,7 +1,7 @@
-"""Audits of certificates of forgetting and of logs, without asking anybody.
+"""Offline audits of certificates of forgetting and of logs.
 
-An auditor needs the terms, whose keys are those of the members, and a file: a certificate, or what
-``posterity site audit`` wrote. Nothing in the file is taken on trust but what a signature says.
+An auditor needs the terms, which contain the members' public keys, and a file: a certificate, or
+the output of ``posterity site audit``. Only signed content of the file is relied on.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ TRUST = (
 
 @dataclasses.dataclass(frozen=True)
 class Audit:
-    """The result of an audit: each claim with whether it holds, and in words what that shows."""
+    """The result of an audit: whether each claim holds, and sentences on what that shows."""
 
     verification: Verification
     shown: tuple[str, ...]
@@ -36,13 +36,13 @@ class Audit:
 
     @property
     def statement(self) -> str:
-        """The sentences that say what is shown, and what rests on trust."""
+        """The sentences on what is shown, and on what rests on trust."""
         return " ".join([*self.shown, TRUST])
 
 
 def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
-    """Check a certificate: who signed it, and whether it follows from what the members signed; a
-    Refusal if it is no certificate that a member of these terms signed, or lacks what it names.
+    """Check a certificate's signature, and that it follows from the members' signed answers. Raises
+    a Refusal if no member of these terms signed it, or if it lacks the answers.
     """
     known = read(terms, envelope)
     if known.claim != "certificate":
@@ -95,9 +95,9 @@ def _words(known: Known, gone: list[str], answers: int) -> tuple[str, ...]:
 
 
 def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = None) -> Audit:
-    """Check the log of a member, as ``posterity site audit`` wrote it, and who cosigned it.
-    ``since`` is a checkpoint that the auditor kept: the log must continue it. A Refusal if the
-    bundle cannot be read.
+    """Check the log of a member, as ``posterity site audit`` wrote it, and its cosignatures.
+    ``since`` is an earlier checkpoint kept by the auditor, which the log must continue. Raises a
+    Refusal if the bundle cannot be read.
     """
     with reading("an audit", "what `posterity site audit` wrote, of a member of these terms"):
         site, entries = bundle["site"], [str(entry).encode() for entry in bundle["entries"]]
@@ -107,7 +107,7 @@ def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = Non
     own = key_name(terms.name, site)
     witnesses = {key_name(terms.name, name): key for name, key in terms.members.items()}
     del witnesses[own]
-    # What its keeper did not sign is no note of this log, whoever cosigned it.
+    # Drop notes that the keeper did not sign, even if others cosigned them.
     notes = [n for n in notes if n.origin == own and _holds(lambda n=n: n.verify(key))]
     cosigned = sorted({name for note in notes for name in note.witnesses(witnesses)})
     fits = [note.size <= len(tree) and tree.root(note.size) == note.root for note in notes]

@@ -1,7 +1,7 @@
-"""The course of a star's server as a value: where its schedule is, and how a store keeps that.
+"""The course of a star's server as a value: the state of its schedule, and its stored form.
 
-The server keeps the position where a step, a look or a survey began, and the answers since; from
-these it finds its way again, bit for bit.
+The server stores the position where a step, a look or a survey began, and the answers since. From
+these it restores its present state bit for bit.
 """
 
 import dataclasses
@@ -28,12 +28,12 @@ from posterity.status import Status
 
 PART = "star "
 RUN, SITE, ANSWER = f"{PART}run", f"{PART}site ", f"{PART}answer "
-"""Rows of a store: of the run, of each site, of each answer since the position was reached."""
+"""Rows of a store: one for the run, one per site, one per answer since the position."""
 PLAIN = ("phase", "asked", "sweeps", "surveyed")
 
 
 class Unanswered(Exception):
-    """Questions whose answers are not there yet."""
+    """Raised with questions that have no answers yet."""
 
     def __init__(self, questions: Sequence[Question]):
         super().__init__(f"{len(questions)} questions")
@@ -42,18 +42,18 @@ class Unanswered(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Elsewhere(Federation):
-    """Sites in other processes, as their answers so far tell of them, by digest of the question."""
+    """Sites in other processes, represented by their answers so far, by the question's digest."""
 
     answers: Mapping[str, Answer] = dataclasses.field(default_factory=dict)
 
     def prepare(self, questions: Sequence[Question]) -> None:
-        """Raise Unanswered unless all answers are there."""
+        """Raise Unanswered unless all questions have answers."""
         missing = [each for each in questions if each.digest not in self.answers]
         if missing:
             raise Unanswered(missing)
 
     def demand(self, question: Question) -> Answer:
-        """The answer, if it is there and no failure."""
+        """Return the answer; Unanswered if there is none yet, a SiteError if it is a failure."""
         answer = self.answers.get(question.digest)
         if answer is None:
             raise Unanswered([question])
@@ -71,9 +71,9 @@ class Course:
     """The progress of a server through its schedule. Immutable.
 
     ``run`` is the position where the ``phase`` began; its trace is in ``recent``, the last two
-    visits of each site. ``answers`` came since then, by digest of the question; ``open`` is what
-    sites are asked now. ``asked`` counts all questions. ``sweeps`` counts passes of refinement
-    after a site left or came back, None where there is nothing to refine.
+    visits of each site. ``answers`` came since then, by the question's digest; ``open`` are the
+    sites' unanswered questions. ``asked`` counts all questions. ``sweeps`` counts passes of
+    refinement after a site left or came back; it is None if there is nothing to refine.
     """
 
     run: Run
@@ -85,24 +85,24 @@ class Course:
     sweeps: int | None = None
     status: Status | None = None
     surveyed: int = 0
-    """The number of questions that had been asked when the last survey was made."""
+    """The number of questions sent before the last survey."""
     live: State | None = None
-    """The state within a step; found again from the answers where it is None."""
+    """The state within a step; None if it has to be restored from the answers."""
     proposed: ExponentialFamily | None = None
 
     @property
     def is_begun(self) -> bool:
-        """True once an epoch was begun; before, the site rests at the prior, without sites."""
+        """True once an epoch began; before that it is at rest at the prior, without sites."""
         return self.run.state.epoch[0] > 0
 
     @property
     def state(self) -> State:
-        """The state of the federation by all that was taken so far."""
+        """The state of the federation with all answers so far."""
         return self.run.state if self.live is None else self.live
 
     @property
     def total(self) -> ExponentialFamily:
-        """The posterior if all answers of the step are taken as they are, up to rounding."""
+        """The posterior if all answers of the step are used unchanged, up to rounding."""
         if self.proposed is not None:
             return self.proposed
         total: Any = self.run.posterior
@@ -112,19 +112,19 @@ class Course:
         return total
 
     def position(self) -> Run:
-        """The run, which knows of the visits and the answers so far."""
+        """Return the run with the visits and the answers so far."""
         federation = Elsewhere(self.run.agreement, {}, answers=self.answers)
         trace = tuple(itertools.chain.from_iterable(self.recent.values()))
         return dataclasses.replace(self.run, federation=federation, trace=trace)
 
     def at(self, run: Run, phase: Any, **more: Any) -> Self:
-        """The course once a position is reached."""
+        """Return the course at a new position."""
         fresh = {"answers": {}, "open": {}, "live": None, "proposed": None}
         run = dataclasses.replace(run, trace=())
         return dataclasses.replace(self, run=run, phase=phase, **fresh, **more)
 
     def status_at_goal(self, run: Run, steps: int | None, until_converged: bool) -> Status | None:
-        """The status of a run that is to go no further, or is refined; None before."""
+        """Return the status of a run that has reached its goal or is refined; None before."""
         if self.sweeps is not None:
             looked = self.sweeps > 0 and self.sweeps % looks(run) == 0
             over = self.sweeps >= ROUNDS or (looked and is_final(run))
@@ -135,7 +135,7 @@ class Course:
     # --- as bytes --------------------------------------------------------------------------------
 
     def head(self) -> Outgoing:
-        """The part of the run, which is small."""
+        """Return the row of the run, which is small."""
         state, status = self.run.state, self.status
         own = state.schedule
         head = {name: getattr(self, name) for name in PLAIN} | {
@@ -147,7 +147,7 @@ class Course:
         return Outgoing("", as_text(head).encode())
 
     def parts(self, before: Mapping[str, Outgoing], sites: Iterable[str]) -> dict[str, Outgoing]:
-        """All parts at a position; ``before`` are those known, of which these sites changed."""
+        """Return all rows at a position: those in ``before``, updated for these sites."""
         kept = {name: part for name, part in before.items() if name.startswith(SITE)}
         return kept | {SITE + site: self._part(site) for site in sites} | {RUN: self.head()}
 
@@ -168,7 +168,7 @@ class Course:
         return Outgoing("", to_bytes(content))
 
     def with_parts(self, parts: Mapping[str, Outgoing], open_: Mapping[str, Question]) -> Self:
-        """The course of these parts and open questions; a Refusal if they are none."""
+        """Return the course from these rows and open questions; a Refusal if they are invalid."""
         with reading("the course of a server", "what this release of posterity writes", RELEASE):
             head, status = json.loads(parts[RUN].content), None
             of = lambda kind: {
@@ -203,10 +203,10 @@ class Course:
 @dataclasses.dataclass(frozen=True)
 class ServerMemory(Memory):
     """The state that a server must not lose: a member's memory, and the course of the federation.
-    ``parts`` are the course as bytes, from which :meth:`Server.load` makes it.
+    ``parts`` is the course as bytes, from which :meth:`Server.load` restores it.
     """
 
-    course: Any = None  # a Course; none while the state is being read
+    course: Any = None  # a Course; None while the state is being read
     parts: Mapping[str, Outgoing] = dataclasses.field(default_factory=dict)
 
     @property
@@ -218,25 +218,25 @@ class ServerMemory(Memory):
         return {**super().rows, **self.parts}
 
     def with_course(self, **changes: Any) -> Self:
-        """The memory with some changes of the course."""
+        """Return the memory with some changes of the course."""
         return dataclasses.replace(self, course=dataclasses.replace(self.course, **changes))
 
     def with_answer(self, asked: Question, answer: Answer, content: bytes) -> Self:
-        """The memory with the answer to a question, and as bytes."""
+        """Return the memory with the answer to a question, also as bytes."""
         parts = {**self.parts, ANSWER + asked.digest: Outgoing("", content)}
         after = self.with_course(answers={**self.course.answers, asked.digest: answer})
         return dataclasses.replace(after, parts=parts)
 
     @classmethod
     def from_bytes(cls, content: bytes, rows: Mapping[str, Outgoing]) -> Self:
-        """The memory of these rows, but for the course; an ArtifactError if there is none."""
+        """Return the memory in these rows, without the course; an ArtifactError if invalid."""
         parts = {place: row for place, row in rows.items() if place.startswith(PART)}
         others = {place: row for place, row in rows.items() if place not in parts}
         return dataclasses.replace(super().from_bytes(content, others), parts=parts)
 
 
 def looks(run: Run) -> int:
-    """The passes of refinement between two looks at how far all has come."""
+    """Return the number of passes of refinement between two estimates of what is left to change."""
     return NOISY_ROUNDS if run.agreement.update.noisy else 1
 
 

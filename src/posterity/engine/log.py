@@ -1,9 +1,9 @@
-"""A log that can only grow: its Merkle tree, proofs of it, and checkpoints that others sign.
+"""An append-only log: its Merkle tree, proofs of consistency, and checkpoints that others sign.
 
-The tree and its proofs are those of rfc9162, section 2.1. A checkpoint says how long a log was and
-what its root was; it is a signed note (c2sp2023checkpoint), which other sites cosign once they have
-seen that it continues what they signed before (c2sp2023cosignature). Whoever holds one can tell
-later whether the log was rewritten.
+The tree and its proofs are those of rfc9162, section 2.1. A checkpoint states the length and root
+of a log. It is a signed note (c2sp2023checkpoint), which other sites cosign after checking that it
+continues what they signed before (c2sp2023cosignature). The holder of a checkpoint can later detect
+whether the log was rewritten.
 """
 
 import base64
@@ -23,7 +23,7 @@ Path = tuple[bytes, ...]
 
 
 def leaf_hash(entry: bytes) -> bytes:
-    """The hash of an entry, which can be taken for that of no subtree."""
+    """Return the hash of an entry, which differs from that of any subtree."""
     return hashlib.sha256(b"\x00" + entry).digest()
 
 
@@ -32,15 +32,15 @@ def _node_hash(left: bytes, right: bytes) -> bytes:
 
 
 def _split(size: int) -> int:
-    """The largest power of two below ``size``."""
+    """Return the largest power of two below ``size``."""
     return 1 << (size - 1).bit_length() - 1
 
 
 class Tree:
-    """The Merkle tree of a log's entries, of which it keeps hashes alone.
+    """The Merkle tree of a log's entries, which stores only hashes.
 
-    Hashes of complete subtrees are kept, so that an entry is added in constant time on average,
-    and roots and proofs of any size up to the present one take logarithmic time.
+    Hashes of complete subtrees are kept, so that an entry is added in constant time on average, and
+    roots and proofs of any size up to the present one take logarithmic time.
 
     Source: rfc9162, section 2.1.
     """
@@ -64,12 +64,12 @@ class Tree:
             height += 1
 
     def root(self, size: int | None = None) -> bytes:
-        """The root of the first ``size`` entries, all by default."""
+        """Return the root of the first ``size`` entries, by default of all."""
         size = self._size(size)
         return self._hash(0, size) if size else hashlib.sha256().digest()
 
     def consistency(self, old: int, size: int | None = None) -> Path:
-        """The path that shows that the first ``old`` entries begin the first ``size``."""
+        """Return the proof that the first ``old`` entries begin the first ``size``."""
         size = self._size(size)
         if not 0 <= old <= size:
             raise _refused(f"{old} entries", f"at most {size}", "order")
@@ -82,7 +82,7 @@ class Tree:
         return size
 
     def _hash(self, start: int, stop: int) -> bytes:
-        """The hash of the subtree of these entries; ``start`` is a multiple of its width."""
+        """Return the hash of a subtree's entries; ``start`` is a multiple of its width."""
         size = stop - start
         height = size.bit_length() - 1
         if size == 1 << height:
@@ -91,7 +91,7 @@ class Tree:
         return _node_hash(self._hash(start, middle), self._hash(middle, stop))
 
     def _consistency(self, old: int, start: int, stop: int, known: bool) -> Path:
-        """``known`` tells that the verifier has the hash of the old entries as a whole."""
+        """Return the proof; ``known`` states that the verifier has the hash of all old entries."""
         if old == stop:
             return () if known else (self._hash(start, stop),)
         middle = start + _split(stop - start)
@@ -103,8 +103,8 @@ class Tree:
 def verify_consistency(
     old: int, old_root: bytes, size: int, root: bytes, path: Sequence[bytes]
 ) -> None:
-    """Check that a log of ``size`` entries begins with the ``old`` ones of which the root is known;
-    a Refusal if the path does not show that, as it cannot where an entry was rewritten.
+    """Check that a log of ``size`` entries begins with the ``old`` ones whose root is known. Raises
+    a Refusal if the path does not prove it, for example because an entry was rewritten.
 
     Source: rfc9162, section 2.1.4.
     """
@@ -119,8 +119,8 @@ def verify_consistency(
 
 
 def _continued(known: bytes | None, old: int, size: int, path: list[bytes]) -> tuple[bytes, bytes]:
-    """The roots of the first ``old`` entries and of all, from a path, which it takes apart.
-    ``known`` is the former one where it need not come from the path.
+    """Return the roots of the first ``old`` entries and of all, from a path, which is consumed.
+    ``known`` is the first root where it need not come from the path.
     """
     if old >= size:
         node = path.pop() if known is None else known
@@ -141,13 +141,13 @@ def _refused(found: str, expected: str, reason: Reason) -> Refusal:
 # --- checkpoints ---------------------------------------------------------------------------------
 
 SIGNATURE, COSIGNATURE = 1, 4
-"""Types of keys in signed notes: of who keeps a log, and of who saw it with a time stamp."""
+"""Types of keys in signed notes: of a log's keeper, and of a witness with a time stamp."""
 MOST_LINES = 1024
 
 
 @dataclasses.dataclass(frozen=True)
 class TreeHead:
-    """The size and root of the log that ``origin`` keeps, and signature lines, by name and key ID.
+    """The size and root of the log that ``origin`` keeps, and signature lines by name and key ID.
 
     Source: c2sp2023checkpoint.
     """
@@ -160,7 +160,7 @@ class TreeHead:
 
     @classmethod
     def of(cls, tree: Tree, origin: str, key: PrivateKey) -> Self:
-        """The checkpoint of a log as it is now, signed by who keeps it."""
+        """Return the checkpoint of a log's present state, signed by its keeper's key."""
         checkpoint = cls(origin, len(tree), tree.root())
         signature = key.sign(checkpoint.body)
         return checkpoint._with(origin, key_id(origin, SIGNATURE, key.public) + signature)
@@ -171,14 +171,14 @@ class TreeHead:
         return f"{self.origin}\n{self.size}\n{base64.b64encode(self.root).decode()}\n".encode()
 
     def to_bytes(self) -> bytes:
-        """The signed note."""
+        """Return the signed note."""
         lines = (f"— {name} {base64.b64encode(raw).decode()}\n" for name, raw in self.signatures)
         return self.body + b"\n" + "".join(lines).encode()
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """The checkpoint that :meth:`to_bytes` gave; a Refusal if it is none, or one with other
-        lines than origin, size and root.
+        """Read a checkpoint from :meth:`to_bytes`. Raises a Refusal if the bytes are no checkpoint,
+        or have other lines than origin, size and root.
         """
         with reading("a checkpoint", "origin, size and root, and who signed them"):
             body, _, lines = content.decode().partition("\n\n")
@@ -192,7 +192,7 @@ class TreeHead:
             return checkpoint
 
     def verify(self, key: PublicKey) -> None:
-        """Check that who keeps the log signed it; a Refusal if not."""
+        """Check the signature of the log's keeper; raises a Refusal if it is missing or false."""
         own = self.origin, key_id(self.origin, SIGNATURE, key)
         signatures = [raw[4:] for name, raw in self.signatures if (name, raw[:4]) == own]
         if not any(key.verifies(signature, self.body) for signature in signatures):
@@ -206,8 +206,8 @@ class TreeHead:
         return self._with(name, key_id(name, COSIGNATURE, key.public) + signature)
 
     def witnesses(self, keys: Mapping[str, PublicKey], threshold: int = 0) -> dict[str, int]:
-        """Return when those of ``keys`` cosigned it that did, by name; a Refusal if these are fewer
-        than ``threshold``.
+        """Return the times of valid cosignatures by the holders of ``keys``, by name. Raises a
+        Refusal if there are fewer than ``threshold``.
         """
         times = {}
         for name, raw in self.signatures:
@@ -229,21 +229,21 @@ class TreeHead:
 
 
 def key_name(*parts: str) -> str:
-    """A name for notes, such as of a federation and a site, without spaces and plus signs."""
+    """Return a name for notes, e.g. of federation and site, without spaces and plus signs."""
     return "/".join(urllib.parse.quote(part, safe="") for part in parts)
 
 
 def key_id(name: str, kind: int, key: PublicKey) -> bytes:
-    """The four bytes by which a note's signature line names a key."""
+    """Return the four bytes by which a note's signature line identifies a key."""
     return hashlib.sha256(name.encode() + b"\n" + bytes([kind]) + key.raw).digest()[:4]
 
 
 def continues(old: TreeHead | None, new: TreeHead, path: Sequence[bytes], key: PublicKey) -> None:
-    """Check that a checkpoint is signed, and that its log continues the one of an older.
+    """Check that a checkpoint is signed, and that its log continues that of an older checkpoint.
 
-    An auditor calls it with what they kept, and a witness before each cosignature. Without an older
-    one the log is taken as it is. A Refusal if its log is another one or was rewritten, or it is
-    not signed.
+    An auditor calls it with an earlier checkpoint, and a witness before each cosignature. Without
+    an older one only the signature is checked. Raises a Refusal if the log is another one or was
+    rewritten, or if the checkpoint is not signed.
     """
     new.verify(key)
     if old is None:

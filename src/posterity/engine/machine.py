@@ -1,14 +1,15 @@
 """The durable site: a member that takes part in the walk of a token over the links.
 
-Read from top to bottom this is the protocol of a walk. Whoever the token reaches improves its
-factor and sends it on with the next sequence number. An epoch begins at the prior, and each site
-adds its whole factor when a token of the epoch first comes: so a start, a loss, somebody who joins
-and a forgetting at once are all the same walk. Epochs are pairs of a number and a site; the higher
-one wins, and tokens of a lower one are void wherever they are. One version of a token, its epoch
+This module is the protocol of a walk. The site that receives the token improves its factor and
+sends the token on with the next sequence number. An epoch begins at the prior, and each site adds
+its whole factor when a token of the epoch first arrives. A start, a loss, a new member and a
+forgetting are therefore all handled by the same walk. Epochs are pairs of a number and a site. The
+higher one wins, and tokens of a lower one are void at every site. One version of a token, its epoch
 and sequence number, has one content.
 
-Once visits change little, who has the token keeps it and asks all in a survey how they stand to it.
-Their signed answers tell whether it has converged: then it rests, else it walks on.
+Once visits change little, the site with the token keeps it and sends all members a survey of its
+posterior. Their signed answers determine whether it has converged: then the token rests, otherwise
+it walks on.
 """
 
 import dataclasses
@@ -37,22 +38,22 @@ from posterity.federation.state import Visit
 from posterity.federation.status import SAMPLES, parts_needed
 
 KEPT = 16
-"""Sizes of earlier checkpoints from which a new one shows that it continues them."""
+"""Number of earlier checkpoints from which a new one proves that it continues them."""
 KEPT_BY_TERMS = ("highest", "starts", "refusals", "published")
-"""Parts of a memory that stay under new terms, beside its own factor and whom they bar."""
+"""Parts of a memory that new terms keep, besides the factor and the barred members."""
 MOST_TURNS = 300
-"""Turns a site, on average, after which a walk rests all the same, without other terms."""
+"""Average number of turns per site after which a walk without ``steps`` rests."""
 
 
 class Machine(Member):
-    """One site of a federation, as a walk has it; the server of a star overrides the walk."""
+    """One site of a federation in the walk of a token. The server of a star overrides the walk."""
 
     # --- tokens -----------------------------------------------------------------------------------
 
     def _receive_token(
         self, memory: Memory, token: Token, gone: frozenset[str], digest: str
     ) -> tuple[Step, Acknowledgement]:
-        """A token that is void or was answered is acknowledged, and goes no further."""
+        """Answer a token. One that is void, or was answered, is acknowledged and not sent on."""
         memory = memory.heard(token.epoch[0])
         if self.name in memory.gone:
             raise forbidden("a token at a site that was forgotten", "tombstone")
@@ -65,29 +66,28 @@ class Machine(Member):
             reason = "replay"
         if reason is None:
             return self._answer(memory, token), Acknowledgement(digest)
-        # Where no token of a newer epoch was seen there may be none: its sender begins one.
+        # If no token of a newer epoch has been seen, there may be none: its sender begins one.
         void = reason == "epoch" and not memory.own.epoch[1]
         place = f"epoch {token.epoch}, sequence {token.sequence}"
         refusal = forbidden(f"a token of {place}", reason)
         return refused(memory, refusal, token.digest), Acknowledgement(digest, void)
 
     def _is_fenced(self, memory: Memory, token: Token) -> bool:
-        """Tell whether the token's epoch has ended, or ended before this site took part."""
+        """Return whether the token's epoch ended, perhaps before this site took part."""
         return token.epoch < memory.own.epoch
 
     def _is_answered(self, memory: Memory, token: Token) -> bool:
-        """Tell whether the site has answered this token, or a later one of its epoch."""
         own = memory.own
         return token.epoch == own.epoch and token.sequence <= own.answered
 
     def _answer(self, memory: Memory, token: Token) -> Step:
-        """The site's turn: it adds or improves its factor, and the token walks on, or rests."""
+        """Add or improve the site's factor, and send the token on or keep it at rest."""
         name, before = self.name, memory.own
         key = self.terms.step_key(token.sequence, memory.gone)
         try:
             own, sent, visit = turn(self.site, before, token, key=key)
             check_posterior(self.terms, sent.posterior)
-        except PosterityError as error:  # then the token goes on as it came
+        except PosterityError as error:  # the token is sent on unchanged
             counted = before.counted and token.epoch == before.epoch
             own = memory.with_own(epoch=token.epoch, answered=token.sequence, counted=counted).own
             place = (token.agreement, token.epoch, token.sequence + 1)
@@ -107,7 +107,7 @@ class Machine(Member):
             answer=sent.digest,
             to=receiver,
             change=visit.change,
-            # Of a visit that failed it is what a model said, which may hold records.
+            # The error of a failed visit comes from the model and may hold records.
             **({"error": visit.error} if visit.error and visit.outcome == "refused" else {}),
         )
         left = visit.outcome == "forgotten" or own.epoch != before.epoch
@@ -120,14 +120,13 @@ class Machine(Member):
     # --- rest -------------------------------------------------------------------------------------
 
     def _is_last(self, token: Token, gone: frozenset[str]) -> bool:
-        """Tell whether the epoch has made all the steps that were agreed on, or too many."""
         sites = len(self.terms.staying(gone))
         if self.terms.steps is None:
             return token.sequence >= MOST_TURNS * sites
         return token.sequence >= self.terms.steps * (1 if self.terms.order == "gossip" else sites)
 
     def _is_due(self, memory: Memory, token: Token, visit: Visit) -> bool:
-        """Tell whether to ask all how they stand: seldom, and once a visit changes little."""
+        """Return whether to make a survey: at growing intervals, once a visit changes little."""
         if self.terms.tolerance is None:
             return False
         sites, last = len(self.terms.staying(memory.gone)), memory.newest("survey")
@@ -138,8 +137,8 @@ class Machine(Member):
         return calm or self.terms.agreement.update.noisy
 
     def _answered(self, memory: Memory, survey: Known) -> Known:
-        """The relation of the site to the posterior that a survey is about. Only to one that came
-        after its last turn in the present epoch it says more than that.
+        """Return the site's residual to the posterior of a survey. It has a report only if the
+        survey was made after the site's last turn in the present epoch.
         """
         own, entry, report = memory.own, memory.own.entry, None
         left = entry is not None and entry.factor is None
@@ -151,7 +150,7 @@ class Machine(Member):
             posterior = posterior_of(self.terms, survey)
             try:
                 report = self.site.report(posterior, entry.factor, parts, samples=SAMPLES, key=key)
-            except Exception:  # whatever the model raises: then nobody knows
+            except Exception:  # any error of the model leaves the report empty
                 report = Report(self.name)
         independent = silent or (entry is not None and entry.independent)
         counted = (known or silent) and not own.leaving
@@ -159,7 +158,7 @@ class Machine(Member):
         return self.author.residual(survey, answer)
 
     def _concluded(self, step: Step) -> Step:
-        """Where all have answered the site's survey: the certificate, and rest or another walk."""
+        """Certify once all have answered the site's survey; then the token rests or walks on."""
         memory, token = step.memory, self._resting(step.memory)
         survey = memory.own_survey
         if token is None or survey is None or self.awaited(memory):
@@ -184,7 +183,9 @@ class Machine(Member):
         return None if message is None else body_of(message.content)
 
     def _returned(self, step: Step, site: str) -> Step:
-        """Somebody is back: a token that rests without them walks on, so that it can meet them."""
+        """Release a resting token, unless it has converged, so that a returned member can add to
+        it.
+        """
         memory = step.memory.without_absent(site)
         step = dataclasses.replace(step, memory=memory)
         token = self._resting(memory)
@@ -196,9 +197,9 @@ class Machine(Member):
     # --- commands ---------------------------------------------------------------------------------
 
     def begin(self, memory: Memory, number: int | None = None) -> Step:
-        """A new epoch: at the start, after a loss, to let somebody in, after a forgetting. Its
-        number is by default the next after all that the site has heard of. A Refusal if it is not
-        above the present one, there is a server, or the site was forgotten.
+        """Begin a new epoch: at the start, after a loss or a forgetting, or to admit a member. Its
+        number is by default one above the highest that the site has recorded. Raises a Refusal if
+        it is not above the present one, if there is a server, or if the site was forgotten.
         """
         self._check_walk()
         epoch: Epoch = (memory.highest + 1 if number is None else number, self.name)
@@ -209,9 +210,9 @@ class Machine(Member):
         return Step(memory).logging("begun", epoch=list(epoch)).then(step)
 
     def leave(self, memory: Memory) -> Step:
-        """The site's factor will leave when a token next comes; the site still passes it on. Where
-        no token is known to walk, the site begins an epoch without it. A Refusal if there is a
-        server, which alone takes factors out; or the site was forgotten.
+        """Withdraw the site's factor at the next token; the site still passes tokens on. If no
+        token is known to walk, the site begins an epoch without its factor. Raises a Refusal if
+        there is a server, which alone removes factors, or if the site was forgotten.
         """
         self._check_walk()
         if self.name in memory.gone:
@@ -226,23 +227,23 @@ class Machine(Member):
             raise forbidden(found, "order", f"{who}, which begins epochs and takes factors out")
 
     def forget(self, memory: Memory) -> Step:
-        """The site is forgotten at once: its factor is destroyed, and all messages that hold it.
+        """Forget the site: destroy its factor, and all messages that hold it.
 
-        Its tombstone goes to the others, who from then on take no token of an epoch that it took
-        part in; the first of them by name begins the next one. A Refusal if it was forgotten
-        before.
+        Its tombstone is sent to the others, which then accept no token of an epoch in which the
+        site took part; the first of them by name begins the next one. Raises a Refusal if the site
+        was forgotten before.
         """
         if self.name in memory.gone:
             raise forbidden(f"site {self.name!r}, which was forgotten already", "order")
         return self._noticed(Step(memory), self.author.tombstone(self.name, memory.highest))
 
     def post(self, memory: Memory, envelope: bytes) -> Step:
-        """Take a notice that did not come by a letter; a Refusal if it is not signed as it must."""
+        """Process a notice that came without a letter; a Refusal if its signature is not valid."""
         return self._noticed(Step(memory), read(self.terms, envelope))
 
     def start(self, memory: Memory) -> Step:
-        """The site's agent was started; who has taken part before tells the others that it is back.
-        They may have passed it over.
+        """Record a start of the site's agent. A site that took part before notifies the others that
+        it is back, since they may have passed it over.
         """
         now, starts = int(self.clock()), memory.starts + 1
         memory = dataclasses.replace(memory, starts=starts, born=memory.born or now)
@@ -250,13 +251,13 @@ class Machine(Member):
         if self.name in memory.gone:
             return step
         old = memory.notices.get(f"agreement of {self.name}")
-        now = now if old is None else max(now, old.version[0] + 1)  # whatever the clock says
+        now = now if old is None else max(now, old.version[0] + 1)  # must increase
         return self._noticed(step, self.author.agreement(now, memory.born, memory.own.epoch))
 
     def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:
-        """Go on without members that do not answer, until they are heard of again. A token that
-        waits for one of them is left to it: a new epoch begins, in which the site comes back with
-        its whole factor. A Refusal if one of them is no member, or the site itself.
+        """Continue without members that do not answer, until a letter of theirs arrives. If a token
+        waits for one of them, a new epoch begins, in which that site returns with its whole factor.
+        Raises a Refusal if one of them is no member, or the site itself.
         """
         absent = frozenset(sites)
         if not absent < self.terms.members.keys() or self.name in absent:
@@ -270,7 +271,7 @@ class Machine(Member):
         return self._going_on(self._concluded(step))
 
     def hand_over(self, memory: Memory, receiver: str, handover: Handover) -> Step:
-        """A file for another member; a Refusal if there is none of this name."""
+        """Send a file to another member; raises a Refusal if there is none of this name."""
         if receiver not in self.terms.members or receiver in memory.gone | {self.name}:
             others = f"one of {sorted(self.terms.members.keys() - memory.gone - {self.name})}"
             raise forbidden(f"a file for {receiver!r}", "membership", others)
@@ -281,7 +282,7 @@ class Machine(Member):
         return step.logging("file sent", name=handover.name, to=receiver, sha256=sha)
 
     def checkpoint(self, memory: Memory, tree: Tree) -> Step:
-        """Tell the listeners how the site's log stands, so that they can sign for it."""
+        """Send the listeners the checkpoint of the site's log, so that they can cosign it."""
         head = TreeHead.of(tree, key_name(self.terms.name, self.name), self.key)
         signed = (each for each in memory.notices.values() if each.claim == "cosignature")
         sizes = {*memory.published, *(each.version[0] for each in signed)}
@@ -291,9 +292,9 @@ class Machine(Member):
         return self._noticed(Step(memory), self.author.checkpoint(head, paths))
 
     def adopt(self, memory: Memory) -> Memory:
-        """The memory of earlier terms under the machine's: for members who join, or other links.
-        The factor stays; it counts again from the next epoch on. A Refusal if numbers would be made
-        otherwise, or somebody who was forgotten would be back, by name or by key.
+        """Carry a memory of earlier terms over to the machine's, as when members or links change.
+        The factor stays and counts again from the next epoch. Raises a Refusal if the new terms
+        compute numbers differently, or readmit a forgotten member by name or key.
         """
         members, numbers = self.terms.members, self.terms.agreement.digest
         barred = dict(memory.barred)
@@ -309,7 +310,7 @@ class Machine(Member):
     # --- questions --------------------------------------------------------------------------------
 
     def awaited(self, memory: Memory) -> frozenset[str]:
-        """The members without whose letters nothing goes on here."""
+        """Return the members whose letters the site needs before it can continue."""
         token, survey = memory.outbox.get(TOKEN), memory.own_survey
         stay = self.terms.staying(memory.gone | memory.absent)
         if token is not None:

@@ -1,8 +1,9 @@
-"""A member of a federation: what it does with letters and notices, as pure functions.
+"""A member of a federation: how it processes letters and notices, as pure functions.
 
-Nothing is sent before it is durable: each step gives the memory of the member after it, and what is
-to be sent once that is on disk. What is lost on the way is sent again until it is acknowledged.
-Notices spread over the links; a tombstone voids all that may hold the factor of who is forgotten.
+A message is sent only after the state it follows from is durable: each step holds the member's new
+memory and the messages to send once that is on disk. Lost messages are sent again until they are
+acknowledged. Notices spread over the links. A tombstone voids every message that may hold the
+factor of the forgotten member.
 """
 
 import abc
@@ -41,14 +42,14 @@ from posterity.federation.status import TOLERANCE
 from posterity.status import Status
 
 WITH_POSTERIORS = tuple(f"{claim} of " for claim in SPEAKS_OF_POSTERIOR)
-"""The beginnings of places in the outbox where letters may hold a posterior."""
+"""Prefixes of the outbox places whose letters may hold a posterior."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Member(abc.ABC):
     """One member of a federation between organisations: its terms, its records and its key.
 
-    ``clock`` gives seconds since 1970, which certificates and cosignatures name.
+    ``clock`` returns seconds since 1970, which certificates and cosignatures contain.
     """
 
     terms: Terms
@@ -59,16 +60,16 @@ class Member(abc.ABC):
 
     @functools.cached_property
     def name(self) -> str:
-        """The name of the site."""
+        """Name of the site."""
         return self.site.name
 
     @functools.cached_property
     def author(self) -> Author:
-        """The site as one that makes notices."""
+        """The maker of notices with the site's name and key."""
         return Author(self.terms, self.name, self.key)
 
     def load(self, state: bytes, rows: Mapping[str, Outgoing]) -> Memory:
-        """The memory that a store has; an ArtifactError if it has none, or one of other terms."""
+        """Return the memory in a store; an ArtifactError if it is absent or of other terms."""
         memory = self.MEMORY.from_bytes(state, rows)
         if memory.own.name != self.name or memory.terms not in ("", self.terms.digest):
             found = f"the store of {memory.own.name!r} under terms {memory.terms[:16]!r}"
@@ -81,12 +82,12 @@ class Member(abc.ABC):
     # --- letters ----------------------------------------------------------------------------------
 
     def receive(self, memory: Memory, content: bytes) -> Step:
-        """The step that a letter leads to; one that does not count leads to a line in the log."""
+        """Return the step that follows a letter; a refused letter adds only a line to the log."""
         digest = digest_of(content)
         try:
             letter = admitted(self.terms, content, self.name, memory.gone)
             most = memory.highest + self.terms.limits.epochs
-            if letter.highest > most:  # who was away for long comes nearer with each letter
+            if letter.highest > most:  # each letter after a long absence raises it further
                 far = forbidden(f"epoch {letter.highest} where {memory.highest} was last", "epoch")
                 return refused(memory.heard(most), far, digest)
             heard = self._heard_from(memory, letter)
@@ -95,14 +96,14 @@ class Member(abc.ABC):
             step, answer = self._taken(heard.memory, letter, digest)
         except Refusal as refusal:
             return refused(memory, refusal, digest)
-        if answer is not None:  # else an answer to a question stands for it
+        if answer is not None:  # None: the answer to the question was sent instead
             reply = self._sealed(step.memory, letter.sender, answer)
             step = self._going_on(dataclasses.replace(step, sent=(reply, *step.sent)))
         return heard.then(step)
 
     def _heard_from(self, memory: Memory, letter: Letter) -> Step:
-        """Whoever writes is there; who does not know of a tombstone yet is sent it."""
-        if memory.gone.issuperset(letter.gone):  # else it counts once the tombstones have come
+        """Mark the sender as present, and send it the tombstones that it lacks."""
+        if memory.gone.issuperset(letter.gone):  # otherwise only after the tombstones have arrived
             memory = memory.heard(letter.highest)
         memory = memory.without_absent(letter.sender)
         if letter.sender in memory.gone:
@@ -118,7 +119,7 @@ class Member(abc.ABC):
         unknown = sorted({*letter.gone} - memory.gone)
         if unknown and isinstance(body, Token | Question):
             refusal = forbidden(f"a letter of who has tombstones of {unknown}", "tombstone")
-            return refused(memory, refusal, digest), Acknowledgement("")  # it is sent again
+            return refused(memory, refusal, digest), Acknowledgement("")  # sent again later
         match body:
             case Token():
                 return self._receive_token(memory, body, frozenset(letter.gone), digest)
@@ -139,7 +140,9 @@ class Member(abc.ABC):
     def _replied(
         self, memory: Memory, letter: Letter, asked: Question
     ) -> tuple[Step, Acknowledgement | None]:
-        """The answer to a server's question; the one that waits already, if it asks again."""
+        """Return the answer to a server's question, or the waiting answer if the question is
+        repeated.
+        """
         order, own = Order.of(self.terms, letter.sender, self.name, asked), memory.own
         epoch, last = order.place[0], (own.epoch, own.answered)
         if order.place == last and ANSWER in memory.outbox:
@@ -158,11 +161,10 @@ class Member(abc.ABC):
         return Step(memory.with_letters({ANSWER: message}), (message,), (entry,)), None
 
     def _receive_answer(self, memory: Memory, sender: str, answer: Answer) -> Step:
-        """The server of a star overrides this."""
+        """Refuse an answer; the server of a star overrides this method."""
         raise forbidden(f"an answer of {sender!r} to {answer.question[:16]!r}", "order")
 
     def _acknowledged(self, memory: Memory, letter: Letter) -> Step:
-        """An acknowledgement counts from the receiver of a letter alone."""
         sent, sender = letter.body, letter.sender
         assert isinstance(sent, Acknowledgement)
         places = {
@@ -176,14 +178,14 @@ class Member(abc.ABC):
         return self.begin(memory) if sent.void and TOKEN in places else Step(memory)
 
     def resend(self, memory: Memory) -> tuple[Outgoing, ...]:
-        """The letters that are not acknowledged yet."""
+        """Return the letters that are not acknowledged yet."""
         return tuple(message for place, message in memory.outbox.items() if place != RESTING)
 
     # --- the part of a walk, or of a star ---------------------------------------------------------
 
     @abc.abstractmethod
     def begin(self, memory: Memory, number: int | None = None) -> Step:
-        """A new epoch, by default of the next number after all that the site has heard of."""
+        """Begin a new epoch, by default numbered one above the highest that was recorded."""
 
     @abc.abstractmethod
     def _receive_token(
@@ -202,7 +204,7 @@ class Member(abc.ABC):
     # --- notices ----------------------------------------------------------------------------------
 
     def status(self, memory: Memory) -> Status:
-        """The status of the posterior that the newest certificate of the present epoch says."""
+        """Return the status in the newest certificate of the present epoch."""
         known = memory.certificate
         if known is None:
             why = ("no survey of this epoch yet",)
@@ -213,9 +215,7 @@ class Member(abc.ABC):
         return Status(state, math.inf if left is None else left, tolerance, tuple(reasons))
 
     def _noticed(self, step: Step, known: Known, sender: str | None = None) -> Step:
-        """Keep a notice, pass it on, and do what follows from it; a Refusal if it is not one to be
-        believed.
-        """
+        """Store a notice, forward it, and do what follows; a Refusal if it is not valid."""
         memory, mine = step.memory, known.signer == self.name
         old = memory.notices.get(known.place)
         if known.claim == "tombstone":
@@ -224,7 +224,7 @@ class Member(abc.ABC):
             if known.epoch[0] > memory.highest + self.terms.limits.epochs:
                 raise forbidden(f"a {known.claim} of epoch {known.epoch}", "epoch")
             if known.epoch < memory.own.epoch or not memory.gone <= known.forgotten:
-                return step  # it may hold a factor that was forgotten
+                return step  # it may hold a forgotten factor
         if known.signer in memory.gone or (old is not None and known.version <= old.version):
             return step
         if known.claim in ("residual", "cosignature") and known.recipient != self.name:
@@ -254,11 +254,11 @@ class Member(abc.ABC):
         return step
 
     def _started(self, step: Step, known: Known, old: Known | None, sender: str | None) -> Step:
-        """A member was started: for the first time, again, or without the store that it had.
+        """Process the start of a member: its first, a later one, or one without its earlier store.
 
-        Of the first start the neighbours alone are told. Who lost its store no longer knows which
-        tokens hold its factor, so the first of the others by name begins a new epoch, unless the
-        site was let in by the present one.
+        Only the neighbours are notified of a first start. A member that lost its store cannot
+        recognise the tokens that hold its factor, so the first of the others by name begins a new
+        epoch, unless the site already takes part in the present one.
         """
         memory, site = step.memory, known.site
         lost = old is not None and old.predicate["born"] != known.predicate["born"]
@@ -268,7 +268,7 @@ class Member(abc.ABC):
             return step
         others = self.terms.staying(memory.gone | memory.absent | {site})
         fence, who = known.predicate["epoch"]
-        met = fence > 0 and (fence, who) < memory.own.epoch  # it takes part in the present epoch
+        met = fence > 0 and (fence, who) < memory.own.epoch  # it is in this epoch
         first = others[:1] == (self.name,) and not self.terms.server
         if lost and not met and first and memory.highest > 0:
             number, step = max(memory.highest + 1, fence), step.logging("store lost", site=site)
@@ -280,12 +280,12 @@ class Member(abc.ABC):
         others = {*self.terms.listeners(self.name, out)} - {sender, known.signer}
         if (
             known.claim == "tombstone" and known.signer != known.site != self.name
-        ):  # it has to be told too
+        ):  # it needs it too
             others |= {known.site} & {*self.terms.neighbours(self.name, out - {known.site})}
         return self._passed_on(memory, [known], sorted(others))
 
     def _passed_on(self, memory: Memory, notices: Iterable[Known], others: Iterable[str]) -> Step:
-        """Notices for other members, each in a letter that replaces an older one of its place."""
+        """Return the step that sends notices; each letter replaces an older one of its place."""
         letters = {
             f"{known.place} to {other}": self._sealed(memory, other, Notice(known.envelope))
             for known in notices
@@ -294,7 +294,7 @@ class Member(abc.ABC):
         return Step(memory.with_letters(letters), tuple(letters.values()))
 
     def _sent_towards(self, step: Step, known: Known) -> Step:
-        """A notice that only one member needs goes to it, over whoever links them."""
+        """Send a notice that only one member needs to the neighbour nearest to it."""
         memory = step.memory
         out = (memory.gone | memory.absent) - {self.name}
         if known.recipient in out or known.recipient not in self.terms.members:
@@ -306,9 +306,9 @@ class Member(abc.ABC):
         return step.then(self._passed_on(memory, [known], [other]))
 
     def _witnessed(self, step: Step, known: Known, old: Known | None) -> Step:
-        """Sign for another's log, once it is seen to continue the one that was signed for before.
-        Where no path leads from that one its keeper may not know it: it is told what it was. A
-        Refusal if it does not.
+        """Cosign another member's log after checking that it continues the one cosigned before. If
+        no path leads from there, send its keeper a cosignature of the older log. Raises a Refusal
+        if the log does not continue the older one.
         """
         new, before, member = known.head, old and old.head, known.site
         paths, size = known.predicate["paths"], before.size if before else 0
@@ -327,15 +327,15 @@ class Member(abc.ABC):
     # --- forgetting -------------------------------------------------------------------------------
 
     def _buried(self, step: Step, known: Known, sender: str | None) -> Step:
-        """Take note of a tombstone, pass it on, and let no older token count any more."""
+        """Store a tombstone, forward it, and void all tokens that are older."""
         memory, site = step.memory, known.site
         named = min(known.predicate["highest"], memory.highest + self.terms.limits.epochs)
-        # Who is let in by a later epoch, and has not met it yet, has nothing from before.
+        # A site that joins by a later epoch, and has not seen it yet, holds no older state.
         epoch, who = memory.own.epoch
         last = named if epoch > named and not who else max(named, memory.highest)
         memory = memory.with_notice(known).without_absent(site)
         memory = self._fenced(memory, (last + 1, "")).heard(last)
-        if site == self.name:  # its factor is destroyed; the version stays: it cannot come back
+        if site == self.name:  # the version stays, so the factor cannot return
             entry = (memory.own.entry or Entry(0, 0, None))._replace(factor=None)
             memory = memory.with_own(entry=entry, counted=False, leaving=False)
             memory = dataclasses.replace(memory, outbox={})
@@ -346,20 +346,20 @@ class Member(abc.ABC):
         return self._going_on(step.then(buried).then(self._flooded(memory, known, sender)))
 
     def _is_between(self, memory: Memory) -> bool:
-        """Tell whether a forgetting ended an epoch, and no token of the next one is known yet."""
+        """Return whether a forgetting ended an epoch, and no token of the next one has come."""
         own = memory.own
         between = bool(memory.gone) and own.epoch[0] > 0 and not own.epoch[1]
         return between and self.terms.server is None and self.name not in memory.gone
 
     def _going_on(self, step: Step) -> Step:
-        """The first by name of those who stay begins the epoch after a forgetting."""
+        """Begin the epoch after a forgetting, if this site is the first of those that stay."""
         memory = step.memory
         stay = self.terms.staying(memory.gone | memory.absent)
         first = stay[:1] == (self.name,) and memory.highest > 0
         return step.then(self.begin(memory)) if first and self._is_between(memory) else step
 
     def _rerouted(self, memory: Memory) -> Memory:
-        """The memory in which no token waits for somebody who is gone or absent."""
+        """Return the memory with tokens for gone or absent members redirected."""
         out = memory.gone | memory.absent
         for place in (TOKEN, RESTING):
             waiting = memory.outbox.get(place)
@@ -370,14 +370,14 @@ class Member(abc.ABC):
         return memory
 
     def _fenced(self, memory: Memory, epoch: Epoch) -> Memory:
-        """The memory in which nothing below an epoch counts, nor waits to be sent."""
+        """Return the memory without anything, kept or waiting, from before an epoch."""
         if memory.own.epoch >= epoch:
             return memory
         memory = self._without_posteriors(memory.fenced(epoch), epoch)
         return memory.without_letters({TOKEN, RESTING})
 
     def _without_posteriors(self, memory: Memory, epoch: Epoch) -> Memory:
-        """The memory without notices that hold a posterior of an earlier epoch, kept or waiting."""
+        """Return the memory without notices on posteriors of earlier epochs."""
         old = lambda known: known.epoch is not None and known.epoch < epoch
         notices = {place: known for place, known in memory.notices.items() if not old(known)}
         waiting = {

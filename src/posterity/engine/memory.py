@@ -1,4 +1,4 @@
-"""The memory of a durable site, as a value and as what its store keeps."""
+"""The memory of a durable site, as a value and in the form that its store keeps."""
 
 import dataclasses
 import json
@@ -16,27 +16,26 @@ from posterity.federation import SiteState
 from posterity.federation.messages import Epoch
 
 TOKEN, RESTING = "token", "resting"
-"""Places in the outbox: of the token that waits for its acknowledgement, and of the one that stays
-here, to be sent once the walk goes on."""
+"""Outbox places of the token that waits for its acknowledgement, and of the token that rests here
+until the walk continues."""
 ANSWER = "answer"
-"""The place in the outbox of a site's answer to the server of a star."""
+"""Outbox place of a site's answer to the server of a star."""
 NOTICE = "notice "
-"""The beginning of the keys of a store's rows that hold no letter but a notice."""
+"""Prefix of the keys of store rows that hold a notice instead of a letter."""
 MOST_REFUSALS = 100
-"""Refusals for one reason that are all logged; after them only each power of two."""
+"""Number of refusals for one reason that are all logged; later only each power of two is."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
     """The state of a site, which it must not lose. Immutable.
 
-    ``highest`` is the highest number of an epoch of which it has heard, ``notices`` are the newest
-    ones by place, ``absent`` the members that do not answer this site for the time being,
-    ``refusals`` counts by reason, ``starts`` how often its agent was started, first at ``born``,
-    and ``published`` the sizes of the last checkpoints of its log. ``terms`` and ``numbers`` are
-    digests of the terms and of how numbers are made; under earlier terms ``barred`` members, by
-    name with the IDs of their keys, were forgotten. ``outbox`` are the letters that are not
-    acknowledged yet, and a token that rests.
+    ``highest`` is the highest recorded epoch number, ``notices`` are the newest ones by place, and
+    ``absent`` the members that do not answer at present. ``refusals`` are counts by reason.
+    ``starts`` counts the starts of the agent, the first at the time ``born``. ``published`` are the
+    sizes of the last checkpoints of the log. ``terms`` and ``numbers`` are digests of the terms and
+    of how numbers are computed. ``barred`` members were forgotten under earlier terms, with the IDs
+    of their keys. ``outbox`` holds letters that are not acknowledged yet, and a token that rests.
     """
 
     own: SiteState
@@ -54,17 +53,17 @@ class Memory:
 
     @classmethod
     def empty(cls, name: str, epoch: int = 0) -> Self:
-        """The memory of a site that has none, which takes part from this epoch on.
+        """Return the memory of a new site, which takes part from this epoch on.
 
-        A site that lost its store no longer knows which tokens it answered. It is let in by an
-        epoch with a higher number than any that another site has heard of; only at the very start
-        is that zero. Whoever it writes to sends it the tombstones there are.
+        A site that lost its store cannot tell which tokens it answered. It rejoins at an epoch with
+        a higher number than any other site has recorded; only a new federation begins at zero. The
+        receivers of its letters send it the tombstones.
         """
         return cls(SiteState(name, epoch=(epoch, "")), epoch)
 
     @property
     def tombstones(self) -> dict[str, Known]:
-        """The notices of those who were forgotten, by name."""
+        """Tombstones by name of the forgotten site."""
         return {known.site: known for known in self.notices.values() if known.claim == "tombstone"}
 
     @property
@@ -74,16 +73,16 @@ class Memory:
 
     @property
     def epoch(self) -> Epoch:
-        """The present one."""
+        """The present epoch."""
         return self.own.epoch
 
     def newest(self, claim: str) -> Known | None:
-        """The newest notice of a claim by whomever, of the present epoch."""
+        """Return the newest notice of a claim in the present epoch, by any member."""
         return max(self._present(claim), key=lambda each: each.version, default=None)
 
     @property
     def certificate(self) -> Known | None:
-        """The newest certificate of the present epoch, or of those that say converged, if any."""
+        """The newest certificate of the present epoch; one that says converged takes precedence."""
         converged = lambda each: each.predicate["state"] == "converged"
         known = self._present("certificate")
         return max(known, key=lambda each: (converged(each), each.version), default=None)
@@ -92,25 +91,25 @@ class Memory:
         return [k for k in self.notices.values() if k.claim == claim and k.epoch == self.epoch]
 
     def with_own(self, **changes: Any) -> Self:
-        """The memory with some changes of the site's own state."""
+        """Return the memory with some changes of the site's own state."""
         return dataclasses.replace(self, own=dataclasses.replace(self.own, **changes))
 
     def fenced(self, epoch: Epoch) -> Self:
-        """The memory of a site that counts again from an epoch on."""
+        """Return the memory of a site whose factor counts again only from an epoch on."""
         return self.with_own(epoch=epoch, answered=-1, counted=False)
 
     def heard(self, number: int) -> Self:
-        """The memory once an epoch of this number was heard of."""
+        """Return the memory after an epoch of this number was seen."""
         highest = max(self.highest, number)
         return self if highest == self.highest else dataclasses.replace(self, highest=highest)
 
     @property
     def own_survey(self) -> Known | None:
-        """The newest survey of the site's own."""
+        """The newest survey that this site made."""
         return self.notices.get(f"survey of {self.own.name}")
 
     def residuals(self, survey: Known) -> dict[str, Known]:
-        """The answers to a survey by site: to its maker, about its very posterior."""
+        """Return the answers to a survey by site: those to its maker and about its posterior."""
         about = survey.posterior_digest, survey.site
         return {
             each.site: each
@@ -121,36 +120,36 @@ class Memory:
         }
 
     def without_absent(self, site: str) -> Self:
-        """The memory once a site is there."""
+        """Return the memory in which a site is not absent."""
         return dataclasses.replace(self, absent=self.absent - {site})
 
     def with_notice(self, known: Known) -> Self:
-        """The memory with a notice in its place."""
+        """Return the memory with a notice in its place."""
         return dataclasses.replace(self, notices={**self.notices, known.place: known})
 
     def with_letters(self, letters: Mapping[str, Outgoing]) -> Self:
-        """The memory with letters in the outbox, by place."""
+        """Return the memory with letters added to the outbox, by place."""
         return dataclasses.replace(self, outbox={**self.outbox, **letters})
 
     def without_letters(self, places: Container[str]) -> Self:
-        """The memory without the letters at some places of the outbox."""
+        """Return the memory without the letters at some places of the outbox."""
         outbox = {place: each for place, each in self.outbox.items() if place not in places}
         return dataclasses.replace(self, outbox=outbox)
 
     @property
     def rows(self) -> dict[str, Outgoing]:
-        """The rows of a store beside the state: the outbox, and each notice."""
+        """The rows of a store besides the state: the outbox, and each notice."""
         notices = {NOTICE + p: Outgoing("", known.content) for p, known in self.notices.items()}
         return {**self.outbox, **notices}
 
     def is_like(self, other: "Memory") -> bool:
-        """True if it differs from another in no more than the rows: as after acknowledgements."""
+        """Return True if another memory differs only in the rows, as after acknowledgements."""
         plain = (*PLAIN, "absent", "published")
         same = all(getattr(self, name) == getattr(other, name) for name in plain)
         return same and self.own is other.own
 
     def to_bytes(self) -> bytes:
-        """All but the rows."""
+        """Return the memory without its rows, as an artifact."""
         own, parts = self.own, {}
         plain = dataclasses.asdict(dataclasses.replace(own, entry=None))
         if own.entry is not None:
@@ -163,7 +162,7 @@ class Memory:
 
     @classmethod
     def from_bytes(cls, content: bytes, rows: Mapping[str, Outgoing]) -> Self:
-        """The memory that :meth:`to_bytes` and :attr:`rows` gave; an ArtifactError if none."""
+        """Read a memory from :meth:`to_bytes` and :attr:`rows`; an ArtifactError if invalid."""
         parts = from_bytes(content, what="the memory of a site")
         with reading("the memory of a site", "what this release of posterity writes", RELEASE):
             head = json.loads(parts["head"])
@@ -188,7 +187,7 @@ PLAIN = ("highest", "refusals", "starts", "born", "terms", "numbers", "barred")
 @dataclasses.dataclass(frozen=True)
 class Step:
     """The consequences of a letter or a command. First ``files``, each with its sender, are
-    written, then ``change`` is committed; after both ``sent`` goes out.
+    written, then ``change`` is committed; afterwards ``sent`` goes out.
     """
 
     memory: Memory
@@ -199,17 +198,17 @@ class Step:
 
     @property
     def change(self) -> Change:
-        """The part that the store makes durable."""
+        """The change that the store makes durable."""
         return Change(self.memory.to_bytes(), self.memory.rows, self.entries, self.erase)
 
     def logging(self, event: str, **entry: Any) -> "Step":
-        """The step with one more line of the log."""
+        """Return the step with one more line of the log."""
         return dataclasses.replace(self, entries=(*self.entries, line(event, **entry)))
 
     def then(self, later: "Step") -> "Step":
-        """Return both steps as one, of which the later began with the memory of this one. What the
-        later erases is not sent any more: of letters only acknowledgements, and those that are
-        still in the outbox.
+        """Return both steps as one, where the later began with this one's memory. If the later
+        erases, of the letters before it only acknowledgements and those still in the outbox are
+        sent.
         """
         sent = self.sent
         if later.erase:
@@ -226,25 +225,25 @@ class Step:
 
 
 def line(event: str, **entry: Any) -> bytes:
-    """A line of the log."""
+    """Return a line of the log."""
     return as_text({"event": event, **entry}).encode()
 
 
 def refused(memory: Memory, refusal: Refusal, digest: str) -> Step:
-    """A refusal is counted and logged; nothing else follows from it."""
+    """Count and log a refusal; nothing else follows from it."""
     why = {"found": refusal.found[:200], "expected": refusal.expected[:200]}
     return _counted(memory, "refused", refusal.reason, digest=digest, **why)
 
 
 def failed(memory: Memory, error: Exception, **about: str) -> Step:
-    """An error that nobody foresaw is counted and logged by its type. What it says stays out of the
-    log, which others read: of a model's error that may be records.
+    """Count and log an unexpected error by its type. Its message is not logged, since others read
+    the log and the message of a model's error may contain records.
     """
     return _counted(memory, "failed", "defect", error=type(error).__name__, **about)
 
 
 def _counted(memory: Memory, event: str, reason: str, **about: str) -> Step:
-    """A line of the log, of which there are few however often it is said."""
+    """Return a step that counts an event, and logs it if it is not too frequent."""
     count = memory.refusals.get(reason, 0) + 1
     memory = dataclasses.replace(memory, refusals={**memory.refusals, reason: count})
     if count > MOST_REFUSALS and count & (count - 1):

@@ -1,4 +1,4 @@
-"""Letters: what one site sends to another, and how it becomes bytes that the sender signs."""
+"""Letters: the messages between sites, and their form as bytes that the sender signs."""
 
 import dataclasses
 import hashlib
@@ -13,28 +13,28 @@ from posterity.federation.messages import Token, dumps, loads
 
 @dataclasses.dataclass(frozen=True)
 class Acknowledgement:
-    """Tells that a letter is durable where it went, so that it need not be sent again."""
+    """Confirms that a letter is durable at its receiver, so that it need not be sent again."""
 
     digest: str
     """SHA-256 of the bytes of the letter."""
     void: bool = False
-    """True if it held a token of an epoch in which the receiver can take no part any more."""
+    """True if it held a token of an epoch in which the receiver can no longer take part."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Notice:
-    """A signed statement in its envelope, which goes from site to site."""
+    """A signed statement in its envelope, which is forwarded from site to site."""
 
     content: bytes
 
 
 FILE_NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
-"""Names that files may have that one member gives to another."""
+"""Allowed names of files that one member sends to another."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Handover:
-    """A file that one member gives to another, such as a posterior to be fused or distilled."""
+    """A file that one member sends to another, such as a posterior to be fused or distilled."""
 
     name: str
     content: bytes
@@ -42,10 +42,10 @@ class Handover:
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """A question of the server of a star to a site, its ``number``-th question of all.
+    """A question of the server of a star to a site; ``number`` counts all its questions.
 
-    ``content`` is a question of :mod:`posterity.federation.messages` as bytes, and ``survey`` the
-    envelope of the survey to which the site shall sign its answer, empty where there is none.
+    ``content`` is a question of :mod:`posterity.federation.messages` as bytes. ``survey`` is the
+    envelope of the survey for which the site has to sign a residual; empty if there is none.
     """
 
     number: int
@@ -55,7 +55,7 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """A site's answer to the question of this digest; and if it was asked for, a residual."""
+    """A site's answer to the question with this digest, and a residual if it was asked for."""
 
     question: str
     content: bytes
@@ -69,8 +69,8 @@ Body = Token | Acknowledgement | Notice | Handover | Question | Answer
 class Letter:
     """A message from one member of a federation to another.
 
-    ``terms`` is the digest of what the sender agreed to, ``highest`` the highest number of an epoch
-    of which it has heard, and ``gone`` are, sorted, the members whose tombstones it has.
+    ``terms`` is the digest of the sender's terms, ``highest`` the highest epoch number that it has
+    recorded. ``gone`` are, sorted, the members whose tombstones it has.
     """
 
     terms: str
@@ -81,7 +81,7 @@ class Letter:
     body: Body
 
     def to_bytes(self) -> bytes:
-        """A head in JSON on a line of its own, and after it the content of the body."""
+        """Return a head in JSON on a line of its own, followed by the content of the body."""
         plain = {} if isinstance(self.body, Token) else dict(vars(self.body))
         content = plain.pop("content", b"")
         if isinstance(self.body, Token):
@@ -92,8 +92,8 @@ class Letter:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """The letter that :meth:`to_bytes` gave; a Refusal if it is none, or another spelling of
-        one.
+        """Read a letter from :meth:`to_bytes`. Raises a Refusal if the bytes are no letter, or
+        encode one in another way.
         """
         line, _, body = content.partition(b"\n")
         head = read_json(line, "head of a letter")
@@ -112,19 +112,19 @@ class Letter:
         raise Refusal.of("a letter of another spelling", unique, "canonical")
 
     def sealed(self, key: PrivateKey) -> bytes:
-        """The bytes that are sent: the letter in an envelope with the sender's signature."""
+        """Return the bytes to send: the letter in an envelope with the sender's signature."""
         return Envelope(self.to_bytes(), MESSAGE).signed(key).to_bytes()
 
 
 HEAD = ("terms", "sender", "receiver", "highest", "gone")
 MOST_EPOCHS = 2**53
-"""Numbers of epochs stay below: JSON readers of other languages know them exactly."""
+"""Bound of epoch numbers, which JSON readers of other languages then read exactly."""
 MOST_SEQUENCES = 2**32 - 2
-"""Sequence numbers stay below: random keys are made of them."""
+"""Bound of sequence numbers, from which random keys are made."""
 
 
 def sender_of(content: bytes) -> str:
-    """The name that a letter gives for its sender, before its body is read; a Refusal if none."""
+    """Return a letter's claimed sender, before its body is read; a Refusal if there is none."""
     sender = read_json(content.partition(b"\n")[0], "head of a letter").get("sender")
     if not isinstance(sender, str):
         raise Refusal.of(f"a letter of {sender!r}", "the name of its sender")
@@ -144,7 +144,7 @@ _KINDS: dict[str, Any] = {
 
 
 def _body(kind: str, plain: dict[str, Any], content: bytes) -> Body:
-    """The body of a letter; an error of Python's if there is none."""
+    """Return the body of a letter; a Python error if it is invalid."""
     if kind == "Token":
         return _token(content)
     fields = {field.name: field.type for field in dataclasses.fields(_KINDS[kind])}
@@ -159,10 +159,10 @@ def _body(kind: str, plain: dict[str, Any], content: bytes) -> Body:
 
 
 def body_of(content: bytes) -> Any:
-    """The body of a letter that was checked before, such as a site's own in its outbox."""
+    """Return the body of a letter that was checked before, such as one in the site's outbox."""
     return Letter.from_bytes(Envelope.from_bytes(content).payload).body
 
 
 def digest_of(content: bytes) -> str:
-    """SHA-256 of the bytes of a letter, by which it is acknowledged and logged."""
+    """Return the SHA-256 of a letter's bytes, which identifies it in acknowledgements and logs."""
     return hashlib.sha256(content).hexdigest()

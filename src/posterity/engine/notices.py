@@ -1,10 +1,10 @@
-"""Notices: signed statements that members are to know of, and by whom they may be made.
+"""Notices: signed statements that members exchange, and the rules on who may make them.
 
-A *tombstone* says that a member was forgotten, an *agreement* that a member takes part, a *survey*
-asks all how they stand to a posterior, a *residual* answers that, a *certificate* sums the answers
-up, a *checkpoint* tells how a member's log stands, and a *cosignature* that another saw it. Each is
-an in-toto statement in an envelope with the signature of who makes it. A notice replaces the older
-one of its place.
+A *tombstone* states that a member was forgotten, an *agreement* that a member takes part. A
+*survey* asks all members for their relation to a posterior, a *residual* answers it, and a
+*certificate* summarises the answers. A *checkpoint* gives the state of a member's log, and a
+*cosignature* states that another member verified it. Each is an in-toto statement in an envelope
+signed by its maker. A notice replaces the older one of its place.
 """
 
 import base64
@@ -29,13 +29,13 @@ from posterity.federation.status import status_from
 from posterity.status import State, Status
 
 NOTICE = "a notice as a member makes it"
-"""The expectation that refusals of notices name."""
+"""The text for what was expected, in refusals of notices."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """A notice whose signature and form were checked. ``site`` is whom it is about, which is who
-    signed it but for tombstones and cosignatures. ``version`` orders the notices of one ``place``.
+    """A notice whose signature and form were checked. ``site`` is its subject, and also its signer
+    except of tombstones and cosignatures. ``version`` orders the notices of one ``place``.
     """
 
     claim: Claim
@@ -46,22 +46,22 @@ class Known:
 
     @functools.cached_property
     def statement(self) -> Statement:
-        """The statement in the envelope."""
+        """The in-toto statement in the envelope."""
         return Statement.from_bytes(Envelope.from_bytes(self.envelope).payload)
 
     @property
     def predicate(self) -> Mapping[str, Any]:
-        """The content of the statement."""
+        """The predicate of the statement: its content by field."""
         return self.statement.predicate
 
     @property
     def subjects(self) -> Mapping[str, str]:
-        """Digests of what it is about: of a tombstone, the ID of the member's key."""
+        """Digests of the notice's subject; for a tombstone, the ID of the member's key."""
         return self.statement.subjects
 
     @property
     def head(self) -> TreeHead:
-        """The state of a log that a checkpoint or a cosignature tells."""
+        """The state of a log in a checkpoint or a cosignature."""
         return TreeHead.from_bytes(self.predicate["note"].encode())
 
     @property
@@ -71,42 +71,42 @@ class Known:
 
     @functools.cached_property
     def content(self) -> bytes:
-        """The notice as a store keeps it: its head, and the envelope."""
+        """The notice as a store keeps it: its attributes in JSON, and the envelope."""
         head = [self.claim, self.site, self.signer, self.version]
         return json.dumps(head).encode() + b"\n" + self.envelope
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """The notice of this :attr:`content`; a ValueError or TypeError if it is none."""
+        """Read a notice from its :attr:`content`; a ValueError or TypeError if it is invalid."""
         head, _, envelope = content.partition(b"\n")
         claim, site, signer, version = json.loads(head)
         return cls(claim, site, signer, _tuple(version), envelope)
 
     @property
     def recipient(self) -> str:
-        """The site that needs a residual or a cosignature: it made the survey, or keeps the log."""
+        """The site that needs a residual or a cosignature: the survey's maker or log's keeper."""
         return self.predicate["to"] if self.claim == "residual" else self.site
 
     @property
     def place(self) -> str:
-        """The place where a memory keeps the notice."""
+        """The key under which a memory stores the notice; a newer notice replaces it."""
         by = f" by {self.signer}" if self.claim == "cosignature" else ""
         return f"{self.claim} of {self.site}{by}"
 
     @property
     def forgotten(self) -> frozenset[str]:
-        """The members of whose tombstones who made it knew."""
+        """The members whose tombstones the maker of the notice had."""
         return frozenset(self.predicate["forgotten"])
 
     @functools.cached_property
     def posterior_digest(self) -> str:
-        """SHA-256 of the posterior that it speaks of, as an artifact."""
+        """SHA-256 of the artifact of the posterior that the notice is about."""
         text = self.predicate["posterior"]
         return text if self.claim == "residual" else digest_of(base64.b64decode(text))
 
     @property
     def epoch(self) -> Epoch | None:
-        """The epoch whose posterior it speaks of, if it does."""
+        """The epoch of the posterior that the notice is about; None for other notices."""
         return self.version[0] if self.claim in SPEAKS_OF_POSTERIOR else None
 
     @property
@@ -123,8 +123,8 @@ SPEAKS_OF_POSTERIOR = ("survey", "residual", "certificate")
 
 
 def read(terms: Terms, envelope: bytes) -> Known:
-    """A notice, once it is known who made it, and that it is one under these terms; a Refusal if it
-    is none, or was not signed by whom it has to be.
+    """Read a notice and check its signature, its form and its terms. Raises a Refusal if it is
+    invalid, or not signed by a member or authority that may make it.
     """
     content = Envelope.from_bytes(envelope, most=terms.limits.bytes)
     signers = content.verify({**terms.members, **terms.authorities})
@@ -159,7 +159,7 @@ def read(terms: Terms, envelope: bytes) -> Known:
 
 
 def _check_head(terms: Terms, known: Known) -> None:
-    """Check that a note is of its keeper's log, as that signed it, and cosigned by whom it says."""
+    """Check the keeper's signature of a checkpoint, and the cosignature of the named witness."""
     head, keeper = known.head, known.site
     if head.origin != key_name(terms.name, keeper):
         raise _refused(f"a note of {head.origin!r} by {keeper!r}", "membership")
@@ -211,7 +211,7 @@ FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "checkpoint": {"note": _is_text, "paths": _are_paths},
     "cosignature": {"note": _is_text, "by": _is_text},
 }
-"""By claim the fields of its predicate, beside ``terms`` and ``site``, and what each can hold."""
+"""For each claim, the fields of its predicate besides ``terms`` and ``site``, with their tests."""
 _place = lambda p: ((p["epoch"][0], p["epoch"][1]), p["sequence"])
 _size = lambda p: (TreeHead.from_bytes(p["note"].encode()).size,)
 _posterior = lambda terms, p: {"posterior": digest_of(posterior_bytes(p))}
@@ -225,17 +225,17 @@ _VERSIONS_AND_SUBJECTS: dict[str, tuple[Callable[[Any], tuple[Any, ...]], Any]] 
     "checkpoint": (_size, _note),
     "cosignature": (_size, _note),
 }
-"""By claim what a newer notice is told from an older by (of tombstones the first one stays), and
-what a statement is about."""
+"""For each claim, functions of the predicate: the version, by which newer notices replace older
+ones (of tombstones the first stays), and the subjects of the statement."""
 
 
 def posterior_bytes(predicate: Mapping[str, Any]) -> bytes:
-    """The artifact of the posterior that a survey or a certificate is about."""
+    """Return the artifact of the posterior that a survey or a certificate contains."""
     return from_base64(predicate["posterior"], "a posterior")
 
 
 def posterior_of(terms: Terms, known: Known) -> ExponentialFamily:
-    """The posterior that a survey or a certificate is about; a Refusal if it is none."""
+    """Return the posterior of a survey or a certificate; raises a Refusal if it is invalid."""
     with reading("a posterior", NOTICE):
         posterior = from_bytes(posterior_bytes(known.predicate))
     check_structure(terms, posterior)
@@ -261,13 +261,13 @@ class Author:
         return read(self.terms, envelope)
 
     def tombstone(self, site: str, highest: int) -> Known:
-        """Says that a site is forgotten; ``highest`` is the last epoch known to have its factor."""
+        """State that a site is forgotten, whose factor may be in epochs up to ``highest``."""
         return self._made("tombstone", site, highest=highest)
 
     def agreement(self, start: int, born: int, epoch: Epoch) -> Known:
-        """Says that the member takes part under these terms. Its agent was started at the time
-        ``start``, and for the first time with this store at ``born``, in seconds since 1970;
-        ``epoch`` is the newest that its store knows.
+        """State that the member takes part under these terms. Times are in seconds since 1970: its
+        agent was started at ``start``, and for the first time with this store at ``born``.
+        ``epoch`` is the newest epoch in its store.
         """
         return self._made("agreement", self.name, start=start, born=born, epoch=list(epoch))
 
@@ -278,13 +278,13 @@ class Author:
         posterior: ExponentialFamily,
         forgotten: Iterable[str] = (),
     ) -> Known:
-        """Asks all members how they stand to the posterior of a token that rests."""
+        """Ask all members for their relation to the posterior of a resting token."""
         text = base64.b64encode(to_bytes(posterior)).decode()
         place = {"epoch": list(epoch), "sequence": sequence, "forgotten": sorted(forgotten)}
         return self._made("survey", self.name, **place, posterior=text)
 
     def residual(self, survey: Known, answer: "Standing") -> Known:
-        """The member's answer to a survey; a report beyond what was agreed says nothing."""
+        """Answer a survey; a report outside the agreed limits is replaced by an empty one."""
         try:
             if answer.report is not None:
                 check_report(self.terms, answer.report)
@@ -304,11 +304,12 @@ class Author:
         tombstones: Mapping[str, Known],
         time: int,
     ) -> Known:
-        """The certificate of the answers to the member's survey, at a time in seconds since 1970.
+        """Make the certificate from the answers to the member's survey, at ``time`` in seconds
+        since 1970.
 
-        It holds the answers themselves, so that whoever has the certificate can check all of it. It
-        names them by their digests alone where they are larger than a quarter of a letter, or where
-        copies for all listeners would be larger than four letters together.
+        It contains the answers, so that a reader can check all of the certificate. It contains only
+        their digests if they are larger than a quarter of a letter, or if copies for all listeners
+        would together be larger than four letters.
         """
         epoch, sequence = survey.version
         status = status_by(self.terms, survey, residuals, frozenset(tombstones))
@@ -331,12 +332,12 @@ class Author:
         )
 
     def checkpoint(self, head: TreeHead, paths: Mapping[int, tuple[bytes, ...]]) -> Known:
-        """The state of the member's log; ``paths`` lead there from checkpoints of these sizes."""
+        """Give the state of the member's log, with paths from checkpoints of the given sizes."""
         plain = {str(size): [step.hex() for step in path] for size, path in paths.items()}
         return self._made("checkpoint", self.name, note=head.to_bytes().decode(), paths=plain)
 
     def cosignature(self, origin: str, head: TreeHead) -> Known:
-        """Another's checkpoint with the member's cosignature, once it was checked."""
+        """Give another member's checkpoint with this member's cosignature, once it was checked."""
         note = head.to_bytes().decode()
         return self._made("cosignature", origin, by=self.name, note=note)
 
@@ -348,7 +349,7 @@ def _plain(status: Status) -> dict[str, Any]:
 
 
 def notices_in(terms: Terms, envelopes: Iterable[str], claim: str) -> dict[str, Known]:
-    """The notices in these envelopes by whom they are about; a Refusal if one does not hold."""
+    """Read notices of one claim, by the site each is about; a Refusal if one is invalid."""
     notices = {}
     for text in envelopes:
         known = read(terms, text.encode())
@@ -361,7 +362,7 @@ def notices_in(terms: Terms, envelopes: Iterable[str], claim: str) -> dict[str, 
 def claims_on_answers(
     terms: Terms, certificate: Known, residuals: Mapping[str, Known]
 ) -> dict[str, bool]:
-    """The claims of a certificate on the answers in it, with True for those that hold."""
+    """Check a certificate against its answers: each claim, with True if it holds."""
     predicate, about = certificate.predicate, (certificate.posterior_digest, certificate.signer)
     try:
         status = _plain(status_by(terms, certificate, residuals, certificate.forgotten))
@@ -383,9 +384,9 @@ def claims_on_answers(
 
 
 def follows(terms: Terms, certificate: Known) -> bool:
-    """Tell whether a certificate says what the answers of the members come to. Where a server left
-    them out, since they are too many to be sent to all, it is believed. A Refusal if an answer does
-    not hold.
+    """Return whether a certificate agrees with the members' answers. A server's certificate without
+    the answers, left out because of their size, is accepted. Raises a Refusal if an answer is
+    invalid.
     """
     residuals = notices_in(terms, certificate.predicate["envelopes"], "residual")
     if not residuals and certificate.predicate["residuals"]:
@@ -400,9 +401,9 @@ def follows(terms: Terms, certificate: Known) -> bool:
 class Standing:
     """The relation of a member to the posterior of a survey.
 
-    ``counted`` tells whether its factor is part of it, ``silent`` that it has no records, and
-    ``independent`` that its factor depends on nothing but its own records. ``report`` is None where
-    it could not be made. ``forgotten`` are the members whose factors it destroyed.
+    ``counted`` tells whether the posterior contains its factor, ``silent`` whether it has no
+    records, and ``independent`` whether its factor depends on its own records alone. ``report`` is
+    None if it could not be made. ``forgotten`` are the members whose factors it destroyed.
     """
 
     counted: bool
@@ -416,7 +417,7 @@ _FIELDS = dataclasses.fields(Standing)
 
 
 def standing_of(terms: Terms, known: Known) -> Standing:
-    """The answer in a residual; a Refusal if it is none, or of another family or shape."""
+    """Return the answer in a residual; a Refusal if it is invalid, or of another family."""
     with reading("a residual", NOTICE):
         content = {field.name: known.predicate[field.name] for field in _FIELDS}
         report: Any = None
@@ -431,8 +432,8 @@ def standing_of(terms: Terms, known: Known) -> Standing:
 def status_by(
     terms: Terms, survey: Known, residuals: Mapping[str, Known], gone: frozenset[str] = frozenset()
 ) -> Status:
-    """The status of the posterior of a survey, by the members' answers to it. Whoever was not
-    visited yet, or has not answered, keeps it from being called converged.
+    """Return the status of a survey's posterior from the members' answers. It is not converged if a
+    member was not visited yet or has not answered.
     """
     answers = {site: standing_of(terms, known) for site, known in residuals.items()}
     stay = tuple(sorted(terms.members.keys() - gone))

@@ -1,4 +1,4 @@
-"""Questions of a server and answers of sites: what is admitted of either, and how sites answer."""
+"""Questions of a server and answers of sites: how they are checked, and how sites answer."""
 
 from typing import Any, NamedTuple, Self
 
@@ -27,24 +27,24 @@ from posterity.federation.site import Site, canonical, failure_of
 from posterity.federation.status import SAMPLES
 
 NO_RECORDS = "it has no records"
-"""The error of a site that contributes nothing; from then on it is not asked."""
+"""The error of a site that contributes nothing; it is not asked again."""
 MOST_CHARACTERS = 300
-"""Characters of an error that a server keeps, at most."""
+"""Maximum number of characters of an error that a server keeps."""
 
 
 def failed(question: Question, error: str) -> Failure:
-    """The answer that says that there is none, and why."""
+    """Return the failure that answers a question, with its reason."""
     return Failure(question.site, error[:MOST_CHARACTERS], **question.about)
 
 
 def answer_of(site: Site, question: Question) -> tuple[Answer, bytes]:
-    """The site's answer, which is a failure where it has none to give, and the answer as bytes."""
+    """Return the site's answer, a failure if it cannot give another, and the answer as bytes."""
     error = NO_RECORDS
     if not site.records.silent:
         try:
             answer = site.answer(question)
             return answer, dumps(answer)
-        except Exception as raised:  # whatever a model does
+        except Exception as raised:  # any error of the model
             error = str(failure_of(raised, site.name, elsewhere=True))
     answer = failed(question, error)
     return answer, dumps(answer)
@@ -54,8 +54,8 @@ def answer_of(site: Site, question: Question) -> tuple[Answer, bytes]:
 
 
 class Order(NamedTuple):
-    """A question as it came to a site; its place is the epoch and how many were asked before. With
-    a ``survey`` it asks how the site stands to the posterior of that.
+    """A question as received by a site; its place is the epoch and the number of earlier questions.
+    With a ``survey`` it also asks for a residual to the survey's posterior.
     """
 
     question: Question
@@ -64,7 +64,7 @@ class Order(NamedTuple):
 
     @classmethod
     def of(cls, terms: Terms, sender: str, site: str, body: letters.Question) -> Self:
-        """The question in a letter; a Refusal unless the server may ask it of this site."""
+        """Return the question in a letter; a Refusal unless the server may ask it of this site."""
         if terms.server is None or sender != terms.server:
             raise Refusal.of(f"a question of {sender!r}", f"one of {terms.server!r}", "membership")
         question = _read(body.content)
@@ -90,7 +90,7 @@ class Order(NamedTuple):
     def answered(
         self, site: Site, author: Author, gone: frozenset[str]
     ) -> tuple[letters.Answer, bytes]:
-        """The site's answer for a letter, and what its log says of it."""
+        """Return the site's answer for a letter, and the line for its log."""
         answer, content = answer_of(site, self.question)
         residual = ""
         if self.survey is not None:
@@ -105,7 +105,7 @@ class Order(NamedTuple):
 def residual_of(
     author: Author, survey: Known, answer: Answer, site: Site, gone: frozenset[str]
 ) -> Known:
-    """The site's signed answer to a server's survey; its factor is what the server told it."""
+    """Return the site's signed answer to a server's survey, for the factor in the question."""
     silent, alone = bool(site.records.silent), site.update.conjugate
     report = answer if isinstance(answer, Report) else None if silent else Report(site.name)
     standing = Standing(True, silent, silent or alone, report, tuple(sorted(gone)))
@@ -118,9 +118,9 @@ def residual_of(
 def admitted_answer(
     terms: Terms, question: Question, content: bytes, proposed: ExponentialFamily
 ) -> tuple[Answer, ExponentialFamily]:
-    """A site's answer to what it was asked, and the posterior if all that is proposed is taken.
-    ``proposed`` is that posterior before it. A Refusal if it is no answer to that, or what it holds
-    is beyond what was agreed.
+    """Check a site's answer; return it, and the posterior after all proposed factors are taken.
+    ``proposed`` is that posterior before it. Raises a Refusal if it does not answer the question,
+    or its contents exceed the agreed limits.
     """
     answer = _read(content)
     if not isinstance(answer, Answer) or not answer.answers(question):

@@ -1,4 +1,4 @@
-"""The error of what a site does not accept, with a code for its log."""
+"""The error for content that a site does not accept, with a code for its log."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,34 +7,34 @@ from typing import Any, Literal, Self
 from posterity.errors import ArtifactError, PosterityError
 
 Reason = Literal[
-    "schema",  # not of the form that its kind has
+    "schema",  # not of the form of its kind
     "size",  # larger than agreed
-    "signature",  # not signed by whom it says, or by too few
-    "membership",  # of or for somebody who is no member, or of another federation
-    "tombstone",  # of a member who was forgotten
+    "signature",  # not signed by the claimed signer, or by too few
+    "membership",  # of or for a site that is no member, or of another federation
+    "tombstone",  # of a forgotten member
     "family",  # another family or shape than the prior's
     "finite",  # NaN or infinity
-    "canonical",  # another spelling than the only one
-    "proper",  # no distribution
-    "magnitude",  # natural parameters, or pseudo-counts, beyond what was agreed
+    "canonical",  # not in the only valid encoding
+    "proper",  # an improper distribution
+    "magnitude",  # natural parameters or pseudo-counts above the agreed limits
     "epoch",  # of an epoch that has ended
     "replay",  # answered before
     "order",  # a command that the state of the site forbids
-    "proof",  # a certificate that does not follow from what is in it
-    "unwitnessed",  # a log of which nothing shows that it continues the one known
-    "rewritten",  # a log that is no continuation of the one known
+    "proof",  # a certificate that does not follow from its contents
+    "unwitnessed",  # a log without a proof that it continues the known one
+    "rewritten",  # a log that does not continue the known one
 ]
 
 
 DROP = "Drop it, and ask its sender for another."
 UNREADABLE = PosterityError, AttributeError, LookupError, RecursionError, TypeError, ValueError
-"""Errors that reading content of any other form may raise."""
+"""Errors that reading content of another form may raise."""
 RELEASE = "Open the store with the release that wrote it."
 
 
 class Refusal(ArtifactError):
-    """A message, envelope, proof or command that does not count; it changed nothing. ``reason`` is
-    what the site's log says of it.
+    """A message, envelope, proof or command that was refused and changed nothing. ``reason`` is the
+    code in the site's log.
     """
 
     def __init__(self, *, found: str, expected: str, fix: str = DROP, reason: Reason = "schema"):
@@ -43,9 +43,7 @@ class Refusal(ArtifactError):
 
     @classmethod
     def of(cls, found: str, expected: str, reason: Reason = "schema", fix: str = DROP) -> Self:
-        """Make a refusal of what somebody sent, which is to be dropped unless ``fix`` says
-        otherwise.
-        """
+        """Make a refusal of received content, which is to be dropped unless ``fix`` differs."""
         return cls(found=found, expected=expected, fix=fix, reason=reason)
 
     def at(self, place: str) -> Self:
@@ -55,7 +53,7 @@ class Refusal(ArtifactError):
 
 @contextlib.contextmanager
 def reading(what: str, expected: str, fix: str = DROP) -> Iterator[None]:
-    """Turn whatever is raised while ``what`` is read into a Refusal; refusals stay as they are."""
+    """Turn any error raised while ``what`` is read into a Refusal; refusals stay as they are."""
     try:
         yield
     except Refusal:
@@ -68,5 +66,5 @@ def reading(what: str, expected: str, fix: str = DROP) -> Iterator[None]:
 def forbidden(
     found: str, reason: Reason, expected: str = "what the state of the site allows"
 ) -> Refusal:
-    """The refusal of what the state of a site does not allow."""
+    """Return the refusal of a command or message that the state of a site does not allow."""
     return Refusal.of(found, expected, reason, "See `posterity site status`.")

@@ -1,8 +1,9 @@
-"""A site that runs: its agent, a socket at which it is reached, and letters that come and go.
+"""A running site: its agent, the socket at which it is reached, and its incoming and outgoing
+letters.
 
-Letters that have arrived wait in an inbox, and all that wait are taken in by one write to the disk.
-Letters that are due go to the sockets of other sites, if it knows them; else couriers collect them.
-What is durable is in the store alone: it may be killed at any moment, and be started again.
+Letters that have arrived wait in an inbox, and all of them are processed in one write to the disk.
+Letters that are due go to the sockets of other sites, if these are known; else couriers collect
+them. Durable state is only in the store, so the process may be killed and restarted at any time.
 """
 
 import contextlib
@@ -28,16 +29,15 @@ from posterity.engine.transports.unix import HEAD_BYTES, Absent, Client, Head, S
 from posterity.errors import PosterityError, SiteError, UsageError
 
 MOST_LETTERS = 256
-"""Letters that wait to be taken in, and so those of one write to the disk."""
+"""Maximum number of letters in the inbox, and so of letters per write to the disk."""
 MOST_SIZE = 4
-"""Letters of the largest size that has been agreed on that may wait."""
+"""Maximum total size of the inbox, in letters of the largest agreed size."""
 PATIENCE = 30.0
-"""Seconds that somebody waits at a full inbox, or for the agent of another site."""
+"""Seconds that a request waits at a full inbox, or for the agent of another site."""
 SILENCE = 300.0
-"""Seconds after which a member without whom nothing goes on is passed over, unless said otherwise.
-"""
+"""Default seconds after which a silent member, without which nothing continues, is passed over."""
 ANEW = 60.0
-"""Seconds between two checkpoints of a log that grows; after what matters there is one at once."""
+"""Seconds between two checkpoints of a growing log; the events below cause one at once."""
 MATTERS = ("rests", "forgotten", "file sent", "file received")
 _PLACE = Constraint("a place in the log", lambda n: type(n) is int and 0 <= n < 2**62)
 _SECONDS = Constraint("seconds, at most 600", lambda s: type(s) in (int, float) and 0 <= s <= 600)
@@ -48,11 +48,11 @@ Event = dict[str, Any]
 
 
 class Running:
-    """A site that runs once :meth:`run` is called; before, it answers requests all the same.
+    """A running site. It answers requests also before :meth:`run` is called.
 
-    ``sockets`` are those of other sites, by name; letters to whom none is known wait for couriers,
-    who have to encrypt them from end to end if ``encrypted``. Members that are silent for so many
-    seconds are passed over if nothing goes on without them. ``tell`` is called with each event.
+    ``sockets`` are those of other sites, by name. Letters to other sites wait for couriers, which
+    must encrypt them from end to end if ``encrypted``. Members that are silent for ``silence``
+    seconds are passed over if nothing continues without them. ``tell`` is called with each event.
     """
 
     def __init__(
@@ -80,8 +80,8 @@ class Running:
     # --- running ---------------------------------------------------------------------------------
 
     def run(self, path: Path) -> None:
-        """Serve at the socket ``path`` until :meth:`stop`; an ArtifactError if the store cannot be
-        written any more, a UsageError if the socket cannot be made.
+        """Serve at the socket ``path`` until :meth:`stop`. Raises an ArtifactError if the store can
+        no longer be written, and a UsageError if the socket cannot be made.
         """
         with Server(path, self.answer, most=self._largest + HEAD_BYTES):
             self._started = time.monotonic()
@@ -96,19 +96,19 @@ class Running:
             raise self._error
 
     def stop(self) -> None:
-        """End it after what it is doing; from any thread."""
+        """Stop after the present action; may be called from any thread."""
         with self._moved:
             self._stopping = True
             self._moved.notify_all()
         self.post.close()
 
     def _go_on(self, act: Callable[[], None]) -> None:
-        """Do something, and log that it failed if it did: the store's errors alone end the site."""
+        """Call a function and log any failure; only errors of the store end the site."""
         try:
             act()
         except Exception as error:
             if self.agent.store.is_open:
-                raised = error  # the name is gone once the clause ends
+                raised = error  # Python deletes `error` at the end of the clause
                 with contextlib.suppress(PosterityError):
                     self._command(lambda memory: failed(memory, raised))
 
@@ -142,7 +142,7 @@ class Running:
         try:
             sent = act()
         except Exception as error:
-            if not self.agent.store.is_open:  # only the disk knows what is on it: begin from that
+            if not self.agent.store.is_open:  # restart from the disk
                 self._error = self._error or error
                 self.stop()
             raise
@@ -151,7 +151,7 @@ class Running:
             receipts = set(sent).difference(kept)
             self.post.update(kept, receipts)
             heard = set[str]()
-            if arrived:  # who is answered, and who acknowledged something
+            if arrived:  # members whose letters arrived
                 heard = {letter.receiver for letter in receipts | self._kept.difference(kept)}
             self._kept = set(kept)
             self._heard |= dict.fromkeys(heard, time.monotonic())
@@ -159,7 +159,7 @@ class Running:
         self.post.heard(heard)
 
     def _read_log(self, tell: Callable[[Event], None]) -> None:
-        """Tell of the lines that the log has got since, and keep what they say of now."""
+        """Report new lines of the log, and keep what the status needs."""
         for line in self.agent.store.entries(self._lines):
             entry, self._lines = json.loads(line), self._lines + 1
             if "answer" in entry:
@@ -168,7 +168,7 @@ class Running:
             tell(entry)
 
     def _carry(self, name: str, socket: Path) -> None:
-        """Bring letters to the socket of another site, whenever it can be reached."""
+        """Deliver letters to the socket of another site, whenever it can be reached."""
         reached = True
         with Client(socket, timeout=PATIENCE + 1.0) as client:
             while not self._stopping:
@@ -191,7 +191,7 @@ class Running:
     # --- requests --------------------------------------------------------------------------------
 
     def answer(self, head: Head, body: bytes) -> tuple[Head, bytes]:
-        """The answer to a request at the socket; errors go to who asked."""
+        """Answer a request at the socket; errors are sent to the client."""
         asked = {name: value for name, value in head.items() if name != "do"}
         do = str(head.get("do"))
         requests: dict[str, Callable[..., Any]] = {
@@ -230,7 +230,7 @@ class Running:
                     expected="an agent that takes letters in",
                     fix="Bring it later: it stays in its sender's outbox.",
                 )
-            self._inbox[letter] = None  # one that came twice meanwhile is one
+            self._inbox[letter] = None  # duplicates are dropped
             self._moved.notify_all()
 
     def _has_room(self, letter: bytes) -> bool:
@@ -288,10 +288,10 @@ class Running:
         return self.status()
 
     def _result(self) -> tuple[Head, bytes]:
-        """The newest posterior that the site knows, as an artifact, and the certificate of it."""
+        """Return the newest known posterior, as an artifact, and its certificate."""
         memory = self.agent.memory
         known = memory.certificate or memory.newest("survey")
-        course = getattr(memory, "course", None)  # of a star's server
+        course = getattr(memory, "course", None)  # only at a star's server
         if course is not None and (known is None or course.phase != "rest"):
             state, who = course.run.state, self.agent.machine.name
             about = {"epoch": list(state.epoch), "sequence": state.step, "by": who}
@@ -306,7 +306,7 @@ class Running:
         return {**about, "certificate": certificate}, posterior_bytes(known.predicate)
 
     def _audit(self, *, start: int = 0) -> tuple[Head, bytes]:
-        """Entries of the log from ``start`` on, as many as a frame holds, and its checkpoint."""
+        """Return log entries from ``start`` on, as many as fit a message, and the checkpoint."""
         _PLACE.check(start=start)
         store, machine = self.agent.store, self.agent.machine
         head = store.checkpoint(key_name(machine.terms.name, machine.name), machine.key)
@@ -329,10 +329,10 @@ class Running:
         }
         return {**about, "lines": len(lines)}, b"\n".join(lines)
 
-    # --- how it stands ---------------------------------------------------------------------------
+    # --- status ----------------------------------------------------------------------------------
 
     def status(self) -> Event:
-        """The state of the site, as far as it knows it, as plain values."""
+        """Return the known state of the site as plain values."""
         terms, memory, now = self.agent.machine.terms, self.agent.memory, time.monotonic()
         others = sorted(terms.members.keys() - memory.gone - {memory.own.name})
         reached, course = self.agent.machine.status(memory), getattr(memory, "course", None)
@@ -362,7 +362,7 @@ class Running:
         }
 
     def _holder(self) -> str | None:
-        """Who has the token as far as the site knows: itself until that is acknowledged."""
+        """Return the token's last known holder: this site until the next acknowledges it."""
         memory, server = self.agent.memory, self.agent.machine.terms.server
         if server is not None:
             return server

@@ -1,7 +1,7 @@
 """Ed25519 keys, and in-toto statements in DSSE envelopes.
 
-Signatures are those of ``cryptography``; nothing here is of our own making but how envelopes
-(dsse2021) and statements (intoto2023) become bytes.
+Signatures are those of ``cryptography``. This module only implements the encoding of envelopes
+(dsse2021) and statements (intoto2023) as bytes.
 """
 
 import base64
@@ -33,20 +33,20 @@ MESSAGE = "application/vnd.posterity.message"
 """Payload types of envelopes: an in-toto statement, and a message of a federation."""
 MOST_BYTES = 2**30
 MOST_SIGNATURES = 1024
-"""Bytes and signatures of the largest envelope that is read."""
+"""Maximum bytes and signatures of an envelope that is read."""
 
 # --- keys ----------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class PublicKey:
-    """A member's Ed25519 key (rfc8032), 32 bytes; as text they are in base64."""
+    """A member's Ed25519 key (rfc8032), 32 bytes, which are in base64 as text."""
 
     raw: bytes
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """The key that a text stands for; a Refusal if it is none."""
+        """Read the key from its text; a Refusal if the text is no key."""
         fix = "Ask the member for the key that `posterity site init` printed."
         with reading(f"public key {str(text)[:60]!r}", "an Ed25519 key, 32 bytes in base64", fix):
             raw = base64.b64decode(text, validate=True)
@@ -59,11 +59,11 @@ class PublicKey:
 
     @functools.cached_property
     def id(self) -> str:
-        """The key's SHA-256, by which envelopes name it."""
+        """The key's SHA-256, by which envelopes identify it."""
         return hashlib.sha256(self.raw).hexdigest()
 
     def verifies(self, signature: bytes, content: bytes) -> bool:
-        """Tell whether the owner of this key signed the content."""
+        """Return whether the content was signed with the private half of this key."""
         try:
             ed25519.Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, content)
         except InvalidSignature:
@@ -79,12 +79,12 @@ class PrivateKey:
 
     @classmethod
     def generate(cls) -> Self:
-        """A new key, from the system's source of randomness."""
+        """Return a new key from the system's source of randomness."""
         return cls(ed25519.Ed25519PrivateKey.generate().private_bytes_raw())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The key that :meth:`save` wrote; a Refusal if the file holds none."""
+        """Read the key from a file by :meth:`save`; a Refusal if the file contains none."""
         expected, fix = "an Ed25519 key in PEM, without a password", "Name this site's key file."
         with reading(f"private key {os.fspath(path)!r}", expected, fix):
             try:
@@ -96,8 +96,8 @@ class PrivateKey:
             return cls(key.private_bytes_raw())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a PEM file that its owner alone can read, unless there is one; an ArtifactError if
-        there is a file already, or it cannot be written.
+        """Write a new PEM file that only its owner can read. Raises an ArtifactError if a file
+        exists already, or it cannot be written.
         """
         form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
         text = self._key.private_bytes(*form, serialization.NoEncryption())
@@ -110,11 +110,11 @@ class PrivateKey:
 
     @functools.cached_property
     def public(self) -> PublicKey:
-        """The half that the others know."""
+        """The public half of the key."""
         return PublicKey(self._key.public_key().public_bytes_raw())
 
     def sign(self, content: bytes) -> bytes:
-        """The signature of a content, 64 bytes."""
+        """Return the signature of a content, 64 bytes."""
         return self._key.sign(content)
 
     @functools.cached_property
@@ -123,7 +123,7 @@ class PrivateKey:
 
 
 def from_base64(text: Any, what: str) -> bytes:
-    """The bytes of a text in standard base64; a Refusal for any other spelling of them."""
+    """Return the bytes of a text in standard base64; a Refusal for any other encoding."""
     with contextlib.suppress(ValueError, TypeError):
         raw = base64.b64decode(text, validate=True)
         if base64.b64encode(raw).decode() == text:
@@ -136,7 +136,7 @@ def from_base64(text: Any, what: str) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class Envelope:
-    """A payload and signatures of it, by key ID. Nothing of it holds before :meth:`verify`.
+    """A payload and its signatures, by key ID. Do not use the payload before :meth:`verify`.
 
     Source: dsse2021.
     """
@@ -147,18 +147,18 @@ class Envelope:
 
     @property
     def encoding(self) -> bytes:
-        """The bytes that are signed: payload and type, each after its length."""
+        """The bytes that are signed: type and payload, each after its length."""
         kind = self.kind.encode()
         return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(self.payload), self.payload)
 
     def signed(self, key: PrivateKey) -> Self:
-        """The envelope with one signature more."""
+        """Return the envelope with one more signature."""
         signatures = {**self.signatures, key.public.id: key.sign(self.encoding)}
         return dataclasses.replace(self, signatures=signatures)
 
     def verify(self, keys: Mapping[str, PublicKey], threshold: int = 1) -> tuple[str, ...]:
-        """The names, sorted, of those of ``keys`` that signed it; a Refusal unless at least
-        ``threshold`` different keys did.
+        """Return the sorted names in ``keys`` whose signatures are valid. Raises a Refusal unless
+        at least ``threshold`` different keys signed.
         """
         encoding = self.encoding
         signers = {
@@ -172,7 +172,7 @@ class Envelope:
         return tuple(sorted(signers))
 
     def to_bytes(self) -> bytes:
-        """One JSON document, the same for equal envelopes."""
+        """Return one JSON document, the same for equal envelopes."""
         text = lambda content: base64.b64encode(content).decode()
         signed = sorted(self.signatures.items())
         document = {
@@ -184,8 +184,8 @@ class Envelope:
 
     @classmethod
     def from_bytes(cls, content: bytes, *, most: int = MOST_BYTES) -> Self:
-        """The envelope that :meth:`to_bytes` gave; a Refusal if it is none, another spelling of
-        one, or larger than ``most`` bytes.
+        """Read an envelope from :meth:`to_bytes`. Raises a Refusal if the bytes are no envelope,
+        encode one in another way, or are more than ``most``.
         """
         if len(content) > most:
             raise Refusal.of(f"{len(content)} bytes", f"at most {most}", "size")
@@ -204,8 +204,8 @@ class Envelope:
 
 
 def read_json(content: bytes, what: str) -> dict[str, Any]:
-    """A JSON object without keys that come twice; a Refusal if it is anything else. An escape of
-    half a surrogate pair is no character, and could not be written as bytes again.
+    """Parse a JSON object without duplicate keys; a Refusal for anything else. An escape of half a
+    surrogate pair is refused, since it could not be encoded as bytes again.
     """
     with reading(f"a {what}", "a JSON object, each key once"):
         text = content.decode("utf-8")
@@ -227,14 +227,14 @@ Claim = Literal[
     "cosignature",
     "aggregation",
 ]
-"""The subject of a statement: a part in a secure aggregation, and what
-:mod:`posterity.engine.notices` lists."""
+"""The claim of a statement: one of :mod:`posterity.engine.notices`, or a part in a secure
+aggregation."""
 PREDICATE = "https://posterity.dev/{}/v1"
 
 
 @dataclasses.dataclass(frozen=True)
 class Statement:
-    """A signer's claim about ``subjects``, which are named by their SHA-256 in hexadecimal.
+    """A signer's claim about ``subjects``, which are identified by their SHA-256 in hexadecimal.
 
     Source: intoto2023.
     """
@@ -244,7 +244,7 @@ class Statement:
     predicate: Mapping[str, Any]
 
     def to_bytes(self) -> bytes:
-        """The payload of an envelope: an in-toto statement in JSON."""
+        """Return the payload of an envelope: an in-toto statement in JSON."""
         subjects = [
             {"name": name, "digest": {"sha256": digest}} for name, digest in self.subjects.items()
         ]
@@ -258,7 +258,7 @@ class Statement:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """The statement that :meth:`to_bytes` gave; a Refusal if it is none."""
+        """Read a statement from :meth:`to_bytes`; a Refusal if the bytes are no statement."""
         document = read_json(content, "statement")
         with reading("a statement", "an in-toto statement of a claim that posterity makes"):
             claims: dict[Any, Claim] = {PREDICATE.format(c): c for c in get_args(Claim)}
@@ -270,7 +270,7 @@ class Statement:
             return statement
 
     def signed(self, *keys: PrivateKey) -> Envelope:
-        """An envelope with the statement, signed with each of the keys."""
+        """Return an envelope with the statement, signed with each of the keys."""
         envelope = Envelope(self.to_bytes())
         for key in keys:
             envelope = envelope.signed(key)
@@ -280,8 +280,8 @@ class Statement:
 def statement_of(
     envelope: Envelope, claim: Claim, keys: Mapping[str, PublicKey], threshold: int = 1
 ) -> tuple[Statement, tuple[str, ...]]:
-    """The statement in an envelope, and which of ``keys`` signed it; a Refusal if too few did, or
-    it is none of this claim.
+    """Return the statement in an envelope, and the names in ``keys`` that signed it. Raises a
+    Refusal if they are too few, or the statement has another claim.
     """
     signers = envelope.verify(keys, threshold)
     statement = Statement.from_bytes(envelope.payload)

@@ -1,11 +1,11 @@
-"""The durable server of a star: it asks the sites, and takes each answer once.
+"""The durable server of a star: it sends questions to the sites, and counts each answer once.
 
-A member named ``terms.server`` drives any server schedule of :mod:`posterity.federation.schedules`
-as :func:`posterity.federation.federate` does in one process: a step of the schedule, the joint
-Newton step where there is one, and a look at how far all has come, until it has converged or made
-all steps; then it rests. What it asks goes out as letters, sent again until they are answered; an
-answer counts if it names the question that its site is asked now. Whoever is silent can be passed
-over. A site keeps nothing but its last answer, until the server has acknowledged it.
+The member ``terms.server`` drives any server schedule of :mod:`posterity.federation.schedules` as
+:func:`posterity.federation.federate` does in one process. It repeats a step of the schedule, the
+joint Newton step where there is one, and an estimate of what is left to change, until the posterior
+has converged or all steps are made; then it rests. Questions are letters that are sent again until
+they are answered. An answer counts if it names the open question of its site. Sites that do not
+answer can be passed over. A site keeps only its last answer, until the server has acknowledged it.
 """
 
 import collections
@@ -36,9 +36,9 @@ from posterity.federation.status import SAMPLES, TOLERANCE, parts_needed
 from posterity.status import Status
 
 ABSENT = "it was passed over"
-"""The error of a site that does not answer for the time being."""
+"""The error in the answer that stands for an absent site."""
 QUESTION = "question to "
-"""The beginning of places in the outbox where a question waits for its answer."""
+"""Prefix of the outbox places where a question waits for its answer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,11 +67,11 @@ class Server(Machine):
     # --- commands --------------------------------------------------------------------------------
 
     def begin(self, memory: Memory, number: int | None = None) -> Step:
-        """A new epoch: everything begins at the prior.
+        """Begin a new epoch at the prior.
 
-        Who is not there yet is asked until it comes, or is passed over and asked once it does. The
-        number is by default the next after all that the server has heard of. A Refusal if it is not
-        above the present one, or nobody would take part.
+        Sites that do not answer yet are asked until they do, or until they are passed over. The
+        number is by default one above the highest that the server has recorded. Raises a Refusal if
+        it is not above the present one, or if no site would take part.
         """
         name, known = self.name, _known(memory)
         epoch, last = (memory.highest + 1 if number is None else number, name), known.epoch
@@ -88,7 +88,7 @@ class Server(Machine):
         return self._made(memory, after, entry, erase=known.course.is_begun)
 
     def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:
-        """Go on without members that do not answer: what they were asked counts as failed."""
+        """Continue without members that do not answer; their open questions count as failed."""
         step = super().pass_over(memory, sites)
         after = _known(step.memory)
         for site in sorted(after.absent):
@@ -98,8 +98,8 @@ class Server(Machine):
         return step.then(self._made(step.memory, after))
 
     def resume(self, memory: Memory) -> Step:
-        """Go on from where the server rests, with more passes: all are asked anew; a Refusal if it
-        does not rest.
+        """Continue from a rest with more passes, in which all sites are asked again. Raises a
+        Refusal if the server does not rest.
         """
         known = _known(memory)
         if known.course.phase != "rest" or not known.course.is_begun:
@@ -111,8 +111,8 @@ class Server(Machine):
     # --- letters ---------------------------------------------------------------------------------
 
     def _receive_answer(self, memory: Memory, sender: str, answer: letters.Answer) -> Step:
-        """The answer of a site, which counts if it is to what the site is asked now. One that is of
-        no use counts as a failure of its site, and the federation goes on.
+        """Take the answer of a site if it is to the site's open question. An invalid answer counts
+        as a failure of its site, and the federation continues.
         """
         known, content, digest = _known(memory), answer.content, digest_of(answer.content)
         asked = known.course.open.get(sender)
@@ -135,7 +135,7 @@ class Server(Machine):
     def _take(
         self, memory: ServerMemory, asked: Question, answer: Answer, content: bytes
     ) -> ServerMemory:
-        """The server once the answer to an open question is taken, and what follows is asked."""
+        """Return the server with one answer taken and the questions that follow from it asked."""
         open_ = {site: each for site, each in memory.course.open.items() if site != asked.site}
         memory = memory.without_letters({QUESTION + asked.site}).with_course(open=open_)
         memory = memory.with_answer(asked, answer, content)
@@ -144,8 +144,8 @@ class Server(Machine):
         return self._onward(memory)
 
     def _with_residual(self, memory: ServerMemory, site: str, envelope: str) -> ServerMemory:
-        """The server with the residual that a site signed; one of no use is as if there was none.
-        The site then counts as absent, so that nobody waits for it.
+        """Return the server with a site's signed residual. A site whose residual is invalid counts
+        as absent, so that the server does not wait for it.
         """
         survey, course = memory.own_survey, memory.course
         if course.phase != "certify" or survey is None:
@@ -229,19 +229,19 @@ class Server(Machine):
         run, reached, changed = course.position(), course.run, ()
         goal = self.terms.steps, self.terms.tolerance is not None
         status, phase = course.status_at_goal(run, *goal), "step"
-        if status is not None:  # once it is refined: is that the goal?
+        if status is not None:  # look again after the refinement
             phase, more = "look", {"sweeps": None, "status": status}
             if course.sweeps is None:
                 phase, more["surveyed"] = "certify", course.asked
         elif course.sweeps is not None or self.terms.tolerance is not None:
             onward = run.from_better()
-            if onward is not run:  # from where a second start led
+            if onward is not run:  # continue from the second start's posterior
                 reached, more = dataclasses.replace(reached, state=onward.state), {"recent": {}}
                 changed = run.agreement.sites
         return self._at(memory, course.at(reached, phase, **more), changed)
 
     def _certify(self, memory: ServerMemory) -> ServerMemory:
-        """All members sign how they stand to what was reached; then the server rests."""
+        """Collect all members' residuals of the posterior; then rest."""
         course = memory.course
         run, version = course.run, (course.state.epoch, course.surveyed)
         survey = memory.own_survey
@@ -273,15 +273,15 @@ class Server(Machine):
     # --- forgetting ------------------------------------------------------------------------------
 
     def _departed(self, memory: Memory, site: str) -> ServerMemory:
-        """The server without a site's factor, and without what holds it; the others refine theirs.
-        Where the factors that stay would be no distribution, all train anew.
+        """Return the server without a site's factor and all that holds it; the others are refined.
+        If the remaining factors make no distribution, all sites train again from the prior.
         """
         known = _known(memory)
         course = known.course
         if site not in course.run.agreement.sites:
             return known
         run = course.run
-        if course.phase == "step" and course.live is None:  # as it was read from the disk
+        if course.phase == "step" and course.live is None:  # just read from the disk
             course = self._stepping(known).course
         state = course.state
         try:
@@ -308,7 +308,7 @@ class Server(Machine):
         return step.then(self._made(step.memory, self._onward(after)))
 
     def _returned(self, step: Step, site: str) -> Step:
-        """Somebody is back: a server that rests without them asks them anew."""
+        """Resume if a site returns whose last visit failed and the server rests."""
         step = super()._returned(step, site)
         course = _known(step.memory).course
         if course.phase != "rest" or not course.recent.get(site):
@@ -316,13 +316,13 @@ class Server(Machine):
         failed_last = course.recent[site][-1].outcome == "failed"
         return step.then(self.resume(step.memory)) if failed_last else step
 
-    # --- how it stands ---------------------------------------------------------------------------
+    # --- status ----------------------------------------------------------------------------------
 
     def awaited(self, memory: Memory) -> frozenset[str]:
         return frozenset(_known(memory).course.open)
 
     def status(self, memory: Memory) -> Status:
-        """The status of the posterior, as it was when the server last came to rest."""
+        """Return the status of the posterior when the server last came to rest."""
         course = _known(memory).course
         return course.status or Status.of(math.inf, course.run.tolerance, ("nothing rests yet",))
 
@@ -331,7 +331,7 @@ class Server(Machine):
     def _answered(
         self, memory: ServerMemory, questions: Iterable[Question]
     ) -> tuple[ServerMemory, list[Answer], list[Question]]:
-        """The answers that are there, the server's own made now, and the questions without one."""
+        """Return the known answers, computing the server's own, and the unanswered questions."""
         answers, missing = [], []
         for asked in questions:
             answer = memory.course.answers.get(asked.digest)
@@ -350,7 +350,7 @@ class Server(Machine):
     def _ask(
         self, memory: ServerMemory, questions: Sequence[Question], survey: str = ""
     ) -> ServerMemory:
-        """Put questions into the outbox, but for those that are there."""
+        """Put questions into the outbox, unless they are there already."""
         course, sealed = memory.course, {}
         memory = memory.heard(course.state.epoch[0])
         open_, count = dict(course.open), course.asked
@@ -370,7 +370,7 @@ class Server(Machine):
     def _made(
         self, before: Memory, after: ServerMemory, *entries: bytes, erase: bool = False
     ) -> Step:
-        """The step between two memories: what was not in the outbox before is sent."""
+        """Return the step between two memories, which sends what is new in the outbox."""
         course, old = after.course, _known(before).course
         run, made = course.run, Step(after, (), entries, erase)
         ended = old.phase == "rest" and old.run.state.epoch == run.state.epoch

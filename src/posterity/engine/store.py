@@ -1,8 +1,8 @@
 """A site on disk: its state, the messages that are not acknowledged yet, and its log, in one file.
 
-The file is an SQLite database. One transaction writes a new state, the messages that follow from
-it and what the log says of it, and is forced to disk before any of the messages is sent: a site
-that is killed between any two writes goes on from before the message or from after it.
+The file is an SQLite database. One transaction writes a new state, the messages that follow from it
+and its log entries. It is forced to disk before any of the messages is sent. A site that is killed
+at any time therefore continues from before or after a whole transaction.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from posterity.files import force_to_disk
 
 VERSION = 1
 APPLICATION = 0x706F7374
-"""Numbers in SQLite's header which tell that a database is a store, and of which form."""
+"""Numbers in SQLite's header that identify a store and the version of its format."""
 SCHEMA = (
     "create table site (id integer primary key check (id = 0), state blob not null, "
     "digest blob not null, root blob not null, erasing integer not null)",
@@ -33,7 +33,7 @@ SCHEMA = (
 
 
 class Outgoing(NamedTuple):
-    """A message, and to whom it goes."""
+    """A message and the name of its receiver."""
 
     receiver: str
     content: bytes
@@ -41,8 +41,8 @@ class Outgoing(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """The result of messages: a site's state and outbox after them, and new entries of the log.
-    With ``erase`` nothing of what the change replaces or takes out stays in the file.
+    """The result of messages: a site's new state and outbox, and new entries of the log. With
+    ``erase``, data that the change replaces or removes is erased from the file.
     """
 
     state: bytes
@@ -52,19 +52,19 @@ class Change:
 
 
 class Store(contextlib.AbstractContextManager["Store"]):
-    """The durable side of one site. One process at a time has it open; threads may share it."""
+    """The durable state of one site. One process at a time has it open; threads may share it."""
 
     SYNCHRONOUS: ClassVar[str] = "full"
     is_open = True
-    """True while it can be used: a commit that failed closes it."""
+    """True while the store can be used; a failed commit closes it."""
 
     def __init__(self, path: Path | str, wait: float = 0.0, *, first: Change | None = None):
-        """Open the store in a file, for which it waits some seconds where another has it open; an
-        ArtifactError if there is none, another process has it open, it is of another form, or was
-        altered. With a ``first`` state it is made.
+        """Open the store in a file, waiting up to ``wait`` seconds if another process has it open.
+        With ``first`` a new store is made with this state. Raises an ArtifactError if there is
+        none, another process has it open, or it has another format or was altered.
         """
         self.path, self._lock = Path(path), threading.RLock()
-        if first is None and not os.path.isfile(self.path):  # also where its name is too long
+        if first is None and not os.path.isfile(self.path):  # also if its name is too long
             fix = "Run `posterity site init`. A site that lost its store is let in by a new epoch."
             raise _unusable(self.path, "does not exist", fix)
         self._connect(wait)
@@ -73,20 +73,20 @@ class Store(contextlib.AbstractContextManager["Store"]):
                 self._make(first)
                 return
             self._read()
-            if self._one("select erasing from site")[0]:  # it was killed while it did
+            if self._one("select erasing from site")[0]:  # the process was killed during an erasure
                 self._erase()
 
     @classmethod
     def create(cls, path: Path | str, first: Change) -> Self:
-        """Make the store of a new site, with its first state, and open it; an ArtifactError if
-        there is a store already, or it cannot be written.
+        """Make and open the store of a new site with its first state. Raises an ArtifactError if a
+        store exists already, or the file cannot be written.
         """
         return cls(path, first=first)
 
     def commit(self, change: Change) -> None:
-        """Make a change durable, as a whole or not at all. Who has several messages waiting commits
-        what follows from all of them at once: the time that takes is that of forcing it to disk. An
-        ArtifactError if it fails; the store is then closed; opened again, it is as it was before.
+        """Make a change durable, as a whole or not at all. The time is that of forcing it to disk,
+        so commit the effects of several waiting messages at once. Raises an ArtifactError on
+        failure, which closes the store; when opened again it is unchanged.
         """
         with self._lock, self._whole():
             with self._transaction():
@@ -95,19 +95,19 @@ class Store(contextlib.AbstractContextManager["Store"]):
                 self._erase()
 
     def entries(self, start: int = 0, stop: int | None = None) -> list[bytes]:
-        """Entries of the log, from ``start`` to before ``stop``."""
+        """Return the entries of the log from ``start`` to before ``stop``, by default all."""
         query = "select entry from log where number >= ? and number < ? order by number"
         with self._lock, self._translated():
             stop = len(self.log) if stop is None else stop
             return [entry for (entry,) in self._run(query, start, stop)]
 
     def checkpoint(self, origin: str, key: PrivateKey) -> TreeHead:
-        """The checkpoint of the log as it is now, signed by who keeps it."""
+        """Return the checkpoint of the present log, signed by its keeper's key."""
         with self._lock:
             return TreeHead.of(self.log, origin, key)
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         with self._lock:
             self.is_open = False
             self._connection.close()
@@ -119,7 +119,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
     def _connect(self, wait: float = 0.0) -> None:
         with self._translated():
-            # Threads of an engine's pool take turns, by the lock.
+            # Several threads share the connection, one at a time, by the lock.
             self._connection = sqlite3.connect(
                 self.path, timeout=wait, isolation_level=None, check_same_thread=False
             )
@@ -134,7 +134,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
                     "temp_store = memory",  # no other files
                 ):
                     self._run(f"pragma {pragma}").fetchall()
-                self._run("begin immediate")  # takes the file for itself
+                self._run("begin immediate")  # locks the file
                 self._run("rollback")
             except BaseException:
                 self._connection.close()
@@ -161,14 +161,14 @@ class Store(contextlib.AbstractContextManager["Store"]):
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        # UnicodeDecodeError: of what SQLite says about a table whose name was altered.
+        # UnicodeDecodeError: SQLite's message on a table whose name was altered.
         except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             fix = "See whether another process has it, and to permissions and space on the disk."
             raise _unusable(self.path, f"cannot be used ({error})", fix) from error
 
     @contextlib.contextmanager
     def _whole(self) -> Iterator[None]:
-        """Closes it after an error: of the disk only the disk knows what is on it."""
+        """Close the store after any error, since the content of the disk is then unknown."""
         try:
             with self._translated():
                 yield
@@ -189,7 +189,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
         force_to_disk(self.path.parent)
 
     def _read(self) -> None:
-        """Read the store into memory, and check that it is whole."""
+        """Read the store into memory, and check that it was not altered."""
         broken = "Restore no copy: begin with an empty store, which a new epoch lets in."
         form = self._one("pragma application_id") + self._one("pragma user_version")
         if form != (APPLICATION, VERSION):
@@ -206,7 +206,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
             self.outbox = {key: Outgoing(receiver, content) for key, receiver, content, _ in rows}
             whole = digest == _digest(state) and root == self.log.root()
             whole = whole and all(_digest(content) == sha for _, _, content, sha in rows)
-        except TypeError:  # no row, or one of another type
+        except TypeError:  # no row, or a value of another type
             whole = False
         if not whole:
             raise _unusable(self.path, "was altered", broken)
@@ -226,14 +226,14 @@ class Store(contextlib.AbstractContextManager["Store"]):
         self.state, self.outbox = change.state, dict(change.outbox)
 
     def _erase(self) -> None:
-        """Leave no byte in the file, or beside it, of what is in no table any more."""
+        """Erase deleted data from the file and from SQLite's write-ahead log."""
         for statement in ("vacuum", "update site set erasing = 0"):
             self._truncate()
             self._run(statement)
         self._truncate()
 
     def _truncate(self) -> None:
-        """Move all pages into the database itself, and empty the log of its writes."""
+        """Move all pages into the database, and empty SQLite's write-ahead log."""
         busy, *_ = self._one("pragma wal_checkpoint(truncate)")
         if busy:
             raise sqlite3.OperationalError("somebody reads what is to be erased")

@@ -1,16 +1,17 @@
-"""Secure aggregation: all learn the sum of the sites' factors, and nobody learns one of them.
+"""Secure aggregation: all sites learn the sum of their factors, and none learns another's factor.
 
-The scheme is that of bonawitz2017 for few sites: pairwise masks that cancel in the sum, and a mask
-of each site's own. Each site sends four letters, which may be files. ``keys``: a new public key.
-``masked``: its factor, masked. ``survivors``: whose masked factors it has. ``opening``: its own
-mask, and its pairwise masks with those who dropped out, once all survivors signed one and the
-same list. Letters are signed (in-toto statements); anybody can carry them, and add up.
+The scheme is that of bonawitz2017 for few sites: pairwise masks that cancel in the sum, and one
+mask of each site's own. Each site sends four letters, which may be files. ``keys``: a new public
+key. ``masked``: its masked factor. ``survivors``: the sites whose masked factors it has.
+``opening``: its own mask, and its pairwise masks with sites that dropped out, once all survivors
+have signed the same list. Letters are signed (in-toto statements); anyone can carry them, and
+compute the sum.
 
-Any ``least - 2`` sites that collude with each other and with who carries the letters learn the sum
-of the others' factors at most, even if they lie. There are no shares of own masks with others
-(Shamir's): so many colluders as can put shares together would learn all. Hence nothing is learned
-either if a survivor does not send its opening. What this does not do: keep a site from sending a
-false factor, or two sums over sets of sites that differ by one site from telling that one's factor.
+Any ``least - 2`` sites that collude with each other and with the carriers of the letters learn at
+most the sum of the others' factors, even if they lie. Own masks are not shared with others (by
+Shamir's scheme), since enough colluders could combine the shares and learn everything. The sum is
+therefore lost if a survivor does not send its opening. The scheme does not keep a site from sending
+a false factor. Two sums over sets that differ by one site reveal that site's factor.
 """
 
 import base64
@@ -53,7 +54,7 @@ except ImportError as error:
     raise MissingExtraError.of("cryptography", "engine") from error
 
 GRID = 2**64
-"""Numbers are whole multiples of ``1/GRID``: those of at least 2⁻¹² in magnitude are exact."""
+"""Numbers are whole multiples of ``1/GRID``; those of magnitude 2⁻¹² or more are exact."""
 MODULUS = 2**128
 LARGEST = 2.0**50
 Round = Literal["keys", "masked", "survivors", "opening"]
@@ -62,11 +63,11 @@ Letters = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The terms of an aggregation: who adds up what; the same at all sites.
+    """The terms of an aggregation, the same at all sites: name, prior, members and bounds.
 
-    ``least`` is the fewest factors of which sites open the sum, by default those of all members;
-    never below three, as each of two would learn the other's. ``most`` bounds each number's
-    magnitude.
+    ``least`` is the minimum number of sites whose sum is opened, by default all members. It is at
+    least three, since of two sites each would learn the other's factor. ``most`` bounds each
+    number's magnitude.
     """
 
     name: str
@@ -95,7 +96,7 @@ class Plan:
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 of all that it says; each letter names it."""
+        """SHA-256 of the whole plan; each letter contains it."""
         members = {site: str(key) for site, key in self.members.items()}
         document = {"name": self.name, "prior": digest(self.prior), "members": members}
         document |= {"least": self.least, "most": float(self.most)}
@@ -104,7 +105,7 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Aggregate:
-    """The sum of the survivors' factors: ``integers / GRID``, exactly."""
+    """The sum of the survivors' factors, which is exactly ``integers / GRID``."""
 
     prior: ExponentialFamily
     survivors: tuple[str, ...]
@@ -118,28 +119,28 @@ class Aggregate:
 
     @property
     def posterior(self) -> ExponentialFamily:
-        """Prior and sum, rounded once: where sites' numbers are on the grid, bit for bit that of a
-        :class:`posterity.Ledger` of the same factors.
+        """Prior and sum, rounded once. If the sites' numbers are on the grid, it equals bit for bit
+        that of a :class:`posterity.Ledger` of the same factors.
         """
         return TreeSum.of([self.prior, *self._layers]).value
 
     @property
     def _layers(self) -> list[Any]:
-        """Trees of floats whose sum is exact: 53 bits each."""
+        """Trees of floats with 53 bits each, whose exact sum is the factor."""
         rest, layers = list(self.integers), []
         while not layers or any(rest):
-            top = [value / GRID for value in rest]  # of whole numbers, rounded to nearest
+            top = [value / GRID for value in rest]  # integers, rounded to nearest
             rest = [value - int(part * GRID) for value, part in zip(rest, top, strict=True)]
             layers.append(_tree(self.prior, np.array(top)))
         return layers
 
 
 class Participant:
-    """A site's part in one aggregation. What it sent and its secrets are in a folder of its own.
+    """A site's part in one aggregation. Its letters and secrets are kept in a folder of its own.
 
-    Each method takes all letters that have come so far, in any order, and returns the site's next.
-    Called again, after a crash say, it returns the same one, or refuses to say another thing.
-    Delete the folder once the sum is known. A Refusal if the folder is that of another aggregation.
+    Each method takes all letters received so far, in any order, and returns the site's next one.
+    When called again, for example after a crash, it returns the same letter or raises a Refusal.
+    Delete the folder once the sum is known. Raises a Refusal for another aggregation's folder.
     """
 
     def __init__(self, plan: Plan, site: str, key: PrivateKey, folder: str | os.PathLike[str]):
@@ -153,13 +154,13 @@ class Participant:
         self.keys()
 
     def keys(self) -> bytes:
-        """The first letter: a public key for this aggregation alone."""
+        """Return the first letter: a public key for this aggregation only."""
         return self._letter("keys", key=_text(self._secret.public_key().public_bytes_raw()))
 
     def masked(self, factor: ExponentialFamily, letters: Iterable[bytes]) -> bytes:
-        """The second letter, for those whose keys came: the factor, and what hides it. A
-        ParameterError or StructureError if the factor is not finite, or not like the prior; a
-        Refusal if a number is too large, or there are fewer keys than the plan's least.
+        """Return the second letter, for the sites whose keys came: the masked factor. Raises a
+        ParameterError or StructureError if the factor is not finite or has another structure than
+        the prior, and a Refusal if a number is too large or keys are fewer than the plan's least.
         """
         numbers = _integers(self.plan, factor)
         keys = {site: content["key"] for site, content in _read(self.plan, letters)["keys"].items()}
@@ -175,9 +176,9 @@ class Participant:
         return self._letter("masked", roster=keys, words=_text(raw))
 
     def survivors(self, letters: Iterable[bytes]) -> bytes:
-        """The third letter: whose masked factors there are, this site's among them. From here on a
-        site that is not among them is left out, whatever comes late. A Refusal if they are fewer
-        than the plan's least, or of other keys than this site's.
+        """Return the third letter: the sites whose masked factors came, and this site. From here
+        on, other sites are left out even if their letters arrive later. Raises a Refusal if they
+        are fewer than the plan's least, or masked with other keys than this site used.
         """
         mine = self._sent("masked")
         masked = {**_read(self.plan, letters)["masked"], self.site: mine}
@@ -189,8 +190,8 @@ class Participant:
         return self._letter("survivors", masked=shas)
 
     def opening(self, letters: Iterable[bytes]) -> bytes:
-        """The last letter: this site's own mask, and its masks with those who dropped out; a
-        Refusal unless all survivors sent one and the same list.
+        """Return the last letter: this site's own mask, and its masks with sites that dropped out.
+        Raises a Refusal unless all survivors sent the same list.
         """
         mine, keys = self._sent("survivors")["masked"], self._sent("masked")["roster"]
         lists = {**_read(self.plan, letters)["survivors"], self.site: {"masked": mine}}
@@ -202,13 +203,13 @@ class Participant:
         return self._letter("opening", masked=mine, own=_text(self._random("own")), dropped=seeds)
 
     def _random(self, name: str) -> bytes:
-        """Thirty-two random bytes, drawn once."""
+        """Return 32 random bytes, drawn once and kept under a name."""
         if not (path := self.folder / name).exists():
             write_file(path, os.urandom(32))
         return path.read_bytes()
 
     def _letter(self, round: Round, **content: Any) -> bytes:
-        """A letter, durable before it is sent; never a second one of a round."""
+        """Return a letter that is durable before it is sent; only one per round is allowed."""
         predicate = {"site": self.site, "round": round, **content}
         statement = Statement("aggregation", {"plan": self.plan.digest}, predicate)
         letter, path = statement.signed(self._key).to_bytes(), self.folder / f"{round}.json"
@@ -234,19 +235,19 @@ class Participant:
             raise Refusal.of(found, f"at least {self.plan.least}", "order")
 
     def _seed(self, peer: str, keys: Mapping[str, str]) -> bytes:
-        """The seed of the masks shared with a peer: X25519 (rfc7748) and HKDF (rfc5869)."""
+        """Return the seed of the masks shared with a peer: X25519 (rfc7748), HKDF (rfc5869)."""
         theirs = X25519PublicKey.from_public_bytes(_raw(keys[peer]))
         pair = {"roster": dict(keys), "pair": sorted((self.site, peer)), "plan": self.plan.digest}
         try:
             shared = self._secret.exchange(theirs)
-        except ValueError as error:  # a point of small order, which would give all the same secret
+        except ValueError as error:  # a point of small order gives all the same secret
             raise Refusal.of(f"a key of {peer!r} that is none", "a key of X25519") from error
         info = b"posterity secure aggregation v1 " + as_text(pair).encode()
         return HKDF(hashes.SHA256(), length=32, salt=None, info=info).derive(shared)
 
 
 def total(plan: Plan, letters: Iterable[bytes]) -> Aggregate:
-    """The sum, from all letters; whoever has them can tell it; a Refusal if an opening of a
+    """Compute the sum from all letters; no secret is needed. Raises a Refusal if an opening of a
     survivor is missing, or the letters do not fit together.
     """
     content = _read(plan, letters)
@@ -278,7 +279,7 @@ def total(plan: Plan, letters: Iterable[bytes]) -> Aggregate:
 
 
 def _integers(plan: Plan, factor: ExponentialFamily) -> Any:
-    """Whole multiples of ``1/GRID``, each rounded to nearest, as Python's integers."""
+    """Return the factor as multiples of ``1/GRID``, rounded to nearest, as Python's integers."""
     check_same_structure(plan.prior, factor, "the factor")
     check_finite(factor, "the factor")
     flat = np.concatenate([np.ravel(leaf) for leaf in leaves(at_rest(factor))])
@@ -299,7 +300,7 @@ def _sign(site: str, peer: str) -> int:
 
 
 def _mask(seed: bytes, size: int) -> Any:
-    """Integers below ``MODULUS``: the key stream of ChaCha20 (rfc8439), for a key used once."""
+    """Return integers below ``MODULUS``: the key stream of ChaCha20 (rfc8439), for one use."""
     stream = Cipher(algorithms.ChaCha20(seed, bytes(16)), mode=None).encryptor()
     return _words(stream.update(bytes(16 * size)))
 
@@ -310,7 +311,7 @@ def _words(raw: bytes) -> Any:
 
 
 def _read(plan: Plan, letters: Iterable[bytes]) -> Letters:
-    """The contents of signed letters by round and site; a Refusal for two that differ."""
+    """Return the contents of signed letters by round and site; a Refusal if two differ."""
     result: dict[str, dict[str, Any]] = {round: {} for round in get_args(Round)}
     for letter in letters:
         envelope = Envelope.from_bytes(letter)
@@ -331,7 +332,7 @@ def _read(plan: Plan, letters: Iterable[bytes]) -> Letters:
 
 
 def _is_sound(plan: Plan, round: Any, content: Mapping[str, Any]) -> bool:
-    """True if a letter of a round has the content that it should, and no more."""
+    """Return whether a letter of a round has exactly the content that it should have."""
     is_key = lambda text: len(_raw(text)) == 32
     is_sha = lambda text: len(bytes.fromhex(text)) == 32
     of_members = lambda named: plan.members.keys() >= named.keys()

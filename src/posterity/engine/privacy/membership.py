@@ -1,9 +1,9 @@
-"""Membership inference: whether records that a posterior learned from can be told from others.
+"""Membership inference: whether a posterior reveals which records it learned from.
 
-Members and non-members are to be drawn at random from one population; a posterior that learned from
-none of them then gives both the same distribution of scores: an AUC of 1/2. After a forgetting the
-reference is a posterior that never saw those who left. What is bit for bit that reference gives all
-records the same likelihood as it, and an AUC of 1/2 without error.
+Members and non-members are to be drawn at random from one population. A posterior that learned from
+none of them then gives both the same distribution of scores: an AUC of 1/2. After a forgetting, the
+reference is a posterior that never saw the forgotten records. If the posterior equals it bit for
+bit, all records have the same likelihood under both, and the AUC is exactly 1/2.
 """
 
 import dataclasses
@@ -28,11 +28,11 @@ Predictor = Distribution | Callable[[Any], ArrayLike]
 
 @dataclasses.dataclass(frozen=True)
 class Membership:
-    """The result of an attack that tells members from non-members: the AUC, 1/2 for not at all.
+    """The result of an attack that distinguishes members from non-members: the AUC, 1/2 at chance.
 
-    ``low`` and ``high`` hold the true AUC with a chance of at least about ``confidence``, whatever
-    the scores are distributed like: Wilson's interval (wilson1927) of as many trials as there are
-    members or non-members, whichever are fewer, which bounds the variance (birnbaum1957).
+    ``low`` and ``high`` enclose the true AUC with a probability of about ``confidence`` or more,
+    for any distribution of scores. They are Wilson's interval (wilson1927) for as many trials as
+    there are members or non-members, whichever are fewer, which bounds the variance (birnbaum1957).
     """
 
     auc: float
@@ -43,8 +43,8 @@ class Membership:
 
     @classmethod
     def of(cls, members: ArrayLike, nonmembers: ArrayLike, confidence: float = 0.95) -> Self:
-        """Make the result from the scores (m,) and (n,) of an attack, higher for "is a member"; a
-        ParameterError unless there are two finite scores of each at least.
+        """Compute the result from scores (m,) and (n,) of an attack, higher for "is a member".
+        Raises a ParameterError unless there are two finite scores of each at least.
         """
         BETWEEN.check(confidence=confidence)
         auc = attack_auc(members, nonmembers)
@@ -56,7 +56,7 @@ class Membership:
 
     @property
     def tells(self) -> bool:
-        """True if members are told from others beyond chance."""
+        """True if members are distinguished from non-members beyond chance."""
         return self.low > 0.5
 
 
@@ -70,21 +70,22 @@ def membership_test(
     draws: int = 1000,
     confidence: float = 0.95,
 ) -> Membership:
-    """Attack a posterior by how likely it makes records: the likelihood-ratio attack.
+    """Attack a posterior by the likelihood ratio of records.
 
-    The score of a record is its log predictive probability, less that under a ``reference`` that
-    learned from none of the records, which takes out how hard a record is for anybody (carlini2022,
-    watson2022); without a reference it is the weaker attack of yeom2018.
+    The score of a record is its log predictive probability minus that under a ``reference`` that
+    learned from none of the records. This removes how hard a record is to predict (carlini2022,
+    watson2022). Without a reference it is the weaker attack of yeom2018.
 
     Args:
         posterior: a distribution of the model's parameters, or a function from records to their log
             predictive probabilities (n,), in nats.
-        members: records that it learned from, as the model takes them.
-        nonmembers: others of the same population.
-        model: whose posterior it is; not needed for functions.
-        reference: as ``posterior``.
-        draws: over which likelihoods are averaged, the same for both; conjugate models need none.
-        confidence: of the interval.
+        members: records that the posterior learned from, as the model takes them.
+        nonmembers: other records of the same population.
+        model: the model of the posterior; not needed for functions.
+        reference: a distribution or function as ``posterior``; by default none.
+        draws: number of draws over which likelihoods are averaged, the same for both; conjugate
+            models need none.
+        confidence: probability with which the interval holds the true AUC.
 
     Raises:
         UsageError: for a distribution without its model.
@@ -117,18 +118,19 @@ def difference_test(
 ) -> Membership:
     """Attack two posteriors by their difference, which is a sum of members' contributions.
 
-    For who sees a token before and after a visit, or a sum with and without a site. The score of a
-    record is its weight in the shortest combination of all candidates that makes up the difference.
-    Of fewer independent candidates than natural parameters it is the record's true weight, one or
-    zero: nobody is left in doubt. Of a noisy release it is the best linear estimate of that weight.
+    An observer can compute it from a token before and after a visit, or a sum with and without a
+    site. The score of a record is its weight in the shortest combination of all candidates that
+    equals the difference. This is the true weight, one or zero, if the candidates are linearly
+    independent and fewer than the natural parameters. For a noisy release it is the best linear
+    estimate of it.
 
     Args:
         before: the posterior without the members.
-        after: the one with them.
+        after: the posterior with the members.
         members: contributions (m, dim) of records to the natural parameters, flat: see
             :func:`posterity.engine.privacy.noise.record_contributions`.
-        nonmembers: those of others (n, dim).
-        mechanism: by which the difference was released; it is no secret.
+        nonmembers: contributions (n, dim) of other records.
+        mechanism: the mechanism of the release, which the attacker has too.
     """
     count = len(np.asarray(members))
     rows = np.concatenate([np.asarray(members, np.float64), np.asarray(nonmembers, np.float64)])
@@ -137,7 +139,7 @@ def difference_test(
         scale = np.abs(rows).max(0, initial=0.0)
         scale[scale == 0] = 1.0
         weights, *_ = np.linalg.lstsq((rows / scale).T, change / scale, rcond=1e-10)
-    else:  # about one half, by as much as a coin
+    else:  # weights have mean and deviation 1/2
         rows, ridge = mechanism.clipped(rows), 2 * mechanism.deviation * np.eye(len(rows))
         target = np.concatenate([change @ mechanism.root - rows.sum(0) / 2, np.zeros(len(rows))])
         weights, *_ = np.linalg.lstsq(np.concatenate([rows.T, ridge]), target, rcond=1e-10)
@@ -147,9 +149,9 @@ def difference_test(
 def attack_auc(members: ArrayLike, nonmembers: ArrayLike) -> Estimate:
     """P(a member's score > a non-member's), ties counting half: Mann-Whitney, 1/2 is chance.
 
-    ``members`` (m,) and ``nonmembers`` (n,) are scores, m, n >= 2. The standard error is
-    DeLong's (delong1988): from how often each record wins. Perfect separation has 0, which
-    says that it is not to be trusted there.
+    ``members`` (m,) and ``nonmembers`` (n,) are scores, m, n >= 2. The standard error is DeLong's
+    (delong1988), from how often each record wins. It is 0 for perfect separation, where it is not
+    to be trusted.
 
     >>> attack_auc([3.0, 2.0], [1.0, 2.0]).value  # wins: 1 + 1 + 1 + 1/2, of 4
     0.875
@@ -160,11 +162,11 @@ def attack_auc(members: ArrayLike, nonmembers: ArrayLike) -> Estimate:
 def auc_difference(
     first: tuple[ArrayLike, ArrayLike], second: tuple[ArrayLike, ArrayLike]
 ) -> Estimate:
-    """AUC of the first attack minus that of the second, on the same records.
+    """Return the AUC of the first attack minus that of the second, on the same records.
 
     Each attack is (member scores, non-member scores), records in the same order in both. The
-    standard error is that of DeLong for paired attacks (delong1988), so what is hard about a record
-    cancels; a ParameterError also if the two attacks have different numbers of records.
+    standard error is DeLong's for paired attacks (delong1988), in which the difficulty of a record
+    cancels. Raises a ParameterError if a score is invalid, or the numbers of records differ.
     """
     a, b = _wins(*first), _wins(*second)
     if a.shape != b.shape:
@@ -179,9 +181,7 @@ def _estimate(wins: Float[np.ndarray, "m n"]) -> Estimate:
 
 
 def checked_scores(members: ArrayLike, nonmembers: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Return both as float64 arrays; a ParameterError unless there are two finite scores of
-    each.
-    """
+    """Return both as float64 arrays; a ParameterError unless each has two finite scores or more."""
     a, b = np.asarray(members, np.float64), np.asarray(nonmembers, np.float64)
     if not (a.ndim == b.ndim == 1 and min(len(a), len(b)) >= 2):
         raise _misfit(f"scores of shapes {a.shape} and {b.shape}")
@@ -191,13 +191,13 @@ def checked_scores(members: ArrayLike, nonmembers: ArrayLike) -> tuple[np.ndarra
 
 
 def _wins(members: ArrayLike, nonmembers: ArrayLike) -> Float[np.ndarray, "m n"]:
-    """1 where the member's score is higher, 1/2 where equal, else 0."""
+    """Return 1 where the member's score is higher, 1/2 where equal, else 0."""
     a, b = checked_scores(members, nonmembers)
     return (1 + np.sign(a[:, None] - b[None, :])) / 2
 
 
 def _log_predictive(predictor: Any, model: Model | None, records: Any, draws: int) -> ArrayLike:
-    """In nats: of conjugate models exactly, of others the log of the mean likelihood over draws."""
+    """In nats: exact for conjugate models; for others the log of a mean over draws."""
     if not isinstance(predictor, Distribution):
         return predictor(records)
     if model is None:

@@ -1,12 +1,12 @@
 """Differential privacy of natural parameters: clipped contributions, their sum, Gaussian noise.
 
-The length of a contribution is that in the Fisher metric of a reference that everybody knows, such
-as the prior: ``sqrt(stepᵀ F step)``, in sqrt(nats). Contributions are shortened to at most
-``clip``, added up, and Gaussian noise is added that is equally large in all directions of this
-metric. So no change of units or of coordinates changes what is released. Whose privacy this is
-depends on what a contribution is: a **site's** whole factor, or a **record's** part of it, where
-the factor is a sum over records (:func:`record_contributions`). A posterior that was fitted to its
-records is no such sum; of it the site alone can be the unit.
+The length of a contribution is that in the Fisher metric of a public reference such as the prior:
+``sqrt(stepᵀ F step)``, in sqrt(nats). Contributions are shortened to at most ``clip`` and added up.
+Then Gaussian noise is added that is equally large in all directions of this metric. A change of
+units or of coordinates therefore does not change what is released. The unit of privacy depends on
+what a contribution is: a **site's** whole factor, or a **record's** part of it, if the factor is a
+sum over records (:func:`record_contributions`). A posterior that was fitted to its records is no
+such sum; for it only the site can be the unit.
 """
 
 import dataclasses
@@ -39,25 +39,25 @@ NOT_NEGATIVE = Constraint("a finite number, not negative", lambda x: 0 <= float(
 BETWEEN = Constraint("a number between 0 and 1", lambda x: 0 < float(x) < 1)
 MOST_PARAMETERS = 4096
 LEAST_SHARP = 0.3
-"""The noise, in sensitivities, below which the exact accountant takes long: epsilon is above 19."""
+"""Noise, in sensitivities, below which the exact accountant is slow: epsilon is above 19."""
 DRAWS = 4
-"""Normal draws that make up one, so that low bits do not tell what was added (holohan2021)."""
+"""Normal draws summed into one, so that low bits do not reveal the result (holohan2021)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class GaussianMechanism:
-    """Releases of sums of contributions to natural parameters, with noise.
+    """Noisy releases of sums of contributions to natural parameters.
 
     Args:
-        reference: whose Fisher metric measures lengths: a law that does not depend on the data that
-            are protected, or only by way of earlier releases.
-        clip: the greatest length of one contribution, in sqrt(nats), chosen without the data.
-        noise: the standard deviation of the noise, in sensitivities; 0 protects nobody.
-        relation: of data that are not to be told apart: one contribution replaced by another
-            (sensitivity ``2 clip``), or there or not (``clip``). A site that adds the noise to its
-            own factor is protected, whatever it holds, by "replace".
-        shares: sites whose noise adds up before anybody sees the sum, as in secure aggregation:
-            each adds its share. Count those alone that are honest and do not drop out.
+        reference: the distribution whose Fisher metric measures lengths; it must not depend on the
+            protected data, or only through earlier releases.
+        clip: the maximum length of one contribution, in sqrt(nats), chosen without the data.
+        noise: the standard deviation of the noise, in sensitivities; 0 gives no protection.
+        relation: the neighbouring data sets: one contribution is replaced by another (sensitivity
+            ``2 clip``), or is added or removed (``clip``). A site that adds the noise to its own
+            factor is protected, for any data, by "replace".
+        shares: number of sites whose noise adds up before the sum is revealed, as in secure
+            aggregation. Count only sites that are honest and do not drop out.
     """
 
     reference: ExponentialFamily
@@ -92,30 +92,30 @@ class GaussianMechanism:
         releases: int = 1,
         **options: Any,
     ) -> Self:
-        """The mechanism whose ``releases`` together have this ``epsilon``, or hardly less. A
-        MissingExtraError without the extra ``privacy``.
+        """Return the mechanism whose ``releases`` together have at most this ``epsilon``, and
+        little less. Raises a MissingExtraError without the extra ``privacy``.
         """
         POSITIVE.check(epsilon=epsilon)
         BETWEEN.check(delta=delta)
 
         def exceeds(log_noise: float) -> float:
-            """The delta of one release, less the one that is allowed (balle2018, theorem 8)."""
+            """Return delta of one release, minus the allowed one (balle2018, theorem 8)."""
             noise = math.exp(log_noise)
             half, far = 0.5 / noise, epsilon * noise
             return float(ndtr(half - far) - math.exp(log_ndtr(-half - far) + epsilon)) - delta
 
         noise = math.exp(brentq(exceeds, math.log(1e-3), math.log(1e9))) * math.sqrt(releases)  # pyright: ignore
         mechanism = cls(reference, clip, noise, **options)
-        while mechanism.epsilon(delta, releases) > epsilon:  # by the accountant
+        while mechanism.epsilon(delta, releases) > epsilon:  # as the accountant computes it
             mechanism = dataclasses.replace(mechanism, noise=mechanism.noise * (1 + 1e-4))
         return mechanism
 
     def epsilon(self, delta: float, releases: int = 1) -> float:
-        """The ``epsilon`` of all ``releases`` together, for this ``delta``, as accountants tell.
+        """Return the ``epsilon`` of all ``releases`` together for this ``delta``.
 
-        Of one contribution (``relation``) that may be in each of them; of releases from different
-        records it is the greatest. Exact to four digits up to about 19, and an upper bound beyond.
-        A MissingExtraError without the extra ``privacy``.
+        It holds for one contribution (``relation``) that may be in each release. For releases from
+        different records take the greatest. Exact to four digits up to about 19, an upper bound
+        beyond. Raises a MissingExtraError without the extra ``privacy``.
         """
         BETWEEN.check(delta=delta)
         COUNT.check(releases=releases)
@@ -128,7 +128,7 @@ class GaussianMechanism:
 
     @property
     def sensitivity(self) -> float:
-        """The greatest length by which one contribution changes the sum, in sqrt(nats)."""
+        """The maximum length by which one contribution changes the sum, in sqrt(nats)."""
         return self.clip * (2.0 if self.relation == "replace" else 1.0)
 
     @property
@@ -139,12 +139,12 @@ class GaussianMechanism:
     def release(
         self, contributions: ArrayLike, *, rng: np.random.Generator | None = None
     ) -> ExponentialFamily:
-        """The noisy sum of clipped contributions (n, dim), as a factor that may be improper.
+        """Return the noisy sum of clipped contributions (n, dim), as a factor that may be improper.
 
-        Each row is one unit of privacy, flat as ``natural_parameters`` are. A generator is for
-        experiments: who knows its seed takes the noise off again. Without one the noise is made of
-        the system's own randomness. A ParameterError or StructureError for rows that are not
-        finite, or of another length.
+        Each row is one unit of privacy, flat as ``natural_parameters`` are. A generator ``rng`` is
+        for experiments only, since its seed allows the noise to be removed; by default the noise
+        comes from the system's randomness. Raises a ParameterError or StructureError for rows that
+        are not finite, or of another length.
         """
         total = self.clipped(contributions).sum(0)
         total = total + self.deviation * _normal(len(total), rng)
@@ -152,7 +152,7 @@ class GaussianMechanism:
         return self.reference.with_natural_parameters(flat)
 
     def clipped(self, contributions: ArrayLike) -> Float[np.ndarray, "n dim"]:
-        """The clipped contributions, where their length is the Euclidean one."""
+        """Return the clipped contributions, in coordinates where lengths are Euclidean."""
         rows = np.asarray(contributions, np.float64)
         if rows.ndim != 2 or rows.shape[1] != self.reference.dimension:
             raise StructureError(
@@ -175,7 +175,7 @@ class GaussianMechanism:
 
     @functools.cached_property
     def root(self) -> Float[np.ndarray, "dim dim"]:
-        """``L`` of ``F = L Lᵀ``: flat vectors times it have their length as the Euclidean one."""
+        """``L`` of ``F = L Lᵀ``; rows times ``L`` have their length as the Euclidean one."""
         try:
             return np.linalg.cholesky(np.asarray(self.reference.fisher_information()))
         except np.linalg.LinAlgError as error:
@@ -189,15 +189,16 @@ class GaussianMechanism:
 def record_contributions(
     model: Model, reference: ExponentialFamily, data: Any
 ) -> Float[np.ndarray, "n dim"]:
-    """The part of each record in the natural parameters of its site's factor, flat.
+    """Return each record's part of the natural parameters of its site's factor, flat.
 
-    Of a conjugate model its sufficient statistics, whatever the reference. Of others the natural
-    gradient ``∇_μ E_q[log p(record | z)]`` at the reference ``q``: one step towards the posterior,
-    as in heikkila2023; further steps are taken from where the noisy sum led, each a release.
+    For a conjugate model these are the sufficient statistics, for any reference. For others it is
+    the natural gradient ``∇_μ E_q[log p(record | z)]`` at the reference ``q``: one step towards the
+    posterior, as in heikkila2023. A further step starts at the last noisy sum, and is a new
+    release.
 
     Raises:
-        UsageError: if records tell of each other, or their gradients are drawn at random: of such
-            models the site is the unit of privacy.
+        UsageError: if records depend on each other, or gradients are stochastic; then the site is
+            the unit of privacy.
         StructureError, ParameterError: for data that the model cannot take.
     """
     rule = best_estimator(model, reference)
@@ -231,11 +232,11 @@ def _gradients(rule: Any, model: Model, q: Any, data: Any) -> Any:
 
 
 def proper_factor(prior: Any, factor: Any) -> Any:
-    """The factor without what noise took away that data only add: nothing private is asked again.
+    """Return the factor, corrected where noise made it improper. This uses no private data.
 
     Where a natural parameter of the family is bounded below, as counts and precisions are, the
-    factor's is made positive (semi-definite: eigenvalues relative to the prior). A sum with the
-    prior that is still no distribution is moved towards the prior until it is one.
+    factor's is made positive (semi-definite: eigenvalues relative to the prior). If the sum with
+    the prior is still improper, the factor is shrunk until the sum is proper.
     """
     check_finite(factor, "the factor")
     factor = _raised(prior, factor)

@@ -1,1 +1,1 @@
-"""Transports of letters; the machine sends again what gets lost on the way."""
+"""Transports of letters. They may lose letters, since the machine sends them again."""

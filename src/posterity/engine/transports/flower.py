@@ -1,13 +1,13 @@
 """Letters over Flower: an app whose processes carry them between the sockets of agents.
 
-Its ClientApp hands letters to the agent of its site and takes along those that are due; its
-ServerApp asks one node after the other and routes letters by the names of their receivers. Neither
-keeps anything that must not be lost. A process finds its agent by the variable POSTERITY_SITE, the
-site's folder, in the environment in which its SuperNode was started; one that the SuperLink was
-started with is the folder of the member ``server``.
+Its ClientApp delivers letters to its site's agent and collects those that are due. Its ServerApp
+sends messages to the nodes and routes letters by the names of their receivers. Neither holds state
+that must not be lost. A process finds its agent by the variable POSTERITY_SITE, the site's folder,
+in the environment in which its SuperNode was started. For the SuperLink it is the folder of the
+member ``server``.
 
-Letters are signed, so that nobody can alter them, but the SuperLink can read them. An agent that
-demands encryption is told so and hands out none.
+Letters are signed, so they cannot be altered, but the SuperLink can read them. An agent that
+demands encryption hands out no letters.
 """
 
 import logging
@@ -27,11 +27,11 @@ except ImportError as error:
     raise MissingExtraError.of("flwr", "flower") from error
 
 QUIET, LONGEST = 1.0, 15.0
-"""Seconds after which an agent is left that has no letter, and after which it is in any case."""
+"""Seconds without a letter, and seconds in all, after which collecting from an agent ends."""
 MOST = 64
-"""Letters that are taken from an agent at once."""
+"""Maximum number of letters that are taken from an agent at once."""
 ANSWER = 120.0
-"""Seconds in which nodes have to answer; what comes later is lost, and agents send it again."""
+"""Seconds in which nodes have to answer; later answers are lost, and agents send them again."""
 APP = """\
 [project]
 name = "posterity-letters"
@@ -57,8 +57,8 @@ _log = logging.getLogger(__name__)
 
 
 def write_app(folder: Path, *, rounds: int = 0) -> Path:
-    """Write the app that ``flwr run`` takes; it names what is installed, and holds no code. It ends
-    after so many ``rounds`` of messages, or with zero when it is stopped.
+    """Write the app for ``flwr run``. It names installed components, and contains no code. It ends
+    after ``rounds`` rounds of messages; with zero it runs until it is stopped.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pyproject.toml").write_text(APP.format(rounds=rounds))
@@ -67,7 +67,7 @@ def write_app(folder: Path, *, rounds: int = 0) -> Path:
 
 @client.query("letters")
 def carry(message: Message, context: Context) -> Message:
-    """The ClientApp: letters for the agent of this site, and those that it has for others."""
+    """The ClientApp: deliver letters to this site's agent, and return its letters for others."""
     socket = agent_here()
     if socket is None:
         raise no_agent(f"node {context.node_id}")
@@ -78,7 +78,7 @@ def carry(message: Message, context: Context) -> Message:
 
 @server.main()
 def route(grid: Grid, context: Context) -> None:
-    """The ServerApp: rounds of messages to the nodes for whom letters wait, or else to all."""
+    """The ServerApp: rounds of messages to the nodes with waiting letters, or else to all."""
     rounds, number = int(context.run_config["rounds"]), 0
     routes = Routes()
     while number < rounds or not rounds:
@@ -101,22 +101,22 @@ def route(grid: Grid, context: Context) -> None:
 
 
 class Routes:
-    """Which site is at which node, and the letters that wait, each with its receiver."""
+    """The node of each site, and the letters that wait, each with its receiver."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, int] = {}
         self.waiting: Letters = []
 
     def taken(self, receiver: str) -> list[bytes]:
-        """The letters to one receiver, which wait no more."""
+        """Remove the letters to one receiver, and return them."""
         letters = [letter for to, letter in self.waiting if to == receiver]
         self.waiting = [each for each in self.waiting if each[0] != receiver]
         return letters
 
     def asked(self, nodes: Iterable[int]) -> dict[int, Letters]:
-        """The nodes of a round with the letters that each gets. Letters to a site that is at none
-        of the nodes are dropped: its agent's peers send them again. In the first round nobody knows
-        who is where, and all are asked.
+        """Return the nodes of a round with the letters for each. Letters to a site at none of the
+        nodes are dropped; the agents that sent them send them again. If no letter can be delivered,
+        as in the first round, all nodes get a message.
         """
         mine, self.waiting = self.waiting, [each for each in self.waiting if each[0] == SERVER]
         asked: dict[int, Letters] = {node: [] for node in nodes}
@@ -127,7 +127,7 @@ class Routes:
 
 
 def _exchange(socket: Path, letters: Iterable[bytes]) -> Letters:
-    """Hand letters to an agent, and take those that it has, once it has gone quiet."""
+    """Deliver letters to an agent, and collect its letters until no more come."""
     due: Letters = []
     try:
         with Client(socket) as agent:
@@ -139,7 +139,7 @@ def _exchange(socket: Path, letters: Iterable[bytes]) -> Letters:
                 if not more:
                     break
                 due += more
-    except PosterityError as error:  # an agent that is started anew has kept everything
+    except PosterityError as error:  # a restarted agent has lost no letters
         _log.warning("no letters to carry: %s", error)
     return due
 

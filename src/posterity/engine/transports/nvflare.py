@@ -1,12 +1,12 @@
 """Letters over NVFlare: couriers between the sockets of agents, in jobs that may end at any time.
 
-A job (:func:`write_job`) names :class:`Site` and :class:`Server` by their import paths and brings
-no code. At each site its process takes letters from the agent, hands each to the process of the
-receiver, encrypted from end to end, and that one hands it to its own agent. None of them keeps
-anything, so the next job goes on from what the agents hold. A process finds its agent by the
-variable POSTERITY_SITE, the site's folder, in the environment in which NVFlare was started. A
-member is called as the client of NVFlare that carries its letters, and ``server`` is the member
-at NVFlare's server.
+A job (:func:`write_job`) names :class:`Site` and :class:`Server` by their import paths and contains
+no code. At each site its process collects letters from the agent and sends each to the receiver's
+process, encrypted from end to end, which delivers it to its own agent. The processes hold no state,
+so the next job continues from the agents' letters. A process finds its agent by the variable
+POSTERITY_SITE, the site's folder, in the environment in which NVFlare was started. A member is
+named after the NVFlare client that carries its letters; ``server`` is the member at NVFlare's
+server.
 """
 
 import contextlib
@@ -32,20 +32,20 @@ except ImportError as error:
     raise MissingExtraError.of("nvflare", "nvflare") from error
 
 ALLOWED = ("nvflare.collab.", "posterity.engine.transports.nvflare.")
-"""Beginnings of the import paths that a kit has to allow, since jobs bring no code."""
+"""Prefixes of import paths that a kit has to allow, since jobs contain no code."""
 CALL, WAIT, PAUSE = 20.0, 0.5, 1.0
-"""Seconds after which a call to another site is given up, for which an agent is asked for letters,
-and that follow a failure."""
+"""Seconds: the limit of a call to another site, the wait for an agent's letters, and the pause
+after a failure."""
 MOST = 4
-"""Letters on their way to one receiver at once."""
+"""Maximum number of letters on their way to one receiver."""
 _log = logging.getLogger(__name__)
 
 
 class Courier:
-    """The part of a job at any member: it carries letters, and keeps nothing.
+    """The part of a job at any member: it carries letters, and holds no state.
 
-    Where ``encrypted`` is false, or NVFlare runs without certificates as its simulator does,
-    letters can be read on the way. An agent that demands encryption is told so and hands out none.
+    If ``encrypted`` is false, or NVFlare runs without certificates as its simulator does, letters
+    can be read on the way. An agent that demands encryption then hands out none.
     """
 
     def __init__(self, encrypted: bool = True):
@@ -55,7 +55,7 @@ class Courier:
 
     @collab.init
     def prepare(self) -> None:
-        """Note who can be reached, which NVFlare tells only within a call of its own."""
+        """Store the members that can be reached, which NVFlare gives only within its own calls."""
         self.encrypted &= bool(collab.fl_ctx.get_prop(FLContextKey.SECURE_MODE, False))
         self._name, self._socket = collab.site_name, agent_here()
         others = {each.name: each for each in (*collab.clients, collab.server)}
@@ -63,13 +63,13 @@ class Courier:
 
     @collab.publish
     def begin(self) -> None:
-        """Carry letters from now on, since all processes of the job are there."""
+        """Carry letters from now on, since all processes of the job run."""
         if self._socket is not None:
             threading.Thread(target=self._carry, args=(self._socket,), daemon=True).start()
 
     @collab.publish
     def deliver(self, letter: bytes) -> None:
-        """Hand a letter to the agent here, which acknowledges it by one of its own."""
+        """Deliver a letter to the agent here, which acknowledges it by a letter of its own."""
         if self._socket is None:
             raise no_agent(self._name)
         with Client(self._socket) as agent:
@@ -77,11 +77,11 @@ class Courier:
 
     @collab.final
     def end(self) -> None:
-        """Carry nothing more."""
+        """Stop carrying letters."""
         self._ended.set()
 
     def _carry(self, socket: Path) -> None:
-        """Take letters from the agent as long as the job runs, and have them handed over."""
+        """Collect letters from the agent while the job runs, and have them delivered."""
         with Client(socket) as agent, ThreadPoolExecutor(64) as pool:
             while not self._ended.is_set():
                 with self._lock:
@@ -91,7 +91,7 @@ class Courier:
                     letters = agent.collect(
                         wait=WAIT, most=MOST, encrypted=self.encrypted, to=free, again=again
                     )
-                except PosterityError as error:  # it is started anew, and has kept everything
+                except PosterityError as error:  # a restarted agent has lost no letters
                     _log.warning("%s: no letters to carry: %s", self._name, error)
                     self._ended.wait(PAUSE)
                     continue
@@ -101,10 +101,10 @@ class Courier:
                     pool.submit(self._hand, receiver, letter)
 
     def _hand(self, receiver: str, letter: bytes) -> None:
-        """Hand a letter to the receiver's process; if that fails, the agent gives it out again."""
+        """Send a letter to the receiver's process; if that fails, the agent hands it out again."""
         try:
             self._others[receiver](secure=self.encrypted, timeout=CALL).deliver(letter)
-        except Exception as error:  # of many kinds, of NVFlare's and of the agent there
+        except Exception as error:  # of many types, of NVFlare and of the agent there
             _log.warning("%s: a letter did not reach %s: %s", self._name, receiver, error)
             self._failed = True
             self._ended.wait(PAUSE)
@@ -118,8 +118,8 @@ class Site(Courier):
 
 
 class Server(Courier):
-    """The part of a job at NVFlare's server, which starts the others and waits. It ends after so
-    many ``seconds``, so that a job that hangs does not do so for ever.
+    """The part of a job at NVFlare's server, which starts the others and waits. It ends after
+    ``seconds`` seconds, so that a job that hangs ends too.
     """
 
     def __init__(self, encrypted: bool = True, seconds: float = 3600.0):
@@ -128,7 +128,7 @@ class Server(Courier):
 
     @collab.main
     def run(self) -> None:
-        """Let everybody begin, and wait until the job is over."""
+        """Start all couriers, and wait until the job is over."""
         over = time.monotonic() + self.seconds
         collab.clients(timeout=CALL).begin()
         self.begin()
@@ -143,7 +143,7 @@ def write_job(
     folder: Path, sites: Iterable[str], *, encrypted: bool = True, seconds: float = 3600.0
 ) -> Path:
     """Write the job that carries letters between ``sites``, clients of NVFlare; returns its folder.
-    It names classes that are installed at the sites, and holds no code.
+    It names classes that are installed at the sites, and contains no code.
     """
     path = "posterity.engine.transports.nvflare."
     server = {"encrypted": encrypted, "seconds": seconds}
@@ -175,8 +175,8 @@ def write_job(
 
 
 def allow(kit: Path) -> None:
-    """Allow the job's classes at a server or client of NVFlare, in ``local/resources.json``; an
-    ArtifactError if the folder is no kit that NVFlare provisioned.
+    """Allow the job's classes at a server or client of NVFlare, in ``local/resources.json``. Raises
+    an ArtifactError if the folder is no kit that NVFlare provisioned.
     """
     own, default = kit / "local" / "resources.json", kit / "local" / "resources.json.default"
     try:
@@ -196,12 +196,12 @@ def submit(
     tell: Callable[[str], None] = print,
     until: threading.Event | None = None,
 ) -> None:
-    """Keep a job running that carries letters, until the event is set.
+    """Keep a job running that carries letters, until the event ``until`` is set.
 
     ``kit`` is the folder that NVFlare provisioned for an administrator. A new job follows whenever
-    one ends, because a site was lost or its ``seconds`` are over, and when a site comes that it
-    lacks. ``tell`` is given a line for each thing that happens. An ArtifactError if the folder is
-    no such kit.
+    one ends, because a site was lost or its ``seconds`` are over, and when a client connects that
+    it lacks. ``tell`` is called with a line for each event. Raises an ArtifactError if the folder
+    is no such kit.
     """
     until = until or threading.Event()
     try:
@@ -213,7 +213,7 @@ def submit(
         try:
             session = new_secure_session(user, str(kit), timeout=60.0)
             _keep(session, {"encrypted": encrypted, "seconds": seconds}, tell, until)
-        except Exception as error:  # of many kinds: the server is away, or was started anew
+        except Exception as error:  # of many types: the server is down or was restarted
             tell(f"NVFlare's server does not answer ({error}); trying again")
             until.wait(PAUSE)
         finally:
@@ -223,8 +223,8 @@ def submit(
 
 
 HEARD, SETTLED, LONGEST = 30.0, 5.0, 60.0
-"""Seconds since when a client has to be heard from to take part, for which it is waited whether
-others come, and of the longest pause after jobs that fail at once."""
+"""Seconds: the maximum age of a client's last connection, the time without change after which the
+clients are final, and the longest pause after jobs that fail at once."""
 
 
 def _keep(
@@ -258,8 +258,8 @@ def _keep(
 
 
 def _settled(session: Session, until: threading.Event, before: frozenset[str]) -> frozenset[str]:
-    """The clients that are there: those that were ``before``, or others once none comes or goes.
-    There are none if it is to end.
+    """Return the clients that are present: those of ``before``, or others once they are final. None
+    are returned if ``until`` is set.
     """
     there, since = frozenset[str](), time.monotonic()
     while not until.wait(1.0):

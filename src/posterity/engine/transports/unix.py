@@ -1,9 +1,8 @@
 """Unix sockets of agents: the server of a site's agent, its clients, and how couriers find it.
 
 Messages are framed by :mod:`multiprocessing.connection`. Each is a head in JSON on one line, a
-newline and a body; each that asks gets one that answers, and a connection carries any number of
-them. Whoever can open the socket is the site itself: it lies in a folder that nobody else may
-enter.
+newline and a body. Each request gets one answer, and a connection carries any number of them.
+Access is controlled by the folder of the socket, which only the site's own user may enter.
 """
 
 import contextlib
@@ -27,36 +26,36 @@ Head = Mapping[str, Any]
 Answer = Callable[[Head, bytes], tuple[Head, bytes]]
 """A function from the head and body of a request to those of the answer.
 
-A PosterityError that it raises goes to who asked.
+A PosterityError that it raises is sent to the client.
 """
 HEAD_BYTES = 2**16
-"""The longest head. A message holds one, and a body as long as a letter may be."""
+"""Maximum size of a head. A message holds one, and a body of at most the size of a letter."""
 LARGEST = 2**26 + HEAD_BYTES
-"""The largest message by default, as of :class:`~posterity.engine.agreement.Limits`."""
+"""Default maximum size of a message, as in :class:`~posterity.engine.agreement.Limits`."""
 IDLE, WHOLE = 3600.0, 60.0
-"""Seconds that a connection may rest between messages, and that one may pause within."""
+"""Seconds that a connection may rest between messages, and that it may pause within one."""
 SITE = "POSTERITY_SITE"
-"""The variable that names a site's folder, in the environment in which an engine was started."""
+"""The environment variable that names a site's folder; set it where an engine is started."""
 SERVER = "server"
-"""The member whose letters are carried where the engine's own server is."""
+"""The member whose letters are carried by the engine's own server."""
 _PATH = 100
-"""Bytes of a name of a socket that every system takes."""
+"""Bytes of a socket's path that every system accepts."""
 
 
 class Absent(SiteError):
-    """Nobody listens at a socket."""
+    """The error if no agent listens at a socket."""
 
 
 # --- messages ------------------------------------------------------------------------------------
 
 
 def to_message(head: Head, body: bytes = b"") -> bytes:
-    """The bytes of a message."""
+    """Return the bytes of a message."""
     return json.dumps(head, allow_nan=False).encode() + b"\n" + body
 
 
 def from_message(content: bytes) -> tuple[dict[str, Any], bytes]:
-    """The head and the body of a message; a Refusal if it has none."""
+    """Return the head and the body of a message; raises a Refusal if it has no valid head."""
     line, newline, body = content.partition(b"\n")
     fix = "Speak to the socket by posterity.engine.transports.unix.Client."
     with reading("the head of a message", "a JSON object on one line", fix):
@@ -73,7 +72,7 @@ def _no_number(text: str) -> None:
 
 
 def framed(raw: socket.socket, seconds: float) -> Connection:
-    """A connection that carries whole messages; each part must come within so many seconds."""
+    """Return a connection for whole messages; each part must arrive within ``seconds``."""
     raw.setblocking(True)
     limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
     for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
@@ -82,8 +81,8 @@ def framed(raw: socket.socket, seconds: float) -> Connection:
 
 
 def received(connection: Connection, most: int) -> bytes:
-    """The next message; a Refusal if it has more than ``most`` bytes, of which none is read, an
-    OSError if it does not come in time, an EOFError if the connection ends.
+    """Return the next message. Raises a Refusal, without reading it, if it has more than ``most``
+    bytes, an OSError if it does not arrive in time, and an EOFError if the connection ends.
     """
     try:
         return connection.recv_bytes(most)
@@ -95,7 +94,7 @@ def received(connection: Connection, most: int) -> bytes:
 
 
 def as_error(error: Exception) -> dict[str, Any]:
-    """The head that tells of an error; of one that nobody meant, by its own words."""
+    """Return the head for an error; one that is no PosterityError is described as a bug."""
     if not isinstance(error, PosterityError):
         error = PosterityError(
             found=f"an unexpected {type(error).__name__} ({error})",
@@ -107,7 +106,7 @@ def as_error(error: Exception) -> dict[str, Any]:
 
 
 def of_error(head: Any) -> PosterityError:
-    """The error that :func:`as_error` tells of; a SiteError if it is of no kind that is known."""
+    """Return the error in a head by :func:`as_error`; a SiteError if its kind is unknown."""
     head = head if isinstance(head, dict) else {}
     sentences: Any = {name: str(head.get(name, "?")) for name in ("found", "expected", "fix")}
     kind: Any = {**vars(errors), "Refusal": Refusal}.get(str(head.get("kind")))
@@ -121,9 +120,9 @@ def of_error(head: Any) -> PosterityError:
 class Server(socketserver.ThreadingUnixStreamServer):
     """The socket of an agent: each connection has a thread, each message is answered by ``answer``.
 
-    Messages of more than ``most`` bytes are refused, and one that pauses for longer than ``whole``
-    seconds ends its connection; the server goes on. A socket that a killed process left is
-    replaced: who serves has the site's store open, which only one can.
+    Messages of more than ``most`` bytes are refused. A message that pauses for longer than
+    ``whole`` seconds ends its connection; the server goes on. A socket left by a killed process is
+    replaced, which is safe since only the process with the site's store open serves it.
     """
 
     daemon_threads = True
@@ -134,7 +133,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
     ):
         self.path, self.answer, self.most, self.whole = Path(path), answer, most, whole
         self._connections = set[socket.socket]()
-        new = self.path.with_name(f".{self.path.name}")  # nobody meets one that does not listen
+        new = self.path.with_name(f".{self.path.name}")  # moved into place once it listens
         try:
             new.unlink(missing_ok=True)
             with _address(new) as address:
@@ -157,8 +156,8 @@ class Server(socketserver.ThreadingUnixStreamServer):
         self.close()
 
     def close(self) -> None:
-        """End it, and take the socket away if it is its own. Requests that came before are
-        answered, for which it waits a second.
+        """Stop, and remove the socket if it is the server's own. Earlier requests are still
+        answered, for at most a second.
         """
         self.shutdown()
         self.server_close()
@@ -173,7 +172,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
                 self.path.unlink()
 
     def reply(self, content: bytes) -> bytes:
-        """The message that answers one."""
+        """Return the answer to a message."""
         try:
             return to_message(*self.answer(*from_message(content)))
         except Exception as error:
@@ -190,11 +189,11 @@ class Server(socketserver.ThreadingUnixStreamServer):
         self._connections.discard(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that broke is no news."""
+        """Ignore a broken connection."""
 
 
 class _Handler(socketserver.BaseRequestHandler):
-    """Answers the messages of a connection, until it ends or breaks a rule."""
+    """Answers the messages of a connection, until it ends or sends a message that is too large."""
 
     def handle(self) -> None:
         server: Any = self.server
@@ -203,7 +202,7 @@ class _Handler(socketserver.BaseRequestHandler):
             while connection.poll(IDLE):
                 try:
                     content = received(connection, server.most)
-                except Refusal as refusal:  # where the next message begins is not known
+                except Refusal as refusal:  # the start of the next message is unknown
                     connection.send_bytes(to_message(as_error(refusal)))
                     return
                 connection.send_bytes(server.reply(content))
@@ -213,22 +212,22 @@ class _Handler(socketserver.BaseRequestHandler):
 
 
 class Client(contextlib.AbstractContextManager["Client"]):
-    """A connection to an agent, made when something is asked first. For one thread at a time."""
+    """A connection to an agent, made at the first request. For one thread at a time."""
 
     def __init__(self, path: Path | str, *, timeout: float = 10.0, most: int = LARGEST):
         self.path, self.timeout, self.most = Path(path), timeout, most
         self._connection: Connection | None = None
 
     def ask(self, do: str, body: bytes = b"", **arguments: Any) -> tuple[dict[str, Any], bytes]:
-        """The head and the body that answer a request.
+        """Send a request, and return the head and the body of the answer.
 
-        A connection that was kept, and that the agent has ended since, is made anew. The argument
-        ``wait`` are seconds, beside the client's ``timeout``, that the agent may take to answer.
+        A kept connection that the agent has ended since is made again. The argument ``wait`` is the
+        number of seconds, besides the client's ``timeout``, that the agent may take to answer.
 
         Raises:
-            Absent: if nobody listens.
+            Absent: if no agent listens.
             SiteError: if the agent does not answer in time, or ends the connection.
-            PosterityError: what the agent says is wrong, of the kind that it names.
+            PosterityError: the agent's own error, of the kind that it names.
         """
         content, kept = to_message({"do": do, **arguments}, body), self._connection is not None
         wait = min(self.timeout + float(arguments.get("wait") or 0.0), IDLE)
@@ -254,7 +253,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
 
     def _asked(self, content: bytes, wait: float) -> bytes:
         connection = self._connected()
-        with contextlib.suppress(ConnectionError):  # it may have said why before it ended
+        with contextlib.suppress(ConnectionError):  # its reason may have arrived
             connection.send_bytes(content)
         if not connection.poll(wait):
             raise TimeoutError("it is silent")
@@ -278,7 +277,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
         return self._connection
 
     def deliver(self, letter: bytes) -> None:
-        """Hand over a sealed letter; it is acknowledged by a letter of its own, later."""
+        """Hand over a sealed letter; its acknowledgement is a separate, later letter."""
         self.ask("deliver", letter)
 
     def collect(
@@ -290,11 +289,11 @@ class Client(contextlib.AbstractContextManager["Client"]):
         to: Sequence[str] | None = None,
         again: bool = False,
     ) -> list[tuple[str, bytes]]:
-        """Letters that are due, each with its receiver, for a courier that carries them there.
+        """Return letters that are due, each with its receiver, for a courier that carries them.
 
-        The agent may ``wait`` so many seconds for one ``to`` these receivers, all by default. The
-        courier tells whether it encrypts letters so that the receiver alone can read them, and
-        whether those that others took and did not bring are due ``again`` at once.
+        The agent may ``wait`` so many seconds for one ``to`` these receivers, by default all.
+        ``encrypted`` states whether the courier encrypts letters so that only the receiver can read
+        them. With ``again``, letters that were taken before but not delivered are due at once.
         """
         options = {"most": most, "encrypted": encrypted, "to": to and list(to), "again": again}
         head, body = self.ask("collect", wait=wait, **options)
@@ -319,7 +318,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
 
 @contextlib.contextmanager
 def _address(path: Path) -> Iterator[str]:
-    """A name of a socket that is short enough for the system, whatever folder it lies in."""
+    """Yield a path to a socket that is short enough for the system."""
     if len(os.fsencode(path)) <= _PATH:
         yield str(path)
         return
@@ -334,13 +333,13 @@ def _address(path: Path) -> Iterator[str]:
 
 
 def agent_here() -> Path | None:
-    """The socket of the agent at this machine; None if the environment names no site."""
+    """Return the socket of this machine's agent; None if the environment names no site."""
     folder = os.environ.get(SITE)
     return None if folder is None else Path(folder) / "site.sock"
 
 
 def no_agent(name: str) -> UsageError:
-    """The error where a letter comes to a machine whose environment names no site."""
+    """Return the error if a letter arrives at a machine whose environment names no site."""
     return UsageError(
         found=f"no {SITE} in the environment of the engine at {name!r}",
         expected="the folder of the site whose letters it carries",
