@@ -146,7 +146,7 @@ def federation(source: Source) -> list[Markup]:
 
 
 def _convergence(visits: Sequence[Any]) -> Markup:
-    """Return a plot of the posterior's change by visit, or of the site's remaining change, in nats."""
+    """Plot the change of the posterior by visit, or the site's remaining change, in nats."""
     changes = [(n, v, v.change) for n, v in enumerate(visits, 1) if v.change]
     label, what = "moved by, nats", "how far a visit moved the posterior, in nats"
     if not changes:
