@@ -158,9 +158,7 @@ def _mixture(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> F
     kind = model.covariance_type
     covariances, shares = gaussians.covariance, np.asarray(plate.mean_weights())
     default = known
-    if (
-        prior is None
-    ):  # scikit-learn's defaults, with the mixture's moments in place of those of the data
+    if prior is None:  # scikit-learn's defaults, with the mixture's moments for the data's
         centre = shares @ mean
         gap = mean - centre
         spread = covariances + (outer(gap) if kind == "full" else gap**2)

@@ -142,10 +142,7 @@ class Subjects:
     @property
     def files(self) -> list[Source]:
         """All sources that are files, without duplicates."""
-        parts = [
-            *self.inputs,
-            *self.main,
-        ]  # a fusion made for the page has the path of its first file
+        parts = [*self.inputs, *self.main]  # a fusion made for the page has its first file's path
         parts += [part for receipt in self.receipts for part in receipt if part is not None]
         files = [part for part in parts if part.about is not None]
         return list({part.about.path: part for part in reversed(files) if part.about}.values())
