@@ -221,9 +221,7 @@ def _jointly(blocks: Sequence[Block]) -> tuple[list[tuple[float, float]], float,
     if size <= MOST_COLUMNS and draws > 3 * size:
         rows = units.reshape(-1, size)
         spectrum = np.linalg.eigh(rows.T @ rows / draws)
-        if (
-            spectrum[0][0] > SINGULAR * size
-        ):  # a diagonal law's draws may have singular correlations
+        if spectrum[0][0] > SINGULAR * size:  # a diagonal law's draws may be singular
             within, (values, axes) = rows.T @ rows / draws, spectrum
     correlated = np.count_nonzero(within) > size
     log_scale = sum(float(np.log(own.free.scale).sum()) for own in blocks)

@@ -43,7 +43,7 @@ def from_table(
             between 0 and 1); the last two give a :class:`Product` with one block per parameter.
 
     Raises:
-        UsageError: for neither or both of ``sd`` and ``covariance``, or a family without them.
+        UsageError: for neither or both of ``sd`` and ``covariance``, or a family that does not fit.
         StructureError: for duplicate names, or a number of values that differs from that of names.
         ParameterError: for NaN, infinity, a deviation or covariance that is not positive, or
             moments that no member of the family has. It names the parameter.
@@ -159,7 +159,7 @@ def to_table(law: Any) -> dict[str, Any]:
 def tidy(value: float) -> float:
     """Return the number with 14 digits that equals this one up to rounding, or else itself.
 
-    So 0.2, inverted twice, is 0.2 again, and no other number changes.
+    So 0.2, inverted twice, is 0.2 again, and nothing else is lost.
     """
     value = float(value)
     short = float(f"{value:.14g}")
