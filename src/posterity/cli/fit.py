@@ -25,7 +25,7 @@ def _report(data: Data) -> Group:
     ]
     if data["parameters"]:
         rows = parameters(data["parameters"])
-    else:  # by decreasing weight
+    else:  # components by decreasing weight
         rows = table("weight", *(printable(name) for name in data["columns"]))
         ranked = sorted(data["components"], key=lambda part: -(part["weight"] or 0))
         first(ranked, rows, lambda part: (short(part["weight"]), *map(short, part["mean"])))

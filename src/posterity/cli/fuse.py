@@ -117,7 +117,7 @@ def _matching(plate: Data) -> Table:
         yield printable(site)
         yield from (members(labels, component) for component in shown)
         if hidden:
-            yield str(sum(g >= len(shown) for g in labels))  # how many
+            yield str(sum(g >= len(shown) for g in labels))  # number hidden
         if unused:
             yield members(labels, -1)
 
@@ -382,7 +382,7 @@ def fused(
     bytes_of: dict[str, Any] = {} if budget is None else {"budget": budget * 2**20}
     bytes_of["checkpoint"] = checkpoint
     large = budget is not None or sum(map(plans.size_of, paths)) > plans.IN_MEMORY
-    if large := large and not is_network(paths[0]):  # which are matched in memory, or refused
+    if large := large and not is_network(paths[0]):  # networks need memory, or are refused
         bytes_of = {"budget": plans.BUDGET} | bytes_of
     with bar(f"Fusing {len(paths)} files") as moved:
         sites: Any = _read(paths, inputs, moved) if large else _read_singly(paths, inputs)

@@ -74,8 +74,8 @@ def predicted(
 ) -> Predicted:
     """Return the predictions of a posterior, ledger or student for a table's records.
 
-    ``progress`` is called with the number of rows that a network has predicted. The target and its
-    log score are required if predictions are to be ``scored``.
+    ``progress`` is called with the number of rows that a network has predicted. With ``scored``
+    the result has the target, if the table has it, and its log score.
     """
     value, about = files.read_any(file)
     like = settings.path("data.like")

@@ -83,10 +83,9 @@ def plot_pursuit(
 ) -> "Figure":
     """Plot four panels of a pursuit over its number of components.
 
-    They show the ELBO and the gain of each step, in nats, with standard errors; the weight α that
-    each new component received, with its λ; and the effective number of components, the exponential
-    of the entropy of the weights. A joint polish of all components is a separate point at the same
-    number.
+    They show the ELBO and the gain of each step, in nats, with standard errors; the weight α of
+    each new component, with its λ; and the effective number of components. The latter is the
+    exponential of the weights' entropy. A joint polish is a separate point at the same number.
 
     Args:
         pursuit: result of :func:`posterity.pursue`, or its ``trace`` alone.

@@ -92,9 +92,9 @@ def report(
 ) -> Report:
     """Make an HTML page about posteriors, ledgers, results of verbs and receipts.
 
-    It shows what the sources are, all numbers by site with a box to exclude each site, information
-    added and contradictions by site, matchings with margins, convergence, calibration, what a
-    receipt proves and does not, and how to reproduce the results. Equal sources give equal pages.
+    It shows what the sources are, and all numbers by site with a box to exclude each site. It also
+    shows information added and contradictions by site, matchings with margins, convergence,
+    calibration, what a receipt proves, and how to reproduce it all. Equal sources give equal pages.
 
     Args:
         sources: results of verbs, ledgers, laws, receipts, students, or paths of files. Several

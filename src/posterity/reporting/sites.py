@@ -54,7 +54,7 @@ class Distance(NamedTuple):
 def distance(one: Any, other: Any, prior: Any) -> Distance | None:
     """Return the distance of two laws of one family in deviations, as ``fuse`` compares sites.
 
-    Numbers of which either law has learnt nothing beyond the prior are left out, and so are mixing
+    Numbers of which either law has no information beyond the prior are left out, and so are mixing
     weights, in which sites may differ. None if either law is improper, or no marginal has a closed
     form.
 
