@@ -2,7 +2,7 @@
 
 ``state.get_lambda()`` are the concentrations of the topics and ``state.eta`` those of their prior.
 (With ``eta="auto"`` gensim learns another ``model.eta`` but keeps adding the first one.) Their
-difference ``state.sstats`` are expected word counts: of all documents after a batch fit
+difference, ``state.sstats``, holds expected word counts: of all documents after a batch fit
 (``update_every=0``), and a weighted average over steps after online learning. gensim uses
 float32 by default; ledgers hold float64.
 """

@@ -91,8 +91,8 @@ def design(
 ) -> Design:
     """Return the design of a table for ``recipe.columns``, in the recipe's units.
 
-    For prediction, records with missing values are always dropped, weights are not read, the exposure
-    and target are optional, and the target is read only if predictions are ``scored``.
+    For prediction, records with missing values are always dropped, and weights are not read. The
+    exposure and target are optional, and the target is read only if predictions are ``scored``.
     """
     path, total = cells.path, len(cells.rows)
     apart = [recipe.target, recipe.event, recipe.entry] if scored else []
