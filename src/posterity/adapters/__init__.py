@@ -1,8 +1,8 @@
-"""Other libraries' fitted models as families, and back; each is imported only when used.
+"""Conversion of other libraries' fitted models to families and back, with lazy imports.
 
-A library that is not installed is a ``MissingExtraError``, which names its extra; NaN, infinite and
-improper parameters are a ``ParameterError``.
-``from_samples`` takes draws of any of them: :mod:`posterity.adapters.samples`.
+A library that is not installed raises a ``MissingExtraError`` that names its extra; NaN, infinite
+and improper parameters raise a ``ParameterError``. For draws from any of these libraries use
+``from_samples``: see :mod:`posterity.adapters.samples`.
 """
 
 from typing import TYPE_CHECKING

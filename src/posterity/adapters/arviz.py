@@ -1,6 +1,6 @@
 """ArviZ: draws of any law of the library, for its summaries, diagnostics and plots.
 
-ArviZ 0.x gives an ``InferenceData``, and 1.x an xarray ``DataTree``; both come from its own
+ArviZ 0.x returns an ``InferenceData`` and 1.x an xarray ``DataTree``, both from its own
 ``from_dict``. Tested with 0.23 and 1.3.
 """
 
@@ -19,9 +19,9 @@ from posterity.families.distribution import Distribution
 from posterity.families.unconstrained import Transformed
 
 SEPARATOR = "."
-"""Between the names of a block and of what is in it; in a ``DataTree`` a slash is a path."""
+"""Separator between the name of a block and of its parts; in a ``DataTree`` a slash is a path."""
 EVENT = "z"
-"""The name of an event that has none."""
+"""Name of the variable of an event without blocks."""
 
 
 def to_arviz(
@@ -32,24 +32,24 @@ def to_arviz(
     draws: int = 1000,
     names: Sequence[str] | None = None,
 ) -> Any:
-    """Independent draws of a posterior as ArviZ has those of samplers.
+    """Draw independent samples of a posterior as ArviZ data, in the layout of a sampler's chains.
 
-    Blocks of an event go by their names, those within others as ``outer.inner``; parts of a tuple
-    go by their numbers; an event that is one array is ``z``. Axes of events are called
-    ``NAME_dim_0`` and so on, and their coordinates are the names that the law has.
+    Variables are named after the blocks of an event; nested blocks are ``outer.inner``, parts of a
+    tuple have their numbers, and an event that is one array is ``z``. Axes of events are named
+    ``NAME_dim_0`` and so on, and their coordinates are the law's names.
 
     Args:
-        posterior: one proper law, or what has one as its ``posterior``, such as a ledger.
-        key: of the draws; equal keys give equal draws.
-        chains: how many the draws are shared out to; they are independent throughout.
-        draws: of each chain.
-        names: of the numbers of an event that is one vector, such as the columns of a regression;
-            each is then a variable of its own. Without, names of the law label one variable.
+        posterior: one proper law, or an object whose ``posterior`` is one, such as a ledger.
+        key: JAX key; equal keys give equal draws.
+        chains: number of chains that the draws are divided into; all draws are independent.
+        draws: number of draws of each chain.
+        names: names for the entries of an event that is one vector, such as the columns of a
+            regression; each becomes a variable. By default the law's names label one variable.
 
     Returns:
-        An ``InferenceData``, or from ArviZ 1.0 on a ``DataTree``, whose group ``posterior`` has
-        the draws, each variable of shape (chains, draws, ...). What is no single proper law, and
-        names that do not fit, are a UsageError.
+        An ``InferenceData``, or with ArviZ 1.0 and later a ``DataTree``, whose group ``posterior``
+        holds the draws; each variable has shape (chains, draws, ...). Raises a UsageError for
+        anything but a single proper law, and for names that do not fit.
     """
     arviz = library("arviz", extra="arviz")
     COUNT.check(chains=chains, draws=draws)
@@ -77,7 +77,7 @@ def to_arviz(
             if not shape or not any(axes):
                 continue
             dims[name] = [f"{name}_dim_{place}" for place in range(len(shape))]
-            # A law within a plate may have fewer axes than what is drawn of the plate.
+            # A law within a plate may have fewer axes than a draw of the plate.
             labelled = zip(dims[name], shape, axes, strict=False)
             coords |= {axis: list(own) for axis, size, own in labelled if len(own) == size}
     else:
@@ -95,11 +95,11 @@ def to_arviz(
 
 
 Axes = tuple[tuple[str, ...], ...]
-"""Labels along each axis of an event; an axis without has none."""
+"""Labels along each axis of an event; empty for an axis without labels."""
 
 
 def labels_of(law: Any, path: str = "") -> dict[str, Axes]:
-    """The labels that names of a law give to the variables of :func:`to_arviz`.
+    """Return the labels that a law's names give to the variables of :func:`to_arviz`.
 
     >>> from posterity.families import Gaussian
     >>> labels_of(Gaussian.from_standard([0.0], [[1.0]]).named(["age"]))
@@ -122,9 +122,9 @@ def labels_of(law: Any, path: str = "") -> dict[str, Axes]:
 
 
 def _of_sites(law: Transformed, path: str, under: Callable[[Any], str]) -> dict[str, Axes]:
-    """Labels within brackets, of sites that are one vector without a map that changes its length.
+    """Return the bracketed labels of sites that are vectors with no map that changes their length.
 
-    Names of the unconstrained numbers, or of the law of them, say which entry is which.
+    The names are those of the unconstrained coordinates, or of the law over them.
     """
     names, tree = law.names or getattr(law.law, "names", ()), law.supports.tree
     if not names or isinstance(names, dict):

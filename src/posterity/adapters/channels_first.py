@@ -1,9 +1,9 @@
-"""The layers of a student as runtimes with channels first have them: ONNX and torch.
+"""The layers of a student for runtimes that store channels first: ONNX and torch.
 
-Images are ``(channels, height, width)`` there, and flattened in that order, so the rows of a dense
-layer behind a convolution change places; kernels are ``(outputs, inputs, height, width)`` and
-``(outputs, inputs)``. A padding of ``"same"`` is said side by side, because with strides the two
-differ and runtimes disagree about which is the greater: here, as in JAX, the last.
+Images there are ``(channels, height, width)`` and are flattened in that order, so the rows of a
+dense layer after a convolution are permuted. Kernels are ``(outputs, inputs, height, width)`` and
+``(outputs, inputs)``. A padding of ``"same"`` is written out for each side. With strides the sides
+differ, and runtimes disagree which is larger; here, as in JAX, it is the last.
 """
 
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ from posterity.families.layers import Conv, Layer, Layers
 
 
 class ChannelsFirst(NamedTuple):
-    """A layer, its arrays in float32 and its padding.
+    """A layer, its arrays in float32, and its padding.
 
-    ``pads`` are top, left, bottom, right; ``flattens`` says whether images become rows before it.
+    ``pads`` are top, left, bottom, right; ``flattens`` is True if the layer first flattens images.
     """
 
     layer: Layer
@@ -30,10 +30,10 @@ class ChannelsFirst(NamedTuple):
 
 
 def check_layers(student: Student) -> Layers:
-    """The layers of a student that other runtimes can be told of.
+    """Return the layers of a student that other runtimes can represent.
 
     Raises:
-        UsageError: for a network that is a function, which nobody can look into.
+        UsageError: for a network that is a function, whose layers are unknown.
         ParameterError: for weights that are not finite.
         StructureError: for a network that ends in a convolution.
     """
@@ -59,10 +59,10 @@ def check_layers(student: Student) -> Layers:
 
 
 def channels_first(student: Student) -> Iterator[ChannelsFirst]:
-    """Layer after layer."""
+    """Yield each layer with its arrays, channels first."""
     layers = check_layers(student)
     arrays: Any = layers.unravel(np.asarray(student.parameters, np.float32))
-    images = isinstance(layers.layers[0], Conv)  # whether images come in here
+    images = isinstance(layers.layers[0], Conv)  # whether this layer's inputs are images
     for layer, own, image in zip(layers.layers, arrays, layers.images[:-1], strict=True):
         kernel, pads = own["kernel"], (0, 0, 0, 0)
         flattens = images and not isinstance(layer, Conv)

@@ -1,16 +1,15 @@
-"""The curvature of a trained network's likelihood, and the law of its weights that it makes.
+"""Laplace approximations of trained networks, by the Fisher information of their likelihood.
 
-Every weight gets the variance that Laplace's approximation gives it (mackay1992): the inverse of
-the prior's precision plus the Fisher information of the data. The information is that of the model,
-``Σ Jᵀ H J`` with ``J`` the Jacobian of the outputs and ``H`` the curvature of the likelihood in
-them, in closed form over all classes; it equals the generalised Gauss-Newton matrix. The empirical
-one takes observed labels instead, which is another matrix unless the model is right and the data
-are many (kunstner2019).
+The approximation's precision is the prior's precision plus the Fisher information of the data
+(mackay1992). The default information is the model's, ``Σ Jᵀ H J``, with ``J`` the Jacobian of the
+outputs and ``H`` the curvature of the likelihood in the outputs, in closed form over all classes.
+It equals the generalised Gauss-Newton matrix. The empirical one uses observed labels instead; it
+differs unless the model is correct and the data are many (kunstner2019).
 
-With a diagonal the law is a :class:`Product` of a :class:`DiagonalGaussian` a tensor, by name,
-whose entries are ``[0,3]``; else it is a :class:`Gaussian` with names ``layer.weight[0,3]``. Above
-5,000 weights entries have no names. The factor of a ledger is the likelihood alone, to second order
-about the weights θ: precision F and slope ``Fθ + g`` with ``g`` the gradient of the log likelihood.
+A diagonal law is a :class:`Product` with one :class:`DiagonalGaussian` per tensor, whose entries
+are named ``[0,3]``. A full law is a :class:`Gaussian` with names ``layer.weight[0,3]``. Above 5,000
+weights entries have no names. The factor of a ledger is the likelihood alone, to second order about
+the weights θ: precision F and slope ``Fθ + g`` with ``g`` the gradient of the log likelihood.
 """
 
 import dataclasses
@@ -33,17 +32,17 @@ from posterity.families.names import some
 
 Array = np.ndarray
 Jacobians = Callable[[slice], tuple[Array, Array]]
-"""Outputs (n, K) of some records and their derivatives (n, K, p) by the flat weights."""
+"""Function of a slice of records to outputs (n, K) and their Jacobian (n, K, p) by the weights."""
 CLASSIFICATION, REGRESSION = "classification", "regression"
 DIAGONAL, FULL = "diagonal", "full"
 MODEL, EMPIRICAL = "model", "empirical"
 MEAN, VARIANCE = "mean", "variance"
 MOST_NAMED = 5000
-"""Weights of a law up to which each has a name; the tensors of a diagonal law always have one."""
+"""Largest number of weights that have names; tensors of a diagonal law are always named."""
 MOST_FULL = 3000
-"""Weights of a full covariance."""
+"""Largest number of weights with a full covariance."""
 AT_ONCE = 2**22
-"""Numbers of Jacobians that are held at once."""
+"""Largest number of Jacobian entries in memory at once."""
 UNTRAINED = (
     "Pass the data and the prior_precision that it was trained with (with a weight decay of w "
     "beside the mean cross entropy of n records n w, beside the mean squared error "
@@ -52,7 +51,7 @@ UNTRAINED = (
 
 
 class Options(TypedDict, total=False):
-    """The keyword arguments of ``from_module`` and ``to_ledger``; see :class:`Task`."""
+    """Keyword arguments of ``from_module`` and ``to_ledger``; see :class:`Task`."""
 
     likelihood: Required[str]
     prior_precision: Required[float | int]
@@ -64,20 +63,20 @@ class Options(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A task of finding the curvature: the keyword arguments of ``from_module`` and ``to_ledger``.
+    """Settings of the curvature: keyword arguments of ``from_module`` and ``to_ledger``.
 
     Attributes:
         likelihood: ``"classification"`` or ``"regression"``.
-        prior_precision: of each weight, whose prior has mean zero: with weight decay w in an
-            optimiser of the *mean* cross entropy of n records it was ``n w``, of the mean squared
-            error ``n w / (2 noise_variance)``.
-        noise_variance: of a regression; by default the mean squared residual.
-        curvature: ``"diagonal"``, or ``"full"`` for a few thousand weights.
-        fisher: ``"model"``, the default, is exact over all classes and the generalised
-            Gauss-Newton matrix; ``"empirical"`` takes squares of observed gradients.
-        only: names of tensors, or what they begin with; the others are taken as known.
+        prior_precision: precision of each weight's prior, whose mean is zero. An optimiser of the
+            *mean* cross entropy of n records with weight decay w corresponds to ``n w``, and of the
+            mean squared error to ``n w / (2 noise_variance)``.
+        noise_variance: noise variance of a regression; by default the mean squared residual.
+        curvature: ``"diagonal"``, or ``"full"`` for at most a few thousand weights.
+        fisher: ``"model"``, the default, is exact over all classes and equals the generalised
+            Gauss-Newton matrix; ``"empirical"`` uses squares of observed gradients.
+        only: names of tensors, or of modules that hold them; the others are taken as known.
 
-    Other values, and the noise of a classification, are a UsageError.
+    Other values, and a noise variance for a classification, raise a UsageError.
     """
 
     likelihood: str
@@ -101,7 +100,7 @@ class Task:
             )
 
     def tensors(self, names: Iterable[str]) -> list[str]:
-        """The tensors that a law is of: all, or those that ``only`` names, or that begin so."""
+        """Return the names of all tensors, or of those that ``only`` selects."""
         names = list(names)
         if self.only is None:
             return names
@@ -119,15 +118,15 @@ class Task:
 def laws(
     task: Task, tensors: Mapping[str, Array], outputs: Array, jacobians: Jacobians, y: ArrayLike
 ) -> Laws:
-    """Posterior, prior and factor, which may be improper, over the weights of these tensors.
+    """Return posterior, prior and factor over the weights; the factor may be improper.
 
     Raises:
-        StructureError: for outputs and labels that do not fit, outputs that are chances instead of
-            logits, and a full covariance of too many.
-        ParameterError: for NaN and infinity, and for weights that are further from the mode of
-            these data under the prior than a draw of the posterior is: one standard deviation in
-            the root mean square over weights. Of a tenth, and of a network that predicts these data
-            no better than a constant, there is a ``ConvergenceWarning``.
+        StructureError: for outputs and labels that do not fit, outputs that are probabilities
+            instead of logits, and a full covariance of too many weights.
+        ParameterError: for NaN and infinity, and for weights more than one posterior standard
+            deviation (root mean square over weights) from the mode of these data and the prior.
+            Beyond a tenth, and for a network that predicts these data no better than a constant,
+            there is a ``ConvergenceWarning``.
     """
     size = sum(tensor.size for tensor in tensors.values())
     full = task.curvature == FULL
@@ -174,8 +173,8 @@ def laws(
 def tensors_of(
     law: Distribution, shapes: Mapping[str, tuple[int, ...]], at: str, key: KeyArray | None
 ) -> dict[str, Array]:
-    """Arrays by name and of these shapes: the mean, the variances, or a draw; a StructureError for
-    a law of other tensors, or of tensors of other shapes.
+    """Return the mean, the variances, or a draw, as arrays by name; a StructureError if the law has
+    other tensors or shapes.
     """
     one_of(MEAN, VARIANCE).check(at=at)
     blocks = dict(law.blocks) if isinstance(law, Product) else {}
@@ -213,7 +212,7 @@ def tensors_of(
 
 
 def entries_of(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
-    """The entries of tensors, in order: ``layer.weight[0,3]``, and ``scale[]`` of a number."""
+    """Return names of the tensors' entries: ``layer.weight[0,3]``, or ``scale[]`` of a scalar."""
     at = lambda index: ",".join(map(str, index))
     return [f"{name}[{at(i)}]" for name, shape in shapes.items() for i in np.ndindex(shape)]
 
@@ -221,9 +220,9 @@ def entries_of(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
 def _curvature(
     task: Task, outputs: Array, jacobian: Array, y: Array, noise: float
 ) -> tuple[Array, Array]:
-    """Curvature of some records, (p,) or (p, p), and gradient of their log likelihood, (p,)."""
+    """Return curvature (p,) or (p, p) and gradient (p,) of some records' log likelihood."""
     if task.likelihood == CLASSIFICATION:
-        if outputs.shape[1] == 1:  # of log odds, beside a class whose outputs are zero
+        if outputs.shape[1] == 1:  # log odds: the other class has the logit zero
             outputs, jacobian = (np.insert(v, 0, 0.0, axis=1) for v in (outputs, jacobian))
         chances = softmax(outputs, axis=1)
         slopes = np.eye(chances.shape[1])[y] - chances
@@ -264,7 +263,7 @@ def _target(task: Task, outputs: Array, target: Array) -> tuple[Array, float]:
 
 
 def _labels(outputs: Array, target: Array) -> tuple[Array, bool]:
-    """Class numbers (n,), and whether outputs, as logits, say more of them than their shares do."""
+    """Return class numbers (n,), and whether logits predict them better than frequencies do."""
     classes, shape, single = max(outputs.shape[1], 2), target.shape, outputs.shape[1] == 1
     target = target[:, 0] if shape == (len(target), 1) else target
     numeric = target.ndim == 1 and target.dtype.kind in "biuf"

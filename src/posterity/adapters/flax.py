@@ -1,9 +1,9 @@
-"""flax: a trained module and its data as a law of its weights, and back to its parameters.
+"""flax: a trained module and its data as a law of its weights, and back to parameters.
 
-Laplace's approximation at the weights that were found; see :mod:`posterity.adapters.fisher` for the
-Fisher information that is taken. Tensors go by their paths, ``Dense_0.kernel``. linen and nnx; for
-other libraries on JAX there is :func:`from_params`, which takes any tree of parameters and any
-function. Tested with flax 0.12.
+The law is Laplace's approximation at the trained weights; see :mod:`posterity.adapters.fisher` for
+the Fisher information. Tensors are named by their paths, ``Dense_0.kernel``. Both linen and nnx are
+supported. For other libraries on JAX use :func:`from_params`, which takes any tree of parameters
+and any function. Tested with flax 0.12.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,27 +20,27 @@ from posterity.families import Distribution, Gaussian, Product
 from posterity.ledger import Ledger
 
 Apply = Callable[[Any, Any], Any]
-"""A function of parameters and inputs (n, ...) that gives the outputs (n, K)."""
+"""Function of parameters and inputs (n, ...) that returns the outputs (n, K)."""
 
 
 def from_module(
     module: Any, x: ArrayLike, y: ArrayLike, *, variables: Any = None, **task: Unpack[core.Options]
 ) -> Product | Gaussian:
-    """The law of a trained module's weights, by Laplace's approximation.
+    """Return the Laplace approximation of a trained module's weights.
 
     Args:
-        module: of ``flax.linen``, or of ``flax.nnx``, which is taken in evaluation mode. It gives a
-            row of outputs for each input: logits of the classes (one column: log odds of class
-            1), or values.
+        module: module of ``flax.linen``, or of ``flax.nnx``, which runs in evaluation mode. It
+            returns one row of outputs per input: logits of the classes (one column: log odds of
+            class 1), or values.
         x: inputs (n, ...).
         y: class numbers (n,), or values (n, k).
-        variables: of a linen module ``{"params": ...}``, with collections such as ``batch_stats``
-            if it has them; or the parameters alone.
-        task: as :class:`~posterity.adapters.fisher.Task` explains it.
+        variables: ``{"params": ...}`` of a linen module, with any collections such as
+            ``batch_stats``; or the parameters alone.
+        task: settings of :class:`~posterity.adapters.fisher.Task`.
 
     Returns:
-        The law that :mod:`posterity.adapters.fisher` describes; its errors and warnings are those
-        of :func:`posterity.adapters.fisher.laws`, and a UsageError for what is no module.
+        The law that :mod:`posterity.adapters.fisher` describes. Errors and warnings are those of
+        :func:`posterity.adapters.fisher.laws`; anything but a module is a UsageError.
 
     >>> import flax.linen as nn
     >>> x, y = np.array([[-2.0], [-1.0], [1.0], [2.0]]), np.array([-1.9, -1.1, 1.1, 1.9])
@@ -62,12 +62,12 @@ def to_ledger(
     variables: Any = None,
     **task: Unpack[core.Options],
 ) -> Ledger:
-    """The same as the ledger of one site: its prior, and what the data said.
+    """Return the ledger of one site: the weights' prior, with the likelihood as its factor.
 
-    Weights of networks that were trained apart from other beginnings do not correspond, whatever
-    their names: for that, make a :class:`posterity.Network` by
-    :func:`posterity.networks.from_pytree` of :func:`to_params` at means and variances, and
-    :func:`posterity.fuse` those. Arguments and errors are those of :func:`from_module`.
+    Weights of networks trained from different initial values do not correspond, even if their names
+    do. For these make a :class:`posterity.Network` by :func:`posterity.networks.from_pytree` of
+    :func:`to_params` at means and variances, and use :func:`posterity.fuse`. Arguments and errors
+    are those of :func:`from_module`.
     """
     return _laws(*_parts(module, variables), x, y, core.Task(**task)).ledger(site)
 
@@ -75,17 +75,17 @@ def to_ledger(
 def from_params(
     params: Any, apply: Apply, x: ArrayLike, y: ArrayLike, **task: Unpack[core.Options]
 ) -> Product | Gaussian:
-    """The same of any tree of parameters, and ``apply(params, x)`` on a batch of inputs."""
+    """Return the law of any tree of parameters, given ``apply(params, x)`` on a batch of inputs."""
     return _laws(params, apply, x, y, core.Task(**task)).posterior
 
 
 def to_params(
     law: Distribution, like: Any, *, at: str = core.MEAN, key: KeyArray | None = None
 ) -> Any:
-    """A law's mean (``at="variance"``: its variances), or with a JAX ``key`` a draw, as parameters.
+    """Return a law's mean, its variances (``at="variance"``) or a draw (``key``) as parameters.
 
-    They are like those of ``like``, a linen module's parameters, any tree, or a module of nnx, of
-    which a copy comes back: what the law does not hold is as there, and all is of its types. Other
+    The result is structured like ``like``: a linen module's parameters, any tree, or an nnx module,
+    which is copied. Tensors outside the law are copied from ``like``, and all have its types. Other
     tensors or shapes are a StructureError.
     """
     import jax
@@ -117,7 +117,7 @@ def _parts(module: Any, variables: Any) -> tuple[Any, Apply]:
         graph, params, rest = nnx.split(module, nnx.Param, ...)
 
         def apply(tree: Any, x: Any) -> Any:
-            own = jax.tree.map(lambda leaf: leaf, params)  # a copy, which is filled
+            own = jax.tree.map(lambda leaf: leaf, params)  # a copy, to be filled
             nnx.replace_by_pure_dict(own, tree)
             made: Any = nnx.merge(graph, own, rest, copy=True)
             made.eval()
@@ -179,7 +179,7 @@ def _laws(params: Any, apply: Apply, x: ArrayLike, y: ArrayLike, task: core.Task
 
 
 def _is_float(x: object) -> bool:
-    """True of numbers with fractions, half precision of JAX among them."""
+    """Return whether numbers are floating point, JAX's half precision included."""
     import jax
 
     return bool(jax.numpy.issubdtype(np.asarray(x).dtype, jax.numpy.floating))

@@ -1,10 +1,10 @@
 """gensim: fitted topic models as ledgers, and back.
 
-``state.get_lambda()`` are the concentrations of the topics, ``state.eta`` those of their prior
-(with ``eta="auto"`` gensim learns another ``model.eta``, and goes on adding the first one);
-``state.sstats``, the difference, are expected word counts: of all documents after a batch fit
-(``update_every=0``), and after online learning what the last steps left of them. gensim holds
-float32 unless told otherwise; what is at rest is float64.
+``state.get_lambda()`` are the concentrations of the topics and ``state.eta`` those of their prior.
+(With ``eta="auto"`` gensim learns another ``model.eta`` but keeps adding the first one.) Their
+difference, ``state.sstats``, holds expected word counts: of all documents after a batch fit
+(``update_every=0``), and a weighted average over steps after online learning. gensim uses
+float32 by default; ledgers hold float64.
 """
 
 from collections.abc import Sequence
@@ -20,15 +20,15 @@ from posterity.families.names import checked
 from posterity.ledger import Ledger
 
 DETERMINED = frozenset({"corpus", "num_topics", "id2word", "eta"})
-"""Constructor arguments that a posterior, its prior and its words settle."""
+"""Constructor arguments that a posterior, its prior and its words determine."""
 
 
 def to_ledger(model: Any, site: str) -> Ledger:
-    """A fitted ``LdaModel`` as the ledger of one site: its prior and its factor.
+    """Convert a fitted ``LdaModel`` to the ledger of one site: its prior and its factor.
 
-    An ``LdaMulticore`` is one too; what has seen no documents is refused. The ledger is over a
-    :class:`Plate` of :class:`Dirichlet` topics, in the order of the model's dictionary, whose words
-    are the names of the categories if there is one.
+    An ``LdaMulticore`` is accepted too; a model that saw no documents is refused. The ledger is
+    over a :class:`Plate` of :class:`Dirichlet` topics, in the order of the model's dictionary. The
+    words of the dictionary, if there is one, name the categories.
 
     >>> from gensim.models import LdaModel
     >>> corpus = [[(0, 8), (1, 1)], [(1, 1), (2, 8)]]
@@ -42,7 +42,7 @@ def to_ledger(model: Any, site: str) -> Ledger:
             "a fitted gensim.models.LdaModel",
             "Other topic models of gensim are no Dirichlet posteriors over topics.",
         )
-    if not model.state.numdocs:  # before any, the counts are random numbers to start from
+    if not model.state.numdocs:  # before any document, counts are random initial values
         raise UsageError(
             found="an LdaModel that has seen no documents",
             expected="a fitted one",
@@ -55,7 +55,7 @@ def to_ledger(model: Any, site: str) -> Ledger:
         after = Plate(Dirichlet.from_standard(prior + counts))
     ledger = shared.Laws(after, before).ledger(site)
     words = [model.id2word[index] for index in range(model.num_terms)]
-    # Without a dictionary gensim calls words by their numbers, which mean nothing elsewhere.
+    # Without a dictionary gensim names words by numbers, which other sites do not share.
     known = any(str(word) != str(index) for index, word in enumerate(words))
     return ledger.named({MEMBERS: list(map(str, words))}) if known else ledger
 
@@ -63,17 +63,17 @@ def to_ledger(model: Any, site: str) -> Ledger:
 def to_model(
     posterior: ExponentialFamily | Ledger, words: Sequence[str] | None = None, **parameters: Any
 ) -> Any:
-    """A posterior as a fitted ``LdaModel``, ready to infer the topics of documents.
+    """Convert a posterior to a fitted ``LdaModel`` that can infer the topics of documents.
 
     Args:
         posterior: a :class:`Plate` of :class:`Dirichlet`, or a ledger over one, whose prior
             becomes ``eta``.
-        words: the name of each category; the posterior's own if None, or numbers as text.
-        parameters: arguments of the constructor that no posterior holds, such as ``alpha`` (one
-            over the number of topics without it), ``random_state`` or ``dtype`` (``float64``
-            here without it); others are a UsageError.
+        words: name of each category; by default the posterior's names, or numbers as text.
+        parameters: constructor arguments that no posterior holds, such as ``alpha`` (by default
+            one over the number of topics), ``random_state`` or ``dtype`` (by default ``float64``);
+            others are a UsageError.
 
-    A posterior that no such model can hold, or words that do not fit, are a StructureError.
+    Posteriors that no such model can represent, and words that do not fit, are a StructureError.
 
     >>> topics = Plate(Dirichlet.from_standard([[9.0, 1.0, 1.0], [1.0, 1.0, 9.0]]))
     >>> model = to_model(topics, ["ship", "sea", "moon"])
@@ -94,13 +94,13 @@ def to_model(
     names = checked(known if words is None else words, values.shape[1], plate.members)
     parameters.setdefault("dtype", np.float64)
     eta: Any = "symmetric"
-    if prior is not None:  # one row if all topics share it, else one a topic
+    if prior is not None:  # one row if all topics share it, else one per topic
         eta = np.asarray(prior.members.concentration).astype(parameters["dtype"])
         eta = eta[0] if (eta == eta[:1]).all() else eta
     words_by_number = dict(enumerate(names))
     model = _lda_model()(num_topics=plate.size, id2word=words_by_number, eta=eta, **parameters)
     model.state.sstats = (values - model.eta.astype(np.float64)).astype(model.dtype)
-    model.state.numdocs = 1  # how many there were is not known, but not that there were none
+    model.state.numdocs = 1  # their number is unknown, but it is not zero
     model.sync_state()
     return model
 

@@ -2,9 +2,8 @@
 
 ``scale_posterior_`` is the *inverse* scale of the Wishart, undivided: the expected precision is
 ``dof_posterior_ scale_posterior_⁻¹``, and ``covars_`` its inverse. The diagonal type is read as
-:class:`posterity.adapters.plates.Gaussians` says, the spherical type as a diagonal one whose
-features share their scale. Predictions of hmmlearn are those of expected parameters, which these
-readings keep.
+in :class:`posterity.adapters.plates.Gaussians`, the spherical type as a diagonal one whose features
+share one scale. hmmlearn predicts with expected parameters, which this conversion preserves.
 """
 
 from typing import Any
@@ -21,15 +20,15 @@ from posterity.ledger import Ledger
 Array = np.ndarray
 KINDS = ("full", "diag", "spherical")
 SMALL = 1e-3
-"""hmmlearn's default scale of the prior."""
+"""Default scale of hmmlearn's prior."""
 GAUSSIAN = ("means", "beta", "dof", "scale")
-"""hmmlearn's names of what :class:`Gaussians` holds."""
+"""hmmlearn's names of the fields of :class:`Gaussians`."""
 DETERMINED = ("n_components", "n_features", "covariance_type")
-"""Constructor arguments that a posterior and its prior settle, beside those of the prior."""
+"""Constructor arguments, besides those of the prior, that a posterior and its prior determine."""
 
 
 def to_ledger(model: Any, site: str) -> Ledger:
-    """A fitted variational HMM of hmmlearn as the ledger of one site: its prior and its factor.
+    """Convert a fitted variational HMM of hmmlearn to a site's ledger: its prior and its factor.
 
     The model is a ``VariationalGaussianHMM`` with ``covariance_type`` ``"full"``, ``"diag"`` or
     ``"spherical"``, or a ``VariationalCategoricalHMM``; others are refused. The default of
@@ -65,13 +64,13 @@ def to_ledger(model: Any, site: str) -> Ledger:
 
 
 def to_model(posterior: families.ExponentialFamily | Ledger, **parameters: Any) -> Any:
-    """A posterior as a fitted variational HMM of hmmlearn, ready to predict and to score.
+    """Convert a posterior to a fitted variational HMM of hmmlearn that can predict and score.
 
     The posterior is a :class:`HiddenMarkov`, or a ledger of one, whose prior becomes the model's.
     Without a ledger the model has hmmlearn's default priors, with the mean of the states in place
-    of that of the data. Parameters are those of the constructor that no posterior holds, such as
-    ``algorithm``, ``random_state`` or ``tol``; others are a UsageError, and a posterior that no
-    such model can hold is a StructureError.
+    of that of the data. ``parameters`` are constructor arguments that no posterior holds, such as
+    ``algorithm``, ``random_state`` or ``tol``; others are a UsageError. A posterior that no such
+    model can represent is a StructureError.
 
     >>> from posterity.families import Dirichlet, HiddenMarkov, Plate
     >>> rows = Dirichlet.from_standard([[9.0, 1.0], [1.0, 9.0]])
@@ -134,7 +133,7 @@ def _law(model: Any, which: str) -> families.HiddenMarkov:
 
 
 def _parts(law: Any) -> dict[str, Array]:
-    """All of a prior or a posterior by hmmlearn's names."""
+    """Return all arrays of a prior or posterior by hmmlearn's names."""
     members = law.emissions.members
     result = {
         "startprob": np.asarray(law.initial.concentration),
@@ -146,7 +145,7 @@ def _parts(law: Any) -> dict[str, Array]:
 
 
 def _default_prior(posterior: families.HiddenMarkov, own: dict[str, Array]) -> dict[str, Array]:
-    """The defaults of hmmlearn, with the mean of the states in place of that of the data."""
+    """Return hmmlearn's default prior, with the mean of the states in place of that of the data."""
     rows = ("startprob", "transmat", "emissionprob")
     result = {k: np.full_like(v, 1 / v.shape[-1]) for k, v in own.items() if k in rows}
     if "emissionprob" in own:

@@ -1,13 +1,12 @@
-"""An estimate and its curvature as a Gaussian: what adapters of fitted models share.
+"""Conversion of an estimate and its curvature to a Gaussian, shared by adapters of fitted models.
 
-Columns of data come in any units, so a covariance is judged and inverted as a correlation matrix
-between standard deviations: a singular one is refused, and the error names the columns. Checks
-happen before anything is rounded away, because a pseudo-inverse, which several libraries use, turns
-columns that depend on each other into plausible numbers.
+Columns of data have arbitrary units, so a covariance is checked and inverted as a correlation
+matrix with separate standard deviations. A singular one is refused, and the error names the
+columns. A pseudo-inverse, which several libraries use, would hide linear dependence.
 
-Where classes are separated, a maximum likelihood estimate lies at infinity. Separation is found by
-a linear program: a direction of the coefficients along which the likelihood of no record falls and
-that of some rises (albert1984, konis2007).
+If classes are separated, the maximum likelihood estimate is at infinity. Separation is found by a
+linear program: a direction of the coefficients along which no record's likelihood decreases and
+some increase (albert1984, konis2007).
 """
 
 import math
@@ -24,18 +23,19 @@ from posterity.families.names import some
 
 Array = np.ndarray
 MOST_INFLATION = 1e12
-"""By which factor at most columns may inflate each other's variance; four digits are left then."""
+"""Largest variance inflation factor that is accepted; it leaves four significant digits."""
 MOST_CELLS, ROUNDING = 2_000_000, 1e-6
-"""Numbers of a linear program that is worth its time, larger ones are left; and its tolerance."""
+"""Largest number of entries of a linear program, above which it is skipped; and its tolerance."""
 FAR, NEAR = 1.0, 0.1
-"""Root mean square, over weights, of posterior standard deviations from the mode at which it is
-another one, or is warned of. A draw of the posterior is at 1."""
+"""Distance from the mode, in posterior standard deviations (root mean square over weights), at
+which to raise or to warn. A posterior draw is at distance 1.
+"""
 
 
 def of_covariance(
     mean: ArrayLike, matrix: ArrayLike, names: Sequence[str], place: str, *, inverse: bool = False
 ) -> Gaussian:
-    """A Gaussian of an estimate (d,) and its covariance (d, d), under these names.
+    """Return the Gaussian of an estimate (d,) and its covariance (d, d), under these names.
 
     With ``inverse`` the matrix is the precision: minus the Hessian of the log density. NaN,
     infinity, variances that are not positive, and a matrix that is singular to twelve digits are a
@@ -84,9 +84,9 @@ def of_covariance(
 def check_mode(
     squared: float | np.floating | Array, what: str, place: str, fix: str, size: int = 1
 ) -> None:
-    """Raise or warn where ``what``, such as weights, is no mode of the density of ``place``.
+    """Raise or warn if ``what``, such as weights, is not a mode of the density of ``place``.
 
-    ``squared`` is the distance in posterior standard deviations, squared, over ``size`` of them.
+    ``squared`` is the sum over ``size`` coordinates of squared distances, in posterior deviations.
     """
     off = math.sqrt(max(float(squared), 0.0) / size)
     mean = " (root mean square)" if size > 1 else ""
@@ -98,7 +98,7 @@ def check_mode(
 
 
 def separating(x: ArrayLike, classes: ArrayLike) -> np.ndarray:
-    """Mask of columns of ``x`` (n, d) that are part of a direction separating classes (n,) 0..K-1.
+    """Return a mask of columns of ``x`` (n, d) in a direction that separates classes (n,) 0..K-1.
 
     >>> x = np.column_stack([np.ones(6), [1, 2, 3, 4, 5, 6], [1, 0, 1, 0, 1, 1]])
     >>> separating(x, np.array([0, 0, 0, 1, 1, 1]))
@@ -110,14 +110,14 @@ def separating(x: ArrayLike, classes: ArrayLike) -> np.ndarray:
     x, classes = np.asarray(x, np.float64), np.asarray(classes, int)
     columns = np.zeros(x.shape[1], bool)
     constant = np.ptp(x, axis=0) == 0
-    if constant.any():  # an intercept takes up what the centres of the others contribute
+    if constant.any():  # an intercept absorbs the centres of the other columns
         x = np.where(constant, x, x - x.mean(0))
     size = np.abs(x).max(0)
     x = x / np.where(size > 0, size, 1.0)
     count = int(classes.max()) + 1
     if x.size * (count - 1) ** 2 > MOST_CELLS:
         return columns
-    # A record of class c asks that x (d_c - d_k) is not negative, for every other class k.
+    # A record of class c requires x (d_c - d_k) >= 0 for every other class k.
     rows = []
     for other in range(count):
         chosen = classes != other
@@ -130,7 +130,7 @@ def separating(x: ArrayLike, classes: ArrayLike) -> np.ndarray:
     done = linprog(-total, csr_matrix(-rises), nowhere, bounds=(-1, 1))
     if done.status != 0 or -done.fun <= ROUNDING * len(rises):
         return columns
-    # They are; of all directions, the shortest names the fewest columns.
+    # Separated: of all directions, the shortest one names the fewest columns.
     cost = np.tile(~constant, 2 * (count - 1)).astype(float)
     asked = np.concatenate([rises, total[None]])
     least = np.concatenate([nowhere, [1.0]])
@@ -143,7 +143,7 @@ def separating(x: ArrayLike, classes: ArrayLike) -> np.ndarray:
 
 
 def check_separation(x: ArrayLike, classes: ArrayLike, names: Sequence[str], place: str) -> None:
-    """Raise a ParameterError that names the columns, where classes are separated."""
+    """Raise a ParameterError that names the columns, if classes are separated."""
     columns = separating(x, classes)
     if columns.any():
         raise ParameterError(

@@ -1,16 +1,16 @@
-"""ONNX: a student as a graph that any runtime serves, without Python or posterity.
+"""ONNX: a student as a graph that any runtime can serve, without Python or posterity.
 
-The graph takes ``x``, a batch of inputs ``(n, …)`` of the shape of one input that the network has
-(``Layers.image``; ``(n, d)`` for a perceptron), with ``n`` any number. Of classes it gives
-``probabilities`` and ``log_probabilities`` (n, K), ``entropy`` (n,), and of a student that tells
-them apart ``mutual_information`` (n,), in nats; of a Gaussian head ``mean`` (n, k), ``variance``
-(n, k) of the function and ``noise_variance`` (n, k).
+The graph takes ``x``, a batch of inputs ``(n, …)`` in the shape of one input of the network
+(``Layers.image``; ``(n, d)`` for a perceptron), with any ``n``. For classes its outputs are
+``probabilities`` and ``log_probabilities`` (n, K), ``entropy`` (n,), and for a student that splits
+uncertainty ``mutual_information`` (n,), in nats. For a Gaussian head they are ``mean`` (n, k), the
+``variance`` (n, k) of the function, and ``noise_variance`` (n, k).
 
-Everything is float32 but for what the student rescales and a float32 would not hold to 2e-5 of its
-scale, such as seconds since 1970: its input then, or its mean and its variances, are float64.
-Results are those of ``Student.predict`` to 1e-5 (chances, entropies; values relative to their
-spread) as far as a float32 reaches: variances above 3e38 are infinite. The operators are those of
-opset 17 (ONNX 1.12, of 2022); ``Gelu`` and ``Swish``, which came later, are written out.
+All tensors are float32, except inputs or outputs that the student rescales and that float32 cannot
+hold to 2e-5 of their scale, such as seconds since 1970; these are float64. Results equal
+``Student.predict`` to 1e-5 (probabilities, entropies; values relative to their spread) within the
+range of float32: variances above 3e38 are infinite. Operators are those of opset 17 (ONNX 1.12, of
+2022); the later ``Gelu`` and ``Swish`` are written out.
 """
 
 import dataclasses
@@ -33,9 +33,9 @@ from posterity.version import __version__
 
 OPSET = 17
 IR = 8
-"""The version of the format that came with this opset."""
+"""Version of the format that came with this opset."""
 BYTES = 2**31 - 2**20
-"""Bytes of weights, at most; a graph with more is no single message of protocol buffers."""
+"""Largest number of bytes of weights: the limit of one protocol buffer message."""
 
 
 def to_onnx(
@@ -44,12 +44,12 @@ def to_onnx(
     *,
     provenance: Mapping[str, str] | None = None,
 ) -> Any:
-    """A student as an ONNX graph (a ``ModelProto``), written to ``path`` if there is one.
+    """Convert a student to an ONNX graph (a ``ModelProto``), and write it to ``path`` if given.
 
-    Its metadata are ``provenance`` (of a student of ``posterity distill`` its columns and recipe),
-    the ``likelihood``, whether it tells uncertainties apart (``split``), the ``noise_variance``
-    where it is known and the version of posterity. A file is written whole or not at all; one that
-    cannot be written is an ArtifactError. Other errors are those of
+    Its metadata are ``provenance`` (for a student of ``posterity distill`` its columns and recipe),
+    the ``likelihood``, whether the student splits uncertainty (``split``), the ``noise_variance``
+    if it is known, and the version of posterity. A file is written completely or not at all; one
+    that cannot be written is an ArtifactError. Other errors are those of
     :func:`~posterity.adapters.channels_first.check_layers`, and a StructureError for a network of
     more than 2 GiB.
 
@@ -86,7 +86,7 @@ def to_onnx(
 
 @dataclasses.dataclass
 class _Graph:
-    """Nodes, constants, inputs and outputs so far; arrays on their way go by their names."""
+    """Nodes, constants, inputs and outputs of a graph under construction; arrays are named."""
 
     onnx: Any
     nodes: list[Any] = dataclasses.field(default_factory=list)
@@ -95,7 +95,7 @@ class _Graph:
     outputs: list[Any] = dataclasses.field(default_factory=list)
 
     def add(self, kind: str, *inputs: str, name: str = "", **attributes: Any) -> str:
-        """A node; the name of what comes out of it."""
+        """Add a node, and return the name of its output."""
         name = name or f"{kind.lower()}_{len(self.nodes)}"
         node = self.onnx.helper.make_node(kind, inputs, [name], name=f"{name}:node", **attributes)
         self.nodes.append(node)
@@ -104,29 +104,29 @@ class _Graph:
     def constant(
         self, value: ArrayLike | float | int, dtype: DTypeLike = np.float32, name: str = ""
     ) -> str:
-        """An array that the graph brings along."""
+        """Add a constant array, and return its name."""
         name = name or f"constant_{len(self.constants)}"
         array = np.asarray(value, dtype, order="C")
         self.constants.append(self.onnx.numpy_helper.from_array(array, name))
         return name
 
     def gives(self, name: str, what: str, dtype: DTypeLike, *shape: int) -> None:
-        """An output of the graph: ``what``, by another name."""
+        """Declare ``what`` as an output of the graph, by another name."""
         self.add("Identity", what, name=name)
         self.outputs.append(self.described(name, dtype, shape))
 
     def cast(self, what: str, dtype: DTypeLike) -> str:
-        """The same in another precision."""
+        """Cast an array to another precision."""
         return self.add("Cast", what, to=self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
     def columns(self, what: str, start: int, stop: int) -> str:
-        """Some columns of a table."""
+        """Slice columns of a table."""
         return self.add(
             "Slice", what, *(self.constant([end], np.int64) for end in (start, stop, 1))
         )
 
     def described(self, name: str, dtype: DTypeLike, shape: tuple[int, ...]) -> Any:
-        """An input or output of the graph: rows of this shape."""
+        """Describe an input or output of the graph: rows of this shape."""
         kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         return self.onnx.helper.make_tensor_value_info(name, kind, ["n", *shape])
 
@@ -184,7 +184,7 @@ def _activation(graph: _Graph, x: str, name: str) -> str:
         return graph.add(SIMPLE[name], x)
     if name == "silu":
         return graph.add("Mul", x, graph.add("Sigmoid", x))
-    if name == "gelu":  # as JAX has it unless told otherwise, by the hyperbolic tangent
+    if name == "gelu":  # JAX's default, by the hyperbolic tangent
         cube = graph.add("Mul", graph.add("Mul", x, x), x)
         cube = graph.add("Mul", cube, graph.constant(0.044715))
         inner = graph.add("Mul", graph.add("Add", x, cube), graph.constant(np.sqrt(2 / np.pi)))
@@ -234,7 +234,7 @@ def _values(graph: _Graph, flow: str, student: Student) -> None:
         known = graph.constant(head.noise_variance, dtype)
         variances.append(graph.add("Expand", known, graph.add("Shape", mean)))
     graph.gives("mean", mean, dtype, k)
-    # A plain student that does not know its noise has both in one.
+    # A plain student without a known noise predicts their sum.
     names = ["variance", "noise_variance"][-len(variances) :]
     for name, part in zip(names, variances, strict=True):
         graph.gives(name, part, dtype, k)

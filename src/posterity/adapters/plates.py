@@ -1,10 +1,10 @@
-"""Plates as libraries of mixtures, hidden Markov models and topic models have them.
+"""Plates in the parameterisation of libraries of mixtures, hidden Markov models and topic models.
 
-Libraries hold, of the conjugate posterior of a Gaussian component, the mean ``m``, its pseudo-count
-``κ``, the degrees of freedom ``ν`` and an *inverse* scale ``S⁻¹``. The diagonal types share ``κ``
-and ``ν`` among the features; feature by feature they are ``Gamma(ν/2, rate s/2)`` with that same
-``ν``. So read, the expected precision is the library's, the law is proper for every ``ν > 0``, and
-posterior minus prior is exactly a component's expected count, sum and sum of squares.
+For the conjugate posterior of a Gaussian component, libraries hold the mean ``m``, its pseudo-count
+``κ``, the degrees of freedom ``ν`` and an *inverse* scale ``S⁻¹``. Diagonal types share ``κ`` and
+``ν`` among the features; each feature is read as ``Gamma(ν/2, rate s/2)`` with that same ``ν``.
+Then the expected precision is the library's, the law is proper for every ``ν > 0``, and posterior
+minus prior is exactly a component's expected count, sum and sum of squares.
 """
 
 from typing import Any, NamedTuple
@@ -19,12 +19,12 @@ from posterity.families import ExponentialFamily, NormalGamma, NormalWishart, Pl
 
 Array = np.ndarray
 MEMBERS = "members"
-"""The part of a plate whose coordinates are columns or words."""
+"""Part of a plate whose coordinates are columns or words."""
 
 
 class Gaussians(NamedTuple):
-    """The parameters of ``K`` components: ``m`` (K, d), ``κ`` and ``ν`` (K,) and ``S⁻¹``
-    (K, d, d), or its diagonal (K, d), or one number for all features (K,).
+    """Parameters of ``K`` components: ``m`` (K, d), ``κ`` and ``ν`` (K,), and ``S⁻¹`` as (K, d, d),
+    as its diagonal (K, d), or as one number for all features (K,).
     """
 
     mean: Float[Array, "*k d"]
@@ -34,7 +34,7 @@ class Gaussians(NamedTuple):
 
     @property
     def law(self) -> NormalWishart | NormalGamma:
-        """The conjugate law of each component."""
+        """Return the conjugate law of each component."""
         mean, kappa, nu, inverse = self
         if inverse.ndim > mean.ndim:
             return NormalWishart.from_inverse_scale(mean, kappa, symmetric(inverse), nu)
@@ -44,14 +44,14 @@ class Gaussians(NamedTuple):
 
     @property
     def covariance(self) -> Float[Array, "..."]:
-        """The inverse of the expected precision, ``S⁻¹/ν``."""
+        """Return the inverse of the expected precision, ``S⁻¹/ν``."""
         inverse = self.inverse_scale
         return inverse / self.degrees_of_freedom.reshape(-1, *[1] * (inverse.ndim - 1))
 
     @classmethod
     def of(cls, members: NormalWishart | NormalGamma, library: str) -> "Gaussians":
-        """The parameters of a law with any batch shape; a StructureError for features that do not
-        share what the ``library`` has once.
+        """Return the parameters of a law with any batch shape; a StructureError unless
+        features share the parameters that ``library`` stores once.
         """
         kappa, nu = members.mean_precision, members.degrees_of_freedom
         inverse: Any = members.inverse_scale
@@ -70,8 +70,8 @@ class Gaussians(NamedTuple):
 
 
 def shared_member(prior: Plate) -> ExponentialFamily:
-    """The prior of one component, the same for all; a StructureError if the members differ by more
-    than rounding.
+    """Return the common prior of all components; a StructureError if members differ by more than
+    rounding.
     """
     if not all(shared_value(leaf) is not None for leaf in leaves(prior.members)):
         raise unequal("whose components differ", "exchangeable components: one prior for all")
@@ -79,12 +79,12 @@ def shared_member(prior: Plate) -> ExponentialFamily:
 
 
 def unequal(found: str, expected: str) -> StructureError:
-    """The error of a prior that an estimator, which has one for all components, cannot hold."""
+    """Return the error for a prior that differs between components."""
     fix = "Pass the posterior without its ledger; the estimator then has default priors."
     return StructureError(found=f"a prior {found}", expected=expected, fix=fix)
 
 
 def shared_value(values: Real) -> Real | None:
-    """The first of ``values`` along the first axis, if all others equal it but for rounding."""
+    """Return the first of ``values`` if all others equal it up to rounding, else None."""
     values = np.asarray(values)
     return values[0] if np.allclose(values, values[:1], rtol=1e-10, atol=1e-12) else None

@@ -34,19 +34,19 @@ NEAREST = {
     "Gamma, exactly, of the inverse: scipy.stats.gamma(a, scale=1/scale)": "invgamma",
     "Wishart, exactly, of the inverse: scipy.stats.wishart(df, inverse of scale)": "invwishart",
 }
-"""By the family that comes nearest, SciPy's names."""
+"""SciPy's names, by nearest family."""
 UNIVARIATE = ("norm", "lognorm", "gamma", "erlang", "expon", "chi2", "beta", "uniform")
 
 
 def from_frozen(frozen: Any, *, names: Sequence[str] | None = None) -> Any:
-    """A frozen distribution, such as ``scipy.stats.gamma(2.0, scale=3.0)``, as a law, exactly.
+    """Convert a frozen distribution, such as ``scipy.stats.gamma(2.0, scale=3.0)``, exactly.
 
-    The law is that of the table above, with ``names`` for its coordinates; with arrays of
-    parameters it is a batch of that shape.
+    The law is that of the table above, with ``names`` for its coordinates; arrays of parameters
+    give a batch of that shape.
 
     Raises:
-        UsageError: for what is not frozen, and what is no distribution of ``scipy.stats``.
-        StructureError: for what no law here holds: the nearest family is named, if there is one.
+        UsageError: for objects that are not frozen distributions of ``scipy.stats``.
+        StructureError: for distributions without an equal law; the nearest family is named, if any.
         ParameterError: for NaN, infinity, parameters out of range, and a singular covariance.
 
     >>> from scipy import stats
@@ -80,10 +80,10 @@ def from_frozen(frozen: Any, *, names: Sequence[str] | None = None) -> Any:
 
 
 def to_frozen(law: object) -> Any:
-    """A proper law of the table above as a frozen distribution of ``scipy.stats``, exactly.
+    """Convert a proper law of the table above to a frozen distribution of ``scipy.stats``, exactly.
 
-    Names stay behind. A batch of numbers becomes a distribution with arrays of parameters; batches
-    of vectors or matrices, and other laws, are a StructureError.
+    Names are dropped. A batch of scalar laws becomes one distribution with arrays of parameters;
+    batches of vectors or matrices, and other laws, are a StructureError.
 
     >>> from posterity.families import Gamma
     >>> float(to_frozen(Gamma.from_standard(shape=2.0, rate=4.0)).mean())
@@ -137,14 +137,14 @@ def _kind(frozen: Any) -> str:
 def _univariate(
     kind: str, frozen: Any
 ) -> families.Gaussian | families.Gamma | families.Beta | families.Transformed:
-    """A batch of laws of numbers, of the shape that their parameters broadcast to."""
+    """Convert a batch of laws of numbers, in the shape that their parameters broadcast to."""
     shapes, loc, scale = frozen.dist._parse_args(*frozen.args, **frozen.kwds)
     what = f"the parameters of scipy.stats.{kind}"
     *shapes, loc, scale = np.broadcast_arrays(*(numbers(v, what) for v in (*shapes, loc, scale)))
     asked = f"scipy.stats.{kind} of shapes {[v.tolist() for v in shapes]} with loc={loc.tolist()}, "
     asked += f"scale={scale.tolist()}"
     if not (np.all(scale > 0) and np.all(frozen.dist._argcheck(*shapes))):
-        # Where SciPy would give NaN: it takes any parameters unasked.
+        # SciPy accepts invalid parameters, and returns NaN for them.
         raise ParameterError(
             found=asked,
             expected="parameters in its range, and a positive scale",

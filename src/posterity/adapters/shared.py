@@ -1,7 +1,7 @@
-"""The parts that all adapters share: the laws that they read, and checks of models, data and names.
+"""Checks of models, data and names, and types of laws, that all adapters share.
 
-A fitted model is read as :class:`Laws`, of which :meth:`Laws.ledger` makes the ledger of a site; a
-law for another library is checked by :func:`prior_and_law`.
+A fitted model is read as :class:`Laws`, from which :meth:`Laws.ledger` makes the ledger of a site;
+a law for another library is checked by :func:`prior_and_law`.
 """
 
 import contextlib
@@ -29,9 +29,9 @@ SAME = "Pass the data that the model was fitted with."
 
 
 class Data(NamedTuple):
-    """Records, responses and weights that a model was fitted with.
+    """Records, responses and weights that a model was fitted to.
 
-    ``names`` replace the model's own names of coordinates; ``site`` is set if a ledger is wanted.
+    ``names`` replace the model's names of coordinates; ``site`` is set if a ledger is requested.
     """
 
     x: Any = None
@@ -42,14 +42,14 @@ class Data(NamedTuple):
 
 
 class Laws(NamedTuple):
-    """The posterior of a fitted model, with its own prior, the likelihood as a factor, or both."""
+    """Posterior of a fitted model, with its own prior, the likelihood as a factor, or both."""
 
     posterior: Any
     prior: Any = None
     factor: Any = None
 
     def ledger(self, site: Any, prior: Any = None, *, model: object = None) -> Ledger:
-        """The ledger of one site: the model's own prior, or else ``prior``, and what data said.
+        """Return the ledger of one site: the model's own prior, or else ``prior``, and a factor.
 
         Raises:
             UsageError: for two priors or none.
@@ -80,7 +80,7 @@ class Laws(NamedTuple):
 
 @contextlib.contextmanager
 def at_site(site: str | None) -> Iterator[None]:
-    """Name the site, if there is one, in errors of what a model holds or lacks."""
+    """Name the site, if there is one, in errors about a model."""
     try:
         yield
     except PosterityError as error:
@@ -90,7 +90,7 @@ def at_site(site: str | None) -> Iterator[None]:
 
 
 def split(posterior: Distribution | Ledger) -> tuple[Any, Any]:
-    """The prior, None where it is not known, and the posterior: of a ledger both are."""
+    """Return the prior, if known, and the posterior; a ledger holds both."""
     if isinstance(posterior, Ledger):
         return posterior.prior, posterior.posterior
     return None, posterior
@@ -104,10 +104,10 @@ def prior_and_law(
     expected: str,
     fix: str,
 ) -> tuple[Any, Any]:
-    """The prior, as :func:`split`, and the law that a model of a ``library`` is to hold, at rest.
+    """Return the prior, as :func:`split`, and the law that a model of ``library`` is to hold.
 
     Raises:
-        StructureError: for one that does not fit, and batches.
+        StructureError: for a law that does not fit, and for batches.
         ParameterError: for NaN, infinity and improper laws.
     """
     prior, law = split(posterior)
@@ -120,10 +120,10 @@ def prior_and_law(
 
 
 def library(*modules: str, extra: str, package: str = "") -> Any:
-    """The package of these modules, all of them imported.
+    """Import these modules, and return their package.
 
     Raises:
-        MissingExtraError: if one is not installed; it names the extra that brings ``package``.
+        MissingExtraError: if one is not installed; it names the extra that installs ``package``.
     """
     name = modules[0].partition(".")[0]
     try:
@@ -135,13 +135,13 @@ def library(*modules: str, extra: str, package: str = "") -> Any:
 
 
 def unsupported(found: object, expected: str, fix: str) -> UsageError:
-    """The error of an object that an adapter does not take, which names its type."""
+    """Return the error for an object that an adapter does not accept, with its type."""
     kind = found if isinstance(found, type) else type(found)
     return UsageError(found=f"{kind.__module__}.{kind.__qualname__}", expected=expected, fix=fix)
 
 
 def check_fitted(model: object, *attributes: str) -> None:
-    """Raise a UsageError for a model that lacks one of the attributes that its ``fit`` sets."""
+    """Raise a UsageError if a model lacks an attribute that its ``fit`` sets."""
     if not all(hasattr(model, name) for name in attributes):
         found = f"a {type(model).__name__} that is not fitted"
         raise UsageError(found=found, expected="a fitted one", fix="Call fit first.")
@@ -165,10 +165,10 @@ def check_one(law: Distribution) -> None:
 
 
 def numbers(values: object, what: str, *, names: Sequence[str] = ()) -> Array:
-    """Finite numbers as float64; ``names`` are those of the columns, which an error repeats.
+    """Return finite numbers as float64; ``names`` are those of the columns, for errors.
 
     Raises:
-        ParameterError: for texts, rows that are not as long as each other, NaN and infinity.
+        ParameterError: for text, rows of unequal lengths, NaN and infinity.
     """
     try:
         made = np.asarray(values, np.float64)
@@ -188,15 +188,15 @@ def numbers(values: object, what: str, *, names: Sequence[str] = ()) -> Array:
 
 
 def table(x: Any, names: Sequence[str], place: str, *, by_name: bool) -> Array:
-    """The data (n, d) of a fit with columns of these names, as float64.
+    """Return the data (n, d) of a fit with columns of these names, as float64.
 
-    ``by_name`` says that the fit had the names: then columns of a data frame are found by them.
+    If the fit had names, ``by_name`` is True, and columns of a data frame are selected by name.
 
     Raises:
         StructureError: for another shape, or a frame without one of the columns.
         ParameterError: as :func:`numbers`.
     """
-    if hasattr(x, "toarray"):  # sparse, of which the curvature is dense all the same
+    if hasattr(x, "toarray"):  # sparse; its curvature is dense nevertheless
         x = x.toarray()
     found = ""
     if by_name and hasattr(x, "columns"):
@@ -214,11 +214,11 @@ def table(x: Any, names: Sequence[str], place: str, *, by_name: bool) -> Array:
 
 
 def columns_of(estimator: object, size: int) -> list[str]:
-    """The names of the columns that an estimator was fitted with; ``x0``, ``x1`` without."""
+    """Return the column names that an estimator was fitted with, or else ``x0``, ``x1``, ...."""
     own = getattr(estimator, "feature_names_in_", None)
     return [f"x{k}" for k in range(size)] if own is None else [str(name) for name in own]
 
 
 def at(names: Sequence[str], places: Any) -> list[str]:
-    """The names at which ``places``, one a name, are true."""
+    """Return the names at which ``places``, one per name, is true."""
     return [name for name, result in zip(names, places, strict=True) if result]

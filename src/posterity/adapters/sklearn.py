@@ -1,9 +1,9 @@
 """scikit-learn: fitted models as laws and ledgers, and back.
 
-Mixtures and topic models are plates with a prior; linear models are Gaussians over coefficients,
-Gaussian processes those over values at points. Names of columns (``feature_names_in_``) become
-names of coordinates. What is no distribution over parameters stays behind: tolerances, the random
-state. Numbers become float64, as all that is at rest. Tested with scikit-learn 1.9.
+Mixtures and topic models become plates with a prior, linear models Gaussians over coefficients, and
+Gaussian processes Gaussians over values at points. Names of columns (``feature_names_in_``) become
+names of coordinates. Settings such as tolerances and the random state are dropped. Numbers become
+float64. Tested with scikit-learn 1.9.
 """
 
 from collections.abc import Sequence
@@ -33,33 +33,34 @@ def from_estimator(
     sample_weight: ArrayLike | None = None,
     names: shared.Names = None,
 ) -> families.Gaussian | families.Plate:
-    """The posterior that a fitted estimator holds, by the names of its columns.
+    """Return the posterior of a fitted estimator, named after its columns.
 
     Args:
-        estimator: a fitted ``BayesianRidge``, ``ARDRegression`` or ``LogisticRegression``, by
-            itself or at the end of a ``Pipeline`` of scalers, whose coefficients come in the units
-            of the raw columns; a ``GaussianProcessRegressor``; a ``BayesianGaussianMixture`` with
+        estimator: fitted ``BayesianRidge``, ``ARDRegression`` or ``LogisticRegression``, alone or
+            at the end of a ``Pipeline`` of scalers, whose coefficients are returned in the units of
+            the raw columns; a ``GaussianProcessRegressor``; a ``BayesianGaussianMixture`` with
             ``covariance_type`` ``"full"`` or ``"diag"``; or a ``LatentDirichletAllocation``.
-        x: the data of the fit, which estimators do not keep: for the curvature at a logistic mode
-            (mackay1992), and how well an intercept is known. Of a Gaussian process points (m, d).
-        y: the labels of a ``LogisticRegression``.
-        sample_weight: where it was fitted with weights.
-        names: of a Gaussian process's points, of a mixture's columns or a topic's words; by
-            default those that the estimator has. Of a linear model none can be given.
+        x: data of the fit, which estimators do not store. They are needed for the curvature at a
+            logistic mode (mackay1992) and the variance of an intercept. For a Gaussian process,
+            points (m, d).
+        y: labels of a ``LogisticRegression``.
+        sample_weight: weights of the fit, if it had any.
+        names: names of a Gaussian process's points, a mixture's columns or a topic's words; by
+            default those of the estimator. Not allowed for a linear model.
 
     Returns:
-        A :class:`Gaussian` over ``intercept`` and the columns, given the noise and the precisions
-        of the prior that were fitted. Log odds are of the second class against the first; with more
-        classes names are ``class:column``. Of a Gaussian process a :class:`Gaussian` over values of
-        the function, without noise; of mixtures and topics a :class:`Plate`.
+        A :class:`Gaussian` over ``intercept`` and the columns, conditional on the fitted noise and
+        prior precisions. Log odds are of the second class against the first; with more classes
+        names are ``class:column``. For a Gaussian process, a :class:`Gaussian` over values of the
+        function, without noise; for mixtures and topics a :class:`Plate`.
 
     Raises:
-        UsageError: for an estimator that is not fitted or another one, missing or other data than
-            those of the fit, and an l1 penalty.
-        StructureError: for steps of a pipeline that are no scaling, and data of other columns.
+        UsageError: for an estimator that is not fitted or not supported, data that are missing or
+            not those of the fit, and an l1 penalty.
+        StructureError: for pipeline steps that are not scalers, and data with other columns.
         ParameterError: for NaN, a singular covariance (the columns are named), separated classes
-            without a penalty, and coefficients more than a standard deviation from their mode; of
-            a tenth there is a ``ConvergenceWarning``.
+            without a penalty, and coefficients more than a standard deviation from their mode;
+            beyond a tenth there is a ``ConvergenceWarning``.
 
     >>> from sklearn.linear_model import LogisticRegression
     >>> x, y = np.array([[-1.0], [0.0], [0.5], [2.0]]), np.array([0, 1, 0, 1])
@@ -68,7 +69,7 @@ def from_estimator(
     (('intercept', 'x0'), array([-0.22,  0.6 ]))
     """
     made = _laws(estimator, shared.Data(x, y, sample_weight, names))
-    # Of a model with a prior as its ledger has it, to the last bit.
+    # For a model with its own prior, the ledger's posterior, bit for bit.
     return made.posterior if made.prior is None else made.ledger("here").posterior  # pyright: ignore
 
 
@@ -82,13 +83,13 @@ def to_ledger(
     prior: families.Gaussian | None = None,
     names: shared.Names = None,
 ) -> Ledger:
-    """A fitted scikit-learn estimator as the ledger of one site: its prior and its factor.
+    """Convert a fitted scikit-learn estimator to the ledger of one site: its prior and its factor.
 
-    Arguments are those of :func:`from_estimator`, and ``site``, the name that the factor goes by.
-    The factor of a linear model, which takes ``x`` and ``y``, is its likelihood (of linear
-    regression exactly, with its noise taken as known) beside a ``prior`` that all sites share; all
-    others have priors of their own. A mixture's default priors are taken from each site's data: to
-    fuse sites by ``rule="product"`` fit all with one prior, or pass ``prior=`` to ``fuse``.
+    Arguments are those of :func:`from_estimator`, and ``site``, the name of the factor's site. A
+    linear model needs ``x`` and ``y``: its factor is the likelihood (exact for linear regression,
+    with the noise taken as known), and ``prior`` is one that all sites share. All other models have
+    their own priors. A mixture's default priors are computed from each site's data: to fuse sites
+    by ``rule="product"`` fit all with one prior, or pass ``prior=`` to ``fuse``.
 
     Returns:
         A ledger over a :class:`Gaussian`, or over a :class:`Plate`: of :class:`NormalWishart` or
@@ -114,27 +115,28 @@ def to_estimator(
     noise_precision: float | None = None,
     **parameters: Any,
 ) -> "BaseEstimator":
-    """A posterior as a fitted scikit-learn estimator, ready to predict.
+    """Convert a posterior to a fitted scikit-learn estimator that can predict.
 
     Args:
-        posterior: a :class:`Plate` of one of the layouts that :func:`to_ledger` makes, or a
+        posterior: a :class:`Plate` in one of the forms that :func:`to_ledger` returns, or a
             ledger, whose prior becomes the estimator's; or a :class:`Gaussian` over named
             coefficients, ``intercept`` among them. Names become ``feature_names_in_``.
-        like: what a Gaussian is to become: ``LogisticRegression(...)``, which has the mean alone,
-            or ``BayesianRidge(...)``, which has the covariance too, but for the intercept.
-        classes: of a ``LogisticRegression``, that of reference first; 0 and 1 by default.
-        noise_precision: of a ``BayesianRidge``, its ``alpha_``.
+        like: type of estimator to make from a Gaussian: ``LogisticRegression(...)``, which holds
+            only the mean, or ``BayesianRidge(...)``, which also holds the covariance of all
+            coefficients but the intercept.
+        classes: classes of a ``LogisticRegression``, reference class first; by default 0 and 1.
+        noise_precision: noise precision of a ``BayesianRidge``, its ``alpha_``.
         parameters: constructor arguments of the estimator that no posterior holds, such as
             ``random_state``, ``tol`` or the ``doc_topic_prior`` of a topic model.
 
     Returns:
-        One like ``like``, a ``BayesianGaussianMixture`` or a ``LatentDirichletAllocation``. Of a
-        plate without ledger the priors are scikit-learn's defaults, with mean and covariance of the
-        mixture in place of those of the data; bounds are NaN.
+        An estimator like ``like``, a ``BayesianGaussianMixture`` or a
+        ``LatentDirichletAllocation``. For a plate without a ledger the priors are scikit-learn's
+        defaults, with the mixture's mean and covariance in place of the data's; bounds are NaN.
 
     Raises:
-        UsageError: ``parameters`` that the posterior already determines.
-        StructureError: a posterior that no such estimator can hold.
+        UsageError: for ``parameters`` that the posterior already determines.
+        StructureError: for a posterior that no such estimator can represent.
 
     >>> from posterity.families import Dirichlet, Plate
     >>> topics = Plate(Dirichlet.from_standard(np.array([[9.0, 1.0, 1.0], [1.0, 1.0, 9.0]])))
@@ -179,12 +181,12 @@ def _laws(estimator: Any, data: shared.Data) -> shared.Laws:
 
 
 def _gaussian_process(model: Any, data: shared.Data) -> shared.Laws:
-    """Prior and posterior of a function's values at points (m, d), in the units of the response.
+    """Return prior and posterior of a function's values at points (m, d), in the response's units.
 
-    Values at points that two sites share, such as inducing points, have one meaning at both; a
-    process as a whole has no finite set of parameters. The noise of a ``WhiteKernel``, which
-    ``predict`` adds to its covariance, is left out. With ``normalize_y=True`` the prior would be
-    taken from the data, so there is no ledger.
+    Values at points that two sites share, such as inducing points, mean the same at both; a whole
+    process has no finite set of parameters. The noise of a ``WhiteKernel``, which ``predict`` adds
+    to its covariance, is left out. With ``normalize_y=True`` the prior would depend on the data, so
+    there is no ledger.
     """
     place = "the Gaussian process"
     shared.check_fitted(model, "X_train_")

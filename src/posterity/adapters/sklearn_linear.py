@@ -1,11 +1,11 @@
 """scikit-learn's linear models: posteriors over coefficients in the units of the raw columns.
 
-Coefficients go by ``feature_names_in_`` (or ``x0``, ``x1``, …), after ``intercept`` where there is
-one. Log odds of two classes are of the second of ``classes_`` against the first; with more,
-coefficients are ``class:feature`` against the first class, which has none.
+Coefficients are named by ``feature_names_in_`` (or ``x0``, ``x1``, …), after ``intercept`` if there
+is one. Log odds of two classes are of the second of ``classes_`` against the first; with more,
+coefficients are ``class:feature`` relative to the first class, which has none.
 
-A scaler before the model that moves and stretches each column by itself is a linear change of the
-coefficients, and is taken back exactly; what mixes columns, bends them or fills them in is refused.
+A scaler before the model that shifts and scales each column alone is a linear map of the
+coefficients and is inverted exactly. Steps that mix, transform or impute columns are refused.
 """
 
 from collections.abc import Sequence
@@ -36,14 +36,14 @@ INTERCEPT = "intercept"
 KNOWN = (BayesianRidge, ARDRegression, LogisticRegression)
 SCALERS = (StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler)
 OFF = 1e-3
-"""Relative difference at which statistics of data are those of other data."""
+"""Relative difference of column means beyond which data are not those of the fit."""
 AWAY = 0.1
-"""Posterior standard deviations from the coefficients at which the mode is of other data."""
+"""Distance from the mode, in posterior standard deviations, beyond which data are not the fit's."""
 AS_FITTED = "Pass x and y as they were given to fit, and sample_weight if there was one."
 
 
 class Fitted(NamedTuple):
-    """A fitted model, apart from the scaling ``u = (x - shift) / scale`` of columns before it."""
+    """A fitted model, with the scaling ``u = (x - shift) / scale`` of columns that precedes it."""
 
     model: Any
     shift: Array
@@ -58,11 +58,11 @@ class Fitted(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The model in the words of an error."""
+        """Description of the model in errors."""
         return f"a fitted {type(self.model).__name__}"
 
     def in_raw_units(self, law: Gaussian, rows: int = 1) -> Gaussian:
-        """The law of raw coefficients ``u``, of which those of scaled columns are ``A u``."""
+        """Return the law of coefficients of raw columns, given that of scaled columns."""
         if not np.any(self.shift != 0) and np.all(self.scale == 1):
             return law
         to_scaled = np.diag(self.scale)
@@ -75,12 +75,12 @@ class Fitted(NamedTuple):
         return Gaussian(slope, (precision + precision.T) / 2).named(law.names)
 
     def without_data(self, expected: str) -> UsageError:
-        """The error of a model that is passed without the data that it was fitted with."""
+        """Return the error for a model that is passed without the data of its fit."""
         return UsageError(found=f"{self.place} without its data", expected=expected, fix=AS_FITTED)
 
 
 def laws(estimator: Any, data: shared.Data) -> shared.Laws:
-    """The posterior over the coefficients, and with data what these said without the prior."""
+    """Return the posterior over the coefficients and, given data, the likelihood as a factor."""
     known = _fitted(estimator, data)
     logistic, model = isinstance(known.model, LogisticRegression), known.model
     if (logistic or data.site is not None) and (data.x is None or data.y is None):
@@ -101,14 +101,14 @@ def laws(estimator: Any, data: shared.Data) -> shared.Laws:
 
 
 def _kept(model: Any) -> tuple[Array, Array]:
-    """The prior's precisions (d,) and which columns are kept, not pruned by ARD."""
+    """Return the prior's precisions (d,), and a mask of columns that ARD has not pruned."""
     prior = np.broadcast_to(np.asarray(model.lambda_, np.float64), len(model.coef_))
     return prior, ~(prior >= getattr(model, "threshold_lambda", np.inf))
 
 
 def _coefficients(known: Fitted, level: Any = (), variance: Any = ()) -> Gaussian:
-    """The law of coefficients of scaled columns, by the covariance that the estimator has; after an
-    intercept in the middle of the columns, if that has a ``level`` and a ``variance``.
+    """Return the law of scaled columns' coefficients from the estimator's covariance, after an
+    independent intercept if it has a ``level`` and ``variance``.
 
     Columns that ARD pruned have their prior's variance.
     """
@@ -123,13 +123,12 @@ def _coefficients(known: Fitted, level: Any = (), variance: Any = ()) -> Gaussia
 
 
 def _ridge(known: Fitted, x: Array, weights: Array, y: Any) -> shared.Laws:
-    """The posterior of linear regression, given the noise and the prior's precisions.
+    """Return the posterior of linear regression, given the noise and the prior's precisions.
 
-    With responses it is checked that the coefficients are those of these data:
-    ``(α XᵀX + Λ) coef = α Xᵀy``.
+    With responses, check that the coefficients solve ``(α XᵀX + Λ) coef = α Xᵀy`` for these data.
     """
     model, z, (prior, kept) = known.model, x, _kept(known.model)
-    if model.fit_intercept:  # of centred columns it is known apart from the coefficients
+    if model.fit_intercept:  # with centred columns it is independent of the coefficients
         centre = np.average(x, axis=0, weights=weights)
         scale = np.sqrt(np.average((x - centre) ** 2, axis=0, weights=weights))
         far = np.abs(centre - model.X_offset_) > OFF * np.where(scale > 0, scale, 1.0)
@@ -168,7 +167,7 @@ def _ridge(known: Fitted, x: Array, weights: Array, y: Any) -> shared.Laws:
 def to_linear(
     law: object, like: Any, classes: Sequence[Any] | Array | None, noise_precision: Any
 ) -> Any:
-    """A fitted model of the kind of ``like``: see ``posterity.adapters.sklearn.to_estimator``."""
+    """Return a fitted model like ``like``: see ``posterity.adapters.sklearn.to_estimator``."""
     if not isinstance(law, Gaussian) or law.batch_shape or not law.names:
         raise StructureError(
             found=f"{law!r}" + ("" if getattr(law, "names", ()) else " without names"),
@@ -202,7 +201,7 @@ def _to_ridge(law: Gaussian, model: Any, noise_precision: float) -> None:
     if model.fit_intercept:
         first = names.index(INTERCEPT)
         model.intercept_ = float(mean[first])
-        # Where the intercept is known apart from the coefficients, as predict(return_std) asks.
+        # The offset makes the intercept independent, as predict(return_std) assumes.
         model.X_offset_ = -np.linalg.solve(model.sigma_, covariance[first, places])
     model.X_scale_ = np.ones(len(places))
     model.alpha_, model.lambda_ = noise_precision, float("nan")
@@ -211,7 +210,7 @@ def _to_ridge(law: Gaussian, model: Any, noise_precision: float) -> None:
 
 
 def _fitted(estimator: Any, data: shared.Data) -> Fitted:
-    """The model at the end of a pipeline, or the estimator itself, and the scaling before it."""
+    """Return the last model of a pipeline, or the estimator itself, and the scaling before it."""
     steps = _steps(estimator)
     model: Any = steps[-1] if steps else None
     if data.names is not None:
@@ -266,7 +265,7 @@ def _scaling(step: Any) -> tuple[Any, Any]:
 
 
 def _records(known: Fitted, data: shared.Data) -> tuple[Array, Array, Any]:
-    """Scaled columns (n, d), weights (n,) and responses (n,), None where there were none."""
+    """Return scaled columns (n, d), weights (n,), and responses (n,) or None."""
     x = shared.table(data.x, known.columns, known.place, by_name=known.by_name)
     y: Any = data.y
     weights = (

@@ -1,9 +1,9 @@
 """Laplace's approximation of scikit-learn's logistic regression.
 
-Its penalty is a Gaussian prior: coefficients have mean zero and precision ``1/C``, the intercept
-none (with ``solver="liblinear"``, which has it among the coefficients, ``1/(C scaling²)``). With
-``K`` classes there is one row of coefficients more than the likelihood sees; contrasts with the
-first class are what it does see, and independent of the rest. Their prior has precision
+Its penalty is a Gaussian prior: coefficients have mean zero and precision ``1/C``, and the
+intercept is flat (``1/(C scaling²)`` with ``solver="liblinear"``, which penalises it). With ``K``
+classes there is one more row of coefficients than the likelihood determines. It determines only
+contrasts with the first class, which are independent of the rest. Their prior has precision
 ``(I - 11ᵀ/K)/C``, and the curvature at the mode is exact (mackay1992).
 """
 
@@ -32,9 +32,9 @@ def laplace(
     names: Sequence[str],
     place: str,
 ) -> tuple[Gaussian, Gaussian]:
-    """Posterior and likelihood of a fitted model and its data: x (n, d), labels (n,), weights (n,).
+    """Return posterior and likelihood of a fitted model, given x (n, d), labels and weights (n,).
 
-    ``sample_weight`` are the weights as they were passed, of which class weights are made.
+    ``sample_weight`` are the weights as passed by the user, from which class weights are computed.
     """
     prior = _prior_precision(model, place)
     classes = np.asarray(model.classes_)
@@ -47,7 +47,7 @@ def laplace(
     codes = np.searchsorted(classes, y)
     if model.class_weight is not None:
         own: Any = {"class_weight": model.class_weight, "classes": classes, "y": y}
-        try:  # later releases count records by their weights
+        try:  # later releases weight records in class frequencies
             by_class = compute_class_weight(**own, sample_weight=sample_weight)
         except TypeError:
             by_class = compute_class_weight(**own)
@@ -69,7 +69,7 @@ def laplace(
     penalty = np.kron(contrasts, np.diag(prior))
     at = mode.reshape(-1)
     slope = ((weights[:, None] * off).T @ z).reshape(-1) + penalty @ at
-    # Minus the Hessian of the log likelihood, a block for each pair of classes.
+    # Minus the Hessian of the log likelihood, one block per pair of classes.
     columns = range(1, count)
     block = lambda a, b: (weights * chances[:, a] * ((a == b) - chances[:, b]) * z.T) @ z
     curvature = np.block([[block(a, b) for b in columns] for a in columns])
@@ -89,7 +89,7 @@ def laplace(
 def to_logistic(
     law: Gaussian, model: Any, classes: Sequence[Any] | Array | None, intercept: str
 ) -> None:
-    """Fit a model to the mean: coefficients of each class, which add up to zero for several."""
+    """Set a model's coefficients to the law's mean; with several classes they sum to zero."""
     names, mean = list(law.names), np.asarray(law.mean, np.float64)
     labels = np.asarray([0, 1] if classes is None else classes)
     if len(labels) < 2 or labels.tolist() != sorted(set(labels.tolist())):
@@ -117,9 +117,9 @@ def to_logistic(
 
 
 def _prior_precision(model: Any, place: str) -> Array:
-    """Precisions that the penalty gives one row of coefficients; zeros without one."""
+    """Return the prior precisions of one row of coefficients; zeros without a penalty."""
     penalty, ratio = getattr(model, "penalty", "deprecated"), getattr(model, "l1_ratio", None) or 0
-    # Releases of scikit-learn say it by `penalty`, later ones by `l1_ratio` and `C`.
+    # Older scikit-learn releases use `penalty`, later ones `l1_ratio` and `C`.
     ratio = {"l1": 1.0, "l2": 0.0, None: 0.0, "none": 0.0}.get(penalty, ratio)
     if ratio:
         raise UsageError(
@@ -137,5 +137,5 @@ def _prior_precision(model: Any, place: str) -> Array:
     own = np.full(model.coef_.shape[1], precision)
     if not model.fit_intercept:
         return own
-    among = model.solver == "liblinear"  # which has the intercept among the coefficients
+    among = model.solver == "liblinear"  # liblinear penalises the intercept
     return np.r_[precision / float(model.intercept_scaling) ** 2 if among else 0.0, own]

@@ -1,12 +1,12 @@
 """scikit-learn's Bayesian Gaussian mixture and latent Dirichlet allocation, and their plates.
 
-Of a mixture ``covariances_`` is the inverse scale divided by ``degrees_of_freedom_``, so that
-``precisions_`` is the expected precision, and ``covariance_prior`` is an inverse scale, undivided;
-:class:`posterity.adapters.plates.Gaussians` says how the diagonal type is read.
+A mixture's ``covariances_`` are the inverse scale divided by ``degrees_of_freedom_``, so
+``precisions_`` is the expected precision. ``covariance_prior`` is an undivided inverse scale. For
+the diagonal type see :class:`posterity.adapters.plates.Gaussians`.
 
-Of topics ``components_`` are the concentrations and ``topic_word_prior_`` those of their prior. The
-difference is a topic's expected word counts after a batch fit; after online learning it is what the
-last steps left of them, and with ``partial_fit`` it counts ``total_samples`` documents.
+A topic model's ``components_`` are concentrations and ``topic_word_prior_`` those of their prior.
+After a batch fit the difference is a topic's expected word counts. After online learning it is a
+weighted average over steps, and with ``partial_fit`` it counts ``total_samples`` documents.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from sklearn.decomposition import LatentDirichletAllocation
 
-# Whose digamma is a few 1e-9 off: with another one topics would differ in their last digits.
+# Its digamma is off by a few 1e-9; with another one topics would differ in their last digits.
 from sklearn.decomposition._online_lda_fast import _dirichlet_expectation_2d
 from sklearn.mixture import BayesianGaussianMixture
 from sklearn.mixture._gaussian_mixture import _compute_precision_cholesky
@@ -38,16 +38,16 @@ PRIORS = (
     "degrees_of_freedom_prior",
     "covariance_prior",
 )
-"""The constructor's arguments of a mixture that a prior determines."""
+"""Constructor arguments of a mixture that a prior determines."""
 OF_MIXTURES = (*PRIORS, "n_components", "covariance_type", "weight_concentration_prior_type")
 OF_MEMBERS = ("means", "mean_precision", "degrees_of_freedom", "covariances")
 OF_TOPICS = ("n_components", "topic_word_prior")
 Fitted = tuple[Any, dict[str, Any]]
-"""An estimator that is not fitted yet, and what fitting sets."""
+"""An estimator that is not fitted yet, and the attributes that fitting sets."""
 
 
 def to_plates(model: BayesianGaussianMixture | LatentDirichletAllocation) -> tuple[Plate, Plate]:
-    """Prior and posterior of a fitted estimator."""
+    """Return prior and posterior of a fitted estimator."""
     if isinstance(model, LatentDirichletAllocation):
         check_fitted(model, "components_")
         components = np.asarray(model.components_, np.float64)
@@ -75,7 +75,7 @@ def to_plates(model: BayesianGaussianMixture | LatentDirichletAllocation) -> tup
 
 
 def laws(estimator: Any, data: Data) -> Laws:
-    """Prior and posterior of a fitted estimator, under the names of its columns."""
+    """Return prior and posterior of a fitted estimator, with the names of its columns."""
     with at_site(data.site):
         both = to_plates(estimator)
     names = getattr(estimator, "feature_names_in_", None) if data.names is None else data.names
@@ -85,7 +85,7 @@ def laws(estimator: Any, data: Data) -> Laws:
 
 
 def to_estimator(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> Any:
-    """A fitted estimator that holds the posterior."""
+    """Return a fitted estimator that holds the posterior."""
     topics = plate.members.emits_symbols
     check_undetermined(parameters, OF_TOPICS if topics else OF_MIXTURES)
     model, fitted = (_topics if topics else _mixture)(plate, prior, parameters)
@@ -158,7 +158,7 @@ def _mixture(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> F
     kind = model.covariance_type
     covariances, shares = gaussians.covariance, np.asarray(plate.mean_weights())
     default = known
-    if prior is None:  # scikit-learn's defaults, with the mixture's moments in place of the data's
+    if prior is None:  # scikit-learn's defaults, with the mixture's moments for the data's
         centre = shares @ mean
         gap = mean - centre
         spread = covariances + (outer(gap) if kind == "full" else gap**2)
@@ -178,7 +178,7 @@ def _mixture(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> F
 
 
 def _concentrations(plate: Plate) -> tuple[Any, ...]:
-    """The concentrations of the mixing weights; of sticks their two parameters."""
+    """Return the concentrations of the mixing weights; for sticks, their two parameters."""
     if plate.weights is None:
         raise StructureError(
             found=f"a Plate of {type(plate.members).__name__} without mixing weights",

@@ -1,11 +1,11 @@
 """statsmodels: fitted results as Gaussians over their coefficients, by name.
 
-A maximum likelihood estimate with its covariance is what the likelihood says and no more: the
-posterior under a flat prior, hence, of a site among others, its factor. Coefficients keep the names
-that statsmodels gives them (``const`` by ``add_constant``, ``Intercept`` by a formula); those of a
-multinomial logit are ``class:column``, against the first class, which has none.
+A maximum likelihood estimate with its covariance describes the likelihood alone. It is the
+posterior under a flat prior, and so the factor of a site. Coefficients keep the names that
+statsmodels gives them (``const`` by ``add_constant``, ``Intercept`` by a formula). Those of a
+multinomial logit are ``class:column``, relative to the first class, which has none.
 
-Nothing is imported: whoever has results has statsmodels. Tested with 0.15.
+This module does not import statsmodels. Tested with 0.15.
 """
 
 import warnings
@@ -22,12 +22,13 @@ from posterity.families.names import some
 from posterity.ledger import Ledger
 
 COEFFICIENTS, NOISE = "coefficients", "noise"
-"""Blocks of a law that has the noise too."""
+"""Blocks of a law that includes the noise."""
 PERFECT = 1e-24
-"""Squared residuals over squared responses below which they are rounding error."""
+"""Ratio of squared residuals to squared responses below which residuals are rounding error."""
 FAR = 10.0
-"""Standard error of a standardised column, in log odds or log rates, from which on it is looked for
-separated classes."""
+"""Standard error of a standardised column, in log odds or log rates, at which to check for
+separated classes.
+"""
 CLASSES = ("Logit", "Probit", "MNLogit", "Binomial")
 RATES = ("Poisson", "NegativeBinomial", "NegativeBinomialP", "GeneralizedPoisson")
 
@@ -35,22 +36,22 @@ RATES = ("Poisson", "NegativeBinomial", "NegativeBinomialP", "GeneralizedPoisson
 def from_results(
     results: Any, *, noise: bool = False, names: Mapping[str, str] | None = None
 ) -> Any:
-    """The estimate and its covariance as a Gaussian, named as the coefficients.
+    """Return the estimate and its covariance as a Gaussian, named after the coefficients.
 
     Args:
-        results: what ``fit`` returned: of OLS, WLS, GLS, a GLM, Logit, Probit, MNLogit, a count
-            model, GEE, or any other that has ``params`` and ``cov_params``; of a mixed model the
-            fixed effects. The covariance is the one that results report, such as a robust one.
-        noise: of a linear regression, the precision of the noise too: of the joint posterior under
-            the prior ``1/σ²``, the two taken to be independent, a :class:`Product` of
-            ``coefficients`` and ``noise``, a :class:`Gamma` of shape ``(n-d)/2``, rate ``RSS/2``.
+        results: result of ``fit`` of OLS, WLS, GLS, a GLM, Logit, Probit, MNLogit, a count model,
+            GEE, or any other model that has ``params`` and ``cov_params``; of a mixed model the
+            fixed effects are used. The covariance is the reported one, such as a robust one.
+        noise: whether to include the noise precision of a linear regression. The result is then a
+            :class:`Product` of independent ``coefficients`` and ``noise``, a :class:`Gamma` of
+            shape ``(n-d)/2`` and rate ``RSS/2``: the marginals under the prior ``1/σ²``.
         names: other names for some coefficients, such as ``{"const": "intercept"}``.
 
     Raises:
-        UsageError: for a model that is not fitted, a penalised fit, and what is no results.
-        ParameterError: for NaN, a covariance that is singular (the columns are named), separated
-            classes, and residuals that are all rounding error. Of an optimiser that had not
-            converged there is a ``ConvergenceWarning``.
+        UsageError: for a model that is not fitted, a penalised fit, and objects of other types.
+        ParameterError: for NaN, a singular covariance (the columns are named), separated classes,
+            and residuals that are only rounding error. An optimiser that did not converge gives a
+            ``ConvergenceWarning``.
 
     >>> import statsmodels.api as sm
     >>> x = sm.add_constant(np.array([[1.0], [2.0], [3.0], [4.0]]))
@@ -68,13 +69,13 @@ def from_results(
 def to_ledger(
     results: Any, site: str, *, prior: Any, names: Mapping[str, str] | None = None
 ) -> Ledger:
-    """Fitted results, as of :func:`from_results`, as the ledger of one site.
+    """Convert fitted results, as in :func:`from_results`, to the ledger of one site.
 
-    The likelihood, as the Gaussian that it was approximated by, is the factor of the site; of
-    linear regression exactly, with its noise taken as known. The ``prior`` is a :class:`Gaussian`
-    over the coefficients, the same at all sites, in its own order of names, if it has any; for the
-    noise too, it is a :class:`Product` of a Gaussian ``coefficients`` and a :class:`Gamma`
-    ``noise``. Another family, size or other names are a StructureError.
+    The site's factor is the Gaussian approximation of the likelihood, which is exact for linear
+    regression with its noise taken as known. ``prior`` is a :class:`Gaussian` over the
+    coefficients, the same at all sites, in its own order of names, if it has any. To include the
+    noise, pass a :class:`Product` of a Gaussian ``coefficients`` and a :class:`Gamma` ``noise``.
+    Another family, size or other names are a StructureError.
 
     >>> import statsmodels.api as sm
     >>> x = sm.add_constant(np.array([[1.0], [2.0], [3.0], [4.0]]))
@@ -134,20 +135,20 @@ def _coefficients(results: Any, other: Mapping[str, str] | None) -> Gaussian:
 
 
 def _numbers(results: Any, model: Any) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Names, estimates and covariance, in one order."""
+    """Return names, estimates and covariance, in one order."""
     mean, covariance = np.asarray(results.params, float), np.asarray(results.cov_params(), float)
     columns = [str(name) for name in model.exog_names]
-    if mean.ndim == 2:  # a column a class, and a covariance with classes outermost
+    if mean.ndim == 2:  # one column per class, and a covariance with classes outermost
         labels = getattr(model, "_ynames_map", {})
         classes = [str(labels.get(k + 1, k + 1)) for k in range(mean.shape[1])]
         return [f"{c}:{x}" for c in classes for x in columns], mean.T.reshape(-1), covariance
-    if hasattr(results, "fe_params"):  # of a mixed model, whose variances come after them
+    if hasattr(results, "fe_params"):  # a mixed model; its variances follow the fixed effects
         fixed = len(results.fe_params)
         return columns[:fixed], mean[:fixed], covariance[:fixed, :fixed]
     index = getattr(results.params, "index", None)
     if index is not None:
         columns = [str(name) for name in index]
-    elif len(columns) != len(mean):  # those of a count model's dispersion, of thresholds
+    elif len(columns) != len(mean):  # a count model's dispersion, or thresholds
         columns = [str(name) for name in getattr(results.model, "param_names", columns)]
         columns += [f"parameter {k}" for k in range(len(columns), len(mean))]
     return columns, mean, covariance
@@ -156,7 +157,7 @@ def _numbers(results: Any, model: Any) -> tuple[list[str], np.ndarray, np.ndarra
 def _check_classes(
     results: Any, model: Any, names: list[str], covariance: np.ndarray, converged: Any, place: str
 ) -> None:
-    """Raise or warn of an estimate at infinity: looked for only where the fit looks like it."""
+    """Raise or warn if the estimate is at infinity; checked only if the fit suggests it."""
     y, x = getattr(model, "endog", None), getattr(model, "exog", None)
     kinds = {type(model).__name__, type(getattr(model, "family", None)).__name__}
     if x is None or y is None or not kinds & {*CLASSES, *RATES}:
@@ -165,7 +166,7 @@ def _check_classes(
     columns = [str(name) for name in model.exog_names][: x.shape[1]]
     copies = max(len(names) // x.shape[1], 1)
     deviations = np.sqrt(np.maximum(np.diagonal(covariance), 0))[: copies * x.shape[1]]
-    far = ~(deviations.reshape(copies, -1) * x.std(0) < FAR).all(0)  # of NaN too
+    far = ~(deviations.reshape(copies, -1) * x.std(0) < FAR).all(0)  # NaN is far, too
     if converged is not None and np.all(converged) and not far.any():
         return
     whole = y.ndim == 1 and np.isin(y, np.arange(int(np.max(y)) + 1)).all()
@@ -178,7 +179,7 @@ def _check_classes(
 
 
 def _noise(results: Any) -> tuple[float, float]:
-    """Half the degrees of freedom that are left, and half the sum of squared residuals."""
+    """Return half the residual degrees of freedom, and half the sum of squared residuals."""
     if not all(hasattr(results, name) for name in ("ssr", "df_resid", "mse_resid")):
         raise UsageError(
             found=f"noise of {type(results.model).__name__} results",

@@ -1,17 +1,16 @@
 """torch: a student as a module, or as the state dict of one.
 
-The module is a ``torch.nn.Sequential`` of three parts, by these names:
+The module is a ``torch.nn.Sequential`` of three parts with these names:
 
-* ``inputs`` rescales and reshapes, with buffers ``inputs.shift`` and ``inputs.scale`` where the
+* ``inputs`` rescales and reshapes, with buffers ``inputs.shift`` and ``inputs.scale`` if the
   student rescales;
-* ``layers`` is a ``Sequential`` of torch's own modules and nothing else, so that what begins with
-  ``layers.`` in the state dict loads into such a network without posterity; images have channels
-  first there;
-* ``head`` makes of the outputs what they mean: a dictionary of the names that
-  :mod:`posterity.adapters.onnx` gives, of tensors shaped as there.
+* ``layers`` is a ``Sequential`` of torch's own modules, so the entries of the state dict that begin
+  with ``layers.`` load into such a network without posterity; images have channels first there;
+* ``head`` converts the outputs to a dictionary of tensors, with the names and shapes of
+  :mod:`posterity.adapters.onnx`.
 
-Results are those of ``Student.predict`` to 1e-5, in float32 but for what is in units that the
-student rescales, which is float64.
+Results equal ``Student.predict`` to 1e-5. They are float32, except values in units that the
+student rescales, which are float64.
 """
 
 from collections import OrderedDict
@@ -28,13 +27,13 @@ ACTIVATIONS = {name.lower(): name for name in NAMES}
 
 
 def to_torch(student: Student) -> Any:
-    """A student as a module that takes inputs (n, …) and gives a dictionary of tensors.
+    """Convert a student to a module that maps inputs (n, …) to a dictionary of tensors.
 
-    Of classes ``probabilities`` and ``log_probabilities`` (n, K), ``entropy`` (n,) and, of a
-    student that tells them apart, ``mutual_information`` (n,), in nats; of values ``mean``,
-    ``variance`` and ``noise_variance`` (n, k). It is in evaluation mode, a copy of the student's
-    weights, and may be moved, traced, exported, saved and trained further. Errors are those of
-    :func:`~posterity.adapters.channels_first.check_layers`. To serve one, with ``x`` a tensor::
+    For classes these are ``probabilities`` and ``log_probabilities`` (n, K), ``entropy`` (n,) and,
+    if the student splits uncertainty, ``mutual_information`` (n,), in nats; for values ``mean``,
+    ``variance`` and ``noise_variance`` (n, k). The module is in evaluation mode, copies the
+    student's weights, and may be moved, traced, exported, saved and trained further. Errors are
+    those of :func:`~posterity.adapters.channels_first.check_layers`. With ``x`` a tensor::
 
         module = to_torch(student)
         with torch.no_grad():
@@ -57,9 +56,9 @@ def to_torch(student: Student) -> Any:
 
 
 def to_state_dict(student: Student) -> dict[str, Any]:
-    """The tensors of :func:`to_torch` by their names there: plain contiguous copies, on the CPU.
+    """Return the tensors of :func:`to_torch` by name: plain contiguous copies, on the CPU.
 
-    ``torch.save`` writes it, and ``torch.load(path, weights_only=True)`` reads it, without
+    ``torch.save`` writes them, and ``torch.load(path, weights_only=True)`` reads them without
     posterity. Keys that begin with ``layers.`` are those of a plain ``Sequential``. Arguments and
     errors are those of :func:`to_torch`.
     """
@@ -80,7 +79,7 @@ def _layer(torch: Any, own: ChannelsFirst) -> list[Any]:
     arrays = {"weight": own.kernel, "bias": own.bias}
     main.load_state_dict({n: torch.tensor(v) for n, v in arrays.items() if v is not None})
     after = []
-    if layer.activation == "gelu":  # as JAX has it unless told otherwise
+    if layer.activation == "gelu":  # JAX's default
         after.append(nn.GELU(approximate="tanh"))
     elif layer.activation != "identity":
         after.append(getattr(nn, ACTIVATIONS[layer.activation])())

@@ -1,6 +1,6 @@
 """A student's units and its head as modules of torch that can be saved and traced.
 
-The only file that imports torch; see :mod:`posterity.adapters.torch`.
+This is the only file that imports torch; see :mod:`posterity.adapters.torch`.
 """
 
 import importlib
@@ -10,13 +10,13 @@ from typing import Any
 from posterity.distillation.heads import FLOOR, Head
 from posterity.distillation.scaling import Scaling
 
-torch: Any = importlib.import_module("torch")  # type checkers take the module beside this for it
+torch: Any = importlib.import_module("torch")  # type checkers resolve it to our torch.py
 
 
 class Inputs(torch.nn.Module):
-    """Inputs ``(n, …)`` in the units and the shape that the layers take, in float32.
+    """Module that converts inputs ``(n, …)`` to the layers' units and shape, in float32.
 
-    Buffers ``shift`` and ``scale`` (d,), in float64, where the student rescales inputs.
+    Buffers ``shift`` and ``scale`` (d,) are float64, and exist if the student rescales inputs.
     """
 
     def __init__(self, scaling: Scaling, shape: tuple[int, ...], images: bool):
@@ -26,7 +26,7 @@ class Inputs(torch.nn.Module):
             self.register_buffer(name, None if value is None else torch.tensor(value))
 
     def forward(self, x: Any) -> Any:
-        """Flattened; images with channels first."""
+        """Return flattened inputs, or images with channels first."""
         x = x.reshape(-1, self.size)
         if self.shift is not None:
             x = (x.double() - self.shift) / self.scale
@@ -35,14 +35,14 @@ class Inputs(torch.nn.Module):
 
 
 class Classes(torch.nn.Module):
-    """Chances and uncertainties of classes from logits."""
+    """Module that converts logits to class probabilities and uncertainties."""
 
     def __init__(self, head: Head):
         super().__init__()
         self.targets, self.split = head.targets, head.split
 
     def forward(self, outputs: Any) -> Any:
-        """Tensors by the names of :func:`posterity.adapters.torch.to_torch`."""
+        """Return tensors by the names of :func:`posterity.adapters.torch.to_torch`."""
         logits = outputs[:, : self.targets]
         if self.targets == 1:
             logits = torch.cat([-logits, logits], 1)
@@ -60,16 +60,16 @@ class Classes(torch.nn.Module):
 
 
 class Values(torch.nn.Module):
-    """Means and variances from the outputs of a Gaussian head.
+    """Module that converts the outputs of a Gaussian head to means and variances.
 
-    Buffers ``shift`` and ``scale`` (k,), in float64, where the student rescales them, and
-    ``noise_variance`` where it is known.
+    Buffers ``shift`` and ``scale`` (k,) are float64, and exist if the student rescales values;
+    ``noise_variance`` exists if it is known.
     """
 
     def __init__(self, head: Head, scaling: Scaling):
         super().__init__()
         self.targets = head.targets
-        # A plain student that does not know its noise has both variances in one.
+        # A plain student without a known noise predicts the sum of both variances.
         alone = not head.split and head.noise_variance is None
         self.names = ["noise_variance"] if alone else ["variance", "noise_variance"]
         for name, value in {"shift": scaling.y_shift, "scale": scaling.y_scale}.items():
@@ -78,7 +78,7 @@ class Values(torch.nn.Module):
         self.register_buffer("noise_variance", known)
 
     def forward(self, outputs: Any) -> Any:
-        """Tensors by the names of :func:`posterity.adapters.torch.to_torch`."""
+        """Return tensors by the names of :func:`posterity.adapters.torch.to_torch`."""
         shift, scale, known = self.shift, self.scale, self.noise_variance
         parts: Any = torch.split(outputs, self.targets, 1)
         if shift is not None:

@@ -1,7 +1,7 @@
 """torch: a trained module and its data as a law of its weights, and back to a state dict.
 
-Laplace's approximation at the weights that were found; see :mod:`posterity.adapters.fisher` for the
-Fisher information that is taken. Tensors go by their names in the state dict. Tested with 2.13.
+The law is Laplace's approximation at the trained weights; see :mod:`posterity.adapters.fisher` for
+the Fisher information. Tensors have their names in the state dict. Tested with 2.13.
 """
 
 import warnings
@@ -22,19 +22,19 @@ from posterity.ledger import Ledger
 def from_module(
     module: Any, x: object, y: ArrayLike, **task: Unpack[core.Options]
 ) -> Product | Gaussian:
-    """The law of a trained module's weights, by Laplace's approximation.
+    """Return the Laplace approximation of a trained module's weights.
 
     Args:
-        module: a ``torch.nn.Module`` that gives a row of outputs for each input: logits of the
-            classes (one column: log odds of class 1), or values. It is taken in evaluation mode,
-            and is not changed. Tensors that need no gradient and buffers are no part of the law.
-        x: a tensor or array of inputs (n, ...).
+        module: ``torch.nn.Module`` that returns one row of outputs per input: logits of the
+            classes (one column: log odds of class 1), or values. It runs in evaluation mode and
+            is not changed. Buffers, and tensors without gradients, are not part of the law.
+        x: tensor or array of inputs (n, ...).
         y: class numbers (n,), or values (n, k).
-        task: as :class:`~posterity.adapters.fisher.Task` explains it.
+        task: settings of :class:`~posterity.adapters.fisher.Task`.
 
     Returns:
-        The law that :mod:`posterity.adapters.fisher` describes; its errors and warnings are those
-        of :func:`posterity.adapters.fisher.laws`, and a UsageError for what is no module.
+        The law that :mod:`posterity.adapters.fisher` describes. Errors and warnings are those of
+        :func:`posterity.adapters.fisher.laws`; anything but a module is a UsageError.
 
     For example::
 
@@ -47,11 +47,11 @@ def from_module(
 def to_ledger(
     module: Any, site: str, x: object, y: ArrayLike, **task: Unpack[core.Options]
 ) -> Ledger:
-    """The same as the ledger of one site: its prior, and what the data said.
+    """Return the ledger of one site: the weights' prior, with the likelihood as its factor.
 
-    Weights of networks that were trained apart from other beginnings do not correspond, whatever
-    their names; see :class:`posterity.Network` and :func:`posterity.fuse` for that. Arguments and
-    errors are those of :func:`from_module`.
+    Weights of networks trained from different initial values do not correspond, even if their names
+    do; for these see :class:`posterity.Network` and :func:`posterity.fuse`. Arguments and errors
+    are those of :func:`from_module`.
     """
     return _laws(module, x, y, core.Task(**task)).ledger(site)
 
@@ -59,11 +59,11 @@ def to_ledger(
 def to_state_dict(
     law: Distribution, like: Any, *, at: str = core.MEAN, key: KeyArray | None = None
 ) -> dict[str, Any]:
-    """A law's mean, or with a JAX ``key`` a draw, as a state dict of a module.
+    """Return a law's mean, its variances or, given a JAX ``key``, a draw, as a module's state dict.
 
-    The module ``like``, or its state dict, has the same layers: tensors that the law does not hold,
-    buffers among them, are as there, and all are of its types. ``at`` is ``"mean"`` or
-    ``"variance"``. A law of other tensors or shapes is a StructureError.
+    ``like`` is a module with the same layers, or its state dict. Tensors outside the law, buffers
+    among them, are copied from it, and all have its types. ``at`` is ``"mean"`` or ``"variance"``.
+    A law with other tensors or shapes is a StructureError.
     """
     torch = library("torch", extra="torch")
     state = like.state_dict() if isinstance(like, torch.nn.Module) else like
@@ -103,7 +103,7 @@ def _laws(module: Any, x: object, y: ArrayLike, task: core.Task) -> Laws:
             expected="a record at least",
             fix="Pass the data of the training.",
         )
-    like = next(iter(own.values()))  # where the weights are, and of their type if it has fractions
+    like = next(iter(own.values()))  # with their device and floating type
     inputs = inputs.to(like.device, like.dtype if inputs.is_floating_point() else inputs.dtype)
     training = {part: part.training for part in module.modules()}
     module.eval()
@@ -127,7 +127,7 @@ def _laws(module: Any, x: object, y: ArrayLike, task: core.Task) -> Laws:
 
 
 def _jacobians(torch: Any, module: Any, own: dict[str, Any], inputs: Any) -> core.Jacobians:
-    """All records at once, or one by one where an operation does not allow it."""
+    """Return Jacobians of all records at once, or one by one if an operation requires it."""
 
     def one(weights: Any, record: Any) -> tuple[Any, Any]:
         made = torch.func.functional_call(module, weights, (record[None],))[0]
@@ -146,7 +146,7 @@ def _jacobians(torch: Any, module: Any, own: dict[str, Any], inputs: Any) -> cor
             try:
                 slopes, made = each(own, inputs[part])
                 flat = torch.cat([slopes[name].flatten(2) for name in own], dim=2)
-            except RuntimeError:  # as of recurrent layers, which write in place
+            except RuntimeError:  # such as recurrent layers, which write in place
                 pairs = [singly(record) for record in inputs[part]]
                 made, flat = (torch.stack(list(parts)) for parts in zip(*pairs, strict=True))
         return _numpy(made), _numpy(flat)

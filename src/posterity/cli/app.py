@@ -1,6 +1,6 @@
-"""The application and its commands, which ``data/commands.toml`` declares, and its entry point.
+"""The application, its commands as ``data/commands.toml`` declares them, and its entry point.
 
-The module of a command is imported when the command is called, so that ``--help`` answers at once.
+A command's module is imported only when the command runs, so that ``--help`` is fast.
 """
 
 import enum
@@ -25,12 +25,12 @@ from posterity.version import __version__
 
 
 class _Group(TyperGroup):
-    """Turns every way to fail into one message and an exit code."""
+    """Command group that converts every failure to one message and an exit code."""
 
     def main(
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> Any:
-        """Parse and run; always exits."""
+        """Parse arguments and run; always exits."""
         args = list(sys.argv[1:] if args is None else args) or ["--help"]
         extra["standalone_mode"] = False
         call = functools.partial(super().main, args, prog_name or "posterity", **extra)
@@ -39,7 +39,7 @@ class _Group(TyperGroup):
 
 
 class LogFormat(enum.StrEnum):
-    """Progress, warnings and errors on standard error: as texts, or as lines of JSON."""
+    """Format of progress, warnings and errors on standard error: text, or lines of JSON."""
 
     text = "text"
     json = "json"
@@ -55,14 +55,14 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """The entry point of the command ``posterity``."""
+    """Entry point of the command ``posterity``."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # names need not fit the terminal's encoding
+        if isinstance(stream, io.TextIOWrapper):  # names may not fit the terminal's encoding
             stream.reconfigure(errors="backslashreplace")
     try:
         app()
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # too late: the exit code stands
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the exit code is already decided
 
 
 def _version(wanted: bool) -> bool:
@@ -82,11 +82,11 @@ def _root(
 
 
 def _register(name: str, declared: Mapping[str, Any], group: typer.Typer) -> None:
-    """Add a command, whose function is ``run``, in a module of this package.
+    """Add a command that calls ``run``, a function in a module of this package.
 
-    One of its arguments may end in ``.toml``: the configuration. Outputs are checked before the
-    function is called. The exit code is 9 if the data that it returns have a ``status`` that is not
-    converged. What says ``prints`` prints by itself.
+    An argument that ends in ``.toml`` is the configuration. Outputs are checked before the function
+    is called. The exit code is 9 if the returned data have a ``status`` that is not converged. A
+    function with ``prints`` prints its own output.
     """
     module, _, function = declared["run"].partition(":")
     options, prints = options_of(name), declared.get("prints", False)
@@ -130,7 +130,7 @@ def _register(name: str, declared: Mapping[str, Any], group: typer.Typer) -> Non
     command.__doc__ = declared["help"]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
-    # A backspace before lines that help must not flow together.
+    # A backspace keeps help from rewrapping the lines after it.
     epilog = "\n  ".join(["\b\nExample:", *declared["examples"]])
     group.command(name.split()[-1], epilog=epilog)(command)
 

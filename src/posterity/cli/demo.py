@@ -1,11 +1,11 @@
 """``posterity demo``: six sites fit mixtures to handwritten digits, and send only files.
 
-No site has seen all ten digits. The files, and nothing else, are fused. What came out is compared
-with every site on its own and with a fit to all the images together, which in life nobody could do.
+No site has all ten digits. Only the files are fused. The result is compared with each site alone
+and with a fit to the pooled images, which would not be possible in practice.
 
-With ``--full``, four hospitals go from their tables to a network that others can run. Each step is
-a command and the same in Python, as ``data/story.toml`` says. The commands that are printed are
-those that are run; a test runs the Python and compares the files.
+With ``--full``, four hospitals go from their tables to a network for use elsewhere. Each step is
+a command and the same in Python, as ``data/story.toml`` lists them. The commands printed are
+those that run; a test runs the Python and compares the files.
 """
 
 import csv
@@ -39,12 +39,12 @@ from posterity.plots import plot_matching
 from posterity.status import Progress
 
 SITES, HELD_OUT = 6, 450
-"""Sites, and images that no site sees."""
+"""Number of sites, and of images that no site sees."""
 HIGHEST = 4
-"""Frequencies (i, j) with 0 < i + j <= 4 are kept: strokes, without lightness or fine detail, and
-few enough for full covariances at a site with 150 images."""
+"""Largest i + j of the frequencies (i, j) that are kept, without (0, 0): strokes, without lightness
+or fine detail, few enough for full covariances at a site with 150 images."""
 LOCAL, POOLED, RESTARTS = 12, 30, 2
-"""Components offered to a site, and to the fit to all images; restarts of either."""
+"""Largest number of components at a site and in the pooled fit; number of restarts of each."""
 FILES = {
     "fused.safetensors": "all of them fused; any site can be taken out again",
     "matching.png": "the picture of what was matched, and how surely",
@@ -95,7 +95,7 @@ def demo(settings: Settings) -> Data:
     else:
         from threadpoolctl import threadpool_limits
 
-        # The matrices are tiny: on several threads, waiting takes far longer than multiplying.
+        # The matrices are tiny: on several threads, waiting takes longer than multiplying.
         with threadpool_limits(1), bar("Sites fit their images") as moved:
             report = _run(deal(settings["seed"]), folder, moved) | {"seed": settings["seed"]}
         (folder / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
@@ -116,7 +116,7 @@ def _run(data: "Deal", folder: Path, moved: Any) -> Data:
         moved(Progress(step + 1, SITES + 2))
     ledgers = {site: posterity.load(folder / f"{site}.safetensors") for site in data.images}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the picture shows what is doubtful
+        warnings.simplefilter("ignore", UserWarning)  # the plot shows ambiguous matches
         fusion = posterity.fuse(ledgers, rule="product")
     assert fusion.ledger is not None, "a product has one"
     posterity.save(fusion.ledger, folder / "fused.safetensors")
@@ -140,7 +140,7 @@ def _run(data: "Deal", folder: Path, moved: Any) -> Data:
 
 
 def _score(ledger: Any, data: "Deal", digits: Any, images: int) -> Data:
-    """A row of the table, with mutual information that is adjusted for chance."""
+    """Return a row of the table, with mutual information adjusted for chance."""
     from sklearn.metrics import adjusted_mutual_info_score
 
     counts = ledger.posterior.weights.concentration - ledger.prior.weights.concentration
@@ -153,7 +153,7 @@ def _score(ledger: Any, data: "Deal", digits: Any, images: int) -> Data:
 
 
 class Deal(NamedTuple):
-    """The digits and images (n, 8, 8) of each site, held-out images and their digits."""
+    """Digits and images (n, 8, 8) of each site, held-out images and their digits."""
 
     digits: dict[str, list[int]]
     images: dict[str, np.ndarray]
@@ -162,7 +162,7 @@ class Deal(NamedTuple):
 
 
 def deal(seed: int, sites: int = SITES) -> Deal:
-    """Give each site four to six of the ten digits, every digit to some site, each image once."""
+    """Give each site four to six of the ten digits, each digit to some site, each image to one."""
     from sklearn.datasets import load_digits
 
     rng, data = np.random.default_rng(seed), load_digits()
@@ -183,7 +183,7 @@ def deal(seed: int, sites: int = SITES) -> Deal:
 
 
 def features(images: Any) -> np.ndarray:
-    """Low-frequency cosine coefficients (n, 14) of images (n, 8, 8) in [0, 1], fixed beforehand."""
+    """Return low-frequency cosine coefficients (n, 14) of images (n, 8, 8) in [0, 1]."""
     i, j = np.indices((8, 8)).reshape(2, -1)
     kept = [k for k in np.lexsort((i, i + j)) if 0 < i[k] + j[k] <= HIGHEST]
     coefficients = np.asarray(scipy.fft.dctn(images, axes=(1, 2), norm="ortho"))
@@ -191,12 +191,11 @@ def features(images: Any) -> np.ndarray:
 
 
 def fit(x: np.ndarray, components: int) -> Any:
-    """A Gaussian mixture of ``x`` (n, d) under a prior that all sites agreed on beforehand.
+    """Fit a Gaussian mixture to ``x`` (n, d), with a prior that all sites share.
 
-    Pixels that are independent and uniform on [0, 1] give cosine coefficients of mean 0 and
-    variance 1/12; half of that is left within a component, whose expected precision is 24. Means
-    vary ten times as much. A component counts a tenth of an image before any is seen, so that those
-    not needed stay empty.
+    Independent pixels, uniform on [0, 1], have cosine coefficients with mean 0 and variance 1/12.
+    Half of that is left within a component, whose expected precision is 24. Means vary ten times as
+    much. The prior count of a component is a tenth of an image, so superfluous ones stay empty.
     """
     from sklearn.mixture import BayesianGaussianMixture
 
@@ -216,7 +215,7 @@ def fit(x: np.ndarray, components: int) -> Any:
 
 
 def labels(ledger: Any, data: Deal) -> np.ndarray:
-    """The component of each held-out image."""
+    """Return the component of each held-out image."""
     from posterity.adapters.sklearn import to_estimator
 
     estimator: Any = to_estimator(ledger)
@@ -224,10 +223,10 @@ def labels(ledger: Any, data: Deal) -> np.ndarray:
 
 
 def draw(fusion: Fusion, ledgers: dict[str, Any], data: Deal, path: Path) -> None:
-    """The matching, for people: a component's picture is the mean of the images that it holds.
+    """Draw the matching, with the mean image of each component.
 
-    Only the demo can draw this, since it has the images of all sites, and digits to the held-out
-    ones: the files have neither. What is matched, and how surely, follows from the files.
+    Only the demo can do this, since it has all sites' images, and digits of the held-out ones; the
+    files have neither. The matches and their margins are computed from the files.
     """
     from posterity.adapters.sklearn import to_estimator
 
@@ -253,7 +252,7 @@ def draw(fusion: Fusion, ledgers: dict[str, Any], data: Deal, path: Path) -> Non
 
 
 def name(counts: Any) -> str:
-    r"""The fewest digits that half of some images show, by their counts (10,), and how many do.
+    r"""Return the fewest digits that half of some images show, by counts (10,), and their share.
 
     >>> import numpy as np
     >>> name(np.bincount([7, 7, 2], minlength=10)), name(np.zeros(10))
@@ -271,13 +270,13 @@ def name(counts: Any) -> str:
 
 DATA = Path(__file__).parent / "data"
 HOSPITALS = ("cleveland", "hungary", "switzerland", "long-beach")
-"""In the order of the column ``center`` of the published table."""
+"""Names in the order of the column ``center`` of the published table."""
 WORDS = {
     "sex": {"0": "female", "1": "male"},
     "cp": {"1": "typical", "2": "atypical", "3": "other", "4": "asymptomatic"},
     "exang": {"0": "no", "1": "yes"},
 }
-"""Codes of the published table by column."""
+"""Words for the codes of the published table, by column."""
 COLUMNS = {
     "age": "age",
     "sex": "sex",
@@ -289,13 +288,13 @@ COLUMNS = {
 """Columns of the published table by their names in the CSV files."""
 CONFIGURATION = "heart.toml"
 STAYING = ("receipt.json", "heart.safetensors.checkpoint")
-"""Files that commands never replace, or go on from."""
+"""Files that commands never replace or continue from."""
 
 
 class Step(NamedTuple):
-    """A step: what it does, the command without its first word, and the same in Python.
+    """A step: its description, its command without the first word, and the same in Python.
 
-    Where there is no command, networks being trained in Python alone, it is the Python that runs.
+    Steps without a command, such as training networks, run the Python.
     """
 
     title: str
@@ -303,7 +302,7 @@ class Step(NamedTuple):
     python: str
 
     def run(self, folder: Path) -> subprocess.CompletedProcess[str]:
-        """Run it in a process of its own in ``folder``; what it prints comes in one text."""
+        """Run the step in a new process in ``folder``, with all output in one text."""
         call = [sys.executable, "-m", "posterity", *shlex.split(self.command)]
         if not self.command:
             call = [sys.executable, "-c", f"{SETUP}\n{self.python}"]
@@ -322,15 +321,15 @@ class Step(NamedTuple):
 _STORY = tomllib.loads((DATA / "story.toml").read_text(encoding="utf-8"))
 STEPS = tuple(Step(**step) for step in _STORY["steps"])
 SETUP, FEDERATION = _STORY["setup"], _STORY["federation"]
-"""The first lines of the Python of all steps; the configuration of the federation."""
+"""First lines of the Python of all steps; configuration of the federation."""
 
 
 def write_tables(folder: Path) -> None:
-    """The hospitals' tables as CSV files, and the configuration of their federation.
+    """Write the hospitals' tables as CSV files, and the configuration of their federation.
 
-    Those of heart disease are of the four hospitals [janosi1989]. Those of transplants are the 69
-    patients of one study of survival, whom statsmodels has [miller1976], dealt out in turn as if
-    there had been four.
+    The heart disease tables come from the four hospitals [janosi1989]. The transplant tables divide
+    the 69 patients of one survival study, which statsmodels includes [miller1976], among four
+    sites.
     """
     statsmodels = library("statsmodels.datasets", extra="demo")
     transplants: Any = statsmodels.datasets.heart.load_pandas().data
@@ -349,7 +348,7 @@ def write_tables(folder: Path) -> None:
 
 
 def _check_own(folder: Path) -> None:
-    """Raise a UsageError if files of somebody else would be replaced, such as their receipt."""
+    """Raise a UsageError if files of other origin would be replaced, such as a receipt."""
     configuration = folder / CONFIGURATION
     if configuration.is_file() and configuration.read_text(encoding="utf-8") == FEDERATION:
         return
@@ -363,7 +362,7 @@ def _check_own(folder: Path) -> None:
 
 
 def _cell(column: str, patient: dict[str, str]) -> str:
-    """A number without the zeros behind its point, or the word for a code; empty if missing."""
+    """Return a number without trailing zeros, or the word for a code; empty if missing."""
     value = patient[column].removesuffix(".0")
     return WORDS[column].get(value, "") if column in WORDS else value
 
@@ -374,10 +373,10 @@ def _write(path: Path, names: list[str], rows: list[list[Any]]) -> None:
 
 
 def tell(folder: Path, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Go through all steps in ``folder``; ``say`` is called with what there is to be read.
+    """Run all steps in ``folder``; ``say`` is called with the text to print.
 
     Returns:
-        Of each step its title, command, Python, what it printed, and seconds.
+        Of each step its title, command, Python, output, and seconds.
     """
     library("onnx", extra="demo")
     _check_own(folder)

@@ -1,8 +1,8 @@
-"""The files of a federation between organisations: ``federation.toml`` and ``site.toml``.
+"""Files of a federation between organisations: ``federation.toml`` and ``site.toml``.
 
-The first is the same everywhere: it says what all members agreed on, and its digest is in every
-letter. The second is a site's own: where its records, its key and its store are, and how its
-letters travel.
+The first is the same at every site: it holds the terms that all members agreed on, and each letter
+holds its digest. The second is private to a site: it names the site's records, key and store, and
+how its letters are sent.
 """
 
 import contextlib
@@ -33,19 +33,19 @@ AGREED = (
     *("links", "padding", "total_weight", "seed", "authorities"),
     *("schedule", "server", "steps", "tolerance"),
 )
-"""Options of a federation that are called as the arguments of its terms."""
+"""Options of a federation that have the names of its terms' arguments."""
 SOCKET, WAIT = "site.sock", 10.0
-"""The name of the socket of a site's agent, in the folder of the site; seconds for which an agent
-waits where a command has its store open."""
+"""Name of the socket of a site's agent in the site's folder; seconds for which an agent waits while
+a command has its store open."""
 
 
 def read_terms(file: Path) -> Terms:
-    """The terms in a ``federation.toml``."""
+    """Return the terms in a ``federation.toml``."""
     return terms_of(read("federation-file", {}, file))
 
 
 def terms_of(settings: Settings) -> Terms:
-    """The terms that settings say; errors as of :func:`read_terms`."""
+    """Return the terms that settings describe; errors as of :func:`read_terms`."""
     with settings.named():
         prior, _ = read_prior(Path(settings.need("prior.file")))
         return Terms.of(
@@ -64,7 +64,7 @@ def terms_of(settings: Settings) -> Terms:
 
 
 def in_words(terms: Terms) -> list[str]:
-    """The sentences that say what a member agrees to by taking part."""
+    """Return sentences that state what a member agrees to by taking part."""
     agreed, limits = terms.agreement, terms.limits
     if terms.server is not None:
         how = f"{terms.server!r} asks the others ({type(terms.schedule).__name__})"
@@ -88,7 +88,7 @@ def in_words(terms: Terms) -> list[str]:
 
 
 class SiteFiles(NamedTuple):
-    """The content of a ``site.toml``: a member's terms, and places of what it keeps to itself."""
+    """Content of a ``site.toml``: a member's terms, and paths of its private files."""
 
     name: str
     terms: Terms
@@ -100,7 +100,7 @@ class SiteFiles(NamedTuple):
     silence: float
 
     def machine(self) -> Machine:
-        """The machine of the site, with its key and its records."""
+        """Return the machine of the site, with its key and its records."""
         key = PrivateKey.load(self.key)
         if key.public != self.terms.members[self.name]:
             raise UsageError(
@@ -114,11 +114,11 @@ class SiteFiles(NamedTuple):
 
 
 def read_site(file: Path) -> SiteFiles:
-    """The settings of one member in a ``site.toml``; errors as of :func:`read_terms`."""
+    """Return a member's settings in a ``site.toml``; errors as of :func:`read_terms`."""
     settings = read("site-file", {}, file)
     with settings.named():
         federation, name = Path(settings.need("federation")), settings.need("name")
-        if not os.path.isfile(federation):  # also where its name is too long for one
+        if not os.path.isfile(federation):  # also if its name is too long for a socket
             raise ArtifactError(
                 found=f"no file {str(federation)!r} with what the members have agreed on",
                 expected="the federation.toml that all members have",
@@ -148,7 +148,7 @@ def read_site(file: Path) -> SiteFiles:
 
 
 def _records(settings: Settings, terms: Terms) -> Callable[[], Any]:
-    """The function that loads the records of a site, from a file or by a path of its own."""
+    """Return the function that loads a site's records, from a file or by its own import path."""
     path = settings.path("data.file")
     if path is not None:
         if settings["data.path"] is not None:
@@ -170,7 +170,7 @@ def _read_file(settings: Settings, path: Path, terms: Terms) -> Any:
 
 
 def as_toml(group: str, values: Mapping[str, Any], folder: Path) -> str:
-    """A TOML document of values by place in a group of options; its paths start in ``folder``."""
+    """Return values of a group of options as TOML; its paths are relative to ``folder``."""
     known = {option.place: option.kind for option in options_of(group)}
     sections: dict[str, list[str]] = {"": []}
     for place, value in values.items():
@@ -200,13 +200,13 @@ def _toml(value: Any) -> str:
         return f"{{ {', '.join(f'{_toml(name)} = {_toml(v)}' for name, v in value.items())} }}"
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
-    # Strings, numbers and truth values are written as JSON does, but for one character.
+    # Strings, numbers and booleans are written as in JSON, except one character.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
 @contextlib.contextmanager
 def opened(folder: Path, tell: Callable[[dict[str, Any]], None] | None = None) -> Iterator[Running]:
-    """The site in a folder, with its store open, for as long as a block lasts."""
+    """Yield the site in a folder, with its store open during the block."""
     site = read_site(configuration(folder))
     with Store(site.store, WAIT) as store:
         agent = Agent(site.machine(), store)
@@ -215,7 +215,7 @@ def opened(folder: Path, tell: Callable[[dict[str, Any]], None] | None = None) -
 
 
 def configuration(folder: Path) -> Path:
-    """The ``site.toml`` in the folder of a site; an ArtifactError if there is none."""
+    """Return the ``site.toml`` in the folder of a site; an ArtifactError if there is none."""
     file = folder / "site.toml"
     if not os.path.isfile(file):
         raise ArtifactError(
@@ -227,7 +227,7 @@ def configuration(folder: Path) -> Path:
 
 
 def ask(folder: Path, do: str, body: bytes = b"", **arguments: Any) -> tuple[dict[str, Any], bytes]:
-    """The answer of a site to a request: of its agent, or from its store where none runs."""
+    """Return a site's answer to a request, from its agent, or from its store if no agent runs."""
     configuration(folder)
     try:
         with Client(folder / SOCKET, timeout=300.0) as client:

@@ -1,4 +1,4 @@
-"""``posterity diff``: how far two files are from each other."""
+"""``posterity diff``: divergence between two files."""
 
 import math
 
@@ -11,7 +11,7 @@ from posterity.fusion.diff import BlockDiff, Divergences
 from posterity.fusion.diff import diff as compared
 
 MOST_SHIFTS = 5
-"""Coordinates whose shift is told."""
+"""Number of coordinates whose shift is printed."""
 
 
 def _block(block: BlockDiff) -> Data:
@@ -54,7 +54,7 @@ def _report(data: Data) -> Group:
 
 
 def _farthest(shifts: dict[str, float | None]) -> str:
-    """The coordinates whose means moved most, in standard deviations of a."""
+    """Return the coordinates whose means moved most, in standard deviations of a."""
     far = lambda name: -math.inf if shifts[name] is None else -abs(shifts[name] or 0.0)
     most = sorted(shifts, key=far)[:MOST_SHIFTS]
     more = f", and {len(shifts) - len(most)} more" if len(shifts) > len(most) else ""
@@ -62,9 +62,9 @@ def _farthest(shifts: dict[str, float | None]) -> str:
 
 
 def _plate_rows(block: Data) -> list[tuple[str, ...]]:
-    """The pairs of components that differ most, in their order, and those without a partner."""
+    """Return the component pairs that differ most, in order, and those without a partner."""
     pairs, only_a, only_b = (block.get(n, []) for n in ("components", "only_in_a", "only_in_b"))
-    # What overflowed differs most of all.
+    # Overflowed divergences count as infinite.
     size = lambda pair: sum(math.inf if pair[k] is None else pair[k] for k in ("kl_ab", "kl_ba"))
     kept = sorted(range(len(pairs)), key=lambda i: -size(pairs[i]))[:MOST_ROWS]
     rows = [(str(pairs[i]["a"]), str(pairs[i]["b"]), *_cells(pairs[i])) for i in sorted(kept)]
@@ -83,7 +83,7 @@ def _cells(data: Data) -> tuple[str, str]:
 
 @verb(_report)
 def diff(settings: Settings) -> Data:
-    """Compare two files: KL divergence in nats, block by block, components matched."""
+    """Compare two files: KL divergence in nats, block by block, with components matched."""
     paths = settings.arguments("a posterior or ledger", "another one of the same model")
     opened = {name: files.read(path)[0] for name, path in zip("ab", paths, strict=True)}
     both, names = aligned(opened)

@@ -1,4 +1,4 @@
-"""``posterity distill``: one small network that predicts as a posterior does."""
+"""``posterity distill``: training of one small network that predicts as a posterior does."""
 
 import dataclasses
 import functools
@@ -62,10 +62,10 @@ STEP_SIZES = {
 
 @dataclasses.dataclass(frozen=True)
 class Distilled:
-    """A teacher and the inputs at which a student learns from it.
+    """A teacher, and the inputs at which a student learns from it.
 
-    ``names`` are those of the columns of inputs; ``record`` is what the student's file says of its
-    teacher.
+    ``names`` are those of the columns of inputs; ``record`` is provenance of the teacher, for the
+    student's file.
     """
 
     teacher: Teacher
@@ -76,7 +76,7 @@ class Distilled:
 
 
 def distillation_of(settings: Settings) -> Distilled:
-    """The distillation of the posterior in a file, or of one that is sampled."""
+    """Return the distillation of the posterior in a file, or of one that is sampled."""
     paths = [*settings.files, *([path] if (path := settings.path("posterior")) else [])]
     if not paths:
         return _of_data(settings)
@@ -134,7 +134,7 @@ def _check_recipe(settings: Settings, recipe: Recipe, path: Path) -> None:
 
 
 def _of_data(settings: Settings) -> Distilled:
-    """Chains that sample the posterior of records."""
+    """Return chains that sample the posterior of records."""
     with settings.named():
         problem = problem_of(settings)
     recipe = recipe_in(problem.record)
@@ -168,7 +168,7 @@ def _of_data(settings: Settings) -> Distilled:
 
 
 def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
-    """The model whose parameters a posterior without a recipe is over, by flags."""
+    """Return the model, given by flags, of a posterior without a recipe."""
     kind, likelihood = settings["model.kind"], settings["model.likelihood"]
     kind = None if kind is None else specification.full_name(kind)
     noise = settings["model.noise_variance"]
@@ -202,7 +202,7 @@ def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
 def _pool(
     settings: Settings, names: tuple[str, ...], size: int, of: str, recipe: Recipe | None
 ) -> tuple[Table | None, np.ndarray | None, list[str]]:
-    """The file of inputs as the model takes them, its inputs in the order of the names; notes."""
+    """Return the file of inputs, the inputs in the order of the names, and notes."""
     path, notes = settings.path("inputs.file"), []
     if path is None:
         return None, None, []
@@ -226,7 +226,7 @@ def _pool(
 def _inputs(
     settings: Settings, x: np.ndarray | None, shape: tuple[int, ...], default: str
 ) -> Inputs:
-    """The law of inputs: those of a pool, perturbed or mixed, or all of a box."""
+    """Return the law of inputs: those of a pool, perturbed or mixed, or uniform in a box."""
     options = settings.table("inputs", "kind", "file", "array")
     if "noise" in options:
         default = "perturbed"
@@ -245,7 +245,7 @@ def _inputs(
 
     def perturbed(*, noise: float | None = None) -> Perturbed:
         assert x is not None
-        # Columns that are constant stay so, as an intercept does.
+        # Constant columns, such as an intercept, stay constant.
         return Perturbed(x) if noise is None else Perturbed(x, np.where(x.std(0) > 0, noise, 0.0))
 
     mixed, plain = functools.partial(Mixup, x), functools.partial(Pool, x)
@@ -256,7 +256,7 @@ def _inputs(
 # --- the command ---------------------------------------------------------------------------------
 
 DIAGNOSTICS = ("drift", "temperature", "rhat", "effective")
-"""What is reported of a student beside its status; all but the first is of its teacher's chains."""
+"""Numbers reported with a student's status; all but the first are about its teacher's chains."""
 
 
 def _report(data: Data) -> Group:
@@ -285,15 +285,15 @@ def distill(settings: Settings) -> Data:
         result, resumed = _run(settings, job)
         data = _written(settings, job, result) | {"resumed": resumed}
         interrupts.check()
-        settings.checkpoint.unlink(missing_ok=True)  # other steps are another distillation
+        settings.checkpoint.unlink(missing_ok=True)  # other steps make another distillation
     return data
 
 
 def _run(settings: Settings, job: Distilled) -> tuple[Distillation, int]:
-    """The distillation, and the step that an earlier call had come to."""
+    """Return the distillation, and the step that an earlier call had reached."""
     key, seen = jax.random.key(settings["seed"]), []
     hidden, options = settings["student.hidden"], settings.table("student", "hidden")
-    student = None  # the library's own
+    student = None  # the library's default
     if hidden is not None:
         with jax.enable_x64(False):
             x: Any = job.inputs.sample(2, key=key)
@@ -302,7 +302,7 @@ def _run(settings: Settings, job: Distilled) -> tuple[Distillation, int]:
             head = Head(own.likelihood, own.targets, split, own.noise_variance)
             student = Layers.dense(x[0].size, *hidden, head.size)
     with bar("Distilling") as moved, warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the status says it
+        warnings.simplefilter("ignore", ConvergenceWarning)  # reported by the status
 
         def progress(now: Progress) -> None:
             seen.append(now.step)
@@ -322,9 +322,9 @@ def _run(settings: Settings, job: Distilled) -> tuple[Distillation, int]:
 
 
 def _written(settings: Settings, job: Distilled, result: Distillation) -> Data:
-    """Draw the picture if it is wanted, and write the student; what there is to report."""
+    """Draw the plot if requested, write the student, and return the report."""
     plot, student = settings.path("output.plot"), result.student
-    if plot is not None:  # before the student: a picture that cannot be drawn leaves nothing
+    if plot is not None:  # before the student: if drawing fails, no file is left
         plot_distillation(result, plot)
     record = {
         **job.record,

@@ -1,4 +1,4 @@
-"""``posterity federate``: a federation simulated in one process."""
+"""``posterity federate``: simulation of a federation in one process."""
 
 import dataclasses
 import json
@@ -61,7 +61,7 @@ def federate(settings: Settings) -> Data:
 
 
 def _written(settings: Settings, job: Federated, run: Run) -> Data:
-    """Write the ledger, and the history if it is wanted; what there is to report."""
+    """Write the ledger, and the history if requested; return the report."""
     schedule, steps = type(run.schedule).__name__, run.state.step
     record = {"schedule": schedule, "steps": str(steps), "status": str(run.status)}
     recipe = recipe_in(job.record)
@@ -72,7 +72,7 @@ def _written(settings: Settings, job: Federated, run: Run) -> Data:
         write_file(history, "".join(lines).encode())
     outcomes = Counter((visit.site, visit.outcome) for visit in run.trace)
     last = {visit.site: visit.residual for visit in run.trace}
-    # An ordinal or survival record is several lines of the regression that is computed with.
+    # An ordinal or survival record is several rows of the underlying regression.
     records = run.federation.records | {
         site: facts["records"] for site, facts in sites_in(job.record).items()
     }

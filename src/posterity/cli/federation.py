@@ -1,4 +1,4 @@
-"""``posterity federation``: what members of a federation agree on, and how it stands."""
+"""``posterity federation``: terms of a federation, and its state."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def new(settings: Settings) -> Data:
 
 
 def status(settings: Settings) -> None:
-    """Say how a federation stands, as far as one of its sites knows."""
+    """Print the state of a federation, as far as one of its sites knows it."""
     folder, as_json = folder_of(settings), bool(settings["json"])
     if not settings["follow"]:
         once = Verb(status_table, lambda _: answered(deployment.ask(folder, "status")))
@@ -56,7 +56,7 @@ def status(settings: Settings) -> None:
 
 
 def _looks(folder: Path, every: float) -> Iterator[Data]:
-    """The state of an agent's site, again and again; where none runs, the last that was known."""
+    """Yield the state of an agent's site repeatedly; if none runs, the last known one."""
     deployment.configuration(folder)
     with Client(folder / SOCKET) as client:
         data = answered(deployment.ask(folder, "status"))
@@ -71,7 +71,7 @@ def _looks(folder: Path, every: float) -> Iterator[Data]:
 
 @verb(status_table)
 def forget(settings: Settings) -> Data:
-    """Have a member forgotten, at once and permanently, by order of an authority in the terms."""
+    """Order the permanent forgetting of a member, as that member or an authority in the terms."""
     (name,) = map(str, settings.arguments("the member to be forgotten"))
     by, key = Path(settings.need("by")), Path(settings.need("key"))
     terms, private = deployment.read_site(by / "site.toml").terms, PrivateKey.load(key)
@@ -92,7 +92,7 @@ def forget(settings: Settings) -> Data:
 
 
 def submit(settings: Settings) -> None:
-    """Keep a job of NVFlare running that carries the letters of sites."""
+    """Keep a job of NVFlare running that carries the sites' letters."""
     from posterity.engine.transports import nvflare  # an extra
 
     heed()

@@ -1,4 +1,4 @@
-"""The files that commands read and write; each is read once."""
+"""Reading and writing of files by commands; each file is read once."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,13 @@ from posterity.version import __version__
 
 
 def read_any(path: Path) -> tuple[Any, Inspection]:
-    """The value in a file and its inspection; errors as of :func:`posterity.load`."""
+    """Return the value in a file and its inspection; errors as of :func:`posterity.load`."""
     check_regular(path)
     return open_artifact(path)
 
 
 def read(path: Path) -> tuple[Posterior, Inspection]:
-    """The posterior in a file and its inspection; errors as of :func:`posterity.load`."""
+    """Return the posterior in a file and its inspection; errors as of :func:`posterity.load`."""
     value, about = read_any(path)
     if not isinstance(value, Distribution | Ledger):
         student = "A student only predicts: compare what posterity predict says of the same inputs."
@@ -35,7 +35,7 @@ def _other(kind: str, path: Path, expected: str, fix: str) -> StructureError:
 
 
 def read_ledger(path: Path) -> tuple[Ledger, Inspection]:
-    """The ledger in a file; a StructureError if there is something else in it."""
+    """Return the ledger in a file; a StructureError if the file holds something else."""
     ledger, about = read(path)
     if not isinstance(ledger, Ledger):
         expected = "a ledger, which knows what each site contributed"
@@ -45,7 +45,7 @@ def read_ledger(path: Path) -> tuple[Ledger, Inspection]:
 
 
 def read_prior(path: Path) -> tuple[ExponentialFamily, Inspection]:
-    """A posterior to start from, or what a ledger started from."""
+    """Return a posterior to use as a prior, or a ledger's prior."""
     value, about = read(path)
     prior = value.prior if isinstance(value, Ledger) else value
     if not isinstance(prior, ExponentialFamily):
@@ -55,7 +55,7 @@ def read_prior(path: Path) -> tuple[ExponentialFamily, Inspection]:
 
 
 def inputs_of(student: Any, inspection: Inspection) -> tuple[str, ...]:
-    """The names of the columns that a student takes; none where its file has none."""
+    """Return the names of a student's input columns; empty if its file has none."""
     if not isinstance(student.network, Layers):
         return ()
     try:
@@ -65,14 +65,14 @@ def inputs_of(student: Any, inspection: Inspection) -> tuple[str, ...]:
 
 
 def write(posterior: Any, path: Path, verb: str, provenance: Mapping[str, str]) -> dict[str, str]:
-    """Save what ``posterity VERB`` made; the path, digest and kind of what was written."""
+    """Save the result of ``posterity VERB``; return its path, digest and kind."""
     save(posterior, path, provenance={"made by": f"posterity {__version__} {verb}", **provenance})
     about = inspect(path)
     return {"output": about.path, "kind": about.kind, "digest": about.digest}
 
 
 def no_likelihood(path: Path) -> UsageError:
-    """The error for a network whose one output may mean two things."""
+    """Return the error for a network whose single output is ambiguous."""
     return UsageError(
         found=f"a network of one output in {str(path)!r}, and no --likelihood",
         expected="bernoulli for labels in {0, 1}, or gaussian (with its --noise-variance)",
@@ -82,7 +82,7 @@ def no_likelihood(path: Path) -> UsageError:
 
 def check_regular(path: Path) -> None:
     """Raise an ArtifactError for a pipe or a device, which might never end."""
-    # A name that is too long is one that does not exist, not an error of its own.
+    # A name that is too long counts as a file that does not exist.
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         raise ArtifactError(
             found=f"{str(path)!r}, which is a pipe or a device",
@@ -92,7 +92,7 @@ def check_regular(path: Path) -> None:
 
 
 def make_folder(folder: Path, expected: str, **options: Any) -> None:
-    """Make a folder, with those above it; an ArtifactError if that cannot be done."""
+    """Make a folder with its parents; an ArtifactError if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True, **options)
     except OSError as error:
@@ -104,7 +104,7 @@ def make_folder(folder: Path, expected: str, **options: Any) -> None:
 
 
 def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path | str]) -> None:
-    """Raise unless outputs are in folders that exist, each another file and none an input."""
+    """Raise unless outputs are distinct, not inputs, and in folders that exist."""
     for index, output in enumerate(outputs):
         if not output.parent.is_dir() or (output.exists() and not output.is_file()):
             what = "which is no file" if output.exists() else "in a folder that does not exist"
@@ -123,7 +123,7 @@ def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path | str]) -> None
 
 
 def check_ending(output: Path, formats: Sequence[str]) -> None:
-    """Raise a UsageError unless the ending of an output names one of these formats."""
+    """Raise a UsageError unless an output's ending names one of these formats."""
     if output.suffix.lower() not in formats:
         raise UsageError(
             found=f"output {str(output)!r}, whose ending names no format",

@@ -1,4 +1,4 @@
-"""``posterity fit``: a table of records, made a site's file without a line of Python."""
+"""``posterity fit``: a site's file from a table of records."""
 
 import dataclasses
 import json
@@ -25,7 +25,7 @@ def _report(data: Data) -> Group:
     ]
     if data["parameters"]:
         rows = parameters(data["parameters"])
-    else:  # the heaviest first
+    else:  # components by decreasing weight
         rows = table("weight", *(printable(name) for name in data["columns"]))
         ranked = sorted(data["components"], key=lambda part: -(part["weight"] or 0))
         first(ranked, rows, lambda part: (short(part["weight"]), *map(short, part["mean"])))
@@ -62,7 +62,7 @@ def fit(settings: Settings) -> Data:
     notes = list(fitted.notes)
     if (like := settings.path("data.like")) is not None:
         other = files.read_any(like)[0]
-        if ledger.sites[0] not in getattr(other, "sites", ()):  # else it is fitted again
+        if ledger.sites[0] not in getattr(other, "sites", ()):  # otherwise it would be fitted again
             notes += suspicious({"like": other, "own": ledger}, recipe)
     written = files.write(ledger, settings.output, "fit", fitted.provenance)
     return {

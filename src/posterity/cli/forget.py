@@ -1,4 +1,4 @@
-"""``posterity forget``: taking sites out of a ledger."""
+"""``posterity forget``: removal of sites from a ledger."""
 
 import contextlib
 import math
@@ -41,7 +41,7 @@ def _report(data: Data) -> str:
 
 @verb(_report)
 def forget(settings: Settings) -> Data:
-    """Take sites out of a ledger."""
+    """Remove sites from a ledger."""
     path = settings.single("ledger")
     sites = tuple(dict.fromkeys(settings.need("sites")))
     output, receipt = settings.output, Path(settings.need("output.receipt"))
@@ -50,7 +50,7 @@ def forget(settings: Settings) -> Data:
     ledger, about = files.read_ledger(path)
     _check_new(receipt, sites, ledger)
     with bar("Forgetting") as moved:
-        if settings["config"] is None:  # no site can be asked: arithmetic, which needs no JAX
+        if settings["config"] is None:  # without the sites: arithmetic, which needs no JAX
             left = ledger.forget(*sites)
             check_proper(left.posterior, "what is left of the ledger")
             issued = issue(ledger, left, None)
@@ -59,7 +59,7 @@ def forget(settings: Settings) -> Data:
             status = Status.of(0.0, 0.0) if issued.exact else Status.of(math.inf, 0.0, why)
         else:
             left, issued, distance, status = _refined(settings, ledger, sites, moved)
-    # The receipt comes last: where there is one, the ledger that it speaks of is there too.
+    # The receipt is written last: if it exists, so does its ledger.
     record = {"before": issued.before, **kept(about.provenance, left.sites)}
     with alongside(receipt, issued.to_json().encode()):
         written = files.write(left, output, "forget", record)
@@ -77,7 +77,7 @@ def forget(settings: Settings) -> Data:
 
 
 def _check_new(receipt: Path, sites: tuple[str, ...], before: Ledger) -> None:
-    """Raise a UsageError for a receipt that is there, unless it is of this very request."""
+    """Raise a UsageError if a receipt exists, unless it is for this same request."""
     with contextlib.suppress(ArtifactError):
         known = Receipt.load(receipt)
         if (set(known.sites), known.before) == (set(sites), digest(before)):
@@ -93,7 +93,7 @@ def _check_new(receipt: Path, sites: tuple[str, ...], before: Ledger) -> None:
 def _refined(
     settings: Settings, before: Ledger, sites: tuple[str, ...], progress: ProgressCallback
 ) -> tuple[Ledger, Receipt, float | None, Status]:
-    """The ledger that the sites that stay have refined, its receipt, distance and status."""
+    """Return the ledger refined by the remaining sites, its receipt, distance and status."""
     federation = read("federate", {}, Path(settings["config"]))
     settings.check_outputs(*federation.inputs)
     with federation.named():

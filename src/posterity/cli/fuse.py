@@ -1,4 +1,4 @@
-"""``posterity fuse``: posteriors of several sites, merged."""
+"""``posterity fuse``: merging of posteriors of several sites."""
 
 import dataclasses
 import hashlib
@@ -41,9 +41,9 @@ from posterity.plots import plot_matching
 from posterity.status import Progress, ProgressCallback
 
 LISTED = 10_000
-"""Sites of which digests and matching are told one by one."""
+"""Number of sites whose digests and matching are listed one by one."""
 MOST_COLUMNS = 12
-"""Fused components that a person is shown."""
+"""Number of fused components that are printed."""
 
 
 def _report(data: Data) -> report.Group:
@@ -76,7 +76,7 @@ def _report(data: Data) -> report.Group:
 
 
 def _plate_report(path: str, plate: Data, scaled: bool) -> Iterator[RenderableType]:
-    """The number of components, the matching, and what is ambiguous in it."""
+    """Yield the number of components, the matching, and ambiguous matches."""
     yield (
         f"{f'{printable(path)}: ' if path else ''}{plate['components']} components, cost "
         f"{short(plate['cost'])} nats. Columns are fused, cells local ones."
@@ -102,7 +102,7 @@ def _plate_report(path: str, plate: Data, scaled: bool) -> Iterator[RenderableTy
 
 
 def _matching(plate: Data) -> Table:
-    """Rows are sites, columns fused components, cells the local indices that went there."""
+    """Return a table of sites (rows) by fused components (columns) with matched local indices."""
     shown = range(min(plate["components"], MOST_COLUMNS))
     hidden = plate["components"] > len(shown)
     unused = any(-1 in labels for labels in plate["matching"].values())
@@ -117,7 +117,7 @@ def _matching(plate: Data) -> Table:
         yield printable(site)
         yield from (members(labels, component) for component in shown)
         if hidden:
-            yield str(sum(g >= len(shown) for g in labels))  # how many
+            yield str(sum(g >= len(shown) for g in labels))  # number hidden
         if unused:
             yield members(labels, -1)
 
@@ -150,7 +150,7 @@ def fuse(settings: Settings) -> Data:
     status, one_shot, personal = fusion.status, None, settings["model.personal"]
     if personal not in (None, False):
         result, status, one_shot = _partially_pooled(fusion, inputs, personal)
-    if plot is not None:  # before the result: a picture that cannot be drawn leaves nothing behind
+    if plot is not None:  # before the result: if drawing fails, no file is left
         plot_matching(fusion, plot, plate=plate)
     one_shot = one_shot or _one_shot(fusion, inputs)
     written = files.write(result, settings.output, "fuse", _provenance(fusion, options, inputs))
@@ -182,9 +182,9 @@ def fuse(settings: Settings) -> Data:
 
 
 def _partially_pooled(fusion: Fusion, inputs: "Inputs", columns: Any) -> tuple[Any, Any, OneShot]:
-    """Partial pooling of sites' files: its ledger, its status, and what is known of its distance.
+    """Pool sites' files partially; return the ledger, its status, and its expected distance.
 
-    Coefficients that differ from site to site do not contradict each other, those shared may.
+    Only coefficients that are shared can contradict each other.
     """
     ledger, recipe = fusion.ledger, recipe_in(inputs.record)
     if ledger is None or recipe is None or recipe.own:
@@ -212,7 +212,7 @@ def _partially_pooled(fusion: Fusion, inputs: "Inputs", columns: Any) -> tuple[A
 
 
 def _contradictions(ledger: Any, shared: Sequence[int]) -> list[str]:
-    """Lines on sites that contradict each other in coefficients that they share."""
+    """Return lines on sites that contradict each other in shared coefficients."""
     if not shared:
         return []
     names, at = names_of(ledger.prior).get("", ()), np.ix_(shared, shared)
@@ -238,9 +238,9 @@ def _warnings_of(sites: Mapping[str, Any], **options: Any) -> tuple[str, ...]:
 def _one_shot(fusion: Fusion, inputs: "Inputs") -> OneShot:
     """Return the distance of a fusion from the posterior of all records, and warnings.
 
-    The distance is None of what are no regressions, and where files do not tell it.
+    The distance is None unless it is of regressions whose files determine it.
 
-    A site whose file says next to nothing contradicts no other: others are compared without it.
+    A site whose file is not informative is left out when others are compared.
     """
     ledger, recipe = fusion.ledger, recipe_in(inputs.record)
     if ledger is None or recipe is None or not recipe.regression:
@@ -265,7 +265,7 @@ OF_FUSE = ("rule", "divergence", "matching", "components", "absorb", "weights")
 
 
 def _plate(plate: Alignment, scale: Scale) -> Data:
-    """A plate's matching, and its residual beside what sampling alone would give."""
+    """Return a plate's matching, and its residual next to that expected from sampling."""
     matching = dict(itertools.islice(plate.matching.items(), LISTED))
     margins: dict[str, Any] = {site: [None] * len(label) for site, label in matching.items()}
     doubtful: list[Data] = []
@@ -292,7 +292,7 @@ def _plate(plate: Alignment, scale: Scale) -> Data:
 
 
 def _network(fusion: Any) -> Data | None:
-    """Widths, and how far predictions are from those of all networks side by side."""
+    """Return widths, and the distance of predictions from those of all networks together."""
     if not has_units(fusion.posterior):
         return None
     tried = sorted(fusion.predictive_kl.items())
@@ -328,15 +328,15 @@ def _provenance(fusion: Fusion, options: Mapping[str, Any], read: "Inputs") -> d
 
 @dataclasses.dataclass
 class Inputs:
-    """The record of the files that are fused.
+    """Record of the files that are fused.
 
     Attributes:
-        record: of the prior, and of how all were fitted.
-        notes: what was done to put files into one form, and what looks wrong.
-        sites: what is known of the sites' records.
-        digests: of the first files, by site.
-        count: of all files.
-        all: a digest of all their names and digests.
+        record: provenance of the prior, and of the fits.
+        notes: remarks on conversions of files, and on oddities.
+        sites: facts about the sites' records.
+        digests: digests of the first files, by site.
+        count: number of all files.
+        all: digest of all their names and digests.
     """
 
     record: dict[str, str]
@@ -374,7 +374,7 @@ def fused(
     budget: int | None,
     checkpoint: Path,
 ) -> tuple[Fusion, Inputs]:
-    """The fusion in memory, or file by file where there is more than is matched there."""
+    """Return the fusion, in memory, or file by file if there are too many to match there."""
     before, inputs = None, Inputs({})
     if prior is not None:
         before, about = files.read_prior(prior)
@@ -382,7 +382,7 @@ def fused(
     bytes_of: dict[str, Any] = {} if budget is None else {"budget": budget * 2**20}
     bytes_of["checkpoint"] = checkpoint
     large = budget is not None or sum(map(plans.size_of, paths)) > plans.IN_MEMORY
-    if large := large and not is_network(paths[0]):  # which are matched in memory, or refused
+    if large := large and not is_network(paths[0]):  # networks need memory, or are refused
         bytes_of = {"budget": plans.BUDGET} | bytes_of
     with bar(f"Fusing {len(paths)} files") as moved:
         sites: Any = _read(paths, inputs, moved) if large else _read_singly(paths, inputs)
@@ -392,7 +392,7 @@ def fused(
 def _read(
     paths: Sequence[str], inputs: Inputs, moved: ProgressCallback
 ) -> Iterator[Several | Alone]:
-    """The values of the files, many at a time; each file is recorded."""
+    """Yield the values of the files, many at a time; record each file."""
     one: dict[str, Any] = {}
     for read in read_many(paths):
         several = isinstance(read, Several)
@@ -406,7 +406,7 @@ def _read(
 
 
 def _read_singly(paths: Sequence[str], inputs: Inputs) -> list[Alone]:
-    """The values of the files, put into the units and levels of the first; each is recorded."""
+    """Return the values of the files in the units and levels of the first; record each file."""
     values, about = {}, {}
     for path in map(Path, paths):
         value, own = files.read(path)

@@ -26,17 +26,17 @@ from posterity.families.unconstrained import Supports
 from posterity.ledger import Ledger
 
 NO_POSTERIORS = ("Architecture", "Student", "dict")
-"""Kinds of files of which it is told what is in them, and no more."""
+"""Kinds of files of which only the contents are listed."""
 MOST_LEVELS = 20
-"""Levels of a manifest's tree that are shown."""
+"""Number of levels of a manifest's tree that are printed."""
 MASS = 0.95
-"""Posterior probability of an interval, half of the rest on either side."""
+"""Posterior probability of the equal-tailed intervals."""
 MOST_UNNAMED = 1000
-"""Coordinates without names that are worth a look: those of a network are not."""
+"""Number of coordinates without names that are listed; a network has more."""
 
 
 def inspected(file: Path) -> Data:
-    """The contents of a file as data; errors as of :func:`posterity.load`."""
+    """Return the contents of a file as data; errors as of :func:`posterity.load`."""
     files.check_regular(file)
     try:
         posterior, about = files.read(file)
@@ -56,7 +56,7 @@ def inspected(file: Path) -> Data:
         )
         sites = dict(zip(posterior.entries, versions, strict=True))
         data |= {"prior_digest": artifact.digest(posterior.prior), "sites": sites}
-        posterior = posterior.total  # be it proper or not
+        posterior = posterior.total  # whether or not it is proper
     try:
         check_proper(posterior, "")
         proper = True
@@ -67,7 +67,7 @@ def inspected(file: Path) -> Data:
 
 
 def _student(student: Any, about: Inspection) -> Data:
-    """The predictions of a student, its network, and the columns that it takes."""
+    """Return the predictions of a student, its network, and its input columns."""
     head, layers = student.head, student.network
     facts = {
         **{n: getattr(head, n) for n in ("likelihood", "targets", "split", "noise_variance")},
@@ -88,7 +88,7 @@ def _facts(about: Inspection) -> Data:
 
 
 def about_recipe(provenance: Mapping[str, str], posterior: Any) -> Data:
-    """The recipe of a file, if any, what it says in words, and how many records it is of."""
+    """Return the recipe of a file, if any, its description, and its number of records."""
     recipe, sites = recipe_in(provenance), sites_in(provenance)
     if recipe is None:
         return {}
@@ -109,7 +109,7 @@ def about_recipe(provenance: Mapping[str, str], posterior: Any) -> Data:
 
 
 def _coefficients(law: Any) -> Iterator[Data]:
-    """Mean, standard deviation and interval of each coordinate of the posterior's Gaussians."""
+    """Yield mean, standard deviation and interval of each coordinate of a posterior's Gaussians."""
     for path, part in parts_of(law):
         single = part.gaussian and not part.batch_shape and part.network_layers is None
         if not single or not (part.names or part.own_size <= MOST_UNNAMED):
@@ -122,7 +122,7 @@ def _coefficients(law: Any) -> Iterator[Data]:
 
 
 def _described(node: Any, depth: int = 0) -> Any:
-    """The tree of a manifest without building it: shapes, and plain values as text."""
+    """Return a manifest's tree without building its values: shapes, and plain values as text."""
     if depth > MOST_LEVELS:
         return "..."
     if isinstance(node, list) and any(isinstance(child, dict) for child in node):
@@ -136,7 +136,7 @@ def _described(node: Any, depth: int = 0) -> Any:
 
 
 def _outline(value: Any) -> Any:
-    """A family as a tree: its type, the shapes of its parameters, what is in its blocks."""
+    """Return a family as a tree: its type, its parameters' shapes, and its blocks."""
     if value is None or isinstance(value, Mapping):
         return value and {name: _outline(child) for name, child in value.items()}
     if isinstance(value, Supports):
@@ -170,15 +170,15 @@ def _support(tree: Any) -> Any:
 
 
 MOST_NUMBERS = 8
-"""Weights that a person is shown."""
+"""Number of weights that are printed."""
 MOST_PRIORS = 6
-"""Coefficients whose prior a person is shown."""
+"""Number of coefficients whose prior is printed."""
 MOST_CHARACTERS = 60
-"""Characters of a plain value that are shown."""
+"""Number of characters of a plain value that are printed."""
 
 
 def report(data: Data) -> Group:
-    """Facts first, then the tree of what is in the file, its sites and its coefficients."""
+    """Return facts, then the tree of the file, its sites and its coefficients."""
     facts = Table.grid("", "", padding=(0, 2))
     facts.columns[1].overflow = "fold"
     for name in ("path", "kind", "format", "bytes", "digest", "prior_digest", "proper"):
@@ -187,7 +187,7 @@ def report(data: Data) -> Group:
     for line in data.get("about", ()):
         facts.add_row("about", printable(line))
     for name, value in data["provenance"].items():
-        if name not in ("columns", "recipe", "sites"):  # which are told in words
+        if name not in ("columns", "recipe", "sites"):  # printed in words
             facts.add_row("provenance", printable(f"{name}: {value}"))
     for name, value in data.get("student", {}).items():
         if isinstance(value, dict):
@@ -222,7 +222,7 @@ def _tree(node: Data, name: str = "") -> Tree:
     children = dict(node["parameters"])
     blocks = children.get("blocks")
     if isinstance(blocks, dict) and not isinstance(blocks.get("type"), str):
-        children = {**children.pop("blocks"), **children}  # those of a product, whatever its name
+        children = {**children.pop("blocks"), **children}  # those of a product, of any name
     for key, child in children.items():
         if isinstance(child, dict):
             tree.add(_tree(child, key))

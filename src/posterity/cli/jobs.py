@@ -1,4 +1,4 @@
-"""Jobs made of settings: federations, and models with their records."""
+"""Federations, and models with their records, made from settings."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -31,21 +31,21 @@ from posterity.fitting.fit import prior_of
 
 OF_SITES = dict.fromkeys((*specification.MODELS, "function", "network"))
 OF_ONE_TABLE: dict[str, Any] = dict.fromkeys(("network", *specification.REGRESSIONS))
-"""Models of many sites, and those of one table of records."""
+"""Models of many sites, and models of one table of records."""
 WITH_INTERCEPT = ("function", *specification.REGRESSIONS)
-"""Models that see a column of ones."""
+"""Models that accept a column of ones."""
 OF_REGRESSIONS = (
     *("kind", "target", "intercept", "noise_variance", "personal"),
     *(option.key for option in options_of("recipe") if option.place.startswith("model.")),
 )
-"""Options of a model that a regression has."""
+"""Options of regression models."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Federated:
     """A federation that is ready to start: arguments of :func:`posterity.federate`.
 
-    ``record`` is the provenance of its ledger: the recipe, where the records are tables.
+    ``record`` is the provenance of its ledger: the recipe, if the records are tables.
     """
 
     arguments: dict[str, Any]
@@ -54,15 +54,15 @@ class Federated:
     record: dict[str, str]
 
     def start(self) -> Run:
-        """The run before its first step."""
+        """Return the run before its first step."""
         return start(**self.arguments)
 
 
 def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
-    """The federation that settings describe.
+    """Return the federation that settings describe.
 
-    The records' columns are put in the order of the names of a ``ledger``'s coordinates, of the
-    prior's file, or of the first site that has names, whichever there is first.
+    Columns of the records are put in the order of names: of a ``ledger``'s coordinates, else of the
+    prior's file, else of the first site that has names.
     """
     kind = _kind(settings)
     intercept = _intercept(settings, kind, OF_SITES)
@@ -95,12 +95,12 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
             prior = prior_of(first, recipe, prior)
     regression = isinstance(model, models.PredictorModel)
     own = next((own for path, own in (ledger or {}).items() if path != SPREAD), ())
-    leading = recipe and (recipe.baseline or recipe.own)  # in an intercept's place, or several
+    leading = recipe and (recipe.baseline or recipe.own)  # in place of one intercept, or several
     plain = regression and not leading
     columns = in_one_order(tables, own or columns_of(prior), target, plain)
     names, size = columns.names, getattr(prior, "own_size", 0)
     if regression and names and size != len(names) and not by_column(prior, len(names)):
-        raise StructureError(  # as the library does, which does not know the names
+        raise StructureError(  # as the library does, without the names
             found=f"a prior of {size} dimensions for {len(names)} columns {some(names)}",
             expected="a coefficient for each column, in this order",
             fix="Give the prior as many dimensions; set model.target if one is no input.",
@@ -120,7 +120,7 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
         if not usual and not recipe.own:
             recipe = dataclasses.replace(recipe, prior_sd={}, prior=prior_digest(prior))
         record = as_provenance(recipe, of_recipe.facts)
-    if SPREAD in names_in(prior):  # a spread for each column that differs between sites
+    if SPREAD in names_in(prior):  # one spread for each column that differs between sites
         apart = range(len(names) * personal) if isinstance(personal, bool) else personal
         spreads = tuple(name for place, name in enumerate(names) if place in apart)
         prior = ordered(prior, {SPREAD: spreads}, "the prior", "model.personal")
@@ -141,7 +141,7 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
 
 
 def _kind(settings: Settings, usual: str | None = None) -> str:
-    """The name of the model: of flags, or of the recipe in the file after ``--like``."""
+    """Return the name of the model, from flags or from the recipe of the file after ``--like``."""
     like = settings.path("data.like")
     if like is not None and settings["model.kind"] is None:
         return specification.full_name(recipe_of(like).model)
@@ -151,14 +151,14 @@ def _kind(settings: Settings, usual: str | None = None) -> str:
 def _of_recipe(
     settings: Settings, kind: str, paths: Mapping[str, Path], *, estimate: bool
 ) -> Sites | None:
-    """The records of a regression whose files are all tables; None of arrays, and other models."""
+    """Return a regression's records if all files are tables; None for arrays and other models."""
     tabular = all(path.suffix.lower() not in (".npz", ".npy") for path in paths.values())
     if kind in specification.REGRESSIONS and tabular:
         others = settings.table("model", *OF_REGRESSIONS)
         specification.check_keys(others, [], "model")
         return sites_of(settings, paths, estimate=estimate)
     of_tables = places_of("recipe", "reading") | {"data.drop_missing", "tables"}
-    of_tables -= {"model.dispersion"}  # which is the model's own too
+    of_tables -= {"model.dispersion"}  # also an option of the model
     given = [settings.flag(place) for place in settings.values if place in of_tables]
     if given or kind in specification.OF_TABLES:
         raise UsageError(
@@ -170,7 +170,7 @@ def _of_recipe(
 
 
 def _intercept(settings: Settings, kind: str, kinds: Mapping[Any, Any]) -> bool:
-    """True if inputs get a column of ones; a UsageError where the model cannot see one."""
+    """Return whether inputs get a column of ones; a UsageError if the model does not accept it."""
     one_of(kinds, kind, "model.kind")
     if settings["model.intercept"] and kind not in WITH_INTERCEPT:
         seeing = [name for name in WITH_INTERCEPT if name in kinds]
@@ -183,7 +183,7 @@ def _intercept(settings: Settings, kind: str, kinds: Mapping[Any, Any]) -> bool:
 
 
 def _of_noise(settings: Settings, kind: str) -> list[str]:
-    """A note on the noise of a linear model of arrays, where none was given."""
+    """Return a note on the noise of a linear model of arrays, if none was given."""
     linear = kind == "linear-regression" and settings["model.noise_variance"] is None
     return [NOISE_OF_ONE] if linear else []
 
@@ -198,7 +198,7 @@ def _prior(settings: Settings, model: models.Model, key: KeyArray) -> Distributi
 
 
 def _of_units(recipe: Recipe, names: tuple[str, ...]) -> Any:
-    """The prior that a recipe describes by standard deviations."""
+    """Return the prior that a recipe describes by standard deviations."""
     if recipe.prior is not None:
         raise incomplete("--like of a fit with a --prior", "that prior's file (--prior)")
     return prior_of(names, recipe, None)
@@ -207,9 +207,9 @@ def _of_units(recipe: Recipe, names: tuple[str, ...]) -> Any:
 def personal_of(
     columns: bool | list[str | int] | dict[str, float] | None, names: tuple[str, ...]
 ) -> bool | list[int] | dict[int, float]:
-    """The argument of :func:`posterity.federate`: numbers of columns in place of their names.
+    """Return the argument of :func:`posterity.federate`, with columns' numbers instead of names.
 
-    A column of texts stands for those of all its levels.
+    A column of texts stands for the columns of all its levels.
     """
     if columns is None or isinstance(columns, bool):
         return bool(columns)
@@ -253,7 +253,7 @@ class Problem(NamedTuple):
 
 
 def problem_of(settings: Settings) -> Problem:
-    """The model that the group ``network`` of options describes, and its records."""
+    """Return the model that the option group ``network`` describes, and its records."""
     path, target = Path(settings.need("data.file")), settings["model.target"]
     kind = _kind(settings, settings["model.kind"] or "network")
     intercept, variance = _intercept(settings, kind, OF_ONE_TABLE), settings["prior.variance"]
@@ -293,7 +293,7 @@ def _regression(settings: Settings, kind: str, sites: Sites) -> Problem:
 
 
 def build_kind(kinds: Mapping[str, Any], options: Mapping[str, Any], place: str) -> Any:
-    """Make the object whose kind the table at a place names beside its options."""
+    """Make an object from a table's options; their ``kind`` selects its type."""
     options = dict(options)
     make = one_of(kinds, options.pop("kind", None), f"{place}.kind")
     return build(make, options, place)

@@ -1,7 +1,7 @@
-"""The values of a command's options, which are set by a flag or in a TOML file.
+"""Values of a command's options, from flags or a TOML file.
 
 An :class:`Option` has a place in the file (``model.target``: key ``target`` of table ``[model]``)
-and a flag (``--target``), which goes before the file. Both are read by its kind.
+and a flag (``--target``), which overrides the file. Both are read by its kind.
 """
 
 import contextlib
@@ -15,14 +15,14 @@ from posterity.cli.schema import FLAG, Option, options_of
 from posterity.errors import ArtifactError, PosterityError, UsageError
 
 ENDING = ".toml"
-"""The ending of the names of configurations."""
+"""File name extension of configurations."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The values of a verb's options, by place: the default, or None, of what was left out.
+    """Values of a verb's options, by place; omitted ones have their default or None.
 
-    ``file`` is the configuration, if there is one; ``files`` are those named at the shell.
+    ``file`` is the configuration, if there is one; ``files`` are the command line's file arguments.
     """
 
     values: Mapping[str, Any]
@@ -33,7 +33,7 @@ class Settings:
 
     @property
     def folder(self) -> Path:
-        """The folder in which modules that a configuration names may lie."""
+        """Folder of modules that a configuration may name."""
         return Path() if self.file is None else self.file.parent
 
     def __getitem__(self, place: str) -> Any:
@@ -43,16 +43,16 @@ class Settings:
         return next(option for option in self.options if option.place == place)
 
     def has(self, place: str) -> bool:
-        """True if the verb has an option at this place."""
+        """Return whether the verb has an option at this place."""
         return any(option.place == place for option in self.options)
 
     def flag(self, place: str) -> str:
-        """The name of an option's flag."""
+        """Return the name of an option's flag."""
         return self._option(place).name
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
-        """Errors within say which configuration they are about."""
+        """Name the configuration in errors of a block."""
         try:
             yield
         except PosterityError as error:
@@ -61,12 +61,12 @@ class Settings:
 
     @property
     def output(self) -> Path:
-        """The file that the result is written to; a UsageError if none is named."""
+        """Return the file that the result is written to; a UsageError if none is named."""
         return Path(self.need("output.file"))
 
     @property
     def checkpoint(self) -> Path:
-        """The file that a run is kept in until its result is written."""
+        """Return the file that holds a run until its result is written."""
         return self.path("output.checkpoint") or Path(f"{self.output}.checkpoint")
 
     def _paths(self, written: bool) -> list[Path]:
@@ -75,20 +75,20 @@ class Settings:
 
     @property
     def inputs(self) -> list[Path]:
-        """All files that are named and not written."""
+        """Return all named files that are not outputs."""
         return [*self.files, *([self.file] if self.file else []), *self._paths(written=False)]
 
     def check_outputs(self, *inputs: Path | str) -> None:
-        """Before any work: folders are there, and no file is written twice or over an input.
+        """Check, before any work, that folders exist, and no output is repeated or an input.
 
-        Inputs are all files that are named, and those beside them that are given here.
+        Inputs are all named files, and those given here.
         """
         if self.has("output.file"):
             self.need("output.file")
         outputs = self._paths(written=True)
         if self.has("output.checkpoint") and self["output.checkpoint"] is None:
             outputs.append(self.checkpoint)
-        from posterity.cli import files  # which imports NumPy
+        from posterity.cli import files  # imports NumPy
 
         files.check_outputs(outputs, [*self.inputs, *inputs])
         if self.has("output.plot") and (plot := self.path("output.plot")) is not None:
@@ -97,16 +97,16 @@ class Settings:
             check_format(plot)
 
     def table(self, name: str, *but: str) -> dict[str, Any]:
-        """The values of a table, by key, without the keys ``but``."""
+        """Return the values of a table, by key, without the keys ``but``."""
         inside = {p.removeprefix(f"{name}."): p for p in self.values if p.startswith(f"{name}.")}
         return {key: self.values[place] for key, place in inside.items() if key not in but}
 
     def path(self, place: str) -> Path | None:
-        """The file that an option names."""
+        """Return the file that an option names."""
         return None if self[place] is None else Path(self[place])
 
     def arguments(self, *what: str) -> tuple[Path, ...]:
-        """The files that are named at the shell, one for each of ``what``; a UsageError else."""
+        """Return the command line's files, one for each of ``what``; a UsageError otherwise."""
         if len(self.files) != len(what):
             raise UsageError(
                 found=f"{len(self.files)} arguments",
@@ -116,7 +116,7 @@ class Settings:
         return self.files
 
     def single(self, place: str) -> Path:
-        """The one file that is named, at the shell or at this place; a UsageError otherwise."""
+        """Return the one file on the command line or at this place; a UsageError otherwise."""
         named = [*self.files, *([Path(self[place])] if self[place] else [])]
         if len(named) != 1:
             raise UsageError(
@@ -127,7 +127,7 @@ class Settings:
         return named[0]
 
     def need(self, place: str) -> Any:
-        """The value of an option; a UsageError if it has none."""
+        """Return the value of an option; a UsageError if it has none."""
         if self[place] is None:
             raise UsageError(
                 found=f"no {place}",
@@ -138,19 +138,19 @@ class Settings:
 
 
 def conflict(option: str, other: str) -> UsageError:
-    """The error for two options of which one is enough."""
+    """Return the error for two options that exclude each other."""
     fix = f"Leave {option} out, or {other}."
     return UsageError(found=f"{option} beside {other}", expected="one of both", fix=fix)
 
 
 def unwanted(option: str, where: str, expected: str) -> UsageError:
-    """The error for an option that would go unheard in some place."""
+    """Return the error for an option that would have no effect."""
     fix = f"Leave {option.partition(' ')[0]} out."
     return UsageError(found=f"{option} {where}", expected=expected, fix=fix)
 
 
 def incomplete(option: str, other: str) -> UsageError:
-    """The error for an option that says nothing without another one."""
+    """Return the error for an option that needs another one."""
     fix = f"Give {other} too, or leave {option} out."
     return UsageError(found=f"{option} without {other}", expected="both, or neither", fix=fix)
 
@@ -162,12 +162,12 @@ def read(
     files: Sequence[Path] = (),
     as_json: bool = False,
 ) -> Settings:
-    """The values of a command's options, or of those of a group, that a file and flags set.
+    """Return the values of a command's, or an option group's, options from a file and flags.
 
     Paths in a file are relative to its folder.
 
     Raises:
-        UsageError: for a file that is no TOML or a value of another kind; it names the key.
+        UsageError: for invalid TOML or a value of the wrong kind; it names the key.
         ArtifactError: if the file cannot be read.
     """
     from posterity.cli.files import check_regular
@@ -220,7 +220,7 @@ def read(
 
 
 def unknown(found: str, known: Iterable[str]) -> UsageError:
-    """The error for a key that no option has."""
+    """Return the error for a key that is no option."""
     return UsageError(
         found=f"{found}, of which nothing is known",
         expected=f"one of {', '.join(known)}",
@@ -231,7 +231,7 @@ def unknown(found: str, known: Iterable[str]) -> UsageError:
 def _flat(
     table: Mapping[str, Any], known: Mapping[str, Option], start: str = ""
 ) -> Iterable[tuple[str, Any]]:
-    """Values by place; a UsageError for a place that no option has."""
+    """Yield values by place; a UsageError for a place that is no option."""
     for key, value in table.items():
         place = f"{start}{key}"
         if place in known:

@@ -1,4 +1,4 @@
-"""``posterity predict`` and ``evaluate``: predictions for new records, and how good they are."""
+"""``posterity predict`` and ``evaluate``: predictions for new records, and their scores."""
 
 import contextlib
 import csv
@@ -46,13 +46,13 @@ class Predicted:
     """Predictions of the records of a table.
 
     Attributes:
-        parts: by name, a row a record; NaN where a record has a missing value.
-        kept: the numbers of the records that were predicted.
-        kind: what the file holds.
-        target: what was observed (kept,), where the table has it.
-        log_score: log density or chance of that, where it does not follow from the parts.
-        times: of survival, time, event and entry (kept, 3).
-        notes: what is no error but should be known.
+        parts: by name, one row per record; NaN if a record has a missing value.
+        kept: positions of the records that were predicted.
+        kind: kind of the file's value.
+        target: observations (kept,), if the table has them.
+        log_score: their log density or probability, if not determined by the parts.
+        times: for survival, time, event and entry (kept, 3).
+        notes: remarks that are not errors.
     """
 
     parts: Parts
@@ -72,10 +72,10 @@ def predicted(
     *,
     scored: bool = False,
 ) -> Predicted:
-    """The predictions that a posterior, ledger or student makes of a table's records.
+    """Return the predictions of a posterior, ledger or student for a table's records.
 
-    ``progress`` is called with the number of rows that a network has predicted. The target is
-    wanted too, and its log score, if the predictions are to be ``scored``.
+    ``progress`` is called with the number of rows that a network has predicted. With ``scored``
+    the result has the target, if the table has it, and its log score.
     """
     value, about = files.read_any(file)
     like = settings.path("data.like")
@@ -165,7 +165,7 @@ def predicted(
 def _site_labels(
     settings: Settings, posterior: Any, recipe: Recipe, inputs: Path, data: Design, *, scored: bool
 ) -> np.ndarray | None:
-    """The site of each record, if a column says it; an error for options that do not fit."""
+    """Return the site of each record, if a column names it; raise if options do not fit."""
     if not scored:
         check_times(recipe, settings["times"] or recipe.cuts)
     column = settings["data.site_column"]
@@ -179,7 +179,7 @@ def _site_labels(
 
 
 def texts_of(inputs: Path, name: str) -> np.ndarray:
-    """The texts of a column of a table, record by record."""
+    """Return the texts of a column of a table, record by record."""
     cells = read_cells(inputs, unnamed=True)
     if name not in cells.header:
         raise StructureError(
@@ -202,7 +202,7 @@ def _check_used(settings: Settings, recipe: Recipe | None) -> None:
 
 @contextlib.contextmanager
 def _about(inputs: Path) -> Iterator[None]:
-    """Errors of structure within name the file of inputs."""
+    """Name the file of inputs in a block's structural errors."""
     try:
         yield
     except StructureError as error:
@@ -236,7 +236,7 @@ def _report(data: Data) -> str:
         f"  mean {name.replace('_', ' ')}: {short(value)}{UNITS.get(name, '')}"
         for name, value in data["means"].items()
     )
-    names = data["columns"]  # not all of a hundred classes
+    names = data["columns"]  # but not a hundred classes
     names = names if len(names) <= 12 else [*names[:4], "...", *names[-4:]]
     wrote = f"Wrote {', '.join(names)} to {printable(data['output'])}"
     return "\n".join([f"Predicted {data['records']:,} records by the {what}.", *means, wrote])
@@ -264,7 +264,7 @@ def predict(settings: Settings) -> Data:
 
 
 def _write(output: Path, parts: Parts, columns: Parts) -> None:
-    """A table as text, an empty cell where nothing is predicted, or whole arrays."""
+    """Write a table as text, with empty cells for missing predictions, or complete arrays."""
     ending = output.suffix.lower()
     if ending == ".npz":
         file = io.BytesIO()
@@ -292,7 +292,7 @@ SCORES = {
     "rmse": "RMSE",
     "coverage": "coverage",
 }
-"""Scores of a table for people, and what they are called."""
+"""Labels of a table's scores."""
 
 
 def _scores_report(data: Data) -> Group:
@@ -318,7 +318,7 @@ def _scores_report(data: Data) -> Group:
 
 @verb(_scores_report)
 def evaluate(settings: Settings) -> Data:
-    """Score predictions of records whose target is known, in all and by group."""
+    """Score predictions of records whose target is known, overall and by group."""
     file, inputs = settings.arguments(*WANTED)
     plot = settings.path("output.plot")
     with bar("Predicting rows") as moved:

@@ -1,4 +1,4 @@
-"""``posterity pursue``: a posterior as a mixture that grows until nothing is gained."""
+"""``posterity pursue``: a mixture approximation that grows while it improves."""
 
 import functools
 import json
@@ -26,13 +26,13 @@ from posterity.status import Progress
 
 POLISH = {"each": "each", "end": "end", "none": None}
 DIAGNOSTICS = ("gap", "effective", "starts", "unseen")
-"""What is reported of a mixture beside its status."""
+"""Numbers reported with a mixture's status."""
 COLUMNS = ("components", "ELBO", "gain", "α", "λ", "effective", "gradients")
 
 
 def _report(data: Data) -> Group:
     trace = data["trace"]
-    rows = Table(*COLUMNS, box=None, padding=(0, 1, 0, 0))  # which fits 80 letters
+    rows = Table(*COLUMNS, box=None, padding=(0, 1, 0, 0))  # fits in 80 letters
     for row in trace[-MOST_ROWS:]:
         rows.add_row(
             str(row["components"]),
@@ -60,7 +60,7 @@ def _report(data: Data) -> Group:
 
 
 def _estimate(value: float | None, error: float | None) -> str:
-    """To two digits of the error."""
+    """Format an estimate to two digits of its error."""
     places = 4 if not error else min(max(1 - math.floor(math.log10(error)), 0), 6)
     return f"{_shown(value, f'.{places}f')} ± {_shown(error, f'.{places}f')}"
 
@@ -78,7 +78,7 @@ def pursue(settings: Settings) -> Data:
             problem = problem_of(settings)
         options = arguments_of(settings)
         pursuit = _run(settings, problem, options, interrupts)
-        if plot is not None:  # before the posterior: a picture that cannot be drawn leaves nothing
+        if plot is not None:  # before the posterior: if drawing fails, no file is left
             plot_pursuit(pursuit, plot)
         data = _written(settings, problem, pursuit) | {"plot": plot}
         interrupts.check()
@@ -87,7 +87,7 @@ def pursue(settings: Settings) -> Data:
 
 
 def arguments_of(settings: Settings) -> dict[str, Any]:
-    """Arguments of :func:`posterity.pursue` but for its target and key."""
+    """Return the arguments of :func:`posterity.pursue` except its target and key."""
     options = settings.table("pursuit", "batch_size", "schedule", "polish")
     options["base"] = settings["pursuit.base"]
     options["polish"] = POLISH[settings["pursuit.polish"]]
@@ -97,7 +97,7 @@ def arguments_of(settings: Settings) -> dict[str, Any]:
 
 
 def target_of(settings: Settings, problem: Problem) -> Joint:
-    """The joint density of parameters and records, all of them or a minibatch."""
+    """Return the joint density of parameters and records, of all records or a minibatch."""
     joint = functools.partial(Joint, problem.model, problem.prior, problem.data)
     return build(joint, {"batch_size": settings["pursuit.batch_size"]}, "pursuit")
 
@@ -105,16 +105,16 @@ def target_of(settings: Settings, problem: Problem) -> Joint:
 def _run(
     settings: Settings, problem: Problem, options: dict[str, Any], interrupts: Interrupts
 ) -> Pursuit:
-    """The pursuit, which an interrupt ends after a component, when its checkpoint is written."""
+    """Run the pursuit; an interrupt ends it after a component, with a checkpoint."""
     target = target_of(settings, problem)
     with bar("Pursuing components") as moved, warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the status says it
+        warnings.simplefilter("ignore", ConvergenceWarning)  # reported by the status
 
         def progress(now: Progress) -> None:
             if sys.stderr.isatty():
                 print(now.result.trace[-1], file=sys.stderr)  # above the bar
             moved(now)
-            interrupts.rescue = lambda: None  # nothing is lost: it is in the checkpoint
+            interrupts.rescue = lambda: None  # nothing is lost: the checkpoint has it
             interrupts.check()
 
         options |= {"key": jax.random.key(settings["seed"]), "checkpoint": settings.checkpoint}
@@ -122,7 +122,7 @@ def _run(
 
 
 def _written(settings: Settings, problem: Problem, pursuit: Pursuit) -> Data:
-    """Write the posterior; what there is to report."""
+    """Write the posterior, and return the report."""
     base, status = settings["pursuit.base"], pursuit.status
     record = {
         "model": problem.kind,
@@ -156,13 +156,13 @@ def _written(settings: Settings, problem: Problem, pursuit: Pursuit) -> Data:
 
 
 def _lambdas(rule: str | float | dict[str, Any]) -> Any:
-    """A rule for λ by its name, with its options in a table; a number is a λ that stays."""
+    """Return a rule for λ by name with options from a table; a number is a constant λ."""
 
     def best(*, values: list[Any] | None = None) -> Best:
         return Best() if values is None else Best(tuple(values))
 
     def schedule(*, values: list[Any]) -> Schedule:
-        """The λ of the first component, the second …, and the last for all that follow."""
+        """Return the λ of the first component, the second …, and the last for all that follow."""
         if not SEVERAL.allows(values):
             raise UsageError(
                 found=f"values = {values}",

@@ -1,4 +1,4 @@
-"""Recipes of regressions and how a table is read by them, from the options of commands."""
+"""Recipes of regressions, and readings of tables, from the options of commands."""
 
 import csv
 import dataclasses
@@ -22,25 +22,25 @@ from posterity.fitting.reading import ALONE, Reading, columns_of, columns_to_pre
 from posterity.fitting.regressions import Residuals, data_of, dispersion_of, model_of, residuals_of
 
 OF_FIT = ("family", "components", "component_sd")
-"""Parts of a recipe that posterity fit alone has options for."""
+"""Parts of a recipe that only posterity fit has options for."""
 SHARED = {
     *(places_of("recipe") - {"data.unit", "data.like"}),
     *(f"model.{key}" for key in ("kind", "target", "intercept", "noise_variance", *OF_FIT)),
 }
-"""Options that a recipe fixes: with ``--like`` none of them is given."""
+"""Options that a recipe determines, and that exclude ``--like``."""
 NOISE_OF_ONE = "noise variance 1, since none was given: say --noise-variance"
-"""The note on a linear model whose noise is neither known nor estimated."""
+"""Note on a linear model whose noise is neither known nor estimated."""
 OF_FORMULA = ("model.target", "model.intercept", "data.columns", "data.without")
-"""Options that a formula takes the place of."""
+"""Options that a formula replaces."""
 
 
 def clean_or_none(name: str | None) -> str | None:
-    """A name as tables have it."""
+    """Return a name in the form that tables have."""
     return None if name is None else clean(name)
 
 
 def requested(settings: Settings) -> tuple[Recipe, Reading]:
-    """The recipe that flags describe, or that of the file after ``--like``; how a table is read."""
+    """Return the recipe of flags or of the file after ``--like``, and the reading of a table."""
     reading = reading_of(settings)
     levels = reading.levels
     if (like := settings.path("data.like")) is None:
@@ -69,7 +69,7 @@ def labelled(recipe: Recipe, reading: Reading) -> Recipe:
 
 
 def recipe_of(path: Path) -> Recipe:
-    """The recipe in a file; a StructureError if it has none."""
+    """Return the recipe in a file; a StructureError if it has none."""
     recipe = recipe_in(files.read_any(path)[1].provenance)
     if recipe is None:
         raise StructureError(
@@ -81,7 +81,7 @@ def recipe_of(path: Path) -> Recipe:
 
 
 def reading_of(settings: Settings) -> Reading:
-    """The reading of a table by a recipe, from the group ``reading`` of options."""
+    """Return the reading of a table by a recipe, from the option group ``reading``."""
     given = settings.table("data")
     return Reading(
         rename={clean(name): clean(own) for name, own in given.get("rename", {}).items()},
@@ -93,7 +93,7 @@ def reading_of(settings: Settings) -> Reading:
 
 
 class Sites(NamedTuple):
-    """Several sites' records under one recipe.
+    """Records of several sites under one recipe.
 
     ``tables`` and ``facts`` are by site; ``model`` is the library's.
     """
@@ -106,10 +106,10 @@ class Sites(NamedTuple):
 
 
 def sites_of(settings: Settings, paths: Mapping[str, Path], *, estimate: bool) -> Sites:
-    """The records of sites whose files are tables, as a regression's columns.
+    """Return the records of sites whose files are tables, as a regression's columns.
 
-    The option ``tables`` says by site how it differs. ``estimate`` is whether the noise of a linear
-    model is estimated, from all sites' residuals, where it is not known; it is one otherwise.
+    The option ``tables`` sets each site's differences. ``estimate`` is whether to estimate a linear
+    model's unknown noise from all sites' residuals; otherwise it is one.
     """
     recipe, common = requested(settings)
     if recipe.target is None:
@@ -159,7 +159,7 @@ def sites_of(settings: Settings, paths: Mapping[str, Path], *, estimate: bool) -
     made = {}
     for site, data in designs.items():
         x, y = data_of(first, data)
-        if first.own:  # columns of other sites' coefficients are zeros here
+        if first.own:  # columns of other sites' coefficients are zero here
             names = first.coefficients()
             wide = np.zeros((len(x), len(names)))
             wide[:, [names.index(name) for name in data.names]] = x
@@ -169,7 +169,7 @@ def sites_of(settings: Settings, paths: Mapping[str, Path], *, estimate: bool) -
 
 
 def _with(common: Reading, own: dict[str, Any], site: str) -> Reading:
-    """The reading of a site's table, which says some things of its own."""
+    """Return the reading of a site's table, with its own differences."""
     known = {option.key: option for option in options_of("table")}
     for key, value in own.items():
         if key not in known:
@@ -184,9 +184,9 @@ def _with(common: Reading, own: dict[str, Any], site: str) -> Reading:
 def table_of(
     settings: Settings, recipe: Recipe, inputs: Path, *, scored: bool
 ) -> tuple[Design, list[str]]:
-    """A table's records as a recipe's columns, in its units, to predict from; and notes.
+    """Return a table's records in a recipe's columns and units, for prediction; and notes.
 
-    Records with a missing value are left out. The target is read if it is to be ``scored``.
+    Records with a missing value are dropped. The target is read if it is to be ``scored``.
     """
     reading = reading_of(settings)
     recipe = labelled(recipe.shared, reading)
@@ -208,7 +208,7 @@ def table_of(
 
 
 def _check_units(units: dict[str, str], recipe: Recipe, reading: Reading, like: Path) -> None:
-    """Raise a UsageError for a column in another unit than the recipe's, and no factor."""
+    """Raise a UsageError for a column in another unit than the recipe's without a factor."""
     for name, unit in units.items():
         common = recipe.unit.get(name)
         if unit != common and name not in reading.convert:
@@ -222,7 +222,7 @@ def _check_units(units: dict[str, str], recipe: Recipe, reading: Reading, like: 
 
 
 def _options(settings: Settings) -> dict[str, Any]:
-    """The options that the files of all sites are to agree on."""
+    """Return the options on which the files of all sites must agree."""
     columns, without = settings["data.columns"], settings["data.without"]
     return {
         "model": settings.need("model.kind").removesuffix("-regression"),
@@ -241,7 +241,7 @@ def _options(settings: Settings) -> dict[str, Any]:
 
 
 def _levels(categories: dict[str, str | list[str]]) -> dict[str, tuple[str, ...]]:
-    """The levels of each column, as a list or between commas; in quotes one may hold a comma."""
+    """Return levels by column, from lists or texts with commas; quoted ones may contain commas."""
     by_column = {}
     for name, value in categories.items():
         rows = [value] if isinstance(value, list) else list(csv.reader([value]))

@@ -1,7 +1,7 @@
-"""Records and inputs of models, as commands read them: ``.csv`` with a header, ``.npz``, ``.npy``.
+"""Records and inputs of models in files: ``.csv`` with a header, ``.npz``, ``.npy``.
 
-A table of records is in the order of its own file; :func:`in_one_order` puts the columns of all
-sites in one.
+A table of records is in the order of its own file; :func:`in_one_order` gives all sites' columns
+one order.
 """
 
 import contextlib
@@ -20,16 +20,16 @@ from posterity.errors import ArtifactError, ParameterError, StructureError
 from posterity.families.names import order, some, unfit
 
 TARGET = "y"
-"""The column that is the label, unless another one is named."""
+"""Default name of the label's column."""
 INTERCEPT = "intercept"
-"""The name of the column of ones."""
+"""Name of the column of ones."""
 COLUMNS = "columns"
-"""The array of an ``.npz`` that names the columns of the others."""
+"""Array of an ``.npz`` that names the columns of the others."""
 
 
 class Table(NamedTuple):
     """Records: ``x`` (n, ...), the label ``y`` (n,) if there is one, and the names of the columns
-    of ``x``, none where the file has none.
+    of ``x``, empty if the file has none.
     """
 
     x: np.ndarray
@@ -38,12 +38,12 @@ class Table(NamedTuple):
 
     @property
     def data(self) -> Any:
-        """The data as models take them: a pair, or ``x`` alone."""
+        """The data in the form that models take: a pair, or ``x`` alone."""
         return self.x if self.y is None else (self.x, self.y)
 
 
 class Columns(NamedTuple):
-    """Data by site, the names of the columns of ``x`` if any has, and notes for the user."""
+    """Data by site, the names of the columns of ``x`` if any, and notes for the user."""
 
     data: dict[str, Any]
     names: tuple[str, ...]
@@ -51,11 +51,11 @@ class Columns(NamedTuple):
 
 
 def read_records(path: Path, target: str | None = None) -> Table:
-    """The records of an ``.npz`` with ``x`` or ``x`` and ``y``, or of a ``.csv`` with a header.
+    """Read records from an ``.npz`` with ``x`` or ``x`` and ``y``, or a ``.csv`` with a header.
 
-    Of a table, the column ``target`` is the label (by default ``y``, if it is there) and all
-    others are ``x``; one column alone is a vector. An ``.npz`` may name the columns of ``x`` by an
-    array ``columns`` of texts.
+    In a table, the column ``target`` is the label (by default ``y``, if present) and all others are
+    ``x``; a single column is a vector. An ``.npz`` may name the columns of ``x`` by an array
+    ``columns`` of texts.
     """
     if path.suffix == ".npz":
         arrays = _read_arrays(path, "an .npz file with x (and y), or a .csv file of numbers")
@@ -77,13 +77,13 @@ def read_records(path: Path, target: str | None = None) -> Table:
 
 
 def read_inputs(path: Path, array: str | None = None, target: str | None = None) -> Table:
-    """Inputs without labels: finite numbers, a record at least.
+    """Read inputs without labels: finite numbers, with at least one record.
 
     Args:
-        path: a ``.csv`` with a header, an ``.npy``, or an ``.npz`` of one array, or with one ``x``
-            among others; there an array ``columns`` of texts may name the columns.
-        array: the name of the array in an ``.npz``.
-        target: a column of the table that is no input.
+        path: path of a ``.csv`` with a header, an ``.npy``, or an ``.npz`` of one array, or with
+            one ``x`` among others; an array ``columns`` of texts there may name the columns.
+        array: name of the array in an ``.npz``.
+        target: name of a column of the table that is not an input.
     """
     if array is not None and path.suffix != ".npz":
         where = f"beside {str(path)!r}"
@@ -115,7 +115,7 @@ def read_inputs(path: Path, array: str | None = None, target: str | None = None)
 
 
 def as_cells(path: Path, table: Table) -> Cells:
-    """An array of inputs as the cells of a table of its columns' names."""
+    """Return an array of inputs as the cells of a table with its columns' names."""
     x, names = table.x.reshape(len(table.x), -1), table.names
     if not names:
         raise StructureError(
@@ -128,7 +128,7 @@ def as_cells(path: Path, table: Table) -> Cells:
 
 
 def reordered(table: Table, wanted: Sequence[str], place: str, of: str) -> np.ndarray:
-    """The inputs in the order that is ``wanted``, if both have names; ones for an intercept."""
+    """Return inputs in the ``wanted`` order, if both have names; ones for an intercept."""
     x, names = table.x, table.names
     if not wanted or not names:
         return x
@@ -139,7 +139,7 @@ def reordered(table: Table, wanted: Sequence[str], place: str, of: str) -> np.nd
 
 @contextlib.contextmanager
 def _refused(path: Path, expected: str = "arrays as their names say") -> Iterator[None]:
-    """Whatever reading raises (zipfile, zlib and NumPy each have their own) as an ArtifactError."""
+    """Convert errors of reading, such as those of zipfile, zlib and NumPy, to ArtifactErrors."""
     check_regular(path)
     try:
         yield
@@ -178,7 +178,7 @@ def _inputs(path: Path, array: str | None) -> Table:
 
 
 def _names_of(arrays: Mapping[str, np.ndarray], name: str) -> tuple[str, ...]:
-    """The names of the columns of an array; a ValueError if they do not fit it."""
+    """Return the names of an array's columns; a ValueError if they do not fit it."""
     shape = np.shape(arrays[name])
     names = tuple(clean(str(one)) for one in arrays.get(COLUMNS, np.array([])).ravel())
     if names and (shape[1:] != (len(names),) or unfit(names)):
@@ -194,7 +194,7 @@ def _split(names: tuple[str, ...], values: np.ndarray, label: str) -> Table:
 
 
 def read_sites(paths: Mapping[str, Path], target: str | None, intercept: bool) -> dict[str, Table]:
-    """Every site's records, each with the columns and the order of its own file."""
+    """Return every site's records, with the columns and the order of its own file."""
     target, tables = target and clean(target), {}
     for site, path in paths.items():
         try:
@@ -213,7 +213,7 @@ def read_sites(paths: Mapping[str, Path], target: str | None, intercept: bool) -
 
 
 def _with_intercept(table: Table, intercept: bool) -> Table:
-    """With a column of ones before the others, if that is wanted and there are labels."""
+    """Add a column of ones before the others, if requested and there are labels."""
     x, names = table.x, table.names
     if intercept and INTERCEPT in names:
         raise StructureError(
@@ -221,7 +221,7 @@ def _with_intercept(table: Table, intercept: bool) -> Table:
             expected="one of them",
             fix="Leave model.intercept out, or rename the column.",
         )
-    if not intercept or table.y is None or np.ndim(x) != 2:  # which the model refuses
+    if not intercept or table.y is None or np.ndim(x) != 2:  # the model refuses it
         return table
     names = (INTERCEPT, *names) if names or not x.shape[1] else ()
     return Table(np.column_stack([np.ones(len(x)), x]), table.y, names)
@@ -230,7 +230,7 @@ def _with_intercept(table: Table, intercept: bool) -> Table:
 def in_one_order(
     tables: Mapping[str, Table], wanted: Sequence[str], target: str | None, regression: bool
 ) -> Columns:
-    """All in the order that is ``wanted``, or else that of the first site that has names."""
+    """Return all data in the ``wanted`` order, or else that of the first site with names."""
     named = {site: table for site, table in tables.items() if table.names}
     first = next(iter(named), "")
     of = "the prior or ledger" if wanted else f"site {first!r}"
@@ -251,7 +251,7 @@ def in_one_order(
 
 
 def oddities(inputs: Sequence[np.ndarray], names: Sequence[str]) -> Iterator[str]:
-    """Notes on a regression's inputs, one array (n, d) a site: which columns are constant."""
+    """Yield notes on constant columns of a regression's inputs, one array (n, d) per site."""
     filled = [x for x in inputs if len(x) and x.ndim == 2 and x.dtype.kind in "biuf"]
     if sum(map(len, filled)) < 2 or len({x.shape[1] for x in filled}) > 1:
         return

@@ -1,4 +1,4 @@
-"""Parts of the reports of commands for people: numbers, tables, statuses."""
+"""Parts of the printed reports of commands: numbers, tables, statuses."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -12,28 +12,28 @@ from posterity.cli.streams import Data, plain, printable
 from posterity.status import Status
 
 MOST_ROWS = 24
-"""Rows of a table that a person is shown; JSON has all of them."""
+"""Number of rows of a table that are printed; JSON has all of them."""
 
 
 def short(value: float | None) -> str:
-    """Four digits."""
+    """Format a number in four digits."""
     return "overflow" if value is None else f"{value:.4g}"
 
 
 def table(*headers: str, plain: bool = False) -> Table:
-    """An empty table with lines about its cells, or a plain one without."""
+    """Return an empty table, with lines between its cells unless ``plain``."""
     if plain:
         return Table(*headers, box=SIMPLE, padding=(0, 0, 0, 1))
     return Table(*headers, box=HEAVY_HEAD)
 
 
 def group(*parts: RenderableType | None) -> Group:
-    """Texts and tables, one under the other; None is left out."""
+    """Return texts and tables one below the other; None is left out."""
     return Group(*(part for part in parts if part is not None))
 
 
 def alarming(text: str, alarm: bool) -> Text:
-    """A text, in red if it is an alarm."""
+    """Return a text, in red if it is an alarm."""
     return Text(text, style="red" if alarm else "")
 
 
@@ -50,7 +50,7 @@ def first(
     hidden: int = 0,
     hint: str = "",
 ) -> Table:
-    """A row of ``cells(row)`` for each of the first rows, and how many more there are."""
+    """Add ``cells(row)`` of the first rows, and the number of remaining ones, to a table."""
     for row in rows[:most]:
         into.add_row(*cells(row))
     hidden += 0 if most is None else max(len(rows) - most, 0)
@@ -60,29 +60,29 @@ def first(
 
 
 def listed(names: Sequence[str], most: int = MOST_ROWS) -> str:
-    """The first names, and how many more there are."""
+    """Return the first names, and the number of remaining ones."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return printable(", ".join(names[:most]) + more)
 
 
 def parameters(rows: Sequence[Data]) -> Table:
-    """Names, means and standard deviations; of very many the first."""
+    """Return a table of names, means and standard deviations, of at most the first rows."""
     cells = lambda row: (printable(row["name"]), short(row["mean"]), short(row["sd"]))
     return first(rows, table("parameter", "mean", "sd"), cells)
 
 
 def status_of(status: Status, **more: float | int | None) -> Data:
-    """A status as data: state, nats left, those allowed, reasons, and what a verb has beside."""
+    """Return a status as data: state, nats left and allowed, reasons, and a verb's own numbers."""
     return plain(status) | more
 
 
 def wrote(what: str, path: str | None) -> str | None:
-    """The line on a picture or another file of which there is a path; None else."""
+    """Return a line on a written plot or other file, or None without a path."""
     return None if path is None else f"{what} {printable(path)}"
 
 
 def status_report(what: str, status: Data, unit: str = "nats left") -> RenderableType:
-    """The state of ``what`` and the reasons for it, in red if it has not converged."""
+    """Return the state of ``what`` with its reasons, in red if it has not converged."""
     left = "an unknown number of" if status["left"] is None else f"{status['left']:.2g}"
     allowed = "" if status["tolerance"] is None else f", {status['tolerance']:.2g} allowed"
     lines = [f"{what} has {status['state']}: {left} {unit}{allowed}."]

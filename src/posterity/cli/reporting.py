@@ -1,4 +1,4 @@
-"""``posterity report``: a page that opens in a browser."""
+"""``posterity report``: a page for a browser."""
 
 from posterity import reporting
 from posterity.cli import files

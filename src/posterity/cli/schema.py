@@ -1,6 +1,6 @@
-"""The options of commands, which ``data/commands.toml`` declares, each once with its help.
+"""Options of commands, each declared once in ``data/commands.toml`` with its help.
 
-The kinds of their values take and refuse the same in a flag and in a TOML file.
+Kinds of values accept and refuse the same in a flag and in a TOML file.
 """
 
 import contextlib
@@ -24,11 +24,11 @@ from posterity.errors import UsageError
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A type of values, and how a flag's text becomes one.
+    """A type of values, and the conversion of a flag's text to one.
 
-    ``many`` values are a list, to a flag with commas between them; those ``by_name`` a table, to a
-    flag NAME=VALUE, repeated, of which ``nameless`` lets one go without its name. Of paths,
-    ``written`` says whether the file is an output.
+    ``many`` values are a list; a flag has commas between them. Values ``by_name`` are a table; a
+    flag NAME=VALUE is repeated, and ``nameless`` allows one without a name. For paths, ``written``
+    tells whether the file is an output.
     """
 
     constraint: Constraint
@@ -44,7 +44,7 @@ class Kind:
     choices: tuple[str, ...] = ()
 
     def parsed(self, texts: Sequence[str]) -> Any:
-        """The value of a flag that comes once or several times; a ValueError if it has none."""
+        """Return the value of a flag that occurs once or several times; a ValueError if invalid."""
         from posterity.adapters.tables.reader import clean
 
         read = str if self.text else _value
@@ -67,7 +67,7 @@ class Kind:
         return parts if len(parts) > 1 else parts[0] if parts else ""
 
     def check(self, place: str, value: Any) -> Any:
-        """The value, a single one of many as a list; a UsageError if it is of another kind."""
+        """Return the value, a single one of many as a list; a UsageError for another kind."""
         if self.nameless and not isinstance(value, dict):
             value = {"": value}
         if self.many and self.of is not None and not isinstance(value, list | dict):
@@ -88,7 +88,7 @@ class Kind:
         return [self.of.check(_inner(place, n), part) for n, part in enumerate(value)]
 
     def allows(self, value: Any) -> bool:
-        """True for a value of this kind."""
+        """Return whether a value is of this kind."""
         try:
             self.check("", value)
         except UsageError:
@@ -96,13 +96,13 @@ class Kind:
         return True
 
     def paths(self, value: Any) -> list[Path]:
-        """The paths in a value; none unless it is of paths."""
+        """Return the paths in a value; none unless it is of paths."""
         paths = list[Path]()
         self.moved(value, lambda text: paths.append(Path(text)))
         return paths
 
     def moved(self, value: Any, move: Callable[[str], Any]) -> Any:
-        """A value of which each path is another one, as the function ``move`` of its text says."""
+        """Return a value with each path replaced by the function ``move`` of its text."""
         if isinstance(value, dict) and self.of:
             return {name: self.of.moved(path, move) for name, path in value.items()}
         if isinstance(value, list) and self.of:
@@ -111,21 +111,21 @@ class Kind:
 
 
 def _pair(text: str) -> tuple[str, str, str]:
-    """A name and a value, apart at the last equals sign, but for those that end a base64 text."""
+    """Split at the last equals sign, except for those that end a base64 text."""
     bare = text.rstrip("=")
     name, sign, value = bare.rpartition("=")
     return (name, sign, value + text[len(bare) :]) if sign else text.rpartition("=")
 
 
 def _inner(place: str, name: str | int) -> str:
-    """The place of one of several values: ``--scale age``, or ``data.scale.age`` in a file."""
+    """Return the place of one of several values: ``--scale age``, in a file ``data.scale.age``."""
     if not place.startswith("--"):
         return f"{place}.{name}" if name != "" else place
     return f"{place} {name}" if name and isinstance(name, str) else place
 
 
 def _value(text: str) -> Any:
-    """A number, array or table as TOML writes it; other text as it is."""
+    """Return a number, array or table from TOML; other text unchanged."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError):
@@ -140,13 +140,13 @@ def _number(constraint: Constraint, metavar: str = "X") -> Kind:
 
 
 def _text(expected: str, metavar: str, **more: Any) -> Kind:
-    """Texts, none of them empty but for those of the kind TEXT."""
+    """Return a kind of texts; only those of the kind TEXT may be empty."""
     holds = lambda value: isinstance(value, str) and bool(value or metavar == "TEXT")
     return Kind(Constraint(expected, holds), metavar, text=True, **more)
 
 
 def words(*choices: str) -> Kind:
-    """Make the kind of value that is one of these words."""
+    """Return the kind of value that is one of these words."""
     metavar = f"[{'|'.join(choices)}]"
     return Kind(arguments.one_of(*choices), metavar, text=True, choices=choices)
 
@@ -187,11 +187,11 @@ _NAMED = {name.lower(): kind for name, kind in list(globals().items()) if isinst
 
 
 def kind_of(declared: str | list[Any]) -> Kind:
-    """The kind that is declared.
+    """Return the declared kind.
 
-    It is the name of one of this module, words between bars, or a list: ``["either", KIND, ...]``,
-    ``["list", KIND]``, ``["by NAME", KIND]``; ``["nameless", KIND]``, by name or without;
-    ``["shown", TEXT]``, a text that the library checks and help shows so.
+    A declaration is the name of a kind in this module, words between bars, or a list: ``["either",
+    KIND, ...]``, ``["list", KIND]``, ``["by NAME", KIND]``; ``["nameless", KIND]``, by name or
+    without; ``["shown", TEXT]``, a text that the library checks, shown as TEXT in help.
 
     >>> kind_of("a|b").choices, kind_of(["by SITE", "count"]).metavar
     (('a', 'b'), 'SITE=N')
@@ -228,7 +228,7 @@ _NAMED["names"] = kind_of(["list", ["shown", "NAME"]])
 class Option:
     """An option of a verb.
 
-    ``place`` is where it stands in the file; ``flag`` is ``--KEY`` if left out.
+    ``place`` is its position in the file; ``flag`` is by default ``--KEY``.
     """
 
     place: str
@@ -240,17 +240,17 @@ class Option:
 
     @property
     def key(self) -> str:
-        """The name of its value in its table."""
+        """Key of its value in its table."""
         return self.place.rpartition(".")[2]
 
     @property
     def name(self) -> str:
-        """The name of its flag."""
+        """Name of its flag."""
         return self.flag or f"--{self.key.replace('_', '-')}"
 
     @property
     def parameter(self) -> inspect.Parameter:
-        """The parameter that typer makes the flag of."""
+        """Parameter from which typer makes the flag."""
         names = [self.name, *([self.short] if self.short else [])]
         kind = self.kind
         text = self.help if self.default is None else f"{self.help} [default: {self.default}]"
@@ -269,21 +269,21 @@ class Option:
 
 
 def parameter(name: str, annotation: Any, info: Any, default: Any = None) -> inspect.Parameter:
-    """A parameter of a command, as typer reads it."""
+    """Return a parameter of a command, in the form that typer reads."""
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, kind, default=default, annotation=Annotated[annotation, info])
 
 
 @functools.cache
 def commands() -> Mapping[str, Any]:
-    """Return what is declared, by the names of commands and of groups of options."""
+    """Return the declarations by names of commands and of option groups."""
     file = Path(__file__).with_name("data") / "commands.toml"
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 @functools.cache
 def options_of(name: str) -> tuple[Option, ...]:
-    """The options of a command, or of a group of options that several commands have."""
+    """Return the options of a command, or of an option group that several commands share."""
     table, options = commands()[name], list[Option]()
     for place, entry in (table.get("options", {}) if "files" in table else table).items():
         if entry == "*" and place not in commands()["shared"]:
@@ -296,5 +296,5 @@ def options_of(name: str) -> tuple[Option, ...]:
 
 
 def places_of(*names: str) -> set[str]:
-    """The places of options."""
+    """Return the places of options."""
     return {option.place for name in names for option in options_of(name)}

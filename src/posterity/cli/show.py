@@ -25,13 +25,13 @@ COLUMNS = ("block", "member", "quantity", "name")
 ROW = (*COLUMNS, "mean", "sd", "low", "high")
 PULL = (*COLUMNS, "mean", "without", "by")
 TOP = 6
-"""Words of a topic that a person is shown."""
+"""Number of a topic's words that are printed."""
 MOST_APART = 3
-"""Coordinates of components that a person is shown."""
+"""Number of coordinates of components that are printed."""
 LONGEST, TAIL = 60, 16
-"""Letters of a name that a person is shown, and how many of them are its end."""
+"""Number of letters of a name that are printed, and of those at its end."""
 NARROW = 7
-"""Letters of a name that stand on one line, however narrow the terminal."""
+"""Number of letters of a name per line in the narrowest terminal."""
 
 
 def _report(data: Data) -> Group | None:
@@ -118,7 +118,7 @@ def show(settings: Settings) -> Data:
 
 
 def _unsaid(summary: Summary) -> Summary:
-    """The summary without the rows that its components say too."""
+    """Return the summary without the rows that its components already contain."""
     topics = {c.block for c in summary.components if c.top}
     weighed = {c.block for c in summary.components if c.weight is not None}
     said = {"probability": topics, "weight": weighed}
@@ -159,13 +159,13 @@ def _rows(data: Data, rows: list[Any], table: Table, cells: Any, hidden: int = 0
 
 
 def _name(text: str) -> str:
-    """A name; of a very long one both ends, so that it takes no screen of its own."""
+    """Return a name; a very long one is reduced to both ends."""
     text = printable(text)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - TAIL]}...{text[-TAIL:]}"
 
 
 def _table(*headers: str) -> Table:
-    """A table whose first column holds names, which are folded; the others hold numbers."""
+    """Return a table whose first column holds names, which wrap, and the others numbers."""
     table = Table(box=SIMPLE, padding=(0, 0, 0, 1), pad_edge=False)
     for index, header in enumerate(headers):
         justify = "right" if index else "left"
@@ -174,7 +174,7 @@ def _table(*headers: str) -> Table:
 
 
 def _cell(value: float | None) -> str:
-    """A number; one that does not exist, or is not known, is a dash."""
+    """Format a number; a dash if it does not exist or is unknown."""
     return "-" if value is None else short(value)
 
 
@@ -199,7 +199,7 @@ def _sites_table(data: Data) -> Group:
 
 
 def _pulls_table(data: Data) -> Table:
-    """The numbers with and without a site, the most moved first."""
+    """Return a table of the numbers with and without a site, those moved most first."""
     table = _table("", "with all", f"without {printable(data['site'])}", "pull, sd")
     order = sorted(data["pulls"], key=lambda pull: -abs(pull["by"] or 0.0))
     numbers = lambda pull: (_cell(pull["mean"]), _cell(pull["without"]), _signed(pull["by"]))
@@ -216,7 +216,7 @@ def _components_table(data: Data) -> Table:
     components = data["components"]
     weighed = any(one["weight"] is not None for one in components)
     topics = any(one["top"] for one in components)
-    # With --all there are rows of weights too.
+    # With --all, weights have rows too.
     coordinates = [row for row in data["rows"] if not row["quantity"]]
     apart = _apart(components, len(coordinates))
     headers = [components[0]["kind"], *["weight"] * weighed, *["most probable"] * topics]
@@ -238,9 +238,9 @@ def _components_table(data: Data) -> Table:
 
 
 def _apart(components: list[Data], count: int) -> list[int]:
-    """The coordinates by which components of a mixture differ most, as many as have room.
+    """Return the coordinates in which components of a mixture differ most, as many as fit.
 
-    A row of the whole says where no draws lie, if there are two heaps.
+    With two separate modes, rows of the whole mixture may describe a region without draws.
     """
     known = all(one["kind"] == "component" and _sds(one) for one in components)
     if not known or components[0]["block"] or len(components) < 2:
@@ -255,7 +255,7 @@ def _apart(components: list[Data], count: int) -> list[int]:
 
 
 def _sds(one: Data) -> list[float]:
-    """Standard deviations of a component; none unless all its numbers are known."""
+    """Return a component's standard deviations; empty unless all its numbers are known."""
     mean, covariance = one["mean"], one["covariance"]
     if not isinstance(mean, list) or not isinstance(covariance, list):
         return []

@@ -1,4 +1,4 @@
-"""``posterity site``: a member of a federation between organisations, in a folder of its own."""
+"""``posterity site``: a member of a federation between organisations, in its own folder."""
 
 import contextlib
 import functools
@@ -32,11 +32,11 @@ COMPILED = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
-"""Where an agent keeps programs that it compiled, so that it need not again once it was killed."""
+"""Environment variables that keep an agent's compiled programs for reuse after a restart."""
 
 
 def folder_of(settings: Settings) -> Path:
-    """The folder of the site that a command is about."""
+    """Return the folder of a command's site."""
     return settings.arguments("the folder of one site")[0]
 
 
@@ -53,7 +53,7 @@ def _init_report(data: Data) -> str:
 
 @verb(_init_report)
 def init(settings: Settings) -> Data:
-    """Make a site: its key and site.toml, and, once all have agreed on terms, its store."""
+    """Make a site: its key, its site.toml and, once all have agreed on terms, its store."""
     folder, file = folder_of(settings), folder_of(settings) / "site.toml"
     if not file.exists():
         _write_site(folder, file, settings)
@@ -85,7 +85,7 @@ def init(settings: Settings) -> Data:
 
 
 def _write_site(folder: Path, file: Path, settings: Settings) -> None:
-    """The folder, the key and the ``site.toml``, in this order."""
+    """Write the folder, the key and the ``site.toml``, in this order."""
     name = settings.need("name")
     if not name.strip() or "\n" in name:
         raise UsageError(found=f"name = {name!r}", expected="a name", fix="Give another --name.")
@@ -101,7 +101,7 @@ def _write_site(folder: Path, file: Path, settings: Settings) -> None:
 
 
 def _name_federation(file: Path, federation: Path) -> None:
-    """Have a ``site.toml`` name this federation."""
+    """Set the federation of a ``site.toml``."""
     lines = file.read_text(encoding="utf-8").split("\n")
     places = [place for place, line in enumerate(lines) if line.startswith("federation =")]
     if len(places) != 1:
@@ -116,7 +116,7 @@ def _name_federation(file: Path, federation: Path) -> None:
 
 
 def _make_store(path: Path, machine: Any, epoch: int | None) -> None:
-    """An empty store, or under new terms the one that there is."""
+    """Make an empty store, or put the existing one under new terms."""
     if not path.exists():
         Store.create(path, Step(machine.MEMORY.empty(machine.name, epoch or 0)).change).close()
         return
@@ -132,7 +132,7 @@ def _make_store(path: Path, machine: Any, epoch: int | None) -> None:
 
 
 def run(settings: Settings) -> None:
-    """Run a site: it answers letters until it is asked to end (Ctrl-C, SIGTERM)."""
+    """Run a site, which answers letters until it is stopped (Ctrl-C, SIGTERM)."""
     folder, log = folder_of(settings), settings.path("log")
     heed()
     for variable, value in COMPILED.items():  # before JAX is imported
@@ -154,7 +154,7 @@ def run(settings: Settings) -> None:
 
 
 def _tell(target: Any, name: str, event: Data) -> None:
-    """A line of JSON; a full disk or a reader that went away ends no site."""
+    """Print a line of JSON; a full disk or a closed reader does not stop the site."""
     now = datetime.now(UTC).isoformat(timespec="microseconds")
     with contextlib.suppress(OSError, ValueError):
         target.write(json.dumps({"time": now, "at": name, **event}) + "\n")
@@ -172,7 +172,7 @@ def _check_private(folder: Path) -> None:
 
 
 def status_table(data: Data) -> Group:
-    """A table for people that tells how a site stands."""
+    """Return a table of a site's state."""
     rows = table("", "", plain=True)
     number, who = data["epoch"]
     runs = "runs" if data["running"] is not None else "does not run"
@@ -204,12 +204,12 @@ def status_table(data: Data) -> Group:
 
 
 def answered(answer: tuple[Data, bytes]) -> Data:
-    """The answer of a site, without the flag that it is one."""
+    """Return the answer of a site without the flag that marks it as one."""
     return {name: value for name, value in answer[0].items() if name != "ok"}
 
 
 def _asking(do: str) -> Verb:
-    """A command that the agent carries out, or that is carried out on its store."""
+    """Return a command that the agent carries out or, without an agent, the site's store."""
 
     def function(settings: Settings) -> Data:
         folder = folder_of(settings)
@@ -228,7 +228,7 @@ pass_over, forget = _asking("pass_over"), _asking("forget")
 
 
 def confirm(question: str) -> None:
-    """Ask whether that is meant; an error where it is not, or nobody can be asked."""
+    """Ask for confirmation; raise if it is refused or there is no terminal."""
     if not sys.stdin.isatty():
         raise UsageError(
             found="a forgetting that nobody confirms",
@@ -292,7 +292,7 @@ def result(settings: Settings) -> Data:
 
 @verb(lambda data: printable(f"{data['name']} goes to {data['to']}, once both run."))
 def send(settings: Settings) -> Data:
-    """Hand a file to another member: to be fused or distilled."""
+    """Send a file to another member, to be fused or distilled."""
     folder, file = settings.arguments("the folder of the site", "a file")
     files.check_regular(file)
     deployment.ask(folder, "send", file.read_bytes(), to=settings.need("to"), name=file.name)

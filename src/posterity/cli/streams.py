@@ -1,6 +1,6 @@
-"""Standard output and standard error of commands: results, progress, and every way to fail.
+"""Standard output and error of commands: results, progress, and all failures.
 
-rich is imported where there is something to print.
+rich is imported only to print.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ _log_as_json = contextvars.ContextVar("log_as_json", default=False)
 
 @dataclasses.dataclass(frozen=True)
 class Verb:
-    """The function of a command, and what makes its data a report for people."""
+    """Function of a command, and the function that makes a printed report of its data."""
 
     report: Callable[[Data], Any]
     run: "Callable[[Settings], Data]"
@@ -53,19 +53,19 @@ def verb(report: Callable[[Data], Any]) -> "Callable[[Callable[[Settings], Data]
 def present(
     call: "Callable[[], tuple[Settings, Verb]]", as_json: bool, log_as_json: bool = False
 ) -> Data:
-    """Run a verb, and print and return its data: as JSON, or as its report.
+    """Run a verb, and print and return its data, as JSON or as its report.
 
-    Standard output belongs to the JSON document: all else goes to standard error, and so do the
-    ``warnings`` and the ``notes`` of what was found where people read it.
+    With JSON, standard output holds only the document; all else goes to standard error. In a
+    printed report, the ``warnings`` and ``notes`` of the data also go there.
     """
     _log_as_json.set(log_as_json)
     stop = functools.partial(_stopped, as_json=as_json)
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         heed()
-        with deferred(stop) as interrupts:  # libraries may swallow what a signal raises
+        with deferred(stop) as interrupts:  # libraries may catch what a signal raises
             settings, verb = call()
             data = plain(verb.run(settings))
-        if interrupts.rescue is not None:  # else the first signal ends it by itself
+        if interrupts.rescue is not None:  # otherwise the first signal exits
             interrupts.check()
     if as_json:
         print(json.dumps(data, indent=2, allow_nan=False))
@@ -84,18 +84,17 @@ def present(
 
 
 def bar(title: str) -> "AbstractContextManager[ProgressCallback]":
-    """The display of a command's progress: a bar in a terminal, or lines of the log.
+    """Return the display of a command's progress: a bar in a terminal, or lines of the log.
 
-    It is a sign of life where nothing is reported.
+    It also shows that the command is running while nothing is reported.
     """
     return shown(title, "json" if _log_as_json.get() else "auto")
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: arrays as lists, named tuples and dataclasses by field and label.
+    """Return a value for JSON: arrays as lists, named tuples and dataclasses by field and label.
 
-    Paths are texts. There is no infinity and no NaN: null stands for what overflowed, or is not
-    known.
+    Paths become texts. Infinity and NaN become null, for overflowed or unknown values.
 
     >>> plain({"mean": (1.0, math.inf), "count": 3})
     {'mean': [1.0, None], 'count': 3}
@@ -116,9 +115,9 @@ def plain(value: Any) -> Any:
 
 
 def printable(text: object) -> str:
-    """``text`` with control characters escaped.
+    """Return ``text`` with control characters escaped.
 
-    Names come from files that others wrote: nothing in them may steer a terminal.
+    Names in files of other origin must not control the terminal.
     """
     return clean(str(text))
 
@@ -127,10 +126,10 @@ def printable(text: object) -> str:
 
 
 def guarded(call: Callable[[], Any], as_json: bool) -> int:
-    """The exit code of ``call``, which is told about if it is not zero."""
+    """Return the exit code of ``call``, and print the error if it is not zero."""
     try:
         code = call()
-        if code != INTERRUPTED:  # how newer versions of typer return from Ctrl-C
+        if code != INTERRUPTED:  # newer versions of typer return this after Ctrl-C
             return code if isinstance(code, int) else 0
         error: BaseException = KeyboardInterrupt()
     except (Exception, KeyboardInterrupt, Terminated) as raised:
@@ -150,10 +149,10 @@ def _print_error(error: BaseException, as_json: bool) -> int:
 
 
 def _stopped(interrupts: Interrupts, number: int, count: int, as_json: bool) -> None:
-    """Say at a first signal that it will be heeded; at a second save what there is and end.
+    """Announce a stop at the first signal; at the second, save what there is and exit.
 
-    Where nothing can be lost yet the first one ends it. Nothing is waited for: this may be the only
-    thread that still runs.
+    The first signal exits if nothing can be lost. Nothing waits: this may be the only running
+    thread.
     """
     if count > 2:
         os._exit(128 + number)
@@ -168,7 +167,7 @@ def _end(interrupts: Interrupts, number: int, as_json: bool) -> None:
         if interrupts.rescue is not None:
             interrupts.rescue()
         if sys.stderr.isatty():
-            print("\x1b[?25h", end="", file=sys.stderr)  # the cursor, which a bar hides
+            print("\x1b[?25h", end="", file=sys.stderr)  # show the cursor, which a bar hides
         _print_error(of_signal(number), as_json)
         sys.stderr.flush()
     finally:
@@ -176,7 +175,7 @@ def _end(interrupts: Interrupts, number: int, as_json: bool) -> None:
 
 
 def explain(error: BaseException) -> tuple[str, str, str, int]:
-    """The three sentences of an error (found, expected, fix) and the exit code."""
+    """Return the three sentences of an error (found, expected, fix) and the exit code."""
     if isinstance(error, PosterityError):
         return error.found, error.expected, error.fix, error.exit_code
     again = f"Run the command again: {shlex.join(['posterity', *sys.argv[1:]])}"
@@ -184,7 +183,7 @@ def explain(error: BaseException) -> tuple[str, str, str, int]:
         return "an interruption", "to run to the end", again, INTERRUPTED
     if isinstance(error, Terminated):
         return "a request to end", "to run to the end", again, TERMINATED
-    if hasattr(error, "format_message"):  # click's, of which typer may hold its own copy
+    if hasattr(error, "format_message"):  # click's; typer may have its own copy of click
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "posterity"
         message: str = error.format_message()  # type: ignore[attr-defined]

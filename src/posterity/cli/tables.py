@@ -1,4 +1,4 @@
-"""``posterity import`` and ``export``: tables of means and standard deviations, and back."""
+"""``posterity import`` and ``export``: tables of means and standard deviations."""
 
 import json
 from pathlib import Path
@@ -72,7 +72,7 @@ def import_(settings: Settings) -> Data:
 
 
 def _recipe(moments: Moments, table: Path) -> dict[str, str]:
-    """The recipe in a table of moments as provenance; errors name the file."""
+    """Return the recipe in a table of moments as provenance; errors name the file."""
     if moments.recipe is None:
         return {}
     try:
@@ -82,7 +82,7 @@ def _recipe(moments: Moments, table: Path) -> dict[str, str]:
 
 
 def _graph(path: Path, output: Path) -> Data:
-    """Write a student as an ONNX graph, with what its file says of its columns and recipe."""
+    """Write a student as an ONNX graph, with its file's columns and recipe."""
     from posterity.adapters.onnx import to_onnx
 
     student, about = files.read_any(path)

@@ -1,4 +1,4 @@
-"""``posterity verify``: receipts, certificates and logs, checked without asking anybody."""
+"""``posterity verify``: offline checks of receipts, certificates and logs."""
 
 import json
 from pathlib import Path

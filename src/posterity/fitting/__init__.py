@@ -1,4 +1,4 @@
-"""A site's file from a table of its records, and predictions from it."""
+"""Fitting of a site's table of records to a file, and prediction from files."""
 
 from posterity.artifact.recipe import Recipe as Recipe
 from posterity.artifact.recipe import recipe_in as recipe_in

@@ -1,4 +1,4 @@
-"""The design of a regression: what a model sees of a table's records."""
+"""The design of a regression: the matrices that a model needs from a table's records."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -14,24 +14,24 @@ from posterity.families.names import some
 from posterity.fitting.reading import PLAIN, Reading, filled, known, labelled, values_of, whole
 
 LARGEST = 1e100
-"""The largest number that a model sees: squares, and their sums, are to be finite."""
+"""Largest number in a design, such that squares and their sums are finite."""
 NODES = 11
-"""Gauss-Radau nodes of a hazard's integral over time, the last of them at the end, where an event
-is."""
+"""Gauss-Radau nodes of a hazard's integral over time; the last one is at the end, the time of an
+event."""
 POWER = {"weibull": 6, "gompertz": 1, SPLINE: 6}
-"""Nodes are those of this root of time, where an interval is no short part of it: a hazard
-that is linear in log time may start infinite."""
+"""Root of time in which nodes are placed, for intervals whose end exceeds twice their start: a
+hazard that is linear in log time may be infinite at 0."""
 
 
 class Design(NamedTuple):
-    """``x`` (n, d) with its names, and beside it what the recipe names, each (n,) or None.
+    """Inputs ``x`` (n, d) with names, and the recipe's other columns, each (n,) or None.
 
-    ``lines`` are those of the records in the file, ``kept`` their numbers among its ``total``
-    records, of which ``dropped`` had a missing value.
+    ``lines`` are line numbers of the records in the file, ``kept`` their positions among its
+    ``total`` records, of which ``dropped`` had a missing value.
 
-    Of survival a record stands once for each interval between cuts in which it was at risk: ``y``
-    is whether its event was there, ``exposure`` for how long. Where it is to be predicted it
-    stands once, and ``times`` (n, 3) are its time, event and entry, if they are there.
+    For survival a record has one row for each interval between cuts in which it was at risk: ``y``
+    tells whether its event occurred there, ``exposure`` for how long it was at risk. For prediction
+    it has a single row, and ``times`` (n, 3) are its time, event and entry, if known.
     """
 
     x: np.ndarray
@@ -49,21 +49,21 @@ class Design(NamedTuple):
 
     @property
     def records(self) -> int:
-        """The number of records that are used."""
+        """Number of records that are used."""
         return self.total - self.dropped
 
     @property
     def shift(self) -> np.ndarray:
-        """The offsets (n,), zeros where there are none."""
+        """Offsets (n,), or zeros."""
         return np.zeros(len(self.x)) if self.offset is None else self.offset
 
     @property
     def counts(self) -> np.ndarray:
-        """The weights (n,), ones where there are none."""
+        """Weights (n,), or ones."""
         return np.ones(len(self.x)) if self.weights is None else self.weights
 
     def check_observed(self, recipe: Recipe, path: Path) -> np.ndarray:
-        """The target, in the recipe's units; a StructureError where the table has none."""
+        """Return the target in the recipe's units; a StructureError if the table has none."""
         if self.y is not None:
             return self.y
         needed = [repr(name) for name in (recipe.target, recipe.event) if name]
@@ -74,7 +74,7 @@ class Design(NamedTuple):
         )
 
     def part(self, rows: np.ndarray) -> "Design":
-        """Some of the records."""
+        """Return the design of some records."""
         fields = ("x", "y", "exposure", "offset", "weights", "lines", "kept", "times")
         each = {name: getattr(self, name) for name in fields}
         return self._replace(**{k: v if v is None else v[rows] for k, v in each.items()})
@@ -89,11 +89,10 @@ def design(
     scored: bool = True,
     empty: bool = False,
 ) -> Design:
-    """The numbers of the columns that ``recipe.columns`` names, in its units.
+    """Return the design of a table for ``recipe.columns``, in the recipe's units.
 
-    Where it is for a prediction, records with a missing value are left out whatever ``reading``
-    says, weights are not read, and the exposure need not be there, nor, if it is not ``scored``,
-    the target.
+    For prediction, records with missing values are always dropped, and weights are not read. The
+    exposure and target are optional, and the target is read only if predictions are ``scored``.
     """
     path, total = cells.path, len(cells.rows)
     apart = [recipe.target, recipe.event, recipe.entry] if scored else []
@@ -156,7 +155,7 @@ def design(
 
 
 def covariates(recipe: Recipe, data: Design) -> np.ndarray:
-    """The columns (n, d) that belong to records: none of the baseline's, and none of them twice."""
+    """Return the columns (n, d) of records: without the baseline, and each only once."""
     return data.x[:, len(recipe.baseline) : len(recipe.inputs())]
 
 
@@ -178,9 +177,9 @@ def _check_coefficients(recipe: Recipe, plain: tuple[str, ...]) -> None:
 
 
 def _climbed(data: Design, recipe: Recipe) -> Design:
-    """Records once for each level that they came to, and whether they went beyond it.
+    """Return one row per record and level that it reached, with the target whether it went beyond.
 
-    Going on is logistic at every level (the continuation-ratio model, fienberg2007).
+    Each step is logistic (the continuation-ratio model, fienberg2007).
     """
     reached = np.asarray(data.y, dtype=int)
     steps = np.arange(len(recipe.baseline))
@@ -189,7 +188,7 @@ def _climbed(data: Design, recipe: Recipe) -> Design:
 
 
 def _again(data: Design, row: np.ndarray, baseline: np.ndarray) -> Design:
-    """Records several times, each time with its own columns (m, b) of the baseline."""
+    """Repeat records, each time with its own columns (m, b) of the baseline."""
     x = data.x[row]
     x[:, : baseline.shape[1]] = baseline
     offset, weights = (own if own is None else own[row] for own in (data.offset, data.weights))
@@ -199,11 +198,10 @@ def _again(data: Design, row: np.ndarray, baseline: np.ndarray) -> Design:
 def _at_risk(
     data: Design, recipe: Recipe, values: Mapping[str, np.ndarray], path: Path, predicting: bool
 ) -> Design:
-    """Records once for each interval in which they were at risk; to be predicted once in all.
+    """Return one row per record and interval at risk, or one per record for prediction.
 
-    Under a hazard that is constant in an interval the events there are Poisson counts, of which the
-    time at risk is the exposure (holford1980). A hazard that changes all along is so at the nodes
-    by which it is integrated.
+    With a constant hazard in an interval, its events are Poisson counts with the time at risk as
+    exposure (holford1980). A varying hazard is treated so at each quadrature node.
     """
     if predicting and not {recipe.target, recipe.event} <= values.keys():
         return data._replace(y=None)
@@ -237,9 +235,9 @@ def _at_risk(
 def hazard_nodes(
     recipe: Recipe, entry: np.ndarray, time: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Times (n, intervals, nodes) and lengths by which hazards are integrated from entry to time.
+    """Return quadrature times (n, intervals, nodes) and weights for hazards from entry to time.
 
-    The last node of an interval is its end. Lengths are 0 in intervals without time at risk.
+    The last node of an interval is its end. Weights are 0 in intervals without time at risk.
     """
     ends = np.array([0.0, *recipe.cuts, np.inf])
     nodes, weights = _radau() if recipe.hazard else (np.ones(1), np.ones(1))
@@ -254,7 +252,7 @@ def hazard_nodes(
 
 @functools.cache
 def _radau() -> tuple[np.ndarray, np.ndarray]:
-    """Gauss-Radau nodes of [0, 1], ascending up to 1, and their weights."""
+    """Return Gauss-Radau nodes of [0, 1], ascending up to 1, and their weights."""
     from scipy.special import roots_jacobi
 
     inner, weights = roots_jacobi(NODES - 1, 1, 0)
@@ -263,7 +261,7 @@ def _radau() -> tuple[np.ndarray, np.ndarray]:
 
 
 def baseline_at(recipe: Recipe, time: np.ndarray) -> np.ndarray:
-    """The columns (n, b) of the log hazard at these times (n,); none where it is constant."""
+    """Return the columns (n, b) of the log baseline hazard at times (n,), none if constant."""
     if recipe.hazard == SPLINE:
         from scipy.interpolate import CubicSpline
 
@@ -284,7 +282,7 @@ def _columns(
     cells: Cells,
     gaps: Mapping[str, np.ndarray],
 ) -> list[np.ndarray]:
-    """The columns of the design, (n,) each: products of what is made of a term's columns."""
+    """Return the columns of the design, (n,) each: products of columns of each term's factors."""
     ones = np.ones(len(cells.rows))
     columns = [ones] if recipe.intercept and recipe.regression else []
     if recipe.baseline:
@@ -306,13 +304,13 @@ def _made(
     cells: Cells,
     gap: np.ndarray | None = None,
 ) -> list[np.ndarray]:
-    """The columns that a factor makes of a column of the table, 0 where that has a ``gap``."""
+    """Return the columns of one factor, 0 for records with a ``gap``."""
     kind, name, *numbers = factor
     if gap is not None:
         if kind == MISSING:
             return [1.0 * gap]
         center, scale = recipe.center.get(name, 0.0), recipe.scale.get(name, 1.0)
-        # A number that any function takes; of a spline one that rounding leaves within its bounds.
+        # A number valid for any function; for a spline one well within its bounds.
         inside = (numbers[1] + numbers[2]) / 2 if kind == "spline" else 1.0
         full_values = np.where(gap, center + scale * inside, values)
         return [np.where(gap, 0.0, one) for one in _made(recipe, factor, full, full_values, cells)]
@@ -360,7 +358,7 @@ TARGETS: Mapping[str, tuple[Callable[[np.ndarray], np.ndarray], str]] = {
         COUNTS, (lambda y: (y >= 0) & (y == np.round(y)), "counts: whole numbers from 0")
     ),
 }
-"""The kinds of targets that models have, and their description."""
+"""Checks of the targets that models accept, with their descriptions."""
 
 
 def _check_target(design: Design, recipe: Recipe, path: Path) -> None:

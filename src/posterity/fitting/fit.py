@@ -1,4 +1,4 @@
-"""A table of records and a recipe, made the ledger of one site."""
+"""Fit of a recipe to a table of records, as the ledger of one site."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -30,11 +30,11 @@ from posterity.version import __version__
 
 _VERSIONS = f"posterity {__version__}, numpy {np.__version__}"
 _LOUD = 0.25
-"""Share of the prior in a coefficient's precision from which on there is a note."""
+"""Share of the prior in a coefficient's precision above which there is a note."""
 _SURE = 4.0
-"""Variance over that given all other coefficients, from which on a diagonal law has a note."""
+"""Ratio of marginal to conditional variance above which a diagonal law has a note."""
 _FAR = 3.0
-"""Prior standard deviations from the prior's mean from which on a coefficient has a note."""
+"""Distance from the prior's mean, in prior standard deviations, beyond which there is a note."""
 _SILENT = (
     "the prior alone keeps coefficients finite, and this file says next to nothing in one shot: "
     "federate"
@@ -50,20 +50,19 @@ class Fit:
     """The fit of a table's records.
 
     Attributes:
-        ledger: the prior, and what the site's records say.
-        recipe: what was asked, all defaults filled in.
-        records: how many were used.
-        dropped: how many were not, for a value that is missing.
-        steps: passes over the site, or steps of a mixture's search.
-        spread: the noise variance of a linear model or the dispersion of another, known or
-            estimated.
-        spare: the degrees of freedom of an estimated noise variance, if that is known.
-        third: third derivatives of the site's log likelihood, where they are known
+        ledger: the prior and the site's factor.
+        recipe: recipe of the fit, with all defaults filled in.
+        records: number of records used.
+        dropped: number of records dropped because of a missing value.
+        steps: number of passes over the site, or steps of a mixture's search.
+        spread: noise variance of a linear model or dispersion of another, known or estimated.
+        spare: residual degrees of freedom of an estimated noise variance, if known.
+        third: third derivatives of the site's log likelihood, if known
             (:mod:`~posterity.fitting.one_shot`).
-        dispersed: what its likelihood would be under another dispersion, where that was estimated.
-        rounded: numbers of records are kept in the file as multiples of this.
-        notes: what is no error but should be known.
-        kept: which of the table's records were used.
+        dispersed: changes of the likelihood with the dispersion, if that was estimated.
+        rounded: numbers of records in the file are rounded to multiples of this.
+        notes: remarks that are not errors.
+        kept: positions in the table of the records used.
     """
 
     ledger: Ledger
@@ -81,12 +80,12 @@ class Fit:
 
     @property
     def noise_variance(self) -> float | None:
-        """The noise variance of a linear model, known or estimated."""
+        """Noise variance of a linear model, known or estimated."""
         return self.spread if self.recipe.model == "linear" else None
 
     @property
     def provenance(self) -> dict[str, str]:
-        """The provenance to save with the ledger: its recipe, and what is known of its records."""
+        """Provenance to save with the ledger: its recipe, and facts about the site's records."""
         count = lambda number: self.rounded * round(number / self.rounded)
         known: dict[str, Any] = {"records": count(self.records), "versions": _VERSIONS}
         if self.dropped:
@@ -113,26 +112,26 @@ def fit(
     seed: int = 0,
     progress: ProgressCallback | None = None,
 ) -> Fit:
-    r"""The posterior of a regression or mixture of a table's records, as the ledger of one site.
+    r"""Fit a regression or mixture to a table's records, as the ledger of one site.
 
     Args:
-        path: a table with a header, as :func:`~posterity.adapters.tables.reader.read_cells` takes.
-        recipe: what is asked, the same at every site.
-        site: the name that the factor goes by; the file's name without its ending if left out.
-        prior: a named Gaussian, of which ``recipe.prior`` holds the digest.
-        reading: how this table says what the recipe is about.
-        seed: of a mixture's starts.
-        progress: called after each step of a regression, as of :func:`posterity.federate`.
+        path: path of a table with a header: :func:`~posterity.adapters.tables.reader.read_cells`.
+        recipe: recipe of the model, the same at every site.
+        site: name of the site; by default the file's name without its extension.
+        prior: named Gaussian prior, whose digest is ``recipe.prior``.
+        reading: names, units and levels of this table, where they differ from the recipe's.
+        seed: seed of a mixture's starts.
+        progress: callback after each step of a regression, as in :func:`posterity.federate`.
 
     Returns:
         A :class:`Fit`, whose ledger has a :class:`Gaussian` (:class:`DiagonalGaussian`) over the
         coefficients, or a :class:`Plate` of :class:`NormalWishart` with weights; in the units
-        that ``recipe.center`` and ``recipe.scale`` say.
+        that ``recipe.center`` and ``recipe.scale`` define.
 
     Raises:
-        PosterityError: for a recipe that makes no sense, a file or cell that cannot be read,
-            columns that are not there, and a target that the model cannot have.
-        ConvergenceError: for a search that did not end.
+        PosterityError: for an invalid recipe, a file or cell that cannot be read, missing columns,
+            and a target that the model does not accept.
+        ConvergenceError: if the search does not converge.
 
     >>> import pathlib, tempfile
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "north.csv"
@@ -155,10 +154,11 @@ def fit(
 
 
 def imputed(fits: Sequence[Fit]) -> Fit:
-    """Fits of several imputed tables of one site's records, as one by Rubin's rule (rubin1987).
+    """Combine fits of several imputed tables of one site's records by Rubin's rule (rubin1987).
 
-    The mean is that of the posteriors' means; to the mean of their covariances comes ``1 + 1/m``
-    times the covariance of the means, which is what is not known of the missing values.
+    The mean is the average of the posteriors' means. The covariance is the average of their
+    covariances plus ``1 + 1/m`` times the covariance of the means, which measures the uncertainty
+    about the missing values.
 
     Raises:
         UsageError: unless they are full Gaussians of one recipe and of the same records.
@@ -209,7 +209,7 @@ def imputed(fits: Sequence[Fit]) -> Fit:
 
 
 def records_of(path: Path, reading: Reading) -> tuple[Cells, list[str]]:
-    """A table without the index that programs write first, under the recipe's names; and notes."""
+    """Return a table under the recipe's names, without an unnamed index in front, and notes."""
     cells, notes = read_cells(path, unnamed=True), []
     if len(cells.header) > 1 and not cells.header[0]:
         cells = cells._replace(header=cells.header[1:], rows=[row[1:] for row in cells.rows])
@@ -255,8 +255,8 @@ def _regression(
             if spread < LEAST:
                 notes = (*data.notes, "counts vary no more than Poisson's: try --model poisson")
                 data = data._replace(notes=notes)
-    if recipe.family != "diagonal":  # columns that are alike cost a long search
-        size = len(recipe.inputs())  # of a multinomial model's class
+    if recipe.family != "diagonal":  # collinear columns would need a long search
+        size = len(recipe.inputs())  # inputs per class of a multinomial model
         own, known = x[:, :size], prior.precision[:size, :size]
         deviations(np.zeros(size), known + (own.T * data.counts) @ own, data.names[:size])
     run = fitted(recipe, spread, site, data, prior, progress)
@@ -288,7 +288,7 @@ def _regression(
 
 
 def _too_sure(precision: np.ndarray, names: tuple[str, ...]) -> list[str]:
-    """Coefficients whose variance given all others is far below their own."""
+    """Return the coefficients whose variance given all others is far below their own."""
     alone = 1 / np.diagonal(precision)
     scaled = precision * np.sqrt(np.outer(alone, alone))
     values, vectors = np.linalg.eigh((scaled + scaled.T) / 2)
@@ -297,7 +297,7 @@ def _too_sure(precision: np.ndarray, names: tuple[str, ...]) -> list[str]:
 
 
 def prior_of(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
-    """The prior of the coefficients: independent about 0, or that of a file, in their order."""
+    """Return the coefficients' prior: independent with mean 0, or ``known`` in their order."""
     if known is None:
         known_names = {"", *names, *recipe.shared.coefficients()}
         if unknown := [name for name in recipe.prior_sd if name not in known_names]:
@@ -331,7 +331,7 @@ def _notes(
     sd: np.ndarray,
     prior: Any,
 ) -> Any:
-    """Notes on a fit that worked: what the prior decides, and what lies far from it."""
+    """Yield notes on a converged fit: what the prior determines, and what lies far from it."""
     own = np.sqrt(prior.marginal_variance)
     far = abs(mean - prior.mean) / own
     named = list(zip(data.names, sd, own, far, strict=True))

@@ -1,9 +1,9 @@
-"""Formulas as R and statsmodels write them, made terms that are data.
+"""Formulas in the syntax of R and statsmodels, converted to terms that are data.
 
-``formulaic`` parses them (``~``, ``+``, ``-``, ``*``, ``:``, ``^``, parentheses); functions of a
-column are those of :data:`FUNCTIONS`, and nothing is run: what a formula calls is read as a tree of
-names and numbers, and anything else is refused. What depends on a site's data, as the knots of a
-spline that are quantiles, is refused too: sites would fit different models.
+``formulaic`` parses them (``~``, ``+``, ``-``, ``*``, ``:``, ``^``, parentheses). Functions of a
+column are those of :data:`FUNCTIONS`. No code runs: calls are parsed to a tree of names and
+numbers, and anything else is refused. Terms that depend on a site's data, such as spline knots at
+quantiles, are refused too, because sites would fit different models.
 """
 
 import ast
@@ -19,11 +19,11 @@ from posterity.errors import UsageError
 
 SPLINE_DEGREE = 3
 QUOTED = re.compile("`([^`]+)`")
-"""A name of a column with blanks or brackets, as formulas write it."""
+"""Pattern of a column name with blanks or brackets, in the syntax of formulas."""
 
 
 def with_formula(recipe: Recipe, formula: str) -> Recipe:
-    """A recipe with the target, columns, terms and intercept of a formula.
+    """Return a recipe with the target, columns, terms and intercept of a formula.
 
     >>> with_formula(Recipe("linear"), "bp ~ age + log(dose)").terms
     ((('column', 'age'),), (('log', 'dose'),))
@@ -34,7 +34,7 @@ def with_formula(recipe: Recipe, formula: str) -> Recipe:
         parsed = formulaic.Formula(formula)
         left, right = ([_texts(term) for term in side] for side in (parsed.lhs, parsed.rhs))
     except (AttributeError, refused, SyntaxError, TypeError, ValueError) as error:
-        sides = isinstance(error, AttributeError)  # of a formula without two
+        sides = isinstance(error, AttributeError)  # formulas without two sides
         text = "which has not two sides" if sides else f"({str(error).partition(chr(10))[0][:100]})"
         raise _refused(formula, text, "TARGET ~ TERM + TERM, on one line") from error
     trees = [_tree(formula, text) for texts in left for text in texts]
@@ -55,7 +55,7 @@ def with_formula(recipe: Recipe, formula: str) -> Recipe:
             extra |= own
         else:
             factors = [_factor(formula, text, recipe) for text in texts]
-            terms.append(tuple(sorted(factors, key=lambda own: own[1])))  # b:a is a:b
+            terms.append(tuple(sorted(factors, key=lambda own: own[1])))  # b:a equals a:b
     columns = tuple(dict.fromkeys(factor[1] for term in terms for factor in term))
     changes = {"target": target, "columns": columns, "terms": tuple(terms), "intercept": intercept}
     return recipe.replaced(**changes, **extra)
@@ -71,15 +71,15 @@ def _refused(formula: str, found: str, expected: str) -> UsageError:
 
 
 def _texts(term: Any) -> list[str]:
-    """The factors of a term as text, of which names are between backticks."""
+    """Return the factors of a term as text, with names between backticks."""
     named = [(factor.expr, factor.eval_method.value == "lookup") for factor in term.factors]
     return [f"`{text}`" if name else text for text, name in named]
 
 
 def _tree(formula: str, text: str) -> Any:
-    """A factor as the tree of its names, numbers and calls.
+    """Return a factor as the tree of its names, numbers and calls.
 
-    A name between backticks is parsed as a string that begins with one, and made a name again.
+    A name between backticks is parsed as a string that begins with one, then converted to a name.
     """
     try:
         tree = ast.parse(QUOTED.sub(lambda found: repr(found[0]), text), mode="eval").body
@@ -89,7 +89,7 @@ def _tree(formula: str, text: str) -> Any:
 
 
 class _Named(ast.NodeTransformer):
-    """Texts between backticks as the names that they are."""
+    """Transformer of texts between backticks to names."""
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         quoted = isinstance(node.value, str) and QUOTED.fullmatch(node.value)
@@ -141,7 +141,7 @@ def _check_numbers(formula: str, text: str, column: str, recipe: Recipe) -> None
 
 
 def _call(formula: str, text: str, node: Any) -> tuple[str, Any, list[Any], dict[str, Any]]:
-    """The function of a call, its first argument, the others, and those by name."""
+    """Return the function of a call, its first argument, other arguments, and keyword arguments."""
     if not isinstance(node, ast.Call) or not node.args:
         raise _refused(formula, f"with {text!r}", "a column, or a function of one")
     own = node.func
@@ -152,7 +152,7 @@ def _call(formula: str, text: str, node: Any) -> tuple[str, Any, list[Any], dict
 
 
 def _number(node: Any) -> Any:
-    """A number, or a tuple of them; None of anything else."""
+    """Return a number or a tuple of numbers, else None."""
     try:
         value = ast.literal_eval(node)
     except (ValueError, TypeError):
@@ -166,7 +166,7 @@ def _number(node: Any) -> Any:
 
 
 def _offset(formula: str, text: str, recipe: Recipe) -> dict[str, str]:
-    """An offset, which of the logarithm of a column is the exposure of counts."""
+    """Return an offset as the recipe's; the logarithm of a column is the exposure of counts."""
     _, inner, *more = _call(formula, text, _tree(formula, text))
     if (column := _name(inner)) and not any(more):
         return {"offset": column}
@@ -180,7 +180,7 @@ def _offset(formula: str, text: str, recipe: Recipe) -> dict[str, str]:
 def _spline(
     formula: str, text: str, numbers: list[Any], options: Mapping[str, Any]
 ) -> tuple[float, ...]:
-    """The degree, lower and upper bound, and inner knots of a spline, none from data."""
+    """Return the degree, lower and upper bound, and inner knots of a spline, none from data."""
     given = {**({"df": numbers[0]} if numbers else {}), **options}
     words = {"Boundary.knots": "bounds", "boundary_knots": "bounds"}
     named: dict[str, Any] = {words.get(word, word): value for word, value in given.items()}

@@ -1,4 +1,4 @@
-"""Gaussian mixtures by variational Bayes, with a prior that looks at no site's data."""
+"""Gaussian mixtures by variational Bayes, with a prior that does not depend on a site's data."""
 
 import warnings
 from typing import Any, NamedTuple
@@ -12,11 +12,11 @@ from posterity.families import Plate
 STEPS = 2000
 STARTS = 5
 FAR = 3.0
-"""Standard deviations of the prior beyond which a column is far from zero."""
+"""Prior standard deviations beyond which a column is far from zero."""
 _TOLERANCE = 1e-7
-"""Nats a record that the bound may still rise by."""
+"""Convergence tolerance of the bound, in nats per record."""
 _KEPT = 1e-6
-"""Of a component's scatter: what the stored sums of squares may lose."""
+"""Largest relative loss of a component's scatter in stored sums of squares."""
 
 
 class Mixture(NamedTuple):
@@ -37,18 +37,18 @@ def fit_mixture(
     component_sd: float,
     seed: int,
 ) -> Mixture:
-    """Components with means, covariances and weights of ``x`` (n, d), by variational Bayes.
+    """Fit the components' means, covariances and weights to ``x`` (n, d), by variational Bayes.
 
-    Means come from ``N(0, (prior_sd / component_sd)² Σ)``, covariances ``Σ`` from an inverse
-    Wishart of mean ``component_sd²`` and ``d + 2`` degrees, weights from a flat Dirichlet. The
-    search, by scikit-learn from several starts, goes by columns of the site's own mean and
-    deviation, where it does not hang on units; the prior goes there with it, and all comes back
-    exactly. Of fewer records than components, those beyond the number of records stay as the prior
-    has them. Source: bishop2006, section 10.2.
+    Means have the prior ``N(0, (prior_sd / component_sd)² Σ)``, covariances ``Σ`` an inverse
+    Wishart with mean ``component_sd²`` and ``d + 2`` degrees, weights a flat Dirichlet.
+    Scikit-learn searches from several starts in columns standardised at the site, so units do not
+    matter. The prior is converted to these units, and all results are converted back exactly. With
+    fewer records than components, the surplus components keep their prior. Source: bishop2006,
+    section 10.2.
 
     Raises:
         StructureError: for fewer than two records.
-        ConvergenceError: if the search does not end.
+        ConvergenceError: if the search does not converge.
         ParameterError: for columns too far from zero for their scatter.
     """
     sklearn = library("sklearn.mixture", extra="sklearn", package="scikit-learn")
@@ -70,7 +70,7 @@ def fit_mixture(
         mean_precision_prior=(component_sd / prior_sd) ** 2,
         degrees_of_freedom_prior=size + 2.0,
         covariance_prior=np.diag((component_sd / scale) ** 2),
-        reg_covar=0.0,  # the prior keeps covariances regular, and is exact
+        reg_covar=0.0,  # the prior alone keeps covariances regular
         tol=_TOLERANCE,
         max_iter=STEPS,
         n_init=STARTS,
@@ -79,7 +79,7 @@ def fit_mixture(
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", sklearn.exceptions.ConvergenceWarning
-        )  # fewer distinct records; else below
+        )  # fewer distinct records; others below
         model.fit((x - center) / scale)
     if not model.converged_:
         raise ConvergenceError(
@@ -129,7 +129,7 @@ def _add_unused(model: Any, number: int) -> None:
 
 
 def _check_kept(model: Any, plate: Plate, names: tuple[str, ...]) -> None:
-    """Natural parameters hold sums of squares, in which what is far from 0 drowns the scatter."""
+    """Raise if sums of squares, which natural parameters hold, lose the scatter to rounding."""
     members: Any = plate.members
     kappa = np.asarray(model.mean_precision_)[:, None]
     raw = kappa * model.means_**2

@@ -1,14 +1,14 @@
-"""The distance of a fusion in one shot from the posterior of all records together.
+"""Distance of a one-shot fusion from the posterior of all records together.
 
-A fusion adds up the sites' Gaussian factors ``t``, each the best one for a likelihood ``L`` under
-the site's own posterior. What is left there of ``log L - log t`` is, in leading order, a cubic
-polynomial, whose third derivatives ``T`` (d, d, d) a site's file holds. Under the fused posterior,
-whose mean is ``δ`` from the site's and whose covariance is larger by ``D``, that cubic has the
-expected gradient ``T[δδ + D] / 2`` and Hessian ``T[δ]``. Their sums over sites are the step that a
-federation would take next, and the length of that step is the distance.
+A fusion adds the sites' Gaussian factors ``t``, each the best approximation of a likelihood ``L``
+under the site's own posterior. To leading order ``log L - log t`` is a cubic polynomial, whose
+third derivatives ``T`` (d, d, d) a site's file holds. Under the fused posterior, whose mean differs
+by ``δ`` from the site's and whose covariance is larger by ``D``, the cubic has the expected
+gradient ``T[δδ + D] / 2`` and Hessian ``T[δ]``. Their sums over sites give the next step of a
+federation, and the length of that step is the distance.
 
-Where each site estimated a dispersion of its own, its file also says by what its gradient and
-curvature, and its profile likelihood, change with that, which adds to the step.
+If each site estimated its own dispersion, its file also holds how its gradient, curvature and
+profile likelihood change with the dispersion, which adds to the step.
 """
 
 import itertools
@@ -30,30 +30,30 @@ from posterity.models import MultinomialRegression, PredictorModel
 from posterity.models.nodes import hermite
 
 MOST = 20
-"""Coefficients of which a file holds third derivatives: 1,540 numbers."""
+"""Largest number of coefficients whose third derivatives a file holds: 1,540 numbers."""
 WORTH = 0.1
-"""Nats from the posterior of all records from which on a federation is worth its visits."""
+"""Distance in nats above which to suggest a federation."""
 BEYOND = 2.0
-"""By how many times its own precision a site's curvature may change on the way to the fused mean:
-farther off, its cubic says nothing of its likelihood."""
+"""Largest change of a site's curvature, relative to its own precision, between its mean and the
+fused mean; beyond it the cubic approximation is not valid."""
 SKEWED = 0.7
-"""The size of third derivatives, in a site's own deviations, from which on its file says nothing:
-its curvature changes by as much within one of them."""
+"""Size of third derivatives, in units of a site's own deviations, above which its file is not
+informative: its curvature changes by as much within one deviation."""
 NODES, STEP, BEND = 32, 1e-3, 0.05
-"""Gauss-Hermite nodes of a record's predictor, the step of a difference in its deviations or in the
-log dispersion, and that of a second difference of the profile likelihood."""
+"""Gauss-Hermite nodes of a record's predictor; step of a difference, in its deviations or in the
+log dispersion; and step of a second difference of the profile likelihood."""
 FARTHEST = 1.5
-"""The difference between the log dispersions of a site and of all records up to which one is told
-from the other."""
+"""Largest difference between the log dispersions of a site and of all records for which one is
+derived from the other."""
 
 
 def third_derivatives(
     recipe: Recipe, data: Design, posterior: Any, spread: float | None = None
 ) -> np.ndarray | None:
-    """The expected third derivatives (d, d, d) of the log likelihood under a site's posterior.
+    """Return expected third derivatives (d, d, d) of the log likelihood under a site's posterior.
 
-    None of a diagonal Gaussian, which leaves out more than that, of more than :data:`MOST`
-    coefficients, and where a site estimates its own noise (see :func:`_of_noise`).
+    None for a diagonal Gaussian, for more than :data:`MOST` coefficients, and for a site that
+    estimates its own noise (see :func:`_of_noise`).
     """
     size = posterior.own_size
     if posterior.diagonal or size > MOST or recipe.noise_variance == ESTIMATE:
@@ -90,7 +90,7 @@ def _of_classes(model: MultinomialRegression, q: Any, x: np.ndarray, y: Any) -> 
 
 
 def _slopes(model: PredictorModel, mean: Any, variance: Any, y: Any) -> tuple[Any, Any]:
-    """``E[ℓ'(f)]`` and ``E[ℓ''(f)]`` of normal predictors (n,)."""
+    """Return ``E[ℓ'(f)]`` and ``E[ℓ''(f)]`` of normal predictors (n,)."""
     known = model.predictor_expectation(mean, variance, y)
     if known is not None:
         return known[1:]
@@ -103,11 +103,10 @@ def _slopes(model: PredictorModel, mean: Any, variance: Any, y: Any) -> tuple[An
 def by_dispersion(
     recipe: Recipe, data: Design, posterior: Any, dispersion: float
 ) -> Dispersed | None:
-    """Return what a site's likelihood would be under another dispersion than that which it
-    estimated.
+    """Return how a site's likelihood changes with its estimated dispersion.
 
-    None where third derivatives are none, and where its profile likelihood has no maximum, as of
-    counts that vary no more than Poisson's.
+    None for a diagonal Gaussian or too many coefficients, and if the profile likelihood has no
+    maximum, as for counts without overdispersion.
     """
     if posterior.diagonal or posterior.own_size > MOST or dispersion < LEAST:
         return None
@@ -122,10 +121,10 @@ def by_dispersion(
 
 
 class OneShot(NamedTuple):
-    """The expected distance of a fusion, in nats, warnings, and sites whose files say nothing.
+    """Expected distance of a fusion, in nats, warnings, and sites whose files are not informative.
 
-    The distance is None where it is not known. Likelihoods of ``silent`` sites are far from
-    Gaussian under their own posterior, as of one class only.
+    The distance is None if unknown. Likelihoods of ``silent`` sites are far from Gaussian under
+    their own posterior, for example with records of one class only.
     """
 
     distance: float | None = None
@@ -134,11 +133,11 @@ class OneShot(NamedTuple):
 
 
 def expected_distance(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) -> OneShot:
-    """Nats from the posterior of all records that are to be expected, and warnings.
+    """Return the expected distance in nats from the posterior of all records, and warnings.
 
-    They are not known where a site's file has no third derivatives, or its likelihood is so far
-    from a Gaussian that these do not reach to the fused posterior. ``sites`` holds, by site and
-    under ``third``, the numbers of :func:`~posterity.artifact.sites.listed`.
+    It is unknown if a site's file has no third derivatives, or if its cubic approximation is not
+    valid up to the fused posterior. ``sites`` holds, by site and under ``third``, the numbers of
+    :func:`~posterity.artifact.sites.listed`.
     """
     q: Any = ledger.posterior
     facts = [sites.get(site, {}) for site in ledger.sites]
@@ -187,11 +186,11 @@ def expected_distance(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) ->
 def _under_one_dispersion(
     ledger: Ledger, facts: Sequence[Mapping[str, Any]], mean: np.ndarray, order: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return what the gradient and Hessian at ``mean`` change by if all sites have one dispersion.
+    """Return the changes of gradient and Hessian at ``mean`` if all sites have one dispersion.
 
-    It is the one that maximises the adjusted profile likelihood of all records, in which the
-    coefficients are those of all sites. The precision of a site is taken to change exponentially
-    with the log dispersion. None where a file does not say how, or dispersions are far apart.
+    The dispersion maximises the adjusted profile likelihood of all records, with coefficients that
+    all sites share. A site's precision is assumed to change exponentially with the log dispersion.
+    None if a file lacks the derivatives, or dispersions are far apart.
     """
     every = [Dispersed.of(own.get("dispersed", ()), len(order)) for own in facts]
     logs = np.array([math.log(own["dispersion"]) for own in facts])
@@ -242,7 +241,7 @@ def _under_one_dispersion(
 
 
 def _judged(distance: float | None) -> OneShot:
-    """A distance, and a warning of one that a federation is worth."""
+    """Return a distance, with a warning if it is above :data:`WORTH`."""
     if distance is None or distance <= WORTH:
         return OneShot(distance)
     warning = (
@@ -253,11 +252,11 @@ def _judged(distance: float | None) -> OneShot:
 
 
 def _of_noise(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) -> float | None:
-    """Nats from the posterior of all records under the noise variance that these leave.
+    """Return the nats from the posterior of all records under their pooled noise variance.
 
-    A site's factor times its own noise variance are the sums ``Xᵀ y`` and ``Xᵀ X`` of its records,
-    and that variance times its degrees of freedom the residuals of its least squares; so those of
-    all records are known, but for the rounding of their numbers; None where that leaves nothing.
+    A site's factor times its noise variance gives the sums ``Xᵀ y`` and ``Xᵀ X`` of its records;
+    the variance times the degrees of freedom gives its residual sum of squares. So the pooled fit
+    is known, up to rounding of record counts. None if no residual degrees of freedom remain.
     """
     names, sums = names_of(ledger.posterior)[""], []
     for site in ledger.sites:
@@ -282,7 +281,7 @@ def _of_noise(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) -> float |
         left += float((best - mean) @ precision @ (best - mean))
         spare += used
     if spare <= rank or left <= 0 or not all(own["spare"] for own in sites.values()):
-        return None  # where numbers are rounded, to nothing at some site
+        return None  # rounded counts may be zero at some site
     noise = left / (spare - rank)
     pooled = ledger.prior + type(ledger.prior)._of(
         precision_mean=linear / noise, precision=square / noise

@@ -1,6 +1,6 @@
-"""A site's coefficients where sites differ, from a file of all sites.
+"""Coefficients of one site where sites differ, from a file of all sites.
 
-They do so about a population (partial pooling), or each for itself.
+Sites differ around a population (partial pooling), or each has its own coefficients.
 """
 
 import warnings
@@ -23,31 +23,30 @@ from posterity.ledger import Ledger
 from posterity.models import LinearRegression
 
 BLOCKS = {"coefficients", "log_spread"}
-"""Parts that sites share: the population's coefficients, and the log spreads of sites."""
+"""Blocks that sites share: the population's coefficients, and the log spreads of sites."""
 TAKEN_AS_IT_IS = (
     "the posterior of what sites share is taken as it is, which with few sites is too narrow"
 )
 LEAST = 1e-9
-"""By how much of the precision of all sites together one of a site may be negative, by rounding."""
+"""Negative precision of a site, relative to that of all sites, that counts as rounding error."""
 LIGHT, MOST = 1e-8, 128
-"""The chance of a spread below which it is left out of sums over spreads, and their terms."""
+"""Probability of a node below which it is left out, and the number of nodes to keep."""
 
 
 def is_pooled(posterior: Any) -> bool:
-    """True if a posterior is that of a regression whose sites have coefficients of their own."""
+    """Return whether a posterior is that of a regression with partially pooled coefficients."""
     return dict(posterior.independent_blocks()).keys() == BLOCKS
 
 
 def site_coefficients(
     value: Any, sites: Iterable[str | None]
 ) -> tuple[dict[str | None, Mixture], list[str]]:
-    """Return by site the law of its coefficients, of None that of a site that nobody has seen; and
-    notes.
+    """Return the law of each site's coefficients, under None that of an unseen site; and notes.
 
-    A site's own coefficients are ``β ~ N(c, D(s))`` with variances ``exp(2 s)``. At each of the
-    nodes over the log spreads ``s``, ``c`` is Gaussian and integrated out in closed form, so the
-    law is a mixture of Gaussians, one a node. The records of a site of the file enter by the
-    Gaussian that stands for their likelihood, which its factor determines
+    A site's own coefficients are ``β ~ N(c, D(s))`` with variances ``exp(2 s)``. At each quadrature
+    node of the log spreads ``s``, ``c`` is Gaussian and integrated out in closed form, so the law
+    is a mixture with one Gaussian per node. The records of a site in the file enter by the Gaussian
+    approximation of their likelihood, which the site's factor determines
     (:func:`posterity.inference.population.message_of`).
     """
     posterior: Any = value.posterior if isinstance(value, Ledger) else value
@@ -89,15 +88,14 @@ def site_coefficients(
 
 
 def partially_pooled(ledger: Ledger, personal: bool | Sequence[int] | Mapping[int, float]) -> Run:
-    """Partial pooling in one shot: sites' Gaussian factors in the place of their records; a
-    UsageError for other factors than full Gaussians.
+    """Pool partially in one shot, with sites' Gaussian factors in place of their records.
 
-    A federation of them, in which the coefficients in the columns ``personal`` differ from site to
-    site about one of the population (:func:`posterity.federate`): exact of linear models of one
-    known noise, else as good as the Gaussians are.
+    Coefficients in the columns ``personal`` differ between sites around a population, as in
+    :func:`posterity.federate`. The result is exact for linear models with one known noise variance;
+    otherwise it is as good as the Gaussians. A UsageError unless factors are full Gaussians.
 
     Warns:
-        FusionWarning: of a factor with a negative precision, which no records have.
+        FusionWarning: for a factor with a negative precision, which no records can have.
     """
     posterior: Any = ledger.posterior
     if not posterior.gaussian or posterior.diagonal:
@@ -126,12 +124,12 @@ def partially_pooled(ledger: Ledger, personal: bool | Sequence[int] | Mapping[in
         records = (vectors * root).T * size, np.divide(linear, root, where=kept, out=0 * linear)
         sites[site] = tuple(own[kept] for own in records)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the status says it
+        warnings.simplefilter("ignore", ConvergenceWarning)  # reported by the status
         return federate(sites, LinearRegression(1.0), ledger.prior, personal=personal)
 
 
 def _independent(posterior: Any, count: int) -> Nodes:
-    """The posterior of ``c`` and ``s``, which are independent in it."""
+    """Return nodes of a posterior in which ``c`` and ``s`` are independent."""
     c, s = Normal.of(posterior.coefficients), Normal.of(posterior.log_spread)
     nodes, chances = grids(count)[0]
     places = s.mean + nodes @ np.linalg.cholesky(s.covariance).T
@@ -140,7 +138,7 @@ def _independent(posterior: Any, count: int) -> Nodes:
 
 
 def _thinned(at: Nodes) -> Nodes:
-    """Some hundred nodes: every other one on a line, else those at equal shares of the chance."""
+    """Return fewer nodes: at regular steps along a line, or else at equal shares of probability."""
     if at.log_spread.shape[1] == 1:
         step = -(-int((at.weights > LIGHT).sum()) // MOST)
         kept = np.flatnonzero(at.weights > LIGHT)[::step]
@@ -154,7 +152,7 @@ def _thinned(at: Nodes) -> Nodes:
 
 
 def _at_spreads(message: Normal, at: Nodes, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means (m, d) and covariances (m, d, d) of a site's ``β`` at each of the nodes."""
+    """Return means (m, d) and covariances (m, d, d) of a site's ``β`` at each of the nodes."""
     count, deviation = len(own), np.exp(at.log_spread)
     both = deviation[:, :, None] * deviation[:, None, :]
     inner = np.eye(count) + message.precision[np.ix_(own, own)] * both
@@ -171,10 +169,10 @@ def _at_spreads(message: Normal, at: Nodes, own: np.ndarray) -> tuple[np.ndarray
 def own_coefficients(
     value: Any, recipe: Recipe, sites: Iterable[str | None]
 ) -> dict[str | None, Any]:
-    """Return by site the law of its coefficients, of None that of an unseen site.
+    """Return the law of each site's coefficients, under None that of an unseen site.
 
-    Of the coefficients that each site has for itself those of other sites are left out; an unseen
-    site's are as in the prior, given the coefficients that are shared.
+    Other sites' own coefficients are left out. An unseen site's own coefficients follow the prior,
+    conditional on the shared ones.
     """
     weights, parts, names = gaussians(value.posterior if isinstance(value, Ledger) else value)
     if missing := {*recipe.coefficients()} - {*names}:
@@ -209,7 +207,7 @@ def own_coefficients(
 
 
 def _prior_of_one(value: Any, recipe: Recipe) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of the coefficients of one site before any records."""
+    """Return prior mean and covariance of the coefficients of one site."""
     if recipe.prior is None:
         deviations = np.array(recipe.shared.deviations())
         return np.zeros(len(deviations)), np.diag(deviations**2)
@@ -228,9 +226,9 @@ def _prior_of_one(value: Any, recipe: Recipe) -> tuple[np.ndarray, np.ndarray]:
 def by_site(
     value: Any, recipe: Recipe, data: Design, labels: np.ndarray | None
 ) -> tuple[list[tuple[Any, np.ndarray]], list[str]]:
-    """Laws of coefficients, each with the rows of the records that it predicts; and notes.
+    """Return laws of coefficients, each with the rows of the records that it predicts; and notes.
 
-    ``labels`` are the site of each record (n,); all are of an unseen one if left out.
+    ``labels`` are the site of each record (n,); by default all are of an unseen site.
     """
     known = set(value.sites) if isinstance(value, Ledger) else set(recipe.strata)
     rows = np.full(len(data.x), "") if labels is None else labels
@@ -261,11 +259,11 @@ def predictions(
     level: float = 0.9,
     times: Sequence[float] = (),
 ) -> tuple[dict[str, np.ndarray], np.ndarray | None, list[str]]:
-    """Predictions by name, the log predictive of each target if it is ``scored``, and notes.
+    """Return predictions by name, the log predictive of each target if ``scored``, and notes.
 
-    ``labels`` are the site of each record (n,), where sites have coefficients of their own;
-    ``spread`` is the noise variance or dispersion, the recipe's if left out. Where neither says it
-    there is no log predictive.
+    ``labels`` are the site of each record (n,), if sites have their own coefficients; ``spread`` is
+    the noise variance or dispersion, by default the recipe's. If it is unknown, there is no log
+    predictive.
     """
     posterior = value.posterior if isinstance(value, Ledger) else value
     pooled, notes = is_pooled(posterior), []
@@ -289,15 +287,15 @@ def predictions(
 def teacher_of(
     value: Any, recipe: Recipe, spread: float | None = None, times: Sequence[float] = ()
 ) -> tuple[Any, RecipeModel, list[str]]:
-    """The law of a posterior's coefficients, how they predict, and notes: a student's teacher.
+    """Return a student's teacher: the law of the coefficients, their predictive model, and notes.
 
-    It is of a site unseen where sites' coefficients differ; ``spread`` and ``times`` are as in
-    :func:`predictions`, the recipe's and its cuts if left out.
+    If sites' coefficients differ, it is that of an unseen site. ``spread`` and ``times`` are as in
+    :func:`predictions`; by default the recipe's spread and cuts.
 
     Raises:
-        UsageError: for coefficients of a site's own, expectations that are infinite, and what
+        UsageError: for a site's own coefficients, infinite expectations, and what
             :class:`~posterity.fitting.recipe_model.RecipeModel` refuses.
-        StructureError: for what are no Gaussians over the recipe's coefficients.
+        StructureError: for laws other than Gaussians over the recipe's coefficients.
     """
     posterior, notes = value.posterior if isinstance(value, Ledger) else value, list[str]()
     pooled = is_pooled(posterior)

@@ -1,4 +1,4 @@
-"""Predictions of a regression from its posterior, with how sure they are."""
+"""Predictions of a regression from its posterior, with their uncertainty."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from posterity.models import LogisticRegression, PredictorModel
 from posterity.models.nodes import log_normal_mean, normal_pairs
 
 HALVINGS = 60
-"""Of the interval that holds a quantile of a mixture."""
+"""Bisection steps for the quantile of a mixture."""
 
 
 class Predictor(NamedTuple):
@@ -38,11 +38,11 @@ class Predictor(NamedTuple):
     deviation: np.ndarray
 
     def average(self, each: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
-        """The average over components of a function of their means and deviations, (n,)."""
+        """Return the average over components of a function of their means and deviations, (n,)."""
         return self.weights @ np.stack([*map(each, self.mean, self.deviation)])
 
     def quantile(self, level: float) -> np.ndarray:
-        """The predictor below which lies so much of its distribution, (n,)."""
+        """Return the quantiles of the predictors at probability ``level``, (n,)."""
         ends = self.mean + self.deviation * ndtri(level)
         low, high = ends.min(0), ends.max(0)
         for _ in range(HALVINGS if len(self.weights) > 1 else 0):
@@ -53,14 +53,14 @@ class Predictor(NamedTuple):
         return (low + high) / 2
 
     def log_average(self, each: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
-        """The logarithm of the average of the exponential of a function, (n,)."""
+        """Return the logarithm of the average of the exponential of a function, (n,)."""
         logs = np.stack([*map(each, self.mean, self.deviation)])
         return np.asarray(logsumexp(logs, axis=0, b=self.weights[:, None]))
 
 
 def predictor(posterior: Any, data: Design) -> Predictor:
-    """The linear predictors of a table's records, offsets included; a StructureError for a
-    posterior that is no Gaussian, nor mixture of them, over the coefficients of these columns.
+    """Return linear predictors of records, offsets included; a StructureError unless the posterior
+    is a Gaussian, or a mixture of them, over these columns.
     """
     weights, parts, names = gaussians(posterior)
     x = data.x[:, order(data.names, names or data.names, "the table", "the posterior")]
@@ -70,7 +70,7 @@ def predictor(posterior: Any, data: Design) -> Predictor:
 
 
 def gaussians(posterior: Any) -> tuple[np.ndarray, list[Any], tuple[str, ...]]:
-    """The weights of a mixture of Gaussians, or one, its components, and their names."""
+    """Return the weights, components and names of a Gaussian or a mixture of Gaussians."""
     mixture = getattr(posterior, "is_mixture", False)
     whole: Any = posterior.components if mixture else posterior
     names = tuple(names_of(whole).get("", ()))
@@ -96,7 +96,7 @@ def gaussians(posterior: Any) -> tuple[np.ndarray, list[Any], tuple[str, ...]]:
 
 
 def _deviation(q: Any, x: np.ndarray) -> np.ndarray:
-    """The standard deviation of ``x · z``, row by row."""
+    """Return the standard deviation of ``x · z``, row by row."""
     if q.diagonal:
         return np.sqrt((x**2) @ np.asarray(q.marginal_variance))
     return np.sqrt(np.maximum(((x @ np.asarray(q.covariance)) * x).sum(1), 0.0))
@@ -112,28 +112,28 @@ def predict(
     times: Sequence[float] = (),
     median: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Predictions by name.
+    """Return predictions of each record's target, with intervals and uncertainties, by name.
 
     Args:
-        posterior: of the coefficients: a Gaussian or a mixture of Gaussians.
-        recipe: what they are of.
-        data: the records, in the recipe's units.
-        noise_variance: of a linear model, in the unit of its posterior.
-        level: of the intervals, which are equal-tailed.
-        times: of survival, those at which its probability is wanted.
-        median: of a count or a positive number the ``median`` of its expectation is wanted, and no
-            ``mean`` and ``variance``: these are infinite where sites' spread is log-normal.
+        posterior: Gaussian or mixture of Gaussians over the coefficients.
+        recipe: recipe of the regression.
+        data: records, in the recipe's units.
+        noise_variance: noise variance of a linear model, in the units of its posterior.
+        level: probability of the intervals, which are equal-tailed.
+        times: times at which to predict survival; by default the recipe's cuts.
+        median: whether to return, for counts and positive numbers, the ``median`` of the expected
+            value instead of ``mean`` and ``variance``, which are infinite if log-normal over sites.
 
     Returns:
-        Each is (n,), but for one. Of a label ``p``, the probability of the second level, between
-        ``low`` and ``high`` for what is not known of the coefficients; its ``entropy`` and the
-        ``mutual_information`` of label and coefficients, in nats. Of a number the ``mean`` between
-        ``low`` and ``high`` and its ``variance``, in the target's own unit; where the noise is
-        known ``noise_variance``, and ``target_low`` and ``target_high``, between which a new record
-        lies. Of a count and a positive number the expected ``mean`` between ``low`` and ``high``,
-        and its ``variance``. Of survival, at each of the times, ``survival_T``, the probability
-        that the event comes later, between ``low_T`` and ``high_T``; and ``risk``, the mean log
-        hazard ratio. Of several levels their probabilities ``mean`` (n, K), ``entropy`` and
+        Arrays (n,), except ``mean`` of several levels. For a label: ``p``, the probability of the
+        second level; ``low`` and ``high``, its interval given uncertain coefficients; ``entropy``,
+        and the ``mutual_information`` of label and coefficients, in nats. For a number, in its own
+        unit: ``mean``, its interval ``low`` and ``high``, and its ``variance``; with known noise
+        also ``noise_variance``, and ``target_low`` and ``target_high``, the interval of a new
+        record. For counts and positive numbers: the expected value's ``mean``, ``low``, ``high``
+        and ``variance``. For survival: at each time T ``survival_T``, the probability that the
+        event comes later, with interval ``low_T`` and ``high_T``; and ``risk``, the mean log hazard
+        ratio. For several levels: their probabilities ``mean`` (n, K), ``entropy`` and
         ``mutual_information``.
     """
     if recipe.model == "survival":
@@ -184,11 +184,11 @@ def predict(
 def log_predictive(
     posterior: Any, recipe: Recipe, data: Design, spread: float | None = None
 ) -> np.ndarray:
-    """The logarithm of the predictive density, or chance, of each record's target, (n,), in nats.
+    """Return the log predictive density or probability of each record's target, (n,), in nats.
 
-    Of a number it is a density in the target's own unit. ``spread`` is the noise variance, in the
-    unit of the posterior, or the dispersion; the recipe's if left out. A StructureError if the
-    model needs one and neither says it.
+    For a number it is a density in the target's own unit. ``spread`` is the noise variance, in the
+    unit of the posterior, or the dispersion; by default the recipe's. Raise a StructureError if the
+    model needs one and it is unknown.
     """
     known = spread_in(recipe, spread)
     if recipe.spread and known is None:
@@ -222,18 +222,18 @@ def log_predictive(
 
 
 def spread_in(recipe: Recipe, spread: float | None) -> float | None:
-    """A noise variance or dispersion; if left out the recipe's, None where that is an estimate."""
+    """Return ``spread``, or else the recipe's, which is None if it is to be estimated."""
     known = getattr(recipe, recipe.spread) if recipe.spread and spread is None else spread
     return None if known is None or known == ESTIMATE else float(known)
 
 
 PAIRS, FEWEST, ROWS = 512, 16, 1 << 10
-"""Mirrored draws of coefficients for survival, of each of many components of a mixture at least,
-and records that are predicted at a time."""
+"""Pairs of mirrored draws of coefficients, the fewest per component of a mixture, and the number of
+records that are predicted at a time."""
 
 
 def _draws(posterior: Any, data: Design) -> tuple[np.ndarray, np.ndarray]:
-    """Quasi-random draws (m, d) of the coefficients, in the order of the columns; their weights."""
+    """Return quasi-random draws (m, d) of the coefficients in the columns' order, and weights."""
     weights, parts, names = gaussians(posterior)
     places = order(names or data.names, data.names, "the posterior", "the table")
     pairs = min(PAIRS, max(FEWEST, 4 * PAIRS // len(parts)))
@@ -245,7 +245,7 @@ def _draws(posterior: Any, data: Design) -> tuple[np.ndarray, np.ndarray]:
 
 
 def covariance_of(q: Any) -> np.ndarray:
-    """The covariance matrix of a Gaussian, diagonal or not."""
+    """Return the covariance matrix of a Gaussian, diagonal or not."""
     return np.diag(q.marginal_variance) if q.diagonal else np.asarray(q.covariance)
 
 
@@ -254,7 +254,7 @@ def _slices(count: int) -> list[slice]:
 
 
 def _classes(posterior: Any, recipe: Recipe, data: Design) -> dict[str, np.ndarray]:
-    """Chances of each level (n, K), averaged over draws of the coefficients; entropies in nats."""
+    """Return probabilities of each level (n, K), averaged over draws, and entropies in nats."""
     z, shares = _draws(posterior, data)
     each, x, shift = CHANCES[recipe.model], covariates(recipe, data), data.shift
     mean, inner = np.empty((len(x), len(recipe.levels))), np.empty(len(x))
@@ -270,7 +270,7 @@ def _classes(posterior: Any, recipe: Recipe, data: Design) -> dict[str, np.ndarr
 def _survival(
     posterior: Any, recipe: Recipe, data: Design, times: Sequence[float], level: float
 ) -> dict[str, np.ndarray]:
-    """Survival at each time, averaged over draws of the coefficients."""
+    """Return survival at each time, averaged over draws of the coefficients."""
     z, shares = _draws(posterior, data)
     x, shift = covariates(recipe, data), data.shift
     result = {"risk": shares @ log_ratio(recipe, z, x) + shift}
@@ -287,7 +287,7 @@ def _survival(
 
 
 def _quantiles(values: np.ndarray, shares: np.ndarray, level: float) -> list[np.ndarray]:
-    """Equal-tailed ends of an interval of weighted draws (m, n), column by column."""
+    """Return the ends of equal-tailed intervals of weighted draws (m, n), by column."""
     places = np.argsort(values, axis=0)
     below = np.cumsum(shares[places], axis=0) - shares[places] / 2
     ordered = np.take_along_axis(values, places, axis=0)
@@ -297,7 +297,7 @@ def _quantiles(values: np.ndarray, shares: np.ndarray, level: float) -> list[np.
 
 
 def _log_survival(posterior: Any, recipe: Recipe, data: Design) -> np.ndarray:
-    """The log density of an event, or log probability of none, from entry to the time."""
+    """Return the log density of an event, or log probability of none, from entry to the time."""
     assert data.times is not None, "scored tables have times"
     z, shares = _draws(posterior, data)
     time, event, entry = data.times.T
@@ -317,7 +317,7 @@ def _log_mean(model: PredictorModel, mean: np.ndarray, deviation: np.ndarray, y:
 
 
 def _label(mean: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, ...]:
-    """``E[log σ(-f)]``, ``E[σ(f)]`` and ``E[σ'(f)]`` of normal predictors, to 1e-12."""
+    """Return ``E[log σ(-f)]``, ``E[σ(f)]`` and ``E[σ'(f)]`` of normal predictors, to 1e-12."""
     zero = np.zeros(len(mean))
     parts = LogisticRegression().predictor_expectation(mean, deviation**2, zero)
     assert parts is not None, "NumPy arrays have a closed form"
@@ -326,14 +326,14 @@ def _label(mean: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def _chance(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """``E[σ(f)]``."""
+    """Return ``E[σ(f)]``."""
     return _label(mean, deviation)[1]
 
 
 def _mean_entropy(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """The expected entropy of a label with log odds ``f``, in nats.
+    """Return the expected entropy of a label with log odds ``f``, in nats.
 
-    It is ``-E[log σ(-f)] - E[f σ(f)]``, of which the last is ``m E[σ] + s² E[σ']`` (Stein).
+    It is ``-E[log σ(-f)] - E[f σ(f)]``; the last term is ``m E[σ] + s² E[σ']`` (Stein).
     """
     value, chance, bend = _label(mean, deviation)
     return np.maximum(-value - mean * chance - deviation**2 * bend, 0.0)

@@ -1,4 +1,4 @@
-"""The reading of a recipe's columns from the cells of a table: as numbers, or places of levels."""
+"""Reading of a recipe's columns from a table, as numbers or as positions of levels."""
 
 import dataclasses
 import re
@@ -13,26 +13,26 @@ from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.families.names import some
 
 MOST = 5000
-"""Columns of a fit: a step takes minutes with as many, and their covariance 200 MB."""
+"""Largest number of columns of a fit; a step then takes minutes, the covariance 200 MB."""
 ALONE = ("target", "event", "entry", "exposure", "offset", "weights")
 FLAGS = {key: f"--{key}" for key in ALONE} | {"weights": "--record-weights"}
-"""Columns of a recipe that are no inputs, and their flags."""
+"""Columns of a recipe that are not inputs, with their options."""
 LOGICAL = {"TRUE": "1", "FALSE": "0"}
 SAVED_INDEX = re.compile(r"Unnamed: \d+")
-"""What pandas calls a column without a name when it reads one."""
+"""Name that pandas gives to a column without one."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """The words of one site's table for what the recipe is about; nothing of it is kept in the
-    file.
+    """Names, units and levels of one site's table, where they differ from the recipe's. They are
+    not stored in the file.
 
     Attributes:
-        rename: by the recipe's column the name that it has in this table.
-        convert: by column what its numbers are multiplied by to be in the recipe's unit.
-        levels: by column the texts of this table, in the order of the recipe's levels.
-        drop_missing: leave out records of which a value is missing.
-        decimal: ``"."`` or ``","``, where the numbers do not say it.
+        rename: for columns of the recipe, their names in this table.
+        convert: for columns, the factor that converts their numbers to the recipe's unit.
+        levels: for columns, the texts of this table, in the order of the recipe's levels.
+        drop_missing: whether to drop records with a missing value.
+        decimal: ``"."`` or ``","``, if the numbers do not determine it.
     """
 
     rename: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -42,7 +42,7 @@ class Reading:
     decimal: str | None = None
 
     def renamed(self, cells: Cells) -> Cells:
-        """The table with its columns under the recipe's names."""
+        """Return the table with its columns under the recipe's names."""
         own = {table: name for name, table in self.rename.items()}
         if unknown := [table for table in own if table not in cells.header]:
             raise _no_column(unknown[0], "--rename", cells.header, cells.path)
@@ -57,11 +57,11 @@ class Reading:
 
 
 PLAIN = Reading()
-"""A table that says all as the recipe does."""
+"""Reading of a table that agrees with the recipe."""
 
 
 def names_in_r(recipe: Recipe) -> dict[str, str]:
-    """The names of coefficients by those that R has: ``sexmale``, ``I((age - 60)/10)``."""
+    """Return the names of coefficients by R's names: ``sexmale``, ``I((age - 60)/10)``."""
     known = {"(Intercept)": INTERCEPT}
     for name, levels in recipe.categories.items():
         known |= {f"{name}{level}": f"{name}[{level}]" for level in levels}
@@ -75,7 +75,7 @@ def names_in_r(recipe: Recipe) -> dict[str, str]:
 
 
 def _number_in_r(number: float | int) -> str:
-    """A number as R writes it: to 15 digits, with an exponent where that is shorter.
+    """Format a number as R does: to 15 digits, with an exponent if that is shorter.
 
     >>> [_number_in_r(number) for number in (60, 0.1, 1234567, 100000, 0.0001)]
     ['60', '0.1', '1234567', '1e+05', '1e-04']
@@ -100,7 +100,7 @@ def columns_to_predict(recipe: Recipe, cells: Cells) -> None:
 
 
 def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, ...]:
-    """The columns that are used, in the order of the flags, or else of the file."""
+    """Return the columns that are used, in the order of the options, or else of the file."""
     alone = {FLAGS[key]: name for key in ALONE if (name := getattr(recipe, key))}
     apart = {*alone.values()}
     for flag, names in {
@@ -144,7 +144,7 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
     target = [recipe.target] if recipe.target else []
     scaled = [*used, *(target if recipe.model == "linear" else [])]
     plain = [name for name in scaled if name not in recipe.categories]
-    # A count and a class have no unit.
+    # Counts and classes have no unit.
     measured = [recipe.exposure, recipe.entry]
     measured += target if recipe.model in ("gamma", "survival") else []
     flags: dict[str, tuple[Iterable[str], Sequence[str]]] = {
@@ -177,7 +177,7 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
 def labelled(
     cells: Cells, recipe: Recipe, reading: Reading, wanted: Sequence[str]
 ) -> tuple[Reading, list[str]]:
-    """A reading that takes 0 and 1 for the names of a target's two levels, and a note of that."""
+    """Return a reading that accepts 0 and 1 as names of a target's two levels, and a note."""
     target, levels = recipe.target or "", recipe.levels
     if target not in wanted or len(levels) != 2 or target in reading.levels:
         return reading, []
@@ -190,7 +190,7 @@ def labelled(
 def values_of(
     cells: Cells, recipe: Recipe, reading: Reading, wanted: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """Return by column the numbers in the recipe's unit, or the places of a category's levels."""
+    """Return, by column, numbers in the recipe's unit, or positions of a category's levels."""
     numeric = [name for name in wanted if name not in recipe.categories]
     expected = (
         "numbers; a column of texts by its levels (--category {column}=a,b), or left out "
@@ -213,7 +213,7 @@ def values_of(
 
 
 def _logical(cells: Cells, names: Sequence[str]) -> Cells:
-    """TRUE and FALSE, as R and spreadsheets write logical values, as 1 and 0."""
+    """Convert TRUE and FALSE, the logical values of R and spreadsheets, to 1 and 0."""
     places = (cells.header.index(name) for name in names)
     logical = {n for n in places if all(row[n].upper() in LOGICAL for row in cells.rows)}
     if not logical or not cells.rows:
@@ -224,7 +224,7 @@ def _logical(cells: Cells, names: Sequence[str]) -> Cells:
 
 
 def whole(cells: Cells, places: Mapping[str, int], drop: bool) -> tuple[Cells, np.ndarray]:
-    """The records of which nothing is missing, and their numbers among all."""
+    """Return the records without missing values, and their positions among all."""
     positions = list(places.values())
     gap = [any(is_missing(row[place]) for place in positions) for row in cells.rows]
     kept = np.flatnonzero(~np.array(gap, dtype=bool))
@@ -244,7 +244,7 @@ def whole(cells: Cells, places: Mapping[str, int], drop: bool) -> tuple[Cells, n
 
 
 def filled(cells: Cells, places: Mapping[str, int]) -> tuple[Cells, dict[str, np.ndarray]]:
-    """A table with numbers where some columns have none, and by column where it had none (n,)."""
+    """Return a table with placeholders for missing values, and by column a mask (n,) of these."""
     rows, gaps = [list(row) for row in cells.rows], {}
     for name, place in places.items():
         gap = gaps[name] = np.array([is_missing(row[place]) for row in rows], dtype=bool)
@@ -257,7 +257,7 @@ def filled(cells: Cells, places: Mapping[str, int]) -> tuple[Cells, dict[str, np
 def known(
     cells: Cells, recipe: Recipe, reading: Reading, places: Mapping[str, int]
 ) -> tuple[Cells, list[str]]:
-    """A table to be predicted, in which levels that the model does not know are missing; notes."""
+    """Return a table for prediction with unknown levels marked as missing, and notes."""
     notes, rows = [], [list(row) for row in cells.rows]
     for name in set(recipe.columns or ()) & recipe.categories.keys():
         own, place = reading.levels.get(name, recipe.categories[name]), places[name]
@@ -273,7 +273,7 @@ def known(
 
 
 def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) -> np.ndarray:
-    """The places of a column's texts among its levels, which this table may call otherwise."""
+    """Return positions of a column's texts among its levels, by this table's names of them."""
     if len(own) != len(levels):
         raise UsageError(
             found=f"--category {name} with {len(own)} levels",

@@ -1,7 +1,7 @@
-"""The predictions of regressions given their coefficients, which is averaged over draws of these.
+"""Predictions of regressions given their coefficients, for averages over draws.
 
-Functions are of NumPy arrays and of JAX's: of draws ``z`` (m, d) of the coefficients, and of the
-columns ``x`` (n, k) that belong to records, with offsets ``shift`` (n,).
+Functions accept arrays of NumPy and of JAX: draws ``z`` (m, d) of the coefficients, columns ``x``
+(n, k) of the records, and offsets ``shift`` (n,).
 """
 
 import itertools
@@ -25,26 +25,26 @@ from posterity.status import Progress, ProgressCallback
 
 Parts = dict[str, np.ndarray]
 PARTS = ("mean", "entropy", "mutual_information", "variance", "noise_variance", "extrapolates")
-"""Parts of a network's or student's prediction, each where it is known."""
+"""Parts of a network's or student's prediction, if known."""
 SLAB = 1 << 22
-"""Numbers of inputs that a network predicts from at a time."""
+"""Number of inputs that a network predicts from at a time."""
 TIMES = "times"
-"""The key of a file's provenance, of a student of survival: the times, a list in JSON."""
+"""Provenance key, in the file of a student of survival, of its times as a JSON list."""
 TINY = 1e-30
-"""Added to a chance before its logarithm is taken, in single precision."""
+"""Added to probabilities before taking logarithms, in single precision."""
 MOST = 300.0
-"""A log hazard that nobody survives, in float32 70: of intervals in which no record was, the
-prior's draws are larger than floats hold, and an infinite hazard for no time would be no number."""
+"""Largest log hazard (70 in float32), with which survival is zero. Prior draws for intervals
+without records may overflow, and an infinite hazard times a time of zero would be NaN."""
 
 
 def bounded(f: Any) -> Any:
-    """Log hazards, or their ratios, of which products of two are finite."""
+    """Return log hazards, or log ratios, bounded so that products of two are finite."""
     np_ = namespace(f).np
     return np_.minimum(f, min(MOST, 0.8 * math.log(np_.finfo(f.dtype).max)))
 
 
 def cumulative(recipe: Recipe, z: Any, entry: np.ndarray, time: np.ndarray) -> Any:
-    """Cumulative baseline hazards (m, n) from entry to time, of draws ``z`` (m, d)."""
+    """Return cumulative baseline hazards (m, n) from entry to time, for draws ``z`` (m, d)."""
     at, spent = hazard_nodes(recipe, entry, time)
     nodes = [(slice(None), *place) for place in np.ndindex(at.shape[1:])]
     exp = namespace(z).np.exp
@@ -52,25 +52,25 @@ def cumulative(recipe: Recipe, z: Any, entry: np.ndarray, time: np.ndarray) -> A
 
 
 def log_hazard(recipe: Recipe, z: Any, time: np.ndarray) -> Any:
-    """Log baseline hazards (m, n)."""
-    time = np.maximum(time, np.finfo(float).tiny)  # of records that end as they begin
+    """Return log baseline hazards (m, n)."""
+    time = np.maximum(time, np.finfo(float).tiny)  # for records of length zero
     return bounded(z[:, : len(recipe.baseline)] @ baseline_at(recipe, time).T)
 
 
 def log_ratio(recipe: Recipe, z: Any, x: Any) -> Any:
-    """Log hazard ratios (m, n) of records to the baseline."""
+    """Return log hazard ratios (m, n) of records to the baseline."""
     return z[:, len(recipe.baseline) :] @ x.T
 
 
 def surviving(recipe: Recipe, z: Any, x: Any, shift: Any, time: float) -> Any:
-    """Chances (m, n) that the event comes later, under draws of the coefficients ``z`` (m, d)."""
+    """Return probabilities (m, n) that the event comes later, for draws of the coefficients."""
     exp = namespace(z).np.exp
     hazard = cumulative(recipe, z, np.zeros(1), np.array([float(time)]))
     return exp(-hazard * exp(bounded(log_ratio(recipe, z, x) + shift)))
 
 
 def _climbing(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float]) -> Any:
-    """Chances (m, n, K) of ordinal levels, under draws of the coefficients ``z`` (m, d)."""
+    """Return probabilities (m, n, K) of ordinal levels, for draws of the coefficients."""
     del times
     xp, count = namespace(z, x), len(recipe.baseline)
     f = (z[:, count:] @ x.T + shift)[..., None] + z[:, None, :count]
@@ -89,7 +89,7 @@ def _choosing(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float]
 
 
 def _by_interval(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float]) -> Any:
-    """Chances (m, n, T + 1) that an event comes before the first time, ..., after the last."""
+    """Return probabilities (m, n, T + 1) of events before the first time, ..., after the last."""
     np_ = namespace(z, x).np
     later = [surviving(recipe, z, x, shift, time) for time in times]
     one = np_.ones_like(later[0])
@@ -97,11 +97,11 @@ def _by_interval(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[flo
 
 
 CHANCES = {"ordinal": _climbing, "multinomial": _choosing, "survival": _by_interval}
-"""Models of several levels, or of intervals of time, and the chances of these."""
+"""Functions that return probabilities of levels, or of intervals of time, by model."""
 
 
 def check_times(recipe: Recipe, times: Sequence[float]) -> None:
-    """Raise a UsageError for survival without a time to predict it at."""
+    """Raise a UsageError for survival without a time at which to predict it."""
     if recipe.model == "survival" and not times:
         raise UsageError(
             found="survival, and no times to predict it at",
@@ -111,18 +111,18 @@ def check_times(recipe: Recipe, times: Sequence[float]) -> None:
 
 
 class RecipeModel(Model):
-    """A regression as its recipe has it: of inputs, outputs whose averages a student imitates.
+    """A recipe's regression as a model whose averaged outputs a student imitates.
 
-    Of a label its log odds, of several levels the logarithms of their chances, of survival those of
-    an event before the first of the ``times``, between one and the next, and after the last. Of
-    counts and positive numbers the expected one and its variance about that.
+    Outputs are log odds for a label; log probabilities for several levels; for survival, log
+    probabilities of an event before the first of ``times``, between successive ones, and after the
+    last; and for counts and positive numbers the expected value and the variance around it.
 
     ``names`` are those of the coefficients, in the order of ``z``; ``spread`` is the noise variance
     or dispersion. Inputs are the columns that :func:`inputs_of` names.
 
     Raises:
-        UsageError: for survival without times, and a spread that is not known.
-        StructureError: for coefficients that are not the recipe's.
+        UsageError: for survival without times, and an unknown spread.
+        StructureError: for coefficients other than the recipe's.
     """
 
     recipe: Recipe = static()
@@ -142,18 +142,18 @@ class RecipeModel(Model):
 
     @property
     def likelihood(self) -> str:
-        """The kind of a student's outputs."""
+        """Kind of a student's outputs."""
         if self.recipe.model == "logistic":
             return "bernoulli"
         return "categorical" if self.recipe.model in CHANCES else "gaussian"
 
     @property
     def noise_variance(self) -> float | None:
-        """The noise variance of a linear model; of others it depends on the inputs."""
+        """Noise variance of a linear model; None for others, where it depends on the inputs."""
         return self.spread if self.recipe.model == "linear" else None
 
     def outputs(self, z: Any, x: Any) -> Any:
-        """Outputs (n,) or (n, K) of one draw of the coefficients; means and variances of counts."""
+        """Return outputs (n,) or (n, K) for one draw of the coefficients; moments of counts."""
         recipe, shift = self.recipe, 0.0
         z = z[np.array([self.names.index(name) for name in recipe.coefficients()])]
         if offset_of(recipe):
@@ -169,18 +169,18 @@ class RecipeModel(Model):
         return mean, own + (self.spread or 0.0) * mean**2
 
     def log_likelihood(self, z: Any, data: Any) -> Any:
-        """The log likelihood of the library's model, of a table's records as it takes them."""
+        """Return the log likelihood of a table's records."""
         return model_of(self.recipe, self.spread).log_likelihood(z, data)
 
 
 def offset_of(recipe: Recipe) -> str:
-    """The name of the last input, which is added to the linear predictor; empty without one."""
+    """Return the name of the last input, which is added to the linear predictor; "" if none."""
     exposure = f"log({recipe.exposure})" if recipe.exposure else ""
     return "+".join(filter(None, (recipe.offset, exposure)))
 
 
 def inputs_of(recipe: Recipe, data: Design | None = None) -> tuple[tuple[str, ...], np.ndarray]:
-    """The names of a student's inputs, and those of a table's records (n, k)."""
+    """Return the names of a student's inputs, and those inputs of a table's records (n, k)."""
     names = (*recipe.inputs()[len(recipe.baseline) :], *filter(None, [offset_of(recipe)]))
     if data is None:
         return names, np.empty((0, len(names)))
@@ -192,7 +192,7 @@ def inputs_of(recipe: Recipe, data: Design | None = None) -> tuple[tuple[str, ..
 
 
 def in_own_unit(recipe: Recipe, parts: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Means and variances of a linear model's target in its own unit; of others as they are."""
+    """Return means and variances of a linear model's target in its own unit; others unchanged."""
     if recipe.model != "linear":
         return dict(parts)
     target = recipe.target or ""
@@ -202,7 +202,7 @@ def in_own_unit(recipe: Recipe, parts: Mapping[str, np.ndarray]) -> dict[str, np
 
 
 def times_in(provenance: Mapping[str, str], count: int) -> list[float]:
-    """The times, so many, in the provenance of a student of survival; an ArtifactError else."""
+    """Return ``count`` times from the provenance of a student of survival, or an ArtifactError."""
     try:
         times = json.loads(provenance[TIMES])
         if [type(time) for time in times] != [float] * count:
@@ -213,10 +213,10 @@ def times_in(provenance: Mapping[str, str], count: int) -> list[float]:
 
 
 def survival_of(parts: Mapping[str, np.ndarray], times: Sequence[float]) -> dict[str, np.ndarray]:
-    """Survival at each time, from a student's chances of the intervals that these end; the ``risk``
-    is the logarithm of the cumulative hazard up to the last time.
+    """Return survival at each time from a student's probabilities of intervals that end there, with
+    the log cumulative hazard up to the last time as ``risk``.
     """
-    later = np.cumsum(parts["mean"][:, :0:-1], 1)[:, ::-1]  # not 1 - ..., which has no small ones
+    later = np.cumsum(parts["mean"][:, :0:-1], 1)[:, ::-1]  # 1 - ... would lose small values
     hazard = -np.log(np.clip(later[:, -1], TINY, 1 - np.finfo(float).eps))
     each = {f"survival_{time:.12g}": own for time, own in zip(times, later.T, strict=True)}
     apart = {key: own for key, own in parts.items() if key == "extrapolates"}
@@ -226,7 +226,7 @@ def survival_of(parts: Mapping[str, np.ndarray], times: Sequence[float]) -> dict
 def called(
     predict: Callable[[Any], Any], x: np.ndarray, progress: ProgressCallback | None = None
 ) -> Parts:
-    """The known parts of a network's or student's predictions, made of some rows at a time."""
+    """Return the known parts of predictions of a network or student, made in batches of rows."""
     parts: dict[str, list[Any]] = {}
     rows = max(SLAB // max(int(np.prod(x.shape[1:])), 1), 1)
     for start in range(0, max(len(x), 1), rows):
@@ -247,9 +247,9 @@ def by_student(
     provenance: Mapping[str, str],
     progress: ProgressCallback | None = None,
 ) -> Parts:
-    """A student's predictions of a table's records, in the target's own unit.
+    """Return a student's predictions of a table's records, in the target's own unit.
 
-    ``names`` are those of its inputs, none where its file has none; ``provenance`` is its file's.
+    ``names`` are those of its inputs, empty if its file has none; ``provenance`` is its file's.
     """
     own, x = inputs_of(recipe, data)
     x = x[:, order(own, names or own, "the recipe", "the student")]
@@ -260,7 +260,7 @@ def by_student(
 
 
 def columns_of(parts: Mapping[str, np.ndarray]) -> Parts:
-    """Columns of one number a record: p0, p1 of classes, mean_0, mean_1 of several values."""
+    """Return columns with one number per record: p0, p1 of classes, mean_0, mean_1 of values."""
     table = {}
     for name, value in parts.items():
         label, joint = ("p", "") if name == "mean" and "entropy" in parts else (name, "_")

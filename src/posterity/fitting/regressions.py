@@ -1,4 +1,4 @@
-"""Regressions of one site's table: a federation of that site, and what float64 can hold of it."""
+"""Regression of one site's table, as a federation of that site, with checks of float64 accuracy."""
 
 import math
 import warnings
@@ -28,9 +28,9 @@ from posterity.models import (
 from posterity.status import ProgressCallback
 
 TOLERANCE = 1e-4
-"""Nats that may be left: what sums over nodes are refined to, and much less than is usual."""
+"""Tolerance in nats: the accuracy of quadrature, and much tighter than the default."""
 _KEPT = 1e-3
-"""Standard deviations by which rounding may displace the mean."""
+"""Largest displacement of the mean by rounding, in standard deviations."""
 _UNITS = "Change units (--center, --scale) or --prior-sd; nothing was written."
 _NO_EVENTS = (
     "No record has an event, so a file of this site would say next to nothing. Leave it out of the "
@@ -38,16 +38,16 @@ _NO_EVENTS = (
     "(--prior-sd 10); nothing was written."
 )
 LOG_DISPERSIONS, LEAST = (math.log(1e-6), math.log(1e4)), 1.01e-6
-"""Between which a dispersion is looked for, and below which it is that of Poisson counts."""
+"""Bounds of the log dispersion, and the dispersion below which counts are taken as Poisson."""
 RIDGE, STEP, NEWTON, SETTLED = 1e-8, 1e-4, 100, 1e-16
-"""Of a profile likelihood: the precision that keeps coefficients finite, a record, in columns of
-unit size; the step of differences of slopes; Newton steps; the squared length of the last."""
+"""For a profile likelihood: precision per record that keeps coefficients of unit columns finite;
+step of differences of slopes; number of Newton steps; squared length of the last one."""
 
 
 def model_of(recipe: Recipe, spread: float | None = None) -> Any:
-    """The library's model of a recipe, of counts one with exposures.
+    """Return the library's model for a recipe; for counts one with exposures.
 
-    ``spread`` is the noise variance or dispersion; if left out the recipe's, or one.
+    ``spread`` is the noise variance or dispersion; by default the recipe's, or one.
     """
     known = getattr(recipe, recipe.spread) if recipe.spread else None
     spread = spread or (1.0 if known in (None, ESTIMATE) else float(known))
@@ -66,10 +66,10 @@ def model_of(recipe: Recipe, spread: float | None = None) -> Any:
 
 
 def data_of(recipe: Recipe, data: Design) -> tuple[np.ndarray, np.ndarray]:
-    """A table's records as the model of the recipe takes them.
+    """Return a table's records in the form that the recipe's model takes.
 
-    Exposures and offsets of counts are one. A linear model takes offsets off the target, and
-    records by the square roots of their weights.
+    For counts, exposures include offsets. A linear model has offsets subtracted from the target,
+    and records multiplied by the square roots of their weights.
     """
     x, y = data.x, np.asarray(data.y)
     offset, weights = data.shift, data.counts
@@ -91,7 +91,7 @@ def fitted(
     prior: Any,
     progress: ProgressCallback | None = None,
 ) -> Run:
-    """A federation of the one site, whose records these are."""
+    """Return a federation of one site with these records."""
     model = model_of(recipe, spread)
     try:
         with warnings.catch_warnings():
@@ -105,7 +105,7 @@ def fitted(
 
 
 def check_converged(run: Run, recipe: Recipe, data: Design) -> None:
-    """Raise a ConvergenceError of a search that did not end."""
+    """Raise a ConvergenceError if the search has not converged."""
     if not run.status.converged:
         raise ConvergenceError(
             found=f"a fit that has {run.status}", expected="an end", fix=_way_out(recipe, data)
@@ -117,9 +117,9 @@ def _way_out(recipe: Recipe, data: Design) -> str:
 
 
 class Residuals(NamedTuple):
-    """Residuals of a site's least squares: a ``sum`` of squares over records to ``spare``.
+    """Least squares residuals at a site: ``sum`` of squares, degrees of freedom ``spare``.
 
-    ``records`` and coefficients (``size``) are counted, and ``top`` is the largest target.
+    ``records`` and ``size`` are numbers of records and coefficients, ``top`` the largest target.
     """
 
     sum: float
@@ -130,13 +130,13 @@ class Residuals(NamedTuple):
 
     @classmethod
     def together(cls, sites: Iterable["Residuals"]) -> "Residuals":
-        """Return the residuals of all sites together, each from its own least squares."""
+        """Return the pooled residuals of all sites, each from its own least squares."""
         total, spare, top, records, size = zip(*sites, strict=True)
         return cls(sum(total), sum(spare), max(top), sum(records), max(size))
 
     @property
     def variance(self) -> float:
-        """The variance of the noise."""
+        """Noise variance; a ParameterError if there are no residuals."""
         variance = self.sum / self.spare if self.spare > 0 else 0.0
         if not variance > (1e-13 * self.top) ** 2:
             raise ParameterError(
@@ -149,7 +149,7 @@ class Residuals(NamedTuple):
 
 
 def residuals_of(recipe: Recipe, data: Design) -> Residuals:
-    """The residuals of least squares of one site's records."""
+    """Return the residuals of least squares on one site's records."""
     x, y = data_of(recipe, data)
     size = _sizes(x)
     solution, _, rank, _ = np.linalg.lstsq(x / size, y, rcond=None)
@@ -160,17 +160,16 @@ def residuals_of(recipe: Recipe, data: Design) -> Residuals:
 
 
 def _sizes(x: np.ndarray) -> np.ndarray:
-    """The root mean square of each column, one of columns of zeros."""
+    """Return the root mean square of each column, or one for a column of zeros."""
     size = np.sqrt((x**2).mean(0)) if len(x) else np.ones(x.shape[1])
     return np.where(size > 0, size, 1.0)
 
 
 def dispersion_of(recipe: Recipe, sites: Iterable[Design]) -> float:
-    """The dispersion that maximises the sum of the sites' adjusted profile likelihoods (cox1987).
+    """Return the dispersion that maximises the sum of adjusted profile likelihoods (cox1987).
 
-    Each of the sites has coefficients of its own, at the top of its likelihood.
-
-    Of counts that vary no more than Poisson's it is the least that is looked for.
+    Each site has its own coefficients, which maximise its likelihood. For counts without
+    overdispersion the result is the lower bound.
     """
     sites = [data for data in sites if len(data.x)]
     value = profile(recipe, sites)
@@ -179,7 +178,7 @@ def dispersion_of(recipe: Recipe, sites: Iterable[Design]) -> float:
     options = {"xatol": 1e-9, "maxiter": 100}
     loss = lambda log: -value(log)
     found: Any = minimize_scalar(loss, bounds=(low, high), method="bounded", options=options)
-    same = recipe.model == "gamma" and math.exp(found.x) < LEAST  # while counts may be Poisson's
+    same = recipe.model == "gamma" and math.exp(found.x) < LEAST  # counts may be Poisson
     if spare <= 0 or same or found.x > high - 0.01:
         raise ParameterError(
             found=f"{sum(len(data.x) for data in sites)} records, which do not tell the dispersion",
@@ -190,16 +189,16 @@ def dispersion_of(recipe: Recipe, sites: Iterable[Design]) -> float:
 
 
 def profile(recipe: Recipe, sites: Iterable[Design]) -> Callable[[float], float]:
-    """The sum of the sites' adjusted profile log likelihoods, by the log of the dispersion."""
+    """Return the sum of sites' adjusted profile log likelihoods, a function of log dispersion."""
     pairs = [data_of(recipe, data) for data in sites]
     scaled = [(x / _sizes(x), y, [np.zeros(x.shape[1])]) for x, y in pairs]
     return lambda log: sum(_profile(model_of(recipe, math.exp(log)), *own) for own in scaled)
 
 
 def _profile(model: Any, x: np.ndarray, y: np.ndarray, at: list[np.ndarray]) -> float:
-    """The adjusted profile log likelihood at a dispersion: the value less half the log determinant.
+    """Return the profile log likelihood at a dispersion, less half the log determinant.
 
-    ``at`` holds the coefficients where the search begins, and where it has ended.
+    ``at`` holds the initial coefficients, which are replaced by the final ones.
     """
     z, ridge = at[0], RIDGE * len(x) * np.eye(x.shape[1])
     start = Gaussian(ridge @ z, ridge)
@@ -224,7 +223,7 @@ def _profile(model: Any, x: np.ndarray, y: np.ndarray, at: list[np.ndarray]) -> 
 
 
 def deviations(linear: np.ndarray, precision: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """The standard deviations (d,) of a Gaussian of these natural parameters."""
+    """Return the standard deviations (d,) of a Gaussian with these natural parameters."""
     size = np.sqrt(np.diagonal(precision))
     scaled, rounding = precision / np.outer(size, size), np.finfo(float).eps
     values, vectors = np.linalg.eigh(scaled)
@@ -237,7 +236,7 @@ def deviations(linear: np.ndarray, precision: np.ndarray, names: Sequence[str]) 
         )
     covariance, units = (vectors / values) @ vectors.T, np.sqrt((vectors**2 / values).sum(1))
     mean = covariance @ (linear / size)
-    # A sum of d products is off by some units in the last place of each.
+    # A sum of d products has rounding errors of some units in the last place.
     lost = rounding * (abs(scaled) @ abs(mean) + abs(linear / size))
     off = np.sqrt((covariance**2) @ lost**2) / units
     if not off.max(initial=0) <= _KEPT:

@@ -1,4 +1,4 @@
-"""Scores of predictions against what was observed, and their calibration."""
+"""Scores of predictions against observations, and their calibration."""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ import numpy as np
 from posterity.artifact.recipe import COUNTS, Recipe
 
 BINS = 10
-"""Groups of about as many records, by their predicted probability."""
+"""Number of groups of about equal size, by predicted probability."""
 
 
 def scores(
@@ -19,22 +19,22 @@ def scores(
     level: float | None = None,
     times: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """Return how good predictions are, by score; all are averages over records.
+    """Return scores of predictions by name; all are averages over records.
 
-    ``log_score`` is the log density or chance of what was observed, in nats: higher is better.
-    Of labels ``brier`` is the mean squared error of the probability of what is one (of K classes
-    the sum over them, brier1950), ``auroc`` the chance that a record of label 1 has a higher one
-    than a record of label 0, None where either is missing, and ``calibration_error`` the mean
-    distance of predicted from observed frequencies over :data:`BINS` groups. Of values ``rmse``
-    is in their unit and ``coverage`` the share within the interval for a new record, which should
-    be ``level``. Of survival ``concordance`` is the share of pairs whose order is known and right.
+    ``log_score`` is the log predictive density or probability, in nats: higher is better. For
+    labels ``brier`` is the mean squared error of the probability of label 1 (for K classes summed
+    over them, brier1950). ``auroc`` is the probability that a record with label 1 is ranked above
+    one with label 0, None if either is missing. ``calibration_error`` is the mean distance of
+    predicted from observed frequencies over :data:`BINS` groups. For values ``rmse`` is in their
+    unit, and ``coverage`` is the share within the interval of a new record, ideally ``level``. For
+    survival ``concordance`` is the share of comparable pairs in the right order.
 
     Args:
-        y: what was observed (n,): labels, classes from 0, values or counts.
+        y: observations (n,): labels, classes from 0, values or counts.
         parts: predictions by name, as ``posterity predict`` writes them.
-        log_score: (n,), where what made the predictions knows it; else it follows from them.
-        level: of the intervals among the ``parts``.
-        times: of survival, time, event and entry of each record (n, 3).
+        log_score: log predictive (n,), if known; by default computed from ``parts``.
+        level: probability of the intervals in ``parts``.
+        times: for survival, time, event and entry of each record (n, 3).
     """
     result: dict[str, Any] = {"records": len(y)}
     if log_score is None:
@@ -78,7 +78,7 @@ def _classes(parts: dict[str, np.ndarray]) -> np.ndarray | None:
 
 
 def _log_scores(y: np.ndarray, parts: dict[str, np.ndarray]) -> np.ndarray | None:
-    """By the predictions alone; None where they say too little."""
+    """Return log scores from the predictions alone; None if they do not determine them."""
     with np.errstate(divide="ignore"):
         if "p" in parts:
             return np.log(np.where(y > 0.5, parts["p"], 1 - parts["p"]))
@@ -93,10 +93,10 @@ def _log_scores(y: np.ndarray, parts: dict[str, np.ndarray]) -> np.ndarray | Non
 def log_of_moments(
     recipe: Recipe, parts: Mapping[str, np.ndarray], y: np.ndarray
 ) -> np.ndarray | None:
-    """The log density or chance of counts and positive numbers whose moments alone are known, (n,).
+    """Return log densities or probabilities (n,) of counts and positive numbers with known moments.
 
-    That of a negative binomial, or else a Poisson, law of these moments, or of a gamma law. None of
-    other models.
+    They are those of a negative binomial, Poisson or gamma law with these moments; None for other
+    models.
     """
     from scipy.stats import gamma, nbinom, poisson
 
@@ -113,7 +113,7 @@ def log_of_moments(
 
 
 def auroc(y: np.ndarray, p: np.ndarray) -> float | None:
-    """The area under the receiver operating characteristic, ties counted half (hanley1982).
+    """Return the area under the receiver operating characteristic; ties count half (hanley1982).
 
     >>> auroc(np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8]))
     0.75
@@ -129,7 +129,7 @@ def auroc(y: np.ndarray, p: np.ndarray) -> float | None:
 
 
 def calibration(y: np.ndarray, p: np.ndarray) -> list[dict[str, Any]]:
-    """Groups of records by predicted probability: its mean, and the share that was observed."""
+    """Return groups of records by predicted probability: its mean and observed frequency."""
     groups = np.array_split(np.argsort(p, kind="stable"), min(BINS, max(len(p) // 5, 1)))
     return [
         {"predicted": float(p[own].mean()), "observed": float(y[own].mean()), "records": len(own)}
@@ -140,9 +140,8 @@ def calibration(y: np.ndarray, p: np.ndarray) -> list[dict[str, Any]]:
 def concordance(
     time: np.ndarray, event: np.ndarray, entry: np.ndarray, risk: np.ndarray
 ) -> float | None:
-    """Return the share of pairs, one of which had its event while the other was at risk and lived
-    on, in which the first had the higher risk; ties count half (harrell1996). None without such
-    pairs.
+    """Return the share of pairs, one with its event while the other was at risk and survived it, in
+    which the first had the higher risk; ties count half (harrell1996). None without such pairs.
 
     >>> ones = np.ones(3)
     >>> concordance(np.array([1.0, 2.0, 3.0]), ones, 0 * ones, np.array([3.0, 1.0, 2.0]))

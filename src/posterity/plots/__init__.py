@@ -1,4 +1,4 @@
-"""Pictures of results; matplotlib is imported only when one is drawn."""
+"""Plots of results; matplotlib is imported only when one is drawn."""
 
 from posterity.plots.canvas import check_format as check_format
 from posterity.plots.matching import plot_matching as plot_matching

@@ -1,4 +1,4 @@
-"""The parts that all pictures share: colours, new figures, plain axes, and saving."""
+"""Elements that all plots share: colours, new figures, plain axes, and saving."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -12,12 +12,12 @@ FORMATS = (".png", ".pdf", ".svg")
 INK, PALE = "#222222", "#6b6b6b"
 """Colours of names and of notes."""
 BLUE, ORANGE = "#1b4f8f", "#ee7d11"
-"""Colours that differ without red and green, and in print by their lightness."""
+"""Colours that differ without red and green, and by lightness in print."""
 DASHED = (0, (4, 3))
 
 
 def new_axes(*, equal: bool = True, inches: tuple[float, float] | None = None) -> "Axes":
-    """Axes of a new figure of this size; if ``equal``, a unit is as long across as down."""
+    """Return the axes of a new figure of this size; if ``equal``, with equal units on both axes."""
     try:
         import matplotlib.figure
     except ImportError as error:
@@ -29,7 +29,7 @@ def new_axes(*, equal: bool = True, inches: tuple[float, float] | None = None) -
 
 
 def new_panels(down: int, across: int, inches: tuple[float, float], **options: Any) -> Any:
-    """A new figure, and its axes as an array of shape ``(down, across)``."""
+    """Return a new figure, and its axes as an array of shape ``(down, across)``."""
     blank = new_axes(equal=False, inches=inches)
     figure: Any = blank.figure
     blank.remove()
@@ -37,7 +37,7 @@ def new_panels(down: int, across: int, inches: tuple[float, float], **options: A
 
 
 def check_format(path: str | os.PathLike[str]) -> None:
-    """Raise a UsageError for a picture whose ending names no format, or that is a folder."""
+    """Raise a UsageError for a path that is a folder, or whose ending names no image format."""
     if os.path.splitext(path)[1].lower() not in FORMATS:
         raise _unwritable(path, "its ending names no format")
     if os.path.isdir(path):
@@ -45,7 +45,7 @@ def check_format(path: str | os.PathLike[str]) -> None:
 
 
 def plain_axes(ax: "Axes", x: str = "", y: str = "") -> None:
-    """Label axes of numbers and style them: no frame above and at the right, pale lines at y."""
+    """Label and style numeric axes: no top or right frame, pale lines at y ticks."""
     for label, write in ((x, ax.set_xlabel), (y, ax.set_ylabel)):
         if label:
             write(label, fontsize=9, color=INK)
@@ -57,7 +57,7 @@ def plain_axes(ax: "Axes", x: str = "", y: str = "") -> None:
 
 
 def write_title(ax: "Axes", title: str) -> None:
-    """Write a title above axes, at their left."""
+    """Write a left-aligned title above axes."""
     ax.set_title(title, fontsize=11, weight="bold", color=INK, pad=9, loc="left")
 
 
@@ -68,7 +68,7 @@ def note(
     off: tuple[float | int, float | int],
     **style: Any,
 ) -> None:
-    """Write a small text beside a point, so many points of the paper off it."""
+    """Write small text next to a point, with an offset in points."""
     shape: dict[str, Any] = {"color": PALE, "fontsize": 8, "va": "bottom" if off[1] > 0 else "top"}
     ax.annotate(text, at, off, textcoords="offset points", **(shape | style))
 
@@ -76,7 +76,7 @@ def note(
 def finish(figure: Any, path: str | os.PathLike[str] | None, title: str = "") -> Any:
     """Write a title above the figure, save it if there is a path, and return it.
 
-    A UsageError if the ending of the path names no format, or it cannot be written.
+    Raise a UsageError if the path's ending names no format, or the file cannot be written.
     """
     if title:
         figure.suptitle(title, fontsize=11, weight="bold", color=INK, x=0.01, ha="left")

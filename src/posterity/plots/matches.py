@@ -1,4 +1,4 @@
-"""Strengths of matches, as a picture of a matching shows them by site and component."""
+"""Strengths of matches by site and component, for the plot of a matching."""
 
 import dataclasses
 import enum
@@ -13,11 +13,11 @@ from posterity.plots.canvas import BLUE, ORANGE
 
 Array = np.ndarray
 FIRM = 10.0
-"""Nats to the next best match above which it is hardly that one."""
+"""Cost of the next best match, in nats, above which a match counts as firm."""
 
 
 class Kind(enum.IntEnum):
-    """The kind of a cell; the greatest counts where a site has several components in one."""
+    """Kind of a cell; the largest value applies if a site has several components in one cell."""
 
     ABSENT = 0
     ALONE = 1
@@ -35,7 +35,7 @@ MEANING = {
     Kind.ALONE: "no other site has it",
     Kind.ABSENT: "the site has none",
 }
-"""Descriptions of the kinds, in the order of a legend; nats are what the next best match costs."""
+"""Descriptions of the kinds in the legend's order; nats are the cost of the next best match."""
 COLOURS = {
     Kind.ABSENT: "#f1f1ee",
     Kind.ALONE: "#b9b9b2",
@@ -48,9 +48,9 @@ COLOURS = {
 
 @dataclasses.dataclass(frozen=True)
 class Matches:
-    """Sites (rows) by fused components (columns).
+    """A table of sites (rows) by fused components (columns).
 
-    ``kinds`` says what is in each cell; ``idle`` how many of a site's components held no data.
+    ``kinds`` is the kind of each cell; ``idle`` the number of a site's components without data.
     """
 
     alignment: Alignment
@@ -64,16 +64,16 @@ class Matches:
 
     @functools.cached_property
     def holders(self) -> Int[Array, " g"]:
-        """The number of sites that have each fused component."""
+        """Number of sites that have each fused component."""
         return (self.kinds > Kind.ABSENT).sum(0)
 
     @functools.cached_property
     def shared(self) -> Bool[Array, " g"]:
-        """The fused components that several sites have."""
+        """Mask of the fused components that several sites have."""
         return self.holders > 1
 
     def members(self, row: int) -> dict[int, list[int]]:
-        """The components of one site, by the fused one that they are."""
+        """Return one site's components by the fused component that they are matched to."""
         members: dict[int, list[int]] = {}
         for local, fused in enumerate(self.alignment.matching[self.sites[row]]):
             members.setdefault(int(fused), []).append(local)
@@ -82,10 +82,10 @@ class Matches:
 
 
 def read(alignment: Alignment) -> Matches:
-    """The table of a plate's matching.
+    """Return the table of a plate's matching.
 
-    A fused component with a single holder is matched with nothing: its strength is shown where
-    it is known, since that says how sure it is that the component is nobody else's.
+    A fused component with a single holder has no match. Its strength is shown where it is known,
+    since it measures how certain it is that no other site has the component.
     """
     labels, rows = list(alignment.matching.values()), len(alignment.matching)
     site, label = np.repeat(np.arange(rows), list(map(len, labels))), np.concatenate(labels)

@@ -1,4 +1,4 @@
-"""The picture of a matching: sites in rows, fused components in columns."""
+"""The plot of a matching: sites in rows, fused components in columns."""
 
 import dataclasses
 import functools
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 MOST_ROWS, NAMED, MOST_LINES = 20, 60, 2000
-"""Sites that have a cell for each component, sites whose thin line has a name, and lines."""
+"""Largest numbers of sites with one row each, of named thin lines, and of thin lines."""
 PICTURE, NUMBER, WIDEST = 0.62, 0.45, 13.0
-"""Inches of a column of pictures and of numbers, and of all columns together."""
+"""Width in inches of a column of images, of a column of numbers, and of all columns."""
 BARS, LINE, LINES = 1.5, 0.13, 4.0
-"""Inches of the tallest bar, of a site's thin line, and of all thin lines at most."""
+"""Height in inches of the tallest bar, of a site's thin line, and of all thin lines."""
 LONGEST = 12
-"""Letters of a name on one line, for which a column is made wider."""
+"""Letters per line of a name, beyond which a column is made wider."""
 HALF, ROOMY = 0.45, 3.5
-"""Half a cell, in columns, and columns an inch up to which a few digits fit one."""
+"""Half width of a cell, in columns; and columns per inch up to which a few digits fit in one."""
 STACK = (Kind.FIRM, Kind.UNKNOWN, Kind.ALONE, Kind.LIKELY, Kind.AMBIGUOUS)
-"""From the foot of a bar to its head."""
+"""Kinds in a bar, from bottom to top."""
 
 
 def plot_matching(
@@ -48,31 +48,31 @@ def plot_matching(
     title: str | None = None,
     ax: "Axes | None" = None,
 ) -> "Figure":
-    """Draw which components of sites are one, and how sure that is.
+    """Plot which components of sites are matched, and how certain each match is.
 
-    A row is a site, a column a fused component, under its name and the number of sites that have
-    it. A cell has the colour of the match's strength: what the next best match would cost in
-    nats, where the matching knows it (``fusion.plates[path].margins``). In it is the image of
-    the site's component, or its number at the site. Fused components of a single site lie
-    apart, and so does the number of components that held no data. Of more than 20 sites bars show
-    how many have each component and how strongly, above a thin line a site.
+    Rows are sites and columns fused components, with their names and numbers of sites. The colour
+    of a cell is the strength of the match: the cost in nats of the next best match, if it is known
+    (``fusion.plates[path].margins``). The cell holds the image of the site's component, or its
+    number at the site. Fused components of a single site are set apart, and so is the number of
+    components without data. Above 20 sites, bars show how many have each component and how
+    strongly, with one thin line per site below.
 
     Args:
-        fusion: what :func:`posterity.fuse` returned.
-        path: where to save the picture, if anywhere; its ending names the format.
-        images: for each site one image a local component, in the site's own order; they share
-            one grey scale, dark for large values. More than 20 sites' are not drawn.
-        fused_images: one image a fused component; without them its mixing weight is shown, where
-            it has one.
-        names: of the fused components, which are drawn in their order; by default numbers.
-        plate: the block of the plate, where a posterior has several.
-        title: what is written above, instead of how much was fused; further lines are small.
-        ax: axes to draw in; without them a new figure of a fitting size.
+        fusion: result of :func:`posterity.fuse`.
+        path: path at which to save the plot, if given; its ending sets the format.
+        images: by site, one image per local component, in the site's own order. They share one
+            grey scale, dark for large values, and are not drawn for more than 20 sites.
+        fused_images: one image per fused component; by default its mixing weight is drawn, if it
+            has one.
+        names: names of the fused components, which also set their order; by default numbers.
+        plate: block of the plate, if a posterior has several.
+        title: title, by default how much was fused; further lines are small.
+        ax: axes to draw in; by default those of a new figure of a fitting size.
 
     Raises:
-        MissingExtraError: matplotlib is not installed.
-        UsageError: images or names that do not fit the matching, several plates and none named,
-            or a path that cannot be written.
+        MissingExtraError: if matplotlib is not installed.
+        UsageError: for images or names that do not fit the matching, several plates without
+            ``plate``, or a path that cannot be written.
 
     >>> from posterity import DiagonalGaussian, Plate, fuse
     >>> def site(*means):
@@ -119,7 +119,7 @@ def plot_matching(
 
 @dataclasses.dataclass(frozen=True)
 class _Picture:
-    """Axes whose y grows downwards, a column being one unit wide and ``inch`` units an inch."""
+    """Axes whose y points down, with columns one unit wide and ``inch`` units per inch."""
 
     ax: "Axes"
     matches: Matches
@@ -128,7 +128,7 @@ class _Picture:
 
     @functools.cached_property
     def x(self) -> Float[Array, " g"]:
-        """The place of each fused component: those of several sites first, the others apart."""
+        """Position of each fused component: first those of several sites, then the others."""
         shared, place = self.matches.shared, np.empty(len(self.names))
         order = sorted(range(len(place)), key=lambda g: (not shared[g], _natural(self.names[g]), g))
         place[order] = np.arange(len(place))
@@ -136,22 +136,22 @@ class _Picture:
 
     @property
     def gap(self) -> float:
-        """Between groups of columns, 0.3 inches at least: their headings need 0.65 each."""
+        """Gap between groups of columns, at least 0.3 inches; their headings need 0.65 each."""
         return max(0.3 * self.inch, 0.65 * self.inch - 1.0)
 
     @property
     def idle(self) -> float | None:
-        """The place of the column of what held no data, if anything did not."""
+        """Position of the column for components without data, if there are any."""
         return float(self.x.max()) + 1 + self.gap if self.matches.idle.any() else None
 
     @property
     def right(self) -> float:
-        """The end of the last column."""
+        """Right end of the last column."""
         return (self.x.max() if self.idle is None else self.idle) + 0.5
 
     @property
     def font(self) -> float:
-        """A size, in points, at which three letters fit a column."""
+        """Font size, in points, at which three letters fit in a column."""
         return float(np.clip(36 / self.inch, 5.0, 11.0))
 
     def write(self, x: float, y: float, text: str, **style: Any) -> None:
@@ -167,11 +167,11 @@ class _Picture:
         self.ax.add_patch(Rectangle((x, y), wide, tall, **style))
 
     def frame(self, x: float, y: float, **style: Any) -> None:
-        """Draw a cell about a point: its frame, unless it is filled."""
+        """Draw a cell around a point: its frame, unless it is filled."""
         self.fill(x - HALF, y - HALF, 2 * HALF, 2 * HALF, **({"fill": False} | style))
 
     def tiles(self, x: float, y: float, images: Float[Array, "n h w"], scale: Any) -> None:
-        """Draw all images of one site's components in a cell, beside one another."""
+        """Draw all images of one site's components in a cell, side by side."""
         side = int(np.ceil(np.sqrt(len(images))))
         step = 2 * HALF / side
         for index, image in enumerate(images):
@@ -187,7 +187,7 @@ class _Picture:
             self.frame(x, 0.5, edgecolor=PALE, linewidth=0.6)
 
     def draw_shares(self, weights: Float[Array, " g"]) -> None:
-        """Draw the row of fused components' mixing weights: bars beside one another."""
+        """Draw the row of fused components' mixing weights as bars."""
         foot = 0.5 + HALF
         for x, weight in zip(self.x, weights, strict=True):
             high = (2 * HALF - 0.3) * float(weight / weights.max())
@@ -196,7 +196,7 @@ class _Picture:
                 self.write(x, foot - high - 0.14, f"{weight:.0%}", fontsize=0.75 * self.font)
 
     def draw_cells(self, top: float, images: Any) -> tuple[dict[float, str], float]:
-        """Draw a row a site; its name by height, and where the last row ends."""
+        """Draw one row per site; return site names by height, and the end of the last row."""
         matches = self.matches
         rows = {top + 0.5 + row: site for row, site in enumerate(matches.sites)}
         scale = _grey(images.values()) if images else {}
@@ -220,7 +220,7 @@ class _Picture:
         return rows, top + len(rows)
 
     def draw_bars(self, top: float) -> tuple[dict[float, str], float]:
-        """Draw a bar a component above a thin line a site, those alike beside one another."""
+        """Draw one bar per component and one thin line per site, similar sites together."""
         from matplotlib.colors import to_rgb
 
         top, names, kinds = top + 0.12 * self.inch, self.matches.sites, self.matches.kinds
@@ -249,7 +249,7 @@ class _Picture:
         return heights | {start + (row + 0.5) * high: names[k] for row, k in shown}, end
 
     def draw_heading(self) -> tuple[float, dict[float, str]]:
-        """Write names and numbers of holders from 0 up: where they begin, and a row's name."""
+        """Write names and numbers of holders upwards from 0; return the top, and a row's name."""
         line, foot, row, sites = 0.19 * self.inch, -0.05 * self.inch, {}, len(self.matches.sites)
         if self.inch < ROOMY:
             row = {foot - 0.09 * self.inch: "found at" if sites < 100 else "sites"}
@@ -259,7 +259,7 @@ class _Picture:
                 self.write(x, next(iter(row)), text, color=PALE, fontsize=0.75 * self.font)
             foot -= line
         lines = 1 + max(name.count("\n") for name in self.names)
-        every = int(np.ceil(0.16 * self.inch))  # of narrow columns, some are named
+        every = int(np.ceil(0.16 * self.inch))  # name only some narrow columns
         size = max(4.5, min(self.font, 95.0 / self.inch / _longest(self.names)))
         for x, name in zip(self.x, self.names, strict=True):
             for below, text in enumerate(name.split("\n") if round(x) % every == 0 else ()):
@@ -275,7 +275,7 @@ class _Picture:
         return y - 0.34 * self.inch * bool(len(lone) or self.idle is not None), row
 
     def explain(self, top: float, text: str) -> float:
-        """Write small lines between title and heading; where they begin."""
+        """Write small lines between title and heading; return the new top."""
         lines = textwrap.wrap(text, max(60, int(16 * self.right / self.inch)))
         style = {"ha": "left", "va": "top", "fontsize": 8, "color": PALE, "linespacing": 1.3}
         top -= (0.16 * len(lines) + 0.12) * self.inch
@@ -285,7 +285,7 @@ class _Picture:
     def finish(
         self, top: float, bottom: float, rows: dict[float, str], title: str, *, resize: bool
     ) -> None:
-        """Set limits, names of rows, title, legend, and the size that all this takes."""
+        """Set limits, row names, title, legend, and the figure's size."""
         from matplotlib.patches import Patch
 
         ax, left, right = self.ax, -0.6, self.right + 0.1
@@ -320,7 +320,7 @@ def _grey(images: Iterable[Array]) -> dict[str, float]:
 
 
 def _natural(name: str) -> list[str | int]:
-    """A key for which 2 comes before 10."""
+    """Return a sort key that orders 2 before 10."""
     return [int(part) if at % 2 else part for at, part in enumerate(re.split(r"(\d+)", name))]
 
 
@@ -329,7 +329,7 @@ def _longest(names: Iterable[str]) -> int:
 
 
 def _evidence(matches: Matches) -> str:
-    """A sentence on the other number of components that comes closest, where that is known."""
+    """Return a sentence on the next best number of components, if its cost is known."""
     others = dict(matches.alignment.components_evidence)
     others.pop(len(matches.holders), None)
     if not others:

@@ -1,4 +1,4 @@
-"""Pictures of a summary: intervals by name, components as densities, sites beside all."""
+"""Plots of a summary: intervals by name, components as densities, sites next to all."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SITES = (ORANGE, "#3f8f8a", "#8e5fa8", "#b9a11b", "#86b3de", "#a3486b")
-"""Colours of sites, which differ in shape too."""
+"""Colours of sites; their markers differ too."""
 MARKS = "osD^vP"
 MOST_ROWS = 40
 MOST_SITES = len(SITES)
 MOST_PANELS = 6
 MOST_RIDGES = 12
 FAR = 50.0
-"""The largest ratio of lengths of two intervals in one unit; beyond, each row has its own units."""
+"""Largest ratio of interval lengths in one unit; beyond it, each row has its own unit."""
 LONGEST = 32
 PER_ROW, RIDGE = 0.26, 0.55
-"""Inches."""
+"""Height of a row and of a ridge, in inches."""
 
 
 def plot_summary(
@@ -49,24 +49,24 @@ def plot_summary(
     site: str | None = None,
     title: str | None = None,
 ) -> "Figure":
-    """A forest of intervals by name; a plate's or mixture's members as densities.
+    """Plot intervals by name, or the members of a plate or mixture as densities.
 
-    A row is a number: a dot at its mean, a line along its interval. Of a ledger each site's own
-    estimate (the prior and its factor alone) lies below that of all, for up to six sites; those
-    that are no distribution are named beneath. Where intervals are of very different lengths each
-    row is in standard deviations of its own, and its numbers are written beside it.
+    Each row is one number, with a dot at its mean and a line along its interval. For a ledger, the
+    estimate of each site alone (its factor and the prior) is drawn below that of all, for up to six
+    sites; improper ones are named above the axes. If lengths of intervals differ greatly, each row
+    is in units of half its interval's length. Mean and interval are written next to each row.
 
     Args:
         posterior: any family or a ledger.
-        path: where to save the picture, if anywhere; its ending names the format.
+        path: path at which to save the plot, if given; its ending sets the format.
         level: probability of the intervals.
-        site: of a ledger, the one site to show beside all.
-        title: what is written above.
+        site: the one site of a ledger to show next to all.
+        title: title of the plot.
 
     Raises:
-        MissingExtraError: matplotlib is not installed.
-        UsageError: nothing that could be drawn, a site that the ledger lacks, or a path that
-            cannot be written.
+        MissingExtraError: if matplotlib is not installed.
+        UsageError: if nothing can be drawn, the ledger lacks the site, or the path cannot be
+            written.
 
     >>> from posterity.families import Gaussian
     >>> q = Gaussian.from_standard([1.0, 2.0], [[1.0, 0.5], [0.5, 4.0]]).named(["age", "dose"])
@@ -92,7 +92,7 @@ def plot_summary(
 def _estimates(
     posterior: Any, summary: Summary, site: str | None
 ) -> tuple[dict[str, list[Row]], list[str]]:
-    """The rows of each site alone, and what could not be drawn, in words."""
+    """Return the rows of each site alone, and notes on what is not drawn."""
     if not isinstance(posterior, Ledger):
         return {}, []
     chosen = posterior.sites[:MOST_SITES] if site is None else (site,)
@@ -109,7 +109,7 @@ def _estimates(
 
 
 def _first(summary: Summary, like: Summary | None = None) -> list[Row]:
-    """The rows to draw: of topics the words that are the most probable, as ``like`` has them."""
+    """Return the rows to draw; of topics, the most probable words according to ``like``."""
     topics = {(c.block, c.name): c.top for c in (like or summary).components if c.top}
     if not topics:
         return list(summary.first(MOST_ROWS))
@@ -138,7 +138,7 @@ def _forest(summary: Summary, sites: dict[str, list[Row]], asides: list[str]) ->
     rows = [rows[r] for r in drawn]
     sites = {name: [own[r] for r in drawn] for name, own in sites.items()}
     lengths = np.array([row.high - row.low for row in rows])
-    # A number that is certain has no unit.
+    # An interval of length zero has no unit.
     units = np.where(lengths > 0, lengths / 2, 1.0)
     alike = all(row.quantity in ("probability", "weight") for row in rows)
     own = not alike and bool(lengths.max() > FAR * max(lengths.min(), 1e-300))
@@ -179,12 +179,12 @@ def _forest(summary: Summary, sites: dict[str, list[Row]], asides: list[str]) ->
 
 
 def _middle(row: Row) -> float:
-    """The mean, or the middle of the interval where there is none."""
+    """Return the mean, or the middle of the interval if there is no mean."""
     return row.mean if np.isfinite(row.mean) else (row.low + row.high) / 2
 
 
 def _short(name: str) -> str:
-    """A name that fits beside the axes, and is no formula to matplotlib."""
+    """Return a name that fits next to the axes and that matplotlib does not read as a formula."""
     name = "".join(c if c.isprintable() else "?" for c in name).replace("$", r"\$")
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 9]}...{name[-6:]}"
 
@@ -195,7 +195,7 @@ def _below(figure: Any, *lines: tuple[int, str]) -> None:
 
 
 def _ridges(summary: Summary, members: list[Table]) -> "Figure":
-    """A panel a coordinate, a ridge a member: heights are scaled to one."""
+    """Draw one panel per coordinate with one ridge per member; heights are scaled to one."""
     panels = [(table, n) for table in members for n in range(len(table.names))]
     shown = panels[:MOST_PANELS]
     labels = shown[0][0].axes[0][:MOST_RIDGES]
@@ -223,10 +223,10 @@ def _panel(ax: Any, table: Table, n: int, inner: dict[str, Component], level: fl
             mean, sd = _spread(inner.get(name), n, table.quantity)
             if not np.isfinite([low, high]).all():
                 continue
-            if np.isfinite(sd):  # what the member emits, wider than what is known of its mean
+            if np.isfinite(sd):  # the member's observations, wider than the law of its mean
                 x = np.linspace(mean - 3.2 * sd, mean + 3.2 * sd, 200)
                 height = np.exp(-(((x - mean) / sd) ** 2) / 2)
-            else:  # by differences of the distribution function, the peak at one
+            else:  # by differences of the distribution function, peak scaled to one
                 start, end = (float(law.quantile(p)[0]) for p in (0.02, 0.98))
                 x = np.linspace(start, end, 201)
                 grown = np.nan_to_num(np.diff([float(law.cdf(one)[0]) for one in x]))
@@ -274,7 +274,7 @@ def _values_only(ax: Any, label: str = "") -> None:
 
 
 def _spread(one: Component | None, n: int, quantity: str) -> tuple[float, float]:
-    """Mean and deviation of what a member emits; NaN where it emits nothing."""
+    """Return the mean and deviation of a member's observations; NaN if it has none."""
     if quantity != "mean" or one is None or one.mean is None or one.covariance is None:
         return np.nan, np.nan
     variance = one.covariance if one.covariance.ndim == 1 else one.covariance.diagonal()

@@ -1,4 +1,4 @@
-"""Pictures of a student that nears its teacher, of a mixture that grows, and of a calibration."""
+"""Plots of a distillation, a pursuit and a calibration."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MOST_TICKS = 10
 DECADES = 6
-"""Decades of an axis of nats, at most: what is less is as good as nothing."""
+"""Largest number of decades on an axis of nats; smaller values are drawn at its end."""
 
 
 def plot_distillation(
@@ -42,20 +42,20 @@ def plot_distillation(
     title: str | None = None,
     ax: "Axes | None" = None,
 ) -> "Figure":
-    """The picture of a distillation: nats between student and teacher over steps, on log axes.
+    """Plot the nats between student and teacher over steps, on log axes.
 
-    Beside it are, of a whole distillation, the tolerance and a quarter of the drift: about the
-    error of the teacher's own average, below which the gap cannot be told from zero.
+    For a whole distillation it also shows the tolerance and a quarter of the drift. The latter is
+    about the error of the teacher's own average, below which the gap is not distinguishable from 0.
 
     Args:
-        distillation: what :func:`posterity.distill` returned, or its ``trace`` alone.
-        path: where to save the picture, if anywhere; its ending names the format.
-        title: what is written above, instead of whether it has converged.
-        ax: axes to draw in; without them a new figure.
+        distillation: result of :func:`posterity.distill`, or its ``trace`` alone.
+        path: path at which to save the plot, if given; its ending sets the format.
+        title: title, by default whether the distillation has converged.
+        ax: axes to draw in; by default those of a new figure.
 
     Raises:
-        MissingExtraError: matplotlib is not installed.
-        UsageError: a trace without a step, or a path that cannot be written.
+        MissingExtraError: if matplotlib is not installed.
+        UsageError: for a trace without a step, or a path that cannot be written.
 
     >>> from posterity.distillation import Row
     >>> trace = [Row(n, 1 / n, 1.0) for n in (10, 100, 1000)]
@@ -81,21 +81,20 @@ def plot_pursuit(
     *,
     title: str | None = None,
 ) -> "Figure":
-    """Four pictures of a pursuit over its number of components.
+    """Plot four panels of a pursuit over its number of components.
 
-    They are the ELBO and what each step added to it, in nats, with standard errors; the weight α
-    that each component was given when it came, beside its λ; and how many components count, the
-    exponential of the entropy of the weights. Where all components were polished together, that
-    is a point of its own above the same number.
+    They show the ELBO and the gain of each step, in nats, with standard errors; the weight α of
+    each new component, with its λ; and the effective number of components. The latter is the
+    exponential of the weights' entropy. A joint polish is a separate point at the same number.
 
     Args:
-        pursuit: what :func:`posterity.pursue` returned, or its ``trace`` alone.
-        path: where to save the picture, if anywhere; its ending names the format.
-        title: what is written above, instead of whether it has converged.
+        pursuit: result of :func:`posterity.pursue`, or its ``trace`` alone.
+        path: path at which to save the plot, if given; its ending sets the format.
+        title: title, by default whether the pursuit has converged.
 
     Raises:
-        MissingExtraError: matplotlib is not installed.
-        UsageError: a trace without a component, or a path that cannot be written.
+        MissingExtraError: if matplotlib is not installed.
+        UsageError: for a trace without a component, or a path that cannot be written.
 
     >>> from posterity.pursuit import Row
     >>> first = Row(1, -2.0, 0.1, -2.0, 0.1, 1.0, 1.0, 1.4, 1.0, 100)
@@ -135,11 +134,10 @@ def plot_pursuit(
 
 
 def plot_calibration(groups: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
-    """Save a point a group of records, with two standard errors of the frequency that is predicted.
+    """Save a plot of observed against predicted frequencies, with two standard errors.
 
-    The groups are ``predicted``, ``observed`` and ``records`` of each, as
-    :func:`~posterity.fitting.scores.calibration` gives them; the ending of the path names the
-    format.
+    ``groups`` are dictionaries with ``predicted``, ``observed`` and ``records``, as
+    :func:`~posterity.fitting.scores.calibration` returns them; the path's ending sets the format.
     """
     names = ("predicted", "observed", "records")
     predicted, observed, records = (np.array([one[n] for one in groups]) for n in names)
@@ -154,7 +152,7 @@ def plot_calibration(groups: Sequence[Mapping[str, Any]], path: str | os.PathLik
 
 
 def _trace(result: Any, number: str, verb: str) -> tuple[Any, Any]:
-    """The status of a result, None of a trace alone, and its trace, whose numbers are finite."""
+    """Return a result's status, None for a trace alone, and its trace, whose numbers are finite."""
     trace = getattr(result, "trace", result)
     if not len(trace) or not all(np.isfinite(getattr(row, number)) for row in trace):
         raise UsageError(
@@ -173,7 +171,7 @@ def _title(title: str | None, usual: str, status: Any) -> str:
 def _gap(
     ax: "Axes", steps: np.ndarray, gap: np.ndarray, tolerance: float | None, error: float | None
 ) -> None:
-    """The gap in nats over steps on log axes; ``error`` is the teacher's own."""
+    """Draw the gap in nats over steps on log axes; ``error`` is the teacher's own."""
     lines = [value for value in (tolerance, error) if value is not None and value > 0]
     top = max([gap.max(), *lines])
     floor = max(min([gap[gap > 0].min(initial=np.inf), *lines]), top * 10.0**-DECADES)
@@ -195,7 +193,7 @@ def _gap(
 
 
 def _gain(ax: Any, rows: dict[str, np.ndarray], polished: np.ndarray) -> None:
-    """On a log axis; the first component's is left out, since there was nothing before it."""
+    """Draw gains on a log axis; the first component is left out, as it has no predecessor."""
     later = (rows["components"] > 1) | polished
     count, gain, error = (rows[name][later] for name in ("components", "gain", "gain_error"))
     if not (gain > 0).any():

@@ -1,4 +1,4 @@
-"""Reports: one page of HTML that shows a posterior, ledger or result, and loads nothing else."""
+"""Reports: one self-contained HTML page about a posterior, ledger or result."""
 
 import base64
 import dataclasses
@@ -45,7 +45,7 @@ WITH = (
     "Scores, groups and curves were computed from the records of a table: a small group, or a step "
     "of a curve, may reveal something about a single person."
 )
-"""Sentences on what a page holds of persons, made with a table of records or without."""
+"""Sentence about personal data on a page made with a table of records."""
 PAGE = """\
 <!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
@@ -67,13 +67,13 @@ base-uri 'none'; form-action 'none'">
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """A page of HTML that is whole in itself: nothing is loaded when it is viewed."""
+    """A self-contained HTML page: viewing it loads nothing."""
 
     title: str
     html: str = dataclasses.field(repr=False)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page, whole or not at all; an ArtifactError if that fails."""
+        """Write the page atomically; an ArtifactError if that fails."""
         write_file(Path(path), self.html.encode())
 
     def _repr_html_(self) -> str:
@@ -90,27 +90,27 @@ def report(
     level: float = 0.95,
     title: str | None = None,
 ) -> Report:
-    """A page that shows posteriors, ledgers, results of verbs and receipts to people.
+    """Make an HTML page about posteriors, ledgers, results of verbs and receipts.
 
-    What it is and for what, every number by site with a box to untick that site, who adds how much
-    and who contradicts whom, matchings with their margins, convergence, calibration, what a receipt
-    shows and what it does not, and how to reproduce it all. The same sources give the same page.
+    It shows what the sources are, and all numbers by site with a box to exclude each site. It also
+    shows information added and contradictions by site, matchings with margins, convergence,
+    calibration, what a receipt proves, and how to reproduce it all. Equal sources give equal pages.
 
     Args:
-        sources: what verbs return, ledgers, laws, receipts, students, or paths of files. Several
-            posteriors are fused for the page, unless one of them is their fusion; a receipt is
-            checked against its ledgers where these are among the sources, and a checkpoint of a
-            federation shows how its ledger came about.
-        path: where to write the page, if anywhere.
-        data: a table of records with the target, on which predictions of regressions are judged.
-        reading: how that table says what the model is about.
+        sources: results of verbs, ledgers, laws, receipts, students, or paths of files. Several
+            posteriors are fused for the page, unless one of them is their fusion. A receipt is
+            checked against its ledgers if they are among the sources, and a checkpoint of a
+            federation adds the history of its ledger.
+        path: path at which to write the page, if given.
+        data: path of a table of records with the target, to evaluate predictions of regressions.
+        reading: names, units and levels of that table, where they differ from the recipe's.
         level: probability of the intervals, between 0 and 1.
-        title: what is written above, instead of what it is.
+        title: title of the page; by default a description of the sources.
 
     Raises:
         UsageError: for no source, or a level that is not between 0 and 1.
         ArtifactError: for a file that is missing, altered, or of a newer version.
-        StructureError: for what has nothing to be reported, or data for what does not predict.
+        StructureError: for sources of other types, or ``data`` for a source that does not predict.
 
     >>> from posterity import Gaussian, Ledger
     >>> prior = Gaussian.from_standard([0.0], [[1.0]]).named(["age"])
@@ -128,7 +128,7 @@ def report(
 
 
 class _Page:
-    """The sections of a page, as they are made."""
+    """The sections of a page under construction."""
 
     def __init__(self, subjects: Subjects, level: float, data: Path | None, reading: Reading):
         self.subjects, self.level, self.data, self.reading = subjects, level, data, reading
@@ -157,7 +157,7 @@ class _Page:
         self.add("How to reproduce this", self._reproduction())
 
     def add(self, title: str, parts: Iterable[Markup]) -> None:
-        """A section, unless there is nothing in it."""
+        """Add a section, unless it is empty."""
         if parts := list(parts):
             self.sections.append((capital(title), join(parts)))
 
@@ -286,7 +286,7 @@ class _Page:
         return [*parts, paragraph(f"{made}byte for byte.")]
 
     def html(self, title: str) -> str:
-        """The page."""
+        """Return the page."""
         folder = resources.files("posterity.reporting")
         style, script = (
             folder.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js")
@@ -318,7 +318,7 @@ class _Page:
 
 
 def _sure(recipe: Recipe | None, summary: Summary) -> list[str]:
-    """A sentence on the coefficients of a regression whose interval leaves zero out."""
+    """Return a sentence on the coefficients of a regression whose interval excludes zero."""
     if recipe is None or not recipe.regression:
         return []
     levels = recipe.levels[1:] if recipe.model == "multinomial" else ()

@@ -1,4 +1,4 @@
-"""Drawings in SVG: lines and points between axes, whose colours are the page's."""
+"""Charts in SVG: lines and points between axes, in the page's colours."""
 
 import dataclasses
 import itertools
@@ -11,13 +11,13 @@ from posterity.reporting.markup import Markup, join, shown, tag
 
 WIDE, HIGH = 440, 270
 LEFT, RIGHT, TOP, BOTTOM = 70, 14, 12, 44
-"""Units of a drawing, which is about as many pixels wide, and its margins."""
+"""Size of a chart, in units of about one pixel, and its margins."""
 DECADES = 8
-"""Decades of a logarithmic axis, at most: what is less is as good as nothing."""
+"""Largest number of decades on a logarithmic axis; smaller values are drawn at its end."""
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers between two others.
+    """Return round numbers between two others.
 
     >>> ticks(0.0, 1.0)
     [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
@@ -33,9 +33,9 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """An axis from ``low`` to ``high``; on a ``log`` one all numbers are positive.
+    """An axis from ``low`` to ``high``; on a ``log`` axis all numbers are positive.
 
-    One of ``whole`` numbers, such as counts, has no others written at it.
+    An axis of ``whole`` numbers, such as counts, has only whole ticks.
     """
 
     label: str
@@ -46,7 +46,7 @@ class Axis:
 
     @classmethod
     def around(cls, label: str, values: Sequence[float], *, log: bool = False) -> "Axis":
-        """The axis that holds all finite values, with some room beside them."""
+        """Return an axis that contains all finite values, with a margin."""
         finite = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
         low, high = min(finite), max(finite)
         if log:
@@ -56,7 +56,7 @@ class Axis:
         return cls(label, low - room, high + room)
 
     def place(self, value: float) -> float:
-        """The position of a value on the axis, from 0 to 1; beyond the ends it is at them."""
+        """Return the position of a value on the axis, clipped to 0 to 1."""
         if self.log:
             value = max(value, self.low)
             share = math.log(value / self.low) / math.log(self.high / self.low)
@@ -66,7 +66,7 @@ class Axis:
 
     @property
     def ticks(self) -> list[float]:
-        """Numbers that are written at it."""
+        """Return the numbers at the axis's ticks."""
         if not self.log:
             every = ticks(self.low, self.high)
             return [value for value in every if value.is_integer()] if self.whole else every
@@ -77,17 +77,17 @@ class Axis:
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """Points or a line of a drawing.
+    """Points or a line of a chart.
 
     Attributes:
-        name: in the legend.
-        x: where they are across.
-        y: and up.
-        low: where an error bar, or a band, begins; none without it.
-        high: where it ends.
+        name: name in the legend.
+        x: horizontal positions.
+        y: vertical positions.
+        low: lower ends of error bars or of a band, if any.
+        high: upper ends of these.
         kind: ``points``, ``line`` or ``steps``.
-        colour: the number of its colour, from 0.
-        tips: a text for each point, shown when the pointer or the keyboard is on it.
+        colour: number of the colour, from 0.
+        tips: text for each point, shown when the pointer or keyboard focus is on it.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Series:
 
 
 def chart(name: str, across: Axis, up: Axis, series: Sequence[Series], *extra: Markup) -> Markup:
-    """A drawing of some series, whose points are reached by the arrow keys, with its legend."""
+    """Return a chart of some series with its legend; arrow keys move between its points."""
     inner = [_axes(across, up), *extra, *(_drawn(one, across, up) for one in series)]
     style = {"viewBox": f"0 0 {WIDE} {HIGH}", "class_": "chart", "role": "group"}
     drawing = tag("svg", *inner, **style, aria_label=name, data_roving=True)
@@ -113,23 +113,23 @@ def chart(name: str, across: Axis, up: Axis, series: Sequence[Series], *extra: M
 
 
 def x_of(axis: Axis, value: float) -> float:
-    """Units from the left."""
+    """Return the distance from the left, in units of the chart."""
     return round(LEFT + (WIDE - LEFT - RIGHT) * axis.place(value), 1)
 
 
 def y_of(axis: Axis, value: float) -> float:
-    """Units from the top."""
+    """Return the distance from the top, in units of the chart."""
     return round(HIGH - BOTTOM - (HIGH - TOP - BOTTOM) * axis.place(value), 1)
 
 
 def line(points: Sequence[tuple[float, float]], class_: str) -> Markup:
-    """A line through points in units of the drawing."""
+    """Return a line through points in units of the chart."""
     path = " ".join(f"{x:g},{y:g}" for x, y in points)
     return tag("polyline", points=path, class_=class_)
 
 
 def through(across: Axis, up: Axis, points: Iterable[tuple[float, float]]) -> Markup:
-    """A dashed line through points in units of the axes, as of a goal or an ideal."""
+    """Return a dashed line through points in units of the axes, such as a target or an ideal."""
     return line([(x_of(across, x), y_of(up, y)) for x, y in points], "ideal")
 
 

@@ -1,8 +1,8 @@
-"""Every number of a posterior by site, and what is left of it where a site is taken out.
+"""All numbers of a posterior by site, and the posterior without any chosen sites.
 
 Forgetting is subtraction: the page holds the natural parameters of the prior and of each site, adds
-those that are ticked, and works out means and intervals itself. Where they are too many, or of a
-family whose quantiles the page does not know, it holds the numbers without each site instead.
+those that are ticked, and computes means and intervals in the browser. If there are too many, or
+the page cannot compute the family's quantiles, it holds the numbers without each site instead.
 """
 
 import base64
@@ -37,32 +37,32 @@ from posterity.summary import Row, Summary, summarise
 from posterity.summary.rows import cavity, influences_of
 
 PANELS, OF_COMPONENTS = 24, 12
-"""Numbers that have a picture of their own, and of components those."""
+"""Largest number of panels, in general and for posteriors with components."""
 ROWS = 1000
-"""Rows of the table of all numbers."""
+"""Number of rows of the table of all numbers."""
 SITES = 12
-"""Sites that have a line of their own; all others are one together."""
+"""Number of sites with their own line; all others are combined."""
 LETTERS = 22
-"""Letters of all numbers together that are written at an axis."""
+"""Total number of letters of the numbers at an axis."""
 NUMBERS = 60_000
-"""Natural parameters that a page holds, 8 bytes each."""
+"""Largest number of natural parameters in a page, 8 bytes each."""
 NATIVE = (Gaussian, DiagonalGaussian, Gamma, Beta, Dirichlet)
-"""Families whose quantiles the page works out."""
+"""Families whose quantiles the page computes."""
 OTHERS = "all others together"
 
 
 @dataclasses.dataclass(frozen=True)
 class Estimates:
-    """A posterior's numbers, and of a ledger those of its sites alone, and how each moves them.
+    """A posterior's numbers and, for a ledger, the estimates and effects of its sites.
 
     Attributes:
-        whole: the summary of all.
-        ledger: whose they are; None of a posterior of which no sites are known.
-        factors: by site that has a line, of which the last may be all others together.
-        alone: by site the rows of prior and factor, where these are a distribution; None for what
-            it says nothing of.
-        pulls: by site how far each row is moved, in standard deviations.
-        nats: by site what it adds to all others.
+        whole: summary of the posterior given all sites.
+        ledger: ledger of the sites; None for a posterior without known sites.
+        factors: factors by site with its own line; the last may combine all others.
+        alone: by site, rows of the prior plus its factor, if proper; None for numbers of which it
+            has no information.
+        pulls: by site, the shift of each row, in standard deviations.
+        nats: by site, the information that it adds to all others.
     """
 
     whole: Summary
@@ -74,7 +74,7 @@ class Estimates:
 
 
 def estimates_of(ledger: Ledger, whole: Summary, chosen: Sequence[str]) -> Estimates:
-    """The numbers of some sites, and of all others together."""
+    """Return the numbers of the chosen sites, and of all others combined."""
     factors = {site: ledger.factor(site) for site in chosen}
     total, known = ledger.total, names_of(ledger.prior)
     if len(chosen) < len(ledger.sites):
@@ -98,13 +98,13 @@ def estimates_of(ledger: Ledger, whole: Summary, chosen: Sequence[str]) -> Estim
 
 
 def learnt(ends: Any, before: Any) -> Any:
-    """True for each interval that differs from the prior's by a hundredth of its length."""
+    """Return whether each interval differs from the prior's by a hundredth of its length."""
     moved = np.maximum(abs(ends[0] - before[0]), abs(ends[1] - before[1]))
     return moved > 0.01 * (before[1] - before[0])
 
 
 def _silent(row: Row, prior: Row) -> bool:
-    """True if nothing was learnt of a number: its interval is the prior's."""
+    """Return whether a number's interval is the prior's."""
     known = np.isfinite([row.low, row.high, prior.low, prior.high]).all()
     return bool(known and not learnt((row.low, row.high), (prior.low, prior.high)))
 
@@ -114,18 +114,18 @@ def _left(ledger: Ledger, name: str, factor: Any) -> Any:
 
 
 def _packed(values: Any) -> str:
-    """Numbers as the page reads them: float64, the least byte first, in base 64."""
+    """Encode numbers for the page: little-endian float64, in base 64."""
     return base64.b64encode(np.asarray(values, "<f8").ravel().tobytes()).decode()
 
 
 def _blocks(law: Any) -> list[Any]:
-    """The independent blocks of a law, in the order of its tables."""
+    """Return the independent blocks of a law, in the order of its tables."""
     parts = law.independent_blocks()
     return [leaf for part in parts.values() for leaf in _blocks(part)] if parts else [law]
 
 
 def _numbers_of(block: Any, centre: Any) -> list[Any]:
-    """Natural parameters of a block; of a Gaussian as seen from a place near all means."""
+    """Return natural parameters of a block; of a Gaussian relative to a centre near all means."""
     if not block.gaussian:
         return [block.natural_parameters]
     if block.diagonal:
@@ -135,7 +135,7 @@ def _numbers_of(block: Any, centre: Any) -> list[Any]:
 
 
 def _kept(estimates: Estimates) -> dict[str, Any]:
-    """Natural parameters of prior and sites, or the rows without each site."""
+    """Return natural parameters of prior and sites, or the rows without each site."""
     ledger, whole, factors = estimates.ledger, estimates.whole, estimates.factors
     if ledger is None or not factors or not whole.proper:
         return {}
@@ -165,11 +165,11 @@ def _kept(estimates: Estimates) -> dict[str, Any]:
 
 
 def _chosen(estimates: Estimates) -> list[int]:
-    """Numbers of the rows that have a panel: of many those that sites move most, in their order."""
+    """Return the rows that have a panel, in order; of many those that sites move most."""
     rows = list(estimates.whole.first(ROWS))
     drawn = [k for k, row in enumerate(rows) if np.isfinite([row.low, row.high]).all()]
     most = PANELS
-    if estimates.whole.components:  # which have a table of their own, with weights and spreads
+    if estimates.whole.components:  # they have their own table, with weights and spreads
         drawn, most = [k for k in drawn if rows[k].quantity in ("", "mean")], OF_COMPONENTS
     pulls = [np.abs(np.array(own)[: len(rows)]) for own in estimates.pulls.values()]
     force = np.nan_to_num(pulls).max(0) if pulls else np.zeros(len(rows))
@@ -177,7 +177,7 @@ def _chosen(estimates: Estimates) -> list[int]:
 
 
 def _domain(rows: Sequence[Row]) -> tuple[float, float]:
-    """The ends of a panel's axis: of intervals much longer than the last only the part near it."""
+    """Return the ends of a panel's axis, which truncates intervals much longer than the last."""
     ends = np.array([[row.low, row.high] for row in rows], float)
     ends = ends[np.isfinite(ends).all(1)]
     fused = ends[-1]
@@ -205,7 +205,7 @@ def _interval(row: Row, scale: Scale) -> Markup:
 
 
 def _strip(row: Row, low: float, high: float, size: float | None, zero: str | None) -> Markup:
-    """An interval as a line with its mean on it; a site's is a square, the fused one a diamond."""
+    """Return an interval as a line with its mean: a square for a site, a diamond for all."""
     middle = row.mean if np.isfinite(row.mean) else (row.low + row.high) / 2
     x = lambda value: _percent(value, low, high)
     inside, at = low <= middle <= high, x(middle)
@@ -213,7 +213,7 @@ def _strip(row: Row, low: float, high: float, size: float | None, zero: str | No
         mark = tag("path", d="M-7 0 0-7 7 0 0 7Z", class_="diamond")
     elif inside:
         mark = tag("rect", x=-size / 2, y=-size / 2, width=size, height=size, class_="square")
-    else:  # an arrow to where the mean is, beyond the end of the axis
+    else:  # an arrow towards the mean, beyond the end of the axis
         mark = tag("path", d=f"M0-5V5L{-8 if middle < low else 8} 0Z", class_="beyond")
     hidden = "hidden" if size is None and not inside else None
     return tag(
@@ -227,7 +227,7 @@ def _strip(row: Row, low: float, high: float, size: float | None, zero: str | No
 
 
 def _axis(low: float, high: float, scale: Scale) -> Markup:
-    """Round numbers at the foot of a panel, as many as have room beside each other."""
+    """Return round numbers below a panel, as many as fit next to each other."""
     low, high = low / scale.unit, high / scale.unit
     texts: dict[float, str] = {}
     for most in (6, 5, 4, 3, 2):
@@ -321,7 +321,7 @@ def _table(estimates: Estimates, effects: Mapping[str, Effect]) -> Markup:
 
 
 def _controls(estimates: Estimates, several: bool) -> Markup:
-    """A box to untick for each site, and a line that says what came of it."""
+    """Return a box to exclude each site, and a line for the result."""
     boxes = []
     for place, name in enumerate(estimates.factors):
         box = tag("input", type="checkbox", checked=True, data_place=place, autocomplete="off")
@@ -345,7 +345,7 @@ def _controls(estimates: Estimates, several: bool) -> Markup:
 
 
 def section(estimates: Estimates, effects: Mapping[str, Effect]) -> list[Markup]:
-    """The panels, the boxes to untick, and the table of all numbers."""
+    """Return the panels, the boxes to exclude sites, and the table of all numbers."""
     whole, drawn, kept = estimates.whole, _chosen(estimates), _kept(estimates)
     rows, parts = list(whole.first(ROWS)), list[Markup]()
     if estimates.factors:

@@ -1,4 +1,4 @@
-"""Predictions beside what was observed: scores, calibration, and survival curves."""
+"""Predictions compared with observations: scores, calibration, and survival curves."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ from posterity.reporting.charts import Axis, Series, chart, through
 from posterity.reporting.markup import Markup, figure, paragraph, shown, table
 
 TIMES, MOST = 30, 600
-"""Times of a survival curve, and records that it is an average of, at most."""
+"""Number of times of a survival curve, and largest number of records in its average."""
 MEANINGS = {
     "log_score": ("Log score", "nats a record; higher is better"),
     "brier": ("Brier score", "mean squared error of the probability; lower is better"),
@@ -38,7 +38,7 @@ MEANINGS = {
 
 
 class Evaluated(NamedTuple):
-    """Predictions of a table's records, by part, and what was observed."""
+    """Predictions of a table's records, by part, with the observations."""
 
     parts: dict[str, np.ndarray]
     observed: np.ndarray
@@ -50,10 +50,10 @@ class Evaluated(NamedTuple):
 def evaluated(
     value: Any, provenance: Mapping[str, str], path: Path, reading: Reading, level: float
 ) -> Evaluated:
-    """The predictions that a regression, or a student of one, makes of a table with its target.
+    """Return the predictions of a regression, or a student of one, for a table with its target.
 
     Raises:
-        StructureError: if the file does not say what it predicts, or the table lacks a column.
+        StructureError: if the file does not state its target, or the table lacks a column.
         ArtifactError: for a table that cannot be read.
     """
     of_sites = recipe_in(provenance)
@@ -87,7 +87,7 @@ def evaluated(
 def section(
     value: Any, provenance: Mapping[str, str], path: Path, level: float, reading: Reading = PLAIN
 ) -> list[Markup]:
-    """Scores of a posterior or student on records, and the picture that goes with its model."""
+    """Return scores of a posterior or student on records, with the plot for its model."""
     found = evaluated(value, provenance, path, reading, level)
     result = found.scores
     text = f"On {result['records']:,} records of {path.name}"
@@ -105,7 +105,7 @@ def section(
 
 
 def _calibration(found: Evaluated) -> Markup:
-    """A point for each group of records, and the line where what was predicted was observed."""
+    """Return a plot of observed against predicted frequency, one point per group of records."""
     label, y = "p" in found.parts, found.observed
     made = found.parts["p" if label else "mean"]
     groups = np.array_split(np.argsort(made, kind="stable"), min(BINS, max(len(y) // 5, 1)))
@@ -141,7 +141,7 @@ def _calibration(found: Evaluated) -> Markup:
 
 
 def _survival(value: Any, recipe: Any, found: Evaluated, level: float) -> Markup:
-    """Curves of three groups by risk, predicted, and observed (Kaplan and Meier's)."""
+    """Return predicted and observed (Kaplan-Meier) survival curves of three groups by risk."""
     from scipy.stats import CensoredData, ecdf
 
     assert found.data.times is not None, "of survival"
@@ -150,7 +150,7 @@ def _survival(value: Any, recipe: Any, found: Evaluated, level: float) -> Markup
     data = found.data.part(rows)
     time, event, entry = data.times.T  # pyright: ignore[reportOptionalMemberAccess]
     grid = np.linspace(0.0, float(np.quantile(time, 0.95)), TIMES + 1)[1:]
-    if hasattr(value, "head"):  # which predicts at the times that it learned
+    if hasattr(value, "head"):  # a student predicts at the times that it learned
         parts = {name: own[rows] for name, own in found.parts.items()}
         start = "survival_"
         grid = np.array([float(name.removeprefix(start)) for name in parts if start in name])

@@ -1,4 +1,4 @@
-"""HTML and SVG that nothing in a file can break out of: all text is escaped where it is put in."""
+"""HTML and SVG in which all text is escaped, so content of files cannot inject markup."""
 
 import html
 import json
@@ -10,41 +10,41 @@ from typing import NamedTuple, Self
 from posterity.text import clean, seam
 
 VOID = {"br", "col", "meta", "input", "link"}
-"""Elements of HTML that have no end tag."""
+"""Elements of HTML without an end tag."""
 HEBREW_TO_ARABIC = r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]+"
 RIGHT_TO_LEFT = re.compile(rf"{HEBREW_TO_ARABIC}([\s\u200c\u200d]+{HEBREW_TO_ARABIC})*")
-"""Words in letters that are written from right to left."""
+"""Pattern of words in right-to-left scripts."""
 LONGEST, ENDING = 24, 9
-"""Letters of a name that is shown whole, and of the end that a longer one keeps."""
+"""Largest number of letters of a full name, and letters kept at the end of a longer one."""
 
 
 class Markup(str):
-    """Text that is markup already, so that it is not escaped again."""
+    """Text that is already markup, and is not escaped again."""
 
 
 def visible(text: str) -> str:
-    """A text in which what cannot be printed is escaped.
+    """Return a text with unprintable characters escaped.
 
-    Words that are written from right to left are isolated, so that they do not turn the numbers
-    that stand beside them.
+    Words in right-to-left scripts are isolated, so they do not change the order of adjacent
+    numbers.
     """
     return RIGHT_TO_LEFT.sub(lambda words: f"\u2068{words[0]}\u2069", clean(text))
 
 
 def escaped(value: object) -> Markup:
-    """A value as markup: visible and escaped, unless it is markup."""
+    """Return a value as markup: visible and escaped, unless it already is markup."""
     return value if isinstance(value, Markup) else Markup(html.escape(visible(str(value))))
 
 
 def join(parts: Iterable[object]) -> Markup:
-    """Parts one after the other; None is left out."""
+    """Return the concatenation of parts; None is left out."""
     return Markup("".join(escaped(part) for part in parts if part is not None))
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
-    """An element; an attribute that is None or False is left out, one that is True has no value.
+    """Return an element; attributes that are None or False are left out, and True has no value.
 
-    Underscores in names of attributes stand for hyphens, one at the end for nothing.
+    Underscores in names of attributes become hyphens; one at the end is dropped.
 
     >>> tag("td", "a < b", class_="low", data_site=3)
     '<td class="low" data-site="3">a &lt; b</td>'
@@ -60,7 +60,7 @@ def tag(name: str, /, *children: object, **attributes: object) -> Markup:
 
 
 def shown(value: float | None, digits: int = 4) -> str:
-    """A number in a few digits, with a minus as long as a plus; a dash if it is not known.
+    """Format a number in a few digits, with a true minus sign; an unknown one is a dash.
 
     >>> shown(-0.33333), shown(None)
     ('−0.3333', '–')
@@ -71,7 +71,7 @@ def shown(value: float | None, digits: int = 4) -> str:
 
 
 def digits(low: float, high: float) -> int:
-    """Significant digits, at least four, in which the ends of an interval differ.
+    """Return the number of significant digits, at least four, in which an interval's ends differ.
 
     >>> digits(0.25, 0.75), digits(1_000_000.0, 1_000_000.5)
     (4, 8)
@@ -83,14 +83,14 @@ def digits(low: float, high: float) -> int:
 
 
 class Scale(NamedTuple):
-    """The form of all numbers of a panel: multiples of a power of ten, to the same decimals."""
+    """Format of all numbers of a panel: multiples of a power of ten, with equal decimals."""
 
     power: int
     decimals: int
 
     @classmethod
     def of(cls, most: float, length: float) -> Self:
-        """The form for an interval of this length among numbers of at most this size.
+        """Return the format for an interval of this length among numbers of at most this size.
 
         >>> Scale.of(2.0, 0.3), Scale.of(4e-10, 3e-10)
         (Scale(power=0, decimals=2), Scale(power=-12, decimals=0))
@@ -103,12 +103,12 @@ class Scale(NamedTuple):
 
     @property
     def unit(self) -> float:
-        """The power of ten that numbers are divided by before they are written."""
+        """Power of ten that numbers are divided by before they are written."""
         return float(f"1e{self.power}")
 
     @property
     def factor(self) -> str:
-        """The power of ten in words; nothing where it is one.
+        """The power of ten in words; empty if it is one.
 
         >>> Scale(-9, 2).factor
         '× 10⁻⁹'
@@ -117,7 +117,7 @@ class Scale(NamedTuple):
         return f"× 10{raised}" if self.power else ""
 
     def text(self, value: float) -> str:
-        """A number in this form."""
+        """Return a number in this format."""
         if not math.isfinite(value):
             return "–"
         text = f"{value / self.unit:.{self.decimals}f}"
@@ -125,7 +125,7 @@ class Scale(NamedTuple):
 
 
 def named(name: str) -> Markup:
-    """A name, of which the middle gives way where there is no room: names often begin alike."""
+    """Return a name whose middle is truncated if space is short, since names often begin alike."""
     if len(name) <= LONGEST:
         return tag("span", name, dir="auto")
     middle = seam(name, len(name) - ENDING)
@@ -134,13 +134,13 @@ def named(name: str) -> Markup:
 
 
 def signed(value: float | None) -> str:
-    """A number with its sign, in three digits."""
+    """Return a number with its sign, in three digits."""
     sign = "+" if value is not None and value > 0 else ""
     return sign + shown(value, 3)
 
 
 def count(number: int, what: str) -> str:
-    """A number of things, in words.
+    """Return a number of things, in words.
 
     >>> count(1, "site"), count(1200, "site")
     ('1 site', '1,200 sites')
@@ -149,7 +149,7 @@ def count(number: int, what: str) -> str:
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:
-    """Names in a sentence.
+    """Return names in a sentence.
 
     >>> listed(["a", "b", "c"])
     'a, b and c'
@@ -166,18 +166,18 @@ def capital(text: str) -> str:
 
 
 def paragraph(*parts: object, class_: str | None = None) -> Markup:
-    """A paragraph."""
+    """Return a paragraph."""
     return tag("p", *parts, class_=class_)
 
 
 def embedded(data: object) -> Markup:
-    """Data for the page's own script, which nothing in them can break out of."""
+    """Return data for the page's script, escaped so that they cannot end it."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return tag("script", Markup(text), type="application/json")
 
 
 def bullets(items: Iterable[object]) -> Markup:
-    """A list."""
+    """Return a list."""
     return tag("ul", *(tag("li", item) for item in items))
 
 
@@ -188,7 +188,7 @@ def table(
     hidden: int = 0,
     class_: str | None = None,
 ) -> Markup:
-    """A table; the first cell of each row is its heading, and ``hidden`` rows are left out."""
+    """Return a table whose rows begin with a heading; ``hidden`` rows were left out."""
     head = tag("tr", *(tag("th", name, scope="col") for name in headers))
     body = [
         tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:]))
@@ -201,18 +201,18 @@ def table(
 
 
 def scrolling(caption: str, head: Markup, body: Iterable[Markup], **attributes: object) -> Markup:
-    """A table of these rows, which scrolls in itself where it is wider than the page."""
+    """Return a table of these rows, which scrolls by itself if it is wider than the page."""
     parts = tag("caption", caption), tag("thead", head), tag("tbody", *body)
     inner = tag("table", *parts, **attributes)
     return tag("div", inner, class_="scroll", tabindex=0, role="group", aria_label=caption)
 
 
 def behind(what: str, inner: object) -> Markup:
-    """A part that a click opens: the numbers behind a picture."""
+    """Return a part that opens on a click, such as the numbers of a plot."""
     return tag("details", tag("summary", what), inner)
 
 
 def figure(picture: object, caption: object, numbers: object = None) -> Markup:
-    """A picture with its caption, and the table behind it."""
+    """Return a plot with its caption and its table of numbers."""
     below = None if numbers is None else behind("Numbers behind this picture", numbers)
     return tag("figure", picture, tag("figcaption", caption), below)

@@ -1,6 +1,4 @@
-"""The report's part on sites: how much each adds to a ledger, where it pulls, whom it
-contradicts.
-"""
+"""The report's part on sites: information added, numbers moved, contradictions."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -33,32 +31,32 @@ from posterity.summary import Summary
 from posterity.summary.rows import cavity, label_of
 
 BARS, COMPARED = 30, 2000
-"""Sites that have a bar, and those, of many that add most, that are compared with all others."""
+"""Number of sites with a bar, and of sites, those that add most, compared with all others."""
 JOINT = 200
-"""Coefficients up to which all together are compared, and not only one by one."""
+"""Largest number of coefficients that are also compared jointly."""
 TOGETHER = "all numbers together"
 
 
 class Distance(NamedTuple):
-    """The deviations between two laws of the same numbers, of the one where it is most."""
+    """Distance of two laws of the same numbers, at the number where it is largest."""
 
     deviations: float
     where: str
 
     @property
     def kind(self) -> str:
-        """``high`` where they contradict each other, ``middle`` where they are strained."""
+        """``high`` for a contradiction, ``middle`` for a noticeable difference, else ``low``."""
         if self.deviations >= CONTRADICTION:
             return "high"
         return "middle" if self.deviations >= AGREEMENT else "low"
 
 
 def distance(one: Any, other: Any, prior: Any) -> Distance | None:
-    """The distance at which two laws of one family exclude each other, as ``fuse`` compares sites.
+    """Return the distance of two laws of one family in deviations, as ``fuse`` compares sites.
 
-    Numbers of which either has learnt nothing beyond the prior are left out, and so are mixing
-    weights, in which sites may differ. None where either is no distribution, or nothing is known of
-    its numbers in closed form.
+    Numbers of which either law has no information beyond the prior are left out, and so are mixing
+    weights, in which sites may differ. None if either law is improper, or no marginal has a closed
+    form.
 
     Source: presanis2013.
     """
@@ -87,7 +85,7 @@ def distance(one: Any, other: Any, prior: Any) -> Distance | None:
 
 
 class Contradictions(NamedTuple):
-    """Distances of each site from all others, and of the sites shown from each other."""
+    """Distances of each site from all others, and between the sites shown."""
 
     apart: Mapping[str, Distance | None]
     pairs: Mapping[tuple[str, str], Distance | None]
@@ -95,7 +93,7 @@ class Contradictions(NamedTuple):
 
 
 def contradictions_of(ledger: Ledger, summary: Summary) -> Contradictions:
-    """The distances between sites; of many those that contradict the others most are chosen."""
+    """Return distances between sites; if there are many, of those that contradict others most."""
     names, nats = names_of(ledger.prior), {site.name: site.nats or 0.0 for site in summary.sites}
     chosen = sorted(ledger.sites, key=lambda site: -nats[site])[:COMPARED]
     own = {site: with_names(ledger.prior + ledger.factor(site), names) for site in chosen}
@@ -111,7 +109,7 @@ def contradictions_of(ledger: Ledger, summary: Summary) -> Contradictions:
 
 
 def influence(summary: Summary, records: Mapping[str, Any], away: Contradictions) -> list[Markup]:
-    """A bar a site, of the nats that it adds, and the number that it moves most."""
+    """Return one bar per site for the nats that it adds, with the number that it moves most."""
     sites = [site for site in summary.sites if site.why != "forgotten"]
     order = sorted(sites, key=lambda site: -(site.nats if site.nats is not None else -1.0))
     most = max((site.nats or 0.0 for site in sites if np.isfinite(site.nats or 0.0)), default=0.0)
@@ -145,7 +143,7 @@ def influence(summary: Summary, records: Mapping[str, Any], away: Contradictions
 
 
 def contradiction(found: Contradictions) -> list[Markup]:
-    """A cell for two sites each: by how many deviations they are apart at most."""
+    """Return a table of the largest distance between each two sites, in deviations."""
     names, pairs = found.chosen, found.pairs
     far = {pair: d for pair, d in pairs.items() if d is not None}
     if not far:
@@ -198,20 +196,20 @@ def contradiction(found: Contradictions) -> list[Markup]:
 
 
 def matrix(caption: str, columns: Sequence[str], rows: Sequence[Markup]) -> Markup:
-    """A table of coloured cells, whose arrow keys go from one to the next."""
+    """Return a table of coloured cells; arrow keys move between them."""
     head = tag("tr", tag("td"), *(tag("th", named(name), scope="col") for name in columns))
     return scrolling(caption, head, rows, class_="cells", data_roving=True)
 
 
 def legend(keys: Mapping[str, str]) -> Markup:
-    """The legend of colours."""
+    """Return the legend of colours."""
     swatch = lambda kind: tag("span", class_=f"swatch {kind}", aria_hidden="true")
     items = (tag("li", swatch(kind), text) for kind, text in keys.items())
     return tag("ul", *items, class_="legend", role="list", aria_label="What the colours mean")
 
 
 def components(summary: Summary) -> list[Markup]:
-    """Components of plates and mixtures by weight, and layers of networks."""
+    """Return components of plates and mixtures by weight, and layers of networks."""
     parts = []
     blocks: dict[tuple[str, str], list[Any]] = {}
     for one in summary.components:
@@ -250,7 +248,7 @@ def components(summary: Summary) -> list[Markup]:
 
 
 def in_short(ledger: Ledger, summary: Summary, found: Contradictions) -> list[str]:
-    """Sentences on a ledger for whoever reads nothing else."""
+    """Return sentences that summarise a ledger."""
     lines, sites = [], [site for site in summary.sites if site.nats is not None]
     if sites:
         first = max(sites, key=lambda site: site.nats or 0.0)

@@ -1,4 +1,4 @@
-"""Sources of a report: values and files, each of which is recognised, and what belongs together."""
+"""Sources of a report: values and files of known types, and how they belong together."""
 
 import contextlib
 import dataclasses
@@ -19,20 +19,20 @@ from posterity.ledger import Ledger
 from posterity.receipt import Receipt
 
 OF_FUSE = ("rule", "divergence", "matching", "components", "absorb")
-"""Options of a fusion that its file keeps."""
+"""Options of a fusion that its file stores."""
 KINDS = ("Run", "Fusion", "NetworkFusion", "Pursuit", "Distillation", "Student")
-"""Results that a page is made of, by the names of their types."""
+"""Results that a page can show, by type name."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A value that a report is of, and where it came from.
+    """A value to report, and its origin.
 
     Attributes:
-        name: that of its file, or of its type.
+        name: name of its file, or of its type.
         value: a law, a ledger, a student, a receipt, or the result of a verb.
-        about: what its file says; None of a value.
-        visits: of a federation, the visits so far.
+        about: inspection of its file; None for a value.
+        visits: visits so far, for a federation.
     """
 
     name: str
@@ -42,22 +42,22 @@ class Source:
 
     @property
     def provenance(self) -> Mapping[str, str]:
-        """Texts by key, as its file keeps them."""
+        """Provenance by key, as its file stores it."""
         return {} if self.about is None else self.about.provenance
 
     @property
     def kind(self) -> str:
-        """The name of its type."""
+        """Name of its type."""
         return type(self.value).__name__
 
     @property
     def recipe(self) -> Recipe | None:
-        """The recipe of its model, if its file has one."""
+        """Recipe of its model, if its file has one."""
         return recipe_in(self.provenance)
 
     @property
     def posterior(self) -> Any:
-        """The source's ledger if it has one, else its law; None of a receipt and of a student."""
+        """The source's ledger, or else its law; None for a receipt and a student."""
         if isinstance(self.value, Ledger | Distribution):
             return self.value
         ledger = getattr(self.value, "ledger", None)
@@ -65,16 +65,16 @@ class Source:
 
     @functools.cached_property
     def digest(self) -> str:
-        """The digest of the posterior, whatever its file says beside it; empty without one."""
+        """Digest of the posterior, independent of its file's other content; empty without one."""
         return "" if self.posterior is None else digest(self.posterior)
 
 
 def read(source: object) -> Source:
-    """The value of a file, or a value itself.
+    """Return the value of a file, or a value itself, as a source.
 
     Raises:
         ArtifactError: for a file that is missing, foreign, altered or of a newer version.
-        StructureError: for what has nothing to be reported.
+        StructureError: for other types.
     """
     name, about, value = type(source).__name__, None, source
     if isinstance(source, str | os.PathLike):
@@ -87,7 +87,7 @@ def read(source: object) -> Source:
                 fix="Name files, each by its path.",
             )
         start = b""
-        with contextlib.suppress(OSError), path.open("rb") as file:  # raised where it is read
+        with contextlib.suppress(OSError), path.open("rb") as file:  # raised when the file is read
             start = file.read(1)
         if start == b"{":
             return Source(name, Receipt.load(path))
@@ -128,10 +128,10 @@ class Subjects:
     """The subjects of a page.
 
     Attributes:
-        main: each has its own sections.
-        receipts: with the ledgers before and after, where these are among the files.
+        main: sources with their own sections.
+        receipts: receipts with the ledgers before and after, if these are among the files.
         inputs: files that were fused for this page.
-        notes: what a reader should know of how they belong together.
+        notes: remarks on how the sources belong together.
     """
 
     main: tuple[Source, ...]
@@ -141,18 +141,18 @@ class Subjects:
 
     @property
     def files(self) -> list[Source]:
-        """All sources that are files, each once."""
-        parts = [*self.inputs, *self.main]  # a fusion made for the page stands for its first file
+        """All sources that are files, without duplicates."""
+        parts = [*self.inputs, *self.main]  # a fusion made for the page has its first file's path
         parts += [part for receipt in self.receipts for part in receipt if part is not None]
         files = [part for part in parts if part.about is not None]
         return list({part.about.path: part for part in reversed(files) if part.about}.values())
 
 
 def subjects_of(sources: Iterable[object]) -> Subjects:
-    """All that a page is about: several posteriors are fused, as ``fuse`` would.
+    """Return the subjects of a page; several posteriors are fused as ``fuse`` does.
 
-    A receipt stands beside the ledgers before and after it, a checkpoint beside the ledger that it
-    is of, a fused posterior beside the files that it was made of: none of these is fused again.
+    A receipt is shown with the ledgers before and after it, a checkpoint with its ledger, and a
+    fused posterior with the files that it was made from; none of these is fused again.
 
     Raises:
         UsageError: for no source.
@@ -182,7 +182,7 @@ def subjects_of(sources: Iterable[object]) -> Subjects:
 
 
 def _with_visits(sources: list[Source]) -> list[Source]:
-    """A ledger and the checkpoint of the run that made it as one."""
+    """Merge each ledger with the checkpoint of the run that made it."""
     runs = {one.digest: one.visits for one in sources if one.visits}
     merged = [
         dataclasses.replace(one, visits=runs[one.digest])
@@ -195,14 +195,14 @@ def _with_visits(sources: list[Source]) -> list[Source]:
 
 
 def _result_of(sources: Sequence[Source]) -> Source | None:
-    """The one that was fused from all others, if there is one."""
+    """Return the source that was fused from all others, if there is one."""
     files = {id(one): one.about.digest for one in sources if one.about is not None}
     for one in sources:
         inputs = {text for key, text in one.provenance.items() if key.startswith("input ")}
         if inputs and inputs == {name for which, name in files.items() if which != id(one)}:
             return one
     sites = [set(s.value.sites) if isinstance(s.value, Ledger) else set() for s in sources]
-    for one, own in zip(sources, sites, strict=True):  # a ledger of all sites that others name
+    for one, own in zip(sources, sites, strict=True):  # a ledger of the union of all others' sites
         others = [sites[k] for k, other in enumerate(sources) if other is not one]
         if len(others) > 1 and all(others) and own == set().union(*others):
             return one
@@ -210,7 +210,7 @@ def _result_of(sources: Sequence[Source]) -> Source | None:
 
 
 def _fused(inputs: Sequence[Source], result: Source | None) -> tuple[Source, list[str]]:
-    """The fusion of several posteriors, as their result says that it was done."""
+    """Return the fusion of several posteriors, with the options that their result records."""
     from posterity.fusion import fuse
 
     kept = {} if result is None else result.provenance
@@ -226,7 +226,7 @@ def _fused(inputs: Sequence[Source], result: Source | None) -> tuple[Source, lis
     if all(one.about is not None for one in inputs):
         sites = [one.about.path for one in inputs if one.about is not None]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the page has them
+        warnings.simplefilter("ignore", UserWarning)  # shown on the page
         fusion = fuse(sites, **options)
     if result is None:
         about = next((one.about for one in inputs if one.recipe is not None), None)
@@ -243,7 +243,7 @@ def _fused(inputs: Sequence[Source], result: Source | None) -> tuple[Source, lis
 
 
 def known_records(sources: Iterable[Source]) -> dict[str, dict[str, Any]]:
-    """Return, by site, what is known of its records, from all sources."""
+    """Return, by site, the facts about its records, from all sources."""
     known: dict[str, dict[str, Any]] = {}
     for one in sources:
         try:

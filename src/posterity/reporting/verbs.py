@@ -31,17 +31,17 @@ from posterity.reporting.sources import Source
 from posterity.status import Status
 
 COLUMNS, LINES = 40, 40
-"""Fused components and sites of a picture of a matching."""
+"""Numbers of fused components and of sites in a plot of a matching."""
 VISITS = 2000
-"""Visits of a walk that can be gone through."""
+"""Number of visits of a walk that a reader can step through."""
 POINTS = 600
-"""Visits that have a point in the picture of convergence."""
+"""Number of visits with a point in the plot of convergence."""
 NODES = 40
-"""Sites of a picture of a walk."""
+"""Number of sites in a plot of a walk."""
 
 
 def status(what: str, found: Status) -> Markup:
-    """A sentence that says if a result can be relied on."""
+    """Return a sentence on whether a result is reliable."""
     text = f"{what} has {found.state}"
     if math.isfinite(found.left):
         text += f": {shown(found.left, 2)} nats are left, {shown(found.tolerance, 2)} are allowed"
@@ -52,7 +52,7 @@ def status(what: str, found: Status) -> Markup:
 
 
 def fusion(result: Any) -> list[Markup]:
-    """The matching of components, with margins, and what is doubtful."""
+    """Return the matching of components, with margins and ambiguous matches."""
     parts = [
         paragraph(
             "Components of different sites were matched by their files alone. Rows are sites, "
@@ -118,7 +118,7 @@ def _plate(plate: Any, scale: Any) -> list[Markup]:
 
 
 def federation(source: Source) -> list[Markup]:
-    """The changes of the posterior by visits, and the walk step by step."""
+    """Return the changes of the posterior by visit, and the walk step by step."""
     visits, value, parts = list(source.visits), source.value, list[Markup]()
     if source.kind == "Run":
         parts += [
@@ -146,7 +146,7 @@ def federation(source: Source) -> list[Markup]:
 
 
 def _convergence(visits: Sequence[Any]) -> Markup:
-    """By visit, how far the posterior moved, or how far the site still wanted to go, in nats."""
+    """Plot the change of the posterior by visit, or the site's remaining change, in nats."""
     changes = [(n, v, v.change) for n, v in enumerate(visits, 1) if v.change]
     label, what = "moved by, nats", "how far a visit moved the posterior, in nats"
     if not changes:
@@ -215,7 +215,7 @@ def _walk(visits: Sequence[Any], sites: Sequence[str], links: Sequence[tuple[str
 
 
 def pursuit(result: Any) -> list[Markup]:
-    """The growth of a mixture, component by component."""
+    """Return the growth of a mixture, component by component."""
     trace = list(result.trace)
     numbers, elbo = [float(row.components) for row in trace], [row.elbo for row in trace]
     tips = [
@@ -249,7 +249,7 @@ def pursuit(result: Any) -> list[Markup]:
 
 
 def distillation(result: Any) -> list[Markup]:
-    """The course of a student's distance from its teacher."""
+    """Return a plot of a student's distance from its teacher over steps."""
     parts, tolerance = [status("The student", result.status)], result.status.tolerance
     trace = [row for row in result.trace if row.gap > 0]
     if not trace:
@@ -268,7 +268,7 @@ def distillation(result: Any) -> list[Markup]:
 
 
 def student(value: Any, columns: Sequence[str]) -> list[Markup]:
-    """A section on a student: its network, its inputs, and where it has learned."""
+    """Return a section on a student: its network, its inputs, and where it has learned."""
     head = value.head
     text = (
         "A student is one small network that was trained to give the predictions of a posterior, "
@@ -307,7 +307,7 @@ NOT_SHOWN = (
 
 
 def checked(source: Source, before: Source | None, after: Source | None) -> Verification | None:
-    """A receipt checked against its ledgers; None where one of them is not there."""
+    """Return a receipt's verification against its ledgers; None if one is missing."""
     if before is None or after is None:
         return None
     return verify(source.value, before.posterior, after.posterior)
@@ -316,7 +316,7 @@ def checked(source: Source, before: Source | None, after: Source | None) -> Veri
 def receipt(
     source: Source, before: Source | None, after: Source | None, verification: Verification | None
 ) -> list[Markup]:
-    """A section on what a receipt shows, as :func:`checked`, and what it does not."""
+    """Return a section on what a receipt, as :func:`checked`, proves and does not prove."""
     value: Receipt = source.value
     if verification is None:
         missing = [n for n, one in (("before", before), ("after", after)) if one is None]

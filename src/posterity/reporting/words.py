@@ -1,6 +1,4 @@
-"""The words for a recipe's numbers: the unit of each coefficient, and the ratio that it stands
-for.
-"""
+"""Words for a recipe's numbers: each coefficient's unit, and the ratio that it stands for."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -8,7 +6,7 @@ from typing import NamedTuple
 from posterity.artifact.recipe import INTERCEPT, LABELS, Recipe
 
 EFFECTS = {**dict.fromkeys(LABELS, "log odds"), "survival": "log hazard"}
-"""The quantity that a coefficient adds to; of other models with a link it is a log mean."""
+"""Quantity that a coefficient adds to; for other models with a link it is a log mean."""
 RATIOS = {
     **dict.fromkeys(LABELS, "odds ratio"),
     "survival": "hazard ratio",
@@ -16,11 +14,11 @@ RATIOS = {
     "negative-binomial": "rate ratio",
     "gamma": "ratio of means",
 }
-"""The name of a coefficient's exponential, by model."""
+"""Name of a coefficient's exponential, by model."""
 
 
 class Effect(NamedTuple):
-    """The unit of a coefficient in words, and the name of its exponential, if that has one."""
+    """Unit of a coefficient in words, and the name of its exponential, if any."""
 
     unit: str
     ratio: str = ""

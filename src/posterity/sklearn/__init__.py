@@ -1,10 +1,10 @@
-"""Estimators of scikit-learn over the verbs: regressions that federate, mixtures that fuse.
+"""Scikit-learn estimators for the verbs: federated regressions and fused mixtures.
 
-``fit`` takes the site of each record as ``sites=``, which scikit-learn's metadata routing passes on
-through pipelines and searches (``set_fit_request(sites=True)``); without it all records are of one
-site. In one process nothing is kept apart: what these estimators give is what sites would get that
-exchange posteriors, with the ledger from which one of them can leave. This module is imported only
-where it is asked for, with scikit-learn. Tested with scikit-learn 1.7 and 1.9.
+``fit`` takes the name of each record's site as ``sites=``. Scikit-learn's metadata routing passes
+it on through pipelines and searches (``set_fit_request(sites=True)``); without it all records
+belong to one site. All records are in one process, so this keeps no data private: it computes the
+result that sites would reach by exchanging posteriors, with a ledger that sites can leave. Import
+this module explicitly; it needs scikit-learn. Tested with scikit-learn 1.7 and 1.9.
 """
 
 from posterity.sklearn.mixtures import FusedGaussianMixture as FusedGaussianMixture

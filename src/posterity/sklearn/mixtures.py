@@ -1,4 +1,4 @@
-"""Gaussian mixtures that each site fits by itself, fused."""
+"""Gaussian mixtures that are fitted to each site's records and fused."""
 
 import warnings
 from typing import Any, Self
@@ -22,25 +22,25 @@ from posterity.status import Status
 
 
 class FusedGaussianMixture(DensityMixin, OfSites):
-    """A Gaussian mixture that each site fits by itself, fused: components are matched and counted.
+    """A Gaussian mixture that is fitted at each site alone and fused by matching components.
 
     Args:
-        n_components: of each site's own mixture at most; what holds no data is left out.
-        fused_components: of the fused mixture; found if None.
-        prior_sd: the standard deviation of components' means about zero, in the columns' units.
-        component_sd: about how wide a component is in every column; see
+        n_components: largest number of components at each site; those without data are left out.
+        fused_components: number of components of the fused mixture; inferred if None.
+        prior_sd: standard deviation of the components' means about zero, in the columns' units.
+        component_sd: typical standard deviation within a component, the same in every column; see
             :func:`posterity.fitting.mixtures.fit_mixture`. Scale columns that differ in size.
-        random_state: of the starts of each site's search.
+        random_state: seed of the random starts of each site's search.
 
     Attributes:
-        ledger_: the prior, and a factor of each site, its components matched to the fused ones.
+        ledger_: the prior and the factor of each site, its components matched to the fused ones.
         posterior_: the :class:`~posterity.families.Plate` of components.
         mixture_: the posterior as a fitted ``BayesianGaussianMixture``, with ``weights_``,
             ``means_`` and ``covariances_``.
-        matching_: by site the fused component of each of its own; -1 where that held no data.
-        status_: of the matching, as ``Fusion.status``; of one site nothing is matched.
+        matching_: for each site, the fused component of each local one; -1 if that held no data.
+        status_: status of the matching, as ``Fusion.status``; a single site needs no matching.
         sites_: the names of the sites.
-        n_features_in_: the number of columns; ``feature_names_in_`` are their names, if any.
+        n_features_in_: number of columns; ``feature_names_in_`` are their names, if any.
 
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal([[0.0], [8.0], [8.0], [16.0]] * 50)
@@ -65,16 +65,17 @@ class FusedGaussianMixture(DensityMixin, OfSites):
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: Any = None, sites: ArrayLike | None = None) -> Self:
-        """Fit a mixture to each site's records, and fuse them.
+        """Fit a mixture to each site's records, and fuse the mixtures.
 
         Args:
             X: records (n, d).
-            y: not looked at.
-            sites: for each record (n,) the name of its site; all are of one by default.
+            y: ignored.
+            sites: name of each record's site (n,); by default all records belong to one site.
 
-        Warns and raises as :func:`posterity.fuse`, with a ValueError for data that scikit-learn
-        refuses, a StructureError for a site of one record, and a UsageError for options that are
-        not positive. A site of fewer records than ``n_components`` leaves the rest unused.
+        Warnings and errors are those of :func:`posterity.fuse`, with a ValueError for data that
+        scikit-learn refuses, a StructureError for a site with one record, and a UsageError for
+        options that are not positive. A site with fewer records than ``n_components`` uses fewer
+        components.
         """
         COUNT.check(n_components=self.n_components)
         COUNT.or_none().check(fused_components=self.fused_components)
@@ -100,7 +101,7 @@ class FusedGaussianMixture(DensityMixin, OfSites):
         return self._holding(ledger)
 
     def forget(self, *sites: str) -> Self:
-        """A new estimator without what these sites contributed, to the last bit; matches stay.
+        """Return a new estimator without these sites' factors, exactly; matches do not change.
 
         Raises:
             LedgerError: for a site that did not contribute.
@@ -112,23 +113,23 @@ class FusedGaussianMixture(DensityMixin, OfSites):
         return other._holding(other.ledger_)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """The likeliest component of each record, (n,)."""
+        """Return the most probable component of each record, (n,)."""
         return self._asked("predict", X)
 
     def fit_predict(self, X: ArrayLike, y: Any = None, sites: ArrayLike | None = None) -> Any:
-        """Fit, and the likeliest component of each record, (n,)."""
+        """Fit the mixture, and return the most probable component of each record, (n,)."""
         return self.fit(X, sites=sites).predict(X)
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
-        """Chances (n, k) of each component."""
+        """Return the probability of each component for each record, (n, k)."""
         return self._asked("predict_proba", X)
 
     def score_samples(self, X: ArrayLike) -> np.ndarray:
-        """The log density of each record, (n,), in nats."""
+        """Return the log density of each record, (n,), in nats."""
         return self._asked("score_samples", X)
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
-        """The mean of the records' log densities, in nats."""
+        """Return the mean log density of the records, in nats; higher is better."""
         return float(self.score_samples(X).mean())
 
     def _asked(self, method: str, X: ArrayLike) -> np.ndarray:
@@ -138,5 +139,5 @@ class FusedGaussianMixture(DensityMixin, OfSites):
     def _holding(self, ledger: Ledger | None) -> Self:
         assert ledger is not None, "a product has one"
         self.ledger_, self.mixture_ = ledger, to_estimator(ledger)
-        vars(self.mixture_).pop("feature_names_in_", None)  # it is asked with arrays
+        vars(self.mixture_).pop("feature_names_in_", None)  # it is called with arrays
         return self

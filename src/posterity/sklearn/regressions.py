@@ -1,4 +1,4 @@
-"""Regressions that are federated over their sites."""
+"""Regressions that are federated over the sites of their records."""
 
 import warnings
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ from posterity.sklearn.sites import OfSites, rows_of, validate_data
 from posterity.summary import LEVEL
 
 WIDE = 1e3
-"""Standard deviations of a linear model's noise that its coefficients' usual prior is wide."""
+"""Default prior standard deviation of a linear model's coefficients, per noise deviation."""
 RATES = Column(
     "y of shape (n, 2), of counts and exposures",
     (2,),
@@ -41,40 +41,40 @@ RATES = Column(
 
 
 class _Rates(PoissonRegression):
-    """Poisson regression that takes values that are not whole too, by their quasi-likelihood."""
+    """Poisson regression by quasi-likelihood, which also accepts fractional targets."""
 
     def check(self, data: Any) -> None:
         check_data(data, (INPUTS, RATES))
 
 
 class FederatedRegression(OfSites):
-    """A regression that is federated over its sites: the base of all of them, no estimator itself.
+    """Base class of regressions that are federated over sites; not itself an estimator.
 
     Args:
-        prior_sd: standard deviations of the coefficients' prior about zero, in the columns' units:
-            a number, or by name of a column or ``"intercept"``, under ``""`` that of all others.
-            By default 10, and 1,000 of the intercept; of a linear model a thousand times the
-            noise's.
-        prior: in its place a :class:`~posterity.families.Gaussian` whose coordinates are named.
-        fit_intercept: whether there is an intercept.
-        schedule: who has a turn when, as of :func:`posterity.federate`.
-        max_iter: steps of the schedule at most; as many as it takes to converge by default.
-        tol: nats that may be left to change in a posterior that has converged.
+        prior_sd: standard deviation of the coefficients' prior about zero, in the columns' units:
+            one number, or a mapping from names of columns, ``"intercept"``, or ``""`` for all
+            others. The default is 10, and 1,000 for the intercept; for a linear model it is 1,000
+            times the noise's standard deviation.
+        prior: named :class:`~posterity.families.Gaussian` in place of ``prior_sd``.
+        fit_intercept: whether to fit an intercept.
+        schedule: schedule of the sites' updates, as in :func:`posterity.federate`.
+        max_iter: maximum number of steps of the schedule; by default it runs until it converges.
+        tol: tolerance of convergence, in nats that the posterior may still change by.
 
     Attributes:
-        ledger_: the prior, and a factor of each site.
+        ledger_: the prior, and the factor of each site.
         posterior_: the :class:`~posterity.families.Gaussian` over ``intercept`` and the columns.
-        coef_: its mean of the columns' coefficients; ``intercept_`` is that of the intercept.
-        status_: whether it has converged, and how many nats are left.
+        coef_: posterior mean of the columns' coefficients; ``intercept_`` is the intercept's.
+        status_: whether the fit has converged, and how many nats remain.
         sites_: the names of the sites.
-        records_: the number of records of each site.
-        run_: the federation, with the sites' records; it is not pickled.
-        n_iter_: the number of steps that were made.
-        n_features_in_: the number of columns; ``feature_names_in_`` are their names, if any.
+        records_: number of records of each site.
+        run_: the federation, including the sites' records; it is not pickled.
+        n_iter_: number of steps made.
+        n_features_in_: number of columns; ``feature_names_in_`` are their names, if any.
     """
 
     _kind: ClassVar[str]
-    """The name of the model in a recipe."""
+    """Name of the model in a recipe."""
     _recipe: Recipe
 
     def __init__(
@@ -101,16 +101,16 @@ class FederatedRegression(OfSites):
         sample_weight: ArrayLike | None = None,
         sites: ArrayLike | None = None,
     ) -> Self:
-        """Find the posterior of all sites' records, by local steps of the sites.
+        """Compute the posterior given all sites' records, by local updates at the sites.
 
         Args:
             X: inputs (n, d).
             y: targets (n,).
-            sample_weight: for each record (n,) how many like it there are; one by default.
-            sites: for each record (n,) the name of its site; all are of one by default.
+            sample_weight: number of equal records that each one stands for, (n,); by default 1.
+            sites: name of each record's site (n,); by default all records belong to one site.
 
-        Warns of what has not converged; raises a ValueError for data that scikit-learn refuses, a
-        UsageError for options that make no sense, and else as :func:`posterity.federate`.
+        Warns if the fit has not converged. Raises a ValueError for data that scikit-learn refuses,
+        a UsageError for invalid options, and otherwise the errors of :func:`posterity.federate`.
         """
         COUNT.or_none().check(max_iter=self.max_iter)
         name = getattr(y, "name", None)
@@ -154,16 +154,16 @@ class FederatedRegression(OfSites):
         return self
 
     def forget(self, *sites: str) -> Self:
-        """A new estimator without what these sites contributed; this one stays as it is.
+        """Return a new estimator without these sites' contributions; this one does not change.
 
-        Where the other factors were fitted together with those that leave, they are refined by
-        their sites' records, which are in ``run_`` until the estimator is pickled. Of one that was
-        unpickled the factors are taken out, and ``status_`` says that nothing was refined.
+        If the remaining factors were fitted together with those removed, they are refined on their
+        sites' records, which ``run_`` holds until the estimator is pickled. After unpickling, the
+        factors are removed without refinement, and ``status_`` reports that.
 
         Raises:
             LedgerError: for a site that did not contribute.
             UsageError: if no site would be left.
-            ConvergenceError: if what is left has not converged.
+            ConvergenceError: if the refinement does not converge.
         """
         other, done = self._without(sites, getattr(self, "run_", None))
         other.records_ = {s: count for s, count in self.records_.items() if s not in sites}
@@ -172,7 +172,7 @@ class FederatedRegression(OfSites):
         return other
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> np.ndarray:
-        """Ends (n, 2) of the equal-tailed interval of each record's expected target.
+        """Return the ends (n, 2) of an equal-tailed interval of each record's expected target.
 
         It covers the uncertainty of the coefficients, not the noise of a single record.
         """
@@ -182,16 +182,16 @@ class FederatedRegression(OfSites):
 
     @property
     def coef_(self) -> np.ndarray:
-        """The posterior means of the columns' coefficients, (d,)."""
+        """Posterior means of the columns' coefficients, (d,)."""
         return np.asarray(self.posterior_.mean)[int(self.fit_intercept) :]
 
     @property
     def intercept_(self) -> Any:
-        """The posterior mean of the intercept; zero where there is none."""
+        """Posterior mean of the intercept; zero without one."""
         return float(self.posterior_.mean[0]) if self.fit_intercept else 0.0
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but ``run_``, which has the sites' records."""
+        """Return the state without ``run_``, which holds the sites' records."""
         state: Any = super().__getstate__()
         return {name: value for name, value in state.items() if name != "run_"}
 
@@ -205,7 +205,7 @@ class FederatedRegression(OfSites):
         return Design(x, y, None, None, weights, names, rows, rows, len(x), 0, ())
 
     def _problem(self, designs: Mapping[str, Design]) -> tuple[Any, dict[str, Any]]:
-        """The model, and each site's data as it takes them."""
+        """Return the model, and each site's data in the form that it takes."""
         data = {site: data_of(self._recipe, design) for site, design in designs.items()}
         return model_of(self._recipe), data
 
@@ -226,16 +226,16 @@ class FederatedRegression(OfSites):
 
 
 class FederatedLinearRegression(RegressorMixin, FederatedRegression):
-    """Linear regression of all sites, exactly: the posterior of their pooled records.
+    """Exact linear regression: the posterior given the pooled records of all sites.
 
     Args:
-        noise_variance: of a record about its mean. If None it is estimated from what least squares
-            leaves at each site, all together, and once more where a site leaves.
-        prior_sd: as all other options those of :class:`FederatedRegression`.
+        noise_variance: variance of a target about its mean. If None it is estimated from the
+            residuals of least squares at each site, pooled, and re-estimated when a site leaves.
+        prior_sd: this and all other options are those of :class:`FederatedRegression`.
 
     Attributes:
-        noise_variance_: the variance that was taken.
-        residuals_: what it was estimated from, by site; None where it is known.
+        noise_variance_: the noise variance that was used.
+        residuals_: by site, the residuals that it was estimated from; None if it was given.
 
     >>> x = np.linspace(-1.0, 1.0, 8)[:, None]
     >>> model = FederatedLinearRegression(noise_variance=1.0)
@@ -264,16 +264,16 @@ class FederatedLinearRegression(RegressorMixin, FederatedRegression):
         self.noise_variance = noise_variance
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
-        """Expected targets (n,), and with ``return_std`` the deviations (n,) of new records."""
+        """Return expected targets (n,); with ``return_std`` also deviations (n,) of new targets."""
         made = self._predictions(X)
         if not return_std:
             return made["mean"]
         return made["mean"], np.sqrt(made["variance"] + made["noise_variance"])
 
     def forget(self, *sites: str) -> Self:
-        """A new estimator without what these sites contributed, exactly; this one stays as it is.
+        """Return a new estimator without these sites' factors, exactly; this one is unchanged.
 
-        Where the noise variance was estimated, that is done anew without those who leave.
+        An estimated noise variance is estimated again from the remaining sites.
 
         Raises:
             LedgerError: for a site that did not contribute.
@@ -285,7 +285,7 @@ class FederatedLinearRegression(RegressorMixin, FederatedRegression):
         other.residuals_ = {s: own for s, own in self.residuals_.items() if s not in sites}
         other.records_ = {site: own.records for site, own in other.residuals_.items()}
         other.noise_variance_ = self._estimated(other.residuals_.values())
-        ratio = self.noise_variance_ / other.noise_variance_  # factors are in its inverse
+        ratio = self.noise_variance_ / other.noise_variance_  # factors scale with its inverse
         left = {site: other.ledger_.factor(site) * ratio for site in other.ledger_.sites}
         other.ledger_ = Ledger(other._prior()).extend(left, independent=True)
         return other
@@ -305,7 +305,7 @@ class FederatedLinearRegression(RegressorMixin, FederatedRegression):
         return super()._prior()
 
     def _estimated(self, sites: Iterable[Residuals]) -> float:
-        """The noise variance; of records that leave nothing to estimate it, more than it can be."""
+        """Return the noise variance; its upper bound, with a warning, if no residual is left."""
         known = Residuals.together(sites)
         try:
             return known.variance
@@ -316,15 +316,15 @@ class FederatedLinearRegression(RegressorMixin, FederatedRegression):
 
 
 class FederatedLogisticRegression(ClassifierMixin, FederatedRegression):
-    """Logistic regression of two classes, over the sites' records where they are.
+    """Logistic regression of two classes, federated over sites.
 
-    The log odds of the second of ``classes_`` are linear. Of more classes fit one each against the
-    rest: ``OneVsRestClassifier(FederatedLogisticRegression())``. Options and attributes are those
-    of :class:`FederatedRegression`.
+    The log odds of the second of ``classes_`` are linear in the columns. For more classes fit one
+    model per class: ``OneVsRestClassifier(FederatedLogisticRegression())``. Options and attributes
+    are those of :class:`FederatedRegression`.
 
     Attributes:
         classes_: the two labels.
-        coef_: of shape (1, d), and ``intercept_`` of shape (1,), as ``LogisticRegression``'s are.
+        coef_: of shape (1, d), and ``intercept_`` of shape (1,), as in ``LogisticRegression``.
 
     >>> x = np.array([[-2.0], [-1.0], [0.0], [0.5], [1.0], [2.0]])
     >>> model = FederatedLogisticRegression().fit(x, ["no", "no", "yes", "no", "yes", "yes"])
@@ -335,23 +335,23 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedRegression):
     _kind = "logistic"
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
-        """Chances (n, 2) of the classes, averaged over the posterior of the coefficients."""
+        """Return class probabilities (n, 2), averaged over the posterior of the coefficients."""
         p = self._predictions(X)["p"]
         return np.column_stack([1 - p, p])
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """The likelier class of each record, (n,)."""
+        """Return the more probable class of each record, (n,)."""
         likely = self.predict_proba(X)[:, 1] > 0.5
         return self.classes_[likely.astype(int)]
 
     @property
     def coef_(self) -> np.ndarray:
-        """The posterior means of the columns' coefficients, (1, d)."""
+        """Posterior means of the columns' coefficients, (1, d)."""
         return super().coef_[None]
 
     @property
     def intercept_(self) -> np.ndarray:
-        """The posterior mean of the intercept, (1,); zero where there is none."""
+        """Posterior mean of the intercept, (1,); zero without one."""
         return np.atleast_1d(super().intercept_)
 
     def _targets(self, y: Any) -> np.ndarray:
@@ -366,17 +366,17 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedRegression):
         return (y == self.classes_[1]).astype(np.float64)
 
     def __sklearn_tags__(self) -> Any:
-        """Two classes only."""
+        """Return tags that allow two classes only."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
 
 
 class FederatedPoissonRegression(RegressorMixin, FederatedRegression):
-    """Regression of counts, whose log rate is linear, over the sites' records where they are.
+    """Regression of counts with a linear log rate, federated over sites.
 
-    As of scikit-learn's ``PoissonRegressor``, ``y`` may be rates whose ``sample_weight`` is the
-    exposure. Values that are not whole are taken by their quasi-likelihood (mccullagh1989). Options
+    As in scikit-learn's ``PoissonRegressor``, ``y`` may be rates whose ``sample_weight`` is the
+    exposure. Values that are not whole numbers use the quasi-likelihood (mccullagh1989). Options
     and attributes are those of :class:`FederatedRegression`.
 
     >>> x = np.array([[0.0], [1.0], [2.0], [3.0]])
@@ -388,11 +388,11 @@ class FederatedPoissonRegression(RegressorMixin, FederatedRegression):
     _kind = "poisson"
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Expected counts (n,) of one unit of exposure."""
+        """Return expected counts (n,) for one unit of exposure."""
         return self._predictions(X)["mean"]
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """The share of the Poisson deviance that is explained, as of ``PoissonRegressor``."""
+        """Return the fraction of Poisson deviance explained, as ``PoissonRegressor`` does."""
         made = self.predict(X)
         return float(d2_tweedie_score(y, made, sample_weight=sample_weight, power=1))
 
@@ -404,7 +404,7 @@ class FederatedPoissonRegression(RegressorMixin, FederatedRegression):
         return _Rates(exposure=True), data
 
     def __sklearn_tags__(self) -> Any:
-        """Targets that are not negative."""
+        """Return tags that require targets that are not negative."""
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = True
         return tags

@@ -1,4 +1,4 @@
-"""The base of estimators whose posterior is a ledger of sites."""
+"""The base class of estimators whose posterior is a ledger of sites."""
 
 import copy
 import os
@@ -15,13 +15,13 @@ from posterity.errors import UsageError
 from posterity.ledger import Ledger
 from posterity.status import Status
 
-validate_data: Any = validation.validate_data  # whose annotations are too narrow
+validate_data: Any = validation.validate_data  # its annotations are too narrow
 SITE = "site"
-"""The name of the only site, where ``fit`` is given no ``sites``."""
+"""Name of the only site, if ``fit`` receives no ``sites``."""
 
 
 class OfSites(BaseEstimator):
-    """The base of estimators whose posterior is a ledger of sites."""
+    """Base class of estimators whose posterior is a ledger of sites."""
 
     ledger_: Ledger
     status_: Status
@@ -29,27 +29,27 @@ class OfSites(BaseEstimator):
 
     @property
     def posterior_(self) -> Any:
-        """The posterior of all sites that have not left."""
+        """The posterior given all sites in the ledger."""
         check_is_fitted(self)
         return self.ledger_.posterior
 
     @property
     def sites_(self) -> tuple[str, ...]:
-        """The names of the sites that contribute to the posterior, sorted."""
+        """The sorted names of the sites that contribute to the posterior."""
         check_is_fitted(self)
         return self.ledger_.sites
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the ledger to a file, which :func:`posterity.load` and every command read.
+        """Write the ledger to a file that :func:`posterity.load` and all commands can read.
 
         Raises:
-            ArtifactError: if it cannot be written.
+            ArtifactError: if the file cannot be written.
         """
         check_is_fitted(self)
         posterity.save(self.ledger_, path, provenance=self._provenance())
 
     def _validated(self, *data: Any, sites: Any, **options: Any) -> Any:
-        """Data as scikit-learn checks them; a ValueError names the first site with a bad number."""
+        """Return data that scikit-learn validates; errors name the first site with bad numbers."""
         try:
             return validate_data(self, *data, dtype=np.float64, **options)
         except ValueError as error:
@@ -70,7 +70,7 @@ class OfSites(BaseEstimator):
         return {}
 
     def _without(self, sites: tuple[str, ...], run: Any = None) -> tuple[Self, Any]:
-        """A copy of this estimator without these sites, and the result of :func:`forget`."""
+        """Return a copy without these sites, and the result of :func:`posterity.forget`."""
         check_is_fitted(self)
         if set(self.sites_) <= set(sites):
             raise UsageError(
@@ -85,8 +85,9 @@ class OfSites(BaseEstimator):
 
 
 def rows_of(sites: ArrayLike | None, count: int) -> dict[str, np.ndarray]:
-    """The numbers of each site's records, by sorted names of the sites; a ValueError if there is
-    not one name, or whole number, for each of ``count`` records.
+    """Return the row numbers of each site's records, by sorted site names.
+
+    Raise a ValueError unless ``sites`` are ``count`` texts or whole numbers.
     """
     if sites is None:
         return {SITE: np.arange(count)}

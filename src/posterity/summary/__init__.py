@@ -1,6 +1,6 @@
 """Summaries of posteriors as data: rows by name, components, layers, and influences of sites.
 
-Nothing here needs JAX, but of what JAX holds.
+This module does not need JAX unless the posterior holds JAX arrays.
 """
 
 import dataclasses
@@ -45,13 +45,13 @@ LEVEL = Constraint(
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """The numbers of a posterior, by name, and of a ledger the influence of its sites.
+    """A posterior's numbers by name, with the influence of each site if it is a ledger's.
 
-    ``family`` is the class of the posterior, ``level`` the probability of each row's interval, half
-    of the rest on either side; rows of what is not ``proper`` have NaN. ``tables`` are numbers of a
-    kind and block together, whose quantiles are found when rows are; the weights of networks, of
-    which there are ``layers``, are no rows. ``components`` are those of plates, mixtures and hidden
-    Markov models.
+    ``family`` is the class of the posterior. ``level`` is the probability of each row's
+    equal-tailed interval. Rows are NaN if the posterior is not ``proper``. Each of ``tables`` holds
+    numbers of one kind and block; quantiles are computed only when rows are read. Weights of
+    networks have no rows and are summarised in ``layers``. ``components`` are those of plates,
+    mixtures and HMMs.
     """
 
     family: str
@@ -64,7 +64,7 @@ class Summary:
 
     @property
     def size(self) -> int:
-        """The number of rows."""
+        """Number of rows."""
         return sum(table.size for table in self.tables)
 
     @property
@@ -73,7 +73,7 @@ class Summary:
         return tuple(self.first(self.size))
 
     def first(self, count: int) -> Iterator[Row]:
-        """The first so many rows; no quantiles of others are found."""
+        """Yield the first ``count`` rows; quantiles are computed for these alone."""
         for table in self.tables:
             if count <= 0:
                 return
@@ -82,21 +82,20 @@ class Summary:
 
 
 def summarise(posterior: object, level: Any = 0.9) -> Summary:
-    """The summary of a posterior, or of a ledger's: each number that it is over, by name.
+    """Summarise a posterior, or a ledger's posterior and its sites, by the name of each number.
 
     Means, standard deviations and equal-tailed intervals are those of exact marginal laws: normal,
     Student's t (means of a Normal-gamma or Normal-Wishart), inverse gamma (their variances), gamma,
     beta (a Dirichlet's entries), mixtures of these by their distribution functions, and monotone
-    maps of them. Entries of matrices and probabilities behind a :class:`Transformed` are drawn.
-    Each law says its own: see :meth:`~posterity.families.Distribution.marginals`.
+    maps of them. Entries of matrices and probabilities within a :class:`Transformed` are sampled.
+    Each law defines its own: see :meth:`~posterity.families.Distribution.marginals`.
 
     Args:
-        posterior: any family, or a :class:`Ledger`, whose posterior is described even if it is
-            no distribution, and its sites.
+        posterior: any family, or a :class:`Ledger`, whose posterior may be improper.
         level: probability of the intervals, between 0 and 1.
 
     Raises:
-        UsageError: for a level that is not between 0 and 1, and what is no posterior.
+        UsageError: for a level that is not between 0 and 1, and for objects of other types.
 
     Source: bishop2006, appendix B; lindley1956 for the information that a site adds.
 
@@ -130,7 +129,7 @@ def summarise(posterior: object, level: Any = 0.9) -> Summary:
 
 
 def influences(ledger: Ledger, site: str) -> list[Influence]:
-    """Every number of a ledger's posterior with a site and without it.
+    """Return every number of a ledger's posterior with one site and without it.
 
     Raises:
         LedgerError: if the ledger holds no factor of the site.

@@ -11,21 +11,21 @@ from posterity.families.marginals import NORMAL, Closed, Names, numbered, same_s
 from posterity.families.names import joined
 
 TOP = 10
-"""The most probable words that describe a topic."""
+"""Number of most probable words that describe a topic."""
 
 
 class Component(NamedTuple):
-    """A component of a posterior, or of the ``block`` of it at a path.
+    """A component of a posterior, or of its ``block`` at a path.
 
     Attributes:
         kind: ``component``, ``member``, ``state`` or ``topic``.
-        name: its own, or its number.
-        weight: expected weight; of a state the share of time steps spent there, prior counts
-            included; None where there are no weights.
-        weight_sd: standard deviation of the weight, where there is a posterior over it.
-        mean: expected mean (d,) of what it emits, where it is about a Gaussian.
-        covariance: expected covariance (d, d), or variances (d,); NaN where there is none.
-        top: the most probable words, or symbols, each with its expected probability.
+        name: the component's name, or its number.
+        weight: expected weight; for a state the fraction of time steps spent in it, prior counts
+            included; None without weights.
+        weight_sd: standard deviation of the weight, if there is a posterior over it.
+        mean: expected mean (d,) of the component's observations, if it emits Gaussian vectors.
+        covariance: expected covariance (d, d), or variances (d,); NaN if it does not exist.
+        top: the most probable words or symbols, each with its expected probability.
     """
 
     block: str
@@ -39,11 +39,11 @@ class Component(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """The weights of layer ``number`` of a network, or of the ``member`` of several, together.
+    """Statistics of the weights of layer ``number`` of a network, or of one ``member`` of several.
 
-    ``kind`` says what the layer is, ``weights`` how many there are, ``size`` is the root mean
-    square of the means, ``sd`` the median standard deviation, and ``sure`` the share of weights
-    whose interval does not hold zero.
+    ``kind`` is the type of the layer, ``weights`` their number, ``size`` the root mean square of
+    the means, ``sd`` the median standard deviation, and ``sure`` the fraction of weights whose
+    interval excludes zero.
     """
 
     block: str
@@ -59,7 +59,7 @@ class Layer(NamedTuple):
 def components_of(
     law: Distribution, names: Names, path: str = "", block: str = ""
 ) -> Iterator[Component]:
-    """The components of plates, mixtures and hidden Markov models; none of batches."""
+    """Yield the components of plates, mixtures and hidden Markov models; none for batches."""
     if law.batch_shape:
         return
     if (members := law.exchangeable_members()) is not None:
@@ -95,7 +95,7 @@ def _under(path: str, inner: str) -> str:
 
 
 def _tops(members: Any, words: tuple[str, ...]) -> list[tuple[tuple[str, float], ...]]:
-    """The most probable symbols of each member; nothing where members emit no symbols."""
+    """Return the most probable symbols of each member; nothing if members emit no symbols."""
     if not getattr(members, "emits_symbols", False):
         return []
     concentration: Float[np.ndarray, "k symbols"] = np.asarray(members.concentration, float)
@@ -109,7 +109,7 @@ def _tops(members: Any, words: tuple[str, ...]) -> list[tuple[tuple[str, float],
 def layers_of(
     law: Distribution, names: Names, level: float, path: str = "", block: str = "", member: str = ""
 ) -> Iterator[Layer]:
-    """The layers of every network in a posterior."""
+    """Yield the layers of every network in a posterior."""
     if law.network_layers is not None:
         yield from _of_networks(law, level, block, member)
         return

@@ -1,4 +1,4 @@
-"""Small tables for notebooks; every name is escaped, and nothing fails."""
+"""HTML tables for notebooks. All names are escaped, and rendering never raises."""
 
 import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,19 +18,19 @@ MOST_ROWS = 12
 
 
 def render(value: Any, kind: str) -> str:
-    """The view of a law, ledger, run or fusion: its line, and tables where there are any."""
+    """Return the HTML of a law, ledger, run or fusion: its one-line text, and any tables."""
     line = f"<code>{html.escape(clean(repr(value)))}</code>"
     if kind not in BODIES:
         return line
     try:
         with np.errstate(all="ignore"):
             return f"<div>{line}{BODIES[kind](value)}</div>"
-    except Exception:  # a notebook shows the line where there is no table to be had
+    except Exception:  # a notebook shows the line if there is no table
         return f"<div>{line}</div>"
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], more: int = 0) -> str:
-    """A table, and how many rows were left out."""
+    """Return an HTML table, with a note of how many rows were left out."""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in headers)
     body = "".join(
         "<tr>" + "".join(f"<td>{html.escape(clean(cell))}</td>" for cell in row) + "</tr>"
@@ -100,4 +100,4 @@ BODIES: Mapping[str, Callable[[Any], str]] = {
     "run": lambda run: _law(run.posterior),
     "fusion": _fusion,
 }
-"""The tables of each kind of value."""
+"""Functions that return the tables of each kind of value."""

@@ -13,26 +13,25 @@ from posterity.families.names import names_of
 from posterity.ledger import Ledger
 
 EXACT = 100
-"""Sites up to which what is left without one is summed anew, exactly; of more it is subtracted."""
+"""Number of sites up to which a cavity is summed exactly; above it, the factor is subtracted."""
 NEGLIGIBLE = 1e-9
-"""Influences, in standard deviations, that are rounding."""
+"""Influence, in standard deviations, that counts as rounding error."""
 
 
 def label_of(block: str, member: str, quantity: str, name: str) -> str:
-    """The label that tells a number from others, in one line."""
+    """Return the one-line label that identifies a number."""
     inner = f"{quantity} of {name}" if quantity else name
     return ": ".join(part for part in (block, member, inner) if part) or "value"
 
 
 class Row(NamedTuple):
-    """The mean, deviation and interval of one number of a posterior.
+    """Mean, standard deviation and interval of one number of a posterior.
 
-    ``block`` is the path of the block of a product that it is in, ``member`` the name or number of
-    a plate's member, ``quantity`` what of it there is (``mean``, ``variance``, ``precision``,
-    ``probability``, ``weight``; ``""`` is the coordinate itself) and ``name`` that of the
-    coordinate, or its number: each is ``""`` where there is none. ``mean``, ``sd`` and the ends
-    ``low`` and ``high`` of the equal-tailed interval are NaN where they do not exist, ``sd`` may be
-    infinite.
+    ``block`` is the path of its block in a product, ``member`` the name or number of its member of
+    a plate, and ``name`` that of the coordinate. ``quantity`` is ``mean``, ``variance``,
+    ``precision``, ``probability`` or ``weight``; ``""`` means the coordinate itself. All are ``""``
+    if they do not apply. ``mean``, ``sd`` and the ends ``low`` and ``high`` of the equal-tailed
+    interval are NaN if they do not exist; ``sd`` may be infinite.
     """
 
     block: str
@@ -46,15 +45,15 @@ class Row(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The label that tells it from other rows, in one line."""
+        """The one-line label that identifies this row."""
         return label_of(*self[:4])
 
 
 class Influence(NamedTuple):
-    """One number, as of :class:`Row`, with a site and without it.
+    """The posterior mean of one number, as in :class:`Row`, with one site and without it.
 
-    ``mean`` is that of all sites, ``without`` the mean without this one, and ``by`` their
-    difference in standard deviations of the posterior of all (belsley1980).
+    ``mean`` is the mean given all sites, ``without`` the mean without this one, and ``by`` their
+    difference in standard deviations of the posterior given all sites (belsley1980).
     """
 
     block: str
@@ -69,7 +68,7 @@ class Influence(NamedTuple):
 
 
 def rows_of(table: Table, level: float, start: int = 0, stop: int | None = None) -> Iterator[Row]:
-    """Some of the rows of a table; quantiles are found of these alone."""
+    """Yield rows ``start`` to ``stop`` of a table; quantiles are computed for these alone."""
     stop = table.size if stop is None else min(stop, table.size)
     with np.errstate(all="ignore"):
         some = table.law.reshaped((table.size,)).picked(slice(start, stop))
@@ -81,12 +80,12 @@ def rows_of(table: Table, level: float, start: int = 0, stop: int | None = None)
 
 @dataclasses.dataclass(frozen=True)
 class SiteSummary:
-    """The influence of one site of a ledger on the posterior of all.
+    """The influence of one site on a ledger's posterior.
 
     ``nats`` is ``KL(posterior ‖ posterior without the site)``: the information that the site adds
-    to what the prior and all others say (lindley1956). None where that cannot be said: then
-    ``why`` says it, for the site was forgotten, or what is left without it is no distribution.
-    ``most`` is the number that it moves most, in standard deviations of the posterior of all.
+    to the prior and all others (lindley1956). It is None if the site was forgotten or the posterior
+    with or without it is improper; ``why`` then gives the reason. ``most`` is the number whose mean
+    it moves most, in standard deviations of the posterior given all sites.
     """
 
     name: str
@@ -97,7 +96,7 @@ class SiteSummary:
 
 
 def sites_of(ledger: Ledger) -> Iterator[SiteSummary]:
-    """All sites, those that were forgotten too, by name."""
+    """Yield the summary of every site, forgotten ones included, by name."""
     whole = ledger.total
     proper = bool(np.all(whole.is_proper()))
     names = names_of(whole)
@@ -112,7 +111,7 @@ def sites_of(ledger: Ledger) -> Iterator[SiteSummary]:
 
 
 def cavity(ledger: Ledger, site: str) -> Any:
-    """Prior and all other sites."""
+    """Return the posterior without one site's factor."""
     if len(ledger.sites) <= EXACT:
         return ledger.cavity(site)
     return ledger.total - ledger.factor(site)
@@ -132,11 +131,11 @@ def _site(ledger: Ledger, whole: Any, name: str, names: Names) -> SiteSummary:
 def influences_of(
     whole: Distribution, left: Distribution, names: Names, most: int | None
 ) -> Iterator[Influence]:
-    """Every number with a site and without it, or of each table the one that moved most."""
+    """Yield every number with a site and without it, or of each table the one that moved most."""
     pairs = zip(_all_tables(whole, names), _all_tables(left, names), strict=True)
     for mine, theirs in pairs:
         if mine.quantity == WEIGHT and most is not None:
-            continue  # counts of components say who has records, not who has influence
+            continue  # counts of components depend on numbers of records, not on influence
         with np.errstate(all="ignore"):
             mean, without = mine.law.mean.ravel(), theirs.law.mean.ravel()
             by = (mean - without) / mine.law.width.ravel()
@@ -167,7 +166,7 @@ def _networks(law: Distribution, block: str) -> Iterator[Table]:
 
 
 class _Weights(tuple[str, ...]):
-    """Names of the weights of a network, made when they are asked for: there may be millions."""
+    """Names of a network's weights, computed on request, since there may be millions."""
 
     layers: Layers
 
@@ -189,7 +188,7 @@ class _Weights(tuple[str, ...]):
 
 
 def _improper(law: Distribution, names: Names) -> str:
-    """The parts that are no distributions, in words with their verb."""
+    """Return the names of the improper parts, followed by a verb."""
     parts, members = law.named_parts(), law.exchangeable_members()
     if members is None or len(parts) > 1:
         if not parts:

@@ -1,8 +1,8 @@
 """NumPyro: models as targets of :func:`posterity.pursue`, guides as posteriors, laws as its own.
 
-Events are dictionaries by the names of the model's latent sites, of values as the model has them: a
-scale is positive, probabilities sum to one. Supports are the real numbers, positive numbers, those
-between zero and one, simplices and positive definite matrices; others are refused.
+Events are dictionaries by the names of the model's latent sites, with values in the model's own
+space: a scale is positive, probabilities sum to one. Supports are the real numbers, positive
+numbers, the unit interval, simplices and positive definite matrices; others are refused.
 """
 
 from posterity.adapters.numpyro.guides import from_guide, to_numpyro, to_params

@@ -20,12 +20,12 @@ from posterity.families.supports import PositiveNumbers, RealNumbers, Simplex, U
 from posterity.families.unconstrained import Supports
 
 ROUNDING = 1e-4
-"""Relative to one more than the size: how far a guide's medians, in float32, may be from ours."""
+"""Tolerance, relative to one plus the size, of a guide's float32 medians."""
 STEPS = 50
 CONVERGED = 1e-4
-"""The distance from the mode, in standard deviations, at which Newton's method has reached it."""
+"""Distance from the mode, in standard deviations, at which Newton's method has converged."""
 STARTS = ("AutoNormal", "AutoDiagonalNormal", "AutoMultivariateNormal")
-"""Guides that can begin from a law."""
+"""Guides that can start from a law."""
 GUIDES = (*STARTS, "AutoLowRankMultivariateNormal", "AutoLaplaceApproximation", "AutoDelta")
 NAMES: dict[type, str] = {
     families.LowRankGaussian: "LowRankMultivariateNormal",
@@ -44,28 +44,28 @@ TRANSFORMS: dict[type, str] = {
 
 
 def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any) -> Transformed:
-    """A fitted guide as a posterior over dictionaries of the sites' values.
+    """Convert a fitted guide to a posterior over dictionaries of the sites' values.
 
-    The Gaussian over unconstrained numbers is kept as it is (its covariance in double precision),
-    with the maps onto the sites' supports, so that it can be saved, sampled and pursued from. Its
-    numbers go by the names of the sites: ``scale``, ``beta[0]``. Ledgers, ``fuse`` and ``diff``
-    take ``.law``, the Gaussian of these numbers, beside a Gaussian prior.
+    The result holds the guide's Gaussian over unconstrained coordinates, with its covariance in
+    double precision, and the maps onto the sites' supports. It can be saved, sampled and pursued
+    from. Coordinates are named after the sites: ``scale``, ``beta[0]``. Ledgers, ``fuse`` and
+    ``diff`` take ``.law``, the Gaussian of these coordinates, with a Gaussian prior.
 
-    From the point of an ``AutoDelta`` Newton's method goes, in double precision, to the mode of the
-    unconstrained numbers (which is not that of the values themselves), and the curvature there is
-    the precision: a Laplace approximation.
+    For an ``AutoDelta`` the result is a Laplace approximation. Newton's method searches, in double
+    precision, for the mode in unconstrained coordinates, which differs from the mode of the values;
+    the curvature there is the precision.
 
     Args:
-        guide: an ``AutoNormal``, ``AutoDiagonalNormal``, ``AutoMultivariateNormal``,
+        guide: ``AutoNormal``, ``AutoDiagonalNormal``, ``AutoMultivariateNormal``,
             ``AutoLowRankMultivariateNormal``, ``AutoLaplaceApproximation`` or ``AutoDelta`` that
-            has been run, by ``SVI.init`` say.
-        params: as ``SVI.get_params(state)`` gives them.
-        args: the model's arguments, its data among them, for ``AutoDelta`` alone.
-        kwargs: the same, by name.
+            has been run, for example by ``SVI.init``.
+        params: parameters from ``SVI.get_params(state)``.
+        args: the model's arguments, including its data, for ``AutoDelta`` only.
+        kwargs: keyword arguments of the model, likewise.
 
     Raises:
-        UsageError: for other guides, one that has not been run, parameters that are missing, and
-            arguments that an ``AutoDelta`` lacks or others have.
+        UsageError: for other guides, one that has not been run, missing parameters, and arguments
+            that an ``AutoDelta`` lacks or another guide does not take.
         ParameterError: for parameters that are not finite, and curvature that is not positive.
     """
     _check_guide(guide, bool(args or kwargs), GUIDES)
@@ -98,17 +98,17 @@ def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any)
 
 
 def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
-    """Parameters with which a guide is this law: where to begin ``SVI``, or what to draw from.
+    """Return parameters that set a guide to this law, to initialise ``SVI`` or to draw from.
 
     Args:
-        law: of Gaussian unconstrained numbers on the sites of the guide's model, as
-            :func:`from_guide`, a pursuit's component or ``from_samples`` of a NumPyro run gives.
-        guide: an ``AutoNormal``, ``AutoDiagonalNormal`` or ``AutoMultivariateNormal`` that has
-            been run. The first two take a law of independent coordinates alone.
+        law: law with Gaussian unconstrained coordinates on the sites of the guide's model, as from
+            :func:`from_guide`, a pursuit's component, or ``from_samples`` of a NumPyro run.
+        guide: ``AutoNormal``, ``AutoDiagonalNormal`` or ``AutoMultivariateNormal`` that has been
+            run. The first two need a law of independent coordinates.
 
     Returns:
         A dictionary in float32, for ``init_params`` or ``guide.sample_posterior``. Another guide is
-        a UsageError, a law of other sites, or one that the guide cannot hold, a StructureError.
+        a UsageError; a law of other sites, or one that the guide cannot hold, a StructureError.
     """
     _check_guide(guide, False, STARTS)
     kind = type(guide).__name__
@@ -145,13 +145,13 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
 
 
 def to_numpyro(law: families.Distribution) -> Any:
-    """A law as a distribution of NumPyro in JAX's default precision, such as a next model's prior.
+    """Convert a law to a NumPyro distribution in JAX's default precision, for example as a prior.
 
     Laws are a :class:`Gaussian`, :class:`DiagonalGaussian`, :class:`LowRankGaussian`,
     :class:`Gamma`, :class:`Beta` or :class:`Dirichlet`; a :class:`Plate` of one without mixing
     weights (members along the last batch axis become part of the event); a :class:`Mixture` of one;
-    a :class:`Transformed` on one array; or a :class:`Product`, of which there is a dictionary by
-    block. Others are a StructureError. Names of coordinates have no place there.
+    a :class:`Transformed` on one array; or a :class:`Product`, which becomes a dictionary by block.
+    Others are a StructureError. Names of coordinates are dropped.
 
     >>> from posterity.families import Gamma
     >>> to_numpyro(Gamma.from_standard(shape=2.0, rate=4.0)).mean
@@ -206,13 +206,13 @@ def _check_guide(guide: Any, data: bool, known: Collection[str]) -> None:
 
 
 def _gaussian(guide: Any, params: Mapping[str, Any], supports: Supports) -> Any:
-    if type(guide).__name__ == "AutoNormal":  # it has these for each site
+    if type(guide).__name__ == "AutoNormal":  # AutoNormal has these for each site
         key = f"{{}}_{guide.prefix}_{{}}".format
         side_by_side = lambda part: [_wide(params[key(n, part)]).ravel() for n in supports.tree]
         mean, scale = (np.concatenate(side_by_side(part)) for part in ("loc", "scale"))
         return DiagonalGaussian.from_standard(mean, scale**2)
     params = {name: jnp.asarray(value) for name, value in params.items()}
-    with warnings.catch_warnings():  # where its Hessian is not positive a guide only warns
+    with warnings.catch_warnings():  # a guide only warns of a Hessian that is not positive
         warnings.filterwarnings("ignore", message="Hessian of log posterior")
         normal = guide.get_posterior(params)
     if hasattr(normal, "cov_factor"):
@@ -238,7 +238,7 @@ def _at_mode(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
 ) -> tuple[Gaussian, Supports]:
-    """The Gaussian of mode and curvature of the unconstrained numbers, and the sites' supports."""
+    """Return the Gaussian at the mode in unconstrained coordinates, and the sites' supports."""
     try:
         target = joint(model, *args, **kwargs)
     except UsageError as error:
@@ -250,7 +250,7 @@ def _at_mode(
             fix="Pass them as SVI.run had them: from_guide(guide, params, *args).",
         ) from error
     supports = Supports({name: target.supports.tree[name] for name in start})
-    inside = {  # simplices that float32 left a little off
+    inside = {  # simplices with float32 rounding errors
         name: value / value.sum(-1, keepdims=True) if supports.tree[name].axes == 1 else value
         for name, value in start.items()
     }
@@ -278,7 +278,7 @@ def _at_mode(
 
 
 def _in_order(guide: Any, params: Mapping[str, Any], supports: Supports) -> Supports:
-    """The sites as they lie in the guide's vector, which it says by the medians of a rising one."""
+    """Return the sites in the order of the guide's vector, from medians of a rising vector."""
     loc = f"{guide.prefix}_loc"
     rising = np.linspace(-1.0, 1.0, np.size(params[loc]), dtype=np.float32)
     medians = guide.median({**params, loc: jnp.asarray(rising)})
@@ -292,10 +292,10 @@ def _wide(values: object) -> np.ndarray:
 
 
 def _coordinates(supports: Supports) -> list[str]:
-    """A name for each unconstrained number, in their order: ``scale``, ``beta[0]``, ``m[1,2]``.
+    """Return names of the unconstrained coordinates, in order: ``scale``, ``beta[0]``, ``m[1,2]``.
 
-    Those of a simplex are the breaks of a stick, one fewer than its entries, and those of a matrix
-    lie on one axis.
+    Those of a simplex are stick-breaking coordinates, one fewer than its entries; those of a matrix
+    are along one axis.
     """
     return [
         label

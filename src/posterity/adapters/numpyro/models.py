@@ -1,4 +1,4 @@
-"""NumPyro models as targets of :func:`posterity.pursue`: latent sites, and the sets they lie in."""
+"""NumPyro models as targets of :func:`posterity.pursue`: latent sites and their supports."""
 
 import dataclasses
 import math
@@ -28,21 +28,21 @@ SUPPORTS: dict[str, type[supports.Continuous]] = {
     "simplex": supports.Simplex,
     "positive_definite": supports.PositiveDefiniteMatrices,
 }
-"""By NumPyro's names of constraints."""
+"""Supports by NumPyro's names of constraints."""
 
 
 def library() -> Any:
-    """NumPyro, with what is used of it."""
+    """Import NumPyro with the modules used here."""
     modules = ("distributions", "infer.autoguide", "infer.util")
     return installed(*(f"numpyro.{module}" for module in modules), extra="numpyro")
 
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A model and its arguments, but for the arrays among them, which are no part of its hash.
+    """A model and its arguments; arrays among these are held apart, since they have no hash.
 
-    ``structure`` is the tree of positional and named arguments, and ``others`` are its leaves, with
-    None in the place of each array.
+    ``structure`` is the tree of positional and keyword arguments, and ``others`` are its leaves,
+    with None in place of each array.
     """
 
     model: Callable[..., Any]
@@ -53,7 +53,7 @@ class Call:
     def of(
         cls, model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Self, list[Any]]:
-        """The call, and the arrays among its arguments, of floating point in double precision."""
+        """Return the call, and the arrays among its arguments, with floats in double precision."""
         leaves, structure = jax.tree.flatten((args, kwargs))
         numeric = [isinstance(leaf, np.ndarray | jax.Array) for leaf in leaves]
         arrays = [np.asarray(leaf) for leaf, own in zip(leaves, numeric, strict=True) if own]
@@ -70,14 +70,14 @@ class Call:
         return call, [a.astype(float) if a.dtype.kind == "f" else a for a in arrays]
 
     def arguments(self, arrays: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Positional and named arguments, as the model takes them."""
+        """Return positional and keyword arguments in the form that the model takes."""
         left = iter(arrays)
         leaves = [next(left) if other is None else other for other in self.others]
         return jax.tree.unflatten(self.structure, leaves)
 
 
 class Prior(Distribution):
-    """The law of a model's latent sites before any data, by name."""
+    """The prior of a model's latent sites, by name."""
 
     arrays: Any
     call: Call = static()
@@ -85,12 +85,12 @@ class Prior(Distribution):
 
     @classmethod
     def from_standard(cls, model: Callable[..., Any], *args: Any, **kwargs: Any) -> Self:
-        """The prior of a model and its arguments, as :func:`joint` takes them."""
+        """Return the prior of a model and its arguments, as :func:`joint` takes them."""
         target = joint(model, *args, **kwargs)
         return cls(target.arrays, target.call, target.supports)
 
     def standard_parameters(self) -> dict[str, Any]:
-        """``model``; its arguments go by position, which this dictionary cannot say."""
+        """Return ``model``; its positional arguments have no place in this dictionary."""
         return {"model": self.call.model}
 
     @property
@@ -106,11 +106,11 @@ class Prior(Distribution):
         return self.supports.tree
 
     def is_proper(self) -> Bool[Real, ""]:
-        """True: improper sites cannot be drawn from, and are refused."""
+        """Return True: improper sites cannot be sampled, and are refused."""
         return np.asarray(True)
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
-        """Draws of the model's own, kept within the support where rounding ends on its border."""
+        """Sample the model's sites; values that rounding puts on the border are moved inside."""
         infer, args, kwargs = library().infer, *self.call.arguments(self.arrays)
         options = {"num_samples": math.prod(shape), "return_sites": list(self.supports.tree)}
         drawn = infer.Predictive(self.call.model, parallel=True, **options)(key, *args, **kwargs)
@@ -140,29 +140,29 @@ class Model(Target):
 
     @property
     def prior(self) -> Prior:
-        """The law of the sites before any data, which says where to look."""
+        """The prior of the sites, which locates the search."""
         return Prior(self.arrays, self.call, self.supports)
 
     def log_density(self, z: Any) -> Float[jax.Array, ""]:
-        """The density of all sites and factors, by NumPyro."""
+        """Return the log density of all sites and factors, by NumPyro."""
         args, kwargs = self.call.arguments(self.arrays)
         result = library().infer.util.log_density(self.call.model, args, kwargs, dict(z))[0]
         return jnp.asarray(result)
 
 
 def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
-    """A NumPyro model as a target, of which :func:`posterity.pursue` finds the posterior.
+    """Return a NumPyro model as a target, whose posterior :func:`posterity.pursue` approximates.
 
-    The arguments are the model, a function of NumPyro's primitives, and what it takes, its data
-    among them. Events of the target are dictionaries of the latent sites; its ``prior`` says which
-    components ``"diagonal"``, ``"full"`` and ``"low-rank"`` are.
+    The arguments are the model, a function of NumPyro's primitives, and the model's arguments,
+    including its data. Events of the target are dictionaries of the latent sites; its ``prior``
+    determines the form of components ``"diagonal"``, ``"full"`` and ``"low-rank"``.
 
     Raises:
-        UsageError: a model without latent sites, or with such as no map of the library leads to:
-            labels, intervals other than from zero to one; with parameters, or plates that draw
-            minibatches; and what the model raises itself.
+        UsageError: for a model without latent sites, or with unsupported ones, such as discrete
+            sites or intervals other than from zero to one; with parameters, or plates that draw
+            minibatches; and for errors that the model raises.
 
-    For example, of data ``y``::
+    For example, with data ``y``::
 
         def model(y):
             scale = numpyro.sample("scale", dist.HalfNormal(1.0))
@@ -178,7 +178,7 @@ def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
     try:
         with jax.enable_x64(True):
             trace = numpyro.handlers.trace(seeded).get_trace(*args, **kwargs)
-    except Exception as error:  # whatever the model raises
+    except Exception as error:  # any error of the model
         raise UsageError(
             found=f"{type(error).__name__}: {error} from the model",
             expected="a model that runs with these arguments, of proper laws",
@@ -200,13 +200,13 @@ def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
 
 
 def latent_sites(trace: Mapping[str, Any]) -> dict[str, Any]:
-    """The names of the sites that are drawn and not observed."""
+    """Return the sites that are sampled and not observed, by name."""
     drawn = lambda site: site["type"] == "sample" and not site["is_observed"]
     return {name: site for name, site in trace.items() if drawn(site)}
 
 
 def supports_of(trace: Mapping[str, Any]) -> Supports:
-    """Supports of the latent sites; a UsageError if there is none, or one of another kind."""
+    """Return supports of the latent sites; a UsageError if there is none, or an unsupported one."""
     latent = latent_sites(trace)
     if not latent:
         raise UsageError(
@@ -218,17 +218,17 @@ def supports_of(trace: Mapping[str, Any]) -> Supports:
 
 
 def support_of(name: str, site: Mapping[str, Any]) -> supports.Continuous:
-    """The support of one site; a UsageError if it is of another kind."""
+    """Return the support of one site; a UsageError if it is unsupported."""
     constraints = library().distributions.constraints
     constraint, shape = site["fn"].support, tuple(np.shape(site["value"]))
     while hasattr(constraint, "base_constraint"):
         constraint = constraint.base_constraint
 
     def same(known: Any) -> bool:
-        """NumPyro compares bounds; traced ones, which depend on other sites, are none of ours."""
+        """Compare bounds as NumPyro does; traced ones, which depend on other sites, differ."""
         try:
             return type(constraint) is type(known) or bool(constraint == known)
-        except Exception:  # of arrays of bounds there is no one truth
+        except Exception:  # arrays of bounds have no single truth value
             return False
 
     for known, kind in SUPPORTS.items():
@@ -245,7 +245,7 @@ def support_of(name: str, site: Mapping[str, Any]) -> supports.Continuous:
 
 
 def _inside(support: supports.Continuous, values: jax.Array) -> jax.Array:
-    """Draws off the border, which floating point reaches and no bijection leads to."""
+    """Move draws off the border, which rounding reaches but no bijection does."""
     limits = jnp.finfo(values.dtype)
     least = limits.tiny / limits.eps
     if isinstance(support, supports.PositiveNumbers | supports.UnitInterval):

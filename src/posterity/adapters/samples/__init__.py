@@ -1,4 +1,4 @@
-"""Draws of any sampler as a posterior, with a report of how well it fits."""
+"""Draws from any sampler as a posterior, with a report of the fit's quality."""
 
 from posterity.adapters.samples.checks import Checks, Coordinate
 from posterity.adapters.samples.fit import SampleFit, from_samples

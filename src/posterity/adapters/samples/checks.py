@@ -1,4 +1,4 @@
-"""Checks of how well a law fits its draws, and warnings with what to try."""
+"""Diagnostics of a law's fit to its draws, and warnings with suggestions."""
 
 import dataclasses
 import math
@@ -14,47 +14,47 @@ from posterity.arrays.typing import Float
 
 Array = np.ndarray
 MOST_ROWS = 2000
-"""Draws that densities are estimated from and judged by; of more, every so many-th."""
+"""Largest number of draws for density estimates; larger samples are thinned."""
 LEAST_ROWS, MOST_CELLS = 300, 200_000
-"""Draws that are left where there are many coordinates, and numbers in all."""
+"""Smallest number of draws after thinning in many coordinates, and number of values in all."""
 MOST_COLUMNS = 300
-"""Coordinates up to which whole covariances are looked at."""
+"""Largest number of coordinates for which full covariances are computed."""
 DEPENDENT = ("gaussian", "low-rank", "mixture", "dirichlet")
 """Families whose coordinates are not independent."""
 HINTS, EXTREMES = 4, 8
-"""Axes of the largest variance, and of extreme kurtosis, along which modes are looked for."""
+"""Numbers of axes of largest variance, and of extreme kurtosis, along which modes are searched."""
 NORMAL = 0.05
-"""Share of the standard normal in an estimated density, so that no draw is beyond all kernels."""
+"""Share of the standard normal in a density estimate, so that it is positive everywhere."""
 DIP, PEAK = 0.8, 0.03
-"""Two modes have a valley between them, below this share of the lower peak; and that peak is above
-this share of the higher one."""
+"""Two modes are separated by a valley below DIP times the lower peak, which is above PEAK times the
+higher one."""
 NATS, OWN_NATS = 0.1, 0.05
-"""KL divergence of the law from the draws that is told, and that of one coordinate: at a tenth of a
-nat a total variation of a fifth is possible."""
+"""KL divergence of the law from the draws that gives a warning, overall and for one coordinate: a
+tenth of a nat allows a total variation of a fifth."""
 SKEWED = 0.7
-"""A skewness that is told, which costs some 0.04 nats."""
+"""Skewness that gives a warning; it costs about 0.04 nats."""
 HEAVY = 4.0
-"""An excess kurtosis, less the square of the skewness, that is told: tails, and not sides."""
+"""Excess kurtosis, minus the squared skewness, that gives a warning of heavy tails."""
 ERRORS = 4.0
-"""Standard errors that are no chance."""
+"""Standard errors beyond which a deviation is significant."""
 SAMPLING = 1.0
-"""Nats to be expected of sampling alone."""
+"""Expected divergence from sampling alone, in nats, that gives a warning."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Coordinate:
-    """Checks of one coordinate.
+    """Diagnostics of one coordinate.
 
-    ``skewness`` and ``kurtosis`` (in excess of three) are those of its normal scores under the law,
-    which for a Gaussian is the coordinate itself in standard units: zero if the law is right, but
-    for their errors. ``kl`` is what a density of kernels about half of each chain gains over the
-    law on the other half, in nats: at most the divergence of the marginals, but for its error.
+    ``skewness`` and excess ``kurtosis`` are those of the normal scores under the law, which for a
+    Gaussian is the standardised coordinate. They are zero up to their errors if the law is correct.
+    ``kl`` is the gain in nats of a kernel density, estimated on half of each chain, over the law on
+    the other half: at most the divergence of the marginals, up to its error.
 
-    ``effective`` is the effective sample size of the mean, ``rhat`` the R-hat of split chains, of
-    ranks or of distances from the median, whichever is larger; NaN for fewer than eight draws a
-    chain. ``modes`` is 2 if the density of the draws has a valley and ``kl`` is more than noise.
-    ``least`` and ``greatest`` are the ends of the draws, of the unconstrained coordinate; ``still``
-    counts chains of which the first or the last half is one value.
+    ``effective`` is the effective sample size of the mean. ``rhat`` is the larger R-hat of split
+    chains, of ranks or of distances from the median; NaN for fewer than eight draws per chain.
+    ``modes`` is 2 if the density has a valley and ``kl`` is significant. ``least`` and ``greatest``
+    are the extreme draws of the unconstrained coordinate; ``still`` is the number of chains whose
+    first or last half is constant.
     """
 
     name: str
@@ -75,15 +75,14 @@ class Coordinate:
 
 @dataclasses.dataclass(frozen=True)
 class Checks:
-    """A report by coordinate, and of the whole.
+    """Diagnostics by coordinate, and overall.
 
-    ``kl`` is what the best of a few more flexible densities gains on draws that it was not learned
-    on, in nats, and so at most ``KL(posterior ‖ law)``, but for ``kl_error``; ``correlation`` is
-    the part of it that correlations make which the law leaves out. ``sampling`` is what to expect
-    from the number of effective draws alone: the number of parameters over twice that number.
-    ``bimodal`` are coordinates along which there are two modes, those that tell them apart best
-    first; ``multimodal_law`` says that the law has several components; ``notes`` are on how the
-    draws were read.
+    ``kl`` is the gain in nats of the best of a few more flexible densities on held-out draws, and
+    so at most ``KL(posterior ‖ law)``, up to ``kl_error``. ``correlation`` is the part of it due to
+    correlations that the law leaves out. ``sampling`` is the expected divergence from sampling
+    alone: the number of parameters over twice the number of effective draws. ``bimodal`` are
+    coordinates with two modes, best separated first. ``multimodal_law`` tells whether the law has
+    several components; ``notes`` are on how the draws were read.
     """
 
     coordinates: Mapping[str, Coordinate]
@@ -102,7 +101,7 @@ class Checks:
 
     @property
     def rhat(self) -> float:
-        """The largest R-hat; NaN where none is known."""
+        """The largest R-hat; NaN if none is known."""
         known = [own.rhat for own in self.coordinates.values() if not np.isnan(own.rhat)]
         return max(known, default=float("nan"))
 
@@ -125,7 +124,7 @@ class Checks:
 
 
 def check(blocks: Sequence[Block], several: bool, notes: Sequence[str]) -> Checks:
-    """The report on a law of independent blocks; ``several`` says that it is a mixture."""
+    """Return diagnostics of a law of independent blocks; ``several`` tells if it is a mixture."""
     scores = np.concatenate([own.fit.scores for own in blocks], axis=-1)
     labels = [label for own in blocks for label in own.labels]
     chains, draws = diagnose(scores), scores.shape[0] * scores.shape[1]
@@ -134,7 +133,7 @@ def check(blocks: Sequence[Block], several: bool, notes: Sequence[str]) -> Check
     gap = scores - scores.mean((0, 1))
     second, third, fourth = ((gap**power).mean((0, 1)) for power in (2, 3, 4))
     skewness, kurtosis = third / second**1.5, fourth / second**2 - 3
-    # What they are off by if the law is right goes by Hermite polynomials.
+    # Their errors under a correct law follow from Hermite polynomials.
     off = (6 / sizes(scores**3 - 3 * scores)) ** 0.5, (24 / sizes(scores**4 - 6 * scores**2)) ** 0.5
     rows: dict[str, Coordinate] = {}
     for i, label in enumerate(labels):
@@ -151,27 +150,27 @@ def check(blocks: Sequence[Block], several: bool, notes: Sequence[str]) -> Check
         free_labels = [label for own in blocks for label in own.free_labels]
         order = np.argsort(-abs(pull))
         along = [free_labels[i] for i in order if abs(pull[i]) > abs(pull[order[0]]) / 2][:5]
-    # A marginal is no farther from the law's than the whole is.
+    # A marginal's divergence is at most that of the whole.
     bounds = [*joint, *((own.kl, own.kl_error) for own in rows.values())]
     kl, error = max(bounds, key=lambda bound: bound[0] - bound[1])
-    # Geometric: one coordinate that mixes badly is not all.
-    # At most the draws: means of chains that alternate are known better, covariances are not.
+    # Geometric mean: one coordinate that mixes badly has limited weight.
+    # At most the draws: antithetic chains improve means, but not covariances.
     effective = float(np.exp(np.log(np.minimum(chains.size, draws)).mean()))
     sampling = sum(own.fit.parameters for own in blocks) / (2 * effective)
     return Checks(rows, kl, error, correlation, sampling, tuple(along), several, tuple(notes))
 
 
 def _step(shape: tuple[int, ...]) -> int:
-    """One draw in so many is looked at: the fewer draws, the more coordinates there are."""
+    """Return the thinning step, which leaves fewer draws for more coordinates."""
     chains, count, size = shape
     rows = min(MOST_ROWS, max(LEAST_ROWS, MOST_CELLS // size))
     return max(1, -(-chains * count // rows))
 
 
 def _halves(count: int) -> list[tuple[slice, slice]]:
-    """Halves of every chain in time, to learn on and to judge on, both ways round.
+    """Return halves of every chain in time, for training and evaluation, both ways round.
 
-    Chains that are stuck in modes of their own are in both; chains of three draws have none.
+    Chains that are stuck in their own modes are in both; chains of three draws have none.
     """
     first, last = slice(0, count // 2), slice(count // 2, None)
     return [(last, first), (first, last)] if count > 3 else []
@@ -185,22 +184,22 @@ def _held_out(line: Float[Array, "chains n"]) -> Float[Array, "chains n"]:
 
 
 def _kernels(draws: Float[Array, " m"], at: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Logarithm of Gaussian kernels' density, times ``√2π``, by Scott's rule for their width."""
+    """Return the log of a Gaussian kernel density times ``√2π``, with Scott's rule for width."""
     width = max(float(draws.std()), 0.1) * max(len(draws), 2) ** -0.2
     heights = np.exp(-(((at[..., None] - draws) / width) ** 2) / 2).mean(-1)
     return np.log(np.maximum(heights, np.finfo(float).tiny) / width)
 
 
 def _gain(draws: Float[Array, " m"], at: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Log density of kernels about some draws over that of the standard normal, in nats.
+    """Return the log density ratio of kernels on some draws to the standard normal, in nats.
 
-    At draws that are apart from these its mean is at most their divergence from the normal.
+    On held-out draws its mean is at most their divergence from the normal.
     """
     return np.logaddexp(np.log(NORMAL), np.log1p(-NORMAL) + _kernels(draws, at) + at**2 / 2)
 
 
 def _modes(draws: Float[Array, " m"]) -> int:
-    """1, or 2 where the density has a valley between peaks."""
+    """Return 2 if the density has a valley between peaks, else 1."""
     heights = np.exp(_kernels(draws, np.linspace(draws.min(), draws.max(), 200)))
     before = np.maximum.accumulate(heights)
     beside = np.minimum(before, np.maximum.accumulate(heights[::-1])[::-1])
@@ -208,11 +207,11 @@ def _modes(draws: Float[Array, " m"]) -> int:
 
 
 def _jointly(blocks: Sequence[Block]) -> tuple[list[tuple[float, float]], float, Array | None]:
-    """Bounds of the divergence of the whole law with their errors, and nats of correlations.
+    """Return bounds of the law's divergence with errors, nats of correlations, and a direction.
 
-    The bounds are what other densities gain over the law on draws they were not learned on: a
-    Gaussian with all correlations, and that one with kernels along one direction. The last is the
-    direction, in units of the free coordinates, if there are two modes along it.
+    The bounds are gains over the law of other densities on held-out draws: a Gaussian with all
+    correlations, and the same with kernels along one direction. If there are two modes along it,
+    the direction is returned, in units of the unconstrained coordinates.
     """
     units = np.concatenate([own.free.units for own in blocks], axis=-1)
     density = sum((own.fit.log_density for own in blocks[1:]), start=blocks[0].fit.log_density)
@@ -222,7 +221,7 @@ def _jointly(blocks: Sequence[Block]) -> tuple[list[tuple[float, float]], float,
     if size <= MOST_COLUMNS and draws > 3 * size:
         rows = units.reshape(-1, size)
         spectrum = np.linalg.eigh(rows.T @ rows / draws)
-        if spectrum[0][0] > SINGULAR * size:  # a diagonal law may well have singular ones
+        if spectrum[0][0] > SINGULAR * size:  # a diagonal law's draws may be singular
             within, (values, axes) = rows.T @ rows / draws, spectrum
     correlated = np.count_nonzero(within) > size
     log_scale = sum(float(np.log(own.free.scale).sum()) for own in blocks)
@@ -232,7 +231,7 @@ def _jointly(blocks: Sequence[Block]) -> tuple[list[tuple[float, float]], float,
     start = (base - density)[:, :: _step(units.shape)] - bias
     gaussian = mean_and_error(start)
     correlation = _left_out(blocks, within, gaussian[0])
-    if size > MOST_COLUMNS:  # directions take the cube of it: coordinates alone are looked at
+    if size > MOST_COLUMNS:  # directions cost its cube: only coordinates are checked
         return [gaussian], correlation, None
     white = units[:, :: _step(units.shape)]
     white = white @ ((axes / np.sqrt(values)) @ axes.T) if correlated else white
@@ -240,7 +239,7 @@ def _jointly(blocks: Sequence[Block]) -> tuple[list[tuple[float, float]], float,
     for learned, judged in _halves(white.shape[1]):
         rows = white[:, learned].reshape(-1, size)
         lines = _directions(rows, axes[:, ::-1][:, :HINTS])
-        # Half of these draws are for the kernels, and half to choose the direction by.
+        # Half of these draws are for the kernels, and half to choose the direction.
         gains = [_gain(along[::2], along[1::2]).mean() for along in (rows @ lines).T]
         pull = lines[:, int(np.argmax(gains))]
         gain[:, judged] = _gain(rows @ pull, white[:, judged] @ pull)
@@ -254,10 +253,10 @@ def _jointly(blocks: Sequence[Block]) -> tuple[list[tuple[float, float]], float,
 
 
 def _directions(z: Float[Array, "n d"], hints: Float[Array, "d h"]) -> Float[Array, "d k"]:
-    """Unit vectors along which whitened draws may well have two modes, the hints among them.
+    """Return unit vectors, including the hints, along which whitened draws may have two modes.
 
-    Balanced modes have little kurtosis along the line between them, and heavy tails and rare modes
-    much: eigenvectors of ``E[|z|² z zᵀ]`` have the least and the most; and skewness has a line.
+    Balanced modes have low kurtosis along the line between them, rare modes and heavy tails high
+    kurtosis: these are extreme eigenvectors of ``E[|z|² z zᵀ]``. Skewness gives another direction.
     """
     count, size = z.shape
     radius = (z**2).sum(-1)
@@ -269,10 +268,10 @@ def _directions(z: Float[Array, "n d"], hints: Float[Array, "d h"]) -> Float[Arr
 
 
 def _left_out(blocks: Sequence[Block], within: Array, gain: float) -> float:
-    """Nats of correlations that the law has none of, as Gaussians have them; at least zero.
+    """Return nats of correlations that the law leaves out, by the Gaussian formula; at least zero.
 
-    Those between blocks, and within blocks of independent coordinates. Of factors it is what a
-    whole covariance gains.
+    These are between blocks, and within blocks of independent coordinates. For factor analysis it
+    is the gain of a full covariance.
     """
     if len(blocks) == 1 and blocks[0].family == "low-rank":
         return max(gain, 0.0)
@@ -290,7 +289,7 @@ def _left_out(blocks: Sequence[Block], within: Array, gain: float) -> float:
 
 
 def sentences(checks: Checks, family: str | Mapping[str, str]) -> Iterator[str]:
-    """Warnings of the draws and of the fit, each with what to try."""
+    """Yield warnings of the draws and of the fit, each with a suggestion."""
     rows = list(checks.coordinates.values())
     if apart := [own for own in rows if own.rhat > DISAGREE]:
         worst, more = _worst(apart, lambda own: own.rhat)
@@ -368,5 +367,5 @@ def sentences(checks: Checks, family: str | Mapping[str, str]) -> Iterator[str]:
 
 
 def _worst(rows: Sequence[Coordinate], by: Callable[[Coordinate], float]) -> tuple[Coordinate, str]:
-    """The coordinate that is the furthest by some measure, and how many more there are."""
+    """Return the most extreme coordinate by some measure, and a text on how many more there are."""
     return max(rows, key=by), f" (and of {len(rows) - 1} more)" if len(rows) > 1 else ""

@@ -1,4 +1,4 @@
-"""A law of the library through draws of a posterior, and what is wrong with it."""
+"""Fit of one of the library's laws to draws of a posterior, with diagnostics."""
 
 import dataclasses
 import itertools
@@ -29,17 +29,17 @@ OF_ONE = ("gamma", "beta")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class SampleFit:
-    """A law through draws: what :func:`from_samples` gives."""
+    """A law fitted to draws: the result of :func:`from_samples`."""
 
     posterior: Distribution
-    """The law, under the names of its coordinates."""
+    """The law, with names of its coordinates."""
     checks: Checks
-    """By coordinate and as a whole; ``print(fit.checks)`` is a table."""
+    """Diagnostics by coordinate and overall; ``print(fit.checks)`` is a table."""
     family: str | Mapping[str, str]
-    """As it was asked for."""
+    """Family as requested."""
 
     def warnings(self) -> tuple[str, ...]:
-        """Sentences that say what is wrong with the fit or the draws, and what to try."""
+        """Return sentences on defects of the fit or the draws, with suggestions."""
         return tuple(sentences(self.checks, self.family))
 
     @property
@@ -68,40 +68,40 @@ def from_samples(
     rank: int | None = None,
     components: int | None = None,
 ) -> SampleFit:
-    """A posterior of the library through draws of one, with a report of how well it fits.
+    """Fit a law of the library to draws of a posterior, and report the quality of the fit.
 
     Args:
-        draws: an array (n,), (n, d) or (chains, n, d); a dictionary or other tree of arrays
-            (n, *shape) by variable, such as states of BlackJAX; a pandas DataFrame, a column a
-            variable (``chain`` tells the chain of a row; what ends on ``__``, such as ``lp__``,
-            stays behind); an ArviZ InferenceData or xarray DataTree, of which the group
-            ``posterior`` is taken; an ``MCMC`` of NumPyro that has been run; a ``CmdStanMCMC``.
+        draws: array (n,), (n, d) or (chains, n, d); a dictionary or other tree of arrays
+            (n, *shape) by variable, such as states of BlackJAX; a pandas DataFrame with one column
+            per variable (``chain`` is the chain of a row; columns that end in ``__``, such as
+            ``lp__``, are dropped); an ArviZ InferenceData or xarray DataTree, whose group
+            ``posterior`` is used; an ``MCMC`` of NumPyro that has been run; a ``CmdStanMCMC``.
         family: ``"gaussian"``, ``"diagonal"``, ``"low-rank"`` or ``"mixture"`` (of Gaussians, by
-            scikit-learn) over all coordinates; ``"gamma"`` or ``"beta"`` for each coordinate, of
-            several a :class:`Product` with a block for each; ``"dirichlet"`` for one variable; or a
+            scikit-learn) over all coordinates; ``"gamma"`` or ``"beta"`` for each coordinate, as a
+            :class:`Product` of blocks if several; ``"dirichlet"`` for one variable; or a
             dictionary of these by variable.
-        support: where variables lie: ``"real"``, ``"positive"``, ``"unit"`` (between zero and
-            one), ``"simplex"`` or ``"positive-definite"``, of all or by name in a dictionary. The
-            law is then that of ``f(u)`` for Gaussian ``u``, a :class:`Transformed`. Of NumPyro's
-            MCMC it is known from the model.
-        names: of the coordinates of an array, or in place of those that variables give. With
-            ``support`` or ``family`` by name each column of an array is a variable.
-        chains: a number of chains that lie one after the other on the first axis; ``"first"`` for
+        support: support of all variables, or a dictionary by name: ``"real"``, ``"positive"``,
+            ``"unit"`` (between zero and one), ``"simplex"`` or ``"positive-definite"``. The
+            law is then that of ``f(u)`` for Gaussian ``u``, a :class:`Transformed`. For NumPyro's
+            MCMC the model determines it.
+        names: names of the coordinates of an array, or replacements of the variables' own. If
+            ``support`` or ``family`` is by name, each column of an array is a variable.
+        chains: number of chains that are concatenated along the first axis; or ``"first"`` for
             arrays (chains, n, ...), ``"second"`` for (n, chains, ...). None: an array of three
             axes is (chains, n, d), all else one chain, unless it has more than three times as many
             coordinates without names as draws.
-        independent: a :class:`Product` of a law for each variable, in place of a joint one.
-        rank: of ``"low-rank"``; None for the best by BIC.
-        components: of ``"mixture"``; None for the best by BIC.
+        independent: whether to fit a :class:`Product` of one law per variable, not a joint one.
+        rank: rank of ``"low-rank"``; by default the best by BIC.
+        components: number of components of ``"mixture"``; by default the best by BIC.
 
     Returns:
-        The law, ``posterior``, whose coordinates go by ``NAME``, ``beta[0]``, ``m[1,2]``, or by
+        The law, ``posterior``, with coordinates named ``NAME``, ``beta[0]``, ``m[1,2]``, or by
         ArviZ's labels, and ``checks``; one ``FitWarning`` repeats all of ``fit.warnings()``.
 
     Raises:
-        UsageError: for what holds no draws, and arguments that do not fit together.
-        StructureError: for shapes that do not fit, columns that are no numbers, and too few draws.
-        ParameterError: for NaN, coordinates that do not vary or follow from others, and draws
+        UsageError: for objects without draws, and arguments that do not fit together.
+        StructureError: for shapes that do not fit, non-numeric columns, and too few draws.
+        ParameterError: for NaN, coordinates that are constant or determined by others, and draws
             outside of the support.
 
     >>> import numpy as np
@@ -149,11 +149,10 @@ def _families(
     independent: bool,
     names: Sequence[str] | None,
 ) -> tuple[list[tuple[list[Variable], str]], Sequence[str] | None]:
-    """Variables with the family that holds them, several where there is a law for each; and names.
+    """Return groups of variables, each with the family that holds them, and names.
 
-    Each coordinate under a gamma or a beta is a variable of its own, by its label: blocks of a
-    product are told apart by name when sites are fused; members of a plate are exchangeable, and
-    would be matched by what they are like.
+    Under a gamma or a beta each coordinate is its own variable, by its label. Blocks of a product
+    are identified by name in a fusion, while members of a plate would be matched by similarity.
     """
     known = {own.name for own in variables}
     if not isinstance(family, Mapping) and not independent:

@@ -1,6 +1,6 @@
-"""The law of a family through the draws of some variables.
+"""Maximum likelihood fit of a family to the draws of some variables.
 
-All is computed in standard units, so that a mean of a million beside a deviation of a thousandth
+All computation is in standardised units, so a mean of a million with a deviation of a thousandth
 keeps its digits.
 """
 
@@ -35,24 +35,24 @@ Array = np.ndarray
 LOG_2PI = float(np.log(2 * np.pi))
 FAMILY = one_of("gaussian", "diagonal", "low-rank", "mixture", "gamma", "beta", "dirichlet")
 OWN_SUPPORT = {"gamma": "positive", "beta": "unit", "dirichlet": "simplex"}
-"""Families with a support of their own."""
+"""Families with their own support."""
 LEAST_DRAWS = 10
 TIGHT = 1e-8
 """Half a squared coefficient of variation below which a gamma's shape is that of a Gaussian."""
 
 
 SINGULAR = 1e-10
-"""An eigenvalue of the correlations below this says that coordinates are not free of each other."""
+"""Eigenvalue of the correlations below which coordinates are linearly dependent."""
 HUGE = 1e150
-"""Beyond this squares overflow."""
+"""Size beyond which squares overflow."""
 UNIQUE = 1e-4
-"""The least share of a coordinate's variance that no factor explains."""
+"""Smallest share of a coordinate's variance that factors leave unexplained."""
 MOST_COMPONENTS = 6
 FACTOR_STEPS = 60
 
 
 class Standard(NamedTuple):
-    """Draws in standard units, ``centre + scale * units`` being the draws themselves."""
+    """Draws in standardised units: ``centre + scale * units`` are the draws."""
 
     centre: Float[Array, " d"]
     scale: Float[Array, " d"]
@@ -60,41 +60,41 @@ class Standard(NamedTuple):
 
     @property
     def rows(self) -> Float[Array, "m d"]:
-        """All chains, one after the other."""
+        """All chains, concatenated."""
         return self.units.reshape(-1, self.units.shape[-1])
 
     @property
     def log_scale(self) -> float:
-        """The logarithm of the volume of a unit."""
+        """Logarithm of a unit's volume."""
         return float(np.log(self.scale).sum())
 
     @property
     def ends(self) -> Float[Array, "2 d"]:
-        """The smallest and the largest draw of each coordinate."""
+        """Smallest and largest draw of each coordinate."""
         low, high = self.units.min((0, 1)), self.units.max((0, 1))
         return self.centre + self.scale * np.stack([low, high])
 
 
 class Fit(NamedTuple):
-    """A law of free coordinates and what it says of the draws."""
+    """A law of unconstrained coordinates, with its densities of the draws."""
 
     law: Any
     log_density: Float[Array, "chains n"]
-    """The log density of the free coordinates, in nats."""
+    """Log density of the unconstrained coordinates, in nats."""
     scores: Float[Array, "chains n d"]
-    """Each coordinate as standard normal as it is by the law."""
+    """Normal scores of each coordinate under the law."""
     parameters: int
 
 
 class Block(NamedTuple):
-    """Variables under one family: its law, with names, and what it says of the draws."""
+    """Variables under one family: its named law, with its densities of the draws."""
 
     family: str
     law: Any
     fit: Fit
     free: Standard
     labels: tuple[str, ...]
-    """The names of the scores."""
+    """Names of the scores."""
     free_labels: tuple[str, ...]
 
 
@@ -105,7 +105,7 @@ def block(
     rank: int | None = None,
     components: int | None = None,
 ) -> Block:
-    """The family's law of maximum likelihood through all these variables."""
+    """Return the family's maximum likelihood law of these variables together."""
     bounded = family in OWN_SUPPORT
     if bounded:
         variables = [on(own, OWN_SUPPORT[family]) for own in variables]
@@ -128,7 +128,7 @@ def block(
         "diagonal": lambda: diagonal(free),
         "low-rank": lambda: low_rank(free, rank),
         "mixture": lambda: mixture(free, free_labels, components),
-        "gamma": lambda: _gamma(variables[0]),  # gammas and betas come one by one
+        "gamma": lambda: _gamma(variables[0]),  # gammas and betas have one coordinate each
         "beta": lambda: _beta(variables[0]),
         "dirichlet": lambda: _dirichlet(variables),
     }
@@ -150,10 +150,10 @@ def block(
 
 
 def _gamma(own: Variable) -> Fit:
-    """Maximum likelihood; the density is that of ``log z``.
+    """Fit by maximum likelihood; the density is that of ``log z``.
 
-    With ``x`` the draw over the mean less one, all is said by ``log(1 + x) - x``, which keeps its
-    digits where the mean is huge.
+    With ``x`` the draw over the mean minus one, the fit depends on ``log(1 + x) - x``, which keeps
+    its digits for a huge mean.
     """
     z = own.flat
     mean = z.mean((0, 1))
@@ -165,7 +165,7 @@ def _gamma(own: Variable) -> Fit:
     shape = np.where(
         gap < TIGHT, 1 / (2 * gap) + 1 / 6, solve_log_minus_digamma(np.maximum(gap, TIGHT))
     )
-    # a log a - a - log Γ(a), by Stirling where digits would be lost.
+    # a log a - a - log Γ(a), by Stirling's formula if digits would be lost.
     stirling = np.log(shape / (2 * np.pi)) / 2 - 1 / (12 * shape)
     plain = shape * np.log(shape) - shape - scipy.special.gammaln(shape)
     constant = np.where(shape > 1e4, stirling, plain)
@@ -173,12 +173,12 @@ def _gamma(own: Variable) -> Fit:
     law = Gamma.from_standard(shape, shape / mean)
     known = scipy.stats.gamma(np.minimum(shape, 1e12))
     scores = normal_scores(known.cdf(shape * (1 + x)), known.sf(shape * (1 + x)))
-    # A gamma of so large a shape is a Gaussian, of which cdf has no digits.
+    # A gamma of so large a shape is a Gaussian, and its cdf loses all digits.
     return Fit(law[0], density, np.where(shape > 1e8, x * np.sqrt(shape), scores), 2)
 
 
 def _beta(own: Variable) -> Fit:
-    """Maximum likelihood; the density is that of log odds."""
+    """Fit by maximum likelihood; the density is that of log odds."""
     z = own.flat
     statistics = np.stack([np.log(z).mean((0, 1)), np.log1p(-z).mean((0, 1))], axis=-1)
     ones = np.ones(z.shape[-1])
@@ -200,7 +200,7 @@ def _checked(law: Any, z: Array, family: str) -> Any:
 
 
 def _dirichlet(variables: Sequence[Variable]) -> Fit:
-    """Maximum likelihood; of a variable (m, K) a plate of one each."""
+    """Fit by maximum likelihood; a variable (m, K) becomes a plate with one law per row."""
     if len(variables) > 1 or len(variables[0].shape) > 2:
         shapes = [(own.name, own.shape) for own in variables][:5]
         raise StructureError(
@@ -221,9 +221,7 @@ def _dirichlet(variables: Sequence[Variable]) -> Fit:
 
 
 def standard(u: Float[Array, "chains n d"], labels: Sequence[str]) -> Standard:
-    """Centred twice, as the first mean of huge numbers is a little off; a ParameterError for
-    coordinates that do not vary.
-    """
+    """Standardise draws, centred twice for accuracy; a ParameterError for constant coordinates."""
     wild = abs(u).max((0, 1)) > HUGE
     wrong = f"draws of {some(at(labels, wild))} beyond {HUGE:g}" if wild.any() else ""
     first = u[:1, :1].copy()
@@ -243,9 +241,7 @@ def standard(u: Float[Array, "chains n d"], labels: Sequence[str]) -> Standard:
 
 
 def correlation(units: Float[Array, "chains n d"], labels: Sequence[str]) -> Float[Array, "d d"]:
-    """Correlations of draws in standard units; a ParameterError where some coordinates follow from
-    others, naming them.
-    """
+    """Return correlations of standardised draws; a ParameterError names dependent coordinates."""
     rows = units.reshape(-1, units.shape[-1])
     result = rows.T @ rows / len(rows)
     values, axes = np.linalg.eigh(result)
@@ -261,7 +257,7 @@ def correlation(units: Float[Array, "chains n d"], labels: Sequence[str]) -> Flo
 
 
 def full(draws: Standard, labels: Sequence[str]) -> Fit:
-    """Mean and covariance: maximum likelihood, and the moments that minimise ``KL(p ‖ q)``."""
+    """Fit mean and covariance by maximum likelihood, which also minimises ``KL(p ‖ q)``."""
     within = correlation(draws.units, labels)
     law = Gaussian.from_standard(draws.centre, within * np.outer(draws.scale, draws.scale))
     size, density = len(within), gaussian_density(draws.units, within)
@@ -271,7 +267,7 @@ def full(draws: Standard, labels: Sequence[str]) -> Fit:
 def gaussian_density(
     units: Float[Array, "chains n d"], within: Float[Array, "d d"]
 ) -> Float[Array, "chains n"]:
-    """Log density of standard units by the Gaussian of these correlations."""
+    """Return log densities of standardised draws under the Gaussian with these correlations."""
     root = np.linalg.cholesky(within)
     white = np.linalg.solve(root, units.reshape(-1, len(root)).T)
     constant = np.log(np.diag(root)).sum() + len(root) * LOG_2PI / 2
@@ -279,7 +275,7 @@ def gaussian_density(
 
 
 def diagonal(draws: Standard) -> Fit:
-    """Means and variances."""
+    """Fit means and variances."""
     law = DiagonalGaussian.from_standard(draws.centre, draws.scale**2)
     size = len(draws.scale)
     constant = draws.log_scale + size * LOG_2PI / 2
@@ -287,7 +283,7 @@ def diagonal(draws: Standard) -> Fit:
 
 
 def low_rank(draws: Standard, rank: int | None) -> Fit:
-    """Factor analysis: of a given rank, or that of the best BIC, which counts effective draws."""
+    """Fit factor analysis of a given rank, or that of the best BIC in effective draws."""
     size, count = draws.units.shape[-1], len(draws.rows)
     if size == 1 or (rank is not None and rank >= size):
         raise StructureError(
@@ -316,7 +312,7 @@ def low_rank(draws: Standard, rank: int | None) -> Fit:
 
 
 def _factors(rows: Array, rank: int) -> tuple[Array, Array]:
-    """Factor loadings and unique variances of standard units, by maximum likelihood.
+    """Return factor loadings and unique variances of standardised draws, by maximum likelihood.
 
     For given unique variances the factors are the leading singular vectors of the scaled draws.
     """
@@ -325,7 +321,7 @@ def _factors(rows: Array, rank: int) -> tuple[Array, Array]:
     for _ in range(FACTOR_STEPS):
         root, old = np.sqrt(unique), unique
         scaled = rows / root / np.sqrt(len(rows))
-        # The smaller of the two Gram matrices has what is needed of the singular values.
+        # The smaller of the two Gram matrices determines the singular values.
         if len(rows) >= rows.shape[1]:
             squares, axes = np.linalg.eigh(scaled.T @ scaled)
             squares, axes = squares[::-1][:rank], axes[:, ::-1][:, :rank]
@@ -341,10 +337,10 @@ def _factors(rows: Array, rank: int) -> tuple[Array, Array]:
 
 
 def mixture(draws: Standard, labels: Sequence[str], components: int | None) -> Fit:
-    """scikit-learn's maximum likelihood, in whitened units; the number of components by BIC.
+    """Fit scikit-learn's mixture in whitened units; the number of components is the best by BIC.
 
-    BIC counts effective draws: those of the series of log densities, whose autocorrelation is that
-    within modes. A chain that never leaves its mode is no sign that there is one alone.
+    BIC counts effective draws, computed from log densities, whose autocorrelation is that within
+    modes. A chain that never leaves its mode is no evidence of a single mode.
     """
     sklearn = library("sklearn.mixture", extra="sklearn", package="scikit-learn")
     within = correlation(draws.units, labels)
@@ -359,7 +355,7 @@ def mixture(draws: Standard, labels: Sequence[str], components: int | None) -> F
             model.fit(white)
         parameters = count * size * (size + 3) // 2 + count - 1
         tried.append((model, model.score_samples(white).reshape(shape), parameters))
-    # One number of effective draws for all, or the costs could not be compared.
+    # One number of effective draws for all, so that the criteria are comparable.
     effective = float(sizes(tried[-1][1][..., None])[0])
     cost = lambda one: -2 * effective * one[1].mean() + one[2] * np.log(effective)
     model, density, parameters = min(tried, key=cost)
@@ -377,7 +373,7 @@ def mixture(draws: Standard, labels: Sequence[str], components: int | None) -> F
 
 
 def normal_scores(below: Float[Array, "..."], above: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Standard normal quantiles of probabilities below, by those above where these are smaller."""
+    """Return normal quantiles of probabilities below, or of those above where these are smaller."""
     least = np.finfo(float).tiny
     low = norm.ppf(np.clip(below, least, 0.5))
     return np.where(below < 0.5, low, norm.isf(np.clip(above, least, 0.5)))

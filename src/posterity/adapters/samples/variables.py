@@ -1,4 +1,4 @@
-"""Draws as variables: checked arrays of chains, draws and own axes, with a label a coordinate.
+"""Draws as variables: checked arrays of chains, draws and own axes, with one label per coordinate.
 
 They are read from arrays, dictionaries, tables, and the results of samplers.
 """
@@ -26,7 +26,7 @@ SUPPORTS: dict[str, type[supports.Continuous]] = {
     "simplex": supports.Simplex,
     "positive-definite": supports.PositiveDefiniteMatrices,
 }
-"""The supports by the words of ``support=``."""
+"""Supports by the words of ``support=``."""
 WORD = Constraint(
     one_of(*SUPPORTS).expected,
     lambda word: word in SUPPORTS,
@@ -38,17 +38,17 @@ CHAINS = Constraint(
     fix="Say which axis holds the chains, or how many there are: see from_samples.",
 )
 EVENT = "z"
-"""The name, in reports, of an array that has none."""
+"""Name, in reports, of an array without one."""
 CHAIN = ("chain", ".chain", "chain__", "chain_id")
-"""Columns of tables that say which chain a row is of."""
+"""Columns of tables that hold the chain of a row."""
 ORDER = ("draw", ".draw", ".iteration", "iteration", "iter__", "draw__")
-"""Columns that say which draw of it."""
+"""Columns that hold the number of the draw in its chain."""
 SEPARATOR = "/"
-"""Between the names of a part and of what is in it."""
+"""Separator between the name of a part and of its contents."""
 
 
 MANY = 3
-"""Times as many coordinates as draws, from where the axes are more likely chains and draws."""
+"""Ratio of coordinates to draws above which axes are more likely chains and draws."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,12 +67,12 @@ class Variable:
 
     @property
     def flat(self) -> Array:
-        """(chains, n, d)."""
+        """Draws as (chains, n, d)."""
         return self.values.reshape(*self.values.shape[:2], -1)
 
     @functools.cached_property
     def free(self) -> Array:
-        """The draws without bounds, (chains, n, free d)."""
+        """Unconstrained draws (chains, n, free d)."""
         bijection = Supports(self.support)
         return bijection.ravel(bijection.inverse(self.values))
 
@@ -84,13 +84,13 @@ class Variable:
 
     @property
     def free_labels(self) -> tuple[str, ...]:
-        """A label for each unconstrained number."""
+        """Labels of the unconstrained coordinates."""
         free = self.support.free_shape
         return self.labels if free == self.shape else entry_names(self.name or EVENT, free)
 
 
 def variable(name: str, values: object, chains: Chains, coords: Sequence[Any] = ()) -> Variable:
-    """A variable of draws as they come; on finite numbers until another support is asked for."""
+    """Return a variable of given draws, on the real numbers until another support is requested."""
     called = name or EVENT
     draws = runs(numbers(values, name or "draws"), chains, name or "draws")
     if (wrong := ~np.isfinite(draws)).any():
@@ -107,7 +107,7 @@ def variable(name: str, values: object, chains: Chains, coords: Sequence[Any] = 
 
 
 def numbers(values: object, name: str) -> Array:
-    """Convert to float64; a StructureError of what are no real numbers."""
+    """Convert to float64; a StructureError for values that are not real numbers."""
     try:
         result = np.asarray(values)
         wrong = "" if result.dtype.kind in "iuf" else f"values of type {result.dtype}"
@@ -123,7 +123,7 @@ def numbers(values: object, name: str) -> Array:
 
 
 def runs(values: Array, chains: Chains, name: str) -> Array:
-    """(chains, n, *shape), by what ``chains`` says of the first axes."""
+    """Return draws as (chains, n, *shape), where ``chains`` describes the first axes."""
     CHAINS.check(chains=chains)
     two = isinstance(chains, str)
     count = 1 if chains is None or two else int(chains)
@@ -139,7 +139,7 @@ def runs(values: Array, chains: Chains, name: str) -> Array:
 
 
 def with_supports(variables: Sequence[Variable], asked: Any) -> list[Variable]:
-    """The same variables on the supports that are asked for, of all or by name."""
+    """Return the variables on the requested supports, for all or by name."""
     if asked is None:
         return list(variables)
     known = [v.name for v in variables]
@@ -154,7 +154,7 @@ def with_supports(variables: Sequence[Variable], asked: Any) -> list[Variable]:
 
 
 def on(own: Variable, support: Any) -> Variable:
-    """One variable on another support, a word or a ``Support``, which must hold all draws."""
+    """Return a variable on another support, a word or a ``Support``, which must hold all draws."""
     support = type(support) if isinstance(support, supports.Continuous) else support
     called = own.name or EVENT
     if not isinstance(support, type):
@@ -169,7 +169,7 @@ def on(own: Variable, support: Any) -> Variable:
             fix="Mend support=.",
         )
     if support is supports.Simplex:
-        total = values.sum(-1, keepdims=True)  # more than float32 left off stays, and is refused
+        total = values.sum(-1, keepdims=True)  # larger errors than float32 rounding are refused
         near = abs(total - 1) < 1e-4
         values = np.where(near, values / np.where(total == 0, 1, total), values)
     if support is supports.PositiveDefiniteMatrices:
@@ -191,9 +191,9 @@ def on(own: Variable, support: Any) -> Variable:
 
 
 def variables_of(draws: Any, chains: Chains, named: bool) -> tuple[list[Variable], list[str]]:
-    """The variables in whatever holds draws, and what is to be said of how they were read.
+    """Return the variables in any container of draws, and notes on how they were read.
 
-    ``named`` says that coordinates have names, as draws of chains would not.
+    ``named`` tells that coordinates have names, which axes of chains would not.
     """
     package = type(draws).__module__.partition(".")[0]
     run = package == "numpyro" and hasattr(draws, "get_samples")
@@ -205,9 +205,9 @@ def variables_of(draws: Any, chains: Chains, named: bool) -> tuple[list[Variable
                 fix="Leave chains= out.",
             )
         return _numpyro(draws) if run else (_dataset(draws), [])
-    if package == "pandas" or hasattr(draws, "draws_pd"):  # as CmdStanPy's fits have it
+    if package == "pandas" or hasattr(draws, "draws_pd"):  # as in CmdStanPy's fits
         return _table(draws if package == "pandas" else draws.draws_pd(), chains), []
-    draws = getattr(draws, "position", draws)  # of states of BlackJAX
+    draws = getattr(draws, "position", draws)  # states of BlackJAX
     if isinstance(draws, str | bytes) or draws is None:
         raise _unknown(draws)
     if isinstance(draws, Mapping) or _is_parts(draws):
@@ -219,7 +219,7 @@ def variables_of(draws: Any, chains: Chains, named: bool) -> tuple[list[Variable
         one = variable("", values, chains)
         variables = [one if one.shape else variable("", values[..., None], chains)]
     own, shapes = variables[0], {v.name: v.values.shape[:2] for v in variables}
-    # Where the second axes differ, or one variable has none, the first axis is that of draws.
+    # If second axes differ, or a variable has none, the first axis is that of draws.
     tops = {v.values.shape[1:3] for v in variables}
     count, size = own.values.shape[1], own.shape[0] if own.shape else 0
     swapped = (chains, named, len(tops), len(own.values)) == (None, False, 1, 1)
@@ -236,7 +236,7 @@ def variables_of(draws: Any, chains: Chains, named: bool) -> tuple[list[Variable
 
 
 def _is_parts(draws: object) -> bool:
-    """A tuple or list of arrays, as pytrees are; lists of numbers are arrays."""
+    """Return whether this is a tuple or list of arrays; lists of numbers are arrays."""
     if not isinstance(draws, tuple | list) or not any(np.ndim(part) > 0 for part in draws):
         return False
     holds = lambda part: hasattr(part, "shape") or isinstance(part, Mapping)
@@ -259,7 +259,7 @@ def _parts(draws: Any, path: str) -> list[tuple[str, Any]]:
 
 
 def _table(table: Any, chains: Chains) -> list[Variable]:
-    """Columns are variables; sampler's own (``lp__``) stay behind, ``chain`` says which chain."""
+    """Return one variable per column, without the sampler's (``lp__``) and ``chain``."""
     import pandas as pd
 
     if isinstance(table, pd.Series):
@@ -280,7 +280,7 @@ def _table(table: Any, chains: Chains) -> list[Variable]:
         if not pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_bool_dtype(kind):
             wrong = wrong or f"column {name!r} of type {kind}"
     column = next((name for name in CHAIN if name in table), None)
-    if chains is None and column is not None:  # then rows as they come or are numbered
+    if chains is None and column is not None:  # then rows in order, or as numbered
         counts = table[column].value_counts()
         wrong = wrong or f"chains of {sorted(counts.tolist())} rows" * (counts.nunique() > 1)
         order = [name for name in ORDER if name in table][:1]
@@ -325,9 +325,9 @@ def _dataset(data: Any) -> list[Variable]:
 
 
 def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
-    """Latent sites on the supports that the model gives them; deterministic ones follow.
+    """Return latent sites on the supports that the model gives them, then deterministic ones.
 
-    With them comes a note for each site whose support has no map of the library.
+    With them comes a note for each site on whose support the library has no map.
     """
     from posterity.adapters.numpyro.models import latent_sites, library, support_of
 
@@ -339,14 +339,14 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
         )
     drawn = mcmc.get_samples(group_by_chain=True)
     model = getattr(mcmc.sampler, "model", None)
-    if model is None:  # a sampler of a potential alone
+    if model is None:  # a sampler with a potential function only
         drawn = drawn if isinstance(drawn, dict) else {"": drawn}
         return [variable(name, values, "first") for name, values in drawn.items()], []
     import jax
 
     handlers = library().handlers
     seeded = handlers.seed(model, jax.random.key(0))
-    # What a run was made with it keeps for itself alone; ArviZ reads it there too.
+    # A run keeps its arguments in private attributes; ArviZ reads them there too.
     trace = handlers.trace(seeded).get_trace(*mcmc._args, **mcmc._kwargs)
     variables, notes = [], []
     for name, site in latent_sites(trace).items():

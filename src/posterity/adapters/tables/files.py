@@ -1,4 +1,4 @@
-"""Reading and writing the tables: CSV with a parameter a row, and JSON."""
+"""Reading and writing of the tables: CSV with one parameter per row, and JSON."""
 
 import csv
 import io
@@ -25,7 +25,7 @@ Name = str | os.PathLike[str]
 HALF_WIDTH = NormalDist().inv_cdf(0.975)
 """Half the width of a 95 % interval, in standard deviations."""
 _LOPSIDED = 0.02
-"""The share of an interval's width by which rounding may move the estimate off its middle."""
+"""Largest offset of an estimate from the interval's middle by rounding, per unit of width."""
 _LEAST, _MOST = 1.6, 13.0
 """Standard deviations to a limit: from 90 % of a Gaussian to 95 % of one degree of freedom."""
 
@@ -38,13 +38,13 @@ HEADERS = {
     "lower": "2.5 %|[0.025|0.025|conf low|[95% conf|lower|lower 95%|q2.5",
     "upper": "97.5 %|0.975]|0.975|conf high|interval]|upper|upper 95%|q97.5",
 }
-"""By role, parted by ``|``. Capitals and blanks do not matter, nor, in words, dots and low
-lines.
+"""Headers by role, separated by ``|``. Case, blanks and, in words, dots and underscores do not
+matter.
 """
 
 
 def _key(header: str) -> str:
-    """``Std. Error``, ``std.error`` and ``std_error`` are one; ``2.5 %`` is not ``25 %``."""
+    """Normalise a header: ``Std. Error`` matches ``std_error``, but ``2.5 %`` not ``25 %``."""
     wordy = not any(map(str.isdigit, header.replace("95%", "")))
     return re.sub(r"[\s._]" if wordy else r"\s", "", header.lower())
 
@@ -53,8 +53,8 @@ ROLES = {_key(header): role for role, headers in HEADERS.items() for header in h
 
 
 def roles_of(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
-    """The place of each role's column, and the headers that have none; a StructureError if a role
-    is there twice, or what is needed is not there.
+    """Return the column of each role, and headers without a role; a StructureError if a role is
+    duplicate or required and missing.
 
     >>> roles_of(["", "Estimate", "Std. Error", "t value"])
     ({'name': 0, 'mean': 1, 'sd': 2}, ['t value'])
@@ -86,10 +86,10 @@ def roles_of(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
 
 
 class Moments(NamedTuple):
-    """The contents of a table: names, means (d,) and either deviations (d,) or a covariance (d, d).
+    """The contents of a table: names, means (d,), and deviations (d,) or a covariance (d, d).
 
-    ``unused`` are the headers of columns that say nothing of that; ``recipe`` is what the
-    parameters are of, where a JSON file says it.
+    ``unused`` are the headers of other columns; ``recipe`` is the recipe of the parameters, if a
+    JSON file holds it.
     """
 
     names: tuple[str, ...]
@@ -108,17 +108,17 @@ def read(
     family: str | None = None,
     decimal: str | None = None,
 ) -> ExponentialFamily:
-    r"""The law whose moments a file holds.
+    r"""Return the law whose moments a file holds.
 
     Args:
-        path: a ``.csv`` (or ``.tsv``, ``.txt``) with a row a parameter, under the headers of
-            :data:`HEADERS`; or a ``.json`` with ``"mean"`` and ``"sd"`` or ``"covariance"``, by
-            name or beside ``"names"``.
-        covariance: a second table, with the names on its rows and columns, in any order.
-        family: as of :func:`from_table`, whose errors name the file; a JSON file may name it.
-        decimal: ``"."`` or ``","``, where the numbers do not say it.
+        path: path of a ``.csv`` (or ``.tsv``, ``.txt``) with one row per parameter, under headers
+            of :data:`HEADERS`; or of a ``.json`` with ``"mean"`` and ``"sd"`` or ``"covariance"``,
+            by name or with ``"names"``.
+        covariance: path of a second table, with names on its rows and columns, in any order.
+        family: family as in :func:`from_table`, whose errors name the file; JSON may name it.
+        decimal: ``"."`` or ``","``, if the numbers do not determine it.
 
-    A file that cannot be read, or a cell that is no number, is an ArtifactError, which names the
+    A file that cannot be read, or a cell that is not a number, is an ArtifactError, which names the
     file, the line and the column.
 
     >>> import tempfile, pathlib
@@ -132,7 +132,7 @@ def read(
 
 
 def law_of(found: Moments, path: Name, family: str | None) -> ExponentialFamily:
-    """The law of what was read; errors name the file."""
+    """Return the law of moments that were read; errors name the file."""
     options = {"covariance": found.covariance, "family": family or found.family}
     try:
         return from_table(found.names, found.mean, found.sd, **options)
@@ -143,7 +143,7 @@ def law_of(found: Moments, path: Name, family: str | None) -> ExponentialFamily:
 def read_moments(
     path: Name, *, covariance: Name | None = None, decimal: str | None = None
 ) -> Moments:
-    """Read the moments in a table and the headers beside them. Errors as of :func:`read`."""
+    """Read the moments in a table, with the unused headers. Errors as of :func:`read`."""
     reader.DECIMAL.check(decimal=decimal)
     path = Path(path)
     result = _json(path) if path.suffix.lower() == ".json" else _csv(path, decimal, covariance)
@@ -161,7 +161,7 @@ def read_moments(
     columns = order(across, result.names, f"the columns of {str(covariance)!r}", "the means")
     rows = order(down, result.names, f"the rows of {str(covariance)!r}", "the means")
     matrix = cells.numbers(across, decimal)[np.ix_(rows, columns)]
-    if result.sd is not None:  # tables of one fit agree; rounded ones to three digits
+    if result.sd is not None:  # tables of one fit agree; rounded ones agree to three digits
         wide = np.sqrt(np.maximum(np.diagonal(matrix), 0))
         for name, one, other in zip(result.names, result.sd, wide, strict=True):
             if not abs(one - other) <= 0.005 * max(abs(one), other):
@@ -176,17 +176,16 @@ def read_moments(
 def write(
     law: Any, path: Name, *, covariance: Name | None = None, recipe: Mapping[str, Any] | None = None
 ) -> None:
-    """The moments of a law as a table that :func:`read` reads: ``.csv``, or ``.json``.
+    """Write the moments of a law as a table that :func:`read` reads: ``.csv``, or ``.json``.
 
-    Numbers that were read from a table of up to 14 digits are written as they were; all others
-    with as many digits as float64 has. A CSV holds the standard deviations alone: give
-    ``covariance`` a file of its own where there are correlations to keep. JSON also holds a
-    ``recipe``, if there is one.
+    Numbers that were read from a table with up to 14 digits are written unchanged; all others
+    with all digits of float64. A CSV holds only standard deviations: to keep correlations, pass
+    ``covariance``, the path of a second file. JSON also holds a ``recipe``, if there is one.
 
     Raises:
-        StructureError: a law that has no such table (:func:`to_table`).
-        UsageError: a covariance of a law that has none, or beside JSON.
-        ArtifactError: if a file cannot be written; it is then as it was.
+        StructureError: for a law that has no such table (:func:`to_table`).
+        UsageError: for ``covariance`` with a law that has none, or with JSON.
+        ArtifactError: if a file cannot be written; it is then unchanged.
     """
     table, path = to_table(law), Path(path)
     as_json = path.suffix.lower() == ".json"
@@ -259,9 +258,10 @@ def _check_names(path: Path, names: Sequence[str], lines: Sequence[int]) -> None
 def _check_interval(
     path: Path, names: Sequence[str], cells: reader.Cells, columns: Mapping[str, int], values: Any
 ) -> None:
-    """Raise unless limits lie about the estimate's middle, as far off as its deviation says.
+    """Raise unless limits are centred at the estimate, at a distance that fits its deviation.
 
-    Beside a deviation, limits of skewed draws (``Q2.5``) need no middle, and rounding is allowed.
+    With a deviation, limits of skewed draws (``Q2.5``) need not be centred, and rounding is
+    allowed.
     """
     alone = not {"sd", "variance"} & values.keys()
     drawn = cells.header[columns["lower"]].lower().startswith("q") and not alone
@@ -327,7 +327,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _listed(values: object, names: Sequence[str], what: str) -> list[Any]:
-    """Values in the order of the names, whether they are keys or not."""
+    """Return values in the order of the names, from a mapping or a sequence."""
     if isinstance(values, dict):
         if odd := sorted(values.keys() ^ set(names)):
             raise ValueError(f"{what} whose names differ from those of the means: {some(odd)}")

@@ -16,11 +16,11 @@ from posterity.ledger import Ledger
 
 FAMILIES = ("diagonal", "gaussian", "gamma", "beta")
 FLAT = 1e6
-"""Standard deviation of the prior that stands for a flat one."""
+"""Standard deviation of the prior that represents a flat one."""
 _NEAR_FLAT = 1e-3
-"""The share of that deviation that an estimate's may have where the prior is to be flat."""
+"""Largest size of an estimate, relative to that deviation, for the prior to count as flat."""
 _EDGE = 1e-8
-"""The difference of a correlation from its mirror that rounding in a table may have left."""
+"""Largest asymmetry of correlations that counts as rounding."""
 
 
 def from_table(
@@ -31,22 +31,22 @@ def from_table(
     covariance: ArrayLike | None = None,
     family: str | None = None,
 ) -> families.ExponentialFamily:
-    """The law of named parameters that has these moments.
+    """Return the law of named parameters with these moments.
 
     Args:
         names: d distinct texts.
-        mean: (d,), in the parameters' units.
-        sd: standard deviations (d,), in the same units; or a ``covariance``.
-        covariance: (d, d), symmetric and positive definite, in the order of ``names``.
-        family: ``"diagonal"`` (the default beside ``sd``), ``"gaussian"`` (the default beside
-            ``covariance``), ``"gamma"`` (for what is positive) or ``"beta"`` (for what lies
-            between 0 and 1), of which there is a :class:`Product` of one a parameter.
+        mean: means (d,), in the parameters' units.
+        sd: standard deviations (d,), in the same units, unless there is a ``covariance``.
+        covariance: covariance (d, d), symmetric positive definite, in the order of ``names``.
+        family: ``"diagonal"`` (the default with ``sd``), ``"gaussian"`` (the default with
+            ``covariance``), ``"gamma"`` (for positive parameters) or ``"beta"`` (for parameters
+            between 0 and 1); the last two give a :class:`Product` with one block per parameter.
 
     Raises:
-        UsageError: neither or both of ``sd`` and ``covariance``, or not a family for them.
-        StructureError: names that come twice, or numbers that are not as many as names.
-        ParameterError: NaN, infinity, no positive deviation or definite covariance, or moments
-            that no member of the family has. It names the parameter.
+        UsageError: for neither or both of ``sd`` and ``covariance``, or a family that does not fit.
+        StructureError: for duplicate names, or a number of values that differs from that of names.
+        ParameterError: for NaN, infinity, a deviation or covariance that is not positive, or
+            moments that no member of the family has. It names the parameter.
 
     >>> q = from_table(["age", "bp"], [0.31, -0.02], [0.05, 0.01])
     >>> q.names, q.variance.round(4).tolist()
@@ -83,13 +83,13 @@ def to_ledger(
     prior: families.ExponentialFamily | None = None,
     flat_prior: bool = False,
 ) -> Ledger:
-    """The ledger of one site, from a law that was read.
+    """Return the ledger of one site, from a law that was read.
 
-    With ``flat_prior`` the law is a maximum likelihood estimate and its covariance, which owe
-    nothing to a prior, and is the factor itself; ``prior`` is then what all sites are to start
-    from, by default ``N(0, 10¹²)`` for every coefficient, in its units. Else the law is the site's
-    posterior, and ``prior`` what it started from. Neither of them, or a default beside which an
-    estimate is not small, is a UsageError.
+    With ``flat_prior`` the law is a maximum likelihood estimate and its covariance, without any
+    prior, and is itself the factor; ``prior`` is then the common prior of all sites, by default
+    ``N(0, 10¹²)`` for every coefficient, in its units. Otherwise the law is the site's posterior,
+    and ``prior`` its prior. Without both, or with an estimate that is not small relative to the
+    default prior, there is a UsageError.
 
     >>> q = from_table(["age"], [0.31], [0.05])
     >>> to_ledger(q, "north", flat_prior=True).posterior.mean.round(6)
@@ -120,12 +120,11 @@ def to_ledger(
 
 
 def to_table(law: Any) -> dict[str, Any]:
-    """Names, means and standard deviations of a law, and its covariance where it has one.
+    """Return names, means and standard deviations of a law, and its covariance if it has one.
 
-    The law is one that :func:`from_table` makes (of a ledger its posterior is taken), or a network,
-    whose weights are named by layer; others are a StructureError. A Gaussian without names has its
-    coordinates numbered, from 0. One that is not diagonal has ``"covariance"`` in place of
-    ``"sd"``.
+    The law is one that :func:`from_table` makes, a ledger over one, or a network, whose weights are
+    named by layer; others are a StructureError. Coordinates of a Gaussian without names are
+    numbered from 0. A full Gaussian has ``"covariance"`` in place of ``"sd"``.
 
     >>> to_table(from_table(["age"], [0.31], [0.05]))
     {'family': 'diagonal', 'names': ['age'], 'mean': [0.31], 'sd': [0.05]}
@@ -158,9 +157,9 @@ def to_table(law: Any) -> dict[str, Any]:
 
 
 def tidy(value: float) -> float:
-    """The number of 14 digits beside which this one lies within rounding, or itself.
+    """Return the number with 14 digits that equals this one up to rounding, or else itself.
 
-    What was read as 0.2, inverted and inverted again is 0.2 so, and nothing else is lost.
+    So 0.2, inverted twice, is 0.2 again, and nothing else is lost.
     """
     value = float(value)
     short = float(f"{value:.14g}")
@@ -168,7 +167,7 @@ def tidy(value: float) -> float:
 
 
 def _numbers(names: Sequence[str], values: object, axes: int, what: str) -> np.ndarray:
-    """Finite numbers along as many axes, each as long as there are names."""
+    """Return finite numbers along ``axes`` axes, each as long as there are names."""
     size = len(names)
     expected = f"numbers, in {size} rows of {size}" if axes > 1 else f"numbers, {size} of them"
     fix = "Pass a number a parameter."

@@ -1,8 +1,8 @@
-"""The one reader of delimited text: cells with the lines they stand in, and numbers from them.
+"""Reader of delimited text: cells with their line numbers, and numbers from them.
 
-Columns are parted by commas, semicolons or tabs. The decimal mark is never guessed: ``1.5`` and
-``1,5`` each say it, ``1,234.5`` and ``1.234,5`` do by their order, and ``1,234``, which may be
-either, is only read where other cells settle it, or the caller does.
+Columns are separated by commas, semicolons or tabs. The decimal mark is never guessed: ``1.5`` and
+``1,5`` each determine it, ``1,234.5`` and ``1.234,5`` do by their order. ``1,234`` is ambiguous,
+and is read only if other cells or the caller determine the mark.
 """
 
 import csv
@@ -24,20 +24,20 @@ from posterity.families.names import some, unfit
 
 DELIMITERS = (",", ";", "\t")
 MAXIMUM_BYTES = 2**31
-"""Bytes of a table that is read into memory as text."""
+"""Largest size in bytes of a table that is read as text."""
 FORMULAS = ("=", "+", "-", "@")
-"""Beginnings of cells that spreadsheets compute."""
+"""First characters of cells that spreadsheets evaluate."""
 TEXT = "'"
-"""The mark that spreadsheets write before a cell that is text, whatever it looks like."""
+"""Mark that spreadsheets write before a cell that is text, whatever its form."""
 POINT, COMMA = ".", ","
 DECIMAL = one_of(POINT, COMMA).or_none()
-"""The values of an argument ``decimal``."""
+"""Values of an argument ``decimal``."""
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "."})
 """Spellings of a missing value, in any case: R, pandas, SQL, Stata."""
 
 _NUMBER = re.compile(r"[+-]?([0-9][0-9.,]*|[.,][0-9]+)([eE][+-]?[0-9]+)?")
 _SPACES = dict.fromkeys(map(ord, "\u00a0\u202f\u2009 "))
-"""Which group thousands in some languages."""
+"""Characters that separate thousands in some languages."""
 
 
 class AmbiguousNumber(ValueError):
@@ -45,9 +45,9 @@ class AmbiguousNumber(ValueError):
 
 
 class Cells(NamedTuple):
-    """The texts of a table: a header, and rows that are each as long as it.
+    """The texts of a table: a header, and rows of the same length.
 
-    ``lines`` are the numbers of the lines, from 1, in which the rows start.
+    ``lines`` are the line numbers, from 1, at which the rows start.
     """
 
     path: Path
@@ -57,29 +57,29 @@ class Cells(NamedTuple):
     delimiter: str
 
     def column(self, name: str) -> list[str]:
-        """The texts of one column."""
+        """Return the texts of one column."""
         place = self.header.index(name)
         return [row[place] for row in self.rows]
 
     def numbers(
         self, columns: Any, decimal: str | None = None, *, expected: str = "a finite number"
     ) -> np.ndarray:
-        """The finite numbers (rows, columns) of some columns, in the order asked for.
+        """Return the finite numbers (rows, columns) of some columns, in the requested order.
 
         Args:
             columns: names in the header.
-            decimal: the decimal mark, ``"."`` or ``","``; by default what the cells agree on.
-            expected: what an error says that a cell should have been; ``{column}`` in it stands
-                for the column's name.
+            decimal: decimal mark, ``"."`` or ``","``; by default the one on which the cells agree.
+            expected: description of a valid cell in errors; ``{column}`` in it is replaced by the
+                column's name.
 
         Raises:
-            UsageError: if ``decimal`` is something else.
-            ArtifactError: for a cell that is no number, missing, or ambiguous; it names the
+            UsageError: for any other ``decimal``.
+            ArtifactError: for a cell that is not a number, missing, or ambiguous; it names the
                 file, the line and the column.
         """
         DECIMAL.check(decimal=decimal)
         texts = [self.column(name) for name in columns]
-        if decimal != COMMA and self.delimiter != ";":  # as Python reads them, fast
+        if decimal != COMMA and self.delimiter != ";":  # parsed by Python, which is fast
             plain = all(all(map(str.isascii, own)) and "_" not in "".join(own) for own in texts)
             try:
                 values = np.array([list(map(float, cells)) for cells in texts])
@@ -107,7 +107,7 @@ class Cells(NamedTuple):
         return values
 
     def _check_digits(self, columns: Any, values: np.ndarray) -> None:
-        """Raise an ArtifactError for a whole number of which a float has not all digits."""
+        """Raise an ArtifactError for a whole number with more digits than a float holds."""
         for row, place in np.argwhere(abs(values) >= 2**53):
             name, text = columns[place], self.rows[row][self.header.index(columns[place])].strip()
             if re.fullmatch(r"[+-]?[0-9]+", text) and int(text) != int(values[row, place]):
@@ -121,11 +121,11 @@ class Cells(NamedTuple):
 
 
 def read_cells(path: Path, *, unnamed: bool = False) -> Cells:
-    """The cells of a table with a line of column names; also of a ``.parquet`` or ``.xlsx``.
+    """Read the cells of a table with a header; also of a ``.parquet`` or ``.xlsx``.
 
-    A byte order mark, blank lines, blanks about a cell and delimiters that end all lines are no
-    matter; names are in Unicode's composed form. ``unnamed`` lets the first column have no name,
-    as R's and pandas' indices. What is no such table is an ArtifactError with the file and line.
+    A byte order mark, blank lines, blanks around cells and delimiters at the end of all lines are
+    ignored; names are in Unicode's composed form. With ``unnamed`` the first column may have no
+    name, as indices of R and pandas. Anything else is an ArtifactError with the file and line.
     """
     if path.suffix.lower() in FRAMES:
         return of_frame(_frame(path), path)
@@ -138,7 +138,7 @@ def read_cells(path: Path, *, unnamed: bool = False) -> Cells:
 
 
 FRAMES = {".parquet": "read_parquet", ".xlsx": "read_excel"}
-"""Tables that pandas reads, by their endings, and its functions."""
+"""Tables that pandas reads, by extension, with its functions."""
 
 
 def _frame(path: Path) -> Any:
@@ -148,13 +148,13 @@ def _frame(path: Path) -> Any:
         return getattr(pandas, FRAMES[path.suffix.lower()])(path)
     except ImportError as error:
         raise MissingExtraError.of("pandas, and pyarrow or openpyxl,", "tables") from error
-    except Exception as error:  # each of the libraries that pandas calls has errors of its own
+    except Exception as error:  # each library that pandas calls has its own errors
         raise _unreadable(path, str(error)[:200], path.suffix) from error
 
 
 def of_frame(frame: Any, path: Path) -> Cells:
-    """The cells of a data frame: numbers with all their digits, nothing where a value is missing;
-    an ArtifactError for names that are empty or come twice.
+    """Return the cells of a data frame: numbers with all digits, empty for missing values; an
+    ArtifactError for names that are empty or duplicate.
     """
     header = tuple(clean(str(name)) for name in frame.columns)
     if why := unfit(header):
@@ -168,7 +168,7 @@ def of_frame(frame: Any, path: Path) -> Cells:
 
 
 def _cell(value: Any) -> str:
-    """The text of a value; a whole number without a point, so that levels are what they look."""
+    """Return the text of a value; a whole number has no decimal point, so that levels match."""
     if isinstance(value, bool):
         return str(int(value))
     whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
@@ -176,13 +176,13 @@ def _cell(value: Any) -> str:
 
 
 def read_numbers(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
-    """The names in the header of a table of numbers, and the numbers (rows, names) below them."""
+    """Return the names in the header of a table of numbers, and the numbers (rows, names)."""
     cells = read_cells(path)
     return cells.header, cells.numbers(cells.header)
 
 
 def read_text(path: Path) -> str:
-    """The text of a regular file in UTF-8, without a byte order mark, or an ArtifactError."""
+    """Return the text of a regular UTF-8 file, without a byte order mark, or an ArtifactError."""
     if path.exists() and not path.is_file():
         raise _unreadable(path, "it is a folder, a pipe or a device")
     content = b""
@@ -191,7 +191,7 @@ def read_text(path: Path) -> str:
             raise _unreadable(path, f"it is longer than {MAXIMUM_BYTES} bytes")
         content = path.read_bytes()
         if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            return content.decode("utf-16")  # as Excel's "Unicode text"
+            return content.decode("utf-16")  # such as Excel's "Unicode text"
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
@@ -204,17 +204,15 @@ def read_text(path: Path) -> str:
 
 
 def clean(name: str) -> str:
-    """Return the text without blanks about it; one accented letter is one character, however it was
-    typed.
-
-    The mark that :func:`as_text` sets is taken off.
+    """Return the text without surrounding blanks and the mark of :func:`as_text`, in Unicode's
+    composed form, in which an accented letter is one character.
     """
     name = unicodedata.normalize("NFC", name.strip())
     return name[1:] if name.startswith(TEXT) and name[1:].startswith(FORMULAS) else name
 
 
 def as_text(name: str) -> str:
-    """A name as a cell that spreadsheets show and do not compute: ``=1+1`` becomes ``'=1+1``.
+    """Return a name as a cell that spreadsheets do not evaluate: ``=1+1`` becomes ``'=1+1``.
 
     >>> as_text("=1+1"), as_text("age"), clean(as_text("@sum"))
     ("'=1+1", 'age', '@sum')
@@ -225,7 +223,7 @@ def as_text(name: str) -> str:
 def table_error(
     path: Path, found: str, expected: str, fix: str = "Mend the file there."
 ) -> ArtifactError:
-    """Make the error for what is wrong in a table, with the place in ``found``."""
+    """Return the error for a defect of a table, with its place in ``found``."""
     return ArtifactError(found=f"{found} of table {str(path)!r}", expected=expected, fix=fix)
 
 
@@ -241,7 +239,7 @@ def _cells(path: Path, text: str, unnamed: bool) -> Cells:
     first = next((line for line in text.splitlines() if line.strip()), None)
     if first is None:
         raise ValueError("nothing in it")
-    outside = "".join(first.split('"')[::2])  # of quotes, where marks part cells
+    outside = "".join(first.split('"')[::2])  # within quotes, marks do not separate cells
     delimiter = max(DELIMITERS, key=outside.count)
     rows, lines, end = [], [], 0
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -256,9 +254,9 @@ def _cells(path: Path, text: str, unnamed: bool) -> Cells:
     rows = _without_ends(rows)
     header = tuple(map(clean, rows[0]))
     if unnamed and len(rows) > 1 and len(rows[1]) == len(header) + 1:
-        header = ("", *header)  # R's write.table names no column of row names
+        header = ("", *header)  # R's write.table does not name the column of row names
     named = header[1:] if unnamed and header[0] == "" else header
-    if any(map(_is_number, named)):  # a first record taken for a header would be lost unseen
+    if any(map(_is_number, named)):  # a first record taken as a header would be lost silently
         raise ValueError(f"a first line {some(header)} (line {lines[0]}) of numbers, no names")
     if why := unfit(named):
         raise ValueError(f"a first line {some(header)} (line {lines[0]}) of unfit names: {why}")
@@ -270,7 +268,7 @@ def _cells(path: Path, text: str, unnamed: bool) -> Cells:
 
 
 def _without_ends(rows: list[list[str]]) -> list[list[str]]:
-    """Without the empty cells that a delimiter at the end of every line makes."""
+    """Drop the empty cells from a delimiter at the end of every line."""
     blank = lambda some: some and all(len(row) > 1 and not row[-1].strip() for row in some)
     while blank(rows) and len({*map(len, rows)}) == 1:
         rows = [row[:-1] for row in rows]
@@ -280,7 +278,7 @@ def _without_ends(rows: list[list[str]]) -> list[list[str]]:
 
 
 def _is_number(text: str) -> bool:
-    """True of numbers as programs write them; not with underscores, as Python allows."""
+    """Return whether text is a number as programs write it, without Python's underscores."""
     try:
         float(text)
     except ValueError:
@@ -289,18 +287,18 @@ def _is_number(text: str) -> bool:
 
 
 def is_missing(text: str) -> bool:
-    """True of a cell that says that there is no value."""
+    """Return whether a cell denotes a missing value."""
     return not text[:1].isdigit() and text.strip().lower() in MISSING  # most cells are numbers
 
 
 def decimal_mark(cells: Iterable[str], delimiter: str = COMMA) -> str | None:
-    """The decimal mark that the cells agree on; None if they settle none.
+    """Return the decimal mark on which the cells agree; None if they do not determine it.
 
-    Between semicolons, which stand where commas are decimal marks, a point before three digits
-    (``1.250``) is read as neither while no other cell says what it is.
+    If semicolons separate columns, as where commas are decimal marks, a point before three digits
+    (``1.250``) is ambiguous unless another cell determines it.
 
     Raises:
-        AmbiguousNumber: if some say the one and some the other, or that is all there is.
+        AmbiguousNumber: if cells disagree, or only such points are there.
 
     >>> decimal_mark(["1,234.5", "1,234"]), decimal_mark(["0,5"]), decimal_mark(["1,234"])
     ('.', ',', None)
@@ -322,11 +320,11 @@ def decimal_mark(cells: Iterable[str], delimiter: str = COMMA) -> str | None:
 
 
 def number(text: str, mark: str | None) -> float:
-    """A finite number, whose decimal mark is ``mark``.
+    """Return a finite number, whose decimal mark is ``mark``.
 
     Raises:
-        AmbiguousNumber: if it hangs on the decimal mark, which is not known.
-        ValueError: if it is none.
+        AmbiguousNumber: if it depends on the decimal mark, which is unknown.
+        ValueError: if it is not a number.
 
     >>> number("1.234,5", ","), number("−2.5e-3", None)
     (1234.5, -0.0025)
@@ -348,7 +346,7 @@ def number(text: str, mark: str | None) -> float:
 
 
 def last_digit(text: str) -> float:
-    """The unit of the last digit that is written; 0 where thousands are parted too.
+    """Return the unit of the last digit that is written; 0 if thousands are separated too.
 
     >>> last_digit("1.25"), last_digit("-3e-4"), last_digit("1,234.5")
     (0.01, 0.0001, 0.0)
@@ -361,7 +359,7 @@ def last_digit(text: str) -> float:
 
 
 def _digits(text: str) -> str:
-    """Without blanks, and with a minus sign that computers read."""
+    """Remove blanks, and normalise the minus sign."""
     text = text.strip().replace("\u2212", "-")
     inner = text.translate(_SPACES)
     if inner != text and not re.fullmatch(r"[+-]?\d{1,3}([\u00a0\u202f\u2009 ]\d{3})+\D?.*", text):
@@ -370,13 +368,13 @@ def _digits(text: str) -> str:
 
 
 def _own_mark(digits: str) -> str | None:
-    """The decimal mark that this one number can only have; None if it has none, or may have two."""
+    """Return the only possible decimal mark of this number; None if none or ambiguous."""
     points, commas = digits.count(POINT), digits.count(COMMA)
     if not _NUMBER.fullmatch(digits) or not points + commas:
         return None
     if points and commas:
         return max(POINT, COMMA, key=digits.rfind)
     if points + commas > 1:
-        return COMMA if points else POINT  # what comes twice parts thousands
+        return COMMA if points else POINT  # a mark that occurs twice separates thousands
     grouped = re.fullmatch(r"[+-]?[1-9]\d{0,2}[.,]\d{3}", digits)
     return None if grouped else POINT if points else COMMA
