@@ -68,7 +68,7 @@ class Forgotten:
 
     @property
     def exact(self) -> bool:
-        """True if the posterior equals, to the last bit, that of a ledger that never had the sites."""
+        """True if the posterior is, to the last bit, that of a ledger that never had the sites."""
         return self.receipt.exact
 
 
