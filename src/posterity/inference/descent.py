@@ -301,7 +301,7 @@ def _look(
     before: ExponentialFamily,
     ended: Bool[Real, ""],
 ) -> Point:
-    """Return energy and slope at ``q``; if the search ``ended``, the change from slope ``before``."""
+    """Return energy and slope at ``q``; after the search ``ended``, the slope minus ``before``."""
     inside = q.is_proper() & admits(q)
     np_ = namespace(inside).np
     if np_ is np and not inside:  # no evaluation is possible
