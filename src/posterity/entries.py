@@ -124,7 +124,7 @@ def appearance(name: str) -> str:
 
 
 def checked(site: str, entry: Entry) -> Entry:
-    """Return the entry with its version as int and its flag as bool; raise LedgerError if not so."""
+    """Return the entry with int version and bool flag; raise LedgerError if they are not so."""
     epoch, sequence, factor, independent = entry
     flag = isinstance(independent, bool | np.bool_)
     if not (flag and _is_count(epoch) and _is_count(sequence) and isinstance(site, str)):

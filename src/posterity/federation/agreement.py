@@ -66,13 +66,13 @@ class Agreement:
         total_weight: float | None = None,
         on_error: Literal["raise", "pass"] = "raise",
     ) -> "Agreement":
-        """The agreement with every default filled in; arguments as of :func:`federate`.
+        """Make an agreement with every default set; arguments as for :func:`federate`.
 
         Raises:
-            ParameterError, StructureError: if the prior is no law of an exponential family.
-            UsageError: if the model has no posterior in the prior's family, or the update does not
-                fit it, or one that trains apart comes without the total weight; if arguments
-                exclude each other.
+            ParameterError, StructureError: if the prior is not a member of an exponential family.
+            UsageError: if the model does not support the prior's family, the update does not
+                support the model, an update that trains separately has no total weight, or
+                arguments exclude each other.
 
         >>> from posterity.families import Beta
         >>> from posterity.models import BetaBernoulli
@@ -141,8 +141,8 @@ class Agreement:
 
     @functools.cached_property
     def line_search(self) -> LocalUpdate | None:
-        """The noiseless line search with the same optimum as the local update; the update itself if
-        it is exact or already one. None if there is none, or if the update trains separately.
+        """The noiseless line search with the same optimum as the local update, which is the update
+        itself if that is exact or pools. None if there is none, or if the update trains separately.
         """
         update = self.update
         if update.conjugate or update.pools:

@@ -271,7 +271,7 @@ def all_answered(
 
 
 def _admits_all(agreed: Agreement, state: State, new: Sequence[Any], old: Sequence[Any]) -> bool:
-    """Return whether the posterior is admitted after each change from an old factor to a new one."""
+    """Return whether the posterior is admitted after each change of a factor from old to new."""
     q: Any = state.posterior
     zero = q.zero()
     old = [zero if factor is None else factor for factor in old]
@@ -312,7 +312,7 @@ def commit(
 
 
 def part_way(old: ExponentialFamily, new: ExponentialFamily, share: float) -> ExponentialFamily:
-    """Return ``old`` plus a share of the difference to ``new``; exactly ``new`` if the share is 1."""
+    """Return ``old`` plus a share of the difference to ``new``; exactly ``new`` for share 1."""
     return new if share == 1 else old + (new - old) * share
 
 
