@@ -21,7 +21,7 @@ def write_file(path: Path, *parts: Any) -> None:
 
 @contextlib.contextmanager
 def alongside(path: Path, content: bytes) -> Iterator[None]:
-    """Write this file around a block that writes others, so that it exists only if they do.
+    """Write this file around a block that writes others, which runs only if this can be written.
 
     The content is written to a temporary file before the block, which is renamed after the block.
 
