@@ -36,8 +36,8 @@ class Entry(NamedTuple):
     only in a new epoch, and not by a replayed or delayed message.
 
     An *independent* factor was computed from the site's own data only, as conjugate factors and
-    separately trained posteriors are. A factor that was fitted given other sites' factors is not
-    independent. Forgetting a site is exact if the remaining factors are independent.
+    separately trained posteriors are. A factor that was fitted jointly with others is not.
+    Forgetting a site is exact if the remaining factors are independent.
     """
 
     epoch: int

@@ -156,7 +156,7 @@ class _Walk:
         cells = dict(zip(code.co_freevars, map(_content, function.__closure__ or ()), strict=True))
         within = cells, function.__defaults__, function.__kwdefaults__
         if _is_packaged(home):
-            local = "<locals>" in code.co_qualname  # else the name says it all
+            local = "<locals>" in code.co_qualname  # otherwise the name identifies it
             return self.all("function", home, code.co_qualname, *(within if local else ()))
         names = set(_names(code)) & function.__globals__.keys()
         seen = {name: function.__globals__[name] for name in names}

@@ -167,7 +167,7 @@ class Ledger:
     def extend(
         self, factors: Mapping[str, ExponentialFamily], *, independent: bool = False
     ) -> "Ledger":
-        """Return a ledger after :meth:`update` for many sites at once, at a cost linear in them.
+        """Return a ledger after :meth:`update` for many sites, at a cost linear in their number.
 
         Raises:
             LedgerError, ParameterError, StructureError: as ``update``; no site is updated then.

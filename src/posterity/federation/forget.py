@@ -138,7 +138,7 @@ def forget(
     if isinstance(source, Ledger):
         return _from_ledger(source, sites)
     before = source.ledger
-    restart = restart and bool(set(before.sites) - set(sites))  # else no factor is left to zero
+    restart = restart and bool(set(before.sites) - set(sites))  # otherwise no factor remains
     run = (source.restarted() if restart else source).forget(*sites)
     if strangers := sorted(set(sites) - set(before.sites)):
         raise LedgerError(

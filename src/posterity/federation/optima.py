@@ -70,7 +70,7 @@ class Newton:
     there: Any
     """The posterior after the step; None if that is improper."""
     change: float
-    """KL divergence between the posteriors before and after, in nats; infinite if unknown."""
+    """KL divergence of the posterior after the step from that before, in nats; inf if unknown."""
     energy: float
     """Free energy, in nats, up to a constant."""
 
@@ -218,7 +218,7 @@ def _is_whole(report: Report, q: ExponentialFamily) -> bool:
 class Second:
     """The result of a second start that ended at another posterior than the run's.
 
-    ``apart`` is the KL divergence between that posterior and the run's, in nats. ``lower`` is the
+    ``apart`` is the KL divergence of that posterior from the run's, in nats. ``lower`` is the
     run's free energy minus that of the second start, in nats; NaN if unknown. ``settled`` is
     whether its passes have converged.
     """

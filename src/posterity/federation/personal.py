@@ -23,8 +23,7 @@ from posterity.models.personal import Law
 DRAWS = 512
 """Number of quasi-random draws from the shared posterior, the same for all sites."""
 AT_A_TIME, MOST = 32, 4096
-"""Number of draws per batch of a model's predictions, and of draws times records for regressions.
-"""
+"""Number of draws per batch of a model's predictions; draws times records, for regressions."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -251,7 +251,7 @@ class Run(Position):
         return self._with(self.state.readmitted(site), [site])
 
     def restarted(self) -> "Run":
-        """Return the run with every factor set to zero, to train the remaining sites anew."""
+        """Return the run with every factor set to zero, to retrain the remaining sites."""
         return self._restarted_at(self.state.restarted())
 
     def with_ledger(self, ledger: Ledger) -> "Run":

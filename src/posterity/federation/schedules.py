@@ -139,7 +139,7 @@ class Schedule(abc.ABC):
     def at_once(
         self, agreed: Agreement, state: State, factors: Mapping[str, ExponentialFamily]
     ) -> tuple[State, Sequence[Visit]] | None:
-        """Return state and visits of a step with exact ``factors``; None if not at once."""
+        """Return state and visits of a step with exact ``factors``; None if made site by site."""
         after = all_answered(agreed, state, factors) if state.pending is None else None
         return None if after is None else (_ended(after[0]), after[1])
 

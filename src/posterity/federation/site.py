@@ -336,7 +336,7 @@ def _symmetric(part: Any) -> Any:
     return part.of_children(parts, part.kept())
 
 
-# --- whether data fit -----------------------------------------------------------------------------
+# --- checks of data -------------------------------------------------------------------------------
 
 
 def check_fit(agreed: Agreement, sites: Mapping[str, Records]) -> None:

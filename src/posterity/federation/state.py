@@ -134,7 +134,7 @@ class State:
         return dataclasses.replace(self, entries=self.entries | {site: entry})
 
     def restarted(self) -> "State":
-        """Return the state with every factor set to zero, to train the remaining sites anew."""
+        """Return the state with every factor set to zero, to retrain the remaining sites."""
         entries = {
             site: entry if entry.factor is None else self._nothing(entry.epoch, entry.sequence + 1)
             for site, entry in self.entries.items()

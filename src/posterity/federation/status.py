@@ -110,8 +110,8 @@ class Position:
 
     @functools.cached_property
     def second(self) -> Second | None:
-        """The result of a second start, or None if it is the same or there can be only one optimum.
-        Raises PosterityError if sites fail from every start.
+        """The result of a second start; None if it is the same, or if none is due. Raises
+        PosterityError if sites fail from every start.
         """
         due = is_due(self.agreement) and self.contributing
         return second_start(self.federation, self.state, self.tolerance) if due else None
@@ -134,11 +134,11 @@ class Position:
 def status_of(run: Position) -> Status:
     """Return the status of a run from its trace and from queries to its sites.
 
-    ``left`` is the KL divergence between the posterior and the optimum, in nats. For a converged
-    run it is an upper estimate of the change by further rounds. Otherwise line searches find the
-    optimum (:mod:`posterity.federation.optima`), and ``left`` is measured. It is infinite if there
-    is no line search, if it does not end, or if too few nodes misplace the optimum. The tolerance
-    is the run's; where gradients are noisy, it is multiplied by the number of coordinates.
+    ``left`` is ``KL(optimum ‖ posterior)`` in nats. For a converged run it is an upper estimate of
+    the change by further rounds. Otherwise line searches find the optimum
+    (:mod:`posterity.federation.optima`), and ``left`` is measured. It is infinite if there is no
+    line search, if it does not end, or if too few nodes misplace the optimum. The tolerance is the
+    run's; where gradients are noisy, it is multiplied by the number of coordinates.
     """
     visits, allowed = _last_two(run), _allowed(run.agreement, run.tolerance)
     waiting = [s for s, turns in visits.items() if not turns]
@@ -201,7 +201,7 @@ def _looked_at_twice(run: Position, status: Status) -> Status:
 
 
 def is_final(run: Any) -> bool:
-    """Return whether further rounds are useless: the run has converged or diverges."""
+    """Return whether further rounds are useless: changes are within tolerance, or grow."""
     left, growing = run.claim
     if growing or left > _allowed(run.agreement, run.tolerance):
         return growing
@@ -210,9 +210,9 @@ def is_final(run: Any) -> bool:
 
 
 def from_optimum(run: Position) -> float:
-    """Return the KL divergence between posterior and optimum in nats; infinite if the optimum is
-    not found. It is not searched for if passes take too long, or if the model has several optima.
-    Raises SiteError if a site fails.
+    """Return ``KL(optimum ‖ posterior)`` in nats; infinite if the optimum is not found. It is not
+    searched for if passes take too long, or if the model has several optima. Raises SiteError if a
+    site fails.
     """
     agreed = run.agreement
     long = agreed.model.joint or (agreed.update.noisy and agreed.prior.event_size > MOST_NOISY)

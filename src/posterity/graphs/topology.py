@@ -162,7 +162,7 @@ def _named(graph: Any) -> tuple[tuple[str, ...], list[Any]]:
 
 
 def check_sites(found: Iterable[str], sites: Iterable[str], what: str) -> None:
-    """Raise a StructureError that names sites without ``what``, and ``what`` without a site."""
+    """Raise a StructureError unless ``found`` equals ``sites``; ``what`` is for the message."""
     found, sites = set(found), set(sites)
     missing, extra = sorted(sites - found), sorted(found - sites)
     if missing or extra:

@@ -217,7 +217,7 @@ def descend(
         return slopes[1] + shares @ (steps - changes), memory
 
     def body(search: _Search) -> _Search:
-        # One evaluation per iteration for all purposes: it is what takes long to compile.
+        # One evaluation per iteration for all purposes, since it takes long to compile.
         best, started, ended = search.best, search.started, search.done
         there = either(started, lambda: further(search), lambda: starts(search.looks))
         result = _look(evaluate, there, cavity, temperature, admits, best.direction, ended)

@@ -57,7 +57,7 @@ ESTIMATORS: dict[str, type[Estimator]] = {
 
 FEW, SEVERAL, SOME = 512, 64, 256
 """Largest numbers of parameters for which cubature is the default: for a diagonal Gaussian; for a
-diagonal Gaussian and a model with several optima, as of networks, where noise breaks symmetries;
+diagonal Gaussian and a model with several optima, such as networks, where noise breaks symmetries;
 and for other families."""
 SEARCHES = 512
 """Largest number of nodes if the model integrates out site-specific parameters at each of them."""
@@ -161,7 +161,7 @@ class LocalUpdate(Setting):
             ``"retract"`` (Gaussians): along the manifold with a correction of second order, which
             keeps every precision positive definite (lin2020). This is the default of variational
             online Newton, whose curvatures may be negative.
-        batch_size: number of records per step, drawn anew each time; all by default.
+        batch_size: number of records per step, redrawn at each step; all by default.
         trust: trust region of noisy steps, in nats. The sum of both KL divergences between the
             members before and after is at most ``trust`` plus the number of coordinates; longer
             steps are halved. None or infinity for no limit.
