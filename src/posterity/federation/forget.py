@@ -40,8 +40,8 @@ class Forgotten:
     ``distance`` estimates the KL divergence, in nats, to the posterior that the remaining sites
     would reach at convergence; it is 0 if forgetting is exact. By default it is the larger of the
     upper estimates of the certificate (:func:`~posterity.federation.certify`) and the status. With
-    ``rehearse`` it is computed from the distance that the rehearsal covered. Where gradients are
-    noisy it is an upper estimate of the change by one more round only.
+    ``rehearse`` it combines the distance that the rehearsal covered and the estimated rest. Where
+    gradients are noisy it is an upper estimate of the change by one more round only.
 
     If there is one optimum, this is the distance to the result of retraining. If there are several,
     as for networks, refinement stays near the one that the forgotten site influenced.

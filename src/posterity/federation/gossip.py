@@ -63,10 +63,10 @@ class SiteState:
     ) -> tuple["SiteState", State]:
         """Return the site in the token's epoch, and the part of the federation's state it has.
 
-        ``step`` is the step of that state, by default the token's sequence number. A new epoch
-        begins without the site's factor, unless ``counted``; the first token of the epoch then gets
-        the whole factor added. Raises LedgerError if the token is of a lower epoch, already
-        answered or superseded, and ParameterError if the sum is beyond the range of float64.
+        ``step`` is the step of that state, by default the token's sequence number. Unless the site
+        is ``counted``, the first token of an epoch lacks its factor, which is then added. Raises
+        LedgerError if the token is of a lower epoch, already answered or superseded, and
+        ParameterError if the sum is beyond the range of float64.
         """
         own = self
         if token.epoch > own.epoch:

@@ -229,7 +229,7 @@ class Second:
     settled: bool
 
     def is_better(self, tolerance: float) -> bool:
-        """Return whether its free energy is lower by more than the tolerance, or by one nat."""
+        """Return whether its free energy is lower by more than the tolerance (at most one nat)."""
         return self.lower > min(tolerance, ELSEWHERE)
 
 
@@ -261,8 +261,8 @@ def to_come(now: float, before: float, sites: int) -> float:
 
 
 def second_start(federation: Federation, state: State, tolerance: float) -> Second | None:
-    """Return the result of a second start; None if it is close to the state. Questions
-    to the sites carry the epoch and step of the state, so that a remote driver can match answers.
+    """Return the result of a second start; None if it ends close to the state. Questions to the
+    sites have the epoch and step of the state, by which a remote driver identifies the answers.
     Raises the error of the last start (a PosterityError, such as SiteError) if all starts fail.
     """
     tolerance = min(tolerance, ELSEWHERE)

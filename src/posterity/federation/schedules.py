@@ -102,9 +102,9 @@ class Schedule(abc.ABC):
     def receive(self, agreed: Agreement, state: State, message: Received) -> tuple[State, Sent]:
         """Return the state after a message, and the messages to send.
 
-        Raises LedgerError if the message is an answer that is not awaited, SiteError if an answer
-        is unusable and the federation does not skip sites that fail, and ParameterError if the
-        posterior would be improper without a site that is to leave.
+        Raises LedgerError if the message is an answer that is not awaited. Raises SiteError if an
+        answer is unusable, unless the federation skips sites that fail. Raises ParameterError if
+        the posterior would be improper without a site that is to leave.
         """
         if isinstance(message, Turn):
             pending = self._begun(agreed, state, message)

@@ -62,9 +62,9 @@ def population(prior: Any, posterior: Any, factors: Sequence[Any], own: Any) -> 
     """Return means and covariances of ``c`` and ``s`` under the product of all sites' messages.
 
     ``prior``, ``posterior`` and the sites' ``factors`` are Products of ``coefficients`` and
-    ``log_spread``; ``own`` are the columns that vary between sites. The result has the posterior
-    itself if the effective sample size ``draws`` is too small, as with very many log spreads, or if
-    factors were computed under very different spreads, as early in a run (``draws`` is then 0).
+    ``log_spread``; ``own`` are the columns that vary between sites. In two cases the result has the
+    posterior itself: if the effective sample size ``draws`` is too small, as with very many log
+    spreads; and, with ``draws`` 0, if factors come from very different spreads, as early in a run.
     """
     c, s = Normal.of(posterior.coefficients), Normal.of(posterior.log_spread)
     every = messages(posterior, factors, own)
