@@ -3,8 +3,8 @@
 Not every vector of natural parameters is a distribution with finite expectations of the model, and
 a noisy gradient is valid only near the point of its evaluation. Steps that are too long are halved.
 
-A free energy that can be computed is minimised by line searches. It is ``F(q) = α KL(q ‖ cavity)
-- E_q[log likelihood]`` without the normaliser of the cavity, which exists only if that is proper.
+If the free energy ``F(q) = α KL(q ‖ cavity) - E_q[log likelihood]`` can be computed, it is
+minimised by line searches. The normaliser of the cavity, which may be improper, is left out.
 Natural parameters move along the natural gradient by a backtracking line search (nocedal2006,
 section 3.1). Newton's method and conjugate updates are special cases of such steps (khan2023).
 
