@@ -75,9 +75,9 @@ class SitePosterior:
             return np.asarray(_log_predictive(self.model, self._shared_draws, self.laws, data))
 
     def predict(self, x: Float[Any, "n d"]) -> Float[np.ndarray, " n"]:
-        """Return ``E[y | x]`` at this site for each row; these are probabilities if ``y`` is 0 or
-        1. Raises UsageError if the model is not a regression or has no prediction, and
-        ParameterError or StructureError if ``x`` is invalid for the regression.
+        """Return ``E[y | x]`` at this site for each row, which is a probability for a binary ``y``.
+        Raises UsageError if the model is not a regression or has no prediction, and ParameterError
+        or StructureError if ``x`` is invalid for the regression.
         """
         if not isinstance(self.model, PersonalRegression):
             raise UsageError(
