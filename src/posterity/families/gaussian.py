@@ -345,7 +345,7 @@ class Gaussian(AnyGaussian):
         return self.mean + noise @ self._inverse_factor
 
     def whitened(self, x: Float[Real, "*n d"]) -> Float[Real, "*n d"]:
-        """Return ``Sᵀ x`` by a product with ``L⁻¹``: solves of many columns would wait on threads."""
+        """Return ``Sᵀ x``, multiplied by ``L⁻¹``: solves of many columns would wait on threads."""
         return x @ self._inverse_factor.T
 
     def from_slopes(self, noise: Float[Real, "n d"], slopes: Float[Real, "n d"]) -> Self:
