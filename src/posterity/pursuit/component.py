@@ -7,6 +7,7 @@ components are moved together, by the ELBO itself.
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -23,9 +24,11 @@ from posterity.pursuit.objectives import Optimum, Ratio, maximised, maximised_by
 from posterity.pursuit.search import Search, State, nodes_of
 from posterity.pursuit.weights import Estimate, SampleCache, with_row
 
+VAIN = 8  # More places that are tried where none was of use, but in a last search all
 ROUNDS = 3  # Times that a search begins anew in the units of where it got to
-NARROWER = 8
-"""Times that a component whose draws have no density is halved before its search begins."""
+NARROWER, MUCH = 16, 10.0
+"""Times that a component whose draws lie far below its middle is halved before its search begins,
+and the nats a coordinate by which that must be better."""
 FAR, COLLAPSED = 1e4, 1e-8
 """In deviations of the base: a component that lies further off, or is wider, has run away; one
 that is narrower has collapsed."""
@@ -41,12 +44,13 @@ NOTHING = Estimate(0.0, 0.0)
 
 class Refusal(NamedTuple):
     """The reason why a component is not added. ``gain`` are the nats that it would have added, None
-    if the search came to nothing; ``starts`` are those of a :class:`State`.
+    if the search came to nothing; ``starts`` and ``blank`` are those of a :class:`State`.
     """
 
     reason: str
     gain: Estimate | None = None
     starts: int = 0
+    blank: float = 0.0
 
 
 class _Candidate(NamedTuple):
@@ -71,9 +75,10 @@ def with_component(search: Search, state: State, *, last: bool = False) -> State
     best, refusals, judged, within = None, list[str](), True, 0
     for place, (start, known) in enumerate(candidates):
         worthy = best is not None and best.gain.value > best.gain.standard_error
-        # Every place outside of the mixture is tried before nothing is said to be missing, and then
-        # some within; within one that is near the target no component adds more than is left.
-        enough = place >= search.finalists and (first or worthy) and not last
+        # Every place outside of the mixture is tried before one that is near the target is said to
+        # miss nothing; no component within it adds more than is left. Else there are some of each.
+        tried = 0 if first or worthy else VAIN
+        enough = place >= search.finalists + tried and not last
         if enough or (known and (search.fresh or within == search.finalists)):
             continue
         within += known
@@ -99,16 +104,16 @@ def with_component(search: Search, state: State, *, last: bool = False) -> State
             )
         # Nothing is to be gained only if the search came to something from every start.
         known = judged and len(candidates) > 0
-        return Refusal(reason or "no peak of the ratio was found", gain if known else None, begun)
+        return Refusal(reason or "no peak of the ratio was found", gain if known else None, *begun)
     weights = best.weights
     if search.rule == "corrective":
         weights = rules.pruned(rules.corrective(best.cache, rules.pruned(weights)))
         if weights[slot] == 0:
-            return Refusal(f"its weight would be below {rules.DEAD}", NOTHING, begun)
+            return Refusal(f"its weight would be below {rules.DEAD}", NOTHING, *begun)
     gain = best.gain if first else state.gain(best.cache, weights)
     after = State(best.parameters, weights, best.cache, state.trace, state.refused, number)
     total = state.evaluations + evaluations
-    after = dataclasses.replace(after, evaluations=total, starts=begun)
+    after = dataclasses.replace(after, evaluations=total, starts=begun[0], blank=begun[1])
     return after.with_row(gain, float(weights[slot]), best.lam)
 
 
@@ -184,23 +189,24 @@ def _moved(search: Search, state: State, v: Float[np.ndarray, "k p1"]) -> State 
 
 def _starts(
     search: Search, state: State, ratio: Ratio, points: starts.Scouted, key: KeyArray
-) -> tuple[list[tuple[PyTree, bool]], int, int]:
-    """Where components are to begin, and whether that lies within the mixture; the number of draws
-    of the base among the starts, and the gradients that it took.
+) -> tuple[list[tuple[PyTree, bool]], tuple[int, float], int]:
+    """Where components are to begin, and whether that lies within the mixture; the ``starts`` and
+    ``blank`` of a :class:`State`, and the gradients that it took.
     """
-    rng, form = keys.of_numpy(key), search.form
+    rng, form, blank = keys.of_numpy(key), search.form, float(points.blank.mean())
     if not form.smooth:
         moves = rng.standard_normal((search.finalists, form.moves))
         moves[0] *= ratio.q is not None  # the base itself, first of all
         base = form.parameters(search.base)
-        return [(objectives.moved(form, base, v), False) for v in moves], 0, 0
+        return [(objectives.moved(form, base, v), False) for v in moves], (0, blank), 0
     chosen, count = starts.places(search, state, points, rng)
     tops, ended, used = starts.tops(search, state, ratio, points, chosen)
     begin = [(top.parameters, top.known) for top in tops]
     if ratio.q is None:
         # The base itself, too; but where there is room for one alone, a peak.
         begin.insert(max(search.finalists - 1, 1), (form.parameters(search.base), True))
-    return begin, count - int((~ended[chosen < count]).sum()), used
+    lost = np.union1d(np.flatnonzero(points.blank[:count]), chosen[~ended & (chosen < count)])
+    return begin, (count - len(lost), blank), used
 
 
 def _searched(
@@ -216,10 +222,7 @@ def _searched(
         end = maximised_by_adam(form, begin, zero, iterations=search.iterations, key=key)
         return objectives.moved(form, own, end.v), end.evaluations
     assert isinstance(form, SmoothForm)  # others are noisy
-    for _ in range(NARROWER):  # where the density falls to nothing between its draws
-        if np.isfinite(along(own, search.nodes)(zero)[0]):
-            break
-        own = jax.tree.map(np.asarray, form.narrowed(own))
+    own = _narrowed(form, own, lambda own: along(own, search.nodes)(zero))
     for _ in range(ROUNDS):
         end = maximised(along(own, search.nodes), zero)
         own = jax.tree.map(np.asarray, objectives.moved(form, own, end.v))
@@ -227,6 +230,23 @@ def _searched(
         if np.abs(end.v).max() < 1:
             break
     return own, count
+
+
+def _narrowed(form: SmoothForm, own: PyTree, look: Callable[[PyTree], tuple[Any, Any]]) -> Any:
+    """Parameters with deviations halved as long as there is no slope, or halves are much better."""
+
+    def value(own: PyTree) -> float:
+        found, slope = look(own)
+        return float(found) if np.isfinite(found) and np.isfinite(slope).all() else -math.inf
+
+    least = value(own)
+    for _ in range(NARROWER):
+        half = jax.tree.map(np.asarray, form.narrowed(own))
+        before, least = least, value(half)
+        if least - before < MUCH * form.size:
+            break
+        own = half
+    return own
 
 
 def _candidate(

@@ -57,11 +57,12 @@ class Pursuit:
 
     ``gap`` is what draws of the mixture, weighted to the target, say of ``KL(q ‖ p)``, in nats;
     ``effective`` is the share of draws that count then. Neither sees a mode that the mixture
-    misses: ``starts`` is the number of fresh draws of the base at which the target is no more than
-    ten times the mixture, or from which it was climbed at the end to a known component or where one
-    would add nothing. ``unseen`` is the share of the base's draws that may lead to modes which
-    these did not meet, which may hold any mass. That is the last of ``status.reasons``, also where
-    the state is "converged".
+    misses: ``starts`` is the number of fresh draws of the base that were compared with the mixture
+    at the end, and followed where unexplained: the target is no more than ten times the mixture
+    there, or was climbed to a known component or where one would add nothing. ``blank`` is the
+    share of the base's draws at which the log density is NaN or infinitely large. ``unseen`` is the
+    share that may lead to modes which none of these met, with the blank ones, which may hold any
+    mass. That is the last of ``status.reasons``, also where the state is "converged".
 
     ``status.left`` is the largest of the gap, with two standard errors, of what another component
     would have added, of what tails add, and of what starts may have missed if modes hold as much of
@@ -76,14 +77,16 @@ class Pursuit:
     gap: float = math.nan
     effective: float = math.nan
     starts: int = 0
+    blank: float = 0.0
 
     @property
     def unseen(self) -> float:
-        """The share of the base from which modes may be reached that no start reached, at 95 %.
+        """The share of the base from which modes may be reached that no start reached, at 95 %,
+        and what is blank.
 
         Source: hanley1983.
         """
-        return 1 - CHANCE ** (1 / self.starts) if self.starts else 1.0
+        return 1 - (1 - self.blank) * CHANCE ** (1 / self.starts) if self.starts else 1.0
 
     @property
     def elbo(self) -> float:

@@ -113,6 +113,8 @@ class State:
     evaluations: int = 0
     starts: int = 0
     """Draws of the base at which the last component was sought: see :func:`starts.places`."""
+    blank: float = 0.0
+    """The share of the base's draws at which the log density is NaN or infinitely large then."""
 
     def middles(self, form: FreeForm) -> Float[np.ndarray, "k d"]:
         """The events that no noise becomes, of all slots."""

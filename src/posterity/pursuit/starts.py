@@ -45,13 +45,14 @@ WITHIN = 8  # Tops within known components that are looked at, at the most
 
 class Scouted(NamedTuple):
     """Events, and the ratio there with and without its floor: so many draws of the base come first,
-    then as many of each other kind.
+    then as many of each other kind. ``blank`` are draws of the base without a log density.
     """
 
     z: Float[np.ndarray, "n d"]
     log_ratios: Float[np.ndarray, " n"]
     excess: Float[np.ndarray, " n"]
     block: int
+    blank: Bool[np.ndarray, " block"]
 
 
 class Top(NamedTuple):
@@ -86,19 +87,20 @@ def scouted(search: Search, state: State, ratio: Ratio, key: KeyArray) -> Scoute
                 events.append(objectives.drawn(form, parameters, own))
     z = np.concatenate(events)
     log_l = np.asarray(batched(objectives.values, (search.target,), z), np.float64)
+    blank = np.isnan(log_l[:count]) | np.isposinf(log_l[:count])
     if ratio.q is None:
-        return Scouted(z, log_l, log_l, count)
+        return Scouted(z, log_l, log_l, count, blank)
     logs = batched(objectives.densities, (form, ratio.q.parameters), z) + ratio.q.log_weights
     log_q = np.logaddexp.reduce(logs, axis=1)
     excess = np.where(np.isfinite(log_l), log_l - np.maximum(log_q, LEAST), -np.inf)
-    return Scouted(z, log_l - np.logaddexp(log_q, ratio.floor), excess, count)
+    return Scouted(z, log_l - np.logaddexp(log_q, ratio.floor), excess, count, blank)
 
 
 def places(
     search: Search, state: State, points: Scouted, rng: np.random.Generator
 ) -> tuple[Int[np.ndarray, " number"], int]:
     """Places of points to climb from, and how many draws of the base, which come first, are climbed
-    from or explained: where the target is no more than ten times the mixture.
+    from, explained (where the target is no more than ten times the mixture) or blank.
 
     Half of the attempts are draws of the base, whatever the ratio there, a quarter are of the wider
     base, and the others are the best point and points at random where the ratio, tempered, is high.
