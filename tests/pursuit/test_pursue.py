@@ -386,6 +386,7 @@ def test_modes_that_one_start_of_eight_would_miss_are_found() -> None:
         assert run.status.left == pytest.approx(-np.log1p(-run.unseen))
         (reason,) = run.status.reasons  # where nobody looked, however little is left
         assert "less than 0.018 % of the base's draws" in reason and reason in str(run)
+        assert "compared with the mixture, and followed where unexplained" in reason
         programs.append([program._cache_size() for program in own])
     assert programs[0] == programs[1]
 
@@ -408,6 +409,31 @@ def test_modes_that_climbs_from_the_base_do_not_meet_are_found(
     run = pursue(target, DiagonalGaussian.from_standard([0.0, 0.0], [9.0, 9.0]), key=KEY)
     np.testing.assert_allclose(run.posterior.weights, 0.5, atol=1e-3)
     assert run.status.converged and "draws lead to" in str(run)
+
+
+def test_draws_without_a_density_are_not_searched() -> None:
+    """Where it is NaN, a fortieth of the base; minus infinity is a density of zero."""
+    base = DiagonalGaussian.from_standard([0.0], [9.0])
+    for nothing, tolerance in [(jnp.nan, 0.01), (jnp.inf, 0.01), (jnp.nan, 0.05), (-jnp.inf, 0.01)]:
+        target = lambda z, out=nothing: jnp.where(z[0] < -6, out, -(z @ z) / 2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            run = pursue(target, base, key=KEY, components=1, tolerance=tolerance)
+        empty = nothing == -jnp.inf
+        assert run.blank == pytest.approx(0.0 if empty else 0.023, abs=0.005)
+        assert run.unseen > run.blank and run.status.left >= -np.log1p(-run.unseen)
+        assert run.status.converged == (empty or tolerance == 0.05)
+        assert ("the log density is not a number at 2." in str(run.status)) != run.status.converged
+
+
+def test_a_component_begins_where_the_density_has_a_slope(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the base alone, whose draws have values that are finite and slopes that are not."""
+    nowhere = lambda *given: ([], np.ones(len(given[-1]), bool), 0)
+    monkeypatch.setattr(component.starts, "tops", nowhere)
+    target = lambda z: jnp.sqrt(jnp.maximum(100 - z @ z, 0.0)) - z @ z / 2
+    with pytest.warns(ConvergenceWarning):
+        run = pursue(target, DiagonalGaussian.from_standard([0.0], [100.0]), components=1)
+    assert run.elbo == pytest.approx(10 + np.log(2 * np.pi / 1.1) / 2, abs=0.01)
 
 
 def test_a_mixture_of_other_laws_is_no_start(found: Pursuit) -> None:

@@ -7,6 +7,7 @@ ELBO. The polish then maximises the ELBO over all components and weights togethe
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -23,9 +24,11 @@ from posterity.pursuit.objectives import Optimum, Ratio, maximised, maximised_by
 from posterity.pursuit.search import Search, State, nodes_of
 from posterity.pursuit.weights import Estimate, SampleCache, with_row
 
+VAIN = 8  # Further starts that are tried if none gave a component; a last search tries all
 ROUNDS = 3  # Most rounds of a search, each in the units of where the last one ended
-NARROWER = 8
-"""Most times that a component is narrowed before its search if its draws have no density."""
+NARROWER, MUCH = 16, 10.0
+"""Most times that a component is halved before its search, if its draws have no finite density, and
+the gain, in nats per coordinate, from which it is halved again."""
 FAR, COLLAPSED = 1e4, 1e-8
 """In deviations of the base: a component that is further away or wider has diverged; one that is
 narrower has collapsed."""
@@ -41,12 +44,13 @@ NOTHING = Estimate(0.0, 0.0)
 
 class Refusal(NamedTuple):
     """The reason why a component is not added. ``gain`` is what it would have added to the ELBO, in
-    nats, or None if the search failed; ``starts`` is that of :class:`State`.
+    nats, or None if the search failed; ``starts`` and ``blank`` are those of :class:`State`.
     """
 
     reason: str
     gain: Estimate | None = None
     starts: int = 0
+    blank: float = 0.0
 
 
 class _Candidate(NamedTuple):
@@ -73,7 +77,8 @@ def with_component(search: Search, state: State, *, last: bool = False) -> State
         worthy = best is not None and best.gain.value > best.gain.standard_error
         # All starts outside of the mixture, and then some within, are tried before a refusal.
         # Within a mixture that is near the target no component adds more than its gap.
-        enough = place >= search.finalists and (first or worthy) and not last
+        tried = 0 if first or worthy else VAIN
+        enough = place >= search.finalists + tried and not last
         if enough or (known and (search.fresh or within == search.finalists)):
             continue
         within += known
@@ -99,16 +104,16 @@ def with_component(search: Search, state: State, *, last: bool = False) -> State
             )
         # The gain is known only if the search succeeded from every start.
         known = judged and len(candidates) > 0
-        return Refusal(reason or "no peak of the ratio was found", gain if known else None, begun)
+        return Refusal(reason or "no peak of the ratio was found", gain if known else None, *begun)
     weights = best.weights
     if search.rule == "corrective":
         weights = rules.pruned(rules.corrective(best.cache, rules.pruned(weights)))
         if weights[slot] == 0:
-            return Refusal(f"its weight would be below {rules.DEAD}", NOTHING, begun)
+            return Refusal(f"its weight would be below {rules.DEAD}", NOTHING, *begun)
     gain = best.gain if first else state.gain(best.cache, weights)
     after = State(best.parameters, weights, best.cache, state.trace, state.refused, number)
     total = state.evaluations + evaluations
-    after = dataclasses.replace(after, evaluations=total, starts=begun)
+    after = dataclasses.replace(after, evaluations=total, starts=begun[0], blank=begun[1])
     return after.with_row(gain, float(weights[slot]), best.lam)
 
 
@@ -184,23 +189,24 @@ def _moved(search: Search, state: State, v: Float[np.ndarray, "k p1"]) -> State 
 
 def _starts(
     search: Search, state: State, ratio: Ratio, points: starts.Scouted, key: KeyArray
-) -> tuple[list[tuple[PyTree, bool]], int, int]:
-    """Return the starts of components, each with whether it lies within the mixture; the number of
-    the base's draws that were covered; and the number of gradients.
+) -> tuple[list[tuple[PyTree, bool]], tuple[int, float], int]:
+    """Return the starts of components, each with whether it lies within the mixture; ``starts`` and
+    ``blank`` of :class:`State`; and the number of gradients.
     """
-    rng, form = keys.of_numpy(key), search.form
+    rng, form, blank = keys.of_numpy(key), search.form, float(points.blank.mean())
     if not form.smooth:
         moves = rng.standard_normal((search.finalists, form.moves))
         moves[0] *= ratio.q is not None  # the first component starts from the base itself
         base = form.parameters(search.base)
-        return [(objectives.moved(form, base, v), False) for v in moves], 0, 0
+        return [(objectives.moved(form, base, v), False) for v in moves], (0, blank), 0
     chosen, count = starts.places(search, state, points, rng)
     tops, ended, used = starts.tops(search, state, ratio, points, chosen)
     begin = [(top.parameters, top.known) for top in tops]
     if ratio.q is None:
         # The base itself is a start, too, but after a peak.
         begin.insert(max(search.finalists - 1, 1), (form.parameters(search.base), True))
-    return begin, count - int((~ended[chosen < count]).sum()), used
+    lost = np.union1d(np.flatnonzero(points.blank[:count]), chosen[~ended & (chosen < count)])
+    return begin, (count - len(lost), blank), used
 
 
 def _searched(
@@ -216,10 +222,7 @@ def _searched(
         end = maximised_by_adam(form, begin, zero, iterations=search.iterations, key=key)
         return objectives.moved(form, own, end.v), end.evaluations
     assert isinstance(form, SmoothForm)  # others are noisy
-    for _ in range(NARROWER):  # narrow it while the density is zero at some of its draws
-        if np.isfinite(along(own, search.nodes)(zero)[0]):
-            break
-        own = jax.tree.map(np.asarray, form.narrowed(own))
+    own = _narrowed(form, own, lambda own: along(own, search.nodes)(zero))
     for _ in range(ROUNDS):
         end = maximised(along(own, search.nodes), zero)
         own = jax.tree.map(np.asarray, objectives.moved(form, own, end.v))
@@ -227,6 +230,23 @@ def _searched(
         if np.abs(end.v).max() < 1:
             break
     return own, count
+
+
+def _narrowed(form: SmoothForm, own: PyTree, look: Callable[[PyTree], tuple[Any, Any]]) -> Any:
+    """Parameters with deviations halved as long as there is no slope, or halves are much better."""
+
+    def value(own: PyTree) -> float:
+        found, slope = look(own)
+        return float(found) if np.isfinite(found) and np.isfinite(slope).all() else -math.inf
+
+    least = value(own)
+    for _ in range(NARROWER):
+        half = jax.tree.map(np.asarray, form.narrowed(own))
+        before, least = least, value(half)
+        if least - before < MUCH * form.size:
+            break
+        own = half
+    return own
 
 
 def _candidate(

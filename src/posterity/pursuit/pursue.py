@@ -331,18 +331,21 @@ def _driven(
         own = thorough if near() else search
         greedy = dataclasses.replace(own, rule="line") if own.rule == "harmonic" else own
         more = with_component(greedy, state, last=near())
-    result = _result(search, state, Status.of(0.0, tolerance), more.starts)
+    result = _result(search, state, Status.of(0.0, tolerance), more)
     status = _status(search, state, result, more, tolerance)
     if not status.converged:
         warnings.warn(f"The posterior has not converged: {status}", ConvergenceWarning, 4)
     return dataclasses.replace(result, status=status)
 
 
-def _result(search: Search, state: State, status: Status, starts: int = 0) -> Pursuit:
-    """Return the current mixture as a result."""
+def _result(
+    search: Search, state: State, status: Status, more: State | Refusal | None = None
+) -> Pursuit:
+    """Return the current mixture as a result; ``more`` is the outcome of the last search."""
+    found = (0, 0.0) if more is None else (more.starts, more.blank)
     gap, effective = state.cache.importance(state.weights)
     posterior = search.posterior(state)
-    return Pursuit(posterior, status, state.trace, state.refused, gap.value, effective, starts)
+    return Pursuit(posterior, status, state.trace, state.refused, gap.value, effective, *found)
 
 
 def _status(
@@ -366,7 +369,10 @@ def _status(
             f"would add {gain.value:.2g} ± {gain.standard_error:.2g} nats, which is not known well "
             "enough: raise samples"
         )
+    blank = -math.log1p(-result.blank) if result.blank < 1 else math.inf
     parts = {
+        f"the log density is not a number at {100 * result.blank:.2g} % of the base's draws: "
+        "mend it there, or take a base that does not lead there": blank,
         f"by its own draws it is {gap.value:.2g} ± {gap.standard_error:.2g} nats from the target: "
         "raise components, or take a base of another shape": gap.at_most,
         f"another component {why}": added,
@@ -379,11 +385,12 @@ def _status(
             f"only {100 * result.effective:.2g} % of its draws count when weighted to the target: "
             "it has another shape"
         )
-    hidden = -math.log(CHANCE) / result.starts if result.starts else math.inf
+    hidden = -math.log1p(-result.unseen) if result.starts else math.inf
     left = max(hidden, *parts.values())
     unsearched = (
         f"modes that less than {100 * result.unseen:.2g} % of the base's draws lead to are beyond "
-        f"what was searched ({result.starts} draws were followed), and may hold any mass"
+        f"what was searched ({result.starts} draws were compared with the mixture, and followed "
+        "where unexplained), and may hold any mass"
         if result.starts
         else "no start from the base was followed to a mode, so nothing is known of those that are "
         "missing: a base of Gaussian components has such starts"

@@ -57,11 +57,12 @@ class Pursuit:
 
     ``gap`` estimates ``KL(q ‖ p)`` in nats by importance sampling from the mixture; ``effective``
     is the share of effective draws. Neither detects a mode that the mixture misses. ``starts`` is
-    the number of fresh draws of the base in the last search that found nothing new: the target
-    there is at most ten times the mixture, or the climb from there ended at a known component or
-    where another would add nothing. ``unseen`` is the share of the base's draws that may still lead
-    to missed modes, which may hold any mass; the last of ``status.reasons`` says so, also if the
-    state is "converged".
+    the number of fresh draws of the base that the last search compared with the mixture, and
+    followed where unexplained: the target there is at most ten times the mixture, or the climb from
+    there ended at a known component or where another would add nothing. ``blank`` is the share of
+    the base's draws at which the log density is NaN or infinitely large. ``unseen`` is the share
+    that may still lead to missed modes, the blank ones included, which may hold any mass; the last
+    of ``status.reasons`` says so, also if the state is "converged".
 
     ``status.left`` is the largest, in nats, of the gap with two standard errors, the gain of
     another component, the effect of the tails, and ``-log(1 - unseen)``, the loss if missed modes
@@ -76,14 +77,16 @@ class Pursuit:
     gap: float = math.nan
     effective: float = math.nan
     starts: int = 0
+    blank: float = 0.0
 
     @property
     def unseen(self) -> float:
-        """Upper bound, at 95 %, on the share of the base's draws that lead to missed modes.
+        """Upper bound, at 95 %, on the share of the base's draws that lead to missed modes, plus
+        the share that is blank.
 
         Source: hanley1983.
         """
-        return 1 - CHANCE ** (1 / self.starts) if self.starts else 1.0
+        return 1 - (1 - self.blank) * CHANCE ** (1 / self.starts) if self.starts else 1.0
 
     @property
     def elbo(self) -> float:

@@ -113,6 +113,8 @@ class State:
     evaluations: int = 0
     starts: int = 0
     """Number of the base's draws covered by the last search, see :func:`starts.places`."""
+    blank: float = 0.0
+    """Share of the base's draws at which the log density is NaN or infinitely large."""
 
     def middles(self, form: FreeForm) -> Float[np.ndarray, "k d"]:
         """Return the events of zero noise of all slots."""

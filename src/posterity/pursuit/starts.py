@@ -45,13 +45,14 @@ WITHIN = 8  # Most peaks within known components that are considered
 
 class Scouted(NamedTuple):
     """Events, and the ratio there with and without its floor: ``block`` draws of the base, then as
-    many of each other kind.
+    many of each other kind. ``blank`` marks draws of the base without a log density.
     """
 
     z: Float[np.ndarray, "n d"]
     log_ratios: Float[np.ndarray, " n"]
     excess: Float[np.ndarray, " n"]
     block: int
+    blank: Bool[np.ndarray, " block"]
 
 
 class Top(NamedTuple):
@@ -86,19 +87,20 @@ def scouted(search: Search, state: State, ratio: Ratio, key: KeyArray) -> Scoute
                 events.append(objectives.drawn(form, parameters, own))
     z = np.concatenate(events)
     log_l = np.asarray(batched(objectives.values, (search.target,), z), np.float64)
+    blank = np.isnan(log_l[:count]) | np.isposinf(log_l[:count])
     if ratio.q is None:
-        return Scouted(z, log_l, log_l, count)
+        return Scouted(z, log_l, log_l, count, blank)
     logs = batched(objectives.densities, (form, ratio.q.parameters), z) + ratio.q.log_weights
     log_q = np.logaddexp.reduce(logs, axis=1)
     excess = np.where(np.isfinite(log_l), log_l - np.maximum(log_q, LEAST), -np.inf)
-    return Scouted(z, log_l - np.logaddexp(log_q, ratio.floor), excess, count)
+    return Scouted(z, log_l - np.logaddexp(log_q, ratio.floor), excess, count, blank)
 
 
 def places(
     search: Search, state: State, points: Scouted, rng: np.random.Generator
 ) -> tuple[Int[np.ndarray, " number"], int]:
     """Return the indices of the points to climb from, and the number of the first draws of the base
-    that are climbed from or explained (the target is at most ten times the mixture).
+    that are climbed from, explained (the target is at most ten times the mixture) or blank.
 
     Half of the attempts are draws of the base and a quarter of the wider base, whatever the ratio;
     the others are the best point and points drawn by the tempered ratio. In a last search
