@@ -174,6 +174,9 @@ class Mixup(Pool):
 class Box(Inputs):
     """The uniform law on a box, whose corners are ``low`` and ``high``, both (d,); a ParameterError
     unless ``low`` is below ``high`` everywhere.
+
+    >>> Box([-6.0, -6.0], [6.0, 6.0]).sample(5, key=jax.random.key(0)).shape
+    (5, 2)
     """
 
     low: Any

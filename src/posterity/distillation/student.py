@@ -246,15 +246,16 @@ def _grows(layers: Layers) -> bool:
     return len(layers) > 1 and all(isinstance(layer, Dense) for layer in layers.layers)
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def taught(
-    parameters: list[PyTree], networks: list[PyTree], head: Head, scaling: Scaling
+    count: int, parameters: list[PyTree], networks: list[PyTree], head: Head, scaling: Scaling
 ) -> list[PyTree]:
-    """The start of a student: the average of networks, whose hidden units it has side by side.
+    """The start of a student: the average of ``count`` networks, whose hidden units are its own.
     Outputs that ``networks`` (arrays of layers, with an axis of networks first) lack are as in
     ``parameters``; their first ones are logits, or means in the units of ``y``.
     """
-    *hidden, last = networks
-    count, grown = len(last["kernel"]), []
+    *hidden, last = jax.tree.map(lambda leaf: leaf[:count], networks)
+    grown = []
     for place, layer in enumerate(hidden):
         grown.append({name: jnp.concatenate(list(leaf), -1) for name, leaf in layer.items()})
         if place and count > 1:

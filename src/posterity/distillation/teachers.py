@@ -256,6 +256,11 @@ class Independent(_OfModel):
     """A teacher that makes ``samples`` new draws at every step from any posterior that can be
     sampled. The ``posterior`` is one proper law (a UsageError otherwise) of the parameters of
     ``model``, which predicts; ``x`` are the inputs that it was fitted to, if known.
+
+    >>> from posterity.models import NeuralNetwork
+    >>> net = NeuralNetwork.of_layers(Layers.dense(2, 3, 2))
+    >>> Independent(net.prior(variance=1.0), net).samples
+    16
     """
 
     posterior: Distribution

@@ -86,7 +86,9 @@ class Langevin(Teacher):
         scaled: whether to scale coordinates; by default where no step size is given.
 
     A prior that is no law is a UsageError, and so is a model that does not predict when it teaches;
-    data that the model cannot take are a StructureError or a ParameterError.
+    data that the model cannot take are a StructureError or a ParameterError. So are values of
+    learned noise that hardly vary beside their mean; columns of a network of layers that are far
+    from a scale of one are a ScaleWarning.
 
     Source: welling2011; korattikara2015.
 
