@@ -1,4 +1,4 @@
-"""``python -m posterity``, and the command ``posterity``."""
+"""The entry point of ``python -m posterity``, and of the command ``posterity``."""
 
 import signal
 
@@ -6,7 +6,7 @@ from posterity.interrupts import leave
 
 
 def main() -> None:
-    """Import the commands and run one; an interrupt before its work has nothing to lose."""
+    """Import the commands and run one; an interrupt during the imports ends the process at once."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, leave)
     from posterity.cli import main

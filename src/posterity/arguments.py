@@ -1,4 +1,4 @@
-"""Constraints of arguments, named once and declared where the argument is."""
+"""Constraints on arguments, with their error messages."""
 
 import dataclasses
 import functools
@@ -12,7 +12,7 @@ from posterity.errors import PosterityError, UsageError
 
 @dataclasses.dataclass(frozen=True)
 class Constraint:
-    """A condition on a value, in words and as a function; ``fix`` says what to do about it.
+    """A condition on a value, in words and as a function; ``fix`` is the advice in the error.
 
     >>> COUNT.check(steps=3)
     """
@@ -23,38 +23,38 @@ class Constraint:
     fix: str = "Mend this argument."
 
     def check(self, **arguments: Any) -> None:
-        """Raise the error if an argument does not hold."""
+        """Raise the error if an argument does not meet the condition."""
         for name, value in arguments.items():
             if not self.allows(value):
                 found = f"{name}={value!r}"
                 raise self.error(found=found, expected=self.expected, fix=self.fix)
 
     def allows(self, value: Any) -> bool:
-        """True for a value that meets the condition."""
+        """Return whether a value meets the condition."""
         try:
             return bool(self.holds(value))
         except (TypeError, ValueError, AttributeError, OverflowError):
-            # What cannot be compared is not of the right kind.
+            # A value that cannot be compared has the wrong type.
             return False
 
     def or_none(self) -> "Constraint":
-        """The same, or None."""
+        """Return the constraint that also allows None."""
         return dataclasses.replace(self, holds=lambda value: value is None or self.holds(value))
 
 
 def number_of(kind: type, holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """A test of a value: a number of this kind, as True and False are not, for which it holds."""
+    """Return a test for numbers of this kind (bools excluded) for which ``holds`` is true."""
     return lambda x: isinstance(x, kind) and not isinstance(x, bool) and holds(x)
 
 
 def at_least(least: int) -> Constraint:
-    """Whole numbers from ``least`` on."""
+    """Return the constraint that a value is a whole number, at least ``least``."""
     holds = number_of(Integral, lambda n: int(n) >= least)
     return Constraint(f"a whole number, at least {least}", holds)
 
 
 def one_of(*choices: str) -> Constraint:
-    """Make the constraint that a value is one of these words."""
+    """Return the constraint that a value is one of these words."""
     *others, last = map(repr, choices)
     return Constraint(f"{', '.join(others)} or {last}", lambda word: word in choices)
 
@@ -70,9 +70,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def renamed(**names: str) -> Callable[[Function], Function]:
-    """Decorate a function so that an old name of an argument raises an error that tells the new.
+    """Decorate a function so that the old name of an argument raises an error with the new one.
 
-    The values are names of arguments, or whole sentences that say what to do instead.
+    The values are new names of arguments, or sentences with instructions.
 
     >>> @renamed(batch="batch_size")  # doctest: +ELLIPSIS
     ... def train(batch_size=10): ...

@@ -1,8 +1,8 @@
-"""A long computation as a file: it survives whatever happens to its process, and goes on.
+"""Checkpoint files of long computations, from which they resume after their process has ended.
 
-The file is replaced as a whole, so that the state before or the state after is there whenever the
-process is killed. Beside the state it holds digests of what the computation was set up from:
-another computation does not go on from it.
+A file is replaced as a whole: if the process is killed, it has the state before or the state after.
+It also has digests of the computation's arguments, so that another computation cannot resume from
+it.
 """
 
 import contextlib
@@ -20,15 +20,15 @@ from posterity.errors import ArtifactError
 from posterity.files import clean_stale, writing
 
 SECONDS = float(os.environ.get("POSTERITY_CHECKPOINT_SECONDS", "20"))
-"""The least time after which :attr:`Checkpoint.due` asks for another save."""
+"""Seconds after a save from which :attr:`Checkpoint.due` is true."""
 
 
 @dataclasses.dataclass
 class Checkpoint:
-    """The file of one computation; without a path nothing is kept.
+    """The file of one computation; without a path nothing is saved.
 
-    ``verb`` names what computes ("distill"); ``parts`` are digests, by name, of what it was set up
-    from.
+    ``verb`` is the name of the computation ("distill"); ``parts`` are digests of its arguments, by
+    name.
     """
 
     path: Path | None
@@ -40,13 +40,13 @@ class Checkpoint:
     def load(
         self, ignored: Callable[[Any], Collection[str]] = lambda value: ()
     ) -> tuple[Any, dict[str, Any]] | None:
-        """The value and the position that were saved last, or None if nothing was saved yet.
+        """Return the last saved value and position, or None if nothing was saved yet.
 
-        ``ignored`` says of the value which parts need not agree.
+        ``ignored`` returns, for the value, the names of parts that need not agree.
 
         Raises:
-            ArtifactError: if the file is no checkpoint of this verb, or one of another computation;
-                the parts that differ are named.
+            ArtifactError: if the file is not a checkpoint of this verb, or is one of another
+                computation; the error names the parts that differ.
         """
         if self.path is None or not self.path.exists():
             return None
@@ -69,16 +69,16 @@ class Checkpoint:
         return value, position
 
     def save(self, value: Any, position: Mapping[str, Any], without: Collection[str] = ()) -> None:
-        """Replace the file by this value (anything :func:`posterity.save` takes) and JSON position.
+        """Replace the file by this value (any that :func:`posterity.save` takes) and JSON position.
 
         The digests of the parts ``without`` are left out.
 
         Raises:
-            ArtifactError: if it cannot be written; what was there before stays.
+            ArtifactError: if it cannot be written; the previous file then remains.
         """
         if self.path is None:
             return
-        with self._lock:  # an interrupted run is saved from a thread of its own
+        with self._lock:  # an interrupted run is saved from another thread
             parts = {part: digest for part, digest in self.parts.items() if part not in without}
             document = json.dumps({"parts": parts, "position": dict(position)})
             save(value, self.path, provenance={self.verb: document})
@@ -86,11 +86,11 @@ class Checkpoint:
 
     @property
     def due(self) -> bool:
-        """True if there is a file, and the last save is a while ago."""
+        """True if there is a file, and the last save is more than ``SECONDS`` ago."""
         return self.path is not None and time.monotonic() - self._saved > SECONDS
 
     def foreign(self) -> ArtifactError:
-        """The error for a file that holds something else."""
+        """Return the error for a file that is not a checkpoint of this verb."""
         return ArtifactError(
             found=f"file {str(self.path)!r}, which is no checkpoint of {self.verb!r}",
             expected=f"a file that {self.verb!r} saved",
@@ -102,25 +102,25 @@ class Checkpoint:
 def opened(
     path: str | os.PathLike[str] | None, verb: str, parts: Mapping[str, str]
 ) -> Iterator[Checkpoint]:
-    """The checkpoint at ``path``, for no other process meanwhile.
+    """Open the checkpoint at ``path`` with a lock against other processes.
 
-    What killed writers left beside it is removed; an ArtifactError if another process has it, or
-    files cannot be written there.
+    Removes temporary files of killed writers. Raises ArtifactError if another process has the lock,
+    or files cannot be written there.
     """
     if path is None:
         yield Checkpoint(None, verb, parts)
         return
-    import fcntl  # writing is for POSIX; whoever only reads goes without
+    import fcntl  # only on POSIX; reading does not need it
 
     path = Path(path)
-    beside = path.with_name(f".{path.name}.lock")  # which goes when the block ends
+    beside = path.with_name(f".{path.name}.lock")  # removed when the block ends
     with writing(path):
         file = beside.open("ab")
     with file:
         free = True
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:  # any other: no locks on this file system
+        except OSError as error:  # other than BlockingIOError: this file system has no locks
             free = not isinstance(error, BlockingIOError)
         # Another process may have removed the file between its opening and its lock.
         same = beside.exists() and os.path.samestat(os.fstat(file.fileno()), beside.stat())

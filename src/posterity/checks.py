@@ -1,4 +1,4 @@
-"""Checks made wherever parameters come in: finite, proper, and of the same kind."""
+"""Checks of parameters: finite, proper, and of the same structure."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from posterity.families import Distribution, ExponentialFamily
 
 
 def check_finite(family: Any, place: str) -> None:
-    """Raise a ParameterError that names the block if any parameter is NaN or infinite."""
+    """Raise a ParameterError with the name of the block if a parameter is NaN or infinite."""
     for path, leaf in leaves_with_path(family):
         finite = np.isfinite(np.asarray(leaf))
         if not finite.all():
@@ -24,7 +24,7 @@ def check_finite(family: Any, place: str) -> None:
 
 
 def check_proper(law: Distribution, place: str) -> None:
-    """Raise a ParameterError if any member is not a distribution."""
+    """Raise a ParameterError if a member of the batch is improper or not finite."""
     check_finite(law, place)
     if not np.all(law.is_proper()):
         raise ParameterError(
@@ -37,7 +37,7 @@ def check_proper(law: Distribution, place: str) -> None:
 
 
 def check_prior(prior: Any, what: str = "a prior") -> None:
-    """Raise a UsageError unless it is one proper law of a model's parameters."""
+    """Raise a UsageError unless ``prior`` is one proper distribution without a batch."""
     fits = isinstance(prior, Distribution) and prior.batch_shape == ()
     if not fits or not np.all(prior.is_proper()):
         raise UsageError(
@@ -49,7 +49,7 @@ def check_prior(prior: Any, what: str = "a prior") -> None:
 
 
 def check_adds(law: Any, place: str) -> None:
-    """Raise a StructureError for what is no exponential family, whose parameters do not add."""
+    """Raise a StructureError unless ``law`` is an exponential family, whose parameters add."""
     if isinstance(law, ExponentialFamily):
         return
     raise StructureError(
@@ -60,7 +60,7 @@ def check_adds(law: Any, place: str) -> None:
 
 
 def check_same_structure(expected: Distribution, law: Any, place: str) -> None:
-    """Raise a StructureError unless both are of one family, with the same shapes."""
+    """Raise a StructureError unless both have the same family and shapes."""
     if structure(expected) != structure(law):
         raise StructureError(
             found=f"{law!r} in {place}",
@@ -70,7 +70,7 @@ def check_same_structure(expected: Distribution, law: Any, place: str) -> None:
 
 
 def _improper_part(law: Any) -> str:
-    """The members and the part that fail, for the message."""
+    """Return the member and the part that are improper, for the message."""
     for part in law.parts() if law.composed else ():
         proper = np.asarray(part.is_proper())
         if not proper.all():

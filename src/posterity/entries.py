@@ -1,4 +1,4 @@
-"""Entries of ledgers: versions of sites' factors, checked, at rest, and how two copies join."""
+"""Entries of ledgers: versioned factors of sites, with their checks and the merge of two copies."""
 
 import operator
 import re
@@ -23,21 +23,21 @@ SAME_SHAPE = str.maketrans(
     "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7",
     "aeopcyxijsABEKMHOPCTXIJSovpikuABEZHIKMNOPTYX",
 )
-"""Cyrillic and Greek letters, and the Latin ones of the same shape."""
+"""Translation of Cyrillic and Greek letters to the Latin letters of the same shape."""
 SURROGATE = re.compile("[\ud800-\udfff]")
-"""Halves of characters, which no file can hold."""
+"""Surrogate code points, which UTF-8 cannot encode."""
 
 
 class Entry(NamedTuple):
-    """The last version of one site: a factor, or ``None`` if it was forgotten.
+    """The latest version of one site: a factor, or ``None`` (a tombstone) if it was forgotten.
 
-    Entries of one site are ordered by epoch; within an epoch forgetting beats every factor,
-    and a later sequence number beats an earlier one. A forgotten site therefore comes back
-    only in a new epoch, never by a message that was replayed or overtaken.
+    Entries of one site are ordered by epoch. Within an epoch, a tombstone ranks above every
+    factor, and a higher sequence number above a lower one. A forgotten site can therefore return
+    only in a new epoch, and not by a replayed or delayed message.
 
-    An *independent* factor was found from the site's own data alone, as conjugate factors and
-    posteriors trained apart are; one that was fitted in the company of others' factors was not.
-    Forgetting a site is exact if the factors that stay are independent.
+    An *independent* factor was computed from the site's own data only, as conjugate factors and
+    separately trained posteriors are. A factor that was fitted jointly with others is not.
+    Forgetting a site is exact if the remaining factors are independent.
     """
 
     epoch: int
@@ -47,14 +47,14 @@ class Entry(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, bool, int]:
-        """The rank by which one of two entries of a site wins: the higher."""
+        """The key by which entries of one site are compared; a merge keeps the higher one."""
         return (self.epoch, self.factor is None, self.sequence)
 
 
 def with_factors(
     entries: Mapping[str, Entry], change: Callable[[str, Any], Any]
 ) -> dict[str, Entry]:
-    """The same versions with other factors: ``change(site, factor)``, where there is one."""
+    """Return the entries with ``change(site, factor)`` in place of each factor."""
     changed = dict(entries)
     for site, entry in entries.items():
         factor = None if entry.factor is None else change(site, entry.factor)
@@ -64,8 +64,8 @@ def with_factors(
 
 
 def merge_entries(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Each site's highest entry, by sorted name; a LedgerError if one version of a site has two
-    contents.
+    """Return each site's highest entry, sorted by name. Raises LedgerError if one version of a site
+    has two contents.
     """
     merged = dict(mine)
     for site, entry in theirs.items():
@@ -85,12 +85,12 @@ def _join(site: str, mine: Entry, theirs: Entry) -> Entry:
 
 
 def by_site(entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
-    """The entries sorted by name, read-only."""
+    """Return the entries sorted by name, read-only."""
     return MappingProxyType({site: entries[site] for site in sorted(entries)})
 
 
 def check_names(names: Iterable[str], held: Iterable[str] = ()) -> None:
-    """Raise a LedgerError if a name cannot be seen, or looks like another, or one that is ``held``.
+    """Raise a LedgerError if a name is invisible, or looks like another name or one in ``held``.
 
     Names look alike if they are equal once compatibility characters and spaces are normalised
     (NFKC) and Cyrillic and Greek letters are replaced by the Latin ones of the same shape.
@@ -112,7 +112,7 @@ def check_names(names: Iterable[str], held: Iterable[str] = ()) -> None:
 
 
 def appearance(name: str) -> str:
-    """The appearance of a name: equal for names that can be mistaken for each other.
+    """Return the normalised appearance of a name, equal for names that look alike.
 
     >>> appearance("north ") == appearance("n\u043erth") != appearance("North")
     True
@@ -124,7 +124,7 @@ def appearance(name: str) -> str:
 
 
 def checked(site: str, entry: Entry) -> Entry:
-    """The entry, its version whole numbers and its flag true or false."""
+    """Return the entry with int version and bool flag; raise LedgerError if they are not so."""
     epoch, sequence, factor, independent = entry
     flag = isinstance(independent, bool | np.bool_)
     if not (flag and _is_count(epoch) and _is_count(sequence) and isinstance(site, str)):
@@ -143,8 +143,8 @@ def _is_count(value: Any) -> bool:
 
 
 def all_at_rest(prior: ExponentialFamily, factors: Mapping[str, Any]) -> list[Any]:
-    """The factors at rest, all at once where they are as they should be; a ParameterError or
-    StructureError as of the first that is not finite, or not like the prior.
+    """Return the factors at rest, converted together. Raises ParameterError or StructureError for
+    the first factor that is not finite, or not like the prior.
     """
     try:
         own = columns(prior, [*factors.values()])
@@ -160,8 +160,8 @@ def all_at_rest(prior: ExponentialFamily, factors: Mapping[str, Any]) -> list[An
 
 
 def _column_at_rest(shape: tuple[int, ...], column: Sequence[Any]) -> Sequence[Any]:
-    """One leaf of all factors, itself where all are at rest; ValueError unless they are finite
-    numbers of this shape.
+    """Return one leaf of all factors at rest, itself if all already are. Raises ValueError unless
+    they are finite numbers of this shape.
     """
     rested, same = [], True
     for part, block in blocks(column):
@@ -182,7 +182,7 @@ def _column_at_rest(shape: tuple[int, ...], column: Sequence[Any]) -> Sequence[A
 
 
 def stale(site: str, entry: Entry, held: Entry) -> PosterityError:
-    """The error of an entry that does not rank above the one held."""
+    """Return the error for an entry that does not rank above the ledger's current one."""
     state = "forgotten" if held.factor is None else "held"
     return LedgerError(
         found=f"epoch {entry.epoch}, sequence {entry.sequence} of site {site!r}",

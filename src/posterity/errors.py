@@ -1,17 +1,17 @@
-"""Errors that say what was found, what was expected, and what to do next."""
+"""Errors, each with what was found, what was expected, and a fix."""
 
 import functools
 from typing import Any, ClassVar
 
 CHOOSE = " (docs/how-to-choose.md)"
-"""Where a warning that asks for a decision points."""
+"""The reference at the end of warnings that require a decision."""
 
 
 class PosterityError(Exception):
-    """The root of all errors that posterity raises on purpose.
+    """The base class of all errors that posterity raises.
 
-    ``found``, ``expected`` and ``fix`` are sentences for people; ``exit_code`` is what the
-    command line returns.
+    ``found``, ``expected`` and ``fix`` are the parts of the message; ``exit_code`` is the exit code
+    of the command line.
     """
 
     exit_code: ClassVar[int] = 1
@@ -21,17 +21,17 @@ class PosterityError(Exception):
         self.found, self.expected, self.fix = found, expected, fix
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Keywords alone make one; what was attached to it (`error.run`) travels along.
+        # The constructor takes keywords only; attributes such as `error.run` are pickled too.
         sentences = {"found": self.found, "expected": self.expected, "fix": self.fix}
         return functools.partial(type(self), **sentences), (), self.__dict__
 
     def at(self, place: str) -> "PosterityError":
-        """The same error, naming where (a site, a block, a file) it came up."""
+        """Return the error with its place (a site, a block, a file) in the message."""
         return type(self)(found=f"{self.found} in {place}", expected=self.expected, fix=self.fix)
 
 
 class UsageError(PosterityError):
-    """An argument that makes no sense, alone or beside the others."""
+    """An argument that is invalid, or inconsistent with other arguments."""
 
     exit_code = 2
 
@@ -43,7 +43,7 @@ class ParameterError(PosterityError):
 
 
 class StructureError(PosterityError):
-    """Families, blocks, shapes or dimensions that do not fit together."""
+    """Families, blocks, shapes or dimensions that do not match."""
 
     exit_code = 4
 
@@ -67,7 +67,7 @@ class MissingExtraError(PosterityError, ImportError):
 
     @classmethod
     def of(cls, package: str, extra: str) -> "MissingExtraError":
-        """The error for a missing ``package``, which the extra ``extra`` brings."""
+        """Return the error for a missing ``package``, which ``extra`` installs."""
         return cls(
             found=f"no installed package {package!r}",
             expected=f"the extra {extra!r}",
@@ -76,32 +76,32 @@ class MissingExtraError(PosterityError, ImportError):
 
 
 class SiteError(PosterityError):
-    """A site that could not do its part of a federation; nothing of it was committed."""
+    """A site of a federation that failed; its factor was not changed."""
 
     exit_code = 8
 
 
 class ConvergenceError(PosterityError):
-    """A posterior that has not converged, where something irreversible was to follow from it."""
+    """A posterior that has not converged, in an operation that requires convergence."""
 
     exit_code = 9
 
 
 class ConvergenceWarning(UserWarning):
-    """A posterior that has not converged: what is left to change is in the run's ``status``."""
+    """A posterior that has not converged; the run's ``status`` has the remaining change."""
 
 
 class ScaleWarning(UserWarning):
-    """Data in units for which a prior of the weights was hardly meant."""
+    """Data of a scale that does not suit the prior of the weights."""
 
 
 class IdentificationWarning(UserWarning):
-    """A matching that hangs on little: another one explains the sites nearly as well."""
+    """A matching that is barely identified: another one explains the sites nearly as well."""
 
 
 class FusionWarning(UserWarning):
-    """Sites that contradict each other, add nothing, or may hold the same data."""
+    """Sites that contradict each other, contribute nothing, or may have the same data."""
 
 
 class FitWarning(UserWarning):
-    """A law through draws that does not fit them, or draws that say too little: and what to try."""
+    """A distribution that does not fit the draws, or too few draws, with what to try."""

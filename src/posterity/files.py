@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and what killed writers leave behind."""
+"""Atomic writing of files, and the removal of temporary files of killed writers."""
 
 import contextlib
 import os
@@ -12,8 +12,8 @@ from posterity.errors import ArtifactError
 
 
 def write_file(path: Path, *parts: Any) -> None:
-    """Write the parts, bytes or contiguous arrays of bytes, one after the other; an ArtifactError
-    if that fails; ``path`` is then as it was.
+    """Write the parts, bytes or contiguous arrays of bytes, one after the other, atomically. Raises
+    ArtifactError if that fails; ``path`` is then unchanged.
     """
     with writing(path):
         write_atomically(path, lambda file: file.writelines(parts))
@@ -21,12 +21,12 @@ def write_file(path: Path, *parts: Any) -> None:
 
 @contextlib.contextmanager
 def alongside(path: Path, content: bytes) -> Iterator[None]:
-    """Files that are written within the block are there only if this one can be written too.
+    """Write this file around a block that writes others, which runs only if this can be written.
 
-    The content lies on disk before the block begins, and takes its name after it.
+    The content is written to a temporary file before the block, which is renamed after the block.
 
     Raises:
-        ArtifactError: if it cannot be written; the block is then not entered.
+        ArtifactError: if it cannot be written; if possible, before the block is entered.
     """
     with writing(path):
         clean_stale(path)
@@ -49,7 +49,7 @@ def alongside(path: Path, content: bytes) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns what the system says of a file that is written into an ArtifactError."""
+    """Convert the system's errors of writing a file to an ArtifactError."""
     try:
         yield
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
@@ -62,8 +62,8 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Call ``write`` on a temporary binary file, forced to disk, that then replaces ``path``; an
-    OSError if that fails anywhere; ``path`` is then as it was.
+    """Call ``write`` on a temporary binary file, flush it to disk, and replace ``path`` by it.
+    Raises OSError if a step fails; ``path`` is then unchanged.
     """
     clean_stale(path)
     temporary, file = _temporary(path)
@@ -72,7 +72,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-            # Before the lock goes with the file: nobody must take it for a dead writer's.
+            # Before the file is closed and unlocked, or others would take its writer for dead.
             os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -81,33 +81,33 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
 
 
 def clean_stale(path: Path) -> None:
-    """Remove what killed writers of ``path`` left beside it: ``.NAME.XXXXXXXX.tmp``.
+    """Remove the temporary files ``.NAME.XXXXXXXX.tmp`` of killed writers of ``path``.
 
-    A living writer holds a lock on its temporary file, which is left alone.
+    The temporary file of a living writer is locked, and is not removed.
     """
     ours = re.compile(re.escape(f".{path.name}.") + r"[0-9a-f]{8}\.tmp")
-    with contextlib.suppress(OSError):  # no such folder: whoever writes there will say so
+    with contextlib.suppress(OSError):  # no such folder: writing there raises an error later
         for name in filter(ours.fullmatch, os.listdir(path.parent)):
             _remove_if_dead(path.parent / name)
 
 
 def _temporary(path: Path) -> tuple[Path, BinaryIO]:
-    """A new file beside ``path``, locked for as long as it is open."""
+    """Return a new file next to ``path``, locked while it is open."""
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
         file = temporary.open("xb")
         _lock(file.fileno())
         with contextlib.suppress(FileNotFoundError):
-            # Else another writer's clean-up came between the file and its lock.
+            # Otherwise another writer removed the file before it was locked.
             if os.path.samestat(os.fstat(file.fileno()), os.lstat(temporary)):
                 return temporary, file
         file.close()
 
 
 def _lock(handle: int) -> None:
-    import fcntl  # writing is for POSIX; whoever only reads goes without
+    import fcntl  # only on POSIX; reading does not need it
 
-    with contextlib.suppress(OSError):  # no locks on this file system: nothing is cleaned up there
+    with contextlib.suppress(OSError):  # without locks on this file system, nothing is cleaned up
         fcntl.flock(handle, fcntl.LOCK_EX)
 
 
@@ -125,7 +125,7 @@ def _remove_if_dead(temporary: Path) -> None:
 
 
 def force_to_disk(folder: Path) -> None:
-    """See to it that files that were made or replaced in a folder are there for good."""
+    """Flush a folder to disk, so that files created or replaced in it persist."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,11 +1,11 @@
-"""A digest of what a computation was set up from, equal in every process and on every machine.
+"""Digests of a computation's arguments, equal in every process and on every machine.
 
-Arrays count by their type, shape and numbers; plain data, dataclasses, pytrees and other objects by
-their class and what they hold. What an installed package defines counts by its name. A function or
-class of the user's counts by its module, its name and its source text; a function also by its
-defaults, by what it closed over and by the globals that it names, but not by what modules that it
-uses contain. Where there is no source, and where it does not say enough, :func:`versioned` gives a
-function a version of its own. Bytecode does not enter, as it differs between versions of Python.
+The digest of an array depends on its type, shape and numbers; that of plain data, dataclasses,
+pytrees and other objects on their class and content. Definitions of installed packages enter by
+name. A user's function or class enters by its module, name and source text; a function also by its
+defaults, its closure and the globals that it names, but not by the content of modules that it uses.
+If there is no source, or it is not sufficient, :func:`versioned` gives a function an explicit
+version. Bytecode is not used, as it differs between versions of Python.
 """
 
 import dataclasses
@@ -28,18 +28,18 @@ from posterity.lazy import jax
 
 VERSION = "__posterity_version__"
 KEY = "key<fry>"
-"""JAX's name of the type of keys that are :class:`~posterity.arrays.keys.Words`."""
+"""JAX's name of the key type of :class:`~posterity.arrays.keys.Words`."""
 PLAIN = (bool, int, float, complex, str, bytes, range, slice, type(None), type(...))
 CHECKERS = ("beartype", "jaxtyping")
-"""Packages whose wrappers check the types of arguments and compute nothing."""
+"""Packages whose wrappers only check types of arguments."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def versioned(version: str) -> Callable[[Function], Function]:
-    """A decorator: in digests the function counts as its name and this version, not as its source.
+    """Return a decorator: the function's digest depends on its name and version, not its source.
 
-    For functions without a source, and for those that may be edited while a run is kept. Change the
-    version whenever what the function computes changes.
+    It is for functions without a source, and for those that may be edited between checkpoints.
+    Change the version whenever the results of the function change.
 
     >>> import ctypes
     >>> logarithm = versioned("1")(ctypes.CDLL(None).log)
@@ -57,8 +57,8 @@ def versioned(version: str) -> Callable[[Function], Function]:
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of what the value is made of, in hexadecimal digits; a UsageError if part of it can
-    be told apart neither by content nor by name.
+    """Return SHA-256 of the content of a value, in hexadecimal digits. Raises UsageError if a part
+    of it can be identified neither by content nor by name.
 
     >>> digest({"a": 1, "b": 2.0}) == digest({"b": 2.0, "a": 1}) != digest({"a": 1, "b": 2})
     True
@@ -67,7 +67,7 @@ def digest(value: Any) -> str:
 
 
 def digests(parts: Mapping[str, Any]) -> dict[str, str]:
-    """The digest of each part by its name; a UsageError as of :func:`digest` names the part."""
+    """Return the digest of each part by name. Errors of :func:`digest` name the part."""
     result = {}
     for part, value in parts.items():
         try:
@@ -78,7 +78,7 @@ def digests(parts: Mapping[str, Any]) -> dict[str, str]:
 
 
 class _Walk:
-    """One walk over a value. What is met again within itself counts as how far up it is."""
+    """One traversal of a value. References to an enclosing value enter by their depth."""
 
     def __init__(self) -> None:
         self.path: list[int] = []
@@ -104,7 +104,7 @@ class _Walk:
         return _hash(tag, *map(self.digest, values))
 
     def parts(self, value: Any) -> bytes:
-        """The digest of what is not plain, from those of its parts."""
+        """Return the digest of a value that is not plain, from those of its parts."""
         if isinstance(value, np.ndarray | np.generic) or is_jax(value):
             return self.array(value)
         if isinstance(value, Mapping):
@@ -156,7 +156,7 @@ class _Walk:
         cells = dict(zip(code.co_freevars, map(_content, function.__closure__ or ()), strict=True))
         within = cells, function.__defaults__, function.__kwdefaults__
         if _is_packaged(home):
-            local = "<locals>" in code.co_qualname  # else the name says it all
+            local = "<locals>" in code.co_qualname  # otherwise the name identifies it
             return self.all("function", home, code.co_qualname, *(within if local else ()))
         names = set(_names(code)) & function.__globals__.keys()
         seen = {name: function.__globals__[name] for name in names}
@@ -166,10 +166,10 @@ class _Walk:
         return self.all("function", *_name(function), source, *within, seen)
 
     def object(self, value: Any) -> bytes:
-        """The digest of what pickling takes of it, without properties that were cached."""
+        """Return the digest of the value's pickled content, without cached properties."""
         try:
             parts = value.__reduce_ex__(4)
-        except Exception as error:  # whatever it is that does not want to be copied
+        except Exception as error:  # objects that cannot be pickled may raise any error
             raise _opaque(value, "that cannot be copied") from error
         if isinstance(parts, str):
             raise _opaque(value, "that is known by its name alone")
@@ -221,7 +221,7 @@ def _names(code: types.CodeType) -> Iterator[str]:
 
 @functools.cache
 def _is_packaged(module: str) -> bool:
-    """True for a module of Python, of posterity or of an installed package."""
+    """Return whether a module is of Python, of posterity or of an installed package."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names or top == "posterity":
         return True
@@ -231,7 +231,7 @@ def _is_packaged(module: str) -> bool:
 
 
 def _is_importable(value: Any) -> bool:
-    """True if a package has it under its name: it is written in C, or made by a decorator."""
+    """Return whether a package has the value under its name, as C functions and decorated ones."""
     module, name = _name(value)
     homes = [module, *(["numpy", "scipy.special"] if isinstance(value, np.ufunc) else [])]
     find = lambda home: functools.reduce(

@@ -1,8 +1,8 @@
-"""Ctrl-C and SIGTERM that wait until what is being done is done.
+"""Deferred handling of Ctrl-C and SIGTERM.
 
-Python raises KeyboardInterrupt wherever it happens to be: in a finaliser or amid an import it is
-lost, in a callback of compiled code it may end the process. Here a signal is noted, and acted upon
-where it is safe.
+Python raises KeyboardInterrupt at any point: in a finaliser or during an import it is lost, in a
+callback of compiled code it may end the process. Here a signal is recorded, and handled at points
+where this is safe.
 """
 
 import contextlib
@@ -16,41 +16,39 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Terminated(SystemExit):
-    """SIGTERM came, and what there was is saved; the exit code is 143."""
+    """The exception of SIGTERM, raised after the state was saved; the exit code is 143."""
 
     def __init__(self) -> None:
         super().__init__(128 + signal.SIGTERM)
 
 
 def of_signal(number: int) -> BaseException:
-    """The exception that a signal asks for: KeyboardInterrupt or Terminated."""
+    """Return the exception for a signal: KeyboardInterrupt or Terminated."""
     return KeyboardInterrupt() if number == signal.SIGINT else Terminated()
 
 
 def leave(number: int, frame: Any) -> None:
-    """A handler for as long as a program but imports: end, since an exception may be lost there."""
+    """Signal handler during imports: end the process, since an exception may be lost there."""
     os._exit(128 + number)
 
 
 def heed() -> None:
-    """Restore Ctrl-C: from here on it raises KeyboardInterrupt, where it was :func:`leave` that
-    heeded it.
-    """
+    """Restore KeyboardInterrupt as the effect of Ctrl-C, if :func:`leave` is its handler."""
     if signal.getsignal(signal.SIGINT) is leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Interrupts:
-    """The signals that came, and what to do about them."""
+    """The signals received so far, and the function that saves the state."""
 
     def __init__(self) -> None:
         self.came: list[int] = []
         self.rescue: Callable[[], None] | None = None
-        """Saves what there is; None until there is something to lose."""
+        """Function that saves the state; None while there is nothing to save."""
 
     @contextlib.contextmanager
     def rescued_by(self, save: Callable[[], None]) -> Iterator[None]:
-        """A block of which ``save`` keeps what there is, however it ends."""
+        """Return a context that calls ``save`` at its end, also after an error."""
         self.rescue = save
         try:
             yield
@@ -59,28 +57,28 @@ class Interrupts:
             self.rescue = lambda: None
 
     def check(self) -> None:
-        """Raise what the first signal asks for, if one came; a KeyboardInterrupt or Terminated for
-        Ctrl-C, for SIGTERM.
+        """Raise the exception of the first signal, if any: KeyboardInterrupt for Ctrl-C, Terminated
+        for SIGTERM.
         """
         if self.came:
             raise of_signal(self.came[0])
 
 
 Watch = Callable[[Interrupts, int, int], None]
-"""A function of a signal's number and how many have come, which acts on it."""
+"""A function of the interrupts, a signal's number and the number of signals so far."""
 _outermost: Interrupts | None = None
 
 
 @contextlib.contextmanager
 def deferred(watch: Watch | None = None) -> Iterator[Interrupts]:
-    """Within, a first Ctrl-C or SIGTERM is noted only; a second one raises at once.
+    """Return a context in which a first Ctrl-C or SIGTERM is only recorded; a second one raises.
 
-    A handler of Python's runs between two of its own instructions, so not while compiled code does.
-    If ``watch`` is given, that is called instead, for each signal and in a thread of its own,
-    whatever else is running.
+    Python's signal handlers run between two Python instructions, and so not during compiled code.
+    If ``watch`` is given, it is called instead for each signal, in a separate thread, also during
+    compiled code.
 
-    Handlers that others have set stay. Outside of the main thread there are no signals to defer,
-    and a block within another shares its interrupts.
+    Signal handlers that other code has set remain. Outside of the main thread no signals are
+    deferred. A nested context shares the interrupts of the outer one.
     """
     global _outermost
     if threading.current_thread() is not threading.main_thread():
@@ -112,7 +110,7 @@ def deferred(watch: Watch | None = None) -> Iterator[Interrupts]:
 
 @contextlib.contextmanager
 def _watched(interrupts: Interrupts, watch: Watch) -> Iterator[None]:
-    """A thread that reads the number of each signal from a pipe, as it comes."""
+    """Return a context with a thread that reads the number of each signal from a pipe."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
 

@@ -1,4 +1,4 @@
-"""Imports that wait until they are first used: JAX, Equinox, and names of packages that need them.
+"""Lazy imports of JAX, Equinox, and names of packages that need them.
 
 Importing JAX takes longer, and more memory, than a federation of regressions does.
 """
@@ -35,12 +35,12 @@ else:
 
 
 def program(function: Function) -> Function:
-    """A function of trees that JAX compiles when it is first called: ``equinox.filter_jit``."""
+    """Return a function of trees that JAX compiles at its first call: ``equinox.filter_jit``."""
     return _made_once(function, lambda: eqx.filter_jit(function))
 
 
 def jitted(function: Function, **options: Any) -> Function:
-    """A function of arrays that JAX compiles when it is first called: ``jax.jit``."""
+    """Return a function of arrays that JAX compiles at its first call: ``jax.jit``."""
     return _made_once(function, lambda: jax.jit(function, **options))
 
 
@@ -57,19 +57,19 @@ def _made_once(function: Any, make: Callable[[], Any]) -> Any:
     return call
 
 
-# --- programs that are kept ----------------------------------------------------------------------
+# --- the cache of compiled programs --------------------------------------------------------------
 
 VARIABLE = "POSTERITY_CACHE"
-"""The folder of compiled programs, if not the user's cache; empty: none is kept."""
+"""Environment variable of the folder of compiled programs; if empty, programs are not cached."""
 WORTH = 0.2
-"""Seconds of compiling from which on a program is kept."""
+"""Compilation time, in seconds, from which a program is cached."""
 
 
 @functools.cache
 def keep_programs() -> None:
-    """Have JAX keep what it compiles for other processes, unless it was told where or not to.
+    """Make JAX cache compiled programs on disk, unless its cache is configured already.
 
-    Without a folder that can be written nothing is kept, and nothing is said: results are the same.
+    If the folder is not writable, nothing is cached, without a warning: results are the same.
     """
     folder = cache_folder()
     if folder is None or jax.config.jax_compilation_cache_dir is not None:  # pyright: ignore
@@ -80,16 +80,16 @@ def keep_programs() -> None:
         return
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         return
-    # A process that is killed while it writes leaves an entry that nobody can read.
+    # A process that is killed during a write leaves an unreadable entry.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH)
 
 
 def cache_folder() -> Path | None:
-    """The folder of compiled programs; None where they are not kept.
+    """Return the folder of compiled programs; None if they are not cached.
 
-    One for each kind of processor, as homes are shared by machines that differ.
+    There is one for each type of processor, as different machines may share a home folder.
     """
     asked = os.environ.get(VARIABLE)
     if asked is not None:
@@ -105,7 +105,7 @@ def cache_folder() -> Path | None:
 
 
 def _instructions() -> str:
-    """A digest that tells one kind of processor from another."""
+    """Return a digest that identifies the type of processor."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         known = sorted({line for line in lines if line.startswith(("flags", "Features"))})
@@ -116,7 +116,7 @@ def _instructions() -> str:
 def exports(
     package: str, homes: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package (PEP 562) whose modules hold these names."""
+    """Return ``__getattr__`` and ``__dir__`` of a package (PEP 562) with names by module."""
     home_of = {name: home for home, names in homes.items() for name in names}
 
     def get(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The ledger: a prior and one versioned factor a site, whose sum is the posterior."""
+"""The ledger: a prior and one versioned factor per site, whose sum is the posterior."""
 
 import dataclasses
 import functools
@@ -22,12 +22,12 @@ from posterity.text import cut, html, listed
 
 @dataclasses.dataclass(frozen=True)
 class Ledger:
-    """A prior plus one factor a site; ``posterior`` is their sum.
+    """A prior plus one factor per site; ``posterior`` is their sum in natural parameters.
 
-    Immutable. At rest all numbers are NumPy float64, and sums are exact and rounded once, so a
-    ledger that forgot a site has, to the last bit, the posterior of one that never saw it.
-    Names of coordinates are those of the prior; factors that have names are put in their order.
-    ``merge`` keeps each site's highest entry: it commutes, associates and is idempotent (a join
+    Immutable. All numbers are stored as NumPy float64. Sums are exact and rounded once, so the
+    posterior after forgetting a site equals, to the last bit, that of a ledger that never had it.
+    Coordinates are named by the prior; named factors are permuted to the prior's order.
+    ``merge`` keeps each site's highest entry. It is commutative, associative and idempotent (a join
     semilattice, shapiro2011), so replayed or reordered messages cannot count data twice.
 
     >>> from posterity.families import Gamma
@@ -51,11 +51,11 @@ class Ledger:
     def of_site(
         cls, site: str, *, prior: ExponentialFamily, posterior: ExponentialFamily
     ) -> "Ledger":
-        """One site's own posterior as a ledger: its factor is ``posterior - prior``.
+        """Return the ledger of one site's own posterior; its factor is ``posterior - prior``.
 
         Raises:
-            ParameterError: if either has NaN, infinite or improper parameters.
-            StructureError: if they are not of one family and shape.
+            ParameterError: if either has NaN or infinite parameters, or is improper.
+            StructureError: if the two differ in family or shape.
         """
         place = f"the posterior of site {site!r}"
         check_adds(posterior, place)
@@ -66,33 +66,33 @@ class Ledger:
 
     @functools.cached_property
     def sites(self) -> tuple[str, ...]:
-        """Names of the sites that contribute, sorted."""
+        """Names of the sites that have a factor, sorted."""
         return tuple(site for site, entry in self.entries.items() if entry.factor is not None)
 
     @functools.cached_property
     def forgotten(self) -> tuple[str, ...]:
-        """Names of the sites that were forgotten and have not come back, sorted."""
+        """Names of the sites that were forgotten and not readmitted, sorted."""
         return tuple(site for site, entry in self.entries.items() if entry.factor is None)
 
     @property
     def names(self) -> Any:
-        """Names of the coordinates: the prior's, see :attr:`Distribution.names`."""
+        """Names of the prior's coordinates; see :attr:`Distribution.names`."""
         return self.prior.names
 
     def named(self, names: Any) -> "Ledger":
-        """The same ledger, its coordinates under these names; a StructureError as
-        :meth:`Distribution.named`.
+        """Return the ledger with these names of coordinates. Raises StructureError as
+        :meth:`Distribution.named` does.
         """
         return self._under(self.prior.named(names))
 
     def in_order(self, wanted: Names, place: str, of: str) -> "Ledger":
-        """The same ledger with its coordinates in another order, exactly.
+        """Return the ledger with its coordinates permuted to another order, exactly.
 
         ``wanted`` are names by path (:func:`posterity.families.names.names_of`); ``place`` and
-        ``of`` say in errors where this and the wanted ones are.
+        ``of`` describe this ledger and the origin of the wanted names in error messages.
 
         Raises:
-            StructureError: if they are other names.
+            StructureError: if the ledger has other names.
         """
         mine = names_of(self.prior)
         move = lambda law: in_order(with_names(law, mine), wanted, place, of)
@@ -103,27 +103,27 @@ class Ledger:
 
     @functools.cached_property
     def posterior(self) -> ExponentialFamily:
-        """Prior plus all factors, added exactly and rounded to nearest once; a ParameterError if
-        the sum is not a distribution.
+        """Prior plus all factors, added exactly and rounded to nearest once. Raises ParameterError
+        if the sum is improper.
         """
         check_proper(self.total, "the posterior of the ledger")
         return self.total
 
     @functools.cached_property
     def total(self) -> ExponentialFamily:
-        """Prior plus all factors, be that a distribution or not; a ParameterError if a sum is
-        beyond the range of float64.
+        """Prior plus all factors, which may be improper. Raises ParameterError if a sum is beyond
+        the range of float64.
         """
         return self._sum(self.sites)
 
     @property
     def independent(self) -> bool:
-        """True if every factor was computed from its own site's data alone."""
+        """True if every factor was computed from its own site's data only."""
         return all(self.entries[site].independent for site in self.sites)
 
     def factor(self, site: str) -> ExponentialFamily:
-        """The contribution of one site: its posterior minus the prior. May be improper; a
-        LedgerError if the ledger holds no factor of the site.
+        """Return the factor of one site, in natural parameters; it may be improper. Raises
+        LedgerError if the ledger has no factor of the site.
         """
         entry = self.entries.get(site)
         if entry is None or entry.factor is None:
@@ -136,8 +136,8 @@ class Ledger:
         return with_names(entry.factor, names_of(self.prior))
 
     def cavity(self, site: str) -> ExponentialFamily:
-        """Prior plus the factors of all other sites. May be improper; a LedgerError if the ledger
-        holds no factor of the site.
+        """Return the prior plus the factors of all other sites; it may be improper. Raises
+        LedgerError if the ledger has no factor of the site.
         """
         self.factor(site)
         return self._sum(name for name in self.sites if name != site)
@@ -151,36 +151,35 @@ class Ledger:
         sequence: int | None = None,
         independent: bool = False,
     ) -> "Ledger":
-        """A ledger in which ``site`` contributes ``factor`` instead of what it did before.
+        """Return a ledger in which ``factor`` replaces the factor of ``site``, if it has one.
 
-        Without numbers the version is the next in the site's epoch; to let a forgotten site
-        rejoin, name a higher epoch. Pass ``independent=True`` if the factor was computed without
-        knowledge of the other sites' factors (:class:`Entry`). Many sites at once are cheaper by
-        :meth:`extend`.
+        By default the version is the next in the site's epoch; to readmit a forgotten site, pass a
+        higher epoch. Pass ``independent=True`` if the computation of the factor did not use other
+        sites' factors (:class:`Entry`). For many sites at once, :meth:`extend` is cheaper.
 
         Raises:
-            LedgerError: if the version is not above the one held.
+            LedgerError: if the version is not above the site's current one.
             ParameterError: if the factor has NaN or infinite parameters.
-            StructureError: if the factor is not of the prior's family and shape.
+            StructureError: if the factor differs from the prior in family or shape.
         """
         return self._updated({site: self._next(site, factor, epoch, sequence, independent)})
 
     def extend(
         self, factors: Mapping[str, ExponentialFamily], *, independent: bool = False
     ) -> "Ledger":
-        """:meth:`update` for many sites at once, whose cost grows with their number alone.
+        """Return a ledger after :meth:`update` for many sites, at a cost linear in their number.
 
         Raises:
-            LedgerError, ParameterError, StructureError: as ``update``; nothing is updated then.
+            LedgerError, ParameterError, StructureError: as ``update``; no site is updated then.
         """
         new = {s: self._next(s, factor, None, None, independent) for s, factor in factors.items()}
         return self._updated(new)
 
     def forget(self, *sites: str) -> "Ledger":
-        """A ledger without these sites' factors, which remembers that they left.
+        """Return a ledger without these sites' factors, with a tombstone for each.
 
         Raises:
-            LedgerError: if the ledger holds no factor of a site; nothing is forgotten then.
+            LedgerError: if the ledger has no factor of a site; no site is forgotten then.
         """
         for site in sites:
             self.factor(site)
@@ -188,11 +187,11 @@ class Ledger:
         return self._with({**self.entries, **left})
 
     def merge(self, other: "Ledger") -> "Ledger":
-        """Each site's highest entry of the two ledgers; also written ``self | other``.
+        """Return a ledger of each site's highest entry in both; also written ``self | other``.
 
         Raises:
             LedgerError: if the priors differ, or one version of a site has two contents.
-            StructureError: if the priors are not of one family and shape.
+            StructureError: if the priors differ in family or shape.
         """
         check_same_structure(self.prior, other.prior, "the prior of the other ledger")
         if (mine := names_of(self.prior)) != (theirs := names_of(other.prior)):
@@ -216,21 +215,20 @@ class Ledger:
     __or__ = merge
 
     def compact(self) -> "Ledger":
-        """Return the ledger without the memory of who was forgotten: equal to a ledger that never
-        saw them.
+        """Return the ledger without tombstones, equal to one that never had the forgotten sites.
 
-        Use it when no copy with the forgotten factors is left to be merged.
+        Use it when no copy with the forgotten factors remains to be merged.
         """
         return self._with({site: self.entries[site] for site in self.sites})
 
     def holding(self, entries: Mapping[str, Entry]) -> "Ledger":
-        """A ledger of this prior with entries whose versions and names were checked before; a
-        ParameterError or StructureError if a factor is not finite, or not like the prior.
+        """Return a ledger of this prior with entries whose versions and names are already checked.
+        Raises ParameterError or StructureError if a factor is not finite, or not like the prior.
         """
         return self._with(self._at_rest(entries))
 
     def __repr__(self) -> str:
-        """One line: its sites and its posterior, quickly whatever it holds; never an error."""
+        """Return one line with sites and posterior, fast for any size; never raise."""
         try:
             sites, gone = self.sites, len(self.forgotten)
             count = f"{len(sites)} site{'' if len(sites) == 1 else 's'}"
@@ -249,7 +247,7 @@ class Ledger:
         pairs = ((self.entries[site], other.entries[site]) for site in self.entries)
         return self.prior == other.prior and all(mine == theirs for mine, theirs in pairs)
 
-    __hash__ = None  # type: ignore[assignment]  # equal by content, and the content is arrays
+    __hash__ = None  # type: ignore[assignment]  # equality is by content, which has arrays
 
     def __getstate__(self) -> dict[str, Any]:
         return {"prior": self.prior, "entries": dict(self.entries)}
@@ -283,7 +281,7 @@ class Ledger:
         return ledger._with({**self.entries, **ledger._rested(new)})
 
     def _under(self, prior: Any) -> "Ledger":
-        """With this prior, the same one under other names."""
+        """Return the ledger with this prior, which differs in names only."""
         if prior is self.prior:
             return self
         ledger = object.__new__(type(self))
@@ -291,7 +289,7 @@ class Ledger:
         return ledger
 
     def _with(self, entries: Mapping[str, Entry]) -> Self:
-        """With entries that were checked before, by this ledger or another of the same prior."""
+        """Return the ledger with entries already checked by a ledger of the same prior."""
         ledger = object.__new__(type(self))
         ledger.__dict__.update(prior=self.prior, entries=by_site(entries))
         return ledger
@@ -306,7 +304,7 @@ class Ledger:
         return with_factors(entries, lambda site, _: rested[site])
 
     def _unlabelled(self, site: str, factor: Any) -> Any:
-        """A factor in the order of the prior's names, which alone are kept."""
+        """Return a factor in the order of the prior's names, without names of its own."""
         if not isinstance(factor, ExponentialFamily) or not names_of(factor):
             return factor
         place = f"the factor of site {site!r}"
@@ -314,7 +312,7 @@ class Ledger:
 
     def _sum(self, sites: Iterable[str]) -> ExponentialFamily:
         terms = [self.prior, *(self.entries[site].factor for site in sites)]
-        if len(terms) == 2:  # of two numbers the rounded sum is the one that is rounded once
+        if len(terms) == 2:  # the floating-point sum of two numbers is rounded once already
             with np.errstate(over="ignore"):
                 total = at_rest(terms[0] + terms[1])  # pyright: ignore[reportOperatorIssue]
             if all(np.isfinite(leaf).all() for leaf in leaves(total)):
@@ -331,7 +329,7 @@ def _called(prior: Any, entries: Mapping[str, Entry]) -> Any:
 
 
 def warn_of_order(who: str, named: Any) -> None:
-    """Warn that what has no names is taken to be in the order of what has."""
+    """Warn that coordinates without names are assumed to be in the order of those with names."""
     warnings.warn(
         f"{who} came without names of coordinates: taken to be in the order of {named.names}",
         stacklevel=4,

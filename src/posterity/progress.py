@@ -1,11 +1,11 @@
-"""Progress of a long call, shown: a bar for people, lines of JSON for logs, nothing in a pipe.
+"""Display of the progress of long calls: a bar, lines of JSON for logs, or nothing in a pipe.
 
 Every verb takes a ``progress=``, which it calls with a :class:`~posterity.status.Progress`::
 
     with posterity.progress.shown("Federating") as progress:
         run = posterity.federate(sites, model, prior, progress=progress)
 
-A bar of tqdm, that of its notebook too, is moved by :func:`moving`.
+:func:`moving` updates a bar of tqdm, also in a notebook.
 """
 
 import contextlib
@@ -21,24 +21,24 @@ from posterity.status import Progress, ProgressCallback
 
 Style = Literal["auto", "bar", "json", "none"]
 WIDTH, TITLE = 16, 20
-"""Characters of a bar in a terminal, and at most of its title, so that times fit beside them."""
+"""Width of a bar in a terminal, and largest number of characters of its title."""
 EVERY = 1.0
-"""Seconds between two lines of a log, at least."""
+"""Smallest number of seconds between two lines of a log."""
 
 
 class Pace:
-    """The rate of a call, by the clock, from its first report on."""
+    """The rate of a call since its first report."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock, self.begun = clock, clock()
         self.first: tuple[int, float] | None = None
 
     def measured(self, now: Progress) -> dict[str, Any]:
-        """The report as data: ``rate`` is in steps a second, ``seconds_left`` those of the steps
-        that there will be at most; None is what is not known.
+        """Return the report as data: ``rate`` is in steps per second, ``seconds_left`` an upper
+        estimate from the largest number of steps; unknown values are None.
         """
         time = self.clock()
-        # A first report may be far into a run that goes on; a lower one is of another stage.
+        # A resumed run starts at a higher step; a lower step than before starts a new stage.
         if self.first is None or now.step < self.first[0]:
             self.first = now.step, time
         made, spent = now.step - self.first[0], time - self.first[1]
@@ -52,7 +52,7 @@ class Pace:
 
 
 def sentence(known: dict[str, Any]) -> str:
-    """A report in words.
+    """Return a report in words.
 
     >>> sentence({"step": 3, "steps": 12, "rate": 0.5, "seconds_left": 18.0, "left": None})
     '3 of 12, 0.5 a second, at most 18 s left'
@@ -74,10 +74,10 @@ def shown(title: str, style: Style = "auto") -> Iterator[ProgressCallback]:
     """Show reports on standard error while the block runs.
 
     Args:
-        title: what is going on.
-        style: ``"bar"`` draws one, by rich in a terminal and by HTML in a notebook; ``"json"``
-            writes a line when it begins, each second at most, and when it ends or is stopped;
-            ``"none"`` nothing. ``"auto"`` draws a bar where someone looks.
+        title: name of the task.
+        style: ``"bar"`` draws a bar, with rich in a terminal and HTML in a notebook. ``"json"``
+            writes lines at the start, at most once per second, and at the end or an interruption.
+            ``"none"`` shows nothing. ``"auto"``: a bar in a terminal or a notebook, else nothing.
 
     >>> with shown("Counting", "none") as progress:
     ...     _ = progress(Progress(1, 2))
@@ -86,7 +86,7 @@ def shown(title: str, style: Style = "auto") -> Iterator[ProgressCallback]:
     notebook = _in_notebook()
     if style == "auto":
         style = "bar" if notebook or (sys.stderr and sys.stderr.isatty()) else "none"
-    if style == "none" or not (notebook or sys.stderr):  # which is None where it is closed
+    if style == "none" or not (notebook or sys.stderr):  # stderr is None if it is closed
         yield lambda now: None
         return
     if style == "json" or notebook:
@@ -97,7 +97,7 @@ def shown(title: str, style: Style = "auto") -> Iterator[ProgressCallback]:
     from rich.progress import Progress as Bar
     from rich.table import Column
 
-    # Of a fixed width: a narrow terminal would leave nothing of it beside the text.
+    # A fixed width, as a narrow terminal would leave no space for it.
     bar_of = BarColumn(WIDTH, table_column=Column(width=WIDTH))
     columns = bar_of, TextColumn("{task.description}", markup=False)
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
@@ -112,13 +112,13 @@ def shown(title: str, style: Style = "auto") -> Iterator[ProgressCallback]:
 
 
 def _in_notebook() -> bool:
-    """True if cells of a notebook are run, which is where IPython has a kernel."""
+    """Return whether the code runs in a notebook, where IPython has a kernel."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     return hasattr(shell, "kernel")
 
 
 def _displayed(title: str, pace: Pace) -> Iterator[ProgressCallback]:
-    """A bar below a cell, as HTML and as text, drawn anew by each report."""
+    """Yield a callback that redraws a bar below a cell, as HTML and as text."""
     from IPython.display import display
 
     def drawn(text: str, now: Progress) -> dict[str, str]:
@@ -137,7 +137,7 @@ def _logged(title: str, pace: Pace) -> Iterator[ProgressCallback]:
 
     def write(event: str) -> None:
         line = {"event": event, "time": round(time.time(), 3), "title": title, **last}
-        with contextlib.suppress(BrokenPipeError):  # a log that nobody reads stops no work
+        with contextlib.suppress(BrokenPipeError):  # a closed log does not stop the computation
             print(json.dumps(line, allow_nan=False), file=sys.stderr, flush=True)
 
     def log(now: Progress) -> None:
@@ -157,7 +157,7 @@ def _logged(title: str, pace: Pace) -> Iterator[ProgressCallback]:
 
 
 def moving(bar: Any) -> ProgressCallback:
-    """A callback that moves a bar of tqdm: ``progress=moving(tqdm.auto.tqdm())``.
+    """Return a callback that updates a bar of tqdm: ``progress=moving(tqdm.auto.tqdm())``.
 
     The bar is any object with ``n``, ``total``, ``update`` and ``set_postfix``.
     """

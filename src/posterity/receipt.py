@@ -1,4 +1,4 @@
-"""Receipts: what was forgotten, from which ledger, leaving which; checkable by who holds both."""
+"""Receipts of forgetting: which sites were removed, verifiable with both ledgers."""
 
 import dataclasses
 import datetime
@@ -29,12 +29,12 @@ FORMAT_VERSION = 2
 
 @dataclasses.dataclass(frozen=True)
 class Refinement:
-    """The updates of the sites that stay, after the subtraction.
+    """The updates of the remaining sites after the subtraction.
 
-    ``updates``: by site, how often it changed its factor. ``joined``: who contributes for the
-    first time, as a walk had not met them before. ``restarted``: whether all factors were set to
-    zero first. ``residuals``, in sqrt(nats), and the distance are what the issuer measured
-    (:func:`posterity.federation.certify`), None where it could not.
+    ``updates``: number of changes of each site's factor. ``joined``: sites that contribute for the
+    first time, since a walk had not reached them before. ``restarted``: whether all factors were
+    set to zero first. ``residuals``, in sqrt(nats), and the distance in nats are the issuer's
+    measurements (:func:`posterity.federation.certify`), None if it could not measure them.
     """
 
     updates: Mapping[str, int]
@@ -45,13 +45,13 @@ class Refinement:
 
     @classmethod
     def between(cls, before: Ledger, after: Ledger, restarted: bool, **measured: Any) -> Self:
-        """The refinement that the versions in two ledgers show, and what was ``measured``."""
+        """Make a refinement from the versions in two ledgers, and the ``measured`` fields."""
         updates = _updates(before, after, restarted)
         return cls(updates, _joined(before, after), restarted, **measured)
 
     @property
     def statement(self) -> str:
-        """The refinement in words."""
+        """A description of the refinement."""
         counts, distance = list(filter(None, self.updates.values())), self.estimated_distance_nats
         zeroed = "the others were set to zero, and " if self.restarted else ""
         joined = f", for the first time {_named(self.joined)}" if self.joined else ""
@@ -67,8 +67,8 @@ class Refinement:
 class Receipt:
     """The record of a forgetting, as data and in words.
 
-    ``before`` and ``after`` are digests of the two ledgers. ``refinement`` is None if nothing
-    but a subtraction was done. Its own digest tells a receipt that was altered by accident; it is
+    ``before`` and ``after`` are digests of the two ledgers. ``refinement`` is None if factors were
+    only subtracted. A saved receipt has a digest of itself, which detects accidental changes; it is
     a checksum, not a signature.
     """
 
@@ -90,22 +90,22 @@ class Receipt:
 
     @property
     def statement(self) -> str:
-        """The receipt in words, with its limits. The wording is part of the format."""
+        """The receipt in words, with its limitations. The wording is part of the format."""
         done = self.refinement.statement if self.refinement else "nothing else was changed"
         shown = _EXACT if self.exact else _NOT_EXACT
         return f"The factors of {_named(self.sites)} were subtracted; {done}. {shown}"
 
     def to_json(self) -> str:
-        """One JSON document, keys sorted."""
+        """Return a JSON document with sorted keys."""
         return json.dumps(self._document(), indent=2, sort_keys=True) + "\n"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the JSON document, whole or not at all; an ArtifactError if that fails."""
+        """Write the JSON document atomically. Raises ArtifactError if that fails."""
         write_file(Path(path), self.to_json().encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Receipt":
-        """Read what :meth:`save` wrote; an ArtifactError if it is missing, foreign or altered."""
+        """Read a saved receipt. Raises ArtifactError if it is missing, invalid or altered."""
         try:
             text = Path(path).read_text(encoding="utf-8")
             document = json.loads(text, object_pairs_hook=unique)
@@ -146,7 +146,7 @@ _NOT_EXACT = (
 
 
 def _named(sites: tuple[str, ...]) -> str:
-    return ", ".join(map(json.dumps, sites))  # in quotes: no name can pass for a sentence
+    return ", ".join(map(json.dumps, sites))  # quoted, so that no name can imitate the text
 
 
 def _canonical(document: Any) -> str:
@@ -161,7 +161,7 @@ def _unreadable(path: str | os.PathLike[str], why: str) -> ArtifactError:
     )
 
 
-# --- what its fields have to be ----------------------------------------------------------------
+# --- constraints on the fields -----------------------------------------------------------------
 
 
 def _are_names(value: Any) -> bool:
@@ -221,7 +221,7 @@ def _checked(document: Any, constraints: Mapping[str, Constraint]) -> dict[str, 
 
 
 def issue(before: Ledger, after: Ledger, refinement: Refinement | None) -> Receipt:
-    """The receipt of a forgetting that just happened, which names all who left in it."""
+    """Return the receipt of a forgetting now, with the names of all sites that it removed."""
     from posterity.version import __version__
 
     return Receipt(
@@ -237,23 +237,23 @@ def issue(before: Ledger, after: Ledger, refinement: Refinement | None) -> Recei
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """Claims of a receipt, each with whether the two ledgers bear it out."""
+    """Claims of a receipt, each with whether it agrees with the two ledgers."""
 
     claims: Mapping[str, bool]
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """The claims that they do not bear out."""
+        """The claims that do not agree with the ledgers."""
         return tuple(claim for claim, holds in self.claims.items() if not holds)
 
     @property
     def passed(self) -> bool:
-        """True if they bear out all."""
+        """True if all claims agree with the ledgers."""
         return not self.broken
 
 
 def verify(receipt: Receipt, before: Ledger, after: Ledger) -> Verification:
-    """Check a receipt against the ledgers before and after; nothing in it is taken on trust.
+    """Check the claims of a receipt against the ledgers before and after the forgetting.
 
     >>> from posterity import Ledger, forget
     >>> from posterity.families import Gamma
@@ -311,7 +311,7 @@ def verify(receipt: Receipt, before: Ledger, after: Ledger) -> Verification:
 
 
 def _follows(before: Ledger, after: Ledger) -> bool:
-    """True if ``after`` already has all entries of ``before``."""
+    """Return whether a merge of ``before`` into ``after`` changes nothing."""
     try:
         return before.merge(after) == after
     except PosterityError:

@@ -1,4 +1,4 @@
-"""Immutable maps and histories that share what they have in common with those they came from."""
+"""Immutable maps and sequences whose changed copies share the unchanged parts."""
 
 import itertools
 import math
@@ -8,14 +8,14 @@ from typing import Any, Generic, TypeVar, overload
 
 Value = TypeVar("Value")
 LEAST = 16
-"""Parts of the smallest map."""
+"""Smallest number of parts of a map."""
 
 
 class SharedMap(Mapping[str, Value], Generic[Value]):
-    """An immutable map from names, in their order, of which a changed copy is cheap.
+    """An immutable map from names, iterated in sorted order, with cheap changed copies.
 
-    It is kept in parts, some times the square root of its size: ``shared | changes`` copies those
-    parts alone that change, and shares the others.
+    Its number of parts is proportional to the square root of its size: ``shared | changes`` copies
+    only the parts that change, and shares the others.
 
     >>> old = SharedMap.of({"north": 1})
     >>> new = old | {"south": 2}
@@ -26,12 +26,12 @@ class SharedMap(Mapping[str, Value], Generic[Value]):
     __slots__ = ("_parts", "_size")
 
     def __init__(self, parts: list[dict[str, Value]], size: int):
-        """Around parts that nobody else changes; :meth:`of` makes them."""
+        """Make a map of parts that no other code changes; use :meth:`of`."""
         self._parts, self._size = parts, size
 
     @classmethod
     def of(cls, items: Mapping[str, Value]) -> "SharedMap[Value]":
-        """The map with these items; itself if it is one."""
+        """Return a map with these items; itself if it is a SharedMap."""
         if isinstance(items, SharedMap):
             return items
         parts: list[dict[str, Value]] = [{} for _ in range(max(LEAST, math.isqrt(8 * len(items))))]
@@ -55,7 +55,7 @@ class SharedMap(Mapping[str, Value], Generic[Value]):
         return self._parts[hash(name) % len(self._parts)][name]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value of a name, or else the default."""
+        """Return the value of a name, or the default."""
         return self._parts[hash(name) % len(self._parts)].get(name, default)
 
     def __contains__(self, name: object) -> bool:
@@ -68,18 +68,18 @@ class SharedMap(Mapping[str, Value], Generic[Value]):
         return iter(sorted(itertools.chain.from_iterable(self._parts)))
 
     def items(self) -> Any:
-        """Names with values, in the order of the names."""
+        """Return pairs of name and value, sorted by name."""
         return self._sorted().items()
 
     def values(self) -> Any:
-        """The values, in the order of their names."""
+        """Return the values, sorted by name."""
         return self._sorted().values()
 
     def __repr__(self) -> str:
         return repr(dict(self.items()))
 
     def __reduce__(self) -> Any:
-        return SharedMap.of, (dict(self.items()),)  # texts have other hashes in other processes
+        return SharedMap.of, (dict(self.items()),)  # hashes of strings differ between processes
 
     def _sorted(self) -> dict[str, Value]:
         pairs = dict(itertools.chain.from_iterable(part.items() for part in self._parts))
@@ -87,7 +87,7 @@ class SharedMap(Mapping[str, Value], Generic[Value]):
 
 
 class History(Sequence[Value], Generic[Value]):
-    """An immutable sequence, of which a longer one, ``history.then(more)``, is no copy.
+    """An immutable sequence; a longer one, ``history.then(more)``, shares its storage.
 
     >>> short = History.of([1, 2])
     >>> long = short.then([3])
@@ -98,23 +98,23 @@ class History(Sequence[Value], Generic[Value]):
     __slots__ = ("_items", "_length")
 
     def __init__(self, items: list[Value], length: int):
-        """The first ``length`` of a list to which more may be added; :meth:`of` makes one."""
+        """Make a history of the first ``length`` items of a list that may grow; use :meth:`of`."""
         self._items, self._length = items, length
 
     @classmethod
     def of(cls, items: Iterable[Value]) -> "History[Value]":
-        """The history of these; itself if it is one."""
+        """Return a history of these items; itself if it is a History."""
         if isinstance(items, History):
             return items
         own = list(items)
         return History(own, len(own))
 
     def then(self, more: Iterable[Value]) -> "History[Value]":
-        """The history that goes on with these."""
+        """Return the history extended by these items."""
         new = tuple(more)
         with _adding:
             items = self._items
-            if len(items) > self._length:  # another one went on from here
+            if len(items) > self._length:  # another history has extended the list
                 items = items[: self._length]
             items.extend(new)
             return History(items, len(items))

@@ -1,4 +1,4 @@
-"""The status of a result and the progress towards it, which are the same for every verb."""
+"""The status of a result and the progress of a computation, the same for every verb."""
 
 import dataclasses
 import math
@@ -10,14 +10,14 @@ State = Literal["converged", "converged to one of several", "not converged", "di
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """The state of a result: if it can be relied on, and what is left to gain.
+    """Whether a result has converged, and its estimated distance from the optimum.
 
-    ``left`` estimates, in nats, how far the result is from the optimum that it was to reach:
-    ``math.inf`` where that is not known. ``tolerance`` is how much may be left, in the same nats.
-    ``reasons`` say in words what else keeps the result from being called converged: to be one of
-    several optima is such a reason, and they say which others were found. Those of a result that is
-    called converged say where nobody looked. What each verb measures is told by its own
-    documentation.
+    ``left`` is the estimated distance of the result from its optimum in nats; ``math.inf`` if it is
+    unknown. ``tolerance`` is the largest distance, in nats, at which it counts as converged.
+    ``reasons`` are other reasons, in words, why the result does not count as converged; being one
+    of several optima is such a reason, and the text describes the others that were found. For a
+    converged result they are caveats about what was not checked. The documentation of each verb
+    defines what it measures.
 
     >>> print(Status("not converged", 0.25, 1e-3, ("site 'north' failed",)))
     not converged: 0.25 nats left, 0.001 allowed; site 'north' failed
@@ -30,7 +30,7 @@ class Status:
 
     @classmethod
     def of(cls, left: float, tolerance: float, reasons: tuple[str, ...] = ()) -> "Status":
-        """Converged if no more than the tolerance is left and there are no reasons against it.
+        """Return a converged status if ``left`` is at most the tolerance and there are no reasons.
 
         >>> Status.of(math.nan, 1e-3).state
         'not converged'
@@ -40,7 +40,7 @@ class Status:
 
     @property
     def converged(self) -> bool:
-        """True if the result can be relied on."""
+        """True if the state is ``"converged"``."""
         return self.state == "converged"
 
     def __str__(self) -> str:
@@ -52,11 +52,11 @@ class Status:
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """The progress of a verb; what ``progress=`` is called with, after each step or some of them.
+    """The progress of a verb: the argument of the function ``progress=``, at all or some steps.
 
-    ``step`` counts the steps made, ``steps`` those that there will be at most (None if that is not
-    known). ``objective`` is the value of what is optimised, in nats, ``left`` an estimate of how
-    far it is from its optimum; NaN where they are not known yet.
+    ``step`` is the number of steps made, ``steps`` the largest number of steps (None if unknown).
+    ``objective`` is the current value of the objective in nats, and ``left`` its estimated distance
+    from the optimum; NaN if they are not known yet.
     """
 
     step: int
@@ -67,7 +67,7 @@ class Progress:
 
     @property
     def result(self) -> Any:
-        """The result so far, of the kind that the verb returns; computed when it is asked for."""
+        """The result so far, of the type that the verb returns; computed on access."""
         return None if self.partial is None else self.partial()
 
 

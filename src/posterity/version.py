@@ -1,3 +1,3 @@
-"""The version of the library, on its own so that every module may ask for it."""
+"""The version of the library, in a module without imports."""
 
 __version__ = "0.1.0"

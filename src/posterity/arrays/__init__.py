@@ -1,1 +1,1 @@
-"""One formula, two homes: arrays of NumPy and of JAX, and the functions that serve both."""
+"""Arrays of NumPy and of JAX, and functions that work with both."""

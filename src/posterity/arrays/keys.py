@@ -73,7 +73,7 @@ def of_numpy(key: KeyArray) -> np.random.Generator:
 
 
 def with_data(words: np.ndarray, name: str) -> KeyArray:
-    """The key of this generator that has these words; a ValueError if it has no such keys."""
+    """Return the key of this generator with these words; a ValueError if it has no such keys."""
     if name != THREEFRY:
         content: Any = words
         return jax.random.wrap_key_data(content, impl=name)

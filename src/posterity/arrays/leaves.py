@@ -43,7 +43,7 @@ def as_leaves(values: Mapping[str, Any]) -> dict[str, Real]:
 
 
 def frozen(array: ArrayLike) -> Any:
-    """The same array, NumPy's no longer writable; only for arrays that nobody else holds."""
+    """Return the array, read-only if it is NumPy's; only for arrays without other references."""
     if isinstance(array, np.ndarray):
         array.flags.writeable = False
         return array

@@ -28,7 +28,7 @@ def namespace(*arrays: Any) -> Namespace:
 
 
 def jax_module() -> Any:
-    """JAX, if somebody has imported it to the end; None otherwise."""
+    """Return JAX if it has been completely imported, else None."""
     module = sys.modules.get("jax")
     return module if hasattr(module, "Array") else None
 
@@ -42,7 +42,7 @@ def is_jax(value: object) -> bool:
 
 
 def is_traced(value: object) -> bool:
-    """True if ``value`` stands for numbers that are not known yet."""
+    """Tell whether ``value`` is a traced array of JAX."""
     return is_jax(value) and isinstance(value, jax_module().core.Tracer)
 
 

@@ -161,7 +161,7 @@ def _children(tree: PyTree) -> Sequence[Any]:
 
 
 def labelled(node: Any, names: tuple[str, ...]) -> Any:
-    """A node that nobody else holds yet, under these names of its coordinates."""
+    """Set the names of a new node's coordinates and return the node."""
     if names:
         node.__dict__[LABEL] = names
         node._take_names()
@@ -253,7 +253,7 @@ def _register_waiting() -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds JAX where everybody else would; merely to look for it changes nothing."""
+    """Find JAX on the usual import path; the search alone has no effect."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "jax":

@@ -1,4 +1,4 @@
-"""The verb: from a posterior to one small network that predicts as it does."""
+"""The verb ``distill``: train one small network to predict as a posterior does."""
 
 import dataclasses
 import functools
@@ -36,14 +36,14 @@ from posterity.status import Progress, ProgressCallback, Status
 from posterity.text import html
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 10_000, 64, 3e-3
-STEADY = 0.3  # Of the steps, in which Adam's rate stays; then it falls to zero by half a cosine
-TOLERANCE = 0.01  # Nats by which a student's predictive may diverge from its teacher's
-HIDDEN = (64, 64)  # Units of a student whose teacher is no network
-PROBE, LOOKS = 256, 10  # Inputs of the probe, and times in a chunk that the teacher is asked
-HEARD = 8  # Draws that a student hears at each step, at least, by default
+STEADY = 0.3  # Share of the steps at Adam's full rate; then it falls to zero by half a cosine
+TOLERANCE = 0.01  # Default bound, in nats, on the divergence of the student from its teacher
+HIDDEN = (64, 64)  # Hidden units of a student whose teacher is not a network
+PROBE, LOOKS = 256, 10  # Inputs of the probe, and evaluations of the teacher there per chunk
+HEARD = 8  # Least number of draws averaged at each step, by default
 CHUNKS, LEAST = 200, 50
-"""Chunks of a run, after each of which it can be interrupted, and steps of a chunk at the least."""
-ROWS = 2048  # Inputs, at most, from which a student's scaling is computed
+"""Number of chunks of a run (it can be interrupted between two), and least steps of a chunk."""
+ROWS = 2048  # Most inputs from which a student's scaling is computed
 OPTIMISER = Constraint(
     "one of optax's, with its rate, as optax.sgd(0.01); None for Adam",
     lambda own: own is None or (hasattr(own, "init") and hasattr(own, "update")),
@@ -51,7 +51,7 @@ OPTIMISER = Constraint(
 
 
 class Row(NamedTuple):
-    """A distillation after a chunk of its steps: its gap, and its loss an input, in nats."""
+    """Progress after a chunk of steps: the gap, and the mean loss per input, both in nats."""
 
     step: int
     gap: float
@@ -62,13 +62,13 @@ class Row(NamedTuple):
 class Distillation:
     """The result of :func:`posterity.distill`.
 
-    ``status.left`` is the gap: ``KL(teacher's predictive ‖ student's)`` in nats, the mean over the
-    inputs of the ``probe``, where the predictive of ``teacher`` is the average over all its draws
-    and ``halves`` those over either half of the run, None where one is empty. ``drift`` is the
-    divergence between the halves: a quarter of it is about the error of the whole average.
-    ``shares`` is the gap of :meth:`Head.share_divergence`, of a student with a split. The
-    ``temperature``, ``rhat`` and ``effective`` are those of :class:`Health`. ``trace`` has a row a
-    chunk of steps.
+    ``status.left`` is the gap: ``KL(teacher's predictive ‖ student's)`` in nats, averaged over the
+    inputs of ``probe``. ``teacher`` is the teacher's predictive there, averaged over the run, and
+    ``halves`` are its averages over each half of the run (None if one is empty). ``drift`` is the
+    divergence between the halves in nats; a quarter of it estimates the error of ``teacher``.
+    ``shares`` is the mean of :meth:`Head.share_divergence`, for a student with a split.
+    ``temperature``, ``rhat`` and ``effective`` are those of :class:`Health`. ``trace`` has one row
+    per chunk of steps.
     """
 
     student: Student
@@ -118,38 +118,38 @@ def distill(
 
     Args:
         teacher: :class:`~posterity.distillation.Langevin` chains on data, stored
-            :class:`~posterity.distillation.Draws`, or any posterior or the path of a file with one,
-            with the ``model`` of its parameters.
-        student: :class:`~posterity.networks.Layers`, an equinox module, ``(apply, parameters)`` as
-            flax has them, or an :class:`~posterity.artifact.Architecture`, with the outputs of a
-            :class:`~posterity.distillation.Head`; by default a perceptron with the hidden units of
-            up to four of the teacher's networks side by side and 200,000 weights, eight and 400,000
-            with a ``split``. Layers with the units of one to eight of these begin as their average.
-        key: of all that is random; ``jax.random.key(0)`` by default.
-        inputs: where the student listens to its teacher: see :mod:`posterity.distillation.inputs`;
-            by default half of the teacher's own as they are, a quarter perturbed, and a quarter
-            mixed in pairs and perturbed; or changed as images are.
-        model: what a posterior is a law of, and what predicts; not needed for networks.
-        split: whether the student tells the uncertainty because of the noise from that because of
-            the parameters (mutual information; variance of the function).
-        steps: of the student; the teacher goes on to its next draws at each.
-        batch_size: inputs of a step.
-        learning_rate: of Adam, for the first steps; then it falls to zero.
-        optimiser: one of optax's instead.
-        reservoir: earlier states of the teacher whose draws a step hears beside the newest; by
-            default as many as make eight draws.
-        probe: inputs at which student and teacher are compared; by default some of ``inputs``.
-        tolerance: nats by which the two may diverge there.
-        checkpoint: a file from which the same call goes on, to the same result.
+            :class:`~posterity.distillation.Draws`, any posterior, or the path of a file with one;
+            a posterior needs the ``model`` of its parameters.
+        student: :class:`~posterity.networks.Layers`, an equinox module, a pair ``(apply,
+            parameters)`` as in flax, or an :class:`~posterity.artifact.Architecture`, with
+            ``Head.size`` outputs. By default a perceptron with the hidden units of up to four of
+            the teacher's networks side by side and at most 200,000 weights (eight and 400,000 with
+            ``split``). Layers with room for one to eight of them start from their average.
+        key: random key; ``jax.random.key(0)`` by default.
+        inputs: law of the inputs that the student is trained on, see
+            :mod:`posterity.distillation.inputs`. By default half of them are the teacher's inputs,
+            a quarter are perturbed, a quarter mixed in pairs and perturbed; images use ``Images``.
+        model: model whose parameters the posterior is a law of; not needed for networks.
+        split: whether the student separates the uncertainty due to noise from that due to the
+            parameters (mutual information of classes; variance of the function for values).
+        steps: number of steps of the student; the teacher makes new draws at each.
+        batch_size: number of inputs per step.
+        learning_rate: rate of Adam for the first 30 % of the steps; then it falls to zero.
+        optimiser: optax optimiser to use instead of Adam.
+        reservoir: number of earlier states of the teacher whose draws are averaged with the newest;
+            by default as many as make eight draws.
+        probe: inputs at which student and teacher are compared; by default drawn from ``inputs``.
+        tolerance: largest accepted gap at the probe, in nats.
+        checkpoint: path of a file from which the same call resumes, with the same result.
         progress: called after each chunk of steps; ``objective`` is the loss, ``left`` the gap.
 
     Warns:
-        ConvergenceWarning: unless ``status`` says that the result has converged.
+        ConvergenceWarning: if ``status`` is not converged.
 
     Raises:
-        UsageError: for arguments that make no sense.
-        StructureError: if student, inputs and teacher do not fit together.
-        ParameterError: for data that are not finite, and if chain or student diverged.
+        UsageError: if an argument is invalid.
+        StructureError: if the shapes of student, inputs and teacher do not match.
+        ParameterError: if data are not finite, or if a chain or the student diverges.
         ArtifactError: if the checkpoint is of another run, or a file cannot be read or written.
 
     Source: korattikara2015, algorithm 1; vadera2020 for ``split``.
@@ -175,7 +175,7 @@ def distill(
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """All that a distillation is set up from."""
+    """The checked settings of a distillation."""
 
     plan: Plan
     constants: Constants
@@ -189,7 +189,7 @@ class Run:
     key: jax.Array
 
     def start(self, teacher: PyTree) -> State:
-        """The state before the first step, for a teacher in this state."""
+        """Return the state before the first step, for a teacher in this state."""
         state = online.start(self.plan, self.constants, self.parameters, self.scaling, teacher)
         count = students.copies(self.network, self.teacher.layers)
         plain = count and self.scaling.x_shift is None
@@ -200,7 +200,7 @@ class Run:
         return state._replace(parameters=students.taught(count, *own))
 
     def sizes(self, step: int) -> np.ndarray:
-        """Steps of the blocks of the next chunk (b,), of as many inputs as a long probe has."""
+        """Return steps per block of the next chunk (b,); a long probe has fewer, longer blocks."""
         whole, looks = max(round(self.steps / CHUNKS), LEAST), LOOKS
         if (count := len(self.constants.probe)) > PROBE:
             alike = -(-count // self.plan.batch_size)
@@ -226,7 +226,7 @@ def set_up(
     probe: np.ndarray | None = None,
     tolerance: float | int = TOLERANCE,
 ) -> Run:
-    """All that a run is made of, checked; arguments and errors as of :func:`distill`."""
+    """Check the arguments of :func:`distill` and return its run; same arguments and errors."""
     key = jax.random.key(0) if key is None else key
     KEY.check(key=key)
     COUNT.check(steps=steps, batch_size=batch_size)
@@ -277,7 +277,7 @@ def set_up(
 def _driven(
     run: Run, path: str | os.PathLike[str] | None, progress: ProgressCallback | None
 ) -> Distillation:
-    """The run taken to its end, saved on the way; interrupted between two chunks only."""
+    """Run to the end, saving the state after chunks; interrupts take effect between chunks."""
     plan, constants = run.plan, run.constants
     parts = {
         "teacher": constants.teacher,
@@ -308,7 +308,7 @@ def _driven(
                 sizes = run.sizes(int(state.step))
                 moved, seen = online.chunk(plan, constants, state, sizes)
                 seen = np.concatenate([series, np.asarray(seen)[sizes > 0]])
-                # Together, so that an interrupt saves what was before; what diverged is not kept.
+                # One assignment: an interrupt saves the state before; a diverged state is not kept.
                 state, trace, series = moved, (*trace, _row(run, moved, seen)), seen
                 if kept.due:
                     save()
@@ -321,7 +321,7 @@ def _driven(
 
 
 def _resumed(run: Run, kept: Checkpoint) -> tuple[State, tuple[Row, ...], np.ndarray]:
-    """State, trace and series that were saved last; those before the first step if none were."""
+    """Return the state, trace and series saved last, or those before the first step."""
     teacher, saved, probe = run.teacher, kept.load(), run.constants.probe
     watch = lambda state: teacher.watch(state, probe[:WATCHED])
     none = np.zeros((0, *jax.eval_shape(watch, teacher.blank()).shape), np.float32)
@@ -373,7 +373,7 @@ def _row(run: Run, state: State, series: np.ndarray) -> Row:
 
 
 def _gaps(run: Run, state: State) -> tuple[float, float | None]:
-    """How far the student is from its teacher's average at the probe; see :func:`online.gap`."""
+    """Return :func:`online.gap` between the student and its teacher's average at the probe."""
     single = jax.tree.map(np.float32, online.averages(state)[0])
     gaps = online.gap(run.plan, run.constants, state.parameters, state.scaling, single)
     return float(gaps[0]), None if gaps[1] is None else float(gaps[1])

@@ -1,4 +1,4 @@
-"""The meaning of a student's outputs, how far they are from a teacher, and what they predict."""
+"""Heads: the meaning of a student's outputs, their divergence from a teacher, and predictions."""
 
 import dataclasses
 import math
@@ -30,24 +30,24 @@ from posterity.networks.predictive import (
 )
 
 FLOOR = 1e-12
-"""What is added to variances of a student, in the squared units of its network's outputs: their
-logarithms do not follow those of a teacher that is certain to minus infinity."""
+"""Added to a student's variances, in squared units of the network's outputs, so that their
+logarithms stay bounded below even if the teacher is certain."""
 
 
 @leaves("noise_variance")
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """The meaning of a student's outputs, in this order.
+    """The meaning of a student's outputs, which are ordered as follows.
 
-    * ``"categorical"``: ``targets`` logits; ``"bernoulli"``: the log odds of 1. With ``split`` then
-      the logit of the share of the entropy that more data would remove, ``1 - E[H] / H``.
-    * ``"gaussian"``: ``k = targets`` means ``m``. Where the ``noise_variance`` is known, in squared
-      units of ``y``, then ``k`` log variances of the function. Where it is not, with ``split`` the
-      same and then ``k`` log variances of the noise, without it ``k`` of both together.
+    * ``"categorical"``: ``targets`` logits; ``"bernoulli"``: the log odds of 1. With ``split``
+      there follows the logit of ``1 - E[H] / H``, the share of entropy that more data would remove.
+    * ``"gaussian"``: ``k = targets`` means ``m``. If ``noise_variance`` (in squared units of ``y``)
+      is known, ``k`` log variances of the function follow. If it is None: with ``split``, ``k`` log
+      variances of the function and ``k`` of the noise; without, ``k`` of the total variance.
 
-    The plain head is the paper's (korattikara2015); ``split`` adds an expectation (vadera2020). One
-    target of several classes, several of a Bernoulli likelihood and noise of classes are a
-    UsageError.
+    The plain head is the paper's (korattikara2015); ``split`` adds an expectation (vadera2020). A
+    UsageError for a categorical head with one target, a Bernoulli head with several, or a noise
+    variance of either.
 
     >>> Head("categorical", 10, split=True).size, Head("gaussian", 2, split=True).size
     (11, 6)
@@ -78,10 +78,10 @@ class Head:
 
     @classmethod
     def of_model(cls, model: Any, z: PyTree, x: Array) -> Self:
-        """The plain head of how a model predicts, from the shapes of its outputs. The model has a
-        ``likelihood`` and a method ``outputs(z, x)``, for one event ``z`` of its parameters (or its
-        shapes) and inputs (n, ...); a UsageError if it does not predict, a StructureError for
-        outputs that are not what the likelihood needs.
+        """Return the head without a split for a model, from the shapes of its outputs. ``z`` is one
+        event of the model's parameters, or its shapes, and ``x`` are inputs (n, ...). A UsageError
+        if the model has no ``likelihood`` or method ``outputs(z, x)``; a StructureError for outputs
+        that do not fit the likelihood.
         """
         kind = getattr(model, "likelihood", None)
         if kind is None or not hasattr(model, "outputs"):
@@ -121,26 +121,25 @@ class Head:
         scaling: Scaling | None = None,
         correction: float = 1.0,
     ) -> Float[Real, " n"]:
-        """The loss of each input in nats, least where the student is its teacher.
+        """Return the loss of each input in nats, least if the student predicts as its teacher.
 
-        Every term is linear in what is averaged over draws: the mean of the losses against a few
-        draws at a time is, but for a constant, the loss against all of them.
+        The terms are linear in averages over draws: up to a constant, the mean of the losses
+        against a few draws at a time is the loss against all of them.
 
         Classes: the cross-entropy ``-Σ_c p_c log q_c`` of the student's ``q`` against the teacher's
-        averaged ``p``; with ``split`` also ``-I log s - E[H] log(1 - s)``, of the student's share
-        ``s`` and the teacher's mutual information ``I``, least at ``s = I / (I + E[H])``. A
+        averaged ``p``. ``split`` adds ``-I log s - E[H] log(1 - s)``, with the student's share
+        ``s`` and the teacher's mutual information ``I``; it is least at ``s = I / (I + E[H])``. A
         difference of two learned entropies would have errors larger than a small ``I``.
 
         Values: ``½ Σ [log 2π + log t + (σ² + (μ - m)² + ν) / t]``, the expectation of ``-log N(y;
-        m, t)`` under the teacher, of mean, variance and noise ``μ``, ``σ²``, ``ν``; ``t = v +
-        noise`` is all the variance of the student. ``split`` adds ``½ Σ [log 2π + log v + (σ² + (μ
-        - m)²) / v]``, least at ``v = σ²`` however small, and, where the noise is not known, ``½ Σ
-        [log 2π + log r + ν / r]``.
+        m, t)`` under a teacher of mean ``μ``, variance ``σ²`` and noise ``ν``; ``t = v + noise`` is
+        the student's total variance. ``split`` adds ``½ Σ [log 2π + log v + (σ² + (μ - m)²) / v]``,
+        least at ``v = σ²``, and, if the noise is not known, ``½ Σ [log 2π + log r + ν / r]``.
 
-        The ``outputs`` are the network's, a StructureError for another number than ``size``, the
-        ``expectations`` those of :mod:`posterity.networks.predictive`, of one draw or more, and
-        ``scaling`` is between the network's units, in which densities are, and theirs. ``I`` is
-        multiplied by ``correction``, as of :meth:`Teacher.correction`.
+        ``outputs`` are the network's; a StructureError unless there are ``size``. ``expectations``
+        are those of :mod:`posterity.networks.predictive`, over one draw or more. ``scaling`` maps
+        between their units and those of the network, which densities refer to. ``correction``
+        multiplies ``I``, see :meth:`Teacher.correction`.
         """
         self._check(outputs)
         if self.likelihood != "gaussian":
@@ -166,8 +165,8 @@ class Head:
         expectations: Expectations,
         scaling: Scaling | None = None,
     ) -> Float[Real, " n"]:
-        """``KL(teacher's predictive ‖ student's)`` of each input, in nats; otherwise as the loss.
-        Of values, between independent Gaussians of the two predictives' moments.
+        """Return ``KL(teacher's predictive ‖ student's)`` of each input, in nats. For values it is
+        between independent Gaussians with the predictives' moments. Arguments as of :meth:`loss`.
         """
         self._check(outputs)
         if self.likelihood != "gaussian":
@@ -182,10 +181,10 @@ class Head:
         expectations: Expectations,
         scaling: Scaling | None = None,
     ) -> Float[Real, " n"]:
-        """The divergence in nats of the shares that more data would remove, with ``split``. Of
-        classes it is the share ``s`` of the entropy ``H``: ``H KL(coin of the teacher's s ‖ coin of
-        the student's)``; of values that of the predictive variance, without a factor, the mean over
-        targets.
+        """Return the divergence, in nats, of the shares that more data would remove; for ``split``.
+        For classes it is ``H KL(Bernoulli(s) ‖ Bernoulli(student's s))``, with the teacher's
+        entropy ``H`` and its share ``s``. For values, ``s`` is the share of the predictive
+        variance, without the factor ``H``, and the mean is over targets.
         """
         self._check(outputs)
         if self.likelihood != "gaussian":
@@ -204,9 +203,9 @@ class Head:
     def prediction(
         self, outputs: Float[Real, "n size"], scaling: Scaling | None = None
     ) -> Prediction:
-        """The prediction of the outputs, in NumPy float64 and in the units of ``y``. Without
-        ``split`` the ``mutual_information`` of classes is None; of values a plain head that does
-        not know its noise has both variances in ``noise_variance``.
+        """Return the prediction of the outputs, in NumPy float64 and in the units of ``y``. Without
+        ``split``, the ``mutual_information`` of classes is None, and for values of unknown noise
+        the ``noise_variance`` is the total variance.
 
         >>> answer = Head("categorical", 2, split=True).prediction(np.array([[0.0, 0.0, -9.0]]))
         >>> answer.mean, answer.entropy.round(3), answer.mutual_information.round(5)
@@ -229,13 +228,13 @@ class Head:
         return Prediction(shift + scale * m, variance=variance, noise_variance=noise)
 
     def _logs(self, outputs: Array) -> tuple[Any, Any]:
-        """Log chances of the classes (n, K), and of the entropy's two shares (n, 2) if split."""
+        """Return log probabilities of classes (n, K), and logs of the entropy's shares (n, 2)."""
         logits = outputs[:, : self.targets]
         logs = log_coin(logits)[:, ::-1] if self.targets == 1 else log_softmax(logits)
         return logs, log_coin(outputs[:, self.targets :]) if self.split else None
 
     def _moments(self, outputs: Array, scaling: Scaling | None) -> tuple[Any, ...]:
-        """Means, log variances of the function (or None), the noise and both; network's units."""
+        """Return means, and log variances of function (or None), noise and total; network units."""
         np_ = namespace(outputs).np
         mean, *parts = np_.split(outputs, self.size // self.targets, axis=1)
         logs = [np_.logaddexp(part, math.log(FLOOR)) for part in parts]
@@ -249,7 +248,7 @@ class Head:
         return mean, *logs, np_.logaddexp(*logs)
 
     def _teacher(self, expectations: Expectations, scaling: Scaling | None) -> tuple[Any, Any, Any]:
-        """Mean, variance and noise of the teacher, in the network's units."""
+        """Return the mean, variance and noise of the teacher, in the network's units."""
         mean, noise = expectations["mean"], expectations.get("noise", self.noise_variance)
         shift, scale = (jnp.asarray(part, mean.dtype) for part in units(scaling))
         return (mean - shift) / scale, expectations["variance"] / scale**2, noise / scale**2
@@ -264,7 +263,7 @@ class Head:
 
 
 def shapes_of(function: Callable[..., Any], own: PyTree, x: Any, *, fix: str) -> Any:
-    """The shapes of what a user's function gives, or a StructureError with what it raises."""
+    """Return the shapes of a function's value; its exceptions become a StructureError."""
     try:
         return jax.eval_shape(function, own, x)
     except Exception as error:  # whatever the user's function raises
@@ -276,12 +275,12 @@ def shapes_of(function: Callable[..., Any], own: PyTree, x: Any, *, fix: str) ->
 
 
 def _surprise(square: Array, log_variance: Array) -> Array:
-    """``-log N`` of an expected square, summed over targets."""
+    """Return ``-log N`` for an expected squared deviation, summed over targets."""
     return (LOG_2PI + log_variance + square * jnp.exp(-log_variance)).sum(-1) / 2
 
 
 def units(scaling: Scaling | None) -> tuple[Any, Any]:
-    """The shift and the scale of values, 0 and 1 where there are none."""
+    """Return the shift and the scale of values, 0 and 1 without a scaling."""
     if scaling is None or scaling.y_shift is None:
         return 0.0, 1.0
     return scaling.y_shift, scaling.y_scale

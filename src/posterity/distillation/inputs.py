@@ -1,4 +1,4 @@
-"""Inputs D' on which a student listens to its teacher, without labels.
+"""Unlabelled inputs D' on which a student is trained.
 
 Source: korattikara2015, section 3, for perturbed data and boxes; zhang2018 for mixtures.
 """
@@ -20,29 +20,29 @@ from posterity.distillation.sampling.schedules import NONNEGATIVE
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.models.data import real_numbers
 
-SPREAD = 0.1  # Noise on inputs by default, in standard deviations of their columns
+SPREAD = 0.1  # Default noise on inputs, in standard deviations of their columns
 SHARES = Constraint("a share from 0 to 1", lambda share: 0 <= float(share) <= 1)
-MANY = 64  # Columns from which noise is drawn by counting bits, as a chain's is
+MANY = 64  # Number of columns from which noise is binomial, as in chains
 
 
 class Inputs(eqx.Module):
-    """A law of inputs to draw from."""
+    """A law of inputs on which a student is trained."""
 
     @abc.abstractmethod
     def sample(self, n: int, *, key: jax.Array) -> Any:
-        """``n`` inputs (n, ...), in single precision; traced."""
+        """Draw ``n`` inputs (n, ...), in single precision; traced."""
 
     def data(self) -> Any:
-        """Inputs (n, ...) without noise, by which columns are scaled; None where none are known."""
+        """Return inputs (n, ...) without noise, from which columns are scaled, or None."""
 
     def harder(self, x: Any, gap: Callable[[Any], Any]) -> Any:
-        """Inputs instead of ``x`` on which the student has more to learn, given its gap (n,)."""
+        """Return inputs near ``x`` where the student's ``gap`` (n,) is larger; ``x`` by default."""
         del gap
         return x
 
 
 class Pool(Inputs):
-    """Unlabelled finite inputs (n, ...) as they are, picked at random."""
+    """Finite inputs (n, ...), picked at random with replacement and unchanged."""
 
     x: Any
 
@@ -56,7 +56,7 @@ class Pool(Inputs):
         return self.x[noise.indices(key, shape, len(self.x))]
 
     def _mixtures(self, key: jax.Array, n: int, concentration: float = 1.0) -> Any:
-        """Points between pairs of records, each mixed by a share of a symmetric Beta law."""
+        """Draw points between pairs of records, mixed by a share from a symmetric Beta law."""
         first, second = jax.random.split(key)
         one, other = self._picked(first, 2, n)
         shape = n, *[1] * (one.ndim - 1)
@@ -71,12 +71,12 @@ class Pool(Inputs):
 
 
 class Perturbed(Pool):
-    """Inputs of a data set, with Gaussian noise added.
+    """Inputs of a data set with Gaussian noise added (binomial for 64 columns and more).
 
-    ``noise`` is a standard deviation in the units of ``x``, one for all or one a column; by default
-    a tenth of each column's own. A share ``mixed`` is first mixed with other records, as by
-    :class:`Mixup`; a share ``plain`` stays as it is. Errors are those of :class:`Pool`, and a
-    UsageError for a noise that is negative and shares that are none.
+    ``noise`` is a standard deviation in the units of ``x``, one number or one per column; by
+    default a tenth of each column's. A share ``mixed`` is first mixed with other records, as by
+    :class:`Mixup`; a share ``plain`` is left unchanged. Errors are those of :class:`Pool`, and a
+    UsageError for negative noise or shares outside of [0, 1].
 
     >>> from posterity.distillation import Perturbed
     >>> Perturbed(np.zeros((10, 3)), noise=0.05).sample(4, key=jax.random.key(0)).shape
@@ -104,19 +104,20 @@ class Perturbed(Pool):
         place = jnp.arange(n).reshape(-1, *[1] * (picked.ndim - 1))
         mixed = place < jnp.round(self.mixed * n)
         picked = jnp.where(mixed, self._mixtures(keys[2], n), picked)
-        # Of many columns exact normals would take as long as all the rest of a step.
+        # For many columns exact normals would take as long as the rest of the step.
         white = noise.normal(keys[1], picked, "normal" if self.x[0].size < MANY else "binomial")
         noisy = place < n - jnp.round(self.plain * n)
         return jnp.where(noisy, picked + self.noise * white, picked)
 
 
 class Images(Pool):
-    """Images of a data set, each changed in one of four ways: with noise, as of :class:`Perturbed`;
-    its blocks in another order; a smooth random field in its place or on it, from a grid of four by
-    four normals; or mixed with another record. Pixels stay between the least and the largest.
+    """Images of a data set, each changed in one of four ways. They get noise, as in
+    :class:`Perturbed`; noise and a mixture with another record; noise and a random order of their
+    blocks; or a smooth random field, from a grid of 4 x 4 normals, in their place or blended in.
+    Pixels are clipped to the range of the data.
 
-    ``x`` are (n, height, width), with channels after these or not; or flattened, with the ``shape``
-    of an image. Errors are those of :class:`Pool`.
+    ``x`` is (n, height, width) or (n, height, width, channels); or it is flattened, with ``shape``
+    the shape of one image. Errors are those of :class:`Pool`.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True)
@@ -155,9 +156,9 @@ class Images(Pool):
 
 
 class Mixup(Pool):
-    """Points between two inputs of a data set, picked at random: ``u x + (1 - u) x'``.
-    ``concentration`` is that of the symmetric Beta law of ``u``; 1 is uniform. Errors are those of
-    :class:`Pool`, and a UsageError for a concentration that is not positive.
+    """Mixtures ``u x + (1 - u) x'`` of two inputs of a data set, picked at random. ``u`` has a
+    symmetric Beta law with this ``concentration``; 1 is uniform. Errors are those of :class:`Pool`,
+    and a UsageError for a concentration that is not positive.
     """
 
     concentration: float = eqx.field(static=True)
@@ -172,8 +173,8 @@ class Mixup(Pool):
 
 
 class Box(Inputs):
-    """The uniform law on a box, whose corners are ``low`` and ``high``, both (d,); a ParameterError
-    unless ``low`` is below ``high`` everywhere.
+    """The uniform law on a box with corners ``low`` and ``high``, arrays of the shape of one input.
+    A ParameterError unless ``low < high`` everywhere.
 
     >>> Box([-6.0, -6.0], [6.0, 6.0]).sample(5, key=jax.random.key(0)).shape
     (5, 2)
@@ -201,12 +202,12 @@ class Box(Inputs):
 
 
 class Generated(Inputs):
-    """A user's own: a traceable function of a key and a number, random by the key alone."""
+    """Inputs of a traceable ``function(key, n)``; a UsageError if it is random beyond its key."""
 
     function: Callable[[jax.Array, int], Any] = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        # Compiled, numbers of NumPy's would be drawn once, and be the same at every step.
+        # NumPy's random numbers would be drawn once, at compilation, and repeated at every step.
         one, other = (np.asarray(self.function(jax.random.key(0), 2)) for _ in range(2))
         if not np.array_equal(one, other, equal_nan=True):
             raise UsageError(
@@ -220,10 +221,10 @@ class Generated(Inputs):
 
 
 class Adversarial(Inputs):
-    """Inputs of another law, each moved to where the student is further from its teacher.
+    """Inputs of another law, half of them moved to where student and teacher differ more.
 
-    One step of ``size``, one for all or one a column, in the direction of the sign of the gradient
-    of their divergence; every other input stays where it is. A negative size is a UsageError.
+    The move is one step of ``size``, one number or one per column, along the sign of the gradient
+    of the divergence. Every second input is not moved. A negative size is a UsageError.
 
     Source: goodfellow2015.
     """
@@ -243,7 +244,7 @@ class Adversarial(Inputs):
         return self.inputs.data()
 
     def harder(self, x: Any, gap: Callable[[Any], Any]) -> Any:
-        """Half of the inputs moved; a StructureError for sizes that are not one a column."""
+        """Move every second input; a StructureError if ``size`` does not fit the columns."""
         _check_columns(self.size, "the size", x)
         slope = jnp.sign(jax.grad(lambda x: gap(x).sum())(x))
         moved = jnp.arange(len(x)).reshape(-1, *[1] * (x.ndim - 1)) % 2 == 0
@@ -251,8 +252,8 @@ class Adversarial(Inputs):
 
 
 def usual(x: Any, image: tuple[int, ...]) -> Inputs:
-    """The inputs of a student whose teacher knows the inputs ``x``, which are flattened images of
-    that shape if it has three axes; a UsageError if there are none.
+    """Return the default law of inputs for a teacher fitted to ``x``: ``Images`` if ``image``, the
+    shape of flattened inputs, has three axes, else ``Perturbed``. A UsageError if ``x`` is None.
     """
     if x is None:
         raise UsageError(
@@ -266,7 +267,7 @@ def usual(x: Any, image: tuple[int, ...]) -> Inputs:
 
 
 def checked(inputs: Inputs, n: int, key: jax.Array) -> np.ndarray:
-    """So many inputs of a law, a ParameterError unless they are finite, of shape (n, ...)."""
+    """Draw ``n`` inputs of a law; a ParameterError unless they are finite, of shape (n, ...)."""
     x = np.asarray(_sampled(inputs, n, key))
     if not np.isfinite(x).all() or x.ndim < 2:
         raise ParameterError(
@@ -283,7 +284,7 @@ def _sampled(inputs: Inputs, n: int, key: jax.Array) -> Any:
 
 
 def as_inputs(value: object) -> Inputs:
-    """Inputs as they are, a function as :class:`Generated`, an array as a :class:`Pool`."""
+    """Return inputs unchanged, a function as :class:`Generated`, an array as :class:`Pool`."""
     if isinstance(value, Inputs):
         return value
     if callable(value):
@@ -299,7 +300,7 @@ def as_inputs(value: object) -> Inputs:
 
 
 def _shuffled(x: Any, key: jax.Array) -> Any:
-    """Each image with its blocks in a random order, four by four where sides allow."""
+    """Shuffle the blocks of each image, 4 x 4 of them where the sides are divisible by four."""
     n, height, width, channels = x.shape
     rows, columns = (math.gcd(side, 4) for side in (height, width))
     sides = n, rows, height // rows, columns, width // columns, channels
@@ -320,5 +321,5 @@ def _check_columns(values: np.ndarray | jax.Array, what: str, x: np.ndarray | ja
 
 
 def _single(array: np.ndarray) -> jax.Array:
-    """In single precision on the device: not copied again at every call."""
+    """Put an array on the device in single precision, so that calls do not copy it again."""
     return jax.device_put(array.astype(np.float32))

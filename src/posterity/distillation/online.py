@@ -1,8 +1,8 @@
-"""Teacher and student side by side, in compiled chunks of steps.
+"""Online distillation in compiled chunks of steps.
 
-At every step the teacher goes on to its next draws, inputs D' are generated, and the student takes
-one step of its optimiser towards what these draws predict there. No draw is stored: the student is
-the average over many of them, which is compared with the teacher's at a few fixed inputs.
+At every step the teacher makes new draws, inputs D' are generated, and the student takes one step
+of its optimiser towards what the draws predict at D'. Draws are not stored: the student learns
+their average, which is compared with the teacher's at a few fixed inputs (the probe).
 
 Source: korattikara2015, algorithm 1; vitter1985 for the reservoir.
 """
@@ -29,45 +29,45 @@ from posterity.networks.predictive import Expectations, expectations_of, merge
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The parts of a distillation that are compiled into its program."""
+    """Static parts of a distillation, compiled into its program."""
 
     apply: Callable[[Any, Any], jax.Array]
     optimiser: optax.GradientTransformation | None  # None for Adam
     batch_size: int
     reservoir: int
-    heard: int  # Draws that a step hears, those of the reservoir among them
+    heard: int  # Draws averaged at each step, including those of the reservoir
 
 
 class Constants(NamedTuple):
-    """Arguments of programs that stay the same all through a run."""
+    """Arguments of the compiled programs that do not change during a run."""
 
     head: Head
     teacher: Teacher
     inputs: Inputs
     probe: Any  # Inputs at which student and teacher are compared
     key: jax.Array
-    learning_rate: Any  # Of Adam's first steps; after ``steady`` of all ``steps`` it falls to zero
+    learning_rate: Any  # Adam's rate for the first ``steady`` of ``steps``; then it falls to zero
     steady: Any
     steps: Any
 
 
 class State(NamedTuple):
-    """The state of a distillation: all that its next step needs."""
+    """The state of a distillation between two steps."""
 
     step: jax.Array
     teacher: Any
     scaling: Scaling
     parameters: Any
-    moments: Any  # The optimiser's
-    reservoir: Any  # Draws of earlier steps, each as likely as any other; None without
+    moments: Any  # State of the optimiser
+    reservoir: Any  # Uniform sample of the draws of earlier steps, or None
     expectations: Expectations
-    """The teacher's at the probe, over the first and over the second half of the steps."""
-    counts: jax.Array  # How often each half was looked at (2,)
-    loss: jax.Array  # The student's loss, in nats an input, averaged over the last block
+    """The teacher's at the probe, averaged over each half of the steps (leading axis 2)."""
+    counts: jax.Array  # Number of averaged evaluations in each half (2,)
+    loss: jax.Array  # The student's loss per input in nats, averaged over the last block
 
 
 def _optimiser(plan: Plan, constants: Constants) -> optax.GradientTransformation:
-    """The optimiser of the student; Adam's rate and the number of steps are no part of programs."""
+    """Return the student's optimiser; by default Adam, whose rate is an argument of programs."""
     return plan.optimiser or adam(constants.learning_rate, constants.steady, constants.steps)
 
 
@@ -75,12 +75,12 @@ def _optimiser(plan: Plan, constants: Constants) -> optax.GradientTransformation
 def start(
     plan: Plan, constants: Constants, parameters: PyTree, scaling: Scaling, teacher: PyTree
 ) -> State:
-    """The state before the first step, for a teacher that is ready and the inputs' scaling."""
+    """Return the state before the first step, for the teacher's first state and a scaling."""
     draws = constants.teacher.draws(teacher)
     stack = lambda leaf: jnp.broadcast_to(leaf, (plan.reservoir, *leaf.shape))
     expectations = _expectations(constants, draws, constants.probe)
     if constants.head.likelihood == "gaussian":
-        # Where the teacher's values lie, and how far they and their uncertainty reach.
+        # Centre and spread of the teacher's values, including their uncertainty.
         mean = expectations["mean"].mean(0)
         away = expectations["mean"] - mean
         spread = jnp.sqrt((away**2 + expectations["variance"]).mean(0))
@@ -102,7 +102,7 @@ def start(
 
 @functools.partial(jax.jit, static_argnums=0)
 def chunk(plan: Plan, constants: Constants, state: State, sizes: Array) -> tuple[State, jax.Array]:
-    """The state after blocks of so many steps each (b,), and :meth:`Teacher.watch` after each.
+    """Run blocks of ``sizes`` (b,) steps; return the state, and :meth:`Teacher.watch` after each.
     After each block the teacher's expectations at the probe are added to the average.
     """
 
@@ -112,7 +112,7 @@ def chunk(plan: Plan, constants: Constants, state: State, sizes: Array) -> tuple
 
     def block(state: State, size: Array) -> tuple[State, jax.Array]:
         state, total = jax.lax.fori_loop(0, size, step, (state, jnp.float32(0)))
-        # Blocks beyond the last step are empty: what the student's loss was is still what it is.
+        # Blocks beyond the last step are empty: the loss keeps its value.
         loss = jnp.where(size > 0, total / jnp.maximum(size, 1), state.loss)
         state = _looked(constants, state._replace(loss=loss), size)
         return state, constants.teacher.watch(state.teacher, constants.probe[:WATCHED])
@@ -144,7 +144,7 @@ def _step(plan: Plan, constants: Constants, state: State) -> tuple[State, jax.Ar
 def _expectations(
     constants: Constants, draws: PyTree, x: Any, reservoir: PyTree = None
 ) -> Expectations:
-    """Over the draws of a state, and those of the reservoir if there is one."""
+    """Return expectations at ``x`` over the current draws and those of the reservoir, if any."""
     head, teacher = constants.head, constants.teacher
     outputs = teacher.outputs(draws, x)
     if reservoir is not None:
@@ -155,7 +155,7 @@ def _expectations(
 
 
 def _offered(size: int, reservoir: PyTree, draws: PyTree, step: jax.Array, key: jax.Array) -> Any:
-    """The reservoir after one more draw: a uniform sample of all so far, without their number."""
+    """Add a draw to the reservoir, which stays a uniform sample of all draws so far."""
     if not size:
         return None
     place = jax.random.randint(key, (), 0, jnp.maximum(step + 1, 1))
@@ -166,7 +166,7 @@ def _offered(size: int, reservoir: PyTree, draws: PyTree, step: jax.Array, key: 
 
 
 def _looked(constants: Constants, state: State, size: Array) -> State:
-    """With the teacher's expectations at the probe averaged into one half of the run."""
+    """Average the teacher's expectations at the probe into those of the current half."""
     draws = constants.teacher.draws(state.teacher)
     now = _expectations(constants, draws, constants.probe)
     half = (2 * state.step > constants.steps).astype(jnp.int32)
@@ -182,8 +182,8 @@ def _looked(constants: Constants, state: State, size: Array) -> State:
 def gap(
     plan: Plan, constants: Constants, parameters: PyTree, scaling: Scaling, own: Expectations
 ) -> tuple[jax.Array, jax.Array | None]:
-    """Means over the probe in nats: ``KL(teacher's predictive ‖ student's)``, and that of shares;
-    the teacher's expectations there are its ``own``.
+    """Return the mean over the probe of ``KL(teacher's predictive ‖ student's)`` in nats, and that
+    of the share divergence (None without a split), for the teacher's expectations ``own``.
     """
     head, outputs = constants.head, plan.apply(parameters, scaling.inputs(constants.probe))
     of = lambda divergence: divergence(outputs, own, scaling).mean()
@@ -191,8 +191,8 @@ def gap(
 
 
 def averages(state: State) -> tuple[Expectations, list[Expectations] | None]:
-    """The teacher's float64 expectations at the probe over both halves, and those of either. The
-    latter are None while one of the halves is empty.
+    """Return the teacher's expectations at the probe in float64, over the whole run and over each
+    half. The latter are None while one of the halves is empty.
     """
     counts = np.asarray(state.counts)
     pairs = {name: np.asarray(leaf, np.float64) for name, leaf in state.expectations.items()}

@@ -1,4 +1,4 @@
-"""Frozen dataclasses as pytrees, whose numbers are arguments of compiled programs."""
+"""Frozen dataclasses as pytrees whose numbers are arguments of compiled programs."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,9 +12,9 @@ Class = TypeVar("Class", bound=type)
 
 
 def leaves(*names: str) -> Callable[[Class], Class]:
-    """Decorate a frozen dataclass: its fields of these names are children of a pytree. All other
-    fields are part of the structure, and so are functions that are no pytrees; they have to be
-    hashable. JAX rebuilds one around tracers without any checks.
+    """Decorate a frozen dataclass as a pytree whose children are the fields of these names. Other
+    fields, and functions that are not pytrees, are part of the structure and must be hashable. JAX
+    rebuilds instances around tracers without the checks of ``__post_init__``.
     """
 
     def decorate(cls: Class) -> Class:
@@ -36,7 +36,7 @@ def leaves(*names: str) -> Callable[[Class], Class]:
 
 
 def rebuilt(cls: type, fields: dict[str, Any]) -> Any:
-    """A frozen dataclass with these values of all its fields, whose checks are not made."""
+    """Return a frozen dataclass with these values of its fields, without its checks."""
     value = object.__new__(cls)
     for name, own in fields.items():
         object.__setattr__(value, name, own)

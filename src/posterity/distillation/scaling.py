@@ -1,7 +1,7 @@
-"""The units of a student's network, in which all is of order one, and the inputs it learned on.
+"""Scaling of a student's inputs and outputs to order one, and the domain of its inputs.
 
-A network of weights of order one, trained by steps of a fixed size, learns nothing of a column of
-years, nor of one in metres where all is nanometres; so a student rescales such columns.
+A network with weights of order one and steps of a fixed size cannot learn from a column of years,
+nor from nanometres given in metres. A student therefore rescales such columns.
 """
 
 import dataclasses
@@ -16,25 +16,26 @@ from posterity.distillation.pytrees import leaves, rebuilt
 from posterity.errors import ParameterError, StructureError
 from posterity.models.data import real_numbers
 
-FAR = 3.0  # Standard deviations between zero and the mean of a column from which on it is off
+FAR = 3.0  # A column whose mean is more standard deviations from zero is rescaled
 LARGE = 10.0
-"""Standard deviation of a column above which it is off; also how far, in scales, one reaches."""
+"""A column of a larger standard deviation is rescaled; also the largest reach of one, in scales."""
 SMALL = 0.1
-"""Largest distance from its mean below which a column is off, where it is not a rare event's."""
+"""A column that deviates less from its mean is rescaled, unless most of its values are equal."""
 
-MOST = 16  # Principal directions that are kept
-MARGIN = 0.1  # The share of a column's range by which an input may be beyond it
-LEVEL = 0.99  # The share of the inputs that are within the limit
+MOST = 16  # Number of principal directions
+MARGIN = 0.1  # Share of a column's range by which an input may be beyond it
+LEVEL = 0.99  # Share of the sample of inputs within the limit of the distance
 
 
 @leaves("x_shift", "x_scale", "y_shift", "y_scale")
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scaling:
-    """``(x - x_shift) / x_scale`` goes into the network, ``y_shift + y_scale out`` comes from it.
+    """Units of a network: its inputs are ``(x - x_shift) / x_scale``, predictions ``y_shift +
+    y_scale out``.
 
-    Arrays are of shapes (d,), of a flattened record, and (k,), or None where nothing is to be done.
-    They are applied in float64: a float32 has no digits left of seconds since 1970. A shift that is
-    not shaped as its scale is a StructureError, a scale that is not positive a ParameterError.
+    Arrays have shapes (d,), for flattened inputs, and (k,); None means no scaling. NumPy inputs are
+    scaled in float64, as float32 cannot resolve seconds since 1970. A shift that is not shaped as
+    its scale is a StructureError, a scale that is not positive a ParameterError.
 
     >>> Scaling(x_shift=np.array([2000.0]), x_scale=np.array([10.0])).inputs(np.array([[2020.0]]))
     array([[2.]], dtype=float32)
@@ -67,17 +68,17 @@ class Scaling:
 
     @classmethod
     def of_inputs(cls, x: Any) -> Self:
-        """The scaling that brings those columns of ``x`` (n, …) to order one that are not already.
+        """Return the scaling to order one of those columns of ``x`` (n, ...) that need it.
 
-        A column is off if its mean is more than three standard deviations from zero, if its
-        standard deviation is above ten, or if it never leaves its mean by a tenth. Its mean is
-        taken from it, and it is divided by the greater of its standard deviation and a tenth of the
-        furthest it leaves its mean. All others are left exactly as they are. A constant column
-        becomes zero, and keeps its units unless a tenth of its value is above one.
+        A column is rescaled if its mean is more than three standard deviations from zero, if its
+        standard deviation is above ten or a value is more than 100 from the mean, or if all values
+        are within 0.1 of the mean. The mean is then subtracted, and the column divided by the
+        larger of its standard deviation and a tenth of its largest deviation. Other columns stay
+        unchanged. A constant column becomes zero, with a scale of at least one.
 
-        A column with one and the same value in more than half of the rows is never made larger: a
-        dim pixel at the border of an image may be bright next time. All pixels of a channel of
-        images, which have more axes, are one column.
+        A column with the same value in more than half of the rows is never enlarged, because a
+        pixel that is dim in most images may be bright in others. For inputs with more axes, such as
+        images, all pixels of a channel are one column.
 
         >>> years = np.linspace(1990, 2020, 50)
         >>> scaling = Scaling.of_inputs(np.stack([years, years * 0 + 1, years / 2000 - 1], 1))
@@ -94,18 +95,18 @@ class Scaling:
 
     @staticmethod
     def precision(shift: np.ndarray | None, scale: np.ndarray | None) -> type[np.floating]:
-        """float32 where it holds such columns to 2e-5 of their scale, else float64."""
+        """Return float32 if it resolves such columns to 2e-5 of their scale, else float64."""
         if shift is None or scale is None:
             return np.float32
         away = np.abs(shift) <= scale * 2.0**8
         return np.float32 if (away & (np.abs(np.log10(scale)) < 12)).all() else np.float64
 
     def with_outputs(self, y_shift: Any, y_scale: Any) -> Self:
-        """The same of inputs; of outputs these, which may be traced and are not checked."""
+        """Return this scaling with other shifts and scales of outputs, traced or not; unchecked."""
         return rebuilt(type(self), {**vars(self), "y_shift": y_shift, "y_scale": y_scale})
 
     def inputs(self, x: Float[Real, "n ..."] | Any) -> Float[Real, "n ..."]:
-        """The inputs of the network in single precision, or that of JAX's arrays."""
+        """Return scaled inputs (n, ...): float32 for NumPy arrays; JAX's keep their type."""
         ours = not is_jax(x)
         if ours:
             x = np.asarray(x, None if self.x_shift is None else np.float64)
@@ -116,13 +117,13 @@ class Scaling:
 
 
 def _columns(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The shift and the scale of each column of a table."""
-    # About the first row: the mean of large numbers that hardly differ then keeps its digits.
+    """Return the shift and the scale of each column of a table."""
+    # Relative to the first row, so that the mean of large, close numbers keeps its digits.
     away = x - x[0]
     mean = x[0] + away.mean(0)
     centred = away - away.mean(0)
     reach, constant = np.abs(centred).max(0), (away == 0).all(0)
-    safe = np.where(constant, 1, reach)  # by which squares neither overflow nor vanish
+    safe = np.where(constant, 1, reach)  # so that squares neither overflow nor underflow
     spread = reach * (centred / safe).std(0)
     rare = (x == np.median(x, 0)).mean(0) > 0.5
     far = np.abs(mean) > FAR * np.maximum(spread, np.finfo(np.float64).tiny)
@@ -138,10 +139,10 @@ def _columns(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Domain:
-    """The law of inputs (n, d) as a box and a Gaussian of a few principal directions. ``low`` and
-    ``high`` (d,) are the ends of each column, ``directions`` (k, d) the first principal directions,
-    each over the standard deviation along it, and ``rest`` is the variance of each of the others.
-    An input is outside if a column is beyond its ends by more than a tenth of their distance, or if
+    """The domain of inputs (n, d): a box, and a Gaussian of a few principal directions. ``low`` and
+    ``high`` (d,) are the bounds of columns, ``directions`` (k, d) the principal directions, each
+    divided by its standard deviation, and ``rest`` is the variance of every other direction. An
+    input is outside if a column is beyond its bounds by more than a tenth of their distance, or if
     its squared Mahalanobis distance from ``mean`` is above ``limit``.
 
     Source: tipping1999 for the Gaussian, probabilistic principal components.
@@ -160,11 +161,11 @@ class Domain:
 
     @classmethod
     def of_inputs(cls, x: Float[np.ndarray, "n ..."]) -> Self:
-        """The domain of a sample of inputs, in the units of the network."""
+        """Return the domain of a sample of inputs, in the units of the network."""
         x = np.asarray(x, np.float64).reshape(len(x), -1)
         mean, most = x.mean(0), min(x.shape)
         parts: Any
-        if most <= MOST or not (x != mean).any():  # nothing to iterate on
+        if most <= MOST or not (x != mean).any():  # few dimensions, or constant inputs
             parts = np.linalg.svd(x - mean, full_matrices=False)
         else:
             parts = scipy.sparse.linalg.svds(x - mean, MOST, v0=np.ones(most))
@@ -180,14 +181,14 @@ class Domain:
         return dataclasses.replace(whole, limit=float(np.quantile(whole._distances(x), LEVEL)))
 
     def outside(self, x: Float[np.ndarray, "n ..."]) -> Bool[np.ndarray, " n"]:
-        """True for inputs, in the units of the network, that are where no training input was."""
+        """Return True for each input, in the units of the network, outside of the domain."""
         x = np.asarray(x, np.float64).reshape(len(x), -1)
         margin = MARGIN * (self.high - self.low) + 1e-5 * np.abs(self.mean)
         beyond = (x < self.low - margin) | (x > self.high + margin)
         return beyond.any(1) | (self._distances(x) > self.limit)
 
     def _distances(self, x: np.ndarray) -> np.ndarray:
-        """Squared Mahalanobis distances (n,) from the mean."""
+        """Return squared Mahalanobis distances (n,) from the mean."""
         away, directions = x - self.mean, self.directions.astype(np.float64)
         along = (away @ directions.T) ** 2
         if self.rest == 0:

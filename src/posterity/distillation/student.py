@@ -1,4 +1,4 @@
-"""The student: one small network that predicts as a posterior does, and is a file."""
+"""The student: one small network that predicts as a posterior does and can be saved to a file."""
 
 import dataclasses
 import functools
@@ -28,10 +28,10 @@ from posterity.models.forward import Forward
 from posterity.networks.predictive import Prediction
 from posterity.text import html
 
-ROWS = 4096  # Inputs that are looked at together
+ROWS = 4096  # Inputs per call of the compiled network
 NETWORKS, ROOM = (4, 8), (200_000, 400_000)
-"""Networks that a default student has room for, at most, and the most weights of one that is larger
-than its teacher's network: without a split and with one, whose second answer needs more of both.
+"""Most teacher's networks side by side in a default student, and most weights of one with more than
+one: without a split, and with a split, whose additional outputs need more of both.
 """
 NETWORK = Constraint(
     "Layers, an Architecture, or a function of parameters and inputs",
@@ -42,13 +42,13 @@ NETWORK = Constraint(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Student:
-    """A network in the place of a posterior: what it predicts, and how sure it is.
+    """A network that predicts in place of a posterior, with its uncertainty.
 
-    ``network`` is what the ``parameters`` are of: :class:`~posterity.networks.Layers` (then they
-    are flat weights (p,)), an :class:`~posterity.artifact.Architecture`, or a function
-    ``apply(parameters, x)`` of a batch, which files cannot hold; anything else is a UsageError, and
-    layers of other outputs or weights a StructureError. ``head`` says what its outputs mean,
-    ``scaling`` in which units, ``domain`` on which inputs it learned, if known.
+    ``network`` is :class:`~posterity.networks.Layers`, whose ``parameters`` are flat weights (p,);
+    an :class:`~posterity.artifact.Architecture`; or a function ``apply(parameters, x)`` of a batch,
+    which cannot be saved to a file. ``head`` defines the meaning of the outputs, ``scaling`` their
+    units and those of the inputs, and ``domain`` the inputs of the training, if known. Another type
+    of network is a UsageError; a wrong number of weights or outputs of layers a StructureError.
 
     >>> layers = Layers.dense(2, 5, 3)
     >>> student = Student(layers, np.zeros(layers.size), Head("categorical", 3))
@@ -81,8 +81,8 @@ class Student:
         return sum(leaf.size for leaf in jax.tree.leaves(self.parameters))
 
     def outputs(self, x: ArrayLike) -> np.ndarray:
-        """The outputs of the network at inputs (n, ...): (n, head.size), in its own units. Inputs
-        of another shape are a StructureError, those that are not finite a ParameterError.
+        """Return the raw outputs (n, head.size), in the network's units, at inputs (n, ...). Inputs
+        of a wrong shape are a StructureError, inputs that are not finite a ParameterError.
         """
         network, tree, x = self.network, self.parameters, self._scaled(x)
         with jax.enable_x64(False):
@@ -106,14 +106,16 @@ class Student:
         return np.asarray(self.scaling.inputs(x))
 
     def predict(self, x: ArrayLike) -> Prediction:
-        """The predictive and its uncertainty at inputs (n, ...); errors as of :meth:`outputs`."""
+        """Return the predictive and its uncertainty at inputs (n, ...), in the units of ``y``.
+        ``extrapolates`` marks inputs outside of the ``domain``. Errors as of :meth:`outputs`.
+        """
         found = self.head.prediction(self.outputs(x), self.scaling)
         outside = None if self.domain is None else self.domain.outside(self._scaled(x))
         return dataclasses.replace(found, extrapolates=outside)
 
     @property
     def summary(self) -> str:
-        """The network in a few characters: widths and activations of layers, else its type."""
+        """A short description: widths and activations of layers, or the network's type."""
         network = self.network
         return network.summary if isinstance(network, Layers) else type(network).__name__
 
@@ -132,7 +134,7 @@ def _outputs(apply: Any, parameters: PyTree, x: Array) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class _Module:
-    """An equinox module of one unbatched input, as a function of its arrays."""
+    """An equinox module of one unbatched input as a hashable function of its arrays."""
 
     static: Any
 
@@ -158,7 +160,7 @@ class _Built:
 
 
 def applied(network: Any) -> Callable[[Any, Any], Any]:
-    """A network as a hashable function of parameters and a batch of inputs."""
+    """Return a network as a hashable function of parameters and a batch of inputs."""
     if isinstance(network, Layers):
         return Forward(network)
     if isinstance(network, Architecture):
@@ -169,8 +171,8 @@ def applied(network: Any) -> Callable[[Any, Any], Any]:
 def start(
     student: Any, head: Head, x: np.ndarray, *, key: jax.Array
 ) -> tuple[Layers | Architecture | Callable[[Any, Any], jax.Array], Any]:
-    """The network of a student, and the tree of parameters it starts from, for inputs like ``x``: a
-    UsageError for what is no network, a StructureError for other inputs or numbers of outputs.
+    """Return a student's network and its tree of initial parameters, for inputs like ``x``. Raise a
+    UsageError if it is not a network, a StructureError if inputs or outputs do not match.
     """
     if isinstance(student, Layers):
         network, parameters = student, _weights(student, key)
@@ -202,7 +204,7 @@ def start(
 
 
 def _weights(layers: Layers, key: jax.Array) -> list[dict[str, np.ndarray]]:
-    """Random weights under which signals keep their size; the last layer's are small."""
+    """Return random weights that keep the scale of signals; those of the last layer are small."""
     rng = keys.of_numpy(key)
     weights = layers.unravel(np.zeros(layers.size, np.float32))
     for layer, own in zip(layers.layers, weights, strict=True):
@@ -214,7 +216,7 @@ def _weights(layers: Layers, key: jax.Array) -> list[dict[str, np.ndarray]]:
 
 
 def side_by_side(layers: Layers, count: int, outputs: int) -> Layers:
-    """Dense layers with room for ``count`` networks: as many times the units, other outputs."""
+    """Return dense layers with ``count`` times the hidden units and with ``outputs`` outputs."""
     grow = lambda layer, wide: dataclasses.replace(
         layer, inputs=layer.inputs * wide, outputs=layer.outputs * count
     )
@@ -224,8 +226,8 @@ def side_by_side(layers: Layers, count: int, outputs: int) -> Layers:
 
 
 def default(layers: Layers, head: Head, networks: int) -> Layers:
-    """The student of a teacher with these layers, with room for ``networks`` of them; for fewer
-    where it would have more than :data:`ROOM` weights, and for one that is convolutional.
+    """Return the default student of a teacher with these layers, with room for ``networks`` of them
+    or fewer: at most :data:`ROOM` weights, and one network if layers are convolutional.
     """
     most, room = min(networks, NETWORKS[head.split]) if _grows(layers) else 1, ROOM[head.split]
     students = (side_by_side(layers, count, head.size) for count in range(most, 0, -1))
@@ -233,7 +235,7 @@ def default(layers: Layers, head: Head, networks: int) -> Layers:
 
 
 def copies(network: Any, layers: Layers | None) -> int:
-    """The number of its teacher's networks that a student's hidden layers have room for, or 0."""
+    """Return how many of the teacher's networks fit the student's hidden layers exactly, or 0."""
     if not isinstance(network, Layers) or layers is None:
         return 0
     wide, narrow = (own.layers[0].outputs for own in (network, layers))
@@ -250,9 +252,9 @@ def _grows(layers: Layers) -> bool:
 def taught(
     count: int, parameters: list[PyTree], networks: list[PyTree], head: Head, scaling: Scaling
 ) -> list[PyTree]:
-    """The start of a student: the average of ``count`` networks, whose hidden units are its own.
-    Outputs that ``networks`` (arrays of layers, with an axis of networks first) lack are as in
-    ``parameters``; their first ones are logits, or means in the units of ``y``.
+    """Return initial parameters of a student as the average of ``count`` networks side by side.
+    ``networks`` are arrays of layers with a leading axis of networks; their first outputs are
+    logits, or means in the units of ``y``. Other outputs are taken from ``parameters``.
     """
     *hidden, last = jax.tree.map(lambda leaf: leaf[:count], networks)
     grown = []
@@ -271,7 +273,7 @@ def taught(
 def finish(
     network: Any, parameters: PyTree, head: Head, scaling: Scaling, domain: Domain | None = None
 ) -> Student:
-    """The student of a tree of trained parameters."""
+    """Return the student with a tree of trained parameters."""
     arrays = jax.tree.map(np.asarray, parameters)
     if isinstance(network, Layers):
         arrays = network.ravel(arrays)
@@ -299,7 +301,7 @@ def _read(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _checked(fields: dict[str, Any]) -> None:
-    if fields.get("network") is not None:  # an architecture that is only checked is not made
+    if fields.get("network") is not None:  # an architecture is not built when only checked
         CODECS["Student"].build(fields)
 
 

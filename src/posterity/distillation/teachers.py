@@ -1,4 +1,4 @@
-"""Teachers draw from a posterior again and again, and predict with each draw."""
+"""Teachers: repeated draws from a posterior, and the prediction of each draw."""
 
 import abc
 from typing import Any, NamedTuple
@@ -21,15 +21,15 @@ from posterity.models import Model, NeuralNetwork
 from posterity.models.forward import NoisyForward
 from posterity.networks.predictive import Expectations, Prediction, expectations_of, merged
 
-SAMPLES = 16  # Draws that a student hears at each step, by default
+SAMPLES = 16  # Draws per step, by default
 WATCHED = 4  # Inputs at which chains are compared with each other
 
 
 class Health(NamedTuple):
-    """Diagnostics of a teacher's chains, and the reasons they give not to rely on it.
-    ``temperature`` is 1 for a chain that samples what it should, ``rhat`` the largest R-hat of
-    split chains, of the log density and of outputs at some inputs, and ``effective`` the smallest
-    effective sample size of these: None without chains, and where they are not known.
+    """Diagnostics of a teacher's chains; ``reasons`` say why not to rely on them.
+    ``temperature`` is 1 for chains that sample their target. ``rhat`` is the largest R-hat of split
+    chains, over the log density and the outputs at some inputs, and ``effective`` the smallest
+    effective sample size of these. Each is None without chains or where it cannot be estimated.
     """
 
     reasons: tuple[str, ...] = ()
@@ -42,81 +42,81 @@ UNKNOWN = Health()
 
 
 class Teacher(eqx.Module):
-    """Draws from the posterior of a model's parameters, some at a time, and what each predicts. A
+    """A source of draws from the posterior of a model's parameters, and of their predictions. A
     teacher is a pytree whose arrays are its data, so that it can be passed to compiled code. All
     methods but :meth:`begin`, :meth:`head` and :meth:`health` are traced.
     """
 
     @abc.abstractmethod
     def head(self, x: Array) -> Head:
-        """The meaning of its outputs, for inputs like ``x``; errors as of ``Head.of_model``."""
+        """Return the meaning of outputs at inputs like ``x``; errors as of ``Head.of_model``."""
 
     @abc.abstractmethod
     def inputs(self) -> Array | None:
-        """Inputs (n, ...) that it was fitted to, or None where it does not know them."""
+        """Return the inputs (n, ...) of the teacher's data, or None if they are unknown."""
 
     @abc.abstractmethod
     def begin(self, *, key: jax.Array) -> Any:
-        """The state to go on from: a tree of arrays."""
+        """Return the first state: a tree of arrays."""
 
     def blank(self) -> Any:
-        """The shapes of a state."""
+        """Return the shapes and types of a state."""
         return jax.eval_shape(lambda: self.begin(key=jax.random.key(0)))
 
     @abc.abstractmethod
     def advance(self, state: PyTree, *, key: jax.Array) -> Any:
-        """The state of the next draws."""
+        """Return the state of the next draws."""
 
     @abc.abstractmethod
     def draws(self, state: PyTree) -> Any:
-        """The draws that a state holds: a tree of arrays, of a shape that does not change."""
+        """Return the draws in a state: a tree of arrays (S, ...) of constant shapes."""
 
     @abc.abstractmethod
     def outputs(self, draws: PyTree, x: Array) -> Any:
-        """Outputs of each draw at inputs (n, ...): (S, n, k), or these and noise variances."""
+        """Return each draw's outputs (S, n, k) at inputs (n, ...), or a pair with variances."""
 
     def networks(self, state: PyTree) -> Any:
-        """The arrays of the layers of eight networks at most, an axis of networks first, of which a
-        student begins as the average: their first outputs are logits, or means in the units of
-        values. None of what is no network of :class:`~posterity.networks.Layers`.
+        """Return the arrays of the layers of at most eight networks, with a leading axis of
+        networks, whose average a student starts from. Their first outputs are logits, or means in
+        the units of ``y``. None if draws are not weights of :class:`~posterity.networks.Layers`.
         """
         del state
 
     def traced(self) -> "Teacher":
-        """The teacher that compiled code takes: without numbers that would compile it anew."""
+        """Return the teacher for compiled code, without values that would cause recompilation."""
         return self
 
     @property
     def population(self) -> float:
-        """The number of draws there are in all, infinite where it always draws new ones."""
+        """The total number of stored draws; infinite if every step makes new ones."""
         return np.inf
 
     def correction(self, heard: int) -> float:
-        """The mutual information of all draws over the mean of what so many of them show. To the
-        second order in how far draws differ, as a variance of a sample.
+        """Return the factor from the mean mutual information of ``heard`` draws to that of all.
+        Like Bessel's factor for a variance, it is correct to second order in their differences.
         """
         return (1 - 1 / self.population) / (1 - 1 / heard) if heard < self.population else 1.0
 
     def watch(self, state: PyTree, x: Array | None) -> Any:
-        """Quantities by which chains are compared (chains, q), of their draws at inputs ``x``.
-        Without inputs those that need none; no quantities (0, 0) of what is no chain.
+        """Return the quantities (chains, q) by which chains are compared, some at inputs ``x``.
+        If ``x`` is None, only those without inputs; shape (0, 0) for teachers without chains.
         """
         del state, x
         return jnp.zeros((0, 0), jnp.float32)
 
     def health(self, state: PyTree, series: np.ndarray) -> Health:
-        """Diagnostics of a run that led to a state, from rows of :meth:`watch` (n, chains, q)."""
+        """Return a run's diagnostics, from its state and rows of :meth:`watch` (n, chains, q)."""
         del state, series
         return UNKNOWN
 
     @property
     def layers(self) -> Layers | None:
-        """The layers of the network that it draws, if any; students are like it by default."""
+        """The layers of the teacher's network, or None; default students resemble it."""
         return None
 
 
 class _OfModel(Teacher):
-    """A teacher whose draws are events that a model takes, the draws first."""
+    """A teacher whose draws are events of a model's parameters, stacked along the first axis."""
 
     model: Model
     x: Array | None
@@ -152,27 +152,27 @@ class _OfModel(Teacher):
 
 
 def in_units(model: Any, networks: PyTree) -> Any:
-    """Arrays of the layers of a model's networks, whose means come in the units of values."""
+    """Return the arrays of a model's networks, rescaled so that means are in the units of ``y``."""
     apply = getattr(model, "apply", None)
     return apply.in_units(networks) if isinstance(apply, NoisyForward) else networks
 
 
 def outputs_of(model: Any, draws: PyTree, x: Array) -> Any:
-    """The outputs (S, n, k) of a model for draws (S, ...), or a pair of these."""
+    """Return a model's outputs (S, n, k) for draws (S, ...), or a pair of outputs and variances."""
     column = lambda leaf: leaf[:, None] if jnp.ndim(leaf) == 1 else leaf
     return jax.vmap(lambda z: jax.tree.map(column, model.outputs(z, x)))(draws)
 
 
 class Draws(_OfModel):
-    """A stack of stored draws: some of them, picked at random, at every step.
+    """A teacher of stored draws, some of which are picked at random at every step.
 
     Args:
-        model: what the draws are parameters of, and predicts.
-        stack: events (S, ...), as flat weights (S, p) of a network; or a tree of these, a
+        model: model whose parameters the draws are.
+        stack: events (S, ...), such as flat weights (S, p) of a network, or a tree of these; a
             StructureError unless all leaves have the same first axis.
         x: inputs that the posterior was fitted to, if known.
-        samples: how many draws a student hears at each step; all if there are fewer.
-        diagnostics: of the chains that drew them, whose reasons a student's status repeats.
+        samples: number of draws per step; all if there are fewer.
+        diagnostics: health of the chains that drew them; a student's status repeats its reasons.
 
     >>> from posterity.models import NeuralNetwork
     >>> net = NeuralNetwork.of_layers(Layers.dense(2, 3, 2))
@@ -215,10 +215,10 @@ class Draws(_OfModel):
         return float(self.count)
 
     def predict(self, x: Array) -> Prediction:
-        """The predictive at inputs (n, ...), averaged over all draws; errors as of :meth:`head`.
+        """Return the predictive at inputs (n, ...), averaged over all draws; errors as of ``head``.
 
         >>> from posterity.models import LogisticRegression
-        >>> Draws(LogisticRegression(), [[0.0], [0.0]]).predict(np.ones((1, 1))).mean
+        >>> Draws(LogisticRegression(), np.zeros((2, 1))).predict(np.ones((1, 1))).mean
         array([0.5])
         """
         places = np.array_split(np.arange(self.count), -(-self.count // self.samples))
@@ -237,13 +237,13 @@ class Draws(_OfModel):
         return self.diagnostics
 
     def begin(self, *, key: jax.Array) -> jax.Array:
-        """Places of some of them in the stack."""
+        """Return the indices of ``samples`` draws in the stack, chosen without replacement."""
         if self.samples == self.count:
             return jnp.arange(self.count)
         return jax.random.choice(key, self.count, (self.samples,), replace=False)
 
     def draws(self, state: PyTree) -> PyTree:
-        """The draws at these places of the stack."""
+        """Return the draws of the stack at these indices."""
         return jax.tree.map(lambda leaf: leaf[state], self.stack)
 
 
@@ -254,8 +254,8 @@ def _averages(model: Model, head: Head, draws: PyTree, x: Array) -> Expectations
 
 class Independent(_OfModel):
     """A teacher that makes ``samples`` new draws at every step from any posterior that can be
-    sampled. The ``posterior`` is one proper law (a UsageError otherwise) of the parameters of
-    ``model``, which predicts; ``x`` are the inputs that it was fitted to, if known.
+    sampled. ``posterior`` is a single proper law (else a UsageError) of the parameters of
+    ``model``; ``x`` are the inputs that it was fitted to, if known.
 
     >>> from posterity.models import NeuralNetwork
     >>> net = NeuralNetwork.of_layers(Layers.dense(2, 3, 2))
@@ -283,8 +283,8 @@ class Independent(_OfModel):
 
 
 def as_teacher(value: object, model: Model | None) -> Teacher:
-    """A teacher as it is; a posterior, or what holds one, as :class:`Independent` draws of it;
-    a UsageError unless there is one, of a known model.
+    """Return a teacher unchanged; a posterior, or an object with one, as :class:`Independent`
+    draws. Anything else, or a posterior whose model is unknown, is a UsageError.
     """
     if isinstance(value, Teacher):
         return value

@@ -1,4 +1,4 @@
-"""Exponential families as vector spaces, and what is built from them: a line a family."""
+"""Exponential families as vector spaces, and laws built from them."""
 
 from posterity.families.base import ExponentialFamily as ExponentialFamily
 from posterity.families.beta import Beta as Beta
@@ -24,6 +24,6 @@ from posterity.families.wishart import Wishart as Wishart
 
 
 def exported() -> dict[str, type[Distribution]]:
-    """Every law that is defined here, by its name; the abstract ones are not among them."""
+    """Return every concrete law that is exported here, by its name."""
     laws = {n: law for n, law in globals().items() if isinstance(law, type)}
     return {n: law for n, law in laws.items() if not law.__abstractmethods__}

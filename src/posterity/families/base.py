@@ -1,4 +1,4 @@
-"""Exponential families: what their authors write, and what follows from it.
+"""Exponential families: the methods that authors write, and those derived from them.
 
 The density is ``q(z | eta) = h exp(eta . s(z) - A(eta))``. Natural parameters ``eta`` form a
 vector space (:mod:`posterity.families.vector_space`). All families here have a base measure ``h``
@@ -31,11 +31,11 @@ from posterity.lazy import jax
 
 
 class Line(NamedTuple):
-    """A law over one number, seen along a line on which its density decays at both ends.
+    """A law over one number along a line on which its density decays at both ends.
 
-    ``at(offset)`` gives event, sufficient statistics and log density (up to a constant) at
-    offsets from the middle; ``scale`` is the width of the middle, and beyond ``left`` and
-    ``right`` the density is negligible.
+    ``at(offset)`` returns event, sufficient statistics and log density (up to a constant) at
+    offsets from the middle. ``scale`` is the width of the middle, and the density is negligible
+    beyond ``left`` and ``right``.
     """
 
     scale: Real
@@ -48,12 +48,12 @@ Evaluated = tuple[Float[np.ndarray, " n"], Callable[[], Float[np.ndarray, "n dim
 
 
 class ExponentialFamily(VectorSpace):
-    """Natural parameters of one exponential family, for a batch of members at once.
+    """A batch of members of an exponential family, by their natural parameters.
 
-    Leaves are the natural parameters, NumPy or JAX arrays of shape ``batch + own``; members own
-    them, and nobody can write to them. Authors of a family list their leaves in ``coordinates``,
-    the textbook's parameters in ``standard``, and write the formulas marked abstract, over any
-    leading batch axes; all else is derived here. See ``docs/new-family.md``.
+    Leaves are the natural parameters, read-only NumPy or JAX arrays of shape ``batch + own``.
+    Authors of a family list the leaves in ``coordinates`` and the textbook parameters in
+    ``standard``, and write the abstract formulas for any leading batch axes; other methods are
+    derived here. See ``docs/new-family.md``.
 
     Flat vectors (``natural_parameters``, ``mean_parameters``, ``sufficient_statistics``) hold
     a symmetric matrix as its upper triangle, scaled so that inner products are kept.
@@ -64,39 +64,37 @@ class ExponentialFamily(VectorSpace):
     reparameterized: ClassVar[bool] = True
     """True if draws are differentiable functions of the parameters."""
 
-    # --- what the author of a family writes -------------------------------------------------
+    # --- methods that the author of a family writes -----------------------------------------
 
     @abc.abstractmethod
     def log_normalizer(self) -> Float[Real, "*batch"]:
-        """``A(eta)``, in nats; without meaning where improper, see ``is_proper``."""
+        """Return ``A(eta)`` in nats; undefined for improper members, see ``is_proper``."""
 
     @property
     @abc.abstractmethod
     def mean_parameters(self) -> Flat:
-        """``mu = grad A(eta) = E[s(z)]``, flat."""
+        """The mean parameters ``mu = grad A(eta) = E[s(z)]``, flat."""
 
     @abc.abstractmethod
     def with_mean_parameters(self, vector: Flat) -> Self:
-        """The member that has these mean parameters: the inverse map, ``grad A*``."""
+        """Return the member with these mean parameters, by the inverse map ``grad A*``."""
 
     @abc.abstractmethod
     def sufficient_statistics(self, z: PyTree) -> Float[Real, "*shape dim"]:
-        """``s(z)``, flat."""
+        """Return the sufficient statistics ``s(z)``, flat."""
 
     def evaluated(self, vector: Float[np.ndarray, "n dim"]) -> Evaluated:
-        """Log normalizers (n,) at natural parameters of members like this one, and a function that
-        finds their gradients (n, dim): searches ask for them again and again.
+        """Return log normalizers (n,) at natural parameters of members like this one, and a
+        function that computes their gradients (n, dim).
         """
         made = self.with_natural_parameters(vector)
         return made.log_normalizer(), lambda: made.mean_parameters
 
     base_measure: ClassVar[float | None] = None
-    """``log h`` in nats, for each of the ``own_size`` numbers; None if the author does not say."""
+    """``log h`` in nats, for each of the ``own_size`` numbers, or None if undefined."""
 
     def log_base_measure(self) -> float:
-        """``log h``, in nats: a constant, zero for many a choice of natural parameters; a
-        UsageError of a family whose author does not say.
-        """
+        """Return the constant ``log h`` in nats; a UsageError if the family does not define it."""
         if self.base_measure is not None:
             return self.own_size * self.base_measure
         raise unsaid(
@@ -106,33 +104,32 @@ class ExponentialFamily(VectorSpace):
             "the constant that its density is multiplied by",
         )
 
-    # --- what a family may know beside -------------------------------------------------------
+    # --- optional methods --------------------------------------------------------------------
 
     def parts(self) -> Sequence["ExponentialFamily"]:
-        """The independent parts; a law that is not composed is its only one."""
+        """Return the independent parts; a law that is not composed is its only part."""
         return (self,)
 
     def rebuild(self, parts: Sequence["ExponentialFamily"]) -> Self:
-        """The same made of other :meth:`parts`."""
+        """Return the law with other :meth:`parts`."""
         return parts[0]  # type: ignore[return-value]
 
     def split_event(self, z: PyTree) -> Sequence[Any]:
-        """The event of each part."""
+        """Return the event of each part."""
         return (z,)
 
     def join_event(self, events: Sequence[Any]) -> Any:
-        """The event whose parts these are."""
+        """Return the event with these parts."""
         return events[0]
 
     @property
     def free_size(self) -> int:
-        """The number of a member's :meth:`free_parameters`."""
+        """The number of :meth:`free_parameters` of a member."""
         return self._parameter_supports()[0].size
 
     def free_parameters(self) -> Float[Real, "*batch free"]:
-        """The textbook parameters as numbers without bounds, flat.
-
-        What is positive is a logarithm; positive definite matrices are as in
+        """Return the textbook parameters as unconstrained numbers, flat: logarithms of positive
+        numbers; for positive definite matrices see
         :class:`posterity.families.supports.PositiveDefiniteMatrices`.
         """
         (supports, least), values = self._parameter_supports(), self.standard_parameters()
@@ -140,13 +137,13 @@ class ExponentialFamily(VectorSpace):
         return supports.ravel(supports.inverse(above))
 
     def with_free_parameters(self, free: Float[Real, "*batch free"]) -> Self:
-        """The members like this one that have these :meth:`free_parameters`."""
+        """Return members like this one with these :meth:`free_parameters`."""
         supports, least = self._parameter_supports()
         above = supports.forward(supports.unravel(free))
         return type(self).from_standard(**{name: above[name] + least[name] for name in least})
 
     def _parameter_supports(self) -> tuple[Supports, dict[str, float]]:
-        """The supports of the textbook parameters, less the least value of each."""
+        """Return the supports of the textbook parameters above their bounds, and the bounds."""
         supports, least, size = {}, {}, self.own_size
         for name, coordinate in type(self).standard.items():
             shape, bound = coordinate.shape(size), coordinate.domain.bound(size)
@@ -157,27 +154,26 @@ class ExponentialFamily(VectorSpace):
 
     @property
     def degrees_of_variation(self) -> int:
-        """Coordinates in which an event is free to vary: its numbers, less what constrains them."""
+        """Degrees of freedom of an event: its coordinates less constraints between them."""
         support = self._support_or_none()
         free = [getattr(own, "free_shape", own.shape) for own in listed(support)]
         return sum(map(math.prod, listed(self.event_shape) if support is None else free))
 
     def observations(self) -> Float[Real, "*batch"] | None:
-        """The number of observations that the location is known from; None if it is not known.
-
-        One observation then has this many times the variance that the location has.
+        """Return the effective number of observations of the location, or None if undefined: the
+        variance of one observation over that of the location.
         """
         return None
 
     normalizer_stays: ClassVar[bool] = False
-    """True if the log normalizer of a law is the same wherever the law is moved to."""
+    """True if the log normalizer is invariant under translation."""
 
     def location(self) -> Any:
-        """The point (..., d) that :meth:`translate` moves; None for families without one."""
+        """Return the point (..., d) that :meth:`translate` moves; None for families without one."""
         return None
 
     def translate(self, offset: PyTree) -> Self:
-        """The law of the event moved by ``offset``, shaped as :meth:`location`; None moves nothing.
+        """Return the law of the event plus ``offset``, shaped as :meth:`location`; None is zero.
 
         Raises:
             StructureError: if the offset has other axes, or the family no location.
@@ -185,8 +181,8 @@ class ExponentialFamily(VectorSpace):
         return self if offset is None else with_names(self._translate(offset), names_of(self))
 
     def centred(self, vector: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:
-        """Natural parameters of members like this one, at these, once each is moved to the
-        origin; the same where there is no location.
+        """Return natural parameters (n, dim) after each member's translation to the origin; the
+        same for families without a location.
         """
         made = self.with_natural_parameters(vector)
         if (place := made.location()) is None:
@@ -194,7 +190,7 @@ class ExponentialFamily(VectorSpace):
         return made.translate(map_leaves(operator.neg, place)).natural_parameters
 
     def _translate(self, offset: PyTree) -> Self:
-        """The formula of :meth:`translate`, which families with a location write."""
+        """Translate the law; families with a location override it."""
         raise StructureError(
             found=f"an offset for a {type(self).__name__}",
             expected="None: it has no location",
@@ -202,7 +198,7 @@ class ExponentialFamily(VectorSpace):
         )
 
     def _own_offset(self, offset: PyTree) -> Real:
-        """An offset for each of a member's own coordinates, in the member's precision."""
+        """Return a checked offset for each of a member's own coordinates, in its precision."""
         if not hasattr(offset, "shape"):
             offset = np.asarray(offset, self.xp.np.result_type(*leaves(self)))
         if offset.shape[-1:] != (self.own_size,) or not broadcasts(
@@ -216,10 +212,10 @@ class ExponentialFamily(VectorSpace):
         return offset
 
     def line(self, drop: float) -> Line | None:
-        """The line to integrate along, to where the density is ``drop`` nats below its peak.
+        """Return the line for quadrature, to where the density is ``drop`` nats below its peak.
 
-        None for a batch, and for what is not over one number: sums over few nodes do not serve.
-        Families that have one write ``_line``, for one member.
+        None for a batch, and for laws that are not over one number. Families that have a line
+        override ``_line``, for one member.
         """
         return None if self.batch_shape else self._line(drop)
 
@@ -230,18 +226,17 @@ class ExponentialFamily(VectorSpace):
     def resampled(
         self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int
     ) -> Self | None:
-        """Posteriors (draws, n) that sites would have if sampling alone made them differ.
+        """Return posteriors (draws, n) of sites that differ by sampling alone (rubin1984).
 
-        In each draw a truth comes from ``pooled``; given it, each site's factor is drawn anew, of
-        as many records as it holds, and added to this prior (rubin1984). Numbers may be moved, all
-        alike, so that a far origin costs no digits: divergences do not change. None where the law
-        does not say what was observed.
+        For each draw a parameter is drawn from ``pooled``, and given it each site's factor, of as
+        many records as the site has, which is added to this prior. All may be translated by a
+        common offset, under which divergences are invariant. None if the family does not define it.
 
         Args:
-            rng: where randomness comes from.
-            factors: what each site adds to this prior, of batch shape (n,).
-            pooled: this prior with all factors.
-            draws: how many times.
+            rng: random generator.
+            factors: factors of the sites, of batch shape (n,).
+            pooled: this prior plus all factors.
+            draws: number of draws.
         """
         del rng, factors, pooled, draws
         return None
@@ -249,14 +244,14 @@ class ExponentialFamily(VectorSpace):
     def drawn_records(
         self, rng: np.random.Generator, average: Float[np.ndarray, "n dim"], draws: int
     ) -> Float[np.ndarray, "n draws dim"] | None:
-        """What single records, drawn from laws under which they add so much to natural parameters
-        on ``average``, add to these; None where that does not tell the law of a record.
+        """Draw the contributions of single records to natural parameters, from laws whose mean
+        contributions are ``average``; None if these do not determine the law of a record.
         """
         del rng, average, draws
         return None
 
     def moment_matched(self, weights: Float[Real, " k"]) -> Self:
-        """The member with the mixture's expected statistics, which minimises ``KL(mixture ‖ q)``.
+        """Return the member with the mixture's expected statistics; it minimises ``KL(mix ‖ q)``.
 
         Source: wainwright2008, section 3.6.
         """
@@ -266,7 +261,7 @@ class ExponentialFamily(VectorSpace):
     # --- derived from the author's formulas --------------------------------------------------
 
     def is_proper(self) -> Bool[Real, "*batch"]:
-        """True if each member is a distribution: every natural parameter is in its domain."""
+        """Tell whether each member is a distribution: all natural parameters are in the domain."""
         xp, size = self.xp, self.own_size
         proper: Any = True
         for name, coordinate in self.coordinates.items():
@@ -279,16 +274,16 @@ class ExponentialFamily(VectorSpace):
         return inner + self.log_base_measure() - self.log_normalizer()
 
     def negative_entropy(self) -> Float[Real, "*batch"]:
-        """``A*(mu) = eta . mu - A(eta)``, the convex conjugate, without the base measure."""
+        """Return ``A*(mu) = eta . mu - A(eta)`` in nats, the convex conjugate without ``log h``."""
         inner = (self.natural_parameters * self.mean_parameters).sum(-1)
         return inner - self.log_normalizer()
 
     def entropy(self) -> Float[Real, "*batch"]:
-        """Differential entropy, in nats."""
+        """Return the differential entropy in nats."""
         return -self.negative_entropy() - self.log_base_measure()
 
     def kl(self, other: Self) -> Float[Real, "*batch"]:
-        """``KL(self || other)`` in nats, member by member; never negative but for rounding.
+        """Return ``KL(self || other)`` in nats, member by member; nonnegative up to rounding.
 
         Raises:
             StructureError: if the other is of another family, or its own axes differ.
@@ -297,13 +292,13 @@ class ExponentialFamily(VectorSpace):
         return self._kl(alike(self, other)[1])
 
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
-        """The Bregman divergence of ``A`` (wainwright2008, section 5.2.2)."""
+        """Return the Bregman divergence of ``A`` (wainwright2008, section 5.2.2)."""
         step = other.natural_parameters - self.natural_parameters
         gap = other.log_normalizer() - self.log_normalizer()
         return gap - (step * self.mean_parameters).sum(-1)
 
     def fisher_information(self) -> Float[Real, "*batch dim dim"]:
-        """``hessian A(eta) = Cov[s(z)]``, in flat coordinates."""
+        """Return ``hessian A(eta) = Cov[s(z)]``, in flat coordinates."""
         vector = self.natural_parameters
         one = self[(0,) * len(self.batch_shape)] if self.batch_shape else self
         flat = vector.reshape(-1, vector.shape[-1])
@@ -313,27 +308,26 @@ class ExponentialFamily(VectorSpace):
         return np.asarray(each) if self.xp.np is np else each
 
     def _matrix(self, first: Real, cross: Real, second: Real) -> Real:
-        """Symmetric 2 x 2 matrices (..., 2, 2) of these entries."""
+        """Return symmetric matrices (..., 2, 2) of these entries."""
         rows = [[first, cross], [cross, second]]
         return self.xp.np.stack([self.xp.np.stack(row, axis=-1) for row in rows], axis=-2)
 
     def squared_length(self, step: Self) -> Float[Real, ""]:
-        """``stepᵀ F step``, in nats, summed over a batch: twice the KL of a small step."""
+        """Return ``stepᵀ F step`` in nats, summed over a batch: twice the KL of a small step."""
         along = step.natural_parameters
         with jax.enable_x64(self.natural_parameters.dtype == np.float64):
             squared = _squared_length(self, jax.numpy.asarray(along))
         return np.asarray(squared) if self.xp.np is np else squared
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
-        """``F(η)⁻¹ v``: a gradient in ``η`` becomes the natural gradient, the one in ``μ``."""
+        """Return ``F(η)⁻¹ v``, which maps a gradient in ``η`` to the natural gradient."""
         return self.xp.solve_vectors(self.fisher_information(), vector)
 
 
 @compiled()
 def _hessians(like: ExponentialFamily, vectors: Float[Real, "n dim"]) -> Float[Real, "n dim dim"]:
-    """Second derivatives of the log normalizer at flat natural parameters, of members like one.
-
-    One after the other: a Hessian of many dimensions is large.
+    """Return Hessians of the log normalizer at flat natural parameters, one after the other, as
+    they may be large.
     """
     normalizer = lambda eta: like.with_natural_parameters(eta).log_normalizer()
     return jax.lax.map(jax.hessian(normalizer), vectors)
@@ -341,7 +335,7 @@ def _hessians(like: ExponentialFamily, vectors: Float[Real, "n dim"]) -> Float[R
 
 @compiled()
 def _squared_length(q: ExponentialFamily, along: Flat) -> Float[Real, ""]:
-    """``alongᵀ F(q) along``, summed over a batch, by one derivative of the mean parameters."""
+    """Return ``alongᵀ F(q) along`` summed over a batch, by a derivative of the mean parameters."""
     means = lambda eta: q.with_natural_parameters(eta).mean_parameters
     _, moved = jax.jvp(means, (jax.numpy.asarray(q.natural_parameters),), (along,))
     return (along * moved).sum()

@@ -1,4 +1,4 @@
-"""Beta."""
+"""The Beta family."""
 
 from typing import Any, ClassVar, Self
 
@@ -21,10 +21,10 @@ from posterity.lazy import jax, jnp
 
 
 class Beta(MixingWeights):
-    """``Beta(z | a, b)``; statistics ``(log z, log(1 - z))``.
+    """The Beta law ``Beta(z | a, b)``; statistics ``(log z, log(1 - z))``.
 
-    Natural parameters: ``a_minus_one`` and ``b_minus_one``. A batch (..., K) can be the sticks
-    of a truncated Dirichlet process, in order, which are weights of components (blei2006).
+    Natural parameters: ``a_minus_one`` and ``b_minus_one``. A batch (..., K) can be the ordered
+    sticks of a truncated Dirichlet process, which define weights of components (blei2006).
 
     >>> float(Beta.from_standard(a=2.0, b=6.0).mean)
     0.25
@@ -57,7 +57,7 @@ class Beta(MixingWeights):
 
     @property
     def mean(self) -> Float[Real, "*batch"]:
-        """``a / (a + b)``."""
+        """The mean ``a / (a + b)``."""
         return self.a / (self.a + self.b)
 
     @property
@@ -65,10 +65,10 @@ class Beta(MixingWeights):
         return UnitInterval()
 
     def _line(self, drop: float) -> Line:
-        """``x = logit z``, where the log density is ``a log σ(x) + b log σ(-x)``.
+        """Return the line ``x = logit z``, with log density ``a log σ(x) + b log σ(-x)``.
 
-        Its peak is at ``log(a/b)``, its curvature ``ab/(a + b)``, and it is no more than ``a x``
-        and ``-b x``, which say where the tails have run out.
+        The peak is at ``log(a/b)``, with curvature ``ab/(a + b)``. The log density is at most ``a
+        x`` and ``-b x``, which bound the tails.
         """
         np_, a, b = self.xp.np, self.a, self.b
         peak = -a * np_.log1p(b / a) - b * np_.log1p(a / b)
@@ -77,7 +77,7 @@ class Beta(MixingWeights):
         def at(offset: PyTree) -> tuple[Any, Any, Any]:
             x = centre + offset
             statistics = -np_.stack([np_.logaddexp(0.0, -x), np_.logaddexp(0.0, x)], axis=-1)
-            limits = np_.finfo(x.dtype)  # where z rounds to 0 or 1, take its neighbour inside
+            limits = np_.finfo(x.dtype)  # keeps z inside of (0, 1) after rounding
             z = np_.clip(np_.exp(statistics[..., 0]), limits.tiny, 1 - limits.epsneg)
             return z, statistics, statistics @ np_.stack([a, b])
 
@@ -87,7 +87,7 @@ class Beta(MixingWeights):
         return [Closed(BETA, same_shape(self.a, self.b)).picked((..., None))]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
-        """``log B(a, b)``."""
+        """Return ``log B(a, b)``."""
         gammaln = self.xp.special.gammaln
         return gammaln(self.a) + gammaln(self.b) - gammaln(self.a + self.b)
 
@@ -101,7 +101,7 @@ class Beta(MixingWeights):
         )
 
     def fisher_information(self) -> Float[Real, "*batch dim dim"]:
-        """``diag(ψ'(a), ψ'(b)) - ψ'(a + b)``."""
+        """Return ``diag(ψ'(a), ψ'(b)) - ψ'(a + b)``."""
         trigamma = self.xp.trigamma
         shared = -trigamma(self.a + self.b)
         return self._matrix(trigamma(self.a) + shared, shared, trigamma(self.b) + shared)
@@ -121,7 +121,7 @@ class Beta(MixingWeights):
         return self.flatten(a_minus_one=xp.log(z), b_minus_one=xp.log1p(-z))
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape"]:
-        """The share of one gamma variate in two."""
+        """Draw the share of one gamma variate in the sum of two."""
         from posterity.arrays.jax_namespace import log_gamma
 
         a, b = jnp.asarray(self.a), jnp.asarray(self.b)
@@ -129,21 +129,21 @@ class Beta(MixingWeights):
         shape = (*shape, *a.shape)
         return jax.nn.sigmoid(log_gamma(ones, a, shape) - log_gamma(zeros, b, shape))
 
-    # --- as sticks -------------------------------------------------------------------------------
+    # --- as sticks of a Dirichlet process ---------------------------------------------------------
 
     @property
     def weights_shape(self) -> tuple[int, ...]:
         return self.batch_shape
 
     def mean_weights(self) -> Float[Real, "*batch k"]:
-        """Each stick breaks off its share of what those before it left; made to sum to one."""
+        """Return the expected weights by stick breaking, normalised to sum to one."""
         np_, stick = self.xp.np, self.mean
         left = np_.cumprod(1 - stick[..., :-1], axis=-1)
         weights = stick * np_.concatenate([np_.ones_like(stick[..., :1]), left], axis=-1)
         return weights / weights.sum(-1, keepdims=True)
 
     def weight_marginals(self) -> Marginal:
-        """Means and standard deviations of products of independent sticks; no quantiles."""
+        """Return means and standard deviations of products of independent sticks; no quantiles."""
         mean = np.asarray(self.mean_weights(), float)
         a, b = same_shape(self.a, self.b)
         square, ones = (a + b) * (a + b + 1), np.ones((*a.shape[:-1], 1))
@@ -155,27 +155,27 @@ class Beta(MixingWeights):
     def drawn_records(
         self, rng: np.random.Generator, average: Float[np.ndarray, "n two"], draws: int
     ) -> Float[np.ndarray, "n draws two"] | None:
-        """One of two symbols, where each record adds one."""
+        """Draw one of two symbols per record, if each record adds one; else None."""
         return drawn_symbols(rng, average, draws)
 
     def counts(self, prior: Self | None = None) -> Float[np.ndarray, "*batch k"]:
-        """``a - 1``: the first parameter is one in any prior."""
+        """Return ``a - 1``, as ``a`` is one in any prior."""
         del prior
         return np.asarray(self.a) - 1
 
     @classmethod
     def of_counts(cls, counts: Float[np.ndarray, "*batch k"]) -> Self:
-        """The parameters of each stick: its own count, and those of all later ones."""
+        """Return sticks whose parameters are their own count and the sum of all later ones."""
         later = np.cumsum(counts[..., ::-1], axis=-1)[..., ::-1][..., 1:]
         return cls(counts, np.concatenate([later, np.zeros_like(counts[..., :1])], axis=-1))
 
     @classmethod
     def exchangeable(cls, total: float, categories: int) -> Self:
-        """``Beta(1, total)`` for every stick."""
+        """Return ``Beta(1, total)`` for every stick."""
         return cls(np.zeros(categories), np.full(categories, total - 1))
 
     def total(self, prior: Self | None) -> float:
-        """The prior's second parameter, which the last stick shows: nothing comes after it."""
+        """Return the prior's ``b``, which is that of the last stick, as no count follows it."""
         total = float(self.b[-1])
         if prior is not None:
             fair = bool((np.asarray(prior.a) == 1).all() and np.allclose(prior.b, total))
@@ -183,10 +183,10 @@ class Beta(MixingWeights):
         return total
 
     def relabelled(self, labels: Int[np.ndarray, " k"], size: int) -> Self:
-        """Later sticks are others then, so their counts are summed anew."""
+        """Return the sticks of relabelled counts, with sums over later sticks recomputed."""
         return self.of_counts(place(np.asarray(self.a_minus_one), labels, size, -1))
 
     def among(self, rows: ArrayLike) -> Self | None:
-        """None: which stick came first decides."""
+        """Return None, as the law depends on the order of the sticks."""
         del rows
         return None

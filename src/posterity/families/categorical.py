@@ -1,4 +1,4 @@
-"""Categorical."""
+"""The categorical family."""
 
 from typing import ClassVar, Self
 
@@ -15,10 +15,10 @@ from posterity.lazy import jax, jnp
 
 
 class Categorical(ExponentialFamily):
-    """A distribution over ``K`` labels; statistics: one-hot, without the last label.
+    """A law of ``K`` labels; statistics: one-hot indicators without the last label.
 
-    Natural parameter: ``log_odds`` against the last label, ``log p_k / p_K``, of length
-    ``K - 1``. The representation is minimal, so the Fisher information is invertible.
+    Natural parameter: ``log_odds`` (..., K - 1) against the last label, ``log p_k / p_K``. The
+    representation is minimal, so the Fisher information is invertible.
 
     >>> Categorical.from_standard(probabilities=[0.25, 0.75]).probabilities
     array([0.25, 0.75])
@@ -33,9 +33,7 @@ class Categorical(ExponentialFamily):
 
     @classmethod
     def from_standard(cls, probabilities: ArrayLike) -> Self:
-        """Make it from probabilities (..., K), all positive; a common factor of theirs does not
-        matter.
-        """
+        """Make a law from positive probabilities (..., K), which are normalised."""
         known = cls._checked(probabilities=probabilities)["probabilities"]
         log = namespace(known).np.log
         return cls._of(log_odds=log(known[..., :-1]) - log(known[..., -1:]))._held()
@@ -59,17 +57,17 @@ class Categorical(ExponentialFamily):
     quantities: ClassVar[tuple[str, ...]] = ("probability",)
 
     def labels(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """A label each, the last among them, which has no coordinate."""
+        """Return all K labels, including the last, which has no coordinate."""
         size = self.own_size + 1
         return names if len(names) == size else numbered(size)
 
     def marginals(self) -> list[Marginal]:
-        """Moments of the indicator of each label, whose quantiles say nothing."""
+        """Return the moments of each label's indicator, without quantiles."""
         p = np.asarray(self.probabilities, float)
         return [known_moments(p, np.sqrt(p * (1 - p)))]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
-        """``log(1 + Σ exp(log odds))``."""
+        """Return ``log(1 + Σ exp(log odds))``."""
         return self.xp.logsumexp(self._logits())
 
     @property

@@ -1,4 +1,4 @@
-"""Families built out of families, and products of named, independent blocks."""
+"""Families composed of independent parts, and products of named blocks."""
 
 import functools
 import math
@@ -22,10 +22,10 @@ from posterity.text import short_name
 
 
 class Composite(ExponentialFamily):
-    """Independent parts: normalisers, entropies and divergences add, parameters line up.
+    """Base class of laws of independent parts: normalisers, entropies and divergences are summed,
+    and flat parameters are concatenated.
 
-    A subclass says what its ``parts`` are, each with a batch shape of its own that starts
-    with the composite's, and rebuilds itself from new parts.
+    A subclass defines ``parts``, whose batch shapes start with the composite's, and ``rebuild``.
     """
 
     coordinates: ClassVar[Coordinates] = {}
@@ -35,7 +35,7 @@ class Composite(ExponentialFamily):
     standard_parameters = Distribution.standard_parameters
 
     def __post_init__(self) -> None:
-        """Parts have checked themselves."""
+        """Nothing: parts have checked themselves."""
 
     @property
     def event_shape(self) -> Any:
@@ -82,7 +82,7 @@ class Composite(ExponentialFamily):
         return self._of_pieces("mean", vector)
 
     def fisher_information(self) -> Float[Real, "*batch dim dim"]:
-        """Block-diagonal: parts are independent, and so are the members of a part's own batch."""
+        """Return the block-diagonal information, a block for each member of each part."""
         xp, batch, total, start = self.xp.np, len(self.batch_shape), 0.0, 0
         for part in self.parts():
             blocks, size = part.fisher_information(), part.dimension
@@ -97,7 +97,7 @@ class Composite(ExponentialFamily):
     def squared_length(self, step: Self) -> Float[Real, ""]:
         total: Any = 0.0
         for part, along in zip(self.parts(), step.parts(), strict=True):
-            # A formula of a family's own is for one member; the general one takes them all.
+            # A family's own formula is for one member; the general one is for a batch.
             general = type(part).squared_length is ExponentialFamily.squared_length
             for index in [()] if general else np.ndindex(part.batch_shape):
                 total = total + part[index].squared_length(along[index])
@@ -111,7 +111,7 @@ class Composite(ExponentialFamily):
     def drawn_records(
         self, rng: np.random.Generator, average: Float[np.ndarray, "n dim"], draws: int
     ) -> Float[np.ndarray, "n draws dim"] | None:
-        """What is drawn of each part, one after the other."""
+        """Return the draws of all parts, concatenated; None if a part has none."""
         drawn = []
         for part, own in self._cut(average, "dimension"):
             rows = own.reshape(-1, part.dimension)
@@ -156,7 +156,7 @@ class Composite(ExponentialFamily):
         return self._joined("support", lambda support, inner: support.copies(inner))
 
     def _joined(self, what: str, copied: Callable[[Any, tuple[int, ...]], Any]) -> Any:
-        """The trees of the parts as one, each leaf copied for the members of a part's batch."""
+        """Join the trees of the parts, with each leaf copied for the members of a part's batch."""
 
         def one(part: ExponentialFamily) -> Any:
             return map_supports(lambda leaf: copied(leaf, self._inner(part)), getattr(part, what))
@@ -185,7 +185,7 @@ class Composite(ExponentialFamily):
         return self._of_pieces("free", free)
 
     def _inner(self, part: ExponentialFamily) -> tuple[int, ...]:
-        """The axes of a part's batch that the composite's lacks."""
+        """Return the axes of a part's batch that the composite's batch lacks."""
         return part.batch_shape[len(self.batch_shape) :]
 
     def _line_up(self, vectors: list[Real]) -> Real:
@@ -194,7 +194,7 @@ class Composite(ExponentialFamily):
         return namespace(*flat).np.concatenate(flat, axis=-1)
 
     def _cut(self, vector: Real, size: str) -> list[tuple[ExponentialFamily, Real]]:
-        """Each part with its piece of a flat vector, shaped as the part's own batch."""
+        """Return each part with its piece of a flat vector, shaped as the part's batch."""
         start, pairs = 0, []
         for part in self.parts():
             inner, own = self._inner(part), getattr(part, size)
@@ -205,26 +205,26 @@ class Composite(ExponentialFamily):
         return pairs
 
     def _of_pieces(self, kind: Literal["natural", "mean", "free"], vector: Real) -> Self:
-        """Parts made from flat parameters, each from its own piece."""
+        """Rebuild the law from flat parameters of this kind."""
         pairs = self._cut(vector, "free_size" if kind == "free" else "dimension")
         return self.rebuild([getattr(p, f"with_{kind}_parameters")(piece) for p, piece in pairs])
 
     def _total(self, terms: list[Real]) -> Real:
-        """The sum of the parts' terms, those of a part's own batch added up."""
+        """Return the sum of the parts' terms, including over a part's own batch."""
         pairs = zip(self.parts(), terms, strict=True)
         sums = [_over(len(self._inner(part)), term, "sum") for part, term in pairs]
         return sum(sums[1:], start=sums[0])
 
 
 def _over(inner: int, values: Real, reduced: str) -> Real:
-    """Summed, or another reduction, over the last axes."""
+    """Reduce over the last ``inner`` axes, by the method of this name."""
     return getattr(values, reduced)(tuple(range(-inner, 0))) if inner else values
 
 
 class Product(Composite):
-    """Independent blocks by name; an event is a dictionary with the same names.
+    """A product of independent blocks by name; an event is a dictionary with the same names.
 
-    Blocks are kept in the order of their names, so that equal products are equal files.
+    Blocks are sorted by name, so that equal products have equal files.
 
     >>> from posterity.families import Gamma, Gaussian
     >>> weight = Gaussian.from_standard([0.0], [[1.0]])
@@ -238,7 +238,7 @@ class Product(Composite):
     def __init__(
         self, blocks: Mapping[str, ExponentialFamily] | None = None, **named: ExponentialFamily
     ):
-        """From a mapping, keyword arguments, or both."""
+        """Make a product from a mapping, keyword arguments, or both."""
         merged = {**(blocks or {}), **named}
         ordered = MappingProxyType({name: merged[name] for name in sorted(merged)})
         object.__setattr__(self, "blocks", ordered)
@@ -257,7 +257,7 @@ class Product(Composite):
         return super().of_children([MappingProxyType(own) if type(own) is dict else own], kept)
 
     def children(self) -> tuple[Any, ...]:
-        """The blocks, as the dictionary that JAX knows."""
+        """Return the blocks as a dictionary, which is a pytree in JAX."""
         blocks = self.__dict__["blocks"]
         return (dict(blocks) if isinstance(blocks, MappingProxyType) else blocks,)
 
@@ -282,7 +282,7 @@ class Product(Composite):
         return next(iter(self.blocks.values())).batch_shape
 
     def observations(self) -> Float[Real, "*batch"] | None:
-        """The fewest that any block with a location is known from; None if one does not say."""
+        """Return the least number over blocks with a location; None if it is undefined for one."""
         located = [b.observations() for b in self.blocks.values() if b.location() is not None]
         if not located or any(number is None for number in located):
             return None

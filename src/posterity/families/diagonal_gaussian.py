@@ -1,4 +1,4 @@
-"""Gaussians in information form, of independent coordinates."""
+"""Gaussians of independent coordinates in information form."""
 
 from typing import Any, ClassVar, Self
 
@@ -13,7 +13,7 @@ from posterity.text import SHOWN
 
 
 class DiagonalGaussian(AnyGaussian):
-    """``N(z | m, diag(v))``; statistics ``(z, -z²/2)``.
+    """The Gaussian ``N(z | m, diag(v))``; statistics ``(z, -z²/2)``.
 
     Natural parameters: ``precision_mean`` ``m/v`` and ``precision`` ``1/v``.
 
@@ -30,7 +30,7 @@ class DiagonalGaussian(AnyGaussian):
 
     @classmethod
     def from_standard(cls, mean: ArrayLike, variance: ArrayLike) -> Self:
-        """Make it from the mean and the variance, both (..., d)."""
+        """Make a law from the mean and the variance, both (..., d)."""
         return cls._of(**cls._naturals(**cls._checked(mean=mean, variance=variance)))._held()
 
     @classmethod
@@ -55,12 +55,12 @@ class DiagonalGaussian(AnyGaussian):
         return self.xp.np.sqrt(self.precision)
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
-        """``Σ (m²/v + log v) / 2``."""
+        """Return ``Σ (m²/v + log v) / 2``."""
         log = self.xp.np.log
         return (self.precision_mean * self.mean - log(self.precision)).sum(-1) / 2
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
-        """The derivative of ``η`` along ``μ``, in closed form."""
+        """Return the derivative of ``η`` along ``μ``, in closed form."""
         parts, mean = self.unflatten(vector), self.mean
         step = parts["precision_mean"]
         precision = 2 * self.precision**2 * (parts["precision"] + step * mean)
@@ -68,18 +68,18 @@ class DiagonalGaussian(AnyGaussian):
         return self.flatten(precision_mean=moved, precision=precision)
 
     def _log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "..."]:
-        """Centred."""
+        """Return the log density, centred."""
         standardized = self.precision * (z - self.mean) ** 2
         logdet = self.xp.np.log(self.precision)
         return self.log_base_measure() + (logdet - standardized).sum(-1) / 2
 
     def negative_entropy(self) -> Float[Real, "*batch"]:
-        """``Σ (log 1/v - 1) / 2``, whatever the mean."""
+        """Return ``Σ (log 1/v - 1) / 2``, which does not depend on the mean."""
         return (self.xp.np.log(self.precision) - 1).sum(-1) / 2
 
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
         xp = namespace(self.precision, other.precision).np
-        # log1p of a small difference: near-equal variances keep their digits, and far ones too.
+        # log1p for small differences, so that the result is accurate for nearly equal variances.
         excess = (other.precision - self.precision) / self.precision
         near = xp.where(abs(excess) < 0.5, excess, 0.0)
         log = xp.where(near == excess, xp.log1p(near), xp.log(other.precision / self.precision))
@@ -87,7 +87,7 @@ class DiagonalGaussian(AnyGaussian):
         return (excess - log + distance).sum(-1) / 2
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
-        """``m + sqrt(v) ε``."""
+        """Draw ``m + sqrt(v) ε``."""
         mean, variance = jnp.asarray(self.mean), jnp.asarray(self.variance)
         noise = jax.random.normal(key, shape + mean.shape, mean.dtype)
         return mean + jnp.sqrt(variance) * noise
@@ -99,7 +99,7 @@ class DiagonalGaussian(AnyGaussian):
         return mean, precision**-0.5, self.own_size
 
     def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
-        """``h ~ N(A θ, A)``, of a factor ``(h, A)``."""
+        """Draw ``h ~ N(A θ, A)`` for each factor ``(h, A)``."""
         count, size = factors.precision.shape
         own = np.sqrt(np.maximum(factors.precision, 0.0))
         truth = pooled.mean + rng.standard_normal((draws, 1, size)) * np.sqrt(pooled.variance)
@@ -108,7 +108,7 @@ class DiagonalGaussian(AnyGaussian):
         return type(self)(self.precision_mean + slope, precision, *self.kept())
 
     def squared_length(self, step: Self) -> Float[Real, ""]:
-        """The expected squared length in closed form, about the mean."""
+        """Return the squared length in closed form, about the mean."""
         slope = step.precision_mean - step.precision * self.mean
         return (slope**2 / self.precision + (step.precision / self.precision) ** 2 / 2).sum()
 
@@ -123,7 +123,7 @@ class DiagonalGaussian(AnyGaussian):
         return self.at_mean(slope, -(slopes * noise).mean(0) * self.precision)
 
     def retract(self, direction: Self, rate: Number) -> Self:
-        """The length of ``D`` is that of its largest entry relative to ``Λ``."""
+        """Retract with the length of ``D`` as its largest entry relative to ``Λ``."""
         np_, mean = self.xp.np, self.mean
         slope = direction.precision_mean - direction.precision * mean
         relative = direction.precision / self.precision

@@ -1,4 +1,4 @@
-"""Dirichlet."""
+"""The Dirichlet family."""
 
 from typing import Any, ClassVar, Self
 
@@ -14,11 +14,11 @@ from posterity.families.supports import Simplex
 from posterity.lazy import jax, jnp
 
 WHOLE = 1e-6
-"""The part of a record up to which records add what one does."""
+"""Tolerance within which a record's contribution counts as one."""
 
 
 class Dirichlet(MixingWeights, EmittingSymbols):
-    """``Dirichlet(z | α)`` over ``K`` categories; statistics ``log z``.
+    """The Dirichlet law ``Dirichlet(z | α)`` over ``K`` categories; statistics ``log z``.
 
     Natural parameter: ``concentration_minus_one`` ``α - 1``.
 
@@ -34,7 +34,7 @@ class Dirichlet(MixingWeights, EmittingSymbols):
 
     @classmethod
     def from_standard(cls, concentration: ArrayLike) -> Self:
-        """Make it from the concentrations (..., K)."""
+        """Make a law from the concentrations (..., K)."""
         known = cls._checked(concentration=concentration)
         return cls._of(concentration_minus_one=known["concentration"] - 1)._held()
 
@@ -45,7 +45,7 @@ class Dirichlet(MixingWeights, EmittingSymbols):
 
     @property
     def mean(self) -> Float[Real, "*batch k"]:
-        """``α / Σ α``."""
+        """The mean ``α / Σ α``."""
         return self.concentration / self.concentration.sum(-1, keepdims=True)
 
     @property
@@ -55,17 +55,17 @@ class Dirichlet(MixingWeights, EmittingSymbols):
     quantities: ClassVar[tuple[str, ...]] = ("probability",)
 
     def marginals(self) -> list[Marginal]:
-        """Beta, of each category against all others."""
+        """Return the Beta law of each category against all others."""
         alpha = np.asarray(self.concentration, float)
         zero = np.zeros((*alpha.shape[:-1], 1))
-        # What the others have, summed and not subtracted, keeps its digits.
+        # The other concentrations are summed, as a difference from the total loses digits.
         first = np.concatenate([zero, np.cumsum(alpha, -1)[..., :-1]], -1)
         back = np.cumsum(alpha[..., ::-1], -1)[..., ::-1]
         later = np.concatenate([back[..., 1:], zero], -1)
         return [Closed(BETA, (alpha, first + later))]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
-        """``Σ log Γ(α_k) - log Γ(Σ α_k)``."""
+        """Return ``Σ log Γ(α_k) - log Γ(Σ α_k)``."""
         gammaln, alpha = self.xp.special.gammaln, self.concentration
         return gammaln(alpha).sum(-1) - gammaln(alpha.sum(-1))
 
@@ -76,20 +76,20 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         return digamma(alpha) - digamma(alpha.sum(-1, keepdims=True))
 
     def fisher_information(self) -> Float[Real, "*batch dim dim"]:
-        """``diag(ψ'(α)) - ψ'(Σ α)``."""
+        """Return ``diag(ψ'(α)) - ψ'(Σ α)``."""
         alpha, identity = self.concentration, np.eye(self.concentration.shape[-1])
         own, shared = self.xp.trigamma(alpha), self.xp.trigamma(alpha.sum(-1))
         return own[..., None] * identity.astype(alpha.dtype) - shared[..., None, None]
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
-        """Sherman and Morrison's formula: the information is diagonal minus a constant."""
+        """Solve by Sherman and Morrison's formula: the information is diagonal minus a constant."""
         alpha = self.concentration
         return solve_diagonal_minus_constant(
             self.xp.trigamma(alpha), self.xp.trigamma(alpha.sum(-1)), vector
         )
 
     def with_mean_parameters(self, vector: Flat) -> Self:
-        """Newton's method (minka2000)."""
+        """Return the member with these mean parameters, by Newton's method (minka2000)."""
         self._check_length(vector)
         return self._of(concentration_minus_one=invert_mean_log(vector) - 1)
 
@@ -97,7 +97,7 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         return namespace(z).np.log(z)
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape k"]:
-        """Draws by JAX's log-space gamma sampler."""
+        """Draw by JAX's log-space gamma sampler."""
         alpha = jnp.asarray(self.concentration)
         return jax.random.dirichlet(key, alpha, shape + alpha.shape[:-1], alpha.dtype)
 
@@ -114,7 +114,7 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         return self.marginals()[0]
 
     def counts(self, prior: Self | None = None) -> Float[np.ndarray, "*batch k"]:
-        """``α`` less the prior's, which plates of any size share."""
+        """Return ``α`` less the prior's first concentration, which all categories share."""
         each = 0.0 if prior is None else prior.concentration[..., :1]
         return np.asarray(self.concentration - each)
 
@@ -124,11 +124,11 @@ class Dirichlet(MixingWeights, EmittingSymbols):
 
     @classmethod
     def exchangeable(cls, total: float, categories: int) -> Self:
-        """An equal share of the total for each."""
+        """Return a law with an equal share of the total for each category."""
         return cls(np.full(categories, total / categories - 1))
 
     def total(self, prior: Self | None) -> float:
-        """The prior's concentration, for as many categories as there are here."""
+        """Return the prior's total concentration, scaled to this number of categories."""
         if prior is None:
             return 0.0
         alpha = np.asarray(prior.concentration)
@@ -140,7 +140,7 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         return self.relabel(labels, size, (len(self.batch_shape),))
 
     def among(self, rows: Any) -> Self:
-        """Dirichlet again, with the same concentrations."""
+        """Return the Dirichlet of these categories, with the same concentrations."""
         return type(self)(np.asarray(self.concentration_minus_one)[..., rows])
 
     def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
@@ -153,17 +153,17 @@ class Dirichlet(MixingWeights, EmittingSymbols):
     def drawn_records(
         self, rng: np.random.Generator, average: Float[np.ndarray, "n k"], draws: int
     ) -> Float[np.ndarray, "n draws k"] | None:
-        """A symbol, where each record adds one."""
+        """Draw one symbol per record, if each record adds one; else None."""
         return drawn_symbols(rng, average, draws)
 
-    # --- as what is observed ---------------------------------------------------------------------
+    # --- as a law of emissions -------------------------------------------------------------------
 
     def expected_log_likelihood(self, x: Int[Real, "*shape"]) -> Float[Real, "*shape k"]:
-        """``E[log z_x]``."""
+        """Return ``E[log z_x]``."""
         return _looked_up(self.mean_parameters, x)
 
     def plugged_log_likelihood(self, x: Int[Real, "*shape"]) -> Float[Real, "*shape k"]:
-        """``log E[z_x]``."""
+        """Return ``log E[z_x]``."""
         return _looked_up(self.xp.np.log(self.mean), x)
 
     def observed(self, x: Int[Real, " n"], weights: Float[Real, "n k"]) -> Self:
@@ -185,7 +185,7 @@ def solve_diagonal_minus_constant(
     constant: Float[Real, "*batch"],
     vector: Float[Real, "*batch k"],
 ) -> Float[Real, "*batch k"]:
-    """``(diag(d) - c 1 1ᵀ)⁻¹ v``, by Sherman and Morrison."""
+    """Return ``(diag(d) - c 1 1ᵀ)⁻¹ v``, by Sherman and Morrison."""
     scaled, constant = vector / diagonal, constant[..., None]
     common = constant * scaled.sum(-1, keepdims=True)
     common = common / (1 - constant * (1 / diagonal).sum(-1, keepdims=True))
@@ -194,10 +194,10 @@ def solve_diagonal_minus_constant(
 
 @compiled()
 def invert_mean_log(mean_log: Float[Real, "*batch k"]) -> Float[Real, "*batch k"]:
-    """Concentrations with ``ψ(α_k) - ψ(Σ α) = mean_log_k`` (minka2000).
+    """Return the concentrations with ``ψ(α_k) - ψ(Σ α) = mean_log_k`` (minka2000).
 
-    One unknown: with ``s = Σ α`` each ``α_k = ψ⁻¹(mean_log_k + ψ(s))``, so ``s`` is the root of
-    ``Σ_k α_k(s) - s``, found by bisection in ``log s`` and polished by Newton on all of ``α``.
+    With ``s = Σ α`` each ``α_k = ψ⁻¹(mean_log_k + ψ(s))``, so ``s`` is the root of ``Σ_k α_k(s) -
+    s``. It is found by bisection in ``log s`` and polished by Newton on all of ``α``.
     """
     xp = namespace(mean_log)
 
@@ -217,7 +217,7 @@ def _bracketed(xp: Namespace, mean_log: Real) -> Real:
     def halve(bracket: tuple[Real, Real]) -> tuple[Real, Real]:
         low, high = bracket
         middle = (low + high) / 2
-        # The sum of α(s) exceeds s until s has reached the root.
+        # The sum of α(s) exceeds s below the root.
         below = concentration(middle).sum(-1, keepdims=True) > xp.np.exp(middle)
         return xp.np.where(below, middle, low), xp.np.where(below, high, middle)
 
@@ -228,7 +228,7 @@ def _bracketed(xp: Namespace, mean_log: Real) -> Real:
 
 
 def _inverse_digamma(xp: Namespace, y: Real) -> Real:
-    """``ψ⁻¹(y)`` by Newton from Minka's start (minka2000, appendix C)."""
+    """Return ``ψ⁻¹(y)`` by Newton from Minka's start (minka2000, appendix C)."""
     start = xp.np.where(y >= -2.22, xp.np.exp(y) + 0.5, -1 / (y + np.euler_gamma))
 
     def newton(x: Real) -> Real:
@@ -240,7 +240,7 @@ def _inverse_digamma(xp: Namespace, y: Real) -> Real:
 def drawn_symbols(
     rng: np.random.Generator, average: Float[np.ndarray, "n k"], draws: int
 ) -> Float[np.ndarray, "n draws k"] | None:
-    """Symbols, one a row, of these probabilities; None where they do not add up to one."""
+    """Draw one-hot symbols with these probabilities; None unless they sum to one."""
     below = average.cumsum(-1)
     if not np.allclose(below[:, -1], 1.0, rtol=0.0, atol=WHOLE):
         return None

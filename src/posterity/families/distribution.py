@@ -1,4 +1,4 @@
-"""The interface of every law: exponential families, what is built from several, and mixtures."""
+"""The interface of all laws: exponential families, composites and mixtures."""
 
 import abc
 import dataclasses
@@ -32,15 +32,15 @@ from posterity.text import html
 
 
 class Members(NamedTuple):
-    """Laws of one kind that a law is made of, one a component: they lie along one batch axis.
+    """The exchangeable members of a law, along one batch axis.
 
     Attributes:
-        kind: what each of them is: ``member``, ``component`` or ``state``.
-        laws: all of them, of batch shape (K,).
-        path: where they are, as a path of parts of the law.
-        labels: where their names are, as such a path; None where they have none.
-        weights: expected weights (K,), or None where there are none.
-        weight_sd: their standard deviations, where there is a posterior over them.
+        kind: kind of a member: ``member``, ``component`` or ``state``.
+        laws: laws of the members, of batch shape (K,).
+        path: path of the members among the parts of the law.
+        labels: path of the members' names, or None without names.
+        weights: expected weights (K,), or None.
+        weight_sd: standard deviations of the weights, if there is a posterior over them.
     """
 
     kind: str
@@ -60,11 +60,11 @@ class Distribution(Node, abc.ABC):
     @classmethod
     @abc.abstractmethod
     def from_standard(cls, *args: Any, **kwargs: Any) -> Self:
-        """Make it from the parameters that textbooks use."""
+        """Make a law from its textbook parameters."""
 
     def standard_parameters(self) -> dict[str, Any]:
-        """The parameters that textbooks use, by the names that ``from_standard`` takes; a
-        UsageError of a law whose fields are others, and whose author does not say.
+        """Return the textbook parameters by the argument names of ``from_standard``; a UsageError
+        if the law's fields differ from these and the method is not overridden.
         """
         names = [field.name for field in dataclasses.fields(self)]
         try:
@@ -76,7 +76,7 @@ class Distribution(Node, abc.ABC):
     @property
     @abc.abstractmethod
     def batch_shape(self) -> tuple[int, ...]:
-        """The axes before those of one member."""
+        """The shape of the batch: the axes before those of one member."""
 
     @property
     def event_shape(self) -> Any:
@@ -86,7 +86,7 @@ class Distribution(Node, abc.ABC):
     @property
     def support(self) -> Any:
         """The set of possible events: a tree of :class:`Support`, shaped as ``event_shape``; a
-        UsageError of a family whose author does not say.
+        UsageError if the family does not define it.
         """
         raise unsaid(
             self,
@@ -108,26 +108,26 @@ class Distribution(Node, abc.ABC):
         return html(self, "law")
 
     def _described(self, numbers: bool) -> str:
-        """The law with its parts in a line; with ``numbers`` also the first ones."""
+        """Return a one-line description of the law and its parts, with ``numbers`` also moments."""
         return described_leaf(self, numbers)
 
     def _first_moments(self) -> tuple[Real, Real, int] | None:
-        """First means and standard deviations, and how many there are; None where that is dear."""
+        """Return means, standard deviations and their number, or None if they are expensive."""
         total = sum(math.prod(np.shape(leaf)) for leaf in self.children())
         if total > MOST_READ or (self.named_size or 1) > MOST_SOLVED:
             return None
-        numbers = map_leaves(np.asarray, self)  # an error for tracers, which stand for no numbers
+        numbers = map_leaves(np.asarray, self)  # raises for tracers, which have no values
         if not np.all(numbers.is_proper()):
             return np.full(1, np.nan), np.full(1, np.nan), 1
         law = numbers.marginals()[0]
         return law.mean, law.sd, len(law.mean)
 
-    # --- what it says of the numbers that it is over ------------------------------------------
+    # --- properties and marginal laws ---------------------------------------------------------
 
     addend: ClassVar[str] = "Wrap components without labels as posterity.Plate(members, weights)."
-    """The advice in errors where parameters must add, and those of the law do not."""
+    """Advice in errors where parameters must be added, but those of the law cannot."""
     emits_symbols: ClassVar[bool] = False
-    """True if it is a posterior over the parameters of symbols 0, 1, ..."""
+    """True if it is a posterior over the probabilities of symbols 0, 1, ..."""
     over_labels: ClassVar[bool] = False
     """True if an event is one of the labels 0, 1, ..."""
     is_plate: ClassVar[bool] = False
@@ -148,27 +148,25 @@ class Distribution(Node, abc.ABC):
     """The quantities of :meth:`marginals`, in words; ``""`` for the coordinates of an event."""
 
     def marginals(self) -> list[Marginal]:
-        """Return for each of ``quantities`` the marginal laws (*batch, n) of its coordinates.
-
-        Means, standard deviations and quantiles. Members must be proper. A law over one number
-        whose author does not write this is integrated along its support; of any other, moments
-        and quantiles are those of draws.
+        """Return for each of ``quantities`` the marginal laws (*batch, n) of its coordinates, with
+        means, standard deviations and quantiles. Members must be proper. By default, a law over
+        one number is integrated numerically; other laws use the moments and quantiles of draws.
         """
         if self.event_shape == () and isinstance(self._support_or_none(), Continuous):
             return [numeric.by_quadrature(self).picked((..., None))]
         return [numeric.from_draws(self)]
 
     def labels(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Labels of the coordinates of :meth:`marginals`, given the names that there are."""
+        """Return labels of the coordinates of :meth:`marginals`: the names, or numbers."""
         return names or (("",) if self.event_shape == () else numbered(self.named_size or 1))
 
     def tables(self, names: Names | None = None) -> tuple[Table, ...]:
-        """The marginal laws of all numbers that the law and its parts are over, block by block.
+        """Return the marginal laws of all coordinates of the law and its parts, block by block.
 
-        Of a batch there is an axis for each of its own; improper parts have NaN.
+        Axes of a batch come first; values of improper parts are NaN.
 
         Args:
-            names: by path, of coordinates that have no names of their own.
+            names: names by path, for coordinates without names of their own.
 
         >>> from posterity.families import Gamma, Product
         >>> (table,) = Product(noise=Gamma.from_standard(shape=4.0, rate=2.0)).tables()
@@ -182,7 +180,7 @@ class Distribution(Node, abc.ABC):
         return tuple(dataclasses.replace(t, axes=(*batch, *t.axes)) for t in result)
 
     def _tables(self, names: Names, path: str, block: str) -> list[Table]:
-        """The tables at a path of names and in a block, without axes of the batch."""
+        """Return the tables at a path of names and in a block, without axes of the batch."""
         labels, proper = self.labels(names.get(path, ())), np.asarray(self.is_proper())
         some: Any = self
         if proper.all():
@@ -196,44 +194,43 @@ class Distribution(Node, abc.ABC):
         return [Table(block, what, (), labels, law.reshaped(shape)) for what, law in pairs]
 
     def expected_moments(self) -> tuple[Real, Real] | None:
-        """Expected mean (..., d) and covariance (..., d, d), or variances (..., d), of a record.
+        """Return the expected mean (..., d) and covariance (..., d, d) or variances (..., d).
 
-        Of a posterior over a Gaussian's parameters these are that Gaussian's, NaN where there are
-        none; of a Gaussian they are its own. None for other laws.
+        For a posterior over a Gaussian's parameters they are that Gaussian's, NaN if undefined;
+        for a Gaussian they are its own. None for other laws.
         """
         return None
 
     def numpy_draws(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "..."]:
-        """Draws (count, *batch, d) of a law of real vectors, which need no JAX where that can be.
-
-        They are not those of :meth:`sample`.
+        """Draw real vectors (count, *batch, d), without JAX for some families; they differ from
+        those of :meth:`sample`.
         """
         key = jax.random.key(rng.integers(2**32))
         return np.asarray(self.sample(key, (count,)))
 
     def independent_blocks(self) -> Mapping[str, Any]:
-        """The blocks of a product, where they have nothing to do with each other; else none."""
+        """Return the blocks of a product of independent blocks; empty for other laws."""
         return {}
 
     @property
     def event_size(self) -> int:
-        """The number of coordinates of an event, those of the members of a plate counted each."""
+        """The number of coordinates of an event, including those of every member of a plate."""
         return self.named_size or 1
 
     @property
     def unmapped(self) -> tuple["Distribution", Any]:
-        """The law of unconstrained numbers and the supports that these are mapped onto, of a law
-        that is made so; of any other the law itself, whatever its support, and None.
+        """The law of unconstrained coordinates and the supports that they are mapped onto, for a
+        transformed law; for other laws, the law itself and None.
         """
         return self, None
 
     @property
     def network_layers(self) -> Layers | None:
-        """The layers whose weights it is over; None for what is over no network."""
+        """The layers of the network whose weights are the event, or None."""
         return None
 
     def exchangeable_members(self) -> Members | None:
-        """The components that the law is made of, with their weights; None where there are none."""
+        """Return the exchangeable members of the law with their weights, or None."""
         return None
 
     def _support_or_none(self) -> Any:
@@ -246,22 +243,22 @@ class Distribution(Node, abc.ABC):
 
     @property
     def named_size(self) -> int | None:
-        """The number of its own coordinates that have names; None if only those of its parts do."""
+        """The number of the law's own coordinates that can have names; None if only parts can."""
         return None
 
     def named_parts(self) -> dict[str, Any]:
-        """The parts that have names of their own, by block or field."""
+        """Return the parts whose coordinates can have names, by block or field."""
         return {}
 
     def reordered(self, places: Int[np.ndarray, " d"]) -> Self:
         """Return the law with the coordinate at ``places[i]`` as the ``i``-th, exactly and without
-        names; a StructureError of a law whose coordinates cannot change places.
+        names; a StructureError if the law's coordinates cannot be permuted.
         """
         raise not_reordered(self, places)
 
     @property
     def names(self) -> Any:
-        """Names of its coordinates, empty if they have none; by path where its parts have them.
+        """Names of the coordinates, empty without names; by path if parts have the names.
 
         >>> from posterity.families import Gaussian
         >>> Gaussian.from_standard([0.5], [[1.0]]).named(["age"]).names
@@ -273,34 +270,34 @@ class Distribution(Node, abc.ABC):
         return next(iter(parts.values())).names if len(parts) == 1 else names_of(self)
 
     def named(self, names: Any) -> Self:
-        """The same law, its coordinates under these names: labels, which change no number.
+        """Return the law with named coordinates; its parameters do not change.
 
-        Arithmetic, files and the verbs keep them, and put laws with names in one order first.
+        Arithmetic, files and the verbs keep names, and align laws by them.
 
         Args:
-            names: a text a coordinate, in their order; by block or field where it is made of
-                parts, or by path (``"emissions/members"``).
+            names: one text per coordinate, in their order; for laws made of parts a dictionary by
+                block or field, or by path (``"emissions/members"``).
 
         Raises:
-            StructureError: if they are not distinct texts, or not as many as coordinates.
+            StructureError: if names are not distinct texts, or not as many as coordinates.
         """
         return with_names(self, names_of(self) | checked_tree(self, names))
 
     @abc.abstractmethod
     def is_proper(self) -> Bool[Real, "*batch"]:
-        """True if each member is a distribution; a factor may well not be."""
+        """Tell whether each member is a distribution; a factor need not be one."""
 
     @abc.abstractmethod
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
-        """Independent draws, of shape ``shape + batch + event``; needs proper members."""
+        """Return independent draws of shape ``shape + batch + event``; members must be proper."""
 
     def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
-        """Return for each label a draw of that member of a batch (K,): ``labels.shape + event``."""
+        """Return a draw of the member at each label, of shape ``labels.shape + event``."""
         return jax.tree.map(jnp.asarray, self)[labels].sample(key)
 
     def moment_matched(self, weights: Float[Real, " k"]) -> Self:
-        """The one law nearest to the mixture of a batch (K,) with these weights, which sum to one;
-        a UsageError of a family whose author does not say.
+        """Return the law that matches the moments of the mixture of a batch (K,), with weights that
+        sum to one; a UsageError if the family does not define it.
         """
         del weights
         raise unsaid(
@@ -311,19 +308,19 @@ class Distribution(Node, abc.ABC):
         )
 
     def log_prob(self, z: PyTree) -> Float[Real, "..."]:
-        """Log density at ``z``, of shape ``shape + batch + event``, in nats; a StructureError if
-        ``z`` has other axes than an event.
+        """Return the log density in nats at ``z`` of shape ``shape + batch + event``; a
+        StructureError if the axes of ``z`` do not fit an event.
         """
         return self._log_prob(fitted(self.event_shape, z, self))
 
     @abc.abstractmethod
     def _log_prob(self, z: PyTree) -> Float[Real, "..."]:
-        """The log density, for events of the right shape."""
+        """Return the log density, for events of the right shape."""
 
 
 def fitted(shape: PyTree, z: PyTree, law: Distribution | None = None) -> Any:
-    """A tree of numbers as arrays, each of whose last axes are as in the tree ``shape``; a
-    StructureError unless they are, and the axes before them broadcast with the batch of a law.
+    """Return a tree of arrays whose last axes are those of the tree ``shape``; a StructureError
+    unless they fit, and leading axes broadcast with the batch of a law.
     """
     leading = [() if law is None else law.batch_shape]
 
@@ -364,7 +361,7 @@ def unsaid(
     what: str = "its textbook parameters",
     expected: str = "the parameters that its from_standard takes",
 ) -> UsageError:
-    """The error of a law whose author does not say something, which its class lacks."""
+    """Return the error of a law whose class lacks a definition."""
     return UsageError(
         found=f"a {type(law).__name__}, which does not say {what}",
         expected=f"a law with {expected}",

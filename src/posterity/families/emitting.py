@@ -1,12 +1,11 @@
-"""Further roles of families: posteriors over what is observed, and over mixing weights.
+"""Roles of families: posteriors over parameters of emissions, and over mixing weights.
 
-The states of a chain emit records, each by parameters that such a posterior is over; so does one
-topic its words. Formulas are over members of batch shape ``(K,)``, the states, and any axes of
-records before these.
+States of a chain emit records and topics emit words, by parameters with such a posterior. Formulas
+are for members of batch shape ``(K,)``, with axes of records before it.
 
-A Dirichlet's concentrations and the sticks of a Dirichlet process (blei2006) are both linear in
-the expected number of observations of each component, and only these counts can be matched: which
-stick comes first means nothing across sites.
+Concentrations of a Dirichlet and sticks of a Dirichlet process (blei2006) are both linear in the
+expected number of observations of each component. Components of sites are matched by these counts,
+as the order of sticks is arbitrary across sites.
 """
 
 import abc
@@ -25,34 +24,34 @@ class Emitting(ExponentialFamily):
 
     @abc.abstractmethod
     def expected_log_likelihood(self, x: Real) -> Float[Real, "*shape k"]:
-        """``E_q[log p(x | z)]`` in nats, for each record and each member."""
+        """Return ``E_q[log p(x | z)]`` in nats, for each record and each member."""
 
     @abc.abstractmethod
     def plugged_log_likelihood(self, x: Real) -> Float[Real, "*shape k"]:
-        """``log p(x | z)`` in nats at expected means, precisions or probabilities."""
+        """Return ``log p(x | z)`` in nats at expected means, precisions or probabilities."""
 
     @abc.abstractmethod
     def observed(self, x: Real, weights: Float[Real, "n k"]) -> Self:
-        """The factor (K,) that records, each weighted for each member, add to the members."""
+        """Return the factor (K,) of records with a weight for each member."""
 
 
 class EmittingSymbols(Emitting):
-    """A posterior over how probable each of some symbols is; words can name them."""
+    """A posterior over the probabilities of symbols, which can have names."""
 
     emits_symbols: ClassVar[bool] = True
 
     @property
     @abc.abstractmethod
     def concentration(self) -> Float[Real, "*batch symbols"]:
-        """The prior's count of each symbol, and how often it was seen."""
+        """The concentration of each symbol: the prior's plus the number of observations."""
 
     @abc.abstractmethod
     def widened(self, labels: Int[Any, " symbols"], size: int, unseen: float) -> Self:
-        """Over ``size`` symbols: own ones at ``labels``, all others of concentration ``unseen``."""
+        """Return the law of ``size`` symbols: the own ones at ``labels``, the others ``unseen``."""
 
 
 class MixingWeights(ExponentialFamily):
-    """A law of the weights of ``K`` components that mean nothing but what they weigh."""
+    """A law of the mixing weights of ``K`` components."""
 
     base_measure: ClassVar[float | None] = 0.0
     shows_prior: ClassVar[bool]
@@ -61,50 +60,49 @@ class MixingWeights(ExponentialFamily):
     @property
     @abc.abstractmethod
     def weights_shape(self) -> tuple[int, ...]:
-        """``(..., K)``: the shape of the weights."""
+        """The shape ``(..., K)`` of the weights."""
 
     @abc.abstractmethod
     def mean_weights(self) -> Float[Real, "*batch k"]:
-        """Expected weights, which sum to one."""
+        """Return the expected weights, which sum to one."""
 
     def weight_marginals(self) -> Marginal:
-        """Marginal laws (*batch, K) of the weights of proper members; here their means alone."""
+        """Return marginal laws (*batch, K) of the weights of proper members; here, means only."""
         mean = np.asarray(self.mean_weights(), float)
         return known_moments(mean, np.full(mean.shape, np.nan))
 
     @abc.abstractmethod
     def counts(self, prior: Self | None = None) -> Float[np.ndarray, "*batch k"]:
-        """Expected observations of each component: what was added to the prior.
+        """Return the expected observations of each component, without the prior's.
 
-        Without a prior, a Dirichlet's are all of ``α``; the first parameter of a process's sticks
-        is one in any prior.
+        If ``prior`` is None, a Dirichlet returns all of ``α``; for sticks the prior is not needed.
         """
 
     @classmethod
     @abc.abstractmethod
     def of_counts(cls, counts: Float[np.ndarray, "*batch k"]) -> Self:
-        """The factor that these counts add to a prior; linear in the counts."""
+        """Return the factor of these counts; it is linear in them."""
 
     @classmethod
     @abc.abstractmethod
     def exchangeable(cls, total: float, categories: int) -> Self:
-        """The prior of this total concentration that tells no component from another."""
+        """Return the exchangeable prior of this total concentration."""
 
     @abc.abstractmethod
     def total(self, prior: Self | None) -> float:
-        """The prior's concentration over all components together, zero if it is not known.
+        """Return the prior's total concentration, or zero if it is unknown.
 
         Raises:
-            StructureError: the prior tells components apart, which plates cannot.
+            StructureError: if the prior's components are not exchangeable.
         """
 
     @abc.abstractmethod
     def relabelled(self, labels: Int[np.ndarray, " k"], size: int) -> Self:
-        """The same counts under other labels, -1 for those left out; of factors, that is counts."""
+        """Return the factor with other labels; components with label -1 are left out."""
 
     @abc.abstractmethod
     def among(self, rows: ArrayLike) -> Self | None:
-        """The law of the shares of some components among each other; None where it has no name."""
+        """Return the law of the relative weights of some components, or None without a formula."""
 
 
 def check_exchangeable(fair: bool, prior: Any) -> None:

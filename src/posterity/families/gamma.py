@@ -1,4 +1,4 @@
-"""Gamma."""
+"""The Gamma family."""
 
 from typing import Any, ClassVar, Self
 
@@ -15,7 +15,7 @@ from posterity.lazy import jax, jnp
 
 
 class Gamma(ExponentialFamily):
-    """``Gamma(z | a, b)`` with shape ``a`` and rate ``b``; statistics ``(log z, -z)``.
+    """The Gamma law ``Gamma(z | a, b)`` of shape ``a`` and rate ``b``; statistics ``(log z, -z)``.
 
     Natural parameters: ``shape_minus_one`` ``a - 1`` and ``rate`` ``b``.
 
@@ -45,7 +45,7 @@ class Gamma(ExponentialFamily):
 
     @property
     def mean(self) -> Float[Real, "*batch"]:
-        """``a / b``."""
+        """The mean ``a / b``."""
         return self.shape / self.rate
 
     @property
@@ -53,7 +53,7 @@ class Gamma(ExponentialFamily):
         return PositiveNumbers()
 
     def _line(self, drop: float) -> Line:
-        """``y = log(z b / a)``, where the log density is ``a (y - exp y)``."""
+        """Return the line ``y = log(z b / a)``, with log density ``a (y - exp y)``."""
         np_, a, b = self.xp.np, self.shape, self.rate
         depth = drop / a
 
@@ -68,7 +68,7 @@ class Gamma(ExponentialFamily):
         return [Closed(GAMMA, same_shape(self.shape, self.rate)).picked((..., None))]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
-        """``log Γ(a) - a log b``."""
+        """Return ``log Γ(a) - a log b``."""
         return self.xp.special.gammaln(self.shape) - self.shape * self.xp.np.log(self.rate)
 
     @property
@@ -78,11 +78,11 @@ class Gamma(ExponentialFamily):
         return self.flatten(shape_minus_one=log_mean, rate=-self.mean)
 
     def fisher_information(self) -> Float[Real, "*batch dim dim"]:
-        """``[[ψ'(a), -1/b], [-1/b, a/b²]]``: the statistic of the rate is ``-z``."""
+        """Return ``[[ψ'(a), -1/b], [-1/b, a/b²]]``."""
         return self._matrix(self.xp.trigamma(self.shape), -1 / self.rate, self.mean / self.rate)
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
-        """The inverse of a 2 x 2 matrix, of determinant ``(a ψ'(a) - 1)/b²``."""
+        """Solve by the inverse of the 2 x 2 matrix of determinant ``(a ψ'(a) - 1)/b²``."""
         trigamma, (first, second) = self.xp.trigamma(self.shape), (vector[..., 0], vector[..., 1])
         excess = self.shape * trigamma - 1
         return self.flatten(
@@ -104,7 +104,7 @@ class Gamma(ExponentialFamily):
     def drawn_records(
         self, rng: np.random.Generator, average: Float[np.ndarray, "n two"], draws: int
     ) -> Float[np.ndarray, "n draws two"] | None:
-        """Counts of a Poisson law, where each record adds one to the rate."""
+        """Draw Poisson counts, if each record adds one to the rate; else None."""
         mean, exposure = average[:, None].T
         if not np.allclose(exposure, 1.0, rtol=0.0, atol=WHOLE):
             return None
@@ -118,7 +118,7 @@ class Gamma(ExponentialFamily):
 
 @compiled()
 def solve_log_minus_digamma(gap: Float[Real, "*batch"]) -> Float[Real, "*batch"]:
-    """The ``a`` with ``log a - ψ(a) = gap > 0``, by Newton on ``1/a`` (minka2002)."""
+    """Return the ``a`` with ``log a - ψ(a) = gap > 0``, by Newton on ``1/a`` (minka2002)."""
     xp = namespace(gap)
     a = (3 - gap + xp.np.sqrt((gap - 3) ** 2 + 24 * gap)) / (12 * gap)
 

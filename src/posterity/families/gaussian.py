@@ -1,4 +1,4 @@
-"""Gaussians in information form: what all share, and those of full covariance."""
+"""Gaussians in information form: their base class, and Gaussians of full covariance."""
 
 import abc
 from typing import Any, ClassVar, Self
@@ -27,15 +27,15 @@ from posterity.lazy import jax, jnp
 
 LOG_2PI = float(np.log(2 * np.pi))
 DEVIATIONS = 2.0
-"""The most that a mean moves in a step that is retracted, in standard deviations."""
+"""Largest move of a mean in a retracted step, in standard deviations."""
 
 
 class AnyGaussian(ExponentialFamily):
-    """Gaussians of any shape of covariance; statistics ``(z, -z zᵀ/2)``, or ``(z, -z²/2)``.
+    """Base class of Gaussians; statistics are ``(z, -z zᵀ/2)``, or ``(z, -z²/2)`` if diagonal.
 
-    Gradients and curvatures of a log likelihood are natural gradients here (opper2009): methods
-    from ``at_mean`` on are what estimators and safeguarded steps need of one Gaussian. ``S`` is a
-    root of the covariance, ``S Sᵀ``.
+    For Gaussians the expected gradients and curvatures of a log likelihood are natural gradients
+    (opper2009); the methods from ``at_mean`` on serve estimators and safeguarded steps, for one
+    member. ``S`` is a root of the covariance ``S Sᵀ``.
     """
 
     precision_mean: Float[Real, "..."]
@@ -44,12 +44,12 @@ class AnyGaussian(ExponentialFamily):
     base_measure: ClassVar[float | None] = -LOG_2PI / 2
     gaussian: ClassVar[bool] = True
     diagonal: ClassVar[bool]
-    """True if coordinates are independent: precisions and covariances are (..., d) then."""
+    """True if coordinates are independent; precisions and covariances are then (..., d)."""
 
     @classmethod
     @abc.abstractmethod
     def _naturals(cls, mean: Real, spread: Real) -> dict[str, Real]:
-        """The natural parameters, given mean and covariance (or variances)."""
+        """Return the natural parameters, given the mean and the covariance or variances."""
 
     @property
     @abc.abstractmethod
@@ -70,7 +70,7 @@ class AnyGaussian(ExponentialFamily):
     @property
     @abc.abstractmethod
     def _factor(self) -> Real:
-        """``S⁻ᵀ``, the lower Cholesky factor of the precision, or the roots on its diagonal."""
+        """``S⁻ᵀ``: the lower Cholesky factor of the precision, or its diagonal."""
 
     def _square(self, x: Real) -> Real:
         return x**2 if self.diagonal else outer(x)
@@ -107,8 +107,8 @@ class AnyGaussian(ExponentialFamily):
         return np.asarray(self.mean, float), np.asarray(self._spread, float)
 
     def with_moments(self, mean: Real, spread: Real) -> Self:
-        """The law like this one of other means (..., d) and covariances (..., d, d), or variances
-        (..., d) where coordinates are independent.
+        """Return a law like this one with other means (..., d) and covariances (..., d, d), or
+        variances (..., d) if it is diagonal.
         """
         return self._with(**self._naturals(mean, spread))
 
@@ -128,7 +128,7 @@ class AnyGaussian(ExponentialFamily):
         return self.flatten(precision_mean=z, precision=-self._square(z) / 2)
 
     def numpy_draws(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "..."]:
-        """``m + C^{1/2} ε``, by the Cholesky factor of the covariance."""
+        """Draw ``m + C^{1/2} ε``, by the Cholesky factor of the covariance."""
         noise = rng.standard_normal((count, *self.batch_shape, self.own_size))
         if self.diagonal:
             return np.asarray(self.mean) + np.sqrt(self._spread) * noise
@@ -138,7 +138,7 @@ class AnyGaussian(ExponentialFamily):
     # --- for estimators and steps, of one member ---------------------------------------------
 
     def at_mean(self, slope: Float[Real, " d"], precision: Float[Real, "..."]) -> Self:
-        """The factor of this slope at the mean and this precision: ``(slope + Λ' m, Λ')``."""
+        """Return the factor with this slope at the mean and precision: ``(slope + Λ' m, Λ')``."""
         precision = as_leaf(precision)
         moved = self._with(precision_mean=self.precision_mean, precision=precision)
         return self._with(
@@ -146,70 +146,70 @@ class AnyGaussian(ExponentialFamily):
         )
 
     def times_precision(self, vector: Float[Real, "..."]) -> Float[Real, "..."]:
-        """``Λ v``."""
+        """Return ``Λ v``."""
         full = not self.diagonal
         return (self.precision @ vector[..., None])[..., 0] if full else self.precision * vector
 
     def curvature(self, hessian: Float[Real, "d d"]) -> Float[Real, "..."]:
-        """Minus a Hessian, in the shape of the precision."""
+        """Return minus a Hessian, in the shape of the precision."""
         return -namespace(hessian).np.diagonal(hessian) if self.diagonal else -hessian
 
     def predictor(self, x: Float[Real, "n d"]) -> tuple[Float[Real, " n"], Float[Real, " n"]]:
-        """Mean and variance of ``x · z``, row by row; as squares, which keep sign and digits."""
+        """Return the mean and variance of ``x · z`` for each row; variances are sums of squares."""
         variance = x**2 @ self._spread if self.diagonal else (self.whitened(x) ** 2).sum(-1)
         return x @ self.mean, variance
 
     def gram(self, x: Float[Real, "n d"], weights: Float[Real, " n"]) -> Float[Real, "..."]:
-        """``Xᵀ W X``, in the shape of the precision."""
+        """Return ``Xᵀ W X``, in the shape of the precision."""
         if self.diagonal:
             return weights @ x**2
         if is_jax(x) or is_jax(weights) or not (weights >= 0).all():
             return (x.T * weights) @ x
         half = x * np.sqrt(weights)[:, None]
-        return half.T @ half  # of which BLAS makes one triangle
+        return half.T @ half  # BLAS computes one triangle only
 
     @abc.abstractmethod
     def at_noise(self, noise: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
-        """Events ``m + S ε``."""
+        """Return the events ``m + S ε``."""
 
     @abc.abstractmethod
     def whitened(self, x: Float[Real, "*n d"]) -> Float[Real, "*n d"]:
-        """``Sᵀ x`` of each row: ``x · z`` is ``x · m + (Sᵀ x) · ε``."""
+        """Return ``Sᵀ x`` for each row, so that ``x · z = x · m + (Sᵀ x) · ε``."""
 
     def unwhitened(self, slopes: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
-        """Slopes in ``ε`` as slopes in ``m + S ε``: ``S⁻ᵀ v``."""
+        """Return ``S⁻ᵀ v``, which maps gradients in ``ε`` to gradients in ``m + S ε``."""
         return slopes * self._factor if self.diagonal else slopes @ self._factor.T
 
     @abc.abstractmethod
     def from_slopes(self, noise: Float[Real, "n d"], slopes: Float[Real, "n d"]) -> Self:
-        """The natural gradient of the mean over ``n`` of ``f(m + S ε)``, given all ``∇_ε f``.
+        """Return the natural gradient of the mean over ``n`` of ``f(m + S ε)``, from ``∇_ε f``.
 
-        That mean is a function of ``m`` and ``S Sᵀ`` whose gradient this is, exactly. For noise of
-        mean zero and unit covariance, Stein's lemma makes it ``E[∇f]`` and ``E[∇²f]`` (opper2009).
+        It is the exact gradient of this mean as a function of ``m`` and ``S Sᵀ``. For noise of
+        mean zero and unit covariance, by Stein's lemma, it estimates ``E[∇f]`` and ``E[∇²f]``
+        (opper2009).
         """
 
     @abc.abstractmethod
     def retract(self, direction: Self, rate: Number) -> Self:
-        """A natural-gradient step that cannot leave the Gaussians (lin2020, section 4).
+        """Make a natural-gradient step that keeps the precision positive (lin2020, section 4).
 
-        With the direction ``(h, D)`` of ``(Λ m, Λ)``, the mean moves by ``ρ Λ⁻¹ (h - D m)``, as
-        it does to first order along ``ρ (h, D)``, and the precision to
-        ``Λ + ρ D + ρ²/2 D Λ⁻¹ D = ((Λ + ρ D) Λ⁻¹ (Λ + ρ D) + Λ)/2``, positive definite for every
-        ``ρ``.
+        With the direction ``(h, D)`` of ``(Λ m, Λ)``, the mean moves by ``ρ Λ⁻¹ (h - D m)``, as it
+        does to first order along ``ρ (h, D)``. The precision becomes ``Λ + ρ D + ρ²/2 D Λ⁻¹ D =
+        ((Λ + ρ D) Λ⁻¹ (Λ + ρ D) + Λ)/2``, which is positive definite for every ``ρ``.
 
-        The term of second order is positive whatever the sign of ``D``, so noise in ``D`` would
-        drive precisions up without bound: ``ρ`` is lowered until ``ρ D`` is no longer than ``Λ``.
-        Nor does the mean move by more than two standard deviations.
+        The second-order term is positive for any sign of ``D``, so noise in ``D`` would increase
+        precisions without bound. Therefore ``ρ`` is lowered until ``ρ D`` is no longer than ``Λ``,
+        and the mean moves by at most two standard deviations.
         """
 
 
 def trusted_rate(rate: Number, relative: Real) -> Real:
-    """The rate, lowered where the precision would change by more than itself."""
+    """Return the rate, lowered if the precision would change by more than itself."""
     return rate / namespace(relative).np.maximum(1.0, rate * relative)
 
 
 class Gaussian(AnyGaussian):
-    """``N(z | m, C)`` with full covariance; statistics ``(z, -z zᵀ/2)``.
+    """The Gaussian ``N(z | m, C)`` with full covariance; statistics ``(z, -z zᵀ/2)``.
 
     Natural parameters: ``precision_mean`` ``C⁻¹ m`` and ``precision`` ``C⁻¹``.
 
@@ -230,7 +230,7 @@ class Gaussian(AnyGaussian):
 
     @classmethod
     def from_standard(cls, mean: ArrayLike, covariance: ArrayLike) -> Self:
-        """Make it from the mean (..., d) and the covariance (..., d, d)."""
+        """Make a law from the mean (..., d) and the covariance (..., d, d)."""
         known = cls._checked(mean=mean, covariance=covariance)
         return cls._of(**cls._naturals(**known))._held()
 
@@ -272,12 +272,12 @@ class Gaussian(AnyGaussian):
         return self.covariance
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
-        """``(mᵀ C⁻¹ m + log|C|) / 2``."""
+        """Return ``(mᵀ C⁻¹ m + log|C|) / 2``."""
         logdet = self.xp.logdet(self._factor)
         return ((self.precision_mean * self.mean).sum(-1) - logdet) / 2
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
-        """The derivative of ``η`` along ``μ``, in closed form."""
+        """Return the derivative of ``η`` along ``μ``, in closed form."""
         parts, mean = self.unflatten(vector), self.mean
         step = parts["precision_mean"]
         cross = step[..., :, None] * mean[..., None, :]
@@ -287,17 +287,17 @@ class Gaussian(AnyGaussian):
         return self.flatten(precision_mean=moved[..., 0], precision=precision)
 
     def _log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "..."]:
-        """Centred: it keeps its digits with means far from the origin."""
+        """Return the log density, centred so that it is accurate for means far from the origin."""
         logdet = self.xp.logdet(self._factor)
         return self.log_base_measure() + (logdet - quadratic(self.precision, z - self.mean)) / 2
 
     def negative_entropy(self) -> Float[Real, "*batch"]:
-        """``(log|C⁻¹| - d) / 2``, whatever the mean."""
+        """Return ``(log|C⁻¹| - d) / 2``, which does not depend on the mean."""
         logdet = self.xp.logdet(self._factor)
         return (logdet - self.precision.shape[-1]) / 2
 
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
-        """Centred and by Cholesky (bishop2006, exercise 2.13)."""
+        """Return the divergence, centred and by Cholesky factors (bishop2006, exercise 2.13)."""
         xp = namespace(self.precision, other.precision)
         mine, theirs = self._factor, other._factor
         ratio = xp.solve_lower(mine, theirs)  # tr(Λ' Λ⁻¹) = ||L⁻¹ L'||²
@@ -306,15 +306,15 @@ class Gaussian(AnyGaussian):
         return (eigenvalue_excess - xp.logdet(theirs) + xp.logdet(mine) + distance) / 2
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
-        """``m + L⁻ᵀ ε`` with ``L`` the Cholesky factor of the precision."""
+        """Draw ``m + L⁻ᵀ ε`` with ``L`` the Cholesky factor of the precision."""
         return self._scattered(key, shape + self.precision_mean.shape, ...)
 
     def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
-        """Sample by what the members' few precisions give, which the draws then share."""
+        """Draw from the labelled members; each member's precision is factorised once."""
         return self._scattered(key, labels.shape + self.precision_mean.shape[1:], labels)
 
     def _scattered(self, key: KeyArray, shape: tuple[int, ...], which: Any) -> Any:
-        """``L⁻ᵀ (L⁻¹ h + ε)`` for the members ``which``, with ``ε`` of this shape."""
+        """Return ``L⁻ᵀ (L⁻¹ h + ε)`` for the members ``which``, with ``ε`` of this shape."""
         mine = jax.tree.map(jnp.asarray, self)
         half = mine._inverse_factor
         along = (half @ mine.precision_mean[..., None])[..., 0]
@@ -322,7 +322,7 @@ class Gaussian(AnyGaussian):
         return jnp.einsum("...ij,...i->...j", half[which], noise)
 
     def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
-        """``h ~ N(A θ, A)``, of a factor ``(h, A)``; about the prior's mean."""
+        """Draw ``h ~ N(A θ, A)`` for each factor ``(h, A)``, relative to the prior's mean."""
         count, size = len(factors.precision), self.own_size
         noise = rng.standard_normal((draws, count, size))
         root = np.linalg.cholesky(np.asarray(pooled.covariance))
@@ -335,28 +335,28 @@ class Gaussian(AnyGaussian):
         return type(self)(slope[..., 0], precision)
 
     def squared_length(self, step: Self) -> Float[Real, ""]:
-        """The expected squared length in closed form, about the mean."""
+        """Return the squared length in closed form, about the mean."""
         half, slope = self._inverse_factor, step.precision_mean - step.precision @ self._mean
         turned = half @ step.precision @ half.T
         return ((half @ slope) ** 2).sum() + (turned**2).sum() / 2
 
     def at_noise(self, noise: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
-        """``S`` is ``L⁻ᵀ``, where ``L`` is the Cholesky factor of the precision."""
+        """Return ``m + S ε`` with ``S = L⁻ᵀ``, where ``L`` is the precision's Cholesky factor."""
         return self.mean + noise @ self._inverse_factor
 
     def whitened(self, x: Float[Real, "*n d"]) -> Float[Real, "*n d"]:
-        """Multiplied, not solved for: LAPACK spreads many columns over threads that wait."""
+        """Return ``Sᵀ x`` by a product with ``L⁻¹``: many solves would wait on threads."""
         return x @ self._inverse_factor.T
 
     def from_slopes(self, noise: Float[Real, "n d"], slopes: Float[Real, "n d"]) -> Self:
-        """``S`` is triangular, so half of ``E[∇_ε f εᵀ]`` says how it should change."""
+        """Return the natural gradient; as ``S`` is triangular, half of ``E[∇_ε f εᵀ]`` is used."""
         np_, factor = self.xp.np, self._factor
         moments = np_.triu(slopes.T @ noise) / len(noise)
         curvature = moments + np_.triu(moments, 1).T
         return self.at_mean(factor @ slopes.mean(0), -symmetric(factor @ curvature @ factor.T))
 
     def retract(self, direction: Self, rate: Number) -> Self:
-        """The length of ``D`` is taken relative to ``Λ``: ``sqrt(tr((Λ⁻¹ D)²))``."""
+        """Retract with the length of ``D`` relative to ``Λ``: ``sqrt(tr((Λ⁻¹ D)²))``."""
         xp, np_, mean = self.xp, self.xp.np, self.mean
         slope = direction.precision_mean - direction.precision @ mean
         relative = xp.solve(self.precision, direction.precision)

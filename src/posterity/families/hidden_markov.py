@@ -1,4 +1,4 @@
-"""Posteriors of hidden Markov models whose states are unlabelled."""
+"""Posteriors of hidden Markov models with unlabelled states."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -18,20 +18,20 @@ from posterity.families.plate import Plate
 from posterity.families.vector_space import stack
 
 SHARED = {"emissions": (0,), "initial": (0,), "transitions": (0, 1)}
-"""By block the axes along which states go, counted after those of the batch."""
+"""Axes of the states in each block, counted after those of the batch."""
 FIX = "Concentrations count observations; 1 is as good as one."
 CONCENTRATION = dataclasses.replace(POSITIVE, error=ParameterError, fix=FIX)
 STAY = Constraint("zero or more", lambda x: POSITIVE.allows(x) or x == 0, ParameterError, FIX)
 
 
 class HiddenMarkov(Product):
-    """Emissions, initial probabilities and transitions of ``K`` states, independent a posteriori.
+    """A posterior of emissions, initial probabilities and transitions of ``K`` states.
 
-    Blocks: ``emissions``, a :class:`Plate` of ``K`` members without weights (:class:`NormalWishart`
-    or :class:`NormalGamma` for vectors, :class:`Dirichlet` for symbols); ``initial``, a
-    :class:`Dirichlet` over states; ``transitions``, a :class:`Plate` of ``K`` Dirichlets, row ``k``
-    of where state ``k`` goes. Which state is called which means nothing: rows, columns, initial
-    probabilities and emissions are relabelled together.
+    Blocks are independent: ``emissions``, a :class:`Plate` of ``K`` members without weights
+    (:class:`NormalWishart` or :class:`NormalGamma` for vectors, :class:`Dirichlet` for symbols);
+    ``initial``, a :class:`Dirichlet` over states; and ``transitions``, a :class:`Plate` of ``K``
+    Dirichlets, whose row ``k`` is for moves from state ``k``. Labels of states are arbitrary: rows,
+    columns, initial probabilities and emissions are relabelled together.
 
     Source: beal2003, chapter 3.
 
@@ -49,7 +49,7 @@ class HiddenMarkov(Product):
     def __init__(
         self, blocks: Mapping[str, ExponentialFamily] | None = None, **named: ExponentialFamily
     ):
-        """From a mapping with the three blocks, or keyword arguments."""
+        """Make a law from a mapping with the three blocks, or keyword arguments."""
         super().__init__(blocks or {}, **named)
         own: Any = self.blocks
         plain = lambda law: isinstance(law, Plate) and law.weights is None
@@ -86,14 +86,14 @@ class HiddenMarkov(Product):
         stay: float | int = 0.0,
         initial: float | int = 1.0,
     ) -> Self:
-        """A prior that tells no state from another.
+        """Return a prior with exchangeable states.
 
         Args:
-            emission: of one state.
-            states: how many there are.
-            concentration: of each row, over all states together.
-            stay: what transitions of a state to itself have more ("sticky", fox2011).
-            initial: of the initial probabilities, over all states together.
+            emission: prior of the emissions of one state.
+            states: number of states.
+            concentration: total concentration of each row of transitions.
+            stay: additional concentration of self-transitions ("sticky", fox2011).
+            initial: total concentration of the initial probabilities.
 
         Raises:
             ParameterError: for concentrations that are not positive, or ``stay`` below zero.
@@ -111,11 +111,11 @@ class HiddenMarkov(Product):
 
     @property
     def states(self) -> int:
-        """``K``."""
+        """The number of states ``K``."""
         return self.blocks["initial"].own_size
 
     def exchangeable_members(self) -> Members:
-        """The states, each weighed by its share of all time steps, prior counts included."""
+        """Return the states, weighted by their shares of time steps including prior counts."""
         spent = self.occupancy()
         weights = spent / max(spent.sum(), np.finfo(float).tiny)
         emissions: Any = self.blocks["emissions"]
@@ -128,40 +128,39 @@ class HiddenMarkov(Product):
         return super()._tables(names, path, block)
 
     def outline(self, *, plates: bool = True) -> Any:
-        """The blocks'; with ``plates=False`` only the emissions', whose number is left open."""
+        """Return the blocks' outlines; with ``plates=False`` only the emissions', without ``K``."""
         if plates:
             return super().outline()
         return (type(self), self.blocks["emissions"].outline(plates=False))
 
     def occupancy(self, prior: Self | None = None) -> Float[np.ndarray, "*batch k"]:
-        """Expected number of time steps in each state; with the prior's counts if that is None.
-
-        Every step is reached by the start or by one transition, so it is the sum of a column.
+        """Return the expected number of time steps in each state, the sum of a column of initial
+        and transition counts; with the prior's counts if ``prior`` is None.
         """
         result = self._visits() - (0.0 if prior is None else prior._visits())
-        return np.maximum(result, 0.0)  # below zero is rounding, or a site that took data back
+        return np.maximum(result, 0.0)  # negative by rounding, or if a site withdrew data
 
     def _visits(self) -> Float[np.ndarray, "*batch k"]:
         start, rows = self._concentrations()
         return start + rows.sum(-2)
 
     def _concentrations(self) -> tuple[np.ndarray, np.ndarray]:
-        """Those of the initial probabilities, and of the rows of transitions."""
+        """Return the concentrations of initial probabilities and of rows of transitions."""
         own: Any = self.blocks
         rows = own["transitions"].members.concentration
         return np.asarray(own["initial"].concentration), np.asarray(rows)
 
-    # --- as what shares labels -------------------------------------------------------------------
+    # --- labels ----------------------------------------------------------------------------------
 
     def independent_blocks(self) -> Mapping[str, ExponentialFamily]:
-        """None: they share labels."""
+        """Return no blocks, as they share labels."""
         return {}
 
     def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:
-        """A factor whose label ``k`` is called ``labels[k]`` instead, in all blocks.
+        """Return a factor whose label ``k`` becomes ``labels[k]``, in all blocks.
 
-        Axes are those of the batch, then that of the labels. What is labelled -1 is left out; what
-        two labels become one adds up.
+        Axes are those of the batch, then that of the labels. Entries with label -1 are left out;
+        entries with the same label are summed.
 
         Raises:
             StructureError: for axes within single blocks, or labels out of range.
@@ -183,18 +182,16 @@ class HiddenMarkov(Product):
         return self.rebuild([blocks[name] for name in self.blocks])
 
     def as_plate(self, prior: Self | None = None) -> Plate:
-        """Emissions, by which states are told apart, and how many steps were spent in each.
-
-        The weights are a Dirichlet; without a prior its concentrations hold the prior's too.
+        """Return the plate of emissions with Dirichlet weights of the states' time steps; without a
+        prior, its concentrations include the prior's.
         """
         total = 0.0 if prior is None else float(np.sum(prior._concentrations()[0]))
         counts = self.occupancy(prior) + total / self.states
         return Plate(self.blocks["emissions"].members, Dirichlet(counts - 1))  # pyright: ignore
 
     def contribution(self, prior: Self | None) -> Self:
-        """Posterior less prior: counts of starts and transitions, and what emissions have learnt.
-
-        Of an unknown prior the concentrations are taken for counts.
+        """Return posterior less prior; if the prior is unknown, concentrations are taken as counts
+        and emissions are unchanged.
         """
         if prior is not None:
             return self - prior
@@ -206,9 +203,9 @@ class HiddenMarkov(Product):
         return type(self)(self.blocks, emissions=Plate(members))
 
     def spread(self) -> Float[np.ndarray, "3"]:
-        """Concentration of a row, what staying has more, and that of the initial probabilities.
+        """Return the concentrations of a row, of staying in addition, and of initial probabilities.
 
-        Of one state the first two are NaN but for their sum, which then is the first.
+        For one state the first is the sum of both, and the second is NaN.
         """
         start, rows = self._concentrations()
         own = np.eye(len(start), dtype=bool)
@@ -228,7 +225,7 @@ class HiddenMarkov(Product):
     def exchangeable(
         cls, member: ExponentialFamily, spread: Float[np.ndarray, "3"], labels: int
     ) -> Self:
-        """One member for all states, and equal shares of the concentrations."""
+        """Return the law of one emission for all states and equal shares of the concentrations."""
         total, stay, initial = (float(value) for value in np.nan_to_num(spread))
         rows = np.full((labels, labels), total / labels) + stay * np.eye(labels)
         return cls(
@@ -237,7 +234,7 @@ class HiddenMarkov(Product):
             transitions=Plate(Dirichlet(rows - 1)),
         )
 
-    # --- what it predicts ------------------------------------------------------------------------
+    # --- expectations ----------------------------------------------------------------------------
 
     @property
     def expected_transitions(self) -> Float[Real, "*batch k k"]:

@@ -1,9 +1,9 @@
-"""Feed-forward networks as data: their layers, sizes, and the place of each weight.
+"""Descriptions of feed-forward networks: their layers, sizes, and the position of each weight.
 
-Weights of a network lie in one flat vector: layer after layer, each layer's bias before its kernel,
-as JAX orders ``[{"bias": ..., "kernel": ...}, ...]``. Kernels are shaped ``(inputs, outputs)`` and
-``(height, width, inputs, outputs)``, images ``(height, width, channels)``; an image is flattened
-with its channels last.
+The weights of a network are one flat vector: layer after layer, each layer's bias before its
+kernel, as JAX orders ``[{"bias": ..., "kernel": ...}, ...]``. Kernels have shape ``(inputs,
+outputs)`` or ``(height, width, inputs, outputs)``, and images ``(height, width, channels)``; an
+image is flattened with its channels last.
 """
 
 import dataclasses
@@ -26,20 +26,20 @@ Pooling = Literal["max", "mean"]
 
 
 class Place(NamedTuple):
-    """The place of an array of weights in the flat vector, and its shape."""
+    """The start of an array of weights in the flat vector, and its shape."""
 
     start: int
     shape: tuple[int, ...]
 
     @property
     def stop(self) -> int:
-        """The place after the last."""
+        """The end of the array in the flat vector (exclusive)."""
         return self.start + math.prod(self.shape)
 
 
 @dataclasses.dataclass(frozen=True)
 class Dense:
-    """``activation(x W + b)``, with ``W`` of shape ``(inputs, outputs)``."""
+    """A dense layer ``activation(x W + b)``, with ``W`` of shape ``(inputs, outputs)``."""
 
     inputs: int
     outputs: int
@@ -55,7 +55,7 @@ class Dense:
         return (self.inputs, self.outputs)
 
     def image(self, image: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of what comes out, given that of what comes in."""
+        """Return the shape of the output, given that of the input."""
         if math.prod(image) != self.inputs:
             raise _misfit(self, image)
         return (self.outputs,)
@@ -63,11 +63,10 @@ class Dense:
 
 @dataclasses.dataclass(frozen=True)
 class Conv:
-    """A convolution of images, then its activation, then pooling over windows that do not overlap.
+    """A convolution of images (a cross-correlation), activation, and nonoverlapping pooling.
 
-    As usual in networks it is a cross-correlation. ``window`` is the height and width of the
-    kernel, ``pool`` the side of the windows of pooling, 1 for none; what is left over at the far
-    border is dropped.
+    ``window`` is the height and width of the kernel, and ``pool`` the side of the pooling windows,
+    1 for none; incomplete windows at the far borders are dropped.
     """
 
     window: tuple[int, int]
@@ -90,7 +89,7 @@ class Conv:
         return (*self.window, self.inputs, self.outputs)
 
     def image(self, image: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of what comes out, given that of what comes in."""
+        """Return the shape of the output, given that of the input."""
         if len(image) != 3 or image[-1] != self.inputs:
             raise _misfit(self, image)
         lost = [(side - 1) * (self.padding == "valid") for side in self.window]
@@ -101,10 +100,10 @@ class Conv:
         return (*sides, self.outputs)
 
     def patches(self, x: Float[Real, "n h w c"]) -> Float[Real, "n i j p"]:
-        """The inputs of a window at each position, in the order of the kernel's own axes.
+        """Return the inputs of the window at each position, in the order of the kernel's axes.
 
-        A convolution is then a product of matrices, which XLA computes on a CPU several times
-        faster than a convolution within a loop.
+        A convolution is then a matrix product, which XLA computes on a CPU several times faster
+        than a convolution within a loop.
         """
         np_, (tall, wide), step = namespace(x).np, self.window, self.stride
         if self.padding == "same":
@@ -116,12 +115,12 @@ class Conv:
         return np_.concatenate(shown, axis=-1)
 
     def pads(self, size: int, side: int) -> tuple[int, int]:
-        """Zeros before and after, as XLA has them for "same"."""
+        """Return the numbers of zeros before and after, as in XLA's "same" padding."""
         total = max((-(-size // self.stride) - 1) * self.stride + side - size, 0)
         return total // 2, total - total // 2
 
     def pooled(self, x: Float[Real, "n h w c"]) -> Float[Real, "n ..."]:
-        """The image after pooling."""
+        """Return the image after pooling."""
         if self.pool == 1:
             return x
         side, (n, height, width, channels) = self.pool, x.shape
@@ -135,21 +134,21 @@ Layer = Dense | Conv
 
 @dataclasses.dataclass(frozen=True)
 class Layers:
-    """The layers of a network, in order; all but the last have hidden units.
+    """The layers of a network, in order; the outputs of all but the last are hidden units.
 
-    ``image`` is the shape of one input: ``(height, width, channels)`` where the first layer is a
-    convolution, else the number of inputs, which is known without it. Of a network that was fused
-    of several, ``sites`` is how many of them it keeps a last layer of: beside the weights of its
-    own, the flat vector ends with ``sites`` (sites, inputs and bias, outputs) and ``shares``
-    (sites, outputs), which say what each site predicts and how far it counts in each output.
+    ``image`` is the shape of one input: ``(height, width, channels)`` if the first layer is a
+    convolution; it can be left out for a dense layer. In a fused network, ``sites`` is the number
+    of sites whose last layers are kept. The flat vector then ends with ``sites`` (sites, inputs +
+    bias, outputs), their last layers, and ``shares`` (sites, outputs), their weights in each
+    output.
 
     >>> network = Layers.dense(4, 3, 2)
     >>> network.widths, network.size
     ((3,), 23)
 
     Raises:
-        UsageError: for a size or an option that no layer has.
-        StructureError: if a layer does not take what comes out of the one before.
+        UsageError: for an invalid size or option.
+        StructureError: if the inputs of a layer do not fit the outputs of the one before.
     """
 
     layers: tuple[Layer, ...]
@@ -169,12 +168,14 @@ class Layers:
         first = self.layers[0]
         image = tuple(self.image) or ((first.inputs,) if isinstance(first, Dense) else ())
         object.__setattr__(self, "image", image)
-        _ = self.images  # which is checked as it is made
+        _ = self.images  # checks the shapes
 
     @classmethod
     def dense(cls, *sizes: SupportsIndex, activation: str = "relu") -> Self:
-        """A perceptron: inputs, hidden units, outputs; the last layer is linear."""
-        # Numbers of columns and classes often come as NumPy's, which files do not hold.
+        """Make a perceptron from the numbers of inputs, hidden units and outputs; the last layer is
+        linear.
+        """
+        # NumPy integers are converted, as they cannot be saved to files.
         whole: list[Any] = [int(size) if isinstance(size, np.integer) else size for size in sizes]
         if len(sizes) < 2:
             raise UsageError(
@@ -193,7 +194,7 @@ class Layers:
 
     @functools.cached_property
     def images(self) -> tuple[tuple[int, ...], ...]:
-        """The shape of what comes into each layer, and of what comes out of the last."""
+        """The shapes of the inputs of all layers, and of the last layer's output."""
         result = [self.image]
         for index, layer in enumerate(self.layers):
             try:
@@ -204,7 +205,7 @@ class Layers:
 
     @property
     def summary(self) -> str:
-        """Sizes, in short: inputs, what comes out of each hidden layer, outputs.
+        """A short description: inputs, outputs and activation of each hidden layer, outputs.
 
         >>> Layers.dense(784, 150, 10).summary
         '784-150 relu-10'
@@ -219,27 +220,27 @@ class Layers:
 
     @property
     def inputs(self) -> int:
-        """Numbers of one input."""
+        """Number of inputs of the network."""
         return math.prod(self.image)
 
     @property
     def outputs(self) -> int:
-        """Numbers that come out of the last layer."""
+        """Number of outputs of the network."""
         return math.prod(self.images[-1])
 
     @property
     def windows(self) -> int:
-        """Number of hidden layers up to the last that is a convolution."""
+        """Number of hidden layers up to and including the last convolution."""
         hidden = enumerate(self.layers[:-1], 1)
         return max((n for n, layer in hidden if isinstance(layer, Conv)), default=0)
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Hidden units of each layer but the last."""
+        """Numbers of hidden units of each layer but the last."""
         return tuple(layer.outputs for layer in self.layers[:-1])
 
     def with_widths(self, widths: Sequence[int]) -> Self:
-        """The same network with other numbers of hidden units, of which no site says anything."""
+        """Return the network with other numbers of hidden units, without the sites' last layers."""
         if len(widths) != len(self) - 1:
             raise UsageError(
                 found=f"{len(widths)} widths {tuple(widths)}",
@@ -254,7 +255,7 @@ class Layers:
         return type(self)(tuple(result), self.image)
 
     def difference(self, like: Self) -> tuple[str, str] | None:
-        """The first difference from ``like``, here and there; None if only widths differ."""
+        """Describe the first difference from ``like`` on both sides; None if only widths differ."""
         if len(self) != len(like):
             return f"{len(self)} layers", f"{len(like)}"
         if self.image != like.image:
@@ -268,9 +269,8 @@ class Layers:
 
     @functools.cached_property
     def places(self) -> tuple[dict[str, Place], ...]:
-        """Return for each layer where its ``kernel`` and its ``bias`` lie in the flat vector.
-
-        Of the last one, also where ``sites`` and ``shares`` are, if the network keeps any.
+        """The places of each layer's ``bias`` and ``kernel`` in the flat vector; for the last layer
+        also of ``sites`` and ``shares``, if there are any.
         """
         shapes: list[dict[str, tuple[int, ...]]] = [
             {**({"bias": (layer.outputs,)} if layer.bias else {}), "kernel": layer.kernel}
@@ -291,29 +291,29 @@ class Layers:
 
     @property
     def size(self) -> int:
-        """Number of weights ``p``, biases among them."""
+        """Number of weights ``p``, including biases."""
         return list(self.places[-1].values())[-1].stop
 
     @functools.cached_property
     def plain(self) -> Self:
-        """The same without the sites' last layers; its flat vector begins that of the other."""
+        """The layers without the sites' last layers; the flat vector is a prefix of this one's."""
         return dataclasses.replace(self, sites=0) if self.sites else self
 
     def entries(self) -> Iterator[str]:
-        """A name for each of the flat weights, in order: its layer, array and place there."""
+        """Yield a name for each flat weight in order: its layer, array and index."""
         for index, own in enumerate(self.places):
             for name, place in own.items():
                 for at in np.ndindex(place.shape):
                     yield f"layer {index} {name} {list(at)}"
 
     def unravel(self, z: PyTree) -> list[dict[str, Any]]:
-        """The arrays of each layer from flat weights (..., p)."""
+        """Return the arrays of each layer from flat weights (..., p)."""
         batch = z.shape[:-1]
         cut = lambda at: z[..., at.start : at.stop].reshape(*batch, *at.shape)
         return [{name: cut(at) for name, at in own.items()} for own in self.places]
 
     def ravel(self, arrays: Sequence[dict[str, Any]]) -> np.ndarray:
-        """Flat weights (p,) from the arrays of each layer: inverse of :meth:`unravel`."""
+        """Return flat weights (p,) from the arrays of each layer, the inverse of ``unravel``."""
         pieces = []
         for index, (own, places) in enumerate(zip(arrays, self.places, strict=True)):
             for name, place in places.items():
@@ -328,10 +328,10 @@ class Layers:
         return np.concatenate(pieces)
 
     def by_unit(self, index: int) -> tuple[int, int, int]:
-        """The kernel of a layer as ``(positions, units before, units)``, by reshaping it.
+        """Return the shape ``(positions, units before, units)`` to which a kernel can be reshaped.
 
-        A unit of the layer before comes in at several positions where a window or a flattened
-        image shows it; all inputs of the first layer are at one unit each.
+        A window or a flattened image has several positions per unit of the layer before; each
+        input of the first layer is one unit.
         """
         layer = self.layers[index]
         before = self.layers[index - 1].outputs if index else layer.inputs

@@ -1,4 +1,4 @@
-"""Gaussians of many coordinates whose covariance is a diagonal and a few directions."""
+"""Gaussians whose covariance is a diagonal plus a matrix of low rank."""
 
 from typing import Any, ClassVar, Self
 
@@ -19,10 +19,10 @@ from posterity.lazy import jax, jnp
 
 
 class LowRankGaussian(Distribution):
-    """``N(z | m, F Fᵀ + diag(v))`` with ``F`` of ``r`` columns; memory grows as ``d r``.
+    """The Gaussian ``N(z | m, F Fᵀ + diag(v))`` with ``F`` (d, r); memory grows as ``d r``.
 
-    Not an exponential family: sums of such precisions need more columns. So it can be a component
-    of a :class:`Mixture`, be sampled, saved and distilled, but is no prior of a ledger.
+    It is not an exponential family, as sums of such precisions have a higher rank. It can be a
+    component of a :class:`Mixture`, be sampled, saved and distilled, but not a ledger's prior.
 
     >>> q = LowRankGaussian.from_standard([0.0, 0.0], factor=[[2.0], [2.0]], variance=[1.0, 1.0])
     >>> q.covariance
@@ -54,7 +54,7 @@ class LowRankGaussian(Distribution):
 
     @classmethod
     def from_standard(cls, mean: ArrayLike, factor: ArrayLike, variance: ArrayLike) -> Self:
-        """Make it from the mean and the variances (..., d) and the factor (..., d, r).
+        """Make a law from the mean and the variances (..., d) and the factor (..., d, r).
 
         Raises:
             StructureError: if shapes do not fit together.
@@ -77,7 +77,7 @@ class LowRankGaussian(Distribution):
 
     @property
     def rank(self) -> int:
-        """``r``."""
+        """The number of columns ``r`` of the factor."""
         return self.factor.shape[-1]
 
     @property
@@ -90,7 +90,7 @@ class LowRankGaussian(Distribution):
 
     @property
     def covariance(self) -> Float[Real, "*batch d d"]:
-        """``F Fᵀ + diag(v)``."""
+        """The covariance ``F Fᵀ + diag(v)``."""
         np_ = self.xp.np
         diagonal = self.variance[..., None] * np.eye(self.event_shape[0])
         return self.factor @ np_.swapaxes(self.factor, -1, -2) + diagonal
@@ -100,17 +100,17 @@ class LowRankGaussian(Distribution):
         return self.event_shape[0]
 
     def reordered(self, places: Int[np.ndarray, " d"]) -> Self:
-        """Rows of the factor move along."""
+        """Return the law with permuted coordinates, including the factor's rows."""
         at = (..., places)
         return type(self)(self.mean[at], self.factor[(*at, slice(None))], self.variance[at])
 
     def __getitem__(self, index: Index) -> Self:
-        """Members of the batch, by NumPy's indexing rules."""
+        """Return members of the batch, by NumPy's indexing rules."""
         index = batch_index(index, self.batch_shape)
         return map_leaves(lambda leaf: leaf[index], self)
 
     def outline(self) -> Any:
-        """The properties that two members must share to be stacked."""
+        """Return the properties that two members must share to be stacked."""
         return (type(self), *self.event_shape, self.rank)
 
     def is_proper(self) -> Bool[Real, "*batch"]:
@@ -119,7 +119,7 @@ class LowRankGaussian(Distribution):
         return finite & (np_.isfinite(self.variance) & (self.variance > 0)).all(-1)
 
     def moment_matched(self, weights: Float[Real, " k"]) -> Self:
-        """Mean and covariance of the mixture, exactly: the rank grows to ``K (r + 1)``."""
+        """Return the law with the mixture's mean and covariance, of rank ``K (r + 1)``; exact."""
         np_ = self.xp.np
         mean = weights @ self.mean
         root = np_.sqrt(weights)[:, None]
@@ -129,7 +129,7 @@ class LowRankGaussian(Distribution):
         return type(self)(mean, factor, weights @ self.variance)
 
     def entropy(self) -> Float[Real, "*batch"]:
-        """Differential entropy, in nats."""
+        """Return the differential entropy in nats."""
         size = self.event_shape[0]
         return (size * (1 + LOG_2PI) + self._log_determinant(self._capacitance())) / 2
 
@@ -142,7 +142,7 @@ class LowRankGaussian(Distribution):
         return np.asarray(self.mean, float), np.asarray(self.covariance, float)
 
     def numpy_draws(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "..."]:
-        """``m + F ε + sqrt(v) ε'``."""
+        """Draw ``m + F ε + sqrt(v) ε'``."""
         shape = (count, *self.batch_shape, *self.event_shape)
         few = rng.standard_normal((*shape[:-1], self.rank, 1))
         many = np.sqrt(np.asarray(self.variance)) * rng.standard_normal(shape)
@@ -156,7 +156,7 @@ class LowRankGaussian(Distribution):
         return mean + (factor @ few[..., None])[..., 0] + jnp.sqrt(variance) * many
 
     def _log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "..."]:
-        """``r x r`` matrices alone are factorised: the Woodbury identity, as a ridge regression."""
+        """Return the log density by the Woodbury identity, which factorises ``r x r`` matrices."""
         np_, factors, scales = self.xp.np, self._capacitance(), self._scaled_factor()
         scaled = (z - self.mean) / np_.sqrt(self.variance)
         along = (np_.swapaxes(scales, -1, -2) @ scaled[..., None])[..., 0]
@@ -164,19 +164,18 @@ class LowRankGaussian(Distribution):
         whole = factors @ np_.swapaxes(factors, -1, -2)
         whole = np_.broadcast_to(whole, (*along.shape[:-1], *whole.shape[-2:]))
         inner = self.xp.solve_positive(whole, along)
-        # What the columns explain and what they leave, as squares: a difference loses its digits
-        # where columns are long.
+        # Sums of squares, as the difference of Woodbury's identity is inaccurate for long columns.
         rest = scaled - (scales @ inner[..., None])[..., 0]
         distance = (rest**2).sum(-1) + (inner**2).sum(-1)
         size = self.event_shape[0]
         return -(size * LOG_2PI + self._log_determinant(factors) + distance) / 2
 
     def _scaled_factor(self) -> Float[Real, "*batch d r"]:
-        """``diag(v)^(-1/2) F``."""
+        """Return ``diag(v)^(-1/2) F``."""
         return self.factor / self.xp.np.sqrt(self.variance)[..., None]
 
     def _capacitance(self) -> Float[Real, "*batch r r"]:
-        """The Cholesky factor of ``I + Fᵀ diag(v)⁻¹ F``."""
+        """Return the Cholesky factor of ``I + Fᵀ diag(v)⁻¹ F``."""
         scaled = self._scaled_factor()
         identity = np.eye(self.rank, dtype=self.mean.dtype)
         return self.xp.cholesky(self.xp.np.swapaxes(scaled, -1, -2) @ scaled + identity)

@@ -1,4 +1,4 @@
-"""Mixture: weighted distributions of one kind. Not an exponential family itself."""
+"""Mixtures of laws of one family; a mixture is not an exponential family."""
 
 import dataclasses
 from typing import Any, ClassVar, NamedTuple, Self
@@ -28,10 +28,10 @@ class Estimate(NamedTuple):
 
 
 class Mixture(Distribution):
-    """``Σ_k w_k q_k(z)`` with ``q_k`` of one kind, ``components`` of batch shape ``(K,)``.
+    """The mixture ``Σ_k w_k q_k(z)`` of ``components`` of one family, of batch shape ``(K,)``.
 
-    ``log_weights`` (K,) need not be normalised. Entropy and KL have no closed form: they are
-    Monte Carlo estimates that carry their standard error.
+    ``log_weights`` (K,) need not be normalised. Entropy and KL have no closed form, and are Monte
+    Carlo estimates with standard errors.
 
     >>> from posterity.families import DiagonalGaussian
     >>> two = DiagonalGaussian.from_standard([[0.0], [9.0]], [[1.0], [1.0]])
@@ -62,7 +62,7 @@ class Mixture(Distribution):
 
     @classmethod
     def from_standard(cls, weights: Any, components: Distribution) -> Self:
-        """Make it from weights, all positive, which are normalised, and components."""
+        """Make a law from components and positive weights (K,), which are normalised."""
         known = checked({"weights": vector(POSITIVE)}, {"weights": weights}, cls.__name__)
         weights = known["weights"]
         return cls(namespace(weights).np.log(weights / weights.sum()), components)
@@ -78,7 +78,7 @@ class Mixture(Distribution):
 
     @property
     def size(self) -> int:
-        """``K``."""
+        """The number of components ``K``."""
         return self.log_weights.shape[0]
 
     @property
@@ -90,7 +90,7 @@ class Mixture(Distribution):
         return self.components.event_shape
 
     def named_parts(self) -> dict[str, Any]:
-        """``components``, whose names are the mixture's."""
+        """Return ``components``, whose names are the mixture's."""
         return {"components": self.components}
 
     @property
@@ -106,7 +106,7 @@ class Mixture(Distribution):
         return [MixedMarginal(weights, law) for law in self.components.marginals()]
 
     def numpy_draws(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "..."]:
-        """First of all components, then of the one that is chosen."""
+        """Draw from all components, and pick one of them at random for each draw."""
         each = self.components.numpy_draws(rng, count)
         chosen = rng.choice(self.size, count, p=np.asarray(self.weights, float))
         return each[np.arange(count), chosen]
@@ -133,15 +133,15 @@ class Mixture(Distribution):
         return namespace(joint).logsumexp(joint)
 
     def collapse(self, rule: str = "moments") -> Any:
-        """One law in place of the mixture: what a ledger can take as its prior.
+        """Return one law in place of the mixture, which can be a ledger's prior.
 
         Args:
             rule: ``"moments"`` for the member with the mixture's expected statistics (mean and
                 covariance, for Gaussians), which minimises ``KL(mixture ‖ q)`` and covers all
-                modes; ``"heaviest"`` for the component of the largest weight, which keeps one.
+                modes; ``"heaviest"`` for the component of the largest weight.
 
         Raises:
-            UsageError: for another rule, and components that cannot be averaged.
+            UsageError: for another rule, or components without moment matching.
 
         >>> from posterity.families import DiagonalGaussian
         >>> two = DiagonalGaussian.from_standard([[-1.0], [1.0]], [[1.0], [1.0]])
@@ -155,24 +155,24 @@ class Mixture(Distribution):
         return with_names(self.components.moment_matched(weights), names_of(self.components))
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
-        """Independent draws, of shape ``shape + event``: first of the component, then from it."""
+        """Return independent draws of shape ``shape + event``."""
         first, second = jax.random.split(key)
         labels = jax.random.categorical(first, jnp.asarray(self.log_weights), shape=shape)
         return self.components.sample_members(second, labels)
 
     def entropy(self, *, key: KeyArray, num_samples: int = 1024) -> Estimate:
-        """Differential entropy in nats, by Monte Carlo."""
+        """Return the differential entropy in nats, by Monte Carlo."""
         return _estimate(-self.log_prob(self.sample(key, (num_samples,))))
 
     def kl(self, other: Distribution, *, key: KeyArray, num_samples: int = 1024) -> Estimate:
-        """``KL(self || other)`` in nats, by Monte Carlo; may come out negative when small."""
+        """Return ``KL(self || other)`` in nats, by Monte Carlo; a small one may be negative."""
         other = alike(self, other)[1]
         z = self.sample(key, (num_samples,))
         return _estimate(self.log_prob(z) - other.log_prob(z))
 
     def _joint(self, z: PyTree) -> Real:
-        """``log w_k q_k(z)``, of shape ``shape + (K,)``."""
-        # Events get an axis of one before their own, for the components to lie along.
+        """Return ``log w_k q_k(z)``, of shape ``shape + (K,)``."""
+        # Events get an axis of length one for the components.
         spread = lambda own, part: namespace(part).np.expand_dims(part, part.ndim - len(own))
         total = namespace(self.log_weights).logsumexp(self.log_weights)
         each = self.components.log_prob(map_supports(spread, self.event_shape, z))

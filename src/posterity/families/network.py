@@ -17,11 +17,11 @@ from posterity.families.vector_space import place
 
 
 class Network(DiagonalGaussian):
-    """Independent Gaussian weights of a network whose layers it knows; an event is a flat vector.
+    """Independent Gaussian weights of a network with known layers; an event is a flat vector.
 
-    Hidden units are exchangeable: a network does the same whatever order they stand in. What is
-    beside a :class:`DiagonalGaussian` is that it can be fused though units are unlabelled, and
-    that a file of it says which network it is of.
+    Hidden units are exchangeable: their order does not change the network's function. Unlike a
+    :class:`DiagonalGaussian`, it can be fused with unlabelled units, and its file contains the
+    layers.
 
     >>> layers = Layers.dense(2, 3, 1)
     >>> q = Network.from_standard(mean=np.zeros(13), variance=np.ones(13), layers=layers)
@@ -43,13 +43,13 @@ class Network(DiagonalGaussian):
 
     @classmethod
     def from_standard(cls, mean: ArrayLike, variance: ArrayLike, layers: Layers) -> Self:
-        """Make it from the mean and the variance, both (..., p), of flat weights."""
+        """Make a law from the mean and the variance, both (..., p), of flat weights."""
         parts = DiagonalGaussian.from_standard(mean, variance)
         return cls(parts.precision_mean, parts.precision, layers)
 
     @property
     def plain(self) -> Self:
-        """The weights alone, without the last layers of the sites that it was fused of."""
+        """The law of the weights without the last layers of the fused sites."""
         if not self.layers.sites:
             return self
         layers, size = self.layers.plain, self.layers.plain.size
@@ -57,17 +57,17 @@ class Network(DiagonalGaussian):
 
     @property
     def named_size(self) -> None:
-        """Weights go by layer and unit, not by name."""
+        """None: weights have no names."""
 
     @property
     def network_layers(self) -> Layers:
         return self.layers
 
     def expected_moments(self) -> None:
-        """None: weights are no record."""
+        """Return None, as an event is not a record."""
 
     def _tables(self, names: Names, path: str, block: str) -> list[Table]:
-        """None: weights of networks are told by layer."""
+        """Return no tables, as there is one row for each weight."""
         del names, path, block
         return []
 
@@ -77,21 +77,21 @@ class Network(DiagonalGaussian):
 
     @classmethod
     def prior(cls, layers: Layers, variance: ArrayLike = 1.0) -> Self:
-        """Weights of mean zero and of one variance, or of one for each layer."""
+        """Return the law of weights with mean zero and one variance, or one for each layer."""
         each = np.broadcast_to(np.asarray(variance, float), len(layers))
         sizes = [sum(at.stop - at.start for at in own.values()) for own in layers.places]
         return cls.from_standard(np.zeros(layers.size), np.repeat(each, sizes), layers)
 
     def outline(self, *, plates: bool = True) -> Any:
-        """The layers; with ``plates=False`` the numbers of hidden units are left open."""
+        """Return the layers; with ``plates=False`` without the numbers of hidden units."""
         layers = self.layers if plates else self.layers.with_widths([1] * (len(self.layers) - 1))
         return (type(self), layers)
 
     def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:
-        """A factor whose hidden units ``k`` of the layers ``axes`` are called ``labels[k]``.
+        """Return a factor in which hidden unit ``k`` of the layers ``axes`` becomes ``labels[k]``.
 
-        A unit takes along its bias, the weights that come in and those that go out. Weights of
-        units that nobody becomes are zero, which adds nothing.
+        A unit is moved with its bias, incoming and outgoing weights. The natural parameters of
+        units without a source are zero, which adds nothing.
         """
         one = lambda law, layer: law._relabel_units(np.asarray(labels), size, int(layer))
         return functools.reduce(one, axes, self)

@@ -1,4 +1,4 @@
-"""Normal-Gamma: the Normal-Wishart of a Gaussian with diagonal covariance."""
+"""The Normal-Gamma family: the Normal-Wishart of a Gaussian with diagonal covariance."""
 
 from typing import ClassVar, Self
 
@@ -15,7 +15,7 @@ Pair = tuple[Float[Real, "*shape d"], Float[Real, "*shape d"]]
 
 
 class NormalGamma(NormalPrecision):
-    """``d`` independent one-dimensional Normal-Wisharts; an event is the pair ``(μ, λ)``.
+    """The law of ``d`` independent means and precisions; an event is the pair ``(μ, λ)``.
 
     For each coordinate ``N(μ | m, 1/(κ λ)) Gamma(λ | ν/2, rate s/2)``, ``s`` the inverse
     scale. Natural parameters, all (..., d): ``mean_precision`` ``κ``, ``degrees`` ``ν - 1``,
@@ -54,14 +54,14 @@ class NormalGamma(NormalPrecision):
         inverse_scale: ArrayLike,
         degrees_of_freedom: ArrayLike,
     ) -> Self:
-        """Make it from ``m``, ``κ``, ``s`` and ``ν``, each (..., d)."""
+        """Make a law from ``m``, ``κ``, ``s`` and ``ν``, each (..., d)."""
         values = (mean, mean_precision, inverse_scale, degrees_of_freedom)
         known = cls._checked(**dict(zip(cls.standard, values, strict=True)))
         return cls._about_mean(**known)._held()
 
     @property
     def coordinatewise(self) -> NormalWishart:
-        """The same, as a batch (..., d) of one-dimensional Normal-Wisharts."""
+        """The law as a batch (..., d) of one-dimensional Normal-Wisharts."""
         return NormalWishart._of(
             mean_precision=self.mean_precision,
             degrees=self.degrees,
@@ -74,7 +74,7 @@ class NormalGamma(NormalPrecision):
         return (RealNumbers((self.own_size,)), PositiveNumbers((self.own_size,)))
 
     def observations(self) -> Float[Real, "*batch"]:
-        """``κ``, on average over coordinates."""
+        """Return ``κ``, averaged over coordinates."""
         return self.mean_precision.mean(-1)
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
@@ -157,6 +157,6 @@ def _as_matrices(z: tuple[Real, Real]) -> tuple[Real, Real]:
 
 
 def _coordinates_last(statistics: Real) -> Real:
-    """(..., d, 4) to (..., 4 d), the coordinates running fastest."""
+    """Reshape (..., d, 4) to (..., 4 d), with coordinates as the fastest axis."""
     swapped = namespace(statistics).np.swapaxes(statistics, -1, -2)
     return swapped.reshape(*swapped.shape[:-2], 4 * swapped.shape[-1])

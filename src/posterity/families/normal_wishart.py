@@ -1,4 +1,4 @@
-"""Normal-Wishart and its diagonal twin: posteriors of a Gaussian's mean and precision."""
+"""The Normal-Wishart family, and the base of posteriors of a Gaussian's mean and precision."""
 
 from typing import ClassVar, Self
 
@@ -34,9 +34,8 @@ from posterity.lazy import jax, jnp
 
 
 class NormalPrecision(Emitting):
-    """Posteriors of a Gaussian's mean and precision, of which ``κ`` and ``ν`` count observations.
-
-    Members differ in whether precisions are matrices or numbers, one a coordinate.
+    """Base class of posteriors of a Gaussian's mean and precision; ``κ`` and ``ν`` count
+    observations. Precisions are matrices, or numbers for each coordinate.
     """
 
     mean_precision: Float[Real, "..."]
@@ -49,16 +48,16 @@ class NormalPrecision(Emitting):
     quantities: ClassVar[tuple[str, ...]] = ("mean", "variance")
 
     whole: ClassVar[bool]
-    """True if precisions are matrices; False if they are numbers, one a coordinate."""
+    """True if precisions are matrices; False if they are numbers for each coordinate."""
 
     @classmethod
     def _times(cls, numbers: Real, vector: Real) -> Real:
-        """A number a member times its vector, or each number of it."""
+        """Return each member's number, or its numbers by coordinate, times its vector."""
         return (numbers[..., None] if cls.whole else numbers) * vector
 
     @classmethod
     def _times_square(cls, numbers: Real, mean: Real) -> Real:
-        """``κ m mᵀ``, in the shape of the scatter."""
+        """Return ``κ m mᵀ``, in the shape of the scatter."""
         return numbers[..., None, None] * outer(mean) if cls.whole else numbers * mean**2
 
     @property
@@ -78,7 +77,7 @@ class NormalPrecision(Emitting):
 
     @property
     def mean(self) -> Float[Real, "*batch d"]:
-        """``m = E[μ]``."""
+        """The expected mean ``m = E[μ]``."""
         return self._mean if is_jax(self._mean) else self._mean.copy()
 
     @known_at_rest
@@ -88,12 +87,12 @@ class NormalPrecision(Emitting):
 
     @property
     def degrees_of_freedom(self) -> Float[Real, "..."]:
-        """``ν``."""
+        """The degrees of freedom ``ν``."""
         return self.degrees + self._rows
 
     @property
     def inverse_scale(self) -> Float[Real, "..."]:
-        """``S⁻¹``: the scatter about the mean."""
+        """The inverse scale ``S⁻¹``, the scatter about the mean."""
         return self.scatter - self._times_square(self.mean_precision, self._mean)
 
     def _translate(self, offset: ArrayLike) -> Self:
@@ -108,14 +107,14 @@ class NormalPrecision(Emitting):
         return self.mean
 
     def expected_moments(self) -> tuple[Real, Real] | None:
-        """Moments of a record: ``S⁻¹/(ν - d - 1)``, NaN without so many degrees of freedom."""
+        """Return a record's mean and covariance ``S⁻¹/(ν - d - 1)``; NaN unless ``ν > d + 1``."""
         left = np.asarray(self.degrees_of_freedom, float) - self._rows - 1
         left = np.where(left > 0, left, np.nan)
         left = left[..., None, None] if self.whole else left
         return np.asarray(self.mean, float), np.asarray(self.inverse_scale, float) / left
 
     def marginals(self) -> list[Marginal]:
-        """Student's t of the mean, and inverse gamma of each variance."""
+        """Return Student's t laws of the means, and inverse gamma laws of the variances."""
         kappa, s, nu = self.mean_precision, self.scatter, np.asarray(self.degrees_of_freedom, float)
         if self.whole:
             s = np.diagonal(s, axis1=-2, axis2=-1)
@@ -129,12 +128,12 @@ Pair = tuple[Float[Real, "*shape d"], Float[Real, "*shape d d"]]
 
 
 class NormalWishart(NormalPrecision):
-    """``N(μ | m, (κ Λ)⁻¹) W(Λ | S, ν)``; an event is the pair ``(μ, Λ)``.
+    """The law ``N(μ | m, (κ Λ)⁻¹) W(Λ | S, ν)``; an event is the pair ``(μ, Λ)``.
 
     Natural parameters: ``mean_precision`` ``κ``, ``degrees`` ``ν - d``, ``precision_mean``
     ``κ m``, ``scatter`` ``S⁻¹ + κ m mᵀ``; statistics ``(-μᵀΛμ/2, log|Λ|/2, Λμ, -Λ/2)``.
-    ``scatter`` holds the squared mean: in float32 keep means within some hundred standard
-    deviations of the origin (float64: millions), or translate first.
+    ``scatter`` includes the squared mean: in float32 means should be within some hundred standard
+    deviations of the origin (float64: millions); translate otherwise.
 
     Source: bishop2006, section 10.2.
 
@@ -171,7 +170,7 @@ class NormalWishart(NormalPrecision):
         scale: ArrayLike,
         degrees_of_freedom: ArrayLike,
     ) -> Self:
-        """Make it from ``m`` (..., d), ``κ`` (...), ``S`` (..., d, d) and ``ν`` (...)."""
+        """Make a law from ``m`` (..., d), ``κ`` (...), ``S`` (..., d, d) and ``ν`` (...)."""
         values = (mean, mean_precision, scale, degrees_of_freedom)
         known = cls._checked(**dict(zip(cls.standard, values, strict=True)))
         inverse = namespace(known["scale"]).inverse_positive(known.pop("scale"))
@@ -185,7 +184,7 @@ class NormalWishart(NormalPrecision):
         inverse_scale: ArrayLike,
         degrees_of_freedom: ArrayLike,
     ) -> Self:
-        """Make it from ``S⁻¹`` in place of ``S``, so that nothing is inverted."""
+        """Make a law from ``S⁻¹`` instead of ``S``, without an inversion."""
         kinds = {n.replace("scale", "inverse_scale"): kind for n, kind in cls.standard.items()}
         values = (mean, mean_precision, inverse_scale, degrees_of_freedom)
         known = checked(kinds, dict(zip(kinds, values, strict=True)), cls.__name__)
@@ -198,7 +197,7 @@ class NormalWishart(NormalPrecision):
 
     @property
     def scale(self) -> Float[Real, "*batch d d"]:
-        """``S``."""
+        """The scale ``S``."""
         return self.wishart.scale
 
     @property
@@ -210,7 +209,7 @@ class NormalWishart(NormalPrecision):
         return self.mean_precision
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
-        """The Wishart's, and ``-d/2 log κ`` for the mean given the precision."""
+        """Return the Wishart's log normalizer less ``d/2 log κ``, for the mean given ``Λ``."""
         log = self.xp.np.log
         return self.wishart.log_normalizer() - self.own_size / 2 * log(self.mean_precision)
 
@@ -253,7 +252,7 @@ class NormalWishart(NormalPrecision):
         return potential, gradient
 
     def centred(self, vector: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:
-        """Counts stay, and the scatter becomes that about the mean."""
+        """Set means to zero and the scatter to that about the mean."""
         size, kappa, out = self.own_size, vector[:, :1], vector.copy()
         mean = vector[:, 2 : 2 + size] / kappa
         scatter = unhalf_vectorize(vector[:, 2 + size :], size)
@@ -262,7 +261,7 @@ class NormalWishart(NormalPrecision):
         return out
 
     def with_mean_parameters(self, vector: Flat) -> Self:
-        """Precision first, as for the Wishart; then ``m`` and ``κ``."""
+        """Solve for the precision as in the Wishart, then for ``m`` and ``κ``."""
         self._check_length(vector)
         parts = self.unflatten(vector)
         xp = namespace(vector)
@@ -286,7 +285,7 @@ class NormalWishart(NormalPrecision):
         )
 
     def is_proper(self) -> Bool[Real, "*batch"]:
-        """True if ``κ > 0``, ``ν > d - 1`` and ``S`` is positive definite."""
+        """Tell whether ``κ > 0``, ``ν > d - 1`` and ``S`` is positive definite."""
         np_, kappa = self.xp.np, self.mean_precision
         finite = np_.isfinite(kappa) & np_.isfinite(self.precision_mean).all(-1)
         located = finite & (kappa > 0)
@@ -299,9 +298,7 @@ class NormalWishart(NormalPrecision):
         return located & safe.wishart.is_proper()
 
     def negative_entropy(self) -> Float[Real, "*batch"]:
-        """The negative entropy of the precision, plus that of the mean given the precision: both
-        centred.
-        """
+        """Return the negative entropy of the precision plus that of the mean given it."""
         wishart, log = self.wishart, self.xp.np.log
         conditional = self.own_size * (log(self.mean_precision) - 1)
         return wishart.negative_entropy() + (conditional + wishart.expected_log_determinant()) / 2
@@ -322,7 +319,7 @@ class NormalWishart(NormalPrecision):
         return self.wishart.log_prob(precision) + conditional
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Pair:
-        """``Λ`` from its marginal, then ``μ`` given ``Λ``."""
+        """Draw ``Λ`` from its marginal, then ``μ`` given ``Λ``."""
         first, second = jax.random.split(key)
         root = self.wishart.sample_root(first, shape)
         transposed = jnp.swapaxes(root, -1, -2)
@@ -334,7 +331,7 @@ class NormalWishart(NormalPrecision):
     # --- as about a Gaussian, and as what is observed ---------------------------------------------
 
     def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
-        """Means and scatter matrices of so many records; about the prior's mean."""
+        """Draw means and scatter matrices of each site's records, about the prior's mean."""
         records, size = np.maximum(factors.mean_precision, 0.0), self.own_size
         count = len(records)
         root = np.linalg.cholesky(np.linalg.inv(np.asarray(pooled.inverse_scale)))
@@ -356,7 +353,7 @@ class NormalWishart(NormalPrecision):
         )
 
     def expected_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
-        """Squares are of distances from the mean: no digits are lost far from the origin."""
+        """Return the expectation, by distances from the mean, which is accurate for any origin."""
         gap, wishart, size = x[..., None, :] - self._mean, self.wishart, self.own_size
         spread = size / self.mean_precision + quadratic(wishart.mean, gap)
         return (wishart.expected_log_determinant() - spread - size * LOG_2PI) / 2
@@ -376,7 +373,7 @@ class NormalWishart(NormalPrecision):
 def _unit_scatter(
     rng: np.random.Generator, degrees: float, size: int, draws: int
 ) -> Float[np.ndarray, "draws d d"]:
-    """Draws of a scatter about the mean, of unit covariance; of few records a sum of squares."""
+    """Draw scatter matrices of unit covariance; with few degrees of freedom, sums of squares."""
     if degrees > size - 1:
         root = bartlett_root(rng, degrees, size, draws)
     else:

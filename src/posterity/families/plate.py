@@ -1,4 +1,4 @@
-"""Plate: exchangeable copies of one family, the marker that labels mean nothing."""
+"""Plates: exchangeable copies of one family, whose labels are arbitrary."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -30,11 +30,11 @@ from posterity.families.supports import map_supports
 
 
 class Plate(Composite):
-    """``K`` exchangeable members, with or without a posterior over their mixing weights.
+    """``K`` exchangeable members, optionally with a posterior over their mixing weights.
 
     ``members`` has batch shape ``(..., K)``. ``weights`` is a :class:`Dirichlet` over ``K``
-    categories, or a :class:`Beta` with batch ``(..., K)``: the sticks of a truncated Dirichlet
-    process (blei2006), in order. An event is ``(members' event, weights' event)``, the latter
+    categories, or a :class:`Beta` with batch ``(..., K)`` of the ordered sticks of a truncated
+    Dirichlet process (blei2006). An event is ``(members' event, weights' event)``; the latter is
     ``None`` without weights.
 
     >>> from posterity.families import DiagonalGaussian
@@ -73,7 +73,7 @@ class Plate(Composite):
 
     @property
     def size(self) -> int:
-        """``K``."""
+        """The number of members ``K``."""
         return self.members.batch_shape[-1]
 
     @property
@@ -81,7 +81,7 @@ class Plate(Composite):
         return self.members.batch_shape[:-1]
 
     def outline(self, *, plates: bool = True) -> Any:
-        """The members' and the weights', and ``K`` unless it is left open."""
+        """Return the outlines of members and weights, and ``K`` if ``plates``."""
         weights = None
         if self.weights is not None:
             weights = self.weights.outline(plates=plates) if plates else type(self.weights)
@@ -89,21 +89,21 @@ class Plate(Composite):
         return (type(self), size, self.members.outline(plates=plates), weights)
 
     def location(self) -> PyTree:
-        """The middle of the members' locations."""
+        """Return the mean of the members' locations."""
         axis = len(self.batch_shape)
         return map_supports(lambda place: place.mean(axis), self.members.location())
 
     def _translate(self, offset: PyTree) -> Self:
-        # A number is no offset, which the members will say.
+        # A number is not a valid offset; the members raise the error.
         one = lambda own: np.expand_dims(own, -2) if np.ndim(own) else own
         each = map_supports(lambda own: own[..., None, :] if is_jax(own) else one(own), offset)
         return type(self)(self.members.translate(each), self.weights)
 
     def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:
-        """A factor whose entries ``k`` along ``axes`` are called ``labels[k]`` instead.
+        """Return a factor whose entry ``k`` along ``axes`` becomes entry ``labels[k]``.
 
-        Axes are those of the batch, then that of the members, whose weights go with them, then a
-        member's own: of one plate of transitions, the states come from axis 0 and go to axis 1.
+        Axes are those of the batch, then that of the members and their weights, then a member's
+        own: for one plate of transitions, axis 0 is the state before and axis 1 the state after.
         """
         weights, batch = self.weights, len(self.batch_shape)
         for axis in axes:
@@ -115,22 +115,22 @@ class Plate(Composite):
 
     @property
     def named_size(self) -> int:
-        """``K``: which member is which, where that means something."""
+        """The number of members ``K``, which can have names."""
         return self.size
 
     def named_parts(self) -> dict[str, Any]:
-        """``members``; weights go by the names of the members."""
+        """Return ``members``; weights have the names of the members."""
         return {"members": self.members}
 
     def reordered(self, places: Int[np.ndarray, " k"]) -> Self:
-        """Members and their weights; sticks, which are broken in an order, stay."""
+        """Permute members and weights; a StructureError for sticks, which have an order."""
         if self.weights is not None and not isinstance(self.weights, Dirichlet):
             raise not_reordered(self, places)
         moved = self.relabel(np.argsort(places), self.size, (len(self.batch_shape),))
         return with_names(moved, {k: v for k, v in names_of(self).items() if k})
 
     def exchangeable_members(self) -> Members:
-        """The members, with the weights over which there is a posterior."""
+        """Return the members, with their weights if there is a posterior over them."""
         if self.weights is None:
             return Members("member", self.members, "members", "")
         law = self._weight_marginals(self.weights)
@@ -173,7 +173,7 @@ class Plate(Composite):
         return (events[0], events[1] if len(events) > 1 else None)
 
     def mean_weights(self) -> Float[Real, "*batch k"]:
-        """Expected mixing weights; equal ones without a posterior over them."""
+        """Return the expected mixing weights, equal ones without a posterior over them."""
         if self.weights is not None:
             return self.weights.mean_weights()
         return self.xp.np.full((*self.batch_shape, self.size), 1 / self.size)

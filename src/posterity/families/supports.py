@@ -1,7 +1,7 @@
 """Sets of possible events, and smooth one-to-one maps of real arrays onto them.
 
-A law says its support as a tree shaped as an event (see ``Distribution.support``): arrays of
-numbers, or of vectors and matrices on the last axes. A user's own support is one more class here.
+The support of a law is a tree shaped as an event (see ``Distribution.support``): arrays of
+numbers, or of vectors and matrices on the last axes. Users can define further subclasses.
 
 Source: stan2024, section "Constraint Transforms".
 """
@@ -23,17 +23,17 @@ from posterity.families.marginals import LOG_NORMAL, LOGIT_NORMAL, NORMAL, Formu
 
 @dataclasses.dataclass(frozen=True)
 class Support(abc.ABC):
-    """Arrays of ``shape``, each entry (or vector, or matrix, on the last axes) in one set."""
+    """The set of arrays of ``shape`` whose entries, vectors or matrices are in one set."""
 
     shape: tuple[int, ...] = ()
 
     axes: ClassVar[int] = 0
-    """Axes of one element: 0 of numbers, 1 of vectors, 2 of matrices."""
+    """Number of axes of one element: 0 for numbers, 1 for vectors, 2 for matrices."""
     name: ClassVar[str]
-    """In the plural, for people."""
+    """Name of the elements in the plural, for messages."""
 
     def copies(self, number: tuple[int, ...]) -> Self:
-        """The support of so many events, along axes before their own."""
+        """Return the support of arrays of events, with leading axes ``number``."""
         return dataclasses.replace(self, shape=(*number, *self.shape))
 
     @property
@@ -43,39 +43,39 @@ class Support(abc.ABC):
 
     @abc.abstractmethod
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
-        """True if each element of ``z`` (..., own axes) is in the set."""
+        """Tell whether each element of ``z`` (..., own axes) is in the set."""
 
 
 class Continuous(Support):
-    """A set that real arrays are mapped onto, smoothly and one to one.
+    """A set with a smooth one-to-one map from real arrays.
 
-    Authors write the maps element by element, over any leading axes; ``log_slope`` is the log
-    determinant of the Jacobian, against the base measure that densities have there.
+    Authors write the maps for one element, with any leading axes. ``log_slope`` is the log
+    determinant of the Jacobian, relative to the base measure of densities on the set.
     """
 
     normal_image: ClassVar[Formulas | None] = None
-    """The law of the image of a normal number, where numbers are mapped singly."""
+    """The law of the image of a normal number, if numbers are mapped separately."""
 
     @property
     def free(self) -> tuple[int, ...]:
-        """The own axes of what is mapped onto one element: none, for numbers."""
+        """The shape of the unconstrained array of one element; () for numbers."""
         return ()
 
     @abc.abstractmethod
     def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
-        """``z``, within the set also where its border is nearer than floating point can tell."""
+        """Return ``z``, which is within the set also after rounding."""
 
     @abc.abstractmethod
     def inverse(self, xp: Namespace, z: Float[Real, "..."]) -> Float[Real, "..."]:
-        """``u``."""
+        """Return ``u``."""
 
     @abc.abstractmethod
     def log_slope(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
-        """``log |det dz/du|`` of each element, in nats."""
+        """Return ``log |det dz/du|`` of each element, in nats."""
 
     @property
     def free_shape(self) -> tuple[int, ...]:
-        """The shape of what is mapped onto an event."""
+        """The shape of the unconstrained array of an event."""
         return (*self.outer, *self.free)
 
 
@@ -99,10 +99,9 @@ class RealNumbers(Continuous):
 
 
 class PositiveNumbers(Continuous):
-    """``z = exp(u)``: equal steps of ``u`` are equal ratios, whatever the scale.
+    """Positive numbers ``z = exp(u)``: equal steps of ``u`` are equal ratios at any scale.
 
-    Softplus would be linear at the top, so that scales of a million are a million away, and steps
-    that fit small scales take for ever there.
+    Softplus would be linear for large numbers, where steps that suit small scales are too short.
     """
 
     name: ClassVar[str] = "positive numbers"
@@ -122,10 +121,8 @@ class PositiveNumbers(Continuous):
 
 
 class UnitInterval(Continuous):
-    """``z = 1 / (1 + exp(-u))``.
-
-    Near one, floating point runs out of numbers: beyond ``u`` of 17 (float32) or 37 (float64)
-    ``z`` stays at the last number below one.
+    """Numbers in (0, 1), ``z = 1 / (1 + exp(-u))``. Beyond ``u`` of 17 (float32) or 37 (float64),
+    ``z`` is the largest floating-point number below one.
     """
 
     name: ClassVar[str] = "numbers between zero and one"
@@ -148,9 +145,9 @@ class UnitInterval(Continuous):
 class Simplex(Continuous):
     """Vectors of ``K`` positive numbers that sum to one, by breaking a stick ``K - 1`` times.
 
-    The share ``1 / (1 + exp(-u_k + log(K - k)))`` of what is left goes to entry ``k``, so that
-    ``u = 0`` is the centre. All is done with logarithms and sums of what comes later, so small
-    entries keep their digits. The base measure is Lebesgue's on the first ``K - 1`` entries.
+    Entry ``k`` takes the share ``1 / (1 + exp(-u_k + log(K - k)))`` of the remainder, so that ``u =
+    0`` is the centre. Logarithms and sums over later entries keep small entries accurate. The base
+    measure is Lebesgue's on the first ``K - 1`` entries.
     """
 
     axes: ClassVar[int] = 1
@@ -165,7 +162,7 @@ class Simplex(Continuous):
         return (z > 0).all(-1) & (abs(z.sum(-1) - 1) <= rounding)
 
     def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
-        """Shares of what the entries before have left."""
+        """Return the entries, by shares of the remainder."""
         taken, left = self._logs(xp, u)
         zero = xp.np.zeros((*u.shape[:-1], 1), u.dtype)
         remaining = xp.np.concatenate([zero, xp.np.cumsum(left, axis=-1)], axis=-1)
@@ -173,35 +170,35 @@ class Simplex(Continuous):
         return xp.np.maximum(z, _smallest(xp, u.dtype))
 
     def inverse(self, xp: Namespace, z: Float[Real, "..."]) -> Float[Real, "..."]:
-        """Logits of these shares."""
-        # What comes later is summed from the end: one minus what came before has no digits left.
+        """Return the logits of the shares."""
+        # Later entries are summed from the end, as one minus the earlier ones loses digits.
         later = xp.np.cumsum(z[..., :0:-1], axis=-1)[..., ::-1]
         return xp.np.log(z[..., :-1]) - xp.np.log(later) + self._centre(z.dtype)
 
     def log_slope(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
-        """The sum of ``log z_k + log(1 - share_k)``, without the last."""
+        """Return the sum of ``log z_k + log(1 - share_k)``, without the last entry."""
         taken, left = self._logs(xp, u)
         # The k-th share is of what the ones before have left.
         return (taken + left * np.arange(u.shape[-1], 0, -1).astype(u.dtype)).sum(-1)
 
     def _logs(self, xp: Namespace, u: Real) -> tuple[Real, Real]:
-        """Logarithms of the share that each entry takes, and of what it leaves."""
+        """Return logarithms of the share that each entry takes, and of the remainder."""
         logits = u - self._centre(u.dtype)
         return _log_logistic(xp, logits), _log_logistic(xp, -logits)
 
     def _centre(self, dtype: DTypeLike) -> np.ndarray:
-        """Logarithms of how many entries come later, at each break of the stick."""
+        """Return logarithms of the numbers of later entries, at each break of the stick."""
         return np.log(np.arange(self.shape[-1] - 1, 0, -1)).astype(dtype)
 
 
 class PositiveDefiniteMatrices(Continuous):
-    """Symmetric ``d x d`` matrices ``E N Nᵀ E``, of Cholesky factor ``E N``.
+    """Positive definite ``d x d`` matrices ``E N Nᵀ E``, with Cholesky factor ``E N``.
 
     ``E`` is ``diag(exp(u_i))`` and ``N`` unit lower triangular. ``u`` (d(d+1)/2) holds the
     logarithms ``u_i`` of the factor's diagonal, then the entries of ``N`` below its diagonal, row
-    by row. That rows are scaled as a whole keeps units out of ``N``: plain entries of the factor,
-    of size one beside a diagonal of ``exp(-20)``, would be singular in floating point. The base
-    measure is Lebesgue's on the upper triangle.
+    by row. Scaling whole rows makes ``N`` independent of units; plain entries of size one next to
+    a diagonal of ``exp(-20)`` would be numerically singular. The base measure is Lebesgue's on the
+    upper triangle.
     """
 
     axes: ClassVar[int] = 2
@@ -212,7 +209,7 @@ class PositiveDefiniteMatrices(Continuous):
         return (triangle(self.shape[-1]),)
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
-        """True if each is symmetric, but for rounding, and has a Cholesky factor."""
+        """Tell whether each is symmetric up to rounding and has a Cholesky factor."""
         mirrored = xp.np.swapaxes(z, -1, -2)
         size = xp.np.sqrt(abs(xp.np.diagonal(z, axis1=-2, axis2=-1)))
         scale = size[..., :, None] * size[..., None, :]
@@ -234,14 +231,14 @@ class PositiveDefiniteMatrices(Continuous):
         return xp.np.concatenate([xp.np.log(diagonal), below], axis=-1)
 
     def log_slope(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
-        """``d log 2 + (d + 1) Σ u_i``."""
+        """Return ``d log 2 + (d + 1) Σ u_i``."""
         size = self.shape[-1]
         return (size + 1) * u[..., :size].sum(-1) + size * math.log(2)
 
 
 @dataclasses.dataclass(frozen=True)
 class Labels(Support):
-    """The whole numbers ``0 .. count - 1``, which no real array is mapped onto."""
+    """The whole numbers ``0 .. count - 1``, without a map from real arrays."""
 
     count: int = 0
     name: ClassVar[str] = "labels"
@@ -251,10 +248,10 @@ class Labels(Support):
 
 
 def map_supports(function: Callable[..., Any], tree: PyTree, *others: Any) -> Any:
-    """The same tree with ``function`` of each leaf and of what lies there in other trees.
+    """Map ``function`` over the leaves of a tree and the corresponding leaves of other trees.
 
-    Leaves are supports, shapes, or arrays; branches are dictionaries, and tuples of other things
-    than numbers. Where the tree is None, so is the result.
+    Leaves are supports, shapes, or arrays; branches are dictionaries, and tuples that are not of
+    numbers. None is mapped to None.
     """
     if tree is None:
         return None
@@ -267,31 +264,29 @@ def map_supports(function: Callable[..., Any], tree: PyTree, *others: Any) -> An
 
 
 def listed(tree: PyTree) -> list[Any]:
-    """The leaves of such a tree, in their order."""
+    """Return the leaves of such a tree, in their order."""
     result: list[Any] = []
     map_supports(result.append, tree)
     return result
 
 
 def _smallest(xp: Namespace, dtype: DTypeLike) -> Any:
-    """A positive number (1e-31 in float32, 1e-292 in float64) whose inverse is far from overflow.
-
-    Logarithms of smaller ones, as densities take them, have gradients that overflow on the way.
+    """Return a positive number (1e-31 in float32, 1e-292 in float64) whose inverse does not
+    overflow, as gradients of logarithms of smaller ones would.
     """
     limits = xp.np.finfo(dtype)
     return limits.tiny / limits.eps
 
 
 def _log_logistic(xp: Namespace, u: Real) -> Real:
-    """``-log(1 + exp(-u))``."""
+    """Return ``-log(1 + exp(-u))``."""
     return -xp.np.logaddexp(xp.np.zeros((), u.dtype), -u)
 
 
 @functools.cache
 def _places(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows and columns below the diagonal of a matrix, and where each entry is among these.
-
-    On the diagonal is one, above it zero: they come after the entries below.
+    """Return rows and columns of the entries below a diagonal, and each entry's index among these;
+    the zero above the diagonal and the one on it come last.
     """
     rows, columns = (index.astype(np.int32) for index in np.tril_indices(size, -1))
     entries = np.full((size, size), len(rows), np.int32)

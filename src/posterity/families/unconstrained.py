@@ -1,8 +1,8 @@
-"""Events of a law as images of real arrays without bounds, and the laws of such images.
+"""Maps from unconstrained real arrays to the events of a law, and laws of such images.
 
-A scale is positive and a probability between zero and one, but a gradient step knows no bounds.
-So it is taken in ``u``, of which the event is a smooth function, and the density of ``u`` is the
-event's times the Jacobian's determinant.
+Scales are positive and probabilities between zero and one, but gradient steps are unconstrained.
+They are taken in ``u``, of which the event is a smooth function; the density of ``u`` is the
+event's times the Jacobian determinant.
 """
 
 import dataclasses
@@ -33,12 +33,12 @@ from posterity.text import short_name
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Supports:
-    """A tree of supports, and the smooth one-to-one map of real arrays ``u`` onto it.
+    """A tree of supports, with the smooth one-to-one map from real arrays ``u`` to events.
 
-    ``u`` is a tree like an event's, of arrays without bounds. Each may have leading axes, of
-    chains or draws, before those of ``free_shape``; they broadcast. Written for NumPy and JAX
-    alike; under JAX it can be compiled, differentiated and vectorised. Equal to another one of
-    equal supports under the same names in the same order, and hashable.
+    ``u`` is a tree shaped as an event, of unconstrained arrays. Each may have leading axes, such as
+    chains or draws, before those of ``free_shape``; they broadcast. It works with NumPy and JAX,
+    and can be compiled, differentiated and vectorised. It is hashable, and equal to another one
+    with equal supports under the same names in the same order.
 
     Source: stan2024, section "Constraint Transforms".
     """
@@ -63,19 +63,19 @@ class Supports:
         return map_supports(lambda support: support.free_shape, self.tree)
 
     def forward(self, u: PyTree) -> Any:
-        """The event ``z`` of ``u``; a StructureError if ``u`` has other parts or axes than
-        ``free_shape``.
+        """Return the event ``z`` of ``u``; a StructureError if the parts or axes of ``u`` differ
+        from ``free_shape``.
         """
         one = lambda support, part: support.forward(namespace(part), part)
         return map_supports(one, self.tree, self._checked(u))
 
     def inverse(self, z: PyTree) -> Any:
-        """The ``u`` of an event.
+        """Return the ``u`` of an event.
 
         Raises:
             StructureError: if ``z`` has other parts or axes than an event.
-            ParameterError: if an event is outside the support; of traced arrays, which nobody knows
-                yet, it is NaN or an infinity there.
+            ParameterError: if an event is outside the support; for traced arrays the result is
+                NaN or infinite instead.
         """
 
         def one(support: Continuous, part: Real) -> Real:
@@ -85,9 +85,7 @@ class Supports:
         return map_supports(one, self.tree, _floating(fitted(self.shape, z)))
 
     def log_det(self, u: PyTree) -> Float[Real, "..."]:
-        """``log |det dz/du|`` in nats, one number for each event.
-
-        It is against the base measure that ``log_prob`` has, so that ``law.log_prob(forward(u)) +
+        """Return ``log |det dz/du|`` in nats for each event, so that ``law.log_prob(forward(u)) +
         log_det(u)`` is the log density of ``u``; a StructureError as of :meth:`forward`.
         """
         terms: list[Real] = []
@@ -98,18 +96,18 @@ class Supports:
 
     @property
     def size(self) -> int:
-        """Numbers of one ``u``."""
+        """The number of unconstrained coordinates of an event."""
         return sum(map(math.prod, listed(self.free_shape)))
 
     def ravel(self, u: PyTree) -> Float[Real, "... size"]:
-        """All numbers of ``u`` on one axis, after the leading axes that its parts share."""
+        """Return the coordinates of ``u`` on one axis, after the leading axes of its parts."""
         flat: list[Real] = []
         for shape, part in zip(listed(self.free_shape), listed(self._checked(u)), strict=True):
             flat.append(part.reshape(*part.shape[: part.ndim - len(shape)], math.prod(shape)))
         return namespace(*flat).np.concatenate(flat, axis=-1)
 
     def unravel(self, flat: Float[Real, "... size"]) -> Any:
-        """The ``u`` of so many numbers: the inverse of :meth:`ravel`."""
+        """Return ``u`` from flat coordinates; the inverse of :meth:`ravel`."""
         if flat.shape[-1:] != (self.size,):
             raise StructureError(
                 found=f"an array of shape {flat.shape}",
@@ -126,19 +124,19 @@ class Supports:
 
 
 def unconstrained(law: Distribution) -> Supports:
-    """The map of real arrays onto the events of a law, so that nothing bounds a gradient step.
+    """Return the map from real arrays to the events of a law, for unconstrained gradient steps.
 
-    Numbers are as they are; positive ones are exponentials, those between zero and one logistic
-    functions, probabilities broken off a stick such that ``u = 0`` is their centre, and positive
-    definite matrices are products of Cholesky factors, of exponential diagonal. Products, plates
-    and mixtures go part by part.
+    Real numbers are unchanged, positive numbers are exponentials, and numbers between zero and one
+    logistic functions. Probabilities are by stick breaking with ``u = 0`` at the centre, and
+    positive definite matrices by Cholesky factors with exponential diagonals. Products, plates and
+    mixtures are mapped part by part.
 
     Args:
-        law: any distribution of the library, or of a user's own that has a ``support``; of a batch
-            of laws, all of whose events are alike, for the events of each.
+        law: distribution, or batch of distributions, with a ``support``; for a batch, the map is
+            for the events of each member.
 
     Raises:
-        UsageError: for a law over labels, or one that does not say where its events lie.
+        UsageError: for a law over labels, or without a support.
 
     >>> from posterity.families import Gamma
     >>> noise = Gamma.from_standard(shape=2.0, rate=1.0)
@@ -159,7 +157,7 @@ def unconstrained(law: Distribution) -> Supports:
 
 
 def _floating(tree: PyTree) -> Any:
-    """Whole numbers as floating point; all else as it is."""
+    """Convert integers to floating point."""
     floats = lambda part: namespace(part).np.issubdtype(part.dtype, np.floating)
     return map_supports(lambda part: part if floats(part) else part.astype(float), tree)
 
@@ -185,12 +183,12 @@ def _check_inside(support: Support, part: Real) -> None:
 
 
 class Transformed(Distribution):
-    """The law of ``z = f(u)``, where ``u`` follows ``law`` over vectors (d,) without bounds.
+    """The law of ``z = f(u)``, where ``u`` follows ``law`` over unconstrained vectors (d,).
 
-    ``f`` is the map of :func:`~posterity.families.unconstrained.unconstrained` onto ``supports``;
-    ``u`` lies flat, its parts one after the other. So Gaussians become laws of scales,
-    probabilities and covariances, with correlations between them. Names are those of ``u``, so
-    ``q.law`` has them too: a Gaussian of unconstrained numbers, which ledgers and fusions take.
+    ``f`` is the map of :func:`~posterity.families.unconstrained.unconstrained` onto ``supports``,
+    and ``u`` is flat, part after part. Gaussians thus become laws of scales, probabilities and
+    covariances with correlations between them. Names are those of the coordinates of ``u``. For
+    ledgers and fusions use ``q.law``, the Gaussian of ``u``, which has the same names.
 
     Source: stan2024, section "Constraint Transforms".
 
@@ -218,8 +216,8 @@ class Transformed(Distribution):
 
     @classmethod
     def from_standard(cls, law: Distribution, supports: Any) -> Self:
-        """Make it from the law of ``u`` and a tree of supports, as ``Distribution.support`` is; a
-        StructureError if they are no supports, or of another number of coordinates.
+        """Make a law from the law of ``u`` and a tree of supports, as in ``Distribution.support``;
+        a StructureError if they are not supports or have another number of coordinates.
         """
         if not isinstance(supports, Supports):
             every = listed(supports)
@@ -239,7 +237,7 @@ class Transformed(Distribution):
 
     @classmethod
     def onto(cls, like: Distribution, law: Distribution) -> Self:
-        """The law of ``u`` on the support of another law, such as a prior.
+        """Make a law from the law of ``u`` and the support of another law, such as a prior.
 
         Raises:
             UsageError: if that law has no continuous support.

@@ -1,4 +1,4 @@
-"""The vector space that everything else lives in: natural parameters of one family.
+"""The vector space of the natural parameters of a family.
 
 Natural parameters add, subtract and scale; a difference of two posteriors, a *factor*, is an
 element of the same space that need not be a distribution.
@@ -32,8 +32,8 @@ Law = TypeVar("Law", bound=Distribution)
 
 
 def concatenate(members: Sequence[Law]) -> Law:
-    """One batch from several, along the first batch axis; a StructureError if there are none, or
-    they are not of one family and dimensions.
+    """Concatenate batches along the first batch axis; a StructureError if there are none, or they
+    differ in family or dimensions.
     """
     _check_all_alike(members)
     if not members[0].batch_shape or len({member.batch_shape[1:] for member in members}) > 1:
@@ -47,8 +47,8 @@ def concatenate(members: Sequence[Law]) -> Law:
 
 
 def stack(members: Sequence[Law]) -> Law:
-    """One batch, with a new first axis, from several members of equal shape; a StructureError if
-    there are none, or they are not of one family and shape.
+    """Stack members of equal shape along a new first batch axis; a StructureError if there are
+    none, or they differ in family or shape.
     """
     _check_all_alike(members, batch=True)
     xp = namespace(*leaves(members[0])).np
@@ -56,7 +56,7 @@ def stack(members: Sequence[Law]) -> Law:
 
 
 def at_rest(law: Law) -> Law:
-    """The same parameters as NumPy float64 arrays; no zero has a sign."""
+    """Return the law with NumPy float64 arrays, without negative zeros."""
     if all(_rests(leaf) for leaf in leaves(law)):
         return law
     # Adding 0 turns -0 into 0: parameters that are equal then have equal bytes.
@@ -64,7 +64,7 @@ def at_rest(law: Law) -> Law:
 
 
 def place(leaf: Real, labels: Int[np.ndarray, " k"], size: int, axis: int) -> Real:
-    """The entries of ``leaf`` along an axis, added up at their places ``labels`` of ``size``."""
+    """Sum the entries of ``leaf`` along an axis at their positions ``labels`` of ``size``."""
     kept = labels >= 0
     if labels.min(initial=0) < -1 or labels.max(initial=-1) >= size:
         raise StructureError(
@@ -129,7 +129,7 @@ def _axes(index: Any) -> int:
 
 
 class VectorSpace(Distribution):
-    """Arrays named in ``coordinates``, of shape ``batch + own``: made, shaped, added, flattened."""
+    """Base class of laws whose parameters, named in ``coordinates``, are a vector space."""
 
     coordinates: ClassVar[Coordinates]
     standard: ClassVar[Coordinates]
@@ -149,11 +149,11 @@ class VectorSpace(Distribution):
 
     @classmethod
     def _of(cls, **parts: Real) -> Self:
-        """From fresh arrays of fitting shapes, which nobody else holds: unchecked."""
+        """Make a law from new arrays of fitting shapes, without checks; they become read-only."""
         return cls.of_children([frozen(parts[name]) for name in cls.coordinates])
 
     def _with(self, **parts: Real) -> Self:
-        """A member like this one from fresh arrays, as :meth:`_of`."""
+        """Make a law like this one from new arrays, as :meth:`_of`."""
         return type(self).of_children([frozen(parts[n]) for n in self.coordinates], self.kept())
 
     @classmethod
@@ -162,7 +162,7 @@ class VectorSpace(Distribution):
         return checked(cls.standard, values, cls.__name__)
 
     def _held(self) -> Self:
-        """Itself, once natural parameters were found to hold the distribution asked for."""
+        """Return the law, or raise a ParameterError if rounding made it improper."""
         if not any(map(is_traced, leaves(self))) and not np.all(self.is_proper()):
             raise ParameterError(
                 found=f"parameters of a {type(self).__name__} so large or small that its natural "
@@ -173,8 +173,8 @@ class VectorSpace(Distribution):
         return self
 
     def standard_parameters(self) -> dict[str, Any]:
-        """The parameters that ``standard`` lists, and what is static; a UsageError of a family that
-        lists none, or lacks one of them.
+        """Return the parameters in ``standard`` and static fields; a UsageError if the family
+        defines none, or lacks one of them.
         """
         names = (*getattr(self, "standard", ()), *static_names(type(self)))
         lacking = [name for name in names if not hasattr(self, name)]
@@ -192,7 +192,7 @@ class VectorSpace(Distribution):
 
     @property
     def own_size(self) -> int:
-        """``d``, the length of a member's own axes; 1 where there are none."""
+        """The length ``d`` of a member's own axes; 1 without any."""
         name = _with_own_axes(type(self))
         return 1 if name is None else self.__dict__[name].shape[-1]
 
@@ -205,7 +205,7 @@ class VectorSpace(Distribution):
         return self.own_size
 
     def reordered(self, places: Int[np.ndarray, " d"]) -> Self:
-        """A matrix has its own axis twice."""
+        """Return the law with permuted coordinates; a matrix is permuted along both axes."""
         if len(places) == 1:
             return self
         return self._relabel_axis(np.argsort(places), len(places), len(self.batch_shape))
@@ -216,9 +216,8 @@ class VectorSpace(Distribution):
         return _spans(type(self), self.own_size)[-1][1].stop
 
     def outline(self, *, plates: bool = True) -> Any:
-        """The properties that two members must share to be added, the batch aside.
-
-        With ``plates=False`` the number of members of a plate is left open.
+        """Return the properties, without the batch, that two laws must share to be added; with
+        ``plates=False`` without the number of members of a plate.
         """
         del plates
         return (type(self), self.own_size)
@@ -253,7 +252,7 @@ class VectorSpace(Distribution):
         return map_leaves(operator.neg, self)
 
     def zero(self) -> Self:
-        """The factor that changes nothing."""
+        """Return the factor of zeros, which changes nothing when added."""
         return map_leaves(lambda leaf: namespace(leaf).np.zeros_like(leaf), self)
 
     def _zip(self, operation: Callable[..., Any], other: Any) -> Any:
@@ -291,15 +290,14 @@ class VectorSpace(Distribution):
         return map_leaves(along, self)
 
     def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:
-        """A factor whose entries ``k`` along ``axes`` are called ``labels[k]`` instead.
+        """Return a factor whose entry ``k`` along ``axes`` becomes entry ``labels[k]``.
 
-        Several axes move together, as the rows and columns of transitions between states do. Axes
-        are counted from the first of the batch on, a member's own after these. Afterwards each has
-        ``size`` entries; those that nobody goes to are zero, which adds nothing; those of one label
-        add up, and what is labelled -1 is left out.
+        Several axes are relabelled together, such as rows and columns of transitions. Axes of the
+        batch come first, then a member's own. Each gets ``size`` entries: entries with the same
+        label are summed, entries with label -1 are left out, and others are zero.
 
         Raises:
-            StructureError: if an axis is none of the member's, or has other than ``k`` entries.
+            StructureError: if an axis does not exist, or does not have ``k`` entries.
         """
         one = lambda law, axis: law._relabel_axis(np.asarray(labels), size, axis)
         return functools.reduce(one, axes, self)
@@ -325,11 +323,11 @@ class VectorSpace(Distribution):
 
     @property
     def natural_parameters(self) -> Flat:
-        """``eta``, flat."""
+        """The natural parameters ``eta``, flat."""
         return self.flatten(**{name: getattr(self, name) for name in self.coordinates})
 
     def with_natural_parameters(self, vector: Flat) -> Self:
-        """A member of the same family from a flat vector: inverse of ``natural_parameters``."""
+        """Return the law with these flat natural parameters."""
         self._check_length(vector)
         made = self._with(**self.unflatten(as_leaf(vector)))
         return labelled(made, self.__dict__.get(LABEL, ()))
@@ -343,7 +341,7 @@ class VectorSpace(Distribution):
             )
 
     def flatten(self, **parts: Real) -> Flat:
-        """One flat vector from arrays named and shaped like the leaves."""
+        """Return one flat vector from arrays named and shaped like the leaves."""
         xp = namespace(*parts.values()).np
         columns = [kind.to_columns(parts[name]) for name, kind in self.coordinates.items()]
         if len({column.shape[:-1] for column in columns}) > 1:
@@ -352,7 +350,7 @@ class VectorSpace(Distribution):
         return xp.concatenate(columns, axis=-1)
 
     def unflatten(self, vector: Flat) -> dict[str, Real]:
-        """Arrays named and shaped like the leaves from one flat vector."""
+        """Return arrays named and shaped like the leaves from one flat vector."""
         size = self.own_size
         spans = zip(self.coordinates.values(), _spans(type(self), size), strict=True)
         return {n: kind.from_columns(vector[..., span], size) for kind, (n, span) in spans}

@@ -1,4 +1,4 @@
-"""Wishart: a distribution over precision matrices."""
+"""The Wishart family of precision matrices."""
 
 from typing import ClassVar, Self
 
@@ -19,7 +19,7 @@ MORE_THAN_SIZE = Domain("more than d - 1", above=lambda size: size - 1)
 
 
 class Wishart(ExponentialFamily):
-    """``W(Λ | S, ν)`` with mean ``ν S``; statistics ``(log|Λ|/2, -Λ/2)``.
+    """The Wishart law ``W(Λ | S, ν)`` with mean ``ν S``; statistics ``(log|Λ|/2, -Λ/2)``.
 
     Natural parameters: ``degrees`` ``ν - d - 1`` and ``inverse_scale`` ``S⁻¹``.
 
@@ -41,7 +41,7 @@ class Wishart(ExponentialFamily):
 
     @classmethod
     def from_standard(cls, scale: ArrayLike, degrees_of_freedom: ArrayLike) -> Self:
-        """Make it from the scale (..., d, d) and the degrees of freedom, more than ``d - 1``."""
+        """Make a law from the scale (..., d, d) and the degrees of freedom, above ``d - 1``."""
         return cls._from_scale(
             **cls._checked(scale=scale, degrees_of_freedom=degrees_of_freedom)
         )._held()
@@ -63,11 +63,11 @@ class Wishart(ExponentialFamily):
 
     @property
     def mean(self) -> Float[Real, "*batch d d"]:
-        """``ν S``."""
+        """The mean ``ν S``."""
         return self.degrees_of_freedom[..., None, None] * self.scale
 
     def expected_log_determinant(self) -> Float[Real, "*batch"]:
-        """``E log|Λ|`` (bishop2006, B.81)."""
+        """Return ``E log|Λ|`` (bishop2006, B.81)."""
         return (
             self.xp.multidigamma(self.degrees_of_freedom / 2, self.own_size)
             + self.own_size * LOG_2
@@ -101,7 +101,7 @@ class Wishart(ExponentialFamily):
         return [Closed(WISHART_ENTRY, same_shape(size, rho, nu))]
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
-        """``(ν d log 2 - ν log|S⁻¹|) / 2 + log Γ_d(ν/2)``."""
+        """Return ``(ν d log 2 - ν log|S⁻¹|) / 2 + log Γ_d(ν/2)``."""
         half = self.degrees_of_freedom / 2
         logs = half * (self.own_size * LOG_2 - self._log_determinant)
         return logs + self.xp.multigammaln(half, self.own_size)
@@ -142,12 +142,12 @@ class Wishart(ExponentialFamily):
         )
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d d"]:
-        """Draws by Bartlett's decomposition."""
+        """Draw by Bartlett's decomposition."""
         root = self.sample_root(key, shape)
         return root @ root.swapaxes(-1, -2)
 
     def sample_root(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d d"]:
-        """Lower Cholesky factors of draws: sound where the draws are singular to rounding."""
+        """Draw lower Cholesky factors, which are valid even if draws are numerically singular."""
         nu, d = jnp.asarray(self.degrees_of_freedom), self.own_size
         full = shape + nu.shape
         below, diagonal = jax.random.split(key)
@@ -160,7 +160,7 @@ class Wishart(ExponentialFamily):
 
 @compiled(static=("size",))
 def solve_degrees_of_freedom(gap: Float[Real, "*batch"], size: int) -> Float[Real, "*batch"]:
-    """The ``ν`` with ``d log(ν/2) - ψ_d(ν/2) = gap > 0``: bisection, then Newton."""
+    """Return the ``ν`` with ``d log(ν/2) - ψ_d(ν/2) = gap > 0``, by bisection, then Newton."""
     xp = namespace(gap)
 
     def excess(nu: Real) -> Real:
@@ -185,7 +185,7 @@ def solve_degrees_of_freedom(gap: Float[Real, "*batch"], size: int) -> Float[Rea
 def bartlett_root(
     rng: np.random.Generator, degrees: float, size: int, draws: int
 ) -> Float[np.ndarray, "draws d d"]:
-    """Lower triangular roots of Wishart draws of unit scale; degrees above ``size - 1``."""
+    """Draw lower triangular roots of Wisharts of unit scale, for degrees above ``size - 1``."""
     root = np.tril(rng.standard_normal((draws, size, size)), -1)
     square = rng.chisquare(degrees - np.arange(size), (draws, size))
     root[..., np.arange(size), np.arange(size)] = np.sqrt(square)

@@ -1,4 +1,4 @@
-"""Federated inference: one posterior, improved by sites whose data stay where they are."""
+"""Federated inference: one posterior, improved by sites that keep their data private."""
 
 from posterity.federation.agreement import Agreement as Agreement
 from posterity.federation.driver import Federation as Federation

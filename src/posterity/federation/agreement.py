@@ -1,4 +1,4 @@
-"""The agreement of the sites of a federation, made before the first of them does anything."""
+"""The agreement of the sites of a federation, made before its first step."""
 
 import dataclasses
 import functools
@@ -30,28 +30,27 @@ WITH_OWN = Constraint(
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """The agreement that all sites know: prior, model and local rule, and how a site makes its
-    numbers.
+    """The common settings of all sites: prior, model, local update and numerical options.
 
-    What a site computes depends on this, its own records and the messages that reach it, and on
-    nothing else: not on which other sites there are. Made by :meth:`of`, in any process alike.
+    A site's results depend only on the agreement, its own records and the messages that it
+    receives, and not on the set of other sites. :meth:`of` makes equal agreements in every process.
     """
 
     model: Model
     prior: ExponentialFamily
     update: LocalUpdate
-    """The local rule, every default filled in."""
+    """The local update, with every default set."""
     sites: tuple[str, ...] = ()
     """Names of the members, sorted."""
     silent: frozenset[str] = frozenset()
     """Members without records, which take part but contribute nothing."""
     on_error: Literal["raise", "pass"] = "raise"
     padding: bool = True
-    """Whether a site pads its records to one of few sizes, so that few programs are compiled."""
+    """Whether sites pad their records to one of few sizes, to limit the number of compilations."""
     total_weight: float | None = None
-    """Of the records of all sites together: of this a site that trains apart takes its share."""
+    """Weight of the records of all sites, relative to which sites that train separately count."""
     strata: Strata | None = None
-    """Coefficients of which each site has some for itself, where there are any."""
+    """Coefficients that each site has separately, if any."""
 
     @classmethod
     def of(
@@ -67,13 +66,13 @@ class Agreement:
         total_weight: float | None = None,
         on_error: Literal["raise", "pass"] = "raise",
     ) -> "Agreement":
-        """The agreement with every default filled in; arguments as of :func:`federate`.
+        """Make an agreement with every default set; arguments as for :func:`federate`.
 
         Raises:
-            ParameterError, StructureError: if the prior is no law of an exponential family.
-            UsageError: if the model has no posterior in the prior's family, or the update does not
-                fit it, or one that trains apart comes without the total weight; if arguments
-                exclude each other.
+            ParameterError, StructureError: if the prior is not a member of an exponential family.
+            UsageError: if the model does not support the prior's family, the update does not
+                support the model, an update that trains separately has no total weight, or
+                arguments exclude each other.
 
         >>> from posterity.families import Beta
         >>> from posterity.models import BetaBernoulli
@@ -112,28 +111,28 @@ class Agreement:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns of each site's records, if the prior has any."""
+        """The names of the columns of each site's records; empty if the prior has no names."""
         if (strata := self.strata) is None:
             return columns_of(self.prior)
         return strata.names if strata.named else ()
 
     def stratified(self, site: str, records: Records) -> Records:
-        """A site's records, in columns of its own where it has coefficients for itself."""
+        """Return a site's records, with separate columns for its own coefficients if any."""
         if self.strata is None or not isinstance(records.data, tuple | list):
-            return records  # of which the model says what is missing
+            return records  # the model raises if parts are missing
         x, *y = records.data
         return Records((self.strata.inputs(x, site), *y), records.weights)
 
     @functools.cached_property
     def members(self) -> dict[str, None]:
-        """The names of the members, looked up at once."""
+        """The names of the members as keys, for fast lookup."""
         return dict.fromkeys(self.sites)
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 of what a site's numbers depend on; equal in every process that agrees.
-        Membership is no part of it: sites may join and leave. A UsageError if a function cannot be
-        told from a changed one (:func:`posterity.fingerprint.versioned`).
+        """SHA-256 of the settings on which a site's results depend, equal in every process. The
+        members are left out, since sites may join and leave. Raises UsageError if changes of a
+        function cannot be detected (:func:`posterity.fingerprint.versioned`).
         """
         terms = self.model, self.prior, self.update, self.padding, self.total_weight
         if (strata := self.strata) is None:
@@ -142,8 +141,8 @@ class Agreement:
 
     @functools.cached_property
     def line_search(self) -> LocalUpdate | None:
-        """The local rule as a line search without noise, itself where it is exact or one. None
-        where there is none, or where it is not made of natural gradients.
+        """The noiseless line search with the same optimum as the local update, which is the update
+        itself if that is exact or pools. None if there is none, or if the update trains separately.
         """
         update = self.update
         if update.conjugate or update.pools:
@@ -151,7 +150,7 @@ class Agreement:
         return None if update.trains else update.line_search(self.model, self.prior)
 
     def admits(self, posterior: ExponentialFamily) -> bool:
-        """Return whether the law is a distribution under which the model has expectations; of a
-        batch, all.
+        """Return whether the posterior is proper with finite expectations of the model; for a
+        batch, whether all members are.
         """
         return bool(np.all(posterior.is_proper()) and np.all(self.model.admits(posterior)))

@@ -1,4 +1,4 @@
-"""A run as a file, so that it survives an interruption, and goes on from there."""
+"""Checkpoints of runs, from which an interrupted run can continue."""
 
 import dataclasses
 import os
@@ -31,15 +31,14 @@ def kept(
     converged: bool,
     progress: ProgressCallback | None = None,
 ) -> Run:
-    """The run that is kept at ``path``, taken up to its goal, and saved on the way.
+    """Resume the run saved at ``path``, if any, continue it to its goal, and save it periodically.
 
-    ``run`` is one that was set up in the same way, without a step. The data of sites that were
-    forgotten may be gone; their names must be among the sites. Ctrl-C or SIGTERM ends it once the
-    step is done and saved; Ctrl-C again ends it at once. An ArtifactError if the file is no such
-    checkpoint, another process writes it, or it cannot be written; a UsageError if the run that is
-    kept is beyond the last step, or a function cannot be told from a changed one (see
-    :func:`posterity.fingerprint.versioned`); a KeyboardInterrupt or Terminated if it was
-    interrupted.
+    ``run`` is a run with the same arguments before its first step. The data of forgotten sites may
+    be missing, but not their names. Ctrl-C or SIGTERM ends the run after the current step is saved;
+    a second Ctrl-C ends it at once. Raises ArtifactError if the file is not a checkpoint of this
+    run, is in use by another process, or cannot be written. Raises UsageError if the saved run is
+    beyond the last step, or changes of a function cannot be detected (see
+    :func:`posterity.fingerprint.versioned`); KeyboardInterrupt or Terminated if interrupted.
     """
     with opened(path, VERB, fingerprint(run)) as checkpoint:
         latest = saved = load(run, checkpoint)
@@ -53,7 +52,7 @@ def kept(
 
         def rescue() -> None:
             nonlocal saved
-            if latest is not saved:  # a first step that failed leaves no file behind
+            if latest is not saved:  # no file is written if the first step fails
                 save(latest, checkpoint)
                 saved = latest
 
@@ -64,26 +63,26 @@ def kept(
                     latest = latest.towards(steps, converged, progress)
                 except BaseException as error:
                     left = getattr(error, "run", latest)
-                    if left.state.pending is not None:  # some visits of a pass were finished
+                    if left.state.pending is not None:  # some visits of a pass are complete
                         latest = left
                     raise
                 if checkpoint.due:
                     rescue()
-            if latest is not saved:  # what is known of it goes with it
+            if latest is not saved:  # compute the status, which is saved too
                 _ = latest.status
         interrupts.check()
         return latest
 
 
 def fingerprint(run: Run) -> dict[str, str]:
-    """Digests of the parts that a run is set up from, equal in every process; a UsageError if a
-    function cannot be told from a changed one.
+    """Return digests of the arguments of a run, equal in every process. Raises UsageError if
+    changes of a function cannot be detected.
     """
     agreement, federation = run.agreement, run.federation
     schedule = {
         field.name: getattr(run.schedule, field.name)
         for field in dataclasses.fields(run.schedule)
-        if field.name != "graph"  # described by the network that was made of it
+        if field.name != "graph"  # the network has the same content
     }
     parts = {
         "names of the sites": list(agreement.sites),
@@ -99,8 +98,8 @@ def fingerprint(run: Run) -> dict[str, str]:
 
 
 def save(run: Run, checkpoint: Checkpoint) -> None:
-    """Keep a later state of the run; the data stay out of the file; an ArtifactError if the file
-    cannot be written; what was there before stays.
+    """Save the run without the sites' data. Raises ArtifactError if the file cannot be written; the
+    previous content then remains.
     """
     state, members = run.state, Members(run.state.entries)
     position = {
@@ -113,7 +112,7 @@ def save(run: Run, checkpoint: Checkpoint) -> None:
         "had": 0 if state.pending is None else state.pending.had,
     }
     status: Status | None = run.__dict__.get("status")
-    if status is not None and status.converged:  # what is known need not be asked again
+    if status is not None and status.converged:  # saves computing it again
         position["converged"] = [status.left, status.tolerance, run.tolerance]
     value: dict[str, Any] = {"ledger": run.ledger}
     if members.others:
@@ -124,8 +123,8 @@ def save(run: Run, checkpoint: Checkpoint) -> None:
 
 
 def load(run: Run, checkpoint: Checkpoint) -> Run:
-    """The run that was saved last, given one that was set up in the same way; itself if none was;
-    an ArtifactError if the file is no checkpoint, or one of another federation.
+    """Return the last saved run, from a run with the same arguments; that run itself if none was
+    saved. Raises ArtifactError if the file is not a checkpoint of this federation.
     """
     saved = checkpoint.load(_gone)
     if saved is None:
@@ -159,7 +158,7 @@ def load(run: Run, checkpoint: Checkpoint) -> Run:
 
 
 def _gone(value: dict[str, Any]) -> set[str]:
-    """Data of sites that were forgotten, which should be gone: nobody is asked for them."""
+    """Return the fingerprint parts of forgotten sites, whose data may be missing."""
     return {DATA.format(site) for site in value["ledger"].forgotten}
 
 
@@ -170,19 +169,19 @@ NUMBERS = ("residual", "change", "quadrature_error")
 
 
 def visit_columns(trace: Sequence[Visit]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The visits as columns, and the errors of some by their number."""
+    """Return the visits as columns, and the errors by the visit's number."""
     names = sorted({visit.site for visit in trace})
     places = {name: place for place, name in enumerate(names)}
     rows = [(v.step, places[v.site], OUTCOMES.index(v.outcome), v.halvings) for v in trace]
     numbers = [[getattr(visit, name) for name in NUMBERS] for visit in trace]
-    bits = np.array(numbers, float).view(np.int64)  # None is NaN; files hold finite numbers alone
+    bits = np.array(numbers, float).view(np.int64)  # None becomes NaN, which files cannot hold
     none = np.array([[value is None for value in row] for row in numbers])
     errors = {str(n): visit.error for n, visit in enumerate(trace) if visit.error is not None}
     return {"sites": names, "visits": np.array(rows), "bits": bits, "none": none}, errors
 
 
 def visits_of(columns: dict[str, Any], errors: dict[str, str]) -> tuple[Visit, ...]:
-    """The visits of which these are the columns."""
+    """Return the visits from these columns."""
     sites, numbers = columns["sites"], columns["bits"].view(float).tolist()
     rows = zip(columns["visits"].tolist(), numbers, columns["none"].tolist(), strict=True)
     visits = []
@@ -198,7 +197,7 @@ def visits_of(columns: dict[str, Any], errors: dict[str, str]) -> tuple[Visit, .
 
 class Members:
     """Members of a family that JSON data refer to: factors of a ledger by site, others by number.
-    Each is kept once, however many maps hold it.
+    Each is stored once, even if several maps contain it.
     """
 
     def __init__(self, entries: Map, others: Sequence[ExponentialFamily] = ()):
@@ -207,7 +206,7 @@ class Members:
         self.known: dict[int, str | int] = {id(f): site for site, f in self.factors.items()}
 
     def packed(self, value: Any) -> Any:
-        """Plain data as JSON data; each dictionary says of what kind it is."""
+        """Return plain data as JSON data, with dictionaries tagged by kind."""
         if isinstance(value, ExponentialFamily):
             if id(value) not in self.known:
                 self.known[id(value)] = len(self.others)
@@ -220,7 +219,7 @@ class Members:
         return [self.packed(item) for item in value] if isinstance(value, list | tuple) else value
 
     def unpacked(self, value: Any) -> Any:
-        """Return what was packed; an error of any kind if nothing was."""
+        """Return the data that were packed; raise an error of any kind if the JSON is invalid."""
         if isinstance(value, list):
             return [self.unpacked(item) for item in value]
         if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The driver that has all sites in this process, and carries messages to them."""
+"""The driver of a federation whose sites are all in this process."""
 
 import collections
 import dataclasses
@@ -18,8 +18,8 @@ from posterity.models import Records
 
 @dataclasses.dataclass(frozen=True)
 class Federation:
-    """The agreement of a federation, and its sites; ``before`` are entries of a ledger that it went
-    on from.
+    """The agreement of a federation and its sites; ``before`` has the entries of the ledger from
+    which it continued, if any.
     """
 
     agreement: Agreement
@@ -28,7 +28,7 @@ class Federation:
 
     @property
     def data(self) -> dict[str, Records]:
-        """The records of the sites, for who sets a computation up within this process."""
+        """The records of the sites in this process, by name."""
         return {name: site.records for name, site in self.sites.items()}
 
     @functools.cached_property
@@ -37,15 +37,14 @@ class Federation:
         return {name: site.records.size for name, site in self.sites.items()}
 
     def prepare(self, questions: Sequence[Question]) -> None:
-        """Called with questions of which none waits for another's answer, before they are asked.
-        Where all sites are in this process nothing has to be done; a driver with sites elsewhere
-        sends them all at once.
+        """Prepare questions that do not depend on each other's answers, before they are asked. This
+        driver does nothing; a driver with remote sites sends them all at once.
         """
 
     def ask(self, question: Question) -> Answer:
-        """The answer of the site that a question is for; a SiteError if the site fails, unless the
-        federation passes over such sites: then the answer is a
-        :class:`~posterity.federation.messages.Failure`.
+        """Return the answer of the site that a question is for. If the site fails, raise SiteError,
+        or return a :class:`~posterity.federation.messages.Failure` if the federation skips sites
+        that fail.
         """
         try:
             return self.demand(question)
@@ -55,7 +54,7 @@ class Federation:
             return Failure(question.site, str(failure), **question.about)
 
     def demand(self, question: Question) -> Answer:
-        """The answer to a question that nobody can be passed over for; a SiteError if it fails."""
+        """Return the answer to a question; raise SiteError if the site fails, in every case."""
         try:
             answer = self.answered(question)
         except Exception as error:
@@ -69,14 +68,14 @@ class Federation:
         return answer
 
     def answered(self, question: Question) -> Answer:
-        """The site's own answer; a driver with sites elsewhere overrides this."""
+        """Return the site's own answer; a driver with remote sites overrides this."""
         return self.sites[question.site].answer(question)
 
     def step(
         self, machine: Machine, state: State, *, key: KeyArray, site: str | None = None
     ) -> Iterator[tuple[State, Sequence[Visit]]]:
-        """One step of a schedule: the state after each message, at last with what happened. Errors
-        are those of ``receive`` and ``ask``.
+        """Make one step of a schedule; yield the state after each message, and the visits at the
+        end. Errors are those of ``receive`` and ``ask``.
         """
         if (whole := self._at_once(machine, state)) is not None:
             yield whole
@@ -94,7 +93,7 @@ class Federation:
             yield state, visits
 
     def _at_once(self, machine: Machine, state: State) -> tuple[State, Sequence[Visit]] | None:
-        """A step in which each site, all of them here, gives its exact factor; None if not so."""
+        """Return a step of local sites that all have exact factors, made at once; else None."""
         agreed, schedule = machine.agreement, machine.schedule
         here = type(self).answered is Federation.answered
         if not (here and agreed.update.conjugate and schedule.whole):
@@ -102,6 +101,6 @@ class Federation:
         try:
             turns = [s for s in agreed.sites if without_turn(agreed, state, s) is None]
             factors = exact_factors([self.sites[site] for site in turns])
-        except Exception:  # whoever fails is told by name when its turn comes
+        except Exception:  # a site that fails is reported by name at its own turn
             return None
         return schedule.at_once(agreed, state, factors)

@@ -1,7 +1,8 @@
-"""Members of the family elsewhere than a posterior, which may be a saddle or one of several optima.
+"""Members of the family away from a posterior, which may be at a saddle or one of several optima.
 
-They mirror its mean about the prior's, since symmetric likelihoods have their other optimum there,
-or lie some deviations away from it; and they are narrow, since a wide one averages optima out.
+Their means mirror the posterior's about the prior's, since symmetric likelihoods have another
+optimum there, or are some deviations away from it. They are narrow, as a wide member averages over
+optima.
 """
 
 from collections.abc import Sequence
@@ -16,21 +17,21 @@ from posterity.federation.keys import first_key
 from posterity.inference.descent import HALVINGS, NARROWER
 
 DRAWS, CLOSE = 16, 0.8
-"""Draws from the prior, and the share that the one that is chosen has in a start about it."""
+"""Number of draws from the prior, and the weight of the chosen one in the mean of a start."""
 DIRECTIONS, DEVIATIONS = 4, (1.0, 2.0)
-"""Ways along which a free energy is looked at, to both sides, and how far."""
+"""Number of directions in which the free energy is evaluated, to both sides, and distances."""
 FEW = 64
-"""Parameters up to which a second start is made where steps are noisy."""
+"""Largest number of parameters for a second start with noisy steps."""
 FAR = 1e6
-"""Nats by which a value may differ elsewhere, and does where it is not finite."""
+"""Largest difference of a value elsewhere, in nats; also the value for results not finite."""
 
 
 def is_due(agreed: Agreement) -> bool:
-    """Return whether a run may have ended in another optimum than the best.
+    """Return whether to check a run for other optima.
 
-    Not where factors are exact, the model has one optimum, or has several by nature; and not where
-    to start twice takes too long, as with parameters of a site's own, which are searched for at
-    each look, or with many that are moved by draws.
+    False if factors are exact, or if the model is known to have one optimum or several. Also False
+    if a second start takes too long: with site-specific parameters that are optimised in each
+    evaluation, or with many parameters and noisy steps.
     """
     long = agreed.model.joint or (agreed.update.noisy and agreed.prior.event_size > FEW)
     exact = agreed.update.conjugate or agreed.line_search is None
@@ -38,7 +39,7 @@ def is_due(agreed: Agreement) -> bool:
 
 
 def start_elsewhere(agreed: Agreement, posterior: ExponentialFamily, place: int) -> Any:
-    """A member elsewhere: the first that is admitted, from there back to the posterior."""
+    """Return an admitted member elsewhere, moved back to the posterior by halves if necessary."""
     q: Any = posterior
     prior: Any = agreed.prior
     rng = np.random.default_rng(place)
@@ -52,8 +53,8 @@ def start_elsewhere(agreed: Agreement, posterior: ExponentialFamily, place: int)
 
 
 def _elsewhere(part: Any, prior: Any, rng: np.random.Generator, place: int) -> Any:
-    """A narrow member on the other side of the prior's mean, and some noise away from there. Of a
-    family without a mean to move, one about the least likely of some draws from the prior.
+    """Return a narrow Gaussian on the other side of the prior's mean, displaced by noise. In other
+    families, return a member around the least likely of some draws from the prior.
     """
     if part.batch_shape:
         return prior
@@ -70,7 +71,7 @@ def _elsewhere(part: Any, prior: Any, rng: np.random.Generator, place: int) -> A
 
 
 def looked_at(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
-    """Members at which a survey asks for the free energy: the posterior, and some elsewhere."""
+    """Return the members at which the free energy is compared: the posterior and some elsewhere."""
     q: Any = posterior
     found = [q, start_elsewhere(agreed, q, 0)]
     parts: list[Any] = list(q.parts())
@@ -87,7 +88,7 @@ def looked_at(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
 
 
 def values_elsewhere(values: Sequence[float | None]) -> np.ndarray | None:
-    """A site's values at these members, within reason; None where that of the posterior lacks."""
+    """Return a site's values at these members, clipped; None without that of the posterior."""
     here = values[0]
     if here is None:
         return None
@@ -98,8 +99,8 @@ def values_elsewhere(values: Sequence[float | None]) -> np.ndarray | None:
 def lower_elsewhere(
     agreed: Agreement, posterior: ExponentialFamily, values: Sequence[np.ndarray | None]
 ) -> float | None:
-    """Return by how many nats the free energy is lower at the best of these members; None if not
-    known.
+    """Return the decrease of the free energy, in nats, at the best of these members; None if
+    unknown.
     """
     members: Any = looked_at(agreed, posterior)
     told = [each for each in values if each is not None and each.shape == (len(members),)]

@@ -1,4 +1,4 @@
-"""``federate``: improve one posterior by local steps of sites whose data stay where they are."""
+"""``federate``: fit one posterior by local updates of sites that keep their data private."""
 
 import contextlib
 import dataclasses
@@ -35,7 +35,7 @@ from posterity.models.records import joined
 from posterity.status import ProgressCallback
 
 MOST_WORK, SECONDS = 1e7, 1.2e-5
-"""Partial pooling: nodes x shared parameters x records of a pass, and CPU seconds for each."""
+"""Largest nodes x shared parameters x records of a partial-pooling pass; CPU seconds for each."""
 SCHEDULE = Constraint(
     "a schedule, such as Sequential() or Gossip(graph)", lambda it: isinstance(it, Schedule)
 )
@@ -67,65 +67,65 @@ def federate(
     progress: ProgressCallback | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run:
-    """Improve one posterior by local steps of sites whose data stay where they are.
+    """Fit one posterior by local updates of sites that keep their data private.
 
-    The posterior is ``q = prior · Π t_k``, one factor a site; it minimises the free energy
+    The posterior is ``q = prior · Π t_k``, with one factor per site. It minimises the free energy
     ``Σ_k E_q[loss_k] + α KL(q ‖ prior)``, where the loss of a site is minus the *sum* of its
     records' log likelihoods. With α = 1 that is the posterior of all data, or the member of the
     family closest to it in reverse KL divergence.
 
     Args:
-        sites: by name, each site's private data: arrays whose first axes count its records, or
-            data frames, whose columns are put in the order of the prior's names (or name the
-            prior's coordinates). A site without records takes part, relays, and contributes
-            nothing.
-        model: of :mod:`posterity.models`, or any function of a parameter and a batch that gives
-            one log likelihood a record.
-        prior: a proper member of the family that the posterior shall have; or a ledger to go on
-            from, whose factors of sites that do not take part stay as they are; or the path of
-            a file of either.
-        schedule: :class:`Sequential` (the default), :class:`Synchronous` (the default of updates
-            that train, undamped) or :class:`Asynchronous` over a server, :class:`Gossip` over a
-            graph.
-        steps: of the schedule: passes, rounds, reports or hops; by default as many as it takes
-            to converge, up to those of a hundred rounds.
-        tolerance: nats that may be left to change in a run which has converged, and then ends;
-            with ``steps``, after these at the latest. 1e-3 by default; with ``steps`` alone all
-            of these are made.
-        update: how a site improves its factor in one visit; for networks that were fused
+        sites: private data of each site, by name: arrays whose first axes count the records, or
+            data frames. Columns of data frames are put in the order of the prior's names; if the
+            prior has no names, they name its coordinates. A site without records takes part and
+            relays messages, but contributes nothing.
+        model: a model of :mod:`posterity.models`, or a function of a parameter and a batch that
+            returns one log likelihood per record.
+        prior: a proper member of the posterior's family; or a ledger to continue from, in which
+            the factors of sites that do not take part are left unchanged; or the path of a file
+            of either.
+        schedule: :class:`Sequential` (the default), :class:`Synchronous` (the default, undamped,
+            for updates that train) or :class:`Asynchronous` over a server, or :class:`Gossip`
+            over a graph.
+        steps: number of steps of the schedule: passes, rounds, reports or hops; by default as
+            many as convergence takes, up to the number of a hundred rounds.
+        tolerance: largest remaining change, in nats, at which the run counts as converged and
+            ends; 1e-3 by default. With ``steps``, the run ends after that many steps at the
+            latest. With ``steps`` alone, all of them are made.
+        update: rule by which a site improves its factor in one visit; for fused networks,
             :class:`posterity.networks.Refinement`.
-        weights: factors of sites' losses, 1 by default. (The inverse of a site's number of
-            records makes its loss a mean, as in gong2021, equation 1; such a posterior counts a
-            site as one record.)
-        personal: True where every coefficient of a regression differs from site to site about
-            one of the population, or the columns of those that do (numbers, or the prior's
-            names), with the spread to expect if
-            it is a mapping (:func:`posterity.models.hierarchical`); :meth:`Run.site` then gives a
-            site its own posterior. How far sites differ is learned.
-        own: coefficients of a regression, by number or the prior's names, of which each site has
-            one for itself: ``age@north`` is that of site north. Given those that are shared they
-            are independent, and distributed as in the prior. Of a multinomial regression columns,
-            of which each class has a coefficient.
-        on_error: whether a site that fails ends the run, or is passed over and noted.
-        key: of all that is random, ``jax.random.key(0)`` by default.
-        progress: called after each step, with the run so far as ``result``; what it raises ends the
-            run before that step, which is then not in the checkpoint either.
-        checkpoint: a file from which the run goes on, if it is there, and where it is saved from
-            time to time, at the end, and when it is interrupted.
+        weights: multipliers of the sites' losses, 1 by default. (The inverse of a site's number
+            of records makes its loss a mean, as in gong2021, equation 1; the posterior then
+            counts each site as one record.)
+        personal: True if every coefficient of a regression varies between sites around a
+            population coefficient, or the columns whose coefficients vary (numbers, or the
+            prior's names). A mapping gives the expected spread of each column
+            (:func:`posterity.models.hierarchical`). The spread is learned. :meth:`Run.site`
+            returns the posterior of one site.
+        own: coefficients of a regression, by number or the prior's names, that each site has
+            separately: ``age@north`` is that of site north. Conditional on the shared ones they
+            are independent, with the prior's distribution. In a multinomial regression these are
+            columns, each with one coefficient per class.
+        on_error: whether a site that fails ends the run, or is skipped and recorded.
+        key: source of all randomness; ``jax.random.key(0)`` by default.
+        progress: function called after each step, with the run so far as ``result``. An exception
+            in it ends the run before that step, which is not in the checkpoint either.
+        checkpoint: path of a file to resume from if it exists, and to which the run is saved
+            periodically, at the end, and when it is interrupted.
 
     Warns:
-        ConvergenceWarning: if the run has not converged; ``run.status`` says how far it is, and
-            ``run.converge()`` goes on. Before it starts, if ``steps`` are too few for a graph.
+        ConvergenceWarning: if the run has not converged (``run.status`` has the distance,
+            ``run.converge()`` continues), or if ``steps`` are too few to visit a graph's sites.
 
     Raises:
-        UsageError: if arguments make no sense together, or a checkpoint is beyond ``steps``.
-        LedgerError: if names of two sites look alike.
-        StructureError: if graph, sites or data do not fit together.
-        ParameterError: if data or prior hold NaN, infinity or what the model cannot produce.
+        UsageError: if arguments contradict each other, or a checkpoint is beyond ``steps``.
+        LedgerError: if the names of two sites look alike.
+        StructureError: if the graph, sites and data do not match.
+        ParameterError: if data or prior have NaN, infinite or, for the model, impossible values.
         SiteError: if a site raises, or its update is not finite; ``error.run`` is the run up to
-            there, to go on from.
+            the failure, from which it can continue.
         ArtifactError: if the checkpoint cannot be used.
-        KeyboardInterrupt, Terminated: with a checkpoint, only once it was saved.
+        KeyboardInterrupt, Terminated: with a checkpoint, only after it was saved.
 
     Source: gong2021; bui2018.
 
@@ -158,9 +158,9 @@ def proceed(
     progress: ProgressCallback | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Run:
-    """The run after ``steps`` steps in all or, with ``converge``, once it has converged. Without
-    ``steps`` it ends once it has converged, or after a hundred rounds. With a checkpoint it goes on
-    from there. Errors as of :func:`federate`; nothing is warned of.
+    """Return the run after ``steps`` steps in total or, with ``converge``, at convergence. Without
+    ``steps`` it ends at convergence or after a hundred rounds. It resumes from a checkpoint if one
+    exists. Errors are those of :func:`federate`; no warning is issued.
     """
     most, converge = (ROUNDS * run.round, True) if steps is None else (steps, converge)
     if checkpoint is not None:
@@ -185,8 +185,8 @@ def start(
     key: KeyArray | None = None,
     padding: bool = True,
 ) -> Run:
-    """The run before its first step; arguments and errors as for :func:`federate`. ``padding`` is
-    the agreement's (:class:`Agreement`).
+    """Return the run before its first step. Arguments and errors are those of :func:`federate`;
+    ``padding`` is passed to :class:`Agreement`.
     """
     SCHEDULE.or_none().check(schedule=schedule)
     ON_ERROR.check(on_error=on_error)
@@ -239,7 +239,7 @@ def start(
 
 
 def too_few_hops(run: Run, steps: int | None) -> str | None:
-    """A warning of a walk that is too short to visit all sites of its graph."""
+    """Return a warning if a walk of ``steps`` hops is too short to visit all sites of its graph."""
     schedule = run.schedule
     if not isinstance(schedule, OverGraph) or not 0 < (steps or 0) <= schedule.cover:
         return None
@@ -265,7 +265,7 @@ def _records(sites: Mapping[str, Any], weights: Mapping[str, float]) -> dict[str
 
 
 def _check_data(model: Model, records: Mapping[str, Records]) -> None:
-    """Raise the model's error, which names the site, if data cannot be the model's."""
+    """Raise an error that names the site if its data are impossible under the model."""
     check = model.check
     if type(model).check is Model.check:  # then many sites can be checked at once
         with contextlib.suppress(PosterityError):

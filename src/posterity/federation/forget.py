@@ -1,4 +1,4 @@
-"""``forget``: take sites out of a ledger or a run, refine what is left, and give a receipt."""
+"""``forget``: remove sites from a ledger or a run, refine the other factors, issue a receipt."""
 
 import dataclasses
 import functools
@@ -20,9 +20,9 @@ from posterity.receipt import Receipt, Refinement, issue
 from posterity.status import ProgressCallback, Status
 
 SHARE = 100
-"""A rehearsal goes on until what is left is less than this part of the distance it came."""
+"""A rehearsal ends when the remaining change is below 1 / SHARE of the distance that it covered."""
 NEGLIGIBLE = 1e-9
-"""Nats of which nobody needs two digits."""
+"""A remaining change, in nats, that ends every rehearsal."""
 
 
 _TARGET = Constraint("a run or a ledger", lambda target: isinstance(target, Run | Ledger))
@@ -36,18 +36,18 @@ _NAMES = Constraint(
 class Forgotten:
     """The result of :func:`forget`.
 
-    ``run`` is None where a ledger was given. ``status`` is that of the run once it was refined.
-    ``distance`` estimates the KL divergence, in nats, to the posterior that the sites that stay
-    would reach if they went on until nothing changes; it is 0 where forgetting is exact. By default
-    it is what the sites' certificates say (:func:`~posterity.federation.certify`) or the status
-    does, whichever is more; after a rehearsal, the distance that it came. Where gradients are noisy
-    it is an upper estimate of what one more round would change, no more.
+    ``run`` is None if the target was a ledger. ``status`` is the status of the refined run.
+    ``distance`` estimates the KL divergence, in nats, to the posterior that the remaining sites
+    would reach at convergence; it is 0 if forgetting is exact. By default it is the larger of the
+    upper estimates of the certificate (:func:`~posterity.federation.certify`) and the status. With
+    ``rehearse`` it combines the distance that the rehearsal covered and the estimated rest. Where
+    gradients are noisy it is an upper estimate of the change by one more round only.
 
-    Where there is one optimum, that is the distance to what training anew leads to. Where there are
-    many, as in networks, refinement stays near the one that the leaver helped to choose.
+    If there is one optimum, this is the distance to the result of retraining. If there are several,
+    as for networks, refinement stays near the one that the forgotten site influenced.
 
-    None where it cannot be known: for want of the sites' data, or because a site that stays fails,
-    its sums over nodes do not suffice, or nothing settles.
+    It is None if it cannot be computed: without the sites' data, or if a remaining site fails, sums
+    over nodes are too inaccurate, or the run does not converge.
     """
 
     ledger: Ledger
@@ -58,17 +58,17 @@ class Forgotten:
 
     @property
     def posterior(self) -> ExponentialFamily:
-        """The posterior that is left."""
+        """The posterior of the remaining sites."""
         return self.ledger.posterior
 
     @property
     def trace(self) -> Sequence[Visit]:
-        """The visits of the run; empty where a ledger was given."""
+        """The visits of the run; empty if the target was a ledger."""
         return () if self.run is None else self.run.trace
 
     @property
     def exact(self) -> bool:
-        """True if the ledger's posterior is, to the last bit, that of one that never saw them."""
+        """True if the posterior is, to the last bit, that of a ledger that never had the sites."""
         return self.receipt.exact
 
 
@@ -82,34 +82,34 @@ def forget(
     rehearse: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Forgotten:
-    """Take sites out of a posterior: exactly where that is possible, and saying so where not.
+    """Remove sites from a posterior: exactly where that is possible, else with refinement.
 
-    Their factors are subtracted, on which the ledger's arithmetic leaves no residue. If all other
-    factors were found from their own sites' data alone (conjugate models), that is all, and
-    ``exact`` is true. Otherwise the others were fitted together with those who left, so in a run
-    passes over the sites that stay refine them until that converges, and ``exact`` is false.
+    The factors of the sites are subtracted exactly; no rounding error remains. If all other factors
+    were computed from their own sites' data only (conjugate models), nothing else is needed, and
+    ``exact`` is true. Otherwise the other factors depend on the removed ones. In a run, passes over
+    the remaining sites then refine them until convergence. ``exact`` is false.
 
     Args:
-        target: a run, whose sites can still be asked; or a ledger, or the path of one, where a
-            subtraction is all that can be done.
-        sites: names, at least one.
-        sweeps: passes of refinement, 0 for none, in place of as many as it takes. Only for runs of
-            models that are not conjugate.
-        restart: set the factors of those who stay to zero before refining them: training anew.
-            The way out where what is left after the subtraction is no distribution.
-        allow_unconverged: give a receipt also for what is further from there than twice the run's
-            tolerance, or for what nobody knows; it says how far that is.
-        rehearse: measure the distance by up to a hundred more passes of all sites, on a copy, which
-            is exacter and takes longer than to ask each site once.
-        progress: called after each pass of refinement, with the run so far as ``result``.
+        target: a run, whose remaining sites are queried; or a ledger or the path of one, for which
+            only the subtraction is possible.
+        sites: names of the sites to forget, at least one.
+        sweeps: number of passes of refinement, 0 for none; by default as many as convergence
+            takes. Only for runs of models that are not conjugate.
+        restart: whether to set the remaining factors to zero before refinement, which is
+            retraining; useful if the posterior after the subtraction is improper.
+        allow_unconverged: whether to issue a receipt also if the distance is more than twice the
+            run's tolerance, or unknown; the receipt contains the distance.
+        rehearse: whether to measure the distance by up to a hundred more passes of all sites on a
+            copy, which is more accurate and slower than one query to each site.
+        progress: function called after each pass of refinement, with the run so far as ``result``.
 
     Raises:
-        LedgerError: if a site is unknown, was forgotten before, or contributed nothing yet.
-        ParameterError: if what is left is no distribution.
-        UsageError: if ``target`` is neither, no site is named, ``sweeps`` is no number of them, or
-            refinement is asked of a ledger, or of a run that forgets exactly.
-        ConvergenceError: if what is left has not converged, unless ``allow_unconverged``.
-        SiteError: if a site fails while it refines. In every case ``target`` is as it was.
+        LedgerError: if a site is unknown, was already forgotten, or has not yet contributed.
+        ParameterError: if the remaining posterior is improper.
+        UsageError: if ``target`` has another type, no site is named, ``sweeps`` is not a natural
+            number, or refinement is requested for a ledger or for a run that forgets exactly.
+        ConvergenceError: if the remaining run has not converged, unless ``allow_unconverged``.
+        SiteError: if a site fails during refinement. ``target`` is never changed.
 
     Source: gong2021, section IV.
 
@@ -138,7 +138,7 @@ def forget(
     if isinstance(source, Ledger):
         return _from_ledger(source, sites)
     before = source.ledger
-    restart = restart and bool(set(before.sites) - set(sites))  # else no factor is left to zero
+    restart = restart and bool(set(before.sites) - set(sites))  # otherwise no factor remains
     run = (source.restarted() if restart else source).forget(*sites)
     if strangers := sorted(set(sites) - set(before.sites)):
         raise LedgerError(
@@ -146,7 +146,7 @@ def forget(
             expected=f"some of {list(before.sites)}",
             fix="Bar them from joining by `run.forget`: there is nothing to give a receipt for.",
         )
-    if run.ledger.independent and not restart:  # conjugate, or nobody is left
+    if run.ledger.independent and not restart:  # conjugate, or no site remains
         receipt = issue(before, run.ledger, None)
         return Forgotten(run.ledger, receipt, run, 0.0, Status.of(0.0, run.tolerance))
     refined = run.refined if sweeps is None else functools.partial(run.sweep, sweeps)
@@ -155,7 +155,7 @@ def forget(
         raise _not_converged(run, sites, None)
     certificate = certify(run)
     left = _left(run, certificate.upper, rehearse)
-    # A status is an estimate: what it calls converged may be a little further.
+    # A status is an estimate: the distance of a converged run may be slightly larger.
     if not allow_unconverged and (left is None or left > 2 * run.status.tolerance):
         raise _not_converged(run, sites, left)
     residuals = {site: _known(length) for site, length in certificate.residuals.items()}
@@ -188,7 +188,7 @@ def _left(run: Run, upper: float, rehearse: bool) -> float | None:
     if run.agreement.update.noisy:
         return _known(upper)
     if not rehearse:
-        # A certificate is of one round: it says nothing of the way that is left beyond it.
+        # A certificate covers one round only, not the distance beyond it.
         return None if run.status.reasons else _known(max(upper, run.status.left))
     try:
         far, beyond = _rehearsed(run)
@@ -198,7 +198,7 @@ def _left(run: Run, upper: float, rehearse: bool) -> float | None:
 
 
 def _rehearsed(run: Run) -> tuple[float, float]:
-    """Nats to where a copy gets by more sweeps, and those that it would still move from there."""
+    """Return the KL divergence to a copy after more sweeps, and the remaining nats of that copy."""
     end, far = run, 0.0
     for _ in range(ROUNDS):
         end = end.sweep().newton_step()

@@ -1,7 +1,7 @@
-"""Gossip: tokens walk from site to site over a graph, and only natural parameters travel.
+"""Gossip: tokens walk from site to site over a graph, and carry only natural parameters.
 
-A site by itself needs its :class:`SiteState`, the agreement, its records and the token that reached
-it, and nothing of any other site: so it alone sees to it that its factor counts exactly once.
+The turn of a site depends on its :class:`SiteState`, the agreement, its records and the token that
+it received, and not on other sites. Each site itself ensures that its factor counts exactly once.
 """
 
 import contextlib
@@ -31,42 +31,42 @@ from posterity.lazy import jax
 from posterity.sharing import SharedMap
 
 WALKS = 32
-"""Walks over which the time to cover a graph is averaged, where theory does not know it."""
+"""Number of walks over which the cover time of a graph is averaged."""
 MATRIX_SITES = 256
-"""Sites of the largest network of which the walks are averages themselves."""
+"""Largest number of sites for cover times by :func:`sampled_cover_time`, else by simulation."""
 LONGEST = 1 << 17
-"""Hops of the longest walk that is measured to tell the time to cover a graph."""
+"""Largest number of hops of a simulated walk."""
 _BEGINNING: dict[str, Any] = {"sequence": 0, "previous": None, "answered": {}}
-"""Of an epoch: the number of its token, what that answers, and what each site answered last."""
+"""State of a new epoch: the token's sequence number, its ``previous``, and each site's answers."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SiteState:
-    """The state of a site between two visits. Immutable, and plain but for the factor."""
+    """The state of a site between two visits. Immutable; plain data except the factor."""
 
     name: str
     entry: Entry | None = None
-    """Its factor and the version of it; None before its first turn."""
+    """The site's versioned factor; None before its first turn."""
     count: int = 0
-    """Local steps that it has taken."""
+    """Number of local steps that the site has taken."""
     epoch: Epoch = FIRST
-    """The newest epoch of which it has seen a token."""
+    """The newest epoch of which the site has received a token."""
     answered: int = -1
-    """The sequence number of the token that it answered last in that epoch."""
+    """The sequence number of the last token that the site answered in that epoch."""
     counted: bool = False
-    """True if the tokens of that epoch hold its factor."""
+    """True if the tokens of that epoch include the site's factor."""
     leaving: bool = False
-    """True if its factor leaves when the token next comes."""
+    """True if the site's factor is to be removed when the next token arrives."""
 
     def take(
         self, agreed: Agreement, token: Token, step: int | None = None
     ) -> tuple["SiteState", State]:
-        """The site in the token's epoch, and the federation's state as far as it knows of it.
+        """Return the site in the token's epoch, and the part of the federation's state it has.
 
-        ``step`` is the number of that state, the token's by default. An epoch begins without the
-        site's factor, unless it was told otherwise: the whole of it is added when the first of its
-        tokens comes. A LedgerError if the token is of a lower epoch, or was answered or overtaken;
-        a ParameterError if the sum is beyond the range of float64.
+        ``step`` is the step of that state, by default the token's sequence number. Unless the site
+        is ``counted``, the first token of an epoch lacks its factor, which is then added. Raises
+        LedgerError if the token is of a lower epoch, already answered or superseded, and
+        ParameterError if the sum is beyond the range of float64.
         """
         own = self
         if token.epoch > own.epoch:
@@ -88,8 +88,8 @@ class SiteState:
         return own, known
 
     def send(self, token: Token, after: State) -> tuple["SiteState", Token]:
-        """The site once its turn with the token led to ``after``, and the token that it sends on.
-        That is to be kept before it is sent.
+        """Return the site's state after a turn with the token that led to ``after``, and the token
+        that it sends. Store the state before sending the token.
         """
         name, leaving = self.name, self.name in after.leaving
         entry, count = after.entries.get(name), after.counts.get(name, self.count)
@@ -101,28 +101,28 @@ class SiteState:
 def turn(
     site: Site, own: SiteState, token: Token, *, key: KeyArray
 ) -> tuple[SiteState, Token, Visit]:
-    """A whole turn of a site: it takes the token in, improves its factor, and sends it on.
+    """Make a whole turn of a site: receive the token, improve the factor, and send the token.
 
-    What is no distribution, for lack of others' factors, it only relays; and while no distribution
-    would be left without it, it does not leave yet. Pure: the same arguments give the same token
-    bit for bit, wherever it runs.
+    If the token's posterior is improper, since other sites' factors are missing, the site only
+    relays it. If the posterior would be improper without its factor, a site that is to leave waits.
+    Pure: the same arguments give the same token bit for bit, in every process.
 
     Raises:
-        StructureError: if the token is of another family or shape than the prior.
-        LedgerError, ParameterError: as of :meth:`SiteState.take`.
-        SiteError: if the site fails, unless the agreement passes over that.
+        StructureError: if the token differs from the prior in family or shape.
+        LedgerError, ParameterError: as for :meth:`SiteState.take`.
+        SiteError: if the site fails, unless the agreement skips sites that fail.
     """
     agreed = site.agreement
     check_same_structure(agreed.prior, token.posterior, f"a token of {named(token)}")
     own, known = own.take(agreed, token)
     try:
         result = without_turn(agreed, known, own.name)
-    except ParameterError:  # for lack of others' factors: it leaves when a token next comes
+    except ParameterError:  # other sites' factors are missing: it leaves with a later token
         result = known, Visit(known.step, own.name, "refused")
     if result is None and site.records.silent:
         result = known, Visit(known.step, own.name, "relayed")
     if result is None and not agreed.admits(known.posterior):
-        result = known, Visit(known.step, own.name, "refused")  # for lack of others' factors
+        result = known, Visit(known.step, own.name, "refused")  # other factors are missing
     if result is None:
         asked = question(agreed, known, own.name, known.posterior, key)
         answer: Any = Federation(agreed, {own.name: site}).ask(asked)
@@ -132,7 +132,7 @@ def turn(
 
 
 def named(token: Token) -> str:
-    """The place of a token in words."""
+    """Return epoch and sequence number of a token in words."""
     return f"epoch {token.epoch[0]}, sequence {token.sequence}"
 
 
@@ -151,7 +151,7 @@ class OverGraph(Schedule):
         self.walk.checked(self.network)
 
     def hop(self, at: str, before: str | None, *, key: KeyArray) -> str:
-        """The site that the walk goes to from ``at``, having come from ``before``."""
+        """Return the next site of the walk from ``at``, with ``before`` as the previous site."""
         names = self.network.names
         numbers = (NOWHERE if name is None else index_of(name, names) for name in (at, before))
         state = WalkState(*(np.array([number], np.int32) for number in numbers))
@@ -160,9 +160,8 @@ class OverGraph(Schedule):
 
     @functools.cached_property
     def cover(self) -> int:
-        """Hops after which a token has visited every site, on average over starts and walks. An
-        average over a few walks, in part in theory; ``LONGEST`` where one of them, on a network too
-        large for that, takes more.
+        """The mean number of hops until a token has visited every site, over starts and walks. It
+        is estimated from ``WALKS`` walks; ``LONGEST`` if a simulated walk takes more hops.
         """
         if self.network.size == 1:
             return 0
@@ -175,7 +174,7 @@ class OverGraph(Schedule):
         return LONGEST
 
     def round(self, sites: int) -> int:
-        """Hops that it takes to cover the graph, and one for the visit where the last one leads."""
+        """Return the cover time plus one, for the visit at the site of the last hop."""
         return self.cover + 1
 
     @property
@@ -184,7 +183,7 @@ class OverGraph(Schedule):
 
     @property
     def about_cover(self) -> str:
-        """The time to cover the graph in words: how sure it is."""
+        """The cover time in words, with its accuracy."""
         return f"{'more than' if self.cover == LONGEST else 'about'} {self.cover}"
 
     @functools.cached_property
@@ -197,17 +196,17 @@ class OverGraph(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class Gossip(OverGraph):
-    """One token on a random walk, as in the paper; a step is one hop.
+    """One token on a random walk, as in gong2021; a step is one hop.
 
-    The site at which the token stands updates its own factor, adds the change to the token, and
-    sends it to the neighbour that the walk picks. The token starts at ``start``, or at a site
-    drawn uniformly.
+    The site that has the token updates its own factor, adds the change to the token, and sends it
+    to the neighbour that the walk picks. The token starts at ``start``, or at a site drawn
+    uniformly.
 
     Args:
-        graph: an undirected, connected networkx graph whose nodes are the sites.
-        walk: :class:`MetropolisHastings`, as in the paper, visits all sites equally often;
-            :class:`WeightedMetropolisHastings` and :class:`NonBacktracking` go beyond it.
-        start: name of the first site.
+        graph: undirected, connected networkx graph whose nodes are the sites.
+        walk: :class:`MetropolisHastings`, as in gong2021, which visits all sites equally often;
+            or :class:`WeightedMetropolisHastings` or :class:`NonBacktracking`.
+        start: name of the first site; by default it is drawn uniformly.
 
     Source: gong2021, algorithm 1.
     """
@@ -215,8 +214,8 @@ class Gossip(OverGraph):
     start: str | None = None
 
     def init(self, state: State, sites: tuple[str, ...], *, key: KeyArray) -> State:
-        """The first state: where the token is, its number, and the last number that each site has
-        answered; a StructureError if the nodes of the graph are not exactly these sites.
+        """Return the state with the token's position, its sequence number, and the last one that
+        each site answered. Raises StructureError if the graph's nodes are not these sites.
         """
         check_sites(self.network.names, sites, "nodes for")
         if self.start is None:
@@ -230,8 +229,8 @@ class Gossip(OverGraph):
         return (state.schedule["at"],)
 
     def seen(self, agreed: Agreement, state: State, site: str) -> State:
-        """Return what the site knows once it took the token in; a LedgerError if it answered it
-        before.
+        """Return the state that the site has with the token. Raises LedgerError if it has already
+        answered the token.
         """
         return site_state(state, site).take(agreed, token_of(state), state.step)[1]
 
@@ -255,43 +254,43 @@ class Gossip(OverGraph):
         return dataclasses.replace(state, **maps, **place), visit
 
     def learn(self, state: State, changed: Map) -> State:
-        """A new epoch, of which every site is told: the sum holds what they contribute."""
+        """Return the state in a new epoch; the token's sum includes all sites' factors."""
         schedule = {**state.schedule, **_BEGINNING}
         return dataclasses.replace(super().learn(state, changed), schedule=schedule)
 
 
 def token_of(state: State, agreement: str = "") -> Token:
-    """The token as it is on its way now, in a federation with this digest of its agreement."""
+    """Return the current token of a federation with this digest of its agreement."""
     own = state.schedule
     place = (agreement, state.epoch, own["sequence"])
     return Token(*place, state.exact_sum, own["from"], own["previous"])
 
 
 def site_state(state: State, site: str) -> SiteState:
-    """The part of the federation's state that the site keeps."""
+    """Return the site's part of the federation's state."""
     return SiteState(
         site,
         state.entries.get(site),
         state.counts.get(site, 0),
         state.epoch,
         state.schedule["answered"].get(site, -1),
-        counted=True,  # an epoch begins here with the sum of all
+        counted=True,  # within one process, an epoch begins with the sum of all factors
         leaving=site in state.leaving,
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class LedgerGossip(OverGraph):
-    """Several tokens walk at once; each carries every site's newest factor that it has met.
+    """Several tokens walk at once; each carries the newest factor of every site that it has met.
 
-    Two tokens that carried only sums would count a site's data twice or lose it. A versioned
-    map merges where they meet, directly or by way of what a site remembers: each site's highest
-    version wins, so whatever happened in which order, the result is the same. The price is
-    privacy, since a token shows the factors of single sites, and K times the traffic.
+    With sums only, two tokens would count a site's data twice or lose it. Versioned maps are
+    merged when tokens meet, directly or through the map that a site stores. Each site's highest
+    version wins, so the result does not depend on the order of events. The disadvantages are less
+    privacy, since a token contains the factors of single sites, and K times the traffic.
 
-    A step moves one token by one hop, the tokens taking turns. The run's posterior is that of all
-    maps merged. A visit is refused if the site's own map, or all of them merged, would not be a
-    distribution after it. Beyond gong2021; the merging is the ledger's (shapiro2011).
+    A step moves one token by one hop, in turn. The run's posterior is that of all maps merged. A
+    visit is refused if the posterior of the site's map, or of all maps merged, would be improper
+    after it. Not in gong2021; maps are merged as in the ledger (shapiro2011).
     """
 
     tokens: int = 2
@@ -301,7 +300,7 @@ class LedgerGossip(OverGraph):
         super().__post_init__()
 
     def init(self, state: State, sites: tuple[str, ...], *, key: KeyArray) -> State:
-        """The first state: where the tokens are, and what each token and each site knows."""
+        """Return the state with the tokens' positions, and the maps of each token and site."""
         check_sites(self.network.names, sites, "nodes for")
         starts = below(key, self.network.size, self.tokens)
         at = [self.network.names[start] for start in starts]
@@ -314,7 +313,7 @@ class LedgerGossip(OverGraph):
 
     def seen(self, agreed: Agreement, state: State, site: str) -> State | None:
         here = state.with_entries(self._joined(state, site))
-        # Factors that it lacks may make up for those that it has.
+        # An improper posterior may become proper with factors that are still missing.
         return here if agreed.admits(here.posterior) else None
 
     def concluded(
@@ -336,12 +335,12 @@ class LedgerGossip(OverGraph):
         return dataclasses.replace(state, schedule=own, known=known), visit
 
     def _joined(self, state: State, site: str) -> Map:
-        """The entries that the token whose turn it is and the site hold together."""
+        """Return the merged entries of the current token and the site."""
         token = state.known["tokens"][str(state.schedule["turn"])]
         return merge_entries(token, state.known["sites"].get(site, {}))
 
     def learn(self, state: State, changed: Map) -> State:
-        """Every token and every site learns of it at once, as if each had been asked."""
+        """Return the state with the changes in the maps of all tokens and sites at once."""
         renewed = lambda maps: {name: {**entries, **changed} for name, entries in maps.items()}
         sites = {site: {} for site in changed} | dict(state.known["sites"])
         known = {"tokens": renewed(state.known["tokens"]), "sites": renewed(sites)}

@@ -1,4 +1,4 @@
-"""Keys of steps and of sites."""
+"""Random keys of steps and of sites."""
 
 import hashlib
 
@@ -7,15 +7,15 @@ from posterity.arrays.typing import KeyArray
 
 
 def first_key() -> Words:
-    """The data of ``jax.random.key(0)``."""
+    """Return the data of ``jax.random.key(0)``."""
     return seeded(0)
 
 
 def step_key(key: KeyArray, step: int) -> KeyArray:
-    """The key of a step, or of the answer to the token with this sequence number; from 0 on."""
+    """Return the key of a step, or of the answer to the token of this number, from 0 on."""
     return fold_in(key, step + 1)
 
 
 def site_key(key: KeyArray, site: str) -> KeyArray:
-    """The site's own key: independent of which other sites there are."""
+    """Return the site's own key, which does not depend on the other sites."""
     return fold_in(key, int.from_bytes(hashlib.sha256(site.encode()).digest()[:4], "little"))

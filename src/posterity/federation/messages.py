@@ -1,8 +1,8 @@
-"""The messages between a federation's schedule and its sites, and their bytes.
+"""The messages between a federation's schedule and its sites, and their serialization.
 
-A site is asked questions, and answers each with one message: :class:`Improve` with an
-:class:`Improvement`, :class:`Measure` with a :class:`Report`, :class:`DescribeOwn` with
-:class:`OwnParameters`, and any of them with a :class:`Failure`. No message holds records.
+A site answers each question with one message: :class:`Improve` with an :class:`Improvement`,
+:class:`Measure` with a :class:`Report`, :class:`DescribeOwn` with :class:`OwnParameters`, and any
+of them with a :class:`Failure`. No message contains records.
 """
 
 import dataclasses
@@ -23,21 +23,21 @@ from posterity.errors import ArtifactError, ParameterError
 from posterity.families import ExponentialFamily
 
 MOST_BYTES = 2**30
-"""The size of the largest message that is read."""
+"""Size of the largest message that is read."""
 
 
 Epoch = tuple[int, str]
-"""A number, and who began the epoch: where two begin at once, the higher pair is the newer one."""
+"""A number, and the site that began the epoch; of concurrent epochs the higher pair is newer."""
 FIRST: Epoch = (0, "")
-"""The epoch that a federation starts with."""
+"""The first epoch of a federation."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Message:
     """A message to or from one site.
 
-    ``epoch`` and ``step`` are those of the state that a question was asked at, and an answer has
-    those of its question: so one that comes late, or twice, is told from the one awaited.
+    ``epoch`` and ``step`` are those of the state in which a question was made, and an answer has
+    those of its question. They distinguish the awaited answer from late and duplicate ones.
     """
 
     site: str
@@ -47,24 +47,24 @@ class Message:
 
 @dataclasses.dataclass(frozen=True)
 class Question(Message):
-    """A message that a site is to answer."""
+    """A message that a site has to answer."""
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 of all that it asks and of which site."""
+        """SHA-256 of the question's type and fields, which include the site."""
         values = [getattr(self, field.name) for field in dataclasses.fields(self)]
         return _digest([type(self).__name__], *values)
 
     @property
     def about(self) -> dict[str, Any]:
-        """The fields by which its answer refers to it."""
+        """The fields by which an answer refers to this question."""
         return {"epoch": self.epoch, "step": self.step, "asked": self}
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer(Message):
-    """The answer of a site to a question. ``asked`` is that question, as it is where nothing
-    travelled, or else its digest.
+    """The answer of a site to a question. ``asked`` is that question within a process, and its
+    digest after serialization.
     """
 
     asked: Question | str | None = dataclasses.field(
@@ -72,9 +72,7 @@ class Answer(Message):
     )
 
     def answers(self, question: Question) -> bool:
-        """Return whether this comes from the site that was asked, and is an answer to that
-        question.
-        """
+        """Return whether this is an answer to that question, from the site that it was sent to."""
         version = (question.site, question.epoch, question.step)
         kind = ANSWER_TO.get(type(question), Failure)
         if (self.site, self.epoch, self.step) != version or not isinstance(self, kind | Failure):
@@ -87,8 +85,8 @@ class Answer(Message):
 
 @dataclasses.dataclass(frozen=True)
 class Improve(Question):
-    """Asks a site for a better factor than ``factor``, a part of the posterior ``view``. ``count``
-    is the number of local steps that the site has taken, ``key`` its random numbers'.
+    """The question for an improvement of ``factor``, which is part of the posterior ``view``.
+    ``count`` is the number of local steps of the site so far, ``key`` its random key.
     """
 
     view: ExponentialFamily
@@ -99,11 +97,11 @@ class Improve(Question):
 
 @dataclasses.dataclass(frozen=True)
 class Improvement(Answer):
-    """A better factor, at rest, and how it was found.
+    """An improved factor, at rest, with diagnostics.
 
-    ``halvings`` counts the steps that were shortened; ``residual`` is the Fisher length of the last
-    natural gradient in sqrt(nats), None where it is not known; ``quadrature_error`` bounds in nats
-    how far too few quadrature nodes may have misplaced the posterior.
+    ``halvings`` is the number of halvings of steps. ``residual`` is the Fisher length of the last
+    natural gradient in sqrt(nats), None if unknown. ``quadrature_error`` is the estimated
+    displacement of the posterior, in nats, by the error of sums over nodes.
     """
 
     factor: ExponentialFamily
@@ -117,12 +115,11 @@ Part = Literal["gradient", "improved", "value", "elsewhere", "curvature"]
 
 @dataclasses.dataclass(frozen=True)
 class Measure(Question):
-    """Asks a site for ``parts`` of a :class:`Report` at a posterior that ``factor`` is part of.
+    """The question for ``parts`` of a :class:`Report` on a posterior that includes ``factor``.
 
-    Where gradients are noisy, ``samples`` of them are averaged. The curvature, and with it value,
-    slope and fixed point, can be had of diagonal Gaussians and Products of Gaussians, where an
-    estimator has no noise. Values, here and elsewhere, can be had where expectations can be
-    computed.
+    If gradients are noisy, ``samples`` of them are averaged. Curvature, with value, slope and fixed
+    point, is available for diagonal Gaussians and Products of Gaussians with a noiseless estimator.
+    Values, here and elsewhere, are available if expectations can be computed.
     """
 
     posterior: ExponentialFamily
@@ -134,16 +131,16 @@ class Measure(Question):
 
 @dataclasses.dataclass(frozen=True)
 class Report(Answer):
-    """The report of a site on a posterior; None for what was not asked for, or is not finite.
+    """The report of a site on a posterior; parts not requested, or not finite, are None.
 
-    ``direction`` is ``∇_μ E_q[log likelihood]/α - η``, what the site would still change, and
-    ``variance`` the squared Fisher length that noise gives to it. ``improved`` is the factor that a
-    line search without noise ends with, and ``residual`` the Fisher length of the gradient there,
-    in sqrt(nats). ``value`` is ``E_q[log likelihood]/α`` in nats; of it as a function of the means
-    of Gaussian parts ``slope`` (d,) is the derivative and ``curvature`` (d, d) minus the second
-    derivative; ``fixed_point`` is the factor that one undamped step leads to. ``elsewhere`` (m,)
-    are such values at members elsewhere (:func:`posterity.federation.elsewhere.looked_at`).
-    ``quadrature_error`` bounds in nats how far too few quadrature nodes may have misplaced these.
+    ``direction`` is ``∇_μ E_q[log likelihood]/α - η``, the site's remaining natural gradient, and
+    ``variance`` the expected squared Fisher length of its noise. ``improved`` is the factor at the
+    end of a noiseless line search, and ``residual`` the Fisher length of the gradient there, in
+    sqrt(nats). ``value`` is ``E_q[log likelihood]/α`` in nats. As a function of the means of
+    Gaussian parts, it has the derivative ``slope`` (d,), and ``curvature`` (d, d) is minus the
+    second one. ``fixed_point`` is the factor after one undamped step. ``elsewhere`` (m,) are values
+    at other members (:func:`posterity.federation.elsewhere.looked_at`). ``quadrature_error`` is the
+    estimated displacement of the posterior, in nats, by the error of sums over nodes.
     """
 
     direction: ExponentialFamily | None = None
@@ -160,7 +157,7 @@ class Report(Answer):
 
 @dataclasses.dataclass(frozen=True)
 class DescribeOwn(Question):
-    """Asks for the site's own parameters, given draws from the shared posterior."""
+    """The question for the site's own parameters, conditional on draws of the shared posterior."""
 
     posterior: ExponentialFamily
 
@@ -168,7 +165,7 @@ class DescribeOwn(Question):
 @dataclasses.dataclass(frozen=True)
 class OwnParameters(Answer):
     """A Gaussian of a site's own parameters for each draw of the shared ones. ``mean`` is (draws,
-    p); ``scale`` (draws, p) are standard deviations, or (draws, p, p) factors of covariances.
+    p); ``scale`` is (draws, p) standard deviations, or (draws, p, p) roots of covariances.
     """
 
     mean: Float[np.ndarray, "draws p"]
@@ -177,24 +174,24 @@ class OwnParameters(Answer):
 
 @dataclasses.dataclass(frozen=True)
 class Failure(Answer):
-    """The site could not answer, and why; its factor was not changed."""
+    """The answer of a site that failed, with the error; its factor was not changed."""
 
     error: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Token:
-    """The message that walks over a graph: the exact sum of natural parameters, and the message's
-    place.
+    """The message that walks over a graph: the exact sum of natural parameters, with epoch and
+    sequence number.
 
-    The sum is the posterior and, beside it, what rounding left out: with it a site that takes its
-    factor out leaves no residue.
+    The sum consists of the posterior and the rounding error of it. With both, the subtraction of
+    a site's factor is exact.
 
     A site that receives the token sends it on with the next sequence number. A new epoch begins
-    whenever the posterior changes other than by a visit, as when a site is forgotten at once;
-    tokens of a lower epoch are void. ``agreement`` is the digest of the federation's agreement,
-    ``sender`` the site that it comes from and ``previous`` the digest of the token that it answers,
-    both None at first.
+    when the posterior changes other than by a visit, as when a site is forgotten at once; tokens of
+    a lower epoch are void. ``agreement`` is the digest of the federation's agreement. ``sender`` is
+    the site that sent the token, and ``previous`` the digest of the token that it answers; both are
+    None at first.
     """
 
     agreement: str
@@ -211,8 +208,8 @@ class Token:
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 of its place and its sum; with ``previous`` the tokens of an epoch are a chain.
-        The agreement, which is one along a chain, is no part of it.
+        """SHA-256 of the token's fields without the agreement, which is the same for all tokens of
+        a chain; ``previous`` links the tokens of an epoch to a chain.
         """
         place = *self.epoch, self.sequence, self.sender, self.previous
         return _digest(place, self.exact_sum)
@@ -233,7 +230,7 @@ PLAIN: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("epoch", "parts"), (list,)),
     **dict.fromkeys(("direction", "improved", "fixed_point", *ARRAYS[:3]), NOTHING),
 }
-"""Fields that the head holds, and what they can be."""
+"""Fields of the head, and their allowed types."""
 NOT_NEGATIVE = (
     *("count", "halvings", "samples", "step", "sequence"),
     *("variance", "quadrature_error", "residual"),
@@ -242,10 +239,10 @@ UNREADABLE = LookupError, TypeError, ValueError, AttributeError, RecursionError,
 
 
 def dumps(message: Message | Token) -> bytes:
-    """A message as bytes: a head in JSON, and arrays as in a safetensors file.
+    """Serialize a message: a head in JSON, and arrays as in a safetensors file.
 
     Raises:
-        ParameterError: if an array holds NaN or infinity.
+        ParameterError: if an array has NaN or infinity.
 
     >>> loads(dumps(Failure("north", "out of memory"))) == Failure("north", "out of memory")
     True
@@ -268,8 +265,8 @@ def dumps(message: Message | Token) -> bytes:
 
 
 def loads(content: bytes, *, most: int = MOST_BYTES) -> Any:
-    """The message that :func:`dumps` was given, bit for bit; an ArtifactError if the bytes are more
-    than ``most``, or none that ``dumps`` gives.
+    """Return the message that :func:`dumps` serialized, bit for bit. Raises ArtifactError if there
+    are more than ``most`` bytes, or they are not a message.
     """
     if len(content) > most:
         raise _foreign(f"{len(content)} bytes", f"at most {most}")
@@ -312,7 +309,7 @@ def loads(content: bytes, *, most: int = MOST_BYTES) -> Any:
 
 
 def _digest(plain: Any, *values: Any) -> str:
-    """SHA-256 of plain values, and of the parameters of families, of sums of these, and of keys."""
+    """Return SHA-256 of plain values, parameters of families, sums of them, and random keys."""
     told, content = [*plain], []
     for value in values:
         if isinstance(value, keys.Words) or is_jax(value):

@@ -1,13 +1,13 @@
 """Optima of the free energy: joint Newton steps, passes of line searches, and second starts.
 
-A diagonal Gaussian, or a Product of Gaussians, holds each part in place while another one moves.
-Where columns are collinear, means must move together by far more than any moves alone. How the
-slopes of all sites change with all means, a matrix, shows that and ends it.
+With a diagonal Gaussian, or a Product of Gaussians, a site moves each part with the others fixed.
+If columns are collinear, means must move jointly by far more than any can move separately. The
+matrix of derivatives of all sites' slopes in all means gives that joint step.
 
-A posterior that no site would change may be a saddle, or one optimum of several: a likelihood that
-is symmetric about the prior's mean holds the posterior there. No curvature tells of it: where a
-Gaussian is stationary, that of the free energy in its mean is its precision, which is positive. So
-before a run is believed the sites start once more, on the other side of the prior's mean.
+A fixed point of all sites may be a saddle point, or one of several optima: if the likelihood is
+symmetric about the prior's mean, the posterior can remain there. The curvature in the mean does not
+show this, because at a stationary Gaussian it is the precision, which is positive. So a run counts
+as converged only after the sites have also started on the other side of the prior's mean.
 """
 
 import dataclasses
@@ -38,47 +38,47 @@ from posterity.inference.joint import (
 )
 
 MOST = 1024
-"""The most parameters of which sites report a whole matrix, of 8 MiB then."""
+"""Largest number of parameters for which sites report a full matrix (8 MiB)."""
 STEPS = 8
-"""Newton steps, at most, between two rounds of the sites."""
+"""Largest number of Newton steps between two rounds of the sites."""
 HALVINGS = 12
-"""How often a step may be halved before it is given up."""
+"""Largest number of halvings of a step."""
 ENOUGH = 1e-7
-"""Nats below which no step is worth asking the sites for."""
+"""Change in nats below which no Newton step is made."""
 PASSES = 50
-"""Passes over all sites after which an optimum that was not reached is given up."""
+"""Largest number of passes over all sites in a search for an optimum."""
 ALIKE, SETTLED = 2.0, 1e-2
-"""Tolerances: that two posteriors may differ by and be one; that the last pass of a second start
-moved it by, once it has ended elsewhere."""
+"""Multiples of the tolerance: the largest distance between two posteriors that count as the same,
+and the largest change by a pass at which a second start has converged."""
 ELSEWHERE = 1.0
-"""Nats by which another optimum is better at most, whatever the tolerance, in a run that is not to
-be left for it."""
+"""Largest decrease of the free energy, in nats, by another optimum that does not make a run move
+there, whatever the tolerance."""
 PLACES = 3
-"""Starts that are tried, where sites fail at the first."""
+"""Largest number of starts, if sites fail at the first ones."""
 SHORT = 1e-2
-"""Nats that later passes may still change, as a share of the distance from the run."""
+"""Largest change in nats by later passes at an optimum, relative to its distance from the run."""
 ROUNDING = 1e-12
-"""Nats of a site's last change that rounding alone may make: no rate is to be had from less."""
+"""Change by a site, in nats, that can be rounding error; no rate is computed from smaller ones."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Newton:
-    """The step by which Newton's method would move the posterior, from all sites' free energy."""
+    """The joint Newton step of the posterior for the free energy of all sites."""
 
     step: np.ndarray
-    """By how much the means would move."""
+    """Change of the means."""
     there: Any
-    """The posterior that it leads to; None if that is no distribution."""
+    """The posterior after the step; None if that is improper."""
     change: float
-    """KL divergence, in nats, to where the posterior would be then; infinite if not known."""
+    """KL divergence of the posterior after the step from that before, in nats; inf if unknown."""
     energy: float
     """Free energy, in nats, up to a constant."""
 
 
 def applies(agreed: Agreement) -> bool:
-    """Return whether the posterior holds means apart, and sites can say how their slopes hang
-    together. Where there are several optima by nature, as of a network, the nearest one is not
-    worth minutes.
+    """Return whether the posterior has independent means and sites can report joint curvatures.
+    False for models with several optima, such as networks, where the nearest optimum is not worth
+    minutes of computation.
     """
     q, update = agreed.prior, agreed.update
     several = agreed.model.known_optima == "several"
@@ -89,13 +89,13 @@ def applies(agreed: Agreement) -> bool:
 
 
 def newton(federation: Federation, state: State) -> Newton:
-    """The joint Newton step from the current posterior; a SiteError if a site fails."""
+    """Return the joint Newton step from the current posterior. Raises SiteError if a site fails."""
     reports = _reports(federation, state, begun=False)
     return newton_of(state.prior, state.posterior, reports)
 
 
 def newton_of(prior: ExponentialFamily, q: ExponentialFamily, reports: Sequence[Report]) -> Newton:
-    """The joint Newton step of which these reports, each with its curvature, tell. Pure."""
+    """Return the joint Newton step from reports that include curvatures. Pure."""
     answers: Any = reports
     if not all(_is_whole(answer, q) for answer in answers):
         return Newton(np.full(q.event_size, np.nan), None, math.inf, math.inf)
@@ -109,15 +109,15 @@ def newton_of(prior: ExponentialFamily, q: ExponentialFamily, reports: Sequence[
     energy = float(q.kl(prior)) - math.fsum(values)
     if not (np.isfinite(step).all() and there.is_proper()):
         return Newton(step, None, math.inf, energy)
-    # In the mean by Newton's step; in the precision by what the sites would now say.
+    # The mean moves by Newton's step, the precision to the sum of the sites' fixed points.
     there = moved_to(there, joint_mean(q) + step)
     return Newton(step, there, distance(q, there), energy)
 
 
 def stepped(federation: Federation, state: State) -> State | None:
-    """The state after Newton steps, each so far that the sites' free energy falls. Means move
-    together, and each site's covariances to what its curvatures would have them. None if no step
-    helps. A SiteError if a site fails.
+    """Return the state after Newton steps, each shortened until the free energy falls. Means move
+    jointly, and each factor's precision moves to its fixed point. Return None if no step helps.
+    Raises SiteError if a site fails.
     """
     begun, reports = state, _reports(federation, state)
     proposed = newton_of(state.prior, state.posterior, reports)
@@ -134,8 +134,8 @@ def stepped(federation: Federation, state: State) -> State | None:
 def _searched(
     federation: Federation, state: State, reports: Sequence[Report], proposed: Newton
 ) -> tuple[State, Sequence[Report], Newton] | None:
-    """Shorten a step until it lowers the free energy; None if no share of it does. Where rounding
-    hides whether the energy falls, a step is taken that shortens the next one.
+    """Shorten a step until it lowers the free energy; return None if no share of it does. If the
+    change of the energy is below rounding, a step that shortens the next one is accepted.
     """
     share = 1.0
     for _ in range(HALVINGS):
@@ -153,9 +153,9 @@ def _searched(
 
 
 def _moved(state: State, reports: Sequence[Report], newton: Newton, share: float) -> State | None:
-    """The state after a share of a step; None if that is no distribution. Each factor has the slope
-    that its curvature foretells. What these do not add up to, where a step is not all of Newton's,
-    all take an equal part of: the means are where the step leads.
+    """Return the state after a share of a step, or None if that is improper. Each factor has the
+    slope that its curvature predicts. After a partial step, the sum of slopes is not zero and is
+    subtracted from all factors equally, so that the means are at the end of the step.
     """
     prior: Any = state.prior
     q: Any = state.posterior
@@ -181,14 +181,14 @@ def _moved(state: State, reports: Sequence[Report], newton: Newton, share: float
 
 
 def _at_mean(q: Any, slope: np.ndarray, factor: Any) -> Any:
-    """The factor of these precisions that has this slope at the means of ``q``."""
+    """Return the factor with the precisions of ``factor`` and this slope at the means of ``q``."""
     own = zip(q.parts(), pieces(q, slope), factor.parts(), strict=True)
     return factor.rebuild([part.at_mean(along, its.precision) for part, along, its in own])
 
 
 def _reports(federation: Federation, state: State, *, begun: bool = True) -> list[Report]:
-    """Curvatures of the sites that contribute; only of those that have a factor if ``begun``. A
-    step does not begin for a site that has not had its turn, but what is left depends on it.
+    """Return reports with curvatures of the contributing sites; with ``begun``, only of those with
+    a nonzero factor. Steps exclude sites that have not had a turn; the remaining change does not.
     """
     sites = contributing(federation.agreement, state)
     if begun:
@@ -202,7 +202,7 @@ def _asked(federation: Federation, state: State, sites: Sequence[str], part: Par
 
 
 def _is_whole(report: Report, q: ExponentialFamily) -> bool:
-    """Whether it tells all that a Newton step needs, in finite numbers of the right shapes."""
+    """Return whether a report has all parts of a Newton step, finite and of the right shapes."""
     fixed: Any = report.fixed_point
     if structure(fixed) != structure(q):
         return False
@@ -216,11 +216,11 @@ def _is_whole(report: Report, q: ExponentialFamily) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Second:
-    """The posterior where the sites end from another start, if not where they were.
+    """The result of a second start that ended at another posterior than the run's.
 
-    ``apart`` is the KL divergence of it from the run's posterior, in nats, and ``lower`` by how
-    many nats its free energy is below the run's; NaN where that is not known. ``settled`` is
-    whether further passes would hardly change it.
+    ``apart`` is the KL divergence of that posterior from the run's, in nats. ``lower`` is the
+    run's free energy minus that of the second start, in nats; NaN if unknown. ``settled`` is
+    whether its passes have converged.
     """
 
     state: State
@@ -229,17 +229,17 @@ class Second:
     settled: bool
 
     def is_better(self, tolerance: float) -> bool:
-        """True if the run goes on from there: it is better by more than the tolerance, or a nat."""
+        """Return whether its free energy is lower by more than the tolerance (at most one nat)."""
         return self.lower > min(tolerance, ELSEWHERE)
 
 
 def optimum_from(federation: Federation, state: State, tolerance: float) -> State | None:
-    """The optimum that passes lead to from a state; None if that takes too many.
+    """Return the optimum that passes reach from a state; None if that takes too many passes.
 
-    It is found once all that further passes would change is little beside the distance from where
-    they began, or a tenth of the tolerance, in nats. What gradients say where line searches ended
-    is to be little too, or within the tolerance: a search that can get no further, as where a
-    likelihood jumps, is at no optimum. A SiteError if a site fails, or cannot make a line search.
+    A state is the optimum if the estimated change by further passes, in nats, is small relative to
+    the distance from the start, or at most a tenth of the tolerance. The remaining gradients must
+    also be small, or within the tolerance: a line search that stops elsewhere, as where a
+    likelihood jumps, is not at an optimum. Raises SiteError if a site fails or has no line search.
     """
     last, before = state, 0.0
     for at, stopped in passes(federation, state):
@@ -253,7 +253,7 @@ def optimum_from(federation: Federation, state: State, tolerance: float) -> Stat
 
 
 def to_come(now: float, before: float, sites: int) -> float:
-    """The sum of a geometric series of lengths, of which the last two terms are known."""
+    """Return the sum of all further terms of a geometric series from its last two terms."""
     if now <= math.sqrt(2 * ROUNDING) * sites:
         return now
     rate = now / before if before > 0 else math.inf
@@ -261,16 +261,15 @@ def to_come(now: float, before: float, sites: int) -> float:
 
 
 def second_start(federation: Federation, state: State, tolerance: float) -> Second | None:
-    """Return where a second start leads; None if it is where the state is, or ``tolerance`` nats
-    from it. The state is one of those that the sites were asked at: who answers from elsewhere has
-    answers to these questions by their epoch and step. A SiteError if sites fail from wherever they
-    start.
+    """Return the result of a second start; None if it ends close to the state. Questions to the
+    sites have the epoch and step of the state, by which a remote driver identifies the answers.
+    Raises the error of the last start (a PosterityError, such as SiteError) if all starts fail.
     """
     tolerance = min(tolerance, ELSEWHERE)
     for place in range(PLACES):
         try:
             return _second(federation, _displaced(federation, state, place), state, tolerance)
-        except PosterityError:  # as where sums are beyond float64
+        except PosterityError:  # for example because sums exceed float64
             if place == PLACES - 1:
                 raise
     raise AssertionError("a start is tried")
@@ -290,9 +289,9 @@ def _second(federation: Federation, start: State, state: State, tolerance: float
 
 
 def passes(federation: Federation, state: State) -> Iterator[tuple[State, float]]:
-    """The states after each of some passes over all sites, last name first, by line searches. And
-    with each, in nats, half the squared lengths of the gradients at which the searches ended. A
-    SiteError if a site fails, or cannot make a line search.
+    """Yield the states after passes of line searches over all sites, in reverse order of names.
+    With each, yield the sum of half the squared lengths, in nats, of the gradients at the ends of
+    the searches. Raises SiteError if a site fails or has no line search.
     """
     for _ in range(PASSES):
         stopped = 0.0
@@ -312,8 +311,8 @@ def passes(federation: Federation, state: State) -> Iterator[tuple[State, float]
 
 
 def free_energy(federation: Federation, state: State) -> float:
-    """``KL(q ‖ prior) - Σ_k E_q[log likelihood_k]/α``, in nats; NaN where a site cannot tell.
-    Factors of sites that take no part, which stay as they are, count as part of the prior.
+    """Return ``KL(q ‖ prior) - Σ_k E_q[log likelihood_k]/α`` in nats; NaN if a site has no value.
+    Constant factors of sites that do not take part are treated as part of the prior.
     """
     q, members = state.posterior, contributing(federation.agreement, state)
     energy = float(q.kl(state.prior))
@@ -325,7 +324,7 @@ def free_energy(federation: Federation, state: State) -> float:
 
 
 def _displaced(federation: Federation, state: State, place: int) -> State:
-    """A state with a posterior elsewhere, of which every site holds an equal share."""
+    """Return a state with a displaced posterior and equal factors of all contributing sites."""
     members = contributing(federation.agreement, state)
     start = start_elsewhere(federation.agreement, state.posterior, place)
     others: Any = [state.factor(site) for site in set(state.entries) - set(members)]

@@ -1,4 +1,4 @@
-"""The posterior of a site's own parameters, which is made at the site when it is asked for."""
+"""The posterior of a site's own parameters, which is computed at the site on request."""
 
 import dataclasses
 import functools
@@ -21,31 +21,29 @@ from posterity.models.nodes import normal_pairs
 from posterity.models.personal import Law
 
 DRAWS = 512
-"""Draws of what is shared from its posterior, quasi-random and the same for all sites."""
+"""Number of quasi-random draws from the shared posterior, the same for all sites."""
 AT_A_TIME, MOST = 32, 4096
-"""Draws for which a model's predictions are made at once, and draws times records of those that
-need no program."""
+"""Number of draws per batch of a model's predictions; draws times records, for regressions."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SitePosterior:
-    """The posterior of one site's own parameters ``b`` (p,), and what it predicts there.
+    """The posterior of one site's own parameters ``b`` (p,), and its predictions.
 
-    ``q(b) = ∫ q(b | z) q(z) dz``: the shared posterior ``q(z)``, in which the site's own records
-    count already, and for each ``z`` a Gaussian: of a regression the one that expectation
-    propagation over the records gives, exact where the likelihood is Gaussian; of any other model
-    that of the tightest bound on the evidence. The integral over ``z`` is a mean over draws that
-    are the same whenever it is asked for.
+    ``q(b) = ∫ q(b | z) q(z) dz``, where the shared posterior ``q(z)`` includes the site's own
+    records, and ``q(b | z)`` is a Gaussian. For a regression it is the result of expectation
+    propagation over the records, exact if the likelihood is Gaussian. For other models it is the
+    Gaussian of the tightest evidence bound. The integral is a mean over fixed draws of ``z``.
     """
 
     model: PersonalModel
     shared: ExponentialFamily
     laws: Law
-    """Of ``b`` given each of the draws of what is shared."""
+    """Gaussians of ``b`` given each draw of the shared parameters."""
 
     @functools.cached_property
     def posterior(self) -> Mixture:
-        """The posterior of ``b``: a mixture of Gaussians, one a draw of what is shared."""
+        """The posterior of ``b``, a mixture with one Gaussian per draw of the shared parameters."""
         mean, scale = np.asarray(self.laws.mean), np.asarray(self.laws.scale)
         if scale.ndim == 2:
             scale = scale[:, :, None] * np.eye(scale.shape[-1])
@@ -59,14 +57,14 @@ class SitePosterior:
 
     @property
     def covariance(self) -> Float[np.ndarray, "p p"]:
-        """The covariance of ``b``: that given what is shared, and that of its means."""
+        """The covariance of ``b``: the mean conditional one plus that of conditional means."""
         members: Any = self.posterior.components
         of_means = np.cov(members.mean.T, bias=True).reshape(members.covariance.shape[1:])
         return members.covariance.mean(0) + of_means
 
     def log_predictive(self, data: Any) -> Float[np.ndarray, " n"]:
-        """Log predictive density of each record at this site, in nats. A ParameterError or
-        StructureError if the data cannot be the model's.
+        """Return the log predictive density of each record at this site, in nats. Raises
+        ParameterError or StructureError if the data are invalid for the model.
         """
         self.model.check(data)
         if isinstance(self.model, PersonalRegression):
@@ -77,9 +75,9 @@ class SitePosterior:
             return np.asarray(_log_predictive(self.model, self._shared_draws, self.laws, data))
 
     def predict(self, x: Float[Any, "n d"]) -> Float[np.ndarray, " n"]:
-        """``E[y | x]`` at this site, row by row: probabilities where ``y`` is 0 or 1. A UsageError
-        if the model is no regression, or does not say what it predicts; a ParameterError or
-        StructureError if ``x`` cannot be the regression's.
+        """Return ``E[y | x]`` at this site for each row, which is a probability for a binary ``y``.
+        Raises UsageError if the model is not a regression or has no prediction, and ParameterError
+        or StructureError if ``x`` is invalid for the regression.
         """
         if not isinstance(self.model, PersonalRegression):
             raise UsageError(
@@ -99,7 +97,7 @@ class SitePosterior:
         return self._by_draws(self.model.predict, x).mean(0)
 
     def _by_draws(self, each: Any, data: Any) -> Float[np.ndarray, "draws n"]:
-        """Some at a time: all with all their nodes take much memory where records are many."""
+        """Evaluate ``each`` in batches of draws, to limit memory if there are many records."""
         x, *y = data if isinstance(data, tuple) else (data,)
         x = np.asarray(x, float)
         data = (x, *map(np.asarray, y)) if y else x
@@ -120,8 +118,8 @@ class SitePosterior:
 
 
 def own_laws(model: Model, shared: ExponentialFamily, records: Records | None) -> Law:
-    """The law of a site's own parameters given each draw of what is shared, by its records; a
-    UsageError if the model has no parameters of a site's own.
+    """Return the distribution of a site's own parameters for each draw of the shared ones. Raises
+    UsageError if the model has no site-specific parameters.
     """
     check_personal(model)
     z = _draws(shared)
@@ -133,7 +131,7 @@ def own_laws(model: Model, shared: ExponentialFamily, records: Records | None) -
 
 
 def check_personal(model: Model) -> None:
-    """Raise a UsageError if the model has no parameters of a site's own."""
+    """Raise a UsageError if the model has no site-specific parameters."""
     if not isinstance(model, PersonalModel):
         raise UsageError(
             found=f"a site's own parameters asked of {type(model).__name__}",
@@ -145,17 +143,17 @@ def check_personal(model: Model) -> None:
 def site_posterior(
     model: Model, shared: ExponentialFamily, records: Records | None = None
 ) -> SitePosterior:
-    """Return the posterior of the own parameters of a site with these records, or none; a
-    UsageError if the model has no parameters of a site's own.
+    """Return the posterior of a site's own parameters from its records, if any. Raises UsageError
+    if the model has no site-specific parameters.
     """
     laws = own_laws(model, shared, records)
     return SitePosterior(model, shared, laws)  # pyright: ignore[reportArgumentType]
 
 
 def population_of(model: Model, update: LocalUpdate, ledger: Ledger, reports: Any) -> Population:
-    """Return what sites share, by all factors of a ledger together, as this rule finds them.
-    ``reports`` gives by site the gradient under the ledger's posterior, once it is called. A
-    UsageError if the model has no parameters of a site's own.
+    """Return the joint posterior of the shared parameters from all factors of a ledger. ``reports``
+    is a function that returns, by site, reports with the gradient at the ledger's posterior. Raises
+    UsageError if the model has no site-specific parameters.
     """
     check_personal(model)
     posterior: Any = ledger.posterior
@@ -164,7 +162,7 @@ def population_of(model: Model, update: LocalUpdate, ledger: Ledger, reports: An
     factors = []
     for site, report in reports().items():
         factor = ledger.entries[site].factor if site in ledger.entries else posterior.zero()
-        # All under the same spreads, whenever it was that a site last had its turn.
+        # Adding the gradient updates all factors to the current spreads.
         factors.append(factor if report.direction is None else factor + report.direction)
     own = np.array(model.personal)  # pyright: ignore[reportAttributeAccessIssue]
     return population(ledger.prior, posterior, factors, own)
@@ -188,7 +186,7 @@ def _given(model: Any, z: Any, records: Any) -> Any:
 
 @program
 def _log_predictive(model: Any, z: Any, laws: Any, data: Any) -> Any:
-    # Some draws at a time: all with all their nodes take much memory where records are many.
+    # In batches of draws, to limit memory if there are many records.
     one = lambda draw: model.log_predictive(*draw, data)
     values = jax.lax.map(one, (z, laws), batch_size=AT_A_TIME)
     return jax.scipy.special.logsumexp(values, 0) - jnp.log(len(values))

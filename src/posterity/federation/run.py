@@ -1,4 +1,4 @@
-"""A federation up to some step, and the ways to go on from there."""
+"""A federation after some number of steps, and methods to continue it."""
 
 import contextlib
 import dataclasses
@@ -32,19 +32,19 @@ GOSSIP = Constraint(
     fix="Use `advance` and `forget`, or start the run with schedule=Gossip(graph).",
 )
 ROUNDS = 100
-"""Rounds after which a run that has not converged ends, unless told otherwise."""
+"""Rounds after which a run that has not converged ends by default."""
 STUCK = (10, 20, 40, 80)
-"""Rounds after which one that has not converged is compared with a second start."""
+"""Rounds after which a run that has not converged is compared with a second start."""
 NOISY_ROUNDS = 5
-"""Rounds between two looks at a run whose gradients are noisy, where a look costs some rounds."""
+"""Rounds between two convergence checks where gradients are noisy; a check costs some rounds."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Run(Position):
-    """A federation up to some step. Immutable: whatever goes on from it gives a new run."""
+    """A federation after some number of steps. Immutable: methods return a new run."""
 
     def __repr__(self) -> str:
-        """One line, without its history; never an error."""
+        """Return one line without the history; never raise."""
         try:
             sites = self.sites
             count = f"{len(sites)} sites" + (f": {listed(sites)}" if sites else "")
@@ -59,14 +59,13 @@ class Run(Position):
 
     @functools.cached_property
     def population(self) -> "Population":
-        """The posterior of what sites share, right also where they are few (partial pooling only).
+        """The posterior of shared parameters, also correct for few sites (partial pooling only).
 
-        The sites are asked. ``law`` has the means and covariances of the population's coefficients
-        and of the log spreads that all factors imply together; the posterior, a sum of factors each
-        of which is of one kind or the other, is too narrow (see
-        :mod:`posterity.inference.population`). With any other local rule than
-        :class:`~posterity.inference.PartialPooling` it is the posterior. A UsageError if the model
-        has no parameters of a site's own.
+        Queries the sites. ``law`` has the means and covariances of the population's coefficients
+        and of the log spreads that all factors imply jointly. The run's posterior, whose factors
+        treat the two separately, is too narrow (:mod:`posterity.inference.population`). With a
+        local rule other than :class:`~posterity.inference.PartialPooling` the two are the same.
+        Raises UsageError if the model has no site-specific parameters.
         """
         from posterity.federation.personal import population_of
 
@@ -74,11 +73,11 @@ class Run(Position):
         return population_of(agreed.model, agreed.update, self.ledger, reports)
 
     def site(self, name: str) -> "SitePosterior":
-        """A site's own parameters, and its predictions (partial pooling only); the site is asked.
+        """Return a site's parameters and predictions (partial pooling only); queries the site.
 
         Raises:
             LedgerError: if the site is unknown or was forgotten.
-            UsageError: if the model has no parameters of a site's own.
+            UsageError: if the model has no site-specific parameters.
             SiteError: if the site fails.
         """
         from posterity.federation.personal import SitePosterior, check_personal
@@ -95,8 +94,8 @@ class Run(Position):
         return SitePosterior(model, shared, Law(own.mean, own.scale))  # pyright: ignore[reportArgumentType]
 
     def new_site(self) -> "SitePosterior":
-        """The prediction of the others about a site that has no records yet (partial pooling only);
-        a UsageError if the model has no parameters of a site's own.
+        """Return the predictive distribution for a new site without records (partial pooling only).
+        Raises UsageError if the model has no site-specific parameters.
         """
         from posterity.federation.personal import site_posterior
 
@@ -104,13 +103,13 @@ class Run(Position):
 
     @functools.cached_property
     def status(self) -> Status:
-        """The status: whether the posterior has converged, and how many nats are left to change."""
+        """Whether the posterior has converged, and the estimated remaining change in nats."""
         with self._kept():
             return status_of(self)
 
     @property
     def rule(self) -> str:
-        """The rule in words: how sites compute their factors, and who has a turn when."""
+        """A description of how sites compute their factors, and of the order of their turns."""
         return f"{self.agreement.update.rule}; {self.schedule.rule}"
 
     @renamed(most="steps", callback="progress")
@@ -121,9 +120,9 @@ class Run(Position):
         steps: int | None = None,
         progress: ProgressCallback | None = None,
     ) -> "Run":
-        """The run once its status says converged, or after so many more steps of its schedule.
-        ``tolerance`` is in nats, the run's own by default; ``steps`` are those of a hundred rounds
-        by default. It ends early where rounds diverge. Errors are those of ``advance``.
+        """Return the run at convergence, or after ``steps`` more steps of its schedule.
+        ``tolerance`` is in nats, by default the run's; ``steps`` are by default those of a hundred
+        rounds. The run ends early if rounds diverge. Errors are those of ``advance``.
         """
         POSITIVE.or_none().check(tolerance=tolerance)
         NATURAL.or_none().check(steps=steps)
@@ -134,8 +133,8 @@ class Run(Position):
         return run
 
     def is_at_goal(self, steps: int, converged: bool) -> bool:
-        """Return whether the run has made so many steps or, if that is asked for, can get no
-        further.
+        """Return whether the run has made ``steps`` steps or, with ``converged``, whether further
+        rounds are useless.
         """
         if self.state.step >= steps or not converged:
             return self.state.step >= steps
@@ -147,15 +146,15 @@ class Run(Position):
     def towards(
         self, steps: int, converged: bool, progress: ProgressCallback | None = None
     ) -> "Run":
-        """One step further, and the Newton step if the run is to converge; reported."""
+        """Return the run after one more step, plus a Newton step if it is to converge."""
         run = (self.from_better() if converged else self)._stepped(self.schedule)
         if converged and run.state.step % run.round == 0:
             run = run.newton_step()
         return run._reported(progress, run.state.step, steps)
 
     def refined(self, *, sweeps: int = ROUNDS, progress: ProgressCallback | None = None) -> "Run":
-        """The run after as many sweeps as it takes to converge, ``sweeps`` of them at most. Errors
-        are those of ``advance``.
+        """Return the run after as many sweeps as convergence takes, at most ``sweeps``. Errors are
+        those of ``advance``.
         """
         run, looks = self, NOISY_ROUNDS if self.agreement.update.noisy else 1
         for done in range(0, sweeps, looks):
@@ -166,8 +165,8 @@ class Run(Position):
         return run
 
     def from_better(self) -> "Run":
-        """The run where a second start led, if one was made and that is better; else itself. One is
-        made too where rounds do not end: a saddle may hold them, with no optimum in sight.
+        """Return the run at the end of its second start if that is better, else itself. After
+        ``STUCK`` rounds the second start is computed here, as the run may be at a saddle point.
         """
         rounds = self.state.step / self.round
         second: Any = self.__dict__.get("second")
@@ -179,8 +178,8 @@ class Run(Position):
         return self._restarted_at(second.state)
 
     def newton_step(self) -> "Run":
-        """The run after a joint Newton step on the mean, where that is needed; else itself. That is
-        over a server, for diagonal Gaussians and Products of Gaussians
+        """Return the run after a joint Newton step on the mean where one is needed, else itself.
+        It is needed over a server, for diagonal Gaussians and Products of Gaussians
         (:mod:`posterity.federation.optima`).
         """
         if isinstance(self.schedule, OverGraph) or not applies(self.agreement):
@@ -195,12 +194,12 @@ class Run(Position):
         return self if state is None else self._with(state, self.agreement.sites)
 
     def advance(self, steps: int, *, progress: ProgressCallback | None = None) -> "Run":
-        """The run after ``steps`` more steps of its schedule.
+        """Return the run after ``steps`` more steps of its schedule.
 
         Raises:
-            SiteError: as in :func:`federate`. Of whatever ends a step, an interrupt of the
-                keyboard among it, the attribute ``run`` is the run after the visits that were
-                finished; from there ``advance`` first makes the rest of that step.
+            SiteError: as in :func:`federate`. Every exception that ends a step, including
+                KeyboardInterrupt, has the attribute ``run``: the run after the completed visits.
+                ``advance`` on that run first makes the rest of the step.
         """
         NATURAL.check(steps=steps)
         run = self
@@ -209,8 +208,8 @@ class Run(Position):
         return run
 
     def sweep(self, sweeps: int = 1, *, progress: ProgressCallback | None = None) -> "Run":
-        """The run after every site has had its turn ``sweeps`` times, whatever the schedule. Errors
-        are those of ``advance``.
+        """Return the run after every site has had ``sweeps`` turns, for every schedule. Errors are
+        those of ``advance``.
         """
         NATURAL.check(sweeps=sweeps)
         run = self
@@ -220,17 +219,17 @@ class Run(Position):
         return run
 
     def forget(self, *sites: str, when: Literal["now", "visit"] = "now") -> "Run":
-        """The run without these sites' factors, before anything is refined.
+        """Return the run without these sites' factors, without refining the others.
 
-        With ``when="visit"`` (gossip only) each factor leaves when the token next comes to its
-        site; the walk goes on meanwhile. A forgotten site still relays the token. To forget with
-        refinement and a receipt, see :func:`posterity.forget`.
+        With ``when="visit"`` (gossip only) each factor is removed when the token next reaches its
+        site, and the walk continues until then. A forgotten site still relays the token.
+        :func:`posterity.forget` also refines the other factors and issues a receipt.
 
         Raises:
-            LedgerError: if a site is unknown or was forgotten; nothing is forgotten then.
-            ParameterError: if what is left is no distribution, which can happen where models are
-                not conjugate; nothing is forgotten then.
-            UsageError: if ``when`` is something else, or "visit" without gossip.
+            LedgerError: if a site is unknown or was already forgotten; none is forgotten then.
+            ParameterError: if the remaining posterior is improper, which can happen if the model
+                is not conjugate; none is forgotten then.
+            UsageError: if ``when`` has another value, or is "visit" without gossip.
         """
         WHEN.check(when=when)
         for site in sites:
@@ -238,26 +237,26 @@ class Run(Position):
         if when == "visit":
             GOSSIP.check(schedule=self.schedule)
         state = leave(self.agreement, self.state, *sites)
-        if when == "visit":  # if it is to be refused, then now rather than when the turn comes
+        if when == "visit":  # `leave` above has raised now if the removal is not possible
             leaving = tuple(sorted({*self.state.leaving, *sites}))
             return dataclasses.replace(self, state=dataclasses.replace(self.state, leaving=leaving))
         trace = History.of(self.trace).then(Visit(state.step, s, "forgotten") for s in sites)
         return dataclasses.replace(self._with(state, sites), trace=trace)
 
     def readmit(self, site: str) -> "Run":
-        """The run with a forgotten site let in again, under a new epoch; a LedgerError if the site
-        is unknown or was not forgotten.
+        """Return the run with a forgotten site readmitted under a new epoch. Raises LedgerError if
+        the site is unknown or was not forgotten.
         """
         self._check_known(site)
         return self._with(self.state.readmitted(site), [site])
 
     def restarted(self) -> "Run":
-        """The run with every factor zero again, to train anew those who are left."""
+        """Return the run with every factor set to zero, to retrain the remaining sites."""
         return self._restarted_at(self.state.restarted())
 
     def with_ledger(self, ledger: Ledger) -> "Run":
-        """The run with the factors of a ledger that has its prior; a LedgerError if the prior or
-        the sites are others.
+        """Return the run with the factors of a ledger. Raises LedgerError if the ledger's prior
+        differs, or it has sites that are not of this federation.
         """
         known = {*self.agreement.sites, *self.federation.before}
         strangers = sorted(set(ledger.entries) - known)
@@ -272,23 +271,23 @@ class Run(Position):
 
     @property
     def token(self) -> Token:
-        """The token on its way to the next site (gossip only). A UsageError without gossip, or if a
-        function cannot be told from a changed one.
+        """The token that the next site is to receive (gossip only). Raises UsageError without
+        gossip, or if a function of the model has no fingerprint that detects changes of it.
         """
         GOSSIP.check(schedule=self.schedule)
         return token_of(self.state, self.agreement.digest)
 
     def deliver(self, token: Token, site: str) -> "Run":
-        """The run after a site receives a token, from wherever (gossip only); a step of its own.
+        """Return the run after a site receives a token (gossip only); this is one step.
 
-        The newest token may reach any site: the order of visits does not matter to what factors
-        mean, so one that went astray is answered by whom it reaches, and walks on from there. If
-        the site has answered it, and its answer is the newest token, nothing changes.
+        Any site may receive the newest token: factors do not depend on the order of visits, so a
+        misrouted token is answered by the site that it reaches, and the walk continues there. If
+        the site has already answered it, and that answer is the newest token, nothing changes.
 
         Raises:
-            LedgerError: if the token is of another federation or epoch, overtaken, not yet issued,
+            LedgerError: if the token is of another federation or epoch, superseded, not yet issued,
                 or altered.
-            UsageError: as of :attr:`token`.
+            UsageError: as for :attr:`token`.
         """
         self._check_known(site)
         newest = self.token
@@ -315,7 +314,7 @@ class Run(Position):
 
     @contextlib.contextmanager
     def _kept(self) -> Iterator[None]:
-        """Whatever ends what is done here has the run, to go on from, as its attribute ``run``."""
+        """Set the attribute ``run`` of every exception that is raised inside to this run."""
         try:
             yield
         except BaseException as error:
@@ -330,7 +329,7 @@ class Run(Position):
         return self
 
     def _stepped(self, schedule: Schedule, site: str | None = None) -> "Run":
-        """The run after one more step of a schedule, or the rest of one that was broken off."""
+        """Return the run after one more step of a schedule, or the rest of an interrupted one."""
         key, machine = step_key(self.key, self.state.step), Machine(self.agreement, schedule)
         state, visits = self.state, ()
         if state.pending is not None and schedule != self.schedule:
@@ -344,24 +343,24 @@ class Run(Position):
         return dataclasses.replace(self, state=state, trace=History.of(self.trace).then(visits))
 
     def _broken_off(self, schedule: Schedule, state: State) -> "Run":
-        """The run after those visits of a step that were finished; itself if none was."""
+        """Return the run after the completed visits of an interrupted step, else itself."""
         pending = state.pending
         if pending is None or not pending.begun:
             return self
         run = dataclasses.replace(self, trace=History.of(self.trace).then(pending.visits))
-        if schedule != self.schedule:  # which would not know how to go on
+        if schedule != self.schedule:  # the run's own schedule cannot continue this step
             return run._with(state, self.agreement.sites)
         rest = dataclasses.replace(pending, visits=(), bases={}, asked={})
         return dataclasses.replace(run, state=dataclasses.replace(state, pending=rest))
 
     def _restarted_at(self, state: State) -> "Run":
-        """With a state whose factors were all set, so that no visit before tells of them."""
+        """Return the run with a state whose factors are all new; marks earlier visits outdated."""
         restarted = (Visit(state.step, site, "restarted") for site in self.contributing)
         run = dataclasses.replace(self, trace=History.of(self.trace).then(restarted))
         return run._with(state, state.entries)
 
     def _with(self, state: State, sites: Iterable[str]) -> "Run":
-        """With a state in which these sites were changed other than by the schedule."""
+        """Return the run with a state in which other code than the schedule changed these sites."""
         changed = {site: state.entries[site] for site in sites if site in state.entries}
         return dataclasses.replace(self, state=self.schedule.learn(state, changed))
 

@@ -1,9 +1,9 @@
-"""The schedules, which say who updates when: over a server, one by one, all at once, or whenever
-one is done.
+"""Schedules over a server, which determine the order of updates: sequential, synchronous or
+asynchronous.
 
-A schedule is a pure machine: :meth:`Schedule.receive` takes the state and a message and gives the
-state after it and the messages to be sent. It knows no records. A step begins with a
-:class:`Turn`, then come the answers of the sites that it asks, and it ends with a :class:`Done`.
+A schedule is a pure state machine: :meth:`Schedule.receive` takes the state and a message, and
+returns the next state and the messages to send. It has no access to records. A step begins with
+a :class:`Turn`, continues with the answers of the queried sites, and ends with a :class:`Done`.
 """
 
 import abc
@@ -35,10 +35,10 @@ from posterity.sharing import History, SharedMap
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """Tells a schedule to make its next step, or to go on with one that was broken off.
+    """The message that starts the next step of a schedule, or resumes an interrupted one.
 
-    ``key`` is that step's source of randomness. Over a graph ``site`` may name where the token has
-    come to, if not where it was sent.
+    ``key`` is that step's source of randomness. Over a graph, ``site`` is the site that the token
+    has reached, if that is not the site to which it was sent.
     """
 
     key: KeyArray
@@ -47,7 +47,7 @@ class Turn:
 
 @dataclasses.dataclass(frozen=True)
 class Done:
-    """Tells that a step is complete, and what happened in it."""
+    """The message that a step is complete, with its visits."""
 
     visits: Sequence[Visit]
 
@@ -58,11 +58,11 @@ Sent = tuple[Improve | Done, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Pending:
-    """A step that is under way.
+    """A step in progress.
 
-    ``turns`` are the sites that have a turn in it, of whom the first ``had`` had theirs;
-    ``visits`` is what happened in these, ``bases`` for those that were asked the state that they
-    were asked about, ``answers`` what came back from them, ``asked`` what they were asked.
+    ``turns`` are the sites that have a turn in it; the first ``had`` turns are complete, and
+    ``visits`` records them. By site, ``asked`` are the questions that were sent, ``bases`` the
+    states that these refer to, and ``answers`` the answers so far.
     """
 
     key: KeyArray
@@ -75,36 +75,36 @@ class Pending:
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """The sites that have not had their turn, nor answered."""
+        """The sites whose turn is not complete and that have not answered."""
         return tuple(site for site in self.turns[self.had :] if site not in self.answers)
 
     @property
     def begun(self) -> bool:
-        """Return whether a site has done its part."""
+        """Whether at least one site has completed its turn or answered."""
         return bool(self.visits or self.answers)
 
 
 @dataclasses.dataclass(frozen=True)
 class Schedule(abc.ABC):
-    """An order of visits, as pure ``init`` and ``receive``. By itself it lets the sites that
-    :meth:`turns` names have their turns one after the other.
+    """An order of visits, with pure ``init`` and ``receive``. By default the sites that
+    :meth:`turns` returns have their turns one after the other.
     """
 
     unit: ClassVar[str] = "rounds"
-    """What one step is called."""
+    """The name of the steps, in the plural."""
     whole: ClassVar[bool] = False
-    """Whether every site has one turn in a step."""
+    """Whether every site has one turn per step."""
 
     def init(self, state: State, sites: tuple[str, ...], *, key: KeyArray) -> State:
-        """The state with what the schedule itself needs before the first step."""
+        """Return the state with the schedule's own part as it is before the first step."""
         return state
 
     def receive(self, agreed: Agreement, state: State, message: Received) -> tuple[State, Sent]:
-        """The state after a message, and the messages to be sent.
+        """Return the state after a message, and the messages to send.
 
-        A LedgerError if the message is an answer that nobody waits for; a SiteError if an answer is
-        of no use, and the federation does not pass over that; a ParameterError if a site is to
-        leave, and what is left would be no distribution.
+        Raises LedgerError if the message is an answer that is not awaited. Raises SiteError if an
+        answer is unusable, unless the federation skips sites that fail. Raises ParameterError if
+        the posterior would be improper without a site that is to leave.
         """
         if isinstance(message, Turn):
             pending = self._begun(agreed, state, message)
@@ -139,62 +139,62 @@ class Schedule(abc.ABC):
     def at_once(
         self, agreed: Agreement, state: State, factors: Mapping[str, ExponentialFamily]
     ) -> tuple[State, Sequence[Visit]] | None:
-        """A step, and what happens in it, where ``factors`` are exact; None if site by site."""
+        """Return state and visits of a step with exact ``factors``; None if made site by site."""
         after = all_answered(agreed, state, factors) if state.pending is None else None
         return None if after is None else (_ended(after[0]), after[1])
 
     @property
     def share(self) -> float:
-        """The share of a site's change that is taken, unless the model is conjugate."""
+        """The share of a site's change that is applied if the model is not conjugate."""
         return 1.0
 
     @abc.abstractmethod
     def turns(self, agreed: Agreement, state: State) -> tuple[str, ...]:
-        """The sites that have a turn in the next step, in this order."""
+        """Return the sites that have a turn in the next step, in their order."""
 
     def seen(self, agreed: Agreement, state: State, site: str) -> State | None:
-        """The state that the site's turn begins with; None where it must not have one."""
+        """Return the state in which the site's turn begins; None if the turn is refused."""
         return state
 
     def view(self, state: State, site: str) -> ExponentialFamily:
-        """The posterior that reaches the site."""
+        """Return the posterior that is sent to the site."""
         return state.posterior
 
     def concluded(
         self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: KeyArray
     ) -> tuple[State, Visit]:
-        """Return what follows a turn that led from the seen state to ``after``."""
+        """Return the state and the visit that follow a turn from the seen state to ``after``."""
         return after, visit
 
     def round(self, sites: int) -> int:
-        """Steps after which every site has had a turn, or may be expected to."""
+        """Return the (expected) number of steps after which every site has had a turn."""
         return 1
 
     @property
     def rule(self) -> str:
-        """The rule in words: who has a turn when."""
+        """A description of the order of turns."""
         return f"{type(self).__name__}, {self.unit}"
 
     def learn(self, state: State, changed: Map) -> State:
-        """The state, in a new epoch, once entries were changed other than by the schedule."""
+        """Return the state in a new epoch, after other code than the schedule changed entries."""
         return state.renewed()
 
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """A federation but for its sites: what all know, and who updates when."""
+    """A federation without its sites: the agreement and the schedule."""
 
     agreement: Agreement
     schedule: Schedule
 
     def receive(self, state: State, message: Received) -> tuple[State, Sent]:
-        """The state after a message, and the messages to be sent; see :class:`Schedule`."""
+        """Return the state after a message, and the messages to send; see :class:`Schedule`."""
         return self.schedule.receive(self.agreement, state, message)
 
 
 @dataclasses.dataclass(frozen=True)
 class Sequential(Schedule):
-    """Each site in turn, seeing what all before it did; one step is one pass over all sites.
+    """Sites update in turn, each from the latest posterior; a step is one pass over all sites.
 
     Source: bui2018, sequential PVI.
     """
@@ -207,13 +207,12 @@ class Sequential(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class Synchronous(Schedule):
-    """All sites at once from the same posterior; one step is one round.
+    """All sites update at once from the same posterior; one step is one round.
 
-    Each change is taken to the share ``damping``; where their sum would make the posterior
-    improper, all shares are halved until it is proper, or after 40 times all are refused. Undamped
-    rounds may oscillate where sites share what they know (bui2018, section 3); a damping of one
-    over the number of sites is the cautious end. Factors of conjugate models are never damped:
-    they are exact.
+    The share ``damping`` of each change is applied. If the posterior would be improper, all shares
+    are halved until it is proper; after 40 halvings all changes are refused. Undamped rounds may
+    oscillate if sites have the same information (bui2018, section 3); a damping of one over the
+    number of sites is the cautious choice. Factors of conjugate models are exact and not damped.
 
     Source: bui2018, synchronous PVI.
     """
@@ -244,7 +243,7 @@ class Synchronous(Schedule):
     def _concluded(
         self, agreed: Agreement, state: State, answers: Mapping[str, Improvement | Failure]
     ) -> tuple[State, Sent]:
-        # On its own each site's change must be good: a bad site is found by name.
+        # Each site's change must also be usable without the others, so that errors name the site.
         alone = {
             site: answered(agreed, state, answers[site])
             if site in answers
@@ -263,12 +262,12 @@ class Synchronous(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class Asynchronous(Schedule):
-    """Sites work on the posterior they last fetched and report when done; a step is one report.
+    """Sites update the posterior that they last fetched and report when done; a step is one report.
 
     All begin at the prior, and fetch the current posterior when they report. Working times are
     exponential with mean ``1 / speed`` (``speeds`` by site; 1 by default), on a simulated clock.
-    A change that would make the current posterior improper is halved until it does not. Factors
-    of conjugate models are never damped: they are exact.
+    The share ``damping`` of each change is applied; a change that would make the current posterior
+    improper is halved until it does not. Factors of conjugate models are exact and not damped.
 
     Source: bui2018, asynchronous PVI.
     """
@@ -287,8 +286,8 @@ class Asynchronous(Schedule):
         return self.damping
 
     def init(self, state: State, sites: tuple[str, ...], *, key: KeyArray) -> State:
-        """The first state: when each site reports, how often it has, and what it works on; None is
-        the prior.
+        """Return the state with, by site, the time of its next report, the number of its reports,
+        and the posterior that it fetched (None is the prior).
         """
         unknown = sorted(set(self.speeds) - set(sites))
         if unknown:
@@ -305,7 +304,7 @@ class Asynchronous(Schedule):
         return (min(done, key=lambda name: (done[name], name)),)
 
     def view(self, state: State, site: str) -> ExponentialFamily:
-        """The state that the site fetched, its own factor as it was then among it."""
+        """Return the posterior that the site fetched, including its own factor at that time."""
         return state.schedule["fetched"].get(site, state.posterior) or state.prior
 
     def concluded(
@@ -325,7 +324,7 @@ class Asynchronous(Schedule):
         return sites
 
     def learn(self, state: State, changed: Map) -> State:
-        """All fetch anew: what they hold was seen together with the site that left."""
+        """Let all sites fetch again, since what they fetched includes factors that have changed."""
         schedule = {**state.schedule, "fetched": {}}
         return dataclasses.replace(super().learn(state, changed), schedule=schedule)
 
@@ -335,8 +334,8 @@ class Asynchronous(Schedule):
 
 
 def expected(state: State, answer: Improvement | Failure) -> Pending:
-    """The step in which this answer is awaited; a LedgerError if there is none: the answer is a
-    duplicate, or one to an older question.
+    """Return the step that awaits this answer. Raises LedgerError if there is none, since the
+    answer is a duplicate, or answers an older question.
     """
     pending: Pending | None = state.pending
     asked = None if pending is None else pending.asked.get(answer.site)
@@ -359,9 +358,9 @@ def _ended(state: State) -> State:
 def _together(
     agreed: Agreement, start: State, changed: Mapping[str, State], damping: float
 ) -> State | None:
-    """``start`` with the change of each site, all to one share, the largest that is admitted. None
-    if no share is: where posteriors that the model admits are no convex set. A ParameterError if a
-    sum is beyond the range of float64.
+    """Return ``start`` with the largest admitted share of all sites' changes, the same for all; or
+    None if no share is admitted, which can happen if the posteriors that the model admits are not a
+    convex set. Raises ParameterError if a sum is beyond the range of float64.
     """
     largest = 1.0 if agreed.update.conjugate else damping
     counts = start.counts | {site: after.counts[site] for site, after in changed.items()}

@@ -1,7 +1,7 @@
-"""A site: its own records, what all share, and its answers to the questions of a federation.
+"""A site: its own records, the shared agreement, and its answers to a federation's questions.
 
-Whatever the process, a site needs nothing but itself and the question. It keeps no state: the
-questions hold its factor and how many steps it has taken.
+An answer depends only on the site and the question, in any process. A site has no state: questions
+contain its factor and the number of steps that it has taken.
 """
 
 import dataclasses
@@ -43,31 +43,31 @@ from posterity.lazy import eqx, jax, jitted, jnp, program
 from posterity.models import FunctionModel, Model, Records
 
 ERROR = 5e-5
-"""Nats by which too few nodes may misplace a posterior before more are taken."""
+"""Displacement of a posterior by quadrature error, in nats, above which more nodes are used."""
 NEAR = 0.1
-"""Nats up to which a misplaced posterior is still where more nodes had best begin."""
+"""Largest such displacement for which the result is the starting point with more nodes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Site:
-    """One site of a federation: its name, what all agreed on, and its records."""
+    """One site of a federation: its name, the agreement, and its records."""
 
     name: str
     agreement: Agreement
     records: Records
 
     def __reduce__(self) -> Any:
-        return type(self), (self.name, self.agreement, self.records)  # and nothing of a device
+        return type(self), (self.name, self.agreement, self.records)  # without device arrays
 
     @classmethod
     def of(cls, agreement: Agreement, name: str, data: Any, weight: float = 1.0) -> "Site":
-        """A site with its data, checked: arrays, or a frame with columns of the prior's names.
+        """Make a site from its data: arrays, or a data frame with columns of the prior's names.
 
         ``weight`` multiplies the loss of each of its records.
 
         Raises:
-            StructureError, ParameterError: if the data cannot be the model's, or do not fit the
-                prior, or a frame has columns of other names.
+            StructureError, ParameterError: if the data are impossible under the model, do not match
+                the prior, or are a data frame with other columns.
 
         >>> from posterity.families import Beta
         >>> from posterity.models import BetaBernoulli
@@ -85,25 +85,25 @@ class Site:
 
     @property
     def model(self) -> Model:
-        """The model that all share."""
+        """The model of the federation."""
         return self.agreement.model
 
     @property
     def update(self) -> LocalUpdate:
-        """The local rule that all share."""
+        """The local update of the federation."""
         return self.agreement.update
 
     @property
     def share(self) -> float:
-        """The site's share of the weight of all records, where sites train apart; else one."""
+        """The site's share of the weight of all records if sites train separately, else one."""
         if not self.update.trains:
             return 1.0
         return float(self.records.weights.sum()) / self.agreement.total_weight  # pyright: ignore
 
     @functools.cached_property
     def exact(self) -> ExponentialFamily:
-        """The factor of a conjugate model, at rest: one, whatever the site is asked. A
-        StructureError or ParameterError if what the model gives is no factor, or not finite.
+        """The factor of a conjugate model, at rest, which no question changes. Raises
+        StructureError or ParameterError if the model's result is not a factor, or not finite.
         """
         found = exact_factor(self.update, self.model, self.records)
         check_same_structure(self.agreement.prior, found, "what the model found")
@@ -111,7 +111,7 @@ class Site:
         return canonical(found)
 
     def answer(self, question: Question) -> Answer:
-        """The answer to a question. Pure; errors are those of the model and of the data."""
+        """Return the answer to a question. Pure; errors are those of the model and the data."""
         match question:
             case Improve(_, view, factor, count, key):
                 answer = self.improve(view, factor, count, key=key)
@@ -129,9 +129,9 @@ class Site:
     def improve(
         self, view: ExponentialFamily, factor: ExponentialFamily, count: int = 0, *, key: KeyArray
     ) -> Improvement:
-        """A better factor than ``factor``, as part of the posterior ``view``. ``count`` is the
-        number of local steps that the site has taken. A StructureError or ParameterError if what
-        the model gives is no factor, or not finite.
+        """Return an improvement of ``factor``, which is part of the posterior ``view``. ``count``
+        is the number of local steps that the site has taken. Raises StructureError or
+        ParameterError if the model's result is not a factor, or not finite.
         """
         if isinstance(self.update, TrainedApart):
             key = of_jax(key)
@@ -160,7 +160,7 @@ class Site:
             if finer is None:
                 break
             update = finer
-            if error <= NEAR:  # from where the fewer nodes led
+            if error <= NEAR:  # continue from the result of fewer nodes
                 new = at_rest(new)
                 view, factor = view + (new - factor), new
         residual, halvings = float(info.residual), int(info.halvings)
@@ -175,8 +175,8 @@ class Site:
         samples: int = 64,
         key: KeyArray,
     ) -> Report:
-        """Report how the site stands to a posterior that its ``factor`` is part of; see
-        :class:`Report`. Errors are those of ``improve``.
+        """Return a :class:`Report` on a posterior that includes the site's ``factor``. Errors are
+        those of ``improve``.
         """
         known: dict[str, Any] = {}
         errors = [0.0]
@@ -208,7 +208,7 @@ class Site:
             pooling: Any = update
             target, pooled = pooling.target(self.model, posterior, factor, self.records)
             direction, error = target - factor, pooled.quadrature_error
-        elif update.trains:  # which takes too long to do it several times
+        elif update.trains:  # training is too slow for several samples
             direction = self.improve(posterior, factor, key=key).factor - factor
         else:
             others = posterior, factor, samples, key
@@ -221,19 +221,19 @@ class Site:
 
     @property
     def _evaluator(self) -> LocalUpdate | None:
-        """The rule of a line search, if expectations of the log likelihood can be computed."""
+        """The line search, or None if expectations of the log likelihood cannot be computed."""
         update = self.agreement.line_search
         return update if update is not None and isinstance(update.estimator, Evaluator) else None
 
     def _value(self, posterior: ExponentialFamily) -> float | None:
-        """``E_q[log likelihood]/α``, by as many nodes as it takes; None if not to be computed."""
+        """Return ``E_q[log likelihood]/α`` with enough nodes, or None if it is not available."""
         if (update := self._evaluator) is None:
             return None
         value = float(self._by_enough_nodes(_value, update, posterior)[0])
         return value if math.isfinite(value) else None
 
     def _curvature(self, posterior: ExponentialFamily) -> tuple[dict[str, Any], float]:
-        """By as many nodes as it takes; and the error that they leave."""
+        """Return the report's curvature parts, with enough nodes, and the remaining error."""
         if (update := self._evaluator) is None:
             return {}, 0.0
         *result, error = self._by_enough_nodes(_curvature, update, posterior)
@@ -245,7 +245,7 @@ class Site:
         return known, float(error)
 
     def _by_enough_nodes(self, function: Any, update: Any, posterior: Any, *others: Any) -> Any:
-        """Call a function with as many nodes as it needs; its last part is the error they leave."""
+        """Call a function with enough nodes; the last part of its result is the error."""
         records = self._records(update)
         while True:
             found = self._run(function, update, posterior, records, *others)
@@ -259,30 +259,30 @@ class Site:
 
     @functools.cached_property
     def _on_device(self) -> Records:
-        """The records as arrays of JAX, padded if that was agreed: made once, for all visits."""
+        """The records as JAX arrays, padded if the agreement says so; made once for all visits."""
         records = self.records.padded() if self.agreement.padding else self.records
         with jax.enable_x64(True):
             return jax.tree.map(jnp.asarray, records)
 
     def _run(self, function: Any, update: LocalUpdate, *others: Any) -> Any:
-        """The value of a function as NumPy's arrays: made by NumPy, or by a program of JAX."""
+        """Return the value of a function as NumPy arrays, computed by NumPy or by a JAX program."""
         if not update.needs_jax(self.model):
-            with np.errstate(all="ignore"):  # what is not finite is told
+            with np.errstate(all="ignore"):  # results that are not finite are checked later
                 return function(update, self.model, *others)
         with jax.enable_x64(True):
-            # A key is JAX's; an update without noise has no use for it.
+            # JAX programs need JAX keys; updates without noise need none.
             key_of = lambda key: of_jax(key) if update.noisy else None
             own: list[Any] = [key_of(o) if isinstance(o, Words) else o for o in others]
             of_arrays, program = _PROGRAMS[function]
-            # Equinox sorts out what is no array, a visit's tenth: seldom is there any.
+            # Equinox's filter for leaves other than arrays takes a tenth of a visit; seldom needed.
             if function is _improve and all(map(eqx.is_array, jax.tree.leaves(self.model))):
                 program = of_arrays
             return jax.tree.map(np.asarray, program(update.traced, self.model, *own))
 
 
 def failure_of(error: Exception, site: str, *, elsewhere: bool = False) -> SiteError:
-    """The error of a site that could not do its part. Where it is told ``elsewhere`` it lacks what
-    others' code said, which may hold records.
+    """Return the error for a site that failed. If it is sent ``elsewhere``, it leaves out messages
+    of foreign exceptions, which may contain records.
     """
     place = f"the update of site {site!r}"
     if isinstance(error, PosterityError):
@@ -303,7 +303,7 @@ def failure_of(error: Exception, site: str, *, elsewhere: bool = False) -> SiteE
 
 
 def exact_factors(sites: Sequence[Site]) -> dict[str, ExponentialFamily]:
-    """Return, by name, :attr:`Site.exact` of many sites of one federation, all checked at once.
+    """Return :attr:`Site.exact` of many sites of one federation, by name, checked together.
 
     Raises:
         StructureError, ParameterError: as ``Site.exact`` does, if any of them does.
@@ -318,7 +318,7 @@ def exact_factors(sites: Sequence[Site]) -> dict[str, ExponentialFamily]:
 
 
 def canonical(factor: ExponentialFamily) -> ExponentialFamily:
-    """The factor at rest, and matrices symmetric to the last bit: as it comes back from a file."""
+    """Return the factor at rest with exactly symmetric matrices, as it is after loading."""
     return _symmetric(at_rest(factor))
 
 
@@ -336,18 +336,18 @@ def _symmetric(part: Any) -> Any:
     return part.of_children(parts, part.kept())
 
 
-# --- whether data fit -----------------------------------------------------------------------------
+# --- checks of data -------------------------------------------------------------------------------
 
 
 def check_fit(agreed: Agreement, sites: Mapping[str, Records]) -> None:
-    """Raise a StructureError if the shapes of a site's data do not fit the prior's. What else is
-    wrong with a model is told at the visit of the site where it shows.
+    """Raise a StructureError if the shapes of a site's data do not match the prior. Other errors of
+    a model are raised at the visit of the site.
     """
     model, update, prior = agreed.model, agreed.update, agreed.prior
-    if update.trains:  # which checks data as it trains
+    if update.trains:  # training checks the data
         return
     checked = set()
-    # What JAX raises where shapes differ; a user's function raises what it likes.
+    # JAX raises these errors if shapes differ; a user's function may raise any ValueError.
     shapes = TypeError if isinstance(model, FunctionModel) else (TypeError, ValueError)
     for site, records in sites.items():
         leaves = tree_leaves(records.data)
@@ -381,7 +381,7 @@ def _misfit(site: str, leaves: list[Any], prior: ExponentialFamily, why: str) ->
 def _outline_of_gradient(
     update: LocalUpdate, model: Model, prior: ExponentialFamily, records: Records
 ) -> Any:
-    """What is the shape of a site's gradients: of one record, where NumPy finds them."""
+    """Return an object with the structure of a site's gradients; in NumPy, that of one record."""
     if update.needs_jax(model):
         with jax.enable_x64(True):
             return eqx.filter_eval_shape(_estimate, update, model, prior, records)
@@ -400,7 +400,7 @@ def _estimate(update: LocalUpdate, model: Model, q: ExponentialFamily, records: 
     return estimator(model, q, records, key=of_jax(first_key()) if estimator.stochastic else None)
 
 
-# --- what NumPy does, or JAX compiles -------------------------------------------------------------
+# --- functions that NumPy runs, or JAX compiles ---------------------------------------------------
 
 
 def _improve(
@@ -412,7 +412,7 @@ def _improve(
 def _gradient(
     update: LocalUpdate, model: Any, q: Any, records: Any, factor: Any, samples: int, key: Any
 ) -> tuple[Any, Any, Any]:
-    """The mean over draws, the squared length that noise gives to it, and the error of nodes."""
+    """Return the mean gradient, its squared length from noise, and the quadrature error."""
     records = records.widened()
     if not update.noisy:
         mean, error = update.direction(model, q, factor, records, key=key), 0.0
@@ -422,7 +422,7 @@ def _gradient(
             error = q.squared_length(other / update.temperature - factor - mean) / 4
         return mean, 0.0, error
 
-    # One draw after another: side by side, those of a network do not fit into memory.
+    # Draws are sequential, because those of a network together do not fit into memory.
     def add(carry: Any, key: Any) -> tuple[Any, None]:
         total, squares = carry
         drawn = update.direction(model, q, factor, records, key=key)
@@ -436,7 +436,7 @@ def _gradient(
 
 
 def _value(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, Any]:
-    """And by how much other nodes differ."""
+    """Return the expected log likelihood / α, and its difference from that of other nodes."""
     records = records.widened()
     at = lambda otherwise: update.estimator.evaluate(model, q, records, otherwise=otherwise).value
     value, other = at(False) / update.temperature, at(True) / update.temperature
@@ -444,7 +444,7 @@ def _value(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, Any]:
 
 
 def _curvature(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, ...]:
-    """Value, slope, curvature and factor, and the error of too few nodes in nats."""
+    """Return value, slope, curvature and factor, and the quadrature error in nats."""
     records, estimator = records.widened(), update.estimator
     curved, temperature = estimator.curved(model, q, records), update.temperature
     value, factor = curved.expected.value / temperature, curved.expected.gradient / temperature
@@ -456,4 +456,4 @@ def _curvature(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, ...]
 _PROGRAMS = {
     each: (jitted(each), program(each)) for each in (_improve, _gradient, _value, _curvature)
 }
-"""Of trees of arrays alone, and of any."""
+"""Compiled programs by function: for trees of arrays only, and for any trees."""

@@ -1,7 +1,7 @@
-"""Models, priors, schedules and updates from their names and options, as configurations have them.
+"""Construction of models, priors, schedules and updates from names and options in configurations.
 
-Every function takes plain values, as TOML or JSON holds them, and names the place (``model.kind``)
-of what it refuses.
+Every function takes plain values, as in TOML or JSON. Errors name the place of an invalid value
+(``model.kind``).
 """
 
 import functools
@@ -45,10 +45,10 @@ MODELS: dict[str, Callable[..., Any]] = {
 }
 REGRESSIONS = tuple(name for name in MODELS if name.endswith("-regression"))
 OF_TABLES = ("ordinal-regression", "multinomial-regression", "survival-regression")
-"""Regressions, and those whose records are made of a table's: labels of whether a level was left,
-columns once for each class, counts of events in a time at risk."""
+"""Regressions whose records are derived from a table's: labels of whether a level was exceeded,
+columns repeated for each class, counts of events in a time at risk."""
 FAMILIES = {name: law for name, law in families.exported().items() if getattr(law, "standard", 0)}
-"""Those whose standard parameters are numbers."""
+"""Families by name whose standard parameters are numbers."""
 SCHEDULES: dict[str, Callable[..., Any]] = {
     "sequential": Sequential,
     "synchronous": Synchronous,
@@ -61,16 +61,16 @@ WALKS: dict[str, Callable[..., Any]] = {
     "weighted": graphs.WeightedMetropolisHastings,
 }
 HIDDEN_UNITS = (50,)
-"""Of a network whose layers are not named."""
+"""Default hidden units of a network."""
 
 
 def full_name(kind: str) -> str:
-    """A regression's name may be given as ``linear`` or ``logistic``."""
+    """Return the full name of a model; ``linear`` stands for ``linear-regression``, for example."""
     return f"{kind}-regression" if f"{kind}-regression" in REGRESSIONS else kind
 
 
 def one_of(choices: Mapping[str, Any], name: Any, place: str) -> Any:
-    """The choice of this name; a UsageError that names its ``place`` if there is none."""
+    """Return the choice of this name. Raises UsageError with the ``place`` if there is none."""
     if not isinstance(name, str) or name not in choices:
         found = f"no {place}" if name is None else f"{place} = {name!r}"
         raise UsageError(found=found, expected=f"one of {list(choices)}", fix="Name one of them.")
@@ -78,7 +78,7 @@ def one_of(choices: Mapping[str, Any], name: Any, place: str) -> Any:
 
 
 def build(make: Callable[..., Any], options: Options, place: str) -> Any:
-    """``make(**options)``; what it raises becomes a PosterityError about the table ``place``."""
+    """Return ``make(**options)``; convert its errors to a PosterityError about table ``place``."""
     try:
         return make(**options)
     except PosterityError as error:
@@ -97,9 +97,9 @@ def build(make: Callable[..., Any], options: Options, place: str) -> Any:
 def make_model(
     kind: str, options: Options, data: Mapping[str, Any], *, folder: Path, key: KeyArray
 ) -> Any:
-    """A model of :data:`MODELS`, a ``function`` (``module:function``) or a ``network``. ``data``
-    are the records by site, whose inputs a network's first layer fits; modules are found in
-    ``folder`` too; ``key`` draws a network's first weights, which only give shapes.
+    """Return a model of :data:`MODELS`, a ``function`` (``module:function``) or a ``network``.
+    ``data`` are the records by site, which determine the size of a network's first layer. Modules
+    are also searched in ``folder``. ``key`` draws initial weights of a network, used for shapes.
     """
     network = functools.partial(_perceptron, data, key)
     kinds = MODELS | {"function": functools.partial(_function, folder), "network": network}
@@ -107,7 +107,7 @@ def make_model(
 
 
 def make_prior(options: Options, model: Any, key: KeyArray) -> ExponentialFamily:
-    """A ``family`` with its standard parameters, or a network's with independent weights."""
+    """Return a ``family`` with its standard parameters, or a network's with independent weights."""
     if isinstance(model, models.NeuralNetwork):
         check_keys(options, ["variance"], "prior")
         variance = options.get("variance", 1.0)
@@ -130,7 +130,7 @@ def make_prior(options: Options, model: Any, key: KeyArray) -> ExponentialFamily
 
 
 def check_keys(options: Options, known: Sequence[str], place: str) -> None:
-    """Raise a UsageError for an option of the table ``place`` that is not among the known ones."""
+    """Raise a UsageError if the table ``place`` has an unknown option."""
     if unknown := [name for name in options if name not in known]:
         raise UsageError(
             found=f"{place}.{unknown[0]}, of which nothing is known",
@@ -148,7 +148,7 @@ def _perceptron(
     depth: int = 1,
     **options: Any,
 ) -> models.NeuralNetwork:
-    """A perceptron with tanh units, for the inputs of the first site that has any."""
+    """Return a perceptron with tanh units, for the inputs of the first site that has any."""
     x = next((own[0] for own in data.values() if isinstance(own, tuple)), np.zeros((0, 1)))
     if x.ndim != 2:
         raise StructureError(
@@ -170,15 +170,15 @@ def _function(folder: Path, *, function: str) -> models.FunctionModel:
 
 
 def imported(path: str, place: str) -> Callable[..., Any]:
-    """The class or function of an import path, ``package.module:name``; a UsageError, which names
-    the ``place`` of the path, if there is none.
+    """Return the class or function of an import path, ``package.module:name``. Raises UsageError
+    with the ``place`` of the path if there is none.
     """
     module, _, name = path.partition(":")
     try:
         made = getattr(importlib.import_module(module), name)
         if not callable(made):
             raise TypeError(f"a {type(made).__name__}")
-    except (Exception, SystemExit) as error:  # whatever a module does while it is imported
+    except (Exception, SystemExit) as error:  # importing a module may raise any error
         raise UsageError(
             found=f"{place} = {path!r}, which cannot be imported ({error!r})",
             expected="'package.module:name' of a class or function",
@@ -193,9 +193,9 @@ def imported(path: str, place: str) -> Callable[..., Any]:
 def make_model_and_prior(
     kind: str, options: Options, variance: Any, x: np.ndarray, y: np.ndarray
 ) -> tuple[Any, Any]:
-    """A ``network`` of dense layers or one of the regressions, for inputs ``x`` (n, ...) and labels
-    ``y`` (n, ...), and independent Gaussians of mean zero as its prior. ``variance`` is that of a
-    coefficient; of a network one for all weights, or one a layer.
+    """Return a ``network`` of dense layers or a regression, for inputs ``x`` (n, ...) and labels
+    ``y`` (n, ...), and its prior of independent Gaussians of mean zero. ``variance`` is that of a
+    coefficient; for a network one for all weights, or one per layer.
     """
     kinds = {"network": _network} | {name: _regression for name in REGRESSIONS}
     return one_of(kinds, kind, "model.kind")(kind, options, variance, x, y)
@@ -256,7 +256,7 @@ def _regression(
 
 
 def check_noise(gaussian: bool, noise: float | None) -> None:
-    """Raise a UsageError unless the noise of a Gaussian likelihood is known, and of no other."""
+    """Raise a UsageError unless a noise variance is given exactly for Gaussian likelihoods."""
     if gaussian != (noise is not None):
         raise UsageError(
             found="no noise variance" if gaussian else f"a noise variance {noise} of labels",
@@ -265,11 +265,11 @@ def check_noise(gaussian: bool, noise: float | None) -> None:
         )
 
 
-# --- who updates when, and how -------------------------------------------------------------------
+# --- schedules and local updates -----------------------------------------------------------------
 
 
 def make_schedule(kind: str, options: Options, sites: Sequence[str]) -> Schedule:
-    """A schedule of :data:`SCHEDULES`, or ``gossip`` over a ``graph`` or ``links`` of sites."""
+    """Return a schedule of :data:`SCHEDULES`, or ``gossip`` over a ``graph`` or ``links``."""
     kinds = SCHEDULES | {"gossip": functools.partial(_gossip, sites)}
     return build(one_of(kinds, kind, "schedule.kind"), options, "schedule")
 
@@ -299,8 +299,8 @@ def _gossip(
 
 
 def make_update(options: Options) -> LocalUpdate | None:
-    """A :class:`LocalUpdate`, whose ``estimator`` goes by its name, with its ``samples``. None
-    without options: then the model's own rule is taken, as where none is passed in Python.
+    """Return a :class:`LocalUpdate` with an ``estimator`` by name and its ``samples``; None without
+    options, which selects the default update of the model.
     """
     if not options:
         return None

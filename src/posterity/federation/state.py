@@ -1,8 +1,8 @@
-"""The state of a federation, and what the turn of a site changes in it.
+"""The state of a federation, and the changes by the turns of its sites.
 
-A state holds every site's factor, their sum, and how far each site has come. The running sum is
-exact (:class:`~posterity.arrays.tree_sums.TreeSum`) and rounded once when it is read: to the last
-bit, the posterior of the ledger with the same factors.
+A state has all sites' factors, their sum, and each site's number of steps. The running sum is exact
+(:class:`~posterity.arrays.tree_sums.TreeSum`) and rounded once when it is read. It equals, to the
+last bit, the posterior of the ledger with the same factors.
 """
 
 import dataclasses
@@ -36,28 +36,28 @@ Outcome = Literal["updated", "relayed", "refused", "failed", "forgotten", "resta
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """Plain data: members of the family, entries of ledgers, numbers and names. Immutable. What a
-    step leaves as it is, the states before and after it share.
+    """The state of a federation as plain data: members of the family, entries, numbers and names.
+    Immutable. States before and after a step share the parts that it does not change.
     """
 
     prior: ExponentialFamily
     exact_sum: TreeSum
     """Prior plus all factors."""
     entries: SharedMap[Entry] | Any
-    """By site, from any mapping."""
+    """Entries by site; converted from any mapping."""
     counts: SharedMap[int] | Any = dataclasses.field(default_factory=dict)
-    """Local steps that each site has taken."""
+    """Number of local steps of each site."""
     step: int = 0
     epoch: Epoch = FIRST
-    """Raised by whatever changes it other than the schedule: questions asked before are void."""
+    """Raised by every change other than the schedule's, which voids all earlier questions."""
     schedule: Any = None
-    """What the schedule needs to go on: JSON data, and members of the family."""
+    """The schedule's own state: JSON data, and members of the family."""
     known: Mapping[str, Mapping[str, Map]] = dataclasses.field(default_factory=dict)
-    """The entries that each token and each site holds, where they differ (LedgerGossip)."""
+    """The entries of each token and each site, which may differ (LedgerGossip only)."""
     leaving: tuple[str, ...] = ()
-    """Sites whose factors leave when their turn next comes."""
+    """Sites whose factors are removed at their next turn."""
     pending: Any = None
-    """Of a step that is under way (:class:`~posterity.federation.schedules.Pending`)."""
+    """The step in progress, if any (:class:`~posterity.federation.schedules.Pending`)."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "entries", SharedMap.of(self.entries))
@@ -65,7 +65,7 @@ class State:
 
     @classmethod
     def of(cls, prior: ExponentialFamily) -> "State":
-        """Nobody has contributed yet."""
+        """Return the state before any site has contributed."""
         return cls(prior, TreeSum.of([prior]), {})
 
     @property
@@ -75,34 +75,34 @@ class State:
 
     @functools.cached_property
     def ledger(self) -> Ledger:
-        """The prior and all factors, versioned."""
+        """The prior and all versioned factors."""
         return Ledger(self.prior).holding(self.entries)
 
     @property
     def place(self) -> dict[str, Any]:
-        """The epoch and the step, by which answers to questions that are asked now are known."""
+        """The epoch and the step, which identify the answers to questions of this state."""
         return {"epoch": self.epoch, "step": self.step}
 
     def factor(self, site: str) -> ExponentialFamily:
-        """The site's factor; zero if it has none yet or was forgotten."""
+        """Return the site's factor; zero if it has none yet or was forgotten."""
         entry = self.entries.get(site)
         return self.prior.zero() if entry is None or entry.factor is None else entry.factor
 
     def is_forgotten(self, site: str) -> bool:
-        """Return whether the site left and was not readmitted."""
+        """Return whether the site was forgotten and not readmitted."""
         return site in self.entries and self.entries[site].factor is None
 
     def with_entries(self, entries: Map) -> "State":
-        """Return the state with these factors and no others, whether that is a distribution or not;
-        a ParameterError if a sum is beyond the range of float64.
+        """Return the state with these factors and no others; its posterior may be improper. Raises
+        ParameterError if a sum is beyond the range of float64.
         """
         factors = [entry.factor for entry in entries.values() if entry.factor is not None]
         exact_sum = TreeSum.of([self.prior, *factors])
         return dataclasses.replace(self, exact_sum=exact_sum, entries=entries)
 
     def without(self, *sites: str) -> "State":
-        """Return the state with these sites' factors taken out and their return barred within their
-        epochs; a LedgerError if a site is forgotten already, or named twice.
+        """Return the state without these sites' factors, with a tombstone for each. Raises
+        LedgerError if a site is already forgotten, or named twice.
         """
         left: dict[str, Entry] = {}
         leaving = []
@@ -121,8 +121,8 @@ class State:
         return dataclasses.replace(self, exact_sum=exact_sum, entries=entries, leaving=others)
 
     def readmitted(self, site: str) -> "State":
-        """Return the state with the forgotten site let in again, at the next epoch, contributing
-        nothing yet; a LedgerError if the site was not forgotten.
+        """Return the state with a forgotten site readmitted in its next epoch, with a factor of
+        zero. Raises LedgerError if the site was not forgotten.
         """
         if not self.is_forgotten(site):
             raise LedgerError(
@@ -134,7 +134,7 @@ class State:
         return dataclasses.replace(self, entries=self.entries | {site: entry})
 
     def restarted(self) -> "State":
-        """Return the state with every factor zero again, to train anew those who are left."""
+        """Return the state with every factor set to zero, to retrain the remaining sites."""
         entries = {
             site: entry if entry.factor is None else self._nothing(entry.epoch, entry.sequence + 1)
             for site, entry in self.entries.items()
@@ -142,25 +142,23 @@ class State:
         return dataclasses.replace(self.with_entries(entries), counts={})
 
     def renewed(self) -> "State":
-        """Return the state in an epoch of its own: nobody waits for answers to earlier questions
-        any more.
-        """
+        """Return the state in a new epoch, in which no answers to earlier questions are awaited."""
         return dataclasses.replace(self, epoch=(self.epoch[0] + 1, ""), pending=None)
 
     def _nothing(self, epoch: int, sequence: int) -> Entry:
-        # Zero, which all sites' data leave as it is, was found without any.
+        # A factor of zero depends on no data.
         return Entry(epoch, sequence, self.prior.zero(), independent=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class Visit:
-    """The record of a site's turn, for people to read.
+    """The record of a site's turn.
 
-    ``updated``: it has a new factor. ``relayed``: it has no data, was forgotten, or had answered
-    that token before. ``refused``: every shortened step would have made the posterior improper,
-    so nothing changed. ``failed``: it raised, or its update was not finite or its sum beyond
-    float64 (only with ``on_error="pass"``). ``forgotten``: its factor left. ``restarted``: its
-    factor was set, to zero or that of a ledger, and it has to have its turn again.
+    ``updated``: the site has a new factor. ``relayed``: it has no data, was forgotten, or had
+    already answered the token. ``refused``: every shortened step would have made the posterior
+    improper, so nothing changed. ``failed``: it raised, or its update was not finite or its sum
+    beyond float64 (only with ``on_error="pass"``). ``forgotten``: its factor was removed.
+    ``restarted``: its factor was set to zero or to that of a ledger, and it needs another turn.
     """
 
     step: int
@@ -168,31 +166,31 @@ class Visit:
     outcome: Outcome
     halvings: int = 0
     residual: float | None = None
-    """Fisher length of the last natural gradient, in sqrt(nats); None where it is not known."""
+    """Fisher length of the last natural gradient, in sqrt(nats); None if unknown."""
     change: float | None = None
-    """By how much the posterior moved, in nats: the KL divergence from before. None if it did not
-    have its turn, or if factors are exact: how far these moved tells nothing of what is left."""
+    """KL divergence of the new posterior from the one before, in nats. None if the site had no
+    turn, or if factors are exact, whose changes say nothing about convergence."""
     quadrature_error: float = 0.0
-    """By how many nats, at most, too few nodes of a quadrature may have misplaced it."""
+    """Estimated displacement of the posterior, in nats, by the error of sums over nodes."""
     error: str | None = None
 
 
 def distance(before: ExponentialFamily, after: ExponentialFamily) -> float:
-    """``KL(after || before)``, in nats; exactly zero where they are one."""
+    """Return ``KL(after || before)`` in nats; exactly zero if they are identical."""
     if before is after or identical(before, after):
         return 0.0
     return max(float(after.kl(before)), 0.0)
 
 
 def contributing(agreed: Agreement, state: State) -> tuple[str, ...]:
-    """Names of the sites that have records and have not been forgotten, sorted."""
+    """Return the names of the sites that have records and have not been forgotten, sorted."""
     return tuple(s for s in agreed.sites if s not in agreed.silent and not state.is_forgotten(s))
 
 
 def measures(
     state: State, sites: Iterable[str], parts: Any, samples: int = 1, key: KeyArray | None = None
 ) -> list[Measure]:
-    """Questions for parts of reports on the posterior; the key is needed where draws are."""
+    """Return questions for parts of reports on the posterior; noisy updates need a key."""
     keys = {site: first_key() if key is None else site_key(key, site) for site in sites}
     view = state.posterior
     return [
@@ -202,8 +200,8 @@ def measures(
 
 
 def without_turn(agreed: Agreement, state: State, site: str) -> tuple[State, Visit] | None:
-    """Return what a turn comes to where the site need not be asked; None where it has to be; a
-    ParameterError if the site is to leave, and what is left would be no distribution.
+    """Return state and visit after a turn for which the site is not queried; None if it has to be.
+    Raises ParameterError if the site is to leave, and the posterior would be improper without it.
     """
     if site in state.leaving:
         return leave(agreed, state, site), Visit(state.step, site, "forgotten")
@@ -215,7 +213,7 @@ def without_turn(agreed: Agreement, state: State, site: str) -> tuple[State, Vis
 def question(
     agreed: Agreement, state: State, site: str, view: ExponentialFamily, key: KeyArray
 ) -> Improve:
-    """The question to a site whose turn comes in a state, ``key`` being that of the step."""
+    """Return the question to a site at its turn; ``key`` is that of the step."""
     own_key = key if agreed.update.conjugate else site_key(key, site)
     factor, count = state.factor(site), state.counts.get(site, 0)
     return Improve(site, view, factor, count, own_key, **state.place)
@@ -224,9 +222,9 @@ def question(
 def answered(
     agreed: Agreement, state: State, answer: Improvement | Failure, damping: float = 1.0
 ) -> tuple[State, Visit]:
-    """The state once a site's answer is taken to the share ``damping``, whole or not at all; a
-    SiteError if the answer is no factor, or the sum with it is beyond the range of float64, and the
-    federation does not pass over sites that fail.
+    """Return the state after the share ``damping`` of a site's answer is applied, and the visit.
+    Raises SiteError if the answer is not a factor, or the sum with it is beyond the range of
+    float64, unless the federation skips sites that fail.
     """
     site = answer.site
     if isinstance(answer, Failure):
@@ -249,9 +247,9 @@ def answered(
 def all_answered(
     agreed: Agreement, state: State, factors: Mapping[str, ExponentialFamily]
 ) -> tuple[State, tuple[Visit, ...]] | None:
-    """Return what turns of all sites in their order come to, where ``factors`` are exact, and at
-    rest. Those who have none relay. The sums are made at once. None where each has to have its turn
-    by itself, as a posterior on the way would not be admitted.
+    """Return state and visits after turns of all sites in order, with exact ``factors`` at rest, by
+    one summation. Sites without a factor relay. Return None if the turns must be made one by one,
+    for example because an intermediate posterior is not admitted.
     """
     new = {site: (state.entries.get(site), factor) for site, factor in factors.items()}
     moved = {s: pair for s, pair in new.items() if pair[0] is None or pair[0].factor is not pair[1]}
@@ -273,7 +271,7 @@ def all_answered(
 
 
 def _admits_all(agreed: Agreement, state: State, new: Sequence[Any], old: Sequence[Any]) -> bool:
-    """True where the posterior is admitted after each change from an old factor to a new one."""
+    """Return whether the posterior is admitted after each change of a factor from old to new."""
     q: Any = state.posterior
     zero = q.zero()
     old = [zero if factor is None else factor for factor in old]
@@ -293,13 +291,13 @@ def _admits_all(agreed: Agreement, state: State, new: Sequence[Any], old: Sequen
 def commit(
     agreed: Agreement, state: State, site: str, factor: ExponentialFamily, damping: float = 1.0
 ) -> tuple[State | None, int]:
-    """The state with the site's change, halved until the model admits it, and how often.
+    """Return the state with the site's change, halved until admitted, and the number of halvings.
 
-    None instead of a state if it admits no share of the change. A StructureError if the factor is
-    not like the prior; a ParameterError if it is not finite, or a sum beyond float64.
+    The state is None if no share of the change is admitted. Raises StructureError if the factor is
+    not like the prior, and ParameterError if it is not finite, or a sum is beyond float64.
     """
     old, conjugate = state.factor(site), agreed.update.conjugate
-    if conjugate and factor is old and site in state.entries:  # as it was: no sum changes
+    if conjugate and factor is old and site in state.entries:  # unchanged, so is the sum
         return _with_factor(agreed, state, site, old, state.exact_sum, True), 0
     check_same_structure(state.prior, factor, f"the factor of site {site!r}")
     check_finite(factor, f"the factor of site {site!r}")
@@ -314,7 +312,7 @@ def commit(
 
 
 def part_way(old: ExponentialFamily, new: ExponentialFamily, share: float) -> ExponentialFamily:
-    """``old``, moved towards ``new`` by a share of the difference; all the way it is ``new``."""
+    """Return ``old`` plus a share of the difference to ``new``; exactly ``new`` for share 1."""
     return new if share == 1 else old + (new - old) * share
 
 
@@ -334,10 +332,10 @@ def _with_factor(
 
 
 def leave(agreed: Agreement, state: State, *sites: str) -> State:
-    """The state without these sites' factors, who cannot come back within their epochs.
+    """Return the state without these sites' factors, with a tombstone for each.
 
-    A LedgerError if a site is forgotten already, or named twice; a ParameterError if what is left
-    is no distribution, or one under which the model has no expectations.
+    Raises LedgerError if a site is already forgotten or named twice, and ParameterError if the
+    remaining posterior is improper, or the model's expectations under it are infinite.
     """
     left = state.without(*sites)
     if not agreed.admits(left.posterior):

@@ -1,8 +1,8 @@
-"""The status of a run: how much its next rounds would still change, and whether that is little.
+"""The status of a run: the estimated change by further rounds, and whether it is within tolerance.
 
-Where gradients have no noise, rounds change a posterior by less and less, and the visits tell by
-how much: lengths of the last round and of the one before it give the rate, and with it all that is
-still to come. Where they are noisy, the sites are asked anew and their answers averaged.
+Without noise, the lengths of the last two rounds in the recorded visits give the rate of
+convergence, and so the sum of all changes to come. With noisy gradients, the sites are queried
+again and their answers are averaged.
 """
 
 import dataclasses
@@ -37,44 +37,44 @@ from posterity.ledger import Ledger
 from posterity.status import Status
 
 TOLERANCE = 1e-3
-"""Nats that may be left to change in a posterior which is said to have converged."""
+"""Largest remaining change, in nats, of a posterior that counts as converged."""
 EARLY, UNSURE = 3, 10.0
-"""Rounds before which a rate is that of the way from the prior; what is left may then be so many
-times what one more round would change."""
+"""Number of first rounds, in which the rate is still that of the path from the prior, and the
+multiplier of the estimated remaining change that applies in them."""
 FAINT = 50.0
-"""Nats of free energy beyond which an optimum is no part of what a posterior leaves out."""
+"""Excess of free energy, in nats, from which another optimum has negligible posterior mass."""
 FIRST = 10
-"""Rounds in which a posterior may move more and more while it finds its place."""
+"""Number of first rounds in which growing changes do not yet count as divergence."""
 MOST_LEFT = 1e6
-"""Nats beyond which it is not told how many are left: most digits of the distance are lost."""
+"""Distance in nats from which it is reported as infinite, as most of its digits are lost."""
 MOST_NOISY = 256
-"""Parameters up to which it is measured how far a run with noisy steps is from its optimum."""
+"""Largest number of parameters for which the distance of a noisy run to its optimum is computed."""
 UNKNOWN = "how far the optimum is could not be measured"
-"""The reason where what is left is not known, and there is no other."""
+"""The reason if the remaining change is unknown and there is no other reason."""
 FURTHER, LITTLE = 9.0, 0.1
-"""Times the nats by which a Newton step moves a site that its optimum may be away (the step was .35
-of the way, or more, in 120 small problems), and the share of the tolerance that is little."""
+"""Largest ratio of a site's distance from its optimum to the length of its Newton step, both in
+nats (the step was .35 of the way or more in 120 small problems); a small share of the tolerance."""
 SAMPLES = 64
-"""Estimates averaged where gradients are noisy."""
+"""Number of estimates that are averaged where gradients are noisy."""
 APART = (
     "a walk cannot move means together, as columns that hang together need: centre them, or take "
     "a full Gaussian, or a schedule with a server"
 )
-"""The reason where a posterior that holds means apart has not converged in some rounds."""
+"""The reason if a posterior with independent means has not converged after ``FIRST`` rounds."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """The position of a federation between two of its steps."""
+    """The state of a federation between two steps."""
 
     federation: Federation
     schedule: Schedule
     state: State
     key: KeyArray
     trace: Sequence[Visit] = ()
-    """What happened so far, visit by visit."""
+    """The visits so far, in order."""
     tolerance: float = TOLERANCE
-    """Nats that may be left to change in a posterior that is said to have converged."""
+    """Largest remaining change, in nats, of a posterior that counts as converged."""
 
     @property
     def agreement(self) -> Agreement:
@@ -88,7 +88,7 @@ class Position:
 
     @property
     def ledger(self) -> Ledger:
-        """The prior and every site's factor; its posterior is the run's, to the last bit."""
+        """The prior and all sites' factors; its posterior equals the run's to the last bit."""
         return self.state.ledger
 
     @property
@@ -103,23 +103,23 @@ class Position:
 
     @property
     def exact(self) -> bool:
-        """True if each factor depends on its own site's data alone: forgetting is then exact."""
+        """True if each factor depends only on its own site's data, so that forgetting is exact."""
         entries = self.state.entries.values()
         alone = all(entry.independent for entry in entries if entry.factor is not None)
         return self.agreement.update.conjugate and alone
 
     @functools.cached_property
     def second(self) -> Second | None:
-        """Return where another start leads, if elsewhere and that is not known to be impossible; a
-        PosterityError if sites fail from wherever they start.
+        """The result of a second start; None if it is the same, or if none is due. Raises
+        PosterityError if sites fail from every start.
         """
         due = is_due(self.agreement) and self.contributing
         return second_start(self.federation, self.state, self.tolerance) if due else None
 
     @functools.cached_property
     def claim(self) -> tuple[float, bool]:
-        """Nats that rounds to come would change, as the last ones tell, and whether those grow.
-        Cheap, and often too little or too much; who claims little is asked more.
+        """The estimated change in nats by further rounds, and whether changes grow. A cheap
+        estimate from the last rounds; a small one is checked by measurements.
         """
         visits = _last_two(self)
         waiting = any(not turns for turns in visits.values())
@@ -127,18 +127,18 @@ class Position:
 
     @property
     def round(self) -> int:
-        """Steps after which every site has had a turn, or may be expected to."""
+        """The (expected) number of steps after which every site has had a turn."""
         return self.schedule.round(len(self.agreement.sites))
 
 
 def status_of(run: Position) -> Status:
-    """Return what is known of a run, from its trace and from its sites.
+    """Return the status of a run from its trace and from queries to its sites.
 
-    ``left`` is the KL divergence of the optimum from the posterior, in nats. Of a run that has
-    converged it is an upper end of what rounds to come would still change. Of one that has not, it
-    is measured: line searches lead to the optimum (:mod:`posterity.federation.optima`); it is
-    infinite where there are none, or they do not end, or too few nodes place the optimum wrongly.
-    The tolerance is that of the run, for each coordinate where gradients are noisy.
+    ``left`` is ``KL(optimum ‖ posterior)`` in nats. For a converged run it is an upper estimate of
+    the change by further rounds. Otherwise line searches find the optimum
+    (:mod:`posterity.federation.optima`), and ``left`` is measured. It is infinite if there is no
+    line search, if it does not end, or if too few nodes misplace the optimum. The tolerance is the
+    run's; where gradients are noisy, it is multiplied by the number of coordinates.
     """
     visits, allowed = _last_two(run), _allowed(run.agreement, run.tolerance)
     waiting = [s for s, turns in visits.items() if not turns]
@@ -154,7 +154,7 @@ def status_of(run: Position) -> Status:
         *_misplaced(error, allowed),
     )
     if not error <= allowed and not growing:
-        return Status.of(math.inf, allowed, reasons)  # an optimum by these nodes is another one
+        return Status.of(math.inf, allowed, reasons)  # these nodes have another optimum
     status = Status.of(left, allowed, reasons)
     if status.converged:
         return _looked_at_twice(run, status)
@@ -175,7 +175,7 @@ def status_of(run: Position) -> Status:
 
 
 def _looked_at_twice(run: Position, status: Status) -> Status:
-    """What is left of a run's claim to have converged, once the sites started elsewhere too."""
+    """Return the status of a run that seems converged after a comparison with a second start."""
     try:
         second = run.second
     except PosterityError as error:
@@ -201,7 +201,7 @@ def _looked_at_twice(run: Position, status: Status) -> Status:
 
 
 def is_final(run: Any) -> bool:
-    """Return whether more rounds are of no use: they mend nothing but what is left."""
+    """Return whether further rounds are useless: changes are within tolerance, or grow."""
     left, growing = run.claim
     if growing or left > _allowed(run.agreement, run.tolerance):
         return growing
@@ -210,9 +210,9 @@ def is_final(run: Any) -> bool:
 
 
 def from_optimum(run: Position) -> float:
-    """The KL divergence of the optimum from the posterior in nats; infinite if it is not found. It
-    is not looked for where passes take too long, or there are several optima by nature. A SiteError
-    if a site fails.
+    """Return ``KL(optimum ‖ posterior)`` in nats; infinite if the optimum is not found. It is not
+    searched for if passes take too long, or if the model has several optima. Raises SiteError if a
+    site fails.
     """
     agreed = run.agreement
     long = agreed.model.joint or (agreed.update.noisy and agreed.prior.event_size > MOST_NOISY)
@@ -223,18 +223,18 @@ def from_optimum(run: Position) -> float:
     except SiteError as error:
         if not isinstance(error.__cause__, ParameterError):
             raise
-        optimum = None  # on the way a log likelihood is not finite
+        optimum = None  # a log likelihood was not finite during the search
     left = math.inf if optimum is None else distance(run.posterior, optimum.posterior)
     return left if left <= MOST_LEFT else math.inf
 
 
 def _allowed(agreed: Agreement, tolerance: float) -> float:
-    """The tolerance; for each coordinate where noise is what keeps a posterior from settling."""
+    """Return the tolerance, multiplied by the number of coordinates if gradients are noisy."""
     return tolerance * (agreed.prior.event_size if agreed.update.noisy else 1)
 
 
 def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool]:
-    """Nats that are left to change, and whether rounds change more and more."""
+    """Return the estimated remaining change in nats, and whether the changes of rounds grow."""
     update = run.agreement.update
     if not visits or run.exact:
         return 0.0, False
@@ -243,32 +243,32 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
     now, before = _length(visits, 0), _length(visits, 1)
     late = run.state.step > FIRST * run.round
     growing = late and before is not None and now is not None and now > max(2 * before, 1)
-    if growing and before and update.searches:  # what comes late to its place stays there
+    if growing and before and update.searches:  # a late jump to the optimum is no divergence
         growing = _known(run, next_round) > before**2 / 2
-    if update.trains:  # what the last round moved, the next one may
+    if update.trains:  # the next round may move as far as the last one
         return (math.inf if now is None else now**2 / 2), growing
-    if update.noisy and applies(run.agreement):  # which has no noise
+    if update.noisy and applies(run.agreement):  # the Newton change has no noise
         return _known(run, newton_change), False
     if update.noisy:
         upper = certify(run).upper
         if upper <= _allowed(run.agreement, run.tolerance) and run.agreement.prior.gaussian:
-            # One round may be the least of what is left where means move together only.
+            # If means can only move together, one round may be a small part of the distance.
             there = _known(run, from_optimum)
             upper = max(upper, there) if math.isfinite(there) else upper
         return (upper if math.isfinite(upper) else math.inf), False
     if len(visits) == 1 and before is None:
         (alone,) = visits.values()
-        length = alone[0].residual or 0.0  # nobody else moves what this site found
+        length = alone[0].residual or 0.0  # no other site moves the posterior
     elif now is None or before is None:
         return math.inf, False
     else:
         length = to_come(now, before, len(visits))
-    # A search that could get no further may have stopped before its end.
+    # A line search may have stopped early, at its limit of evaluations.
     residuals = [turns[0].residual or 0.0 for turns in visits.values()]
     stopped = sum(residual**2 for residual in residuals) * update.searches
     left = max(length**2, stopped) / 2
-    # Turns may have changed little for other reasons: a token that had met nobody, a rate that
-    # decays, a site that came first. So whoever is about to be believed is asked.
+    # Turns may have changed little for other reasons: a token that has seen few sites, a decaying
+    # rate, a site that came first. So small estimates are confirmed by queries to the sites.
     if left <= run.tolerance:
         left = max(left, _known(run, next_round))
     if left <= run.tolerance and applies(run.agreement):
@@ -278,20 +278,20 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
 
 
 def newton_change(run: Position) -> float:
-    """Return by how many nats the joint Newton step would move the posterior."""
+    """Return the change of the posterior, in nats, by the joint Newton step."""
     return newton(run.federation, run.state).change
 
 
 def next_round(run: Position) -> float:
-    """Return by how many nats a round in which all sites improve at once would move the posterior;
-    an upper end of it, by gradients alone, where that is little and they are Newton steps.
-    Sites that failed at their last turn, which is a reason of its own, are passed over; of others
-    that fail now nobody knows what they would change.
+    """Return the change of the posterior, in nats, by a round in which all sites update at once.
+    If gradients are Newton steps and an upper bound from them is small, that bound is returned.
+    Sites that failed at their last turn, which the status reports separately, are skipped; the
+    change is infinite if another site fails now.
     """
     update, model = run.agreement.update, run.agreement.model
     if not update.searches:
         return certify(run).distance
-    # JAX would compile a program for this alone.
+    # With JAX this would compile a program for this purpose only.
     if update.newtonian(model, run.agreement.prior) and not update.needs_jax(model):
         upper = FURTHER * _moved(run, "gradient")
         if upper <= LITTLE * run.tolerance:
@@ -300,7 +300,7 @@ def next_round(run: Position) -> float:
 
 
 def _moved(run: Position, part: Part) -> float:
-    """Nats that the sites' gradients, or their improved factors, would move the posterior by."""
+    """Return the change of the posterior in nats by the sites' gradients or improved factors."""
     state, changes = run.state, []
     failed = {s for s, turns in _last_two(run).items() if turns and turns[0].outcome == "failed"}
     for site, report in reports_of(run, (part,)).items():
@@ -318,8 +318,8 @@ def _moved(run: Position, part: Part) -> float:
 def reports_of(
     run: Position, parts: tuple[Part, ...], *, samples: int = SAMPLES
 ) -> dict[str, Report]:
-    """The reports of all sites that contribute on the posterior; none of a site that fails; a
-    SiteError if a site fails, unless the run passes over such sites.
+    """Return the reports of all contributing sites on the posterior. Raises SiteError if a site
+    fails, unless the run skips such sites; their reports are then empty.
     """
     asked = measures(run.state, run.contributing, parts, samples, run.key)
     run.federation.prepare(asked)
@@ -330,14 +330,13 @@ def reports_of(
 def status_from(
     agreed: Agreement, posterior: ExponentialFamily, reports: Any, tolerance: float = TOLERANCE
 ) -> Status:
-    """The status of a posterior of which nothing is known but its sites' reports. Pure.
+    """Return the status of a posterior from its sites' reports only. Pure.
 
-    ``reports`` are by site. How far it has come is not known where one of the agreement's sites
-    that have records did not report, or where nobody did.
+    ``reports`` are by site, with the parts :func:`parts_needed`. ``left`` is infinite if one of the
+    agreement's sites with records did not report, or if there are no reports.
 
-    Reports need :func:`parts_needed`. What is left is the upper end of what one round would change,
-    or of what the joint Newton step would, whichever is more; that step alone where gradients are
-    noisy.
+    Otherwise it is the larger of two upper estimates: the change by one round, and the change by
+    the joint Newton step. Where gradients are noisy and the Newton step applies, it is the latter.
     """
     certificate = Certificate.of(posterior, reports)
     left = certificate.upper
@@ -363,13 +362,13 @@ def status_from(
 
 
 def parts_needed(agreed: Agreement) -> tuple[Part, ...]:
-    """The parts of a report that a status needs."""
+    """Return the parts of a report that :func:`status_from` needs."""
     newton: tuple[Part, ...] = ("curvature",) if applies(agreed) else ()
     return ("gradient", *newton, *(("elsewhere",) if is_due(agreed) else ()))
 
 
 def _elsewhere(agreed: Agreement, posterior: Any, reports: Any, allowed: float) -> list[str]:
-    """Whether reports tell of a better member, which is looked for where there may be one."""
+    """Return a reason if reports show that another member has lower free energy, where due."""
     if not (reports and is_due(agreed)):
         return []
     values = [report.elsewhere for report in reports.values()]
@@ -381,7 +380,7 @@ def _elsewhere(agreed: Agreement, posterior: Any, reports: Any, allowed: float) 
 
 
 def _known(run: Position, measure: Callable[[Position], float]) -> float:
-    """What is measured; infinite where it is no number, or a site fails and is passed over."""
+    """Return the measured value, or infinity if it is not finite or a failed site is skipped."""
     try:
         measured = measure(run)
     except SiteError:
@@ -392,19 +391,18 @@ def _known(run: Position, measure: Callable[[Position], float]) -> float:
 
 
 def _length(visits: Mapping[str, list[Visit]], turn: int) -> float | None:
-    """An upper bound of the distance that a round moved the posterior, in sqrt(nats). The sum of
-    the distances that its visits moved it (triangle inequality); None if some site had no such
-    turn.
+    """Return an upper bound of the distance that a round moved the posterior, in sqrt(nats): the
+    sum of the distances of its visits (triangle inequality). None if a site had no such turn.
     """
     if any(len(turns) <= turn for turns in visits.values()):
         return None
     changes = (turns[turn].change for turns in visits.values())
-    # Who failed did not move it, and is among the reasons.
+    # Sites that failed did not move it, and are among the reasons.
     return math.fsum(math.sqrt(2 * change) for change in changes if change is not None)
 
 
 def _last_two(run: Position) -> dict[str, list[Visit]]:
-    """The last turns of each site that contributes since one left or began anew."""
+    """Return the last two turns of each contributing site since the last forgetting or restart."""
     turns: dict[str, list[Visit]] = {site: [] for site in run.contributing}
     lacking = 2 * len(turns)
     for visit in reversed(run.trace):
@@ -433,12 +431,12 @@ def _named(what: str, sites: list[str]) -> list[str]:
 class Certificate:
     """The distance of a posterior from the fixed point of its own sites' free energy.
 
-    ``residuals``: by site the length, in the Fisher metric, of ``∇_μ E_q[log likelihood_k]/α -
-    η_k``, in sqrt(nats). ``distance``: half the squared length of their sum, the KL divergence in
-    nats, to second order, that one undamped round would still move the posterior; what noise adds
-    to it on average is taken off. ``error`` is its standard error, zero where there is no noise. A
-    site whose gradient is not finite makes all NaN, and so does one that fails where the run passes
-    over it.
+    ``residuals``: by site, the length of ``∇_μ E_q[log likelihood_k]/α - η_k`` in the Fisher
+    metric, in sqrt(nats). ``distance``: half the squared length of their sum in nats, which to
+    second order is the KL divergence by which one undamped round would move the posterior; the
+    average contribution of noise is subtracted. ``error``: the standard error of ``distance``, zero
+    without noise. ``distance`` and ``error`` are NaN if the gradient of a site is not finite, or if
+    a site fails and the run skips it.
     """
 
     residuals: dict[str, float]
@@ -447,12 +445,12 @@ class Certificate:
 
     @property
     def upper(self) -> float:
-        """The distance and two standard errors, which it hardly exceeds."""
+        """The distance plus two standard errors: an approximate upper confidence bound."""
         return self.distance + 2 * self.error
 
     @classmethod
     def of(cls, posterior: ExponentialFamily, reports: Mapping[str, Report]) -> "Certificate":
-        """Make the certificate from the gradients in the sites' reports of this posterior."""
+        """Make the certificate of a posterior from the gradients in its sites' reports."""
         noise, residuals = 0.0, {}
         total: Any = posterior.zero()
         for site, report in reports.items():
@@ -469,8 +467,8 @@ class Certificate:
 
 
 def certify(run: Position, *, samples: int = SAMPLES) -> Certificate:
-    """Measure how far the run's posterior is from where its sites would leave it alone. Where
-    gradients are noisy, ``samples`` estimates are averaged. A SiteError if a site fails, unless the
-    run passes over such sites.
+    """Measure the distance of the run's posterior from the fixed point of its sites' updates. Where
+    gradients are noisy, ``samples`` estimates are averaged. Raises SiteError if a site fails,
+    unless the run skips such sites.
     """
     return Certificate.of(run.posterior, reports_of(run, ("gradient",), samples=samples))

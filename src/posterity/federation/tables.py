@@ -1,4 +1,4 @@
-"""Tables of sites whose columns have names: in the order of the prior's, or naming the prior's."""
+"""Sites' tables with named columns, matched to the names of the prior's coordinates."""
 
 import contextlib
 import warnings
@@ -18,17 +18,17 @@ from posterity.families.normal_wishart import NormalWishart
 from posterity.ledger import Ledger
 
 COLUMNS = AnyGaussian | NormalGamma | NormalWishart
-"""Laws that have a coordinate for each column: of coefficients, or of components of a mixture."""
+"""Families with one coordinate per column: of coefficients, or of components of a mixture."""
 Base = TypeVar("Base", bound=Distribution | Ledger)
 SPREAD = "log_spread"
-"""The block of a :func:`~posterity.models.hierarchical` prior that has a coordinate for some."""
+"""The block of a :func:`~posterity.models.hierarchical` prior with coordinates for some columns."""
 
 
 def with_columns(prior: Base, names: Sequence[str]) -> Base:
-    """The prior, or ledger, with the names of data's columns on what has a coordinate for each.
+    """Return the prior, or ledger, with its coordinates named after the data's columns.
 
-    Those are Gaussians (of coefficients, or of the components of a mixture) and Normal-gammas and
-    Normal-Wisharts; of a network, nothing. Parts that have names keep them.
+    The named parts are Gaussians (of coefficients, or of the components of a mixture),
+    Normal-gammas and Normal-Wisharts, but no part of a network. Existing names are kept.
 
     >>> from posterity.families import Gaussian
     >>> with_columns(Gaussian.from_standard([0.0], [[1.0]]), ["age"]).names
@@ -42,7 +42,7 @@ def with_columns(prior: Base, names: Sequence[str]) -> Base:
 
 
 def by_column(law: Distribution, size: int | None = None, path: str = "") -> list[str]:
-    """The parts of a law that have a coordinate for each of so many columns, or of any number."""
+    """Return the paths of parts with a coordinate per column, of ``size`` columns or any number."""
     if isinstance(law, COLUMNS) and law.network_layers is None and size in (None, law.own_size):
         return [path]
     paths: list[str] = []
@@ -56,17 +56,17 @@ def by_column(law: Distribution, size: int | None = None, path: str = "") -> lis
 
 
 def columns_of(prior: Distribution | Ledger) -> tuple[str, ...]:
-    """The names of the columns that a prior or ledger goes with; none if it has none."""
+    """Return the names of the columns of a prior or ledger; empty if it has none."""
     law = prior.prior if isinstance(prior, Ledger) else prior
     return next((own for path in by_column(law) if (own := names_of(law).get(path))), ())
 
 
 def in_order(sites: Mapping[str, Any], prior: Base) -> tuple[dict[str, Any], Base]:
-    """Sites' data as arrays, columns of data frames in the order of the prior's names.
+    """Return sites' data as arrays, with columns of data frames in the order of the prior's names.
 
-    Where the prior has none it takes those of the first data frame. Arrays, which have no names,
-    are taken to be in that order, which is warned of. A StructureError for columns of other names,
-    and names that are no distinct texts; a ParameterError for columns that hold no numbers.
+    A prior without names gets those of the first data frame. Arrays, which have no names, are
+    assumed to be in that order, with a warning. Raises StructureError if columns have other names,
+    or names are not distinct strings, and ParameterError if columns are not numeric.
     """
     frames = {site: frame for site, data in sites.items() if (frame := _frame(data)) is not None}
     if not frames:
@@ -82,8 +82,8 @@ def in_order(sites: Mapping[str, Any], prior: Base) -> tuple[dict[str, Any], Bas
 
 
 def of_one_site(data: Any, names: Sequence[str], site: str) -> Any:
-    """One site's data as arrays, the columns of a data frame in the order of these names.
-    Without any they stay as they are. Errors as of :func:`in_order`.
+    """Return one site's data as arrays, with columns of a data frame in the order of ``names``.
+    Without names they keep their order. Errors are those of :func:`in_order`.
     """
     frame = _frame(data)
     return data if frame is None else _ordered(data, names or _columns(frame, site), site)
@@ -91,7 +91,7 @@ def of_one_site(data: Any, names: Sequence[str], site: str) -> Any:
 
 @contextlib.contextmanager
 def at_site(site: str) -> Iterator[None]:
-    """Errors that are raised within name the site whose data they are about."""
+    """Return a context that adds the name of the site to errors about its data."""
     try:
         yield
     except PosterityError as error:

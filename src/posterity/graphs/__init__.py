@@ -1,4 +1,4 @@
-"""Graphs of sites, random walks of tokens over them, and the times that walks take."""
+"""Graphs of sites, random walks of tokens over them, and cover times of walks."""
 
 from posterity.graphs.constructors import complete as complete
 from posterity.graphs.constructors import grid as grid

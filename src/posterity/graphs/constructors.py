@@ -1,8 +1,8 @@
-"""Graphs by name, for those who have none of their own: networkx's, over named sites.
+"""Constructors of common networkx graphs over named sites.
 
-Everywhere ``sites`` is a list of names, or K for names ``"0"`` to ``"K-1"``, padded with zeros so
-that they sort by number; a UsageError if there are none, or not distinct. networkx is imported
-when a graph is asked for: who only reads one need not wait.
+In all of them ``sites`` is a list of names, or a number K for the names ``"0"`` to ``"K-1"``,
+padded with zeros so that they sort by number. They raise UsageError if there are no names, or they
+are not distinct. networkx is imported at the first call only.
 """
 
 from collections.abc import Sequence
@@ -17,39 +17,39 @@ if TYPE_CHECKING:
 
     Sites = int | Sequence[str]
 else:
-    Sites = Any  # refused in words that people can read
+    Sites = Any  # checked at run time with a readable error
 
 CONNECTION_ATTEMPTS = 1000
-"""Seeds that ``random_regular`` tries before it gives up on a connected graph."""
+"""Largest number of seeds that ``random_regular`` tries for a connected graph."""
 
 
 def star(sites: Sites) -> "nx.Graph":
-    """A networkx graph: the first site is the hub, linked to every other."""
+    """Return a networkx graph in which the first site is the hub, linked to every other."""
     return _networkx().star_graph(_names(sites))
 
 
 def ring(sites: Sites) -> "nx.Graph":
-    """A networkx graph: each site is linked to the next, the last to the first."""
-    names = _names(sites)  # of one site networkx would make a loop
+    """Return a networkx graph in which each site is linked to the next, the last to the first."""
+    names = _names(sites)  # for one site networkx would make a self-loop
     return _networkx().cycle_graph(names) if len(names) > 1 else star(names)
 
 
 def complete(sites: Sites) -> "nx.Graph":
-    """A networkx graph: every site is linked to every other."""
+    """Return a networkx graph in which every site is linked to every other."""
     return _networkx().complete_graph(_names(sites))
 
 
 def grid(rows: int, columns: int) -> "nx.Graph":
-    """A networkx graph: sites ``"row-column"``, linked to those above, below and beside."""
+    """Return a networkx grid of sites ``"row-column"``, linked to horizontal and vertical ones."""
     graph = _networkx().grid_2d_graph(_names(rows), _names(columns))
     return _networkx().relabel_nodes(graph, {node: "-".join(node) for node in graph})
 
 
 def random_regular(sites: Sites, degree: int, seed: int) -> "nx.Graph":
-    """A connected networkx graph, drawn at random, in which every site has ``degree`` links.
+    """Return a random connected networkx graph in which every site has ``degree`` links.
 
-    Draws with ``seed``, ``seed + 1`` and so on until the graph is connected. A UsageError if no
-    such graph exists, or none turned up.
+    Draws with ``seed``, ``seed + 1`` and so on until the graph is connected. Raises UsageError if
+    no such graph exists, or none was found.
     """
     names, networkx = _names(sites), _networkx()
     size = len(names)
@@ -72,7 +72,7 @@ def _networkx() -> ModuleType:
 
 
 def _names(sites: Sites) -> list[str]:
-    """Names of sites, or of so many; a UsageError unless there are some, and all differ."""
+    """Return names of sites, or K names; raise UsageError if there are none or not distinct."""
     if isinstance(sites, int) and not isinstance(sites, bool):
         sites = [f"{k:0{len(str(sites - 1))}}" for k in range(sites)]
     names = [str(name) for name in sites] if isinstance(sites, list | tuple) else []

@@ -1,6 +1,6 @@
 """Cover times of walks, in hops.
 
-The site where a token starts is visited at hop 0. In gong2021 slots are counted from one and
+The site where a token starts is visited at hop 0. In gong2021 slots are counted from one, and
 the site of hop ``h`` updates in slot ``h + 1``: a time in slots is the time in hops plus one.
 """
 
@@ -25,13 +25,13 @@ def cover_times(
     limit: int | None = None,
     sites: Sequence[Site] | None = None,
 ) -> Int[np.ndarray, " repetitions"]:
-    """Measured: hops until a token has visited every site, one time a repetition.
+    """Simulate the number of hops until a token has visited every site, for each repetition.
 
-    ``start`` is the name of a site, its number, or one number a repetition; ``None`` draws it
-    uniformly. With ``sites``, hops until these have been visited: of the one that asks to be
-    forgotten, how long it waits for the token. Memory: a byte a site and repetition. A UsageError
-    if a repetition takes more than ``limit`` hops, by default a hundred times a bound on what any
-    connected network takes on average; or if there is no such site.
+    ``start`` is the name of a site, its number, or one number per repetition; ``None`` draws it
+    uniformly. With ``sites``, count hops until these have been visited: for one site, the time that
+    it waits for the token. Memory is one byte per site and repetition. Raises UsageError if a
+    repetition takes more than ``limit`` hops, by default a hundred times an upper bound of the mean
+    cover time, or if a site is unknown.
     """
     limit = _default_limit(network, walk) if limit is None else limit
     key, state = begin(network, walk, key, start, repetitions)
@@ -59,11 +59,11 @@ def cover_times(
 
 
 def _default_limit(network: Network, walk: Walk) -> int:
-    """A hundred times a bound on mean cover times.
+    """Return a hundred times an upper bound of mean cover times.
 
-    Of a reversible walk, hitting times between neighbours are at most one over the flow of
-    their link; the degrees along a shortest path add up to at most 3 K; so all hitting times
-    are at most ``6 K / min stationary`` (nonaka2010), and cover times at most that times the
+    For a reversible walk, hitting times between neighbours are at most one over the flow of
+    their link. The degrees along a shortest path add up to at most 3 K, so all hitting times
+    are at most ``6 K / min stationary`` (nonaka2010). Cover times are at most that times the
     K-th harmonic number (Matthews; levin2017, chapter 11).
     """
     hitting = 6 * network.size / float(walk.stationary(network).min())
@@ -71,13 +71,14 @@ def _default_limit(network: Network, walk: Walk) -> int:
 
 
 def sampled_cover_time(network: Network, walk: Walk, *, repetitions: int, seed: int = 0) -> float:
-    """Mean hops until a token has visited every site, from a uniform start; in part sampled.
+    """Estimate the mean number of hops until a token has visited every site, from a uniform start.
 
-    Only the order in which sites are first visited is drawn; how long each new one takes is its
-    expectation: of the visited sites ``S`` a repetition keeps ``(I - P_SS)^-1``, the mean numbers
-    of stays at each before a new one (levin2017, chapter 10), and borders it with each new site.
-    The cost is that of ``K`` updates of a matrix a repetition, however slow the walk. A UsageError
-    if the network is too large for a matrix, or the walk is not a Markov chain over sites.
+    Only the order of first visits is sampled; the time until each new site is replaced by its
+    expectation. For the visited sites ``S`` a repetition maintains ``(I - P_SS)^-1``, the mean
+    numbers of stays at each before a new site (levin2017, chapter 10), and borders it with each
+    new site. The cost is that of ``K`` updates of a matrix per repetition, also for slow walks.
+    Raises UsageError if the network is too large for a matrix, or the walk is not a Markov chain
+    over sites.
     """
     matrix, draw = walk.transition_matrix(network), np.random.default_rng(seed)
     size, times = len(matrix), []

@@ -1,4 +1,4 @@
-"""Networks: connected graphs over named sites, held as flat arrays."""
+"""Networks: connected graphs over named sites, stored as flat arrays."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from posterity.errors import StructureError, UsageError
 from posterity.lazy import jax
 
 SHOWN = 5
-"""Names that an error repeats."""
+"""Largest number of names in an error message."""
 Site = str | ArrayLike
 """A name, a number, or an array of numbers."""
 
@@ -24,7 +24,7 @@ class Network(Setting):
 
     Sites are numbered in the order of their sorted names. The neighbours of site ``k`` are
     ``neighbours[offsets[k]:offsets[k + 1]]``, ascending (compressed sparse rows), so memory
-    grows with the links, never with the square of the sites.
+    is linear in the number of links.
 
     >>> from posterity.graphs import ring
     >>> network = Network.from_graph(ring(["east", "north", "south", "west"]))
@@ -38,13 +38,13 @@ class Network(Setting):
 
     @classmethod
     def from_graph(cls, graph: Any) -> "Network":
-        """Make a topology from a networkx graph whose nodes are sites; a node's name is its label
-        as ``str``.
+        """Make a network from a networkx graph whose nodes are sites; a node's name is its label as
+        ``str``.
 
-        Attributes of nodes and links, weights among them, are not used. One site alone, without
-        links, is a network on which a walk stays. A StructureError if the graph is empty, directed,
-        a multigraph or not connected; if a site is linked to itself or to none; or if two labels
-        have one name.
+        Attributes of nodes and links, such as weights, are not used. A single site without links is
+        a network on which a walk stays. Raises StructureError if the graph is empty, directed, a
+        multigraph or not connected; if a site is linked to itself; or if two labels have the same
+        name.
         """
         names, labels = _named(graph)
         rank = {label: n for n, label in enumerate(labels)}
@@ -58,7 +58,7 @@ class Network(Setting):
 
     @property
     def size(self) -> int:
-        """K, the number of sites."""
+        """The number K of sites."""
         return self.offsets.shape[0] - 1
 
     @property
@@ -67,12 +67,12 @@ class Network(Setting):
         return np.diff(np.asarray(self.offsets))
 
     def index(self, name: str) -> int:
-        """The number of the site called ``name``; a UsageError if there is none."""
+        """Return the number of the site called ``name``. Raises UsageError if there is none."""
         return index_of(name, self.names)
 
     def number(self, site: Site) -> ArrayLike:
-        """The number of a site given by its name or number; of several, given by an array; a
-        UsageError if there is no such site.
+        """Return the number of a site from its name or number, or an array of numbers as it is.
+        Raises UsageError if there is no such site.
         """
         if isinstance(site, str):
             return self.index(site)
@@ -85,28 +85,28 @@ class Network(Setting):
         return site
 
     def row(self, site: Int[Real, "*tokens"]) -> tuple[Real, Real]:
-        """The start and the number of the neighbours of numbered sites; in compiled code."""
+        """Return the start and the number of the neighbours of numbered sites; traceable."""
         low = at(self.offsets, site)
         return low, at(self.offsets, site + 1) - low
 
     def neighbours_of(self, name: str) -> tuple[str, ...]:
-        """Names of the sites linked to the site called ``name``."""
+        """Return the names of the sites linked to the site called ``name``."""
         place = self.index(name)
         low, high = np.asarray(self.offsets)[place : place + 2]
         return tuple(self.names[j] for j in np.asarray(self.neighbours)[low:high])
 
     def links(self) -> tuple[Int[np.ndarray, " links"], Int[np.ndarray, " links"]]:
-        """Each link in both directions, as the numbers of its source and its target."""
+        """Return the numbers of source and target of each link, in both directions."""
         return np.repeat(np.arange(self.size), self.degrees), np.asarray(self.neighbours)
 
     def unnamed(self) -> "Network":
-        """The links alone: what compiled code takes, to be reused for networks of one shape."""
+        """Return the network without names, for compiled code that networks of one shape share."""
         return Network((), self.offsets, self.neighbours)
 
 
 def index_of(name: str, names: Sequence[str]) -> int:
-    """The place of a name among sorted ones; a UsageError if it is not there."""
-    # Bisection finds one of 100,000 without an index of its own.
+    """Return the index of a name among sorted ones. Raises UsageError if it is not there."""
+    # Bisection is fast enough for 100,000 names, without a dictionary.
     place = bisect_left(names, name)
     if place == len(names) or names[place] != name:
         raise _no_site(repr(name), f"one of {shorten(names)}")
@@ -118,14 +118,14 @@ def _no_site(found: str, expected: str) -> UsageError:
 
 
 def at(array: Real, index: ArrayLike) -> Real:
-    """Entries whose numbers are known to be in range, in compiled code too."""
+    """Return entries of an array at indices that are known to be in range; traceable."""
     if not (is_jax(array) or is_jax(index)):
         return array[index]
     return jax.numpy.asarray(array).at[index].get(mode="promise_in_bounds")
 
 
 def _named(graph: Any) -> tuple[tuple[str, ...], list[Any]]:
-    """Sorted names of sites and their nodes; a StructureError if the graph is no network."""
+    """Return sorted names of sites, and their nodes; raise StructureError for invalid graphs."""
     import networkx
 
     known = isinstance(graph, networkx.Graph)
@@ -162,7 +162,7 @@ def _named(graph: Any) -> tuple[tuple[str, ...], list[Any]]:
 
 
 def check_sites(found: Iterable[str], sites: Iterable[str], what: str) -> None:
-    """Raise a StructureError that tells sites without ``what``, and ``what`` without a site."""
+    """Raise a StructureError unless ``found`` equals ``sites``; ``what`` is for the message."""
     found, sites = set(found), set(sites)
     missing, extra = sorted(sites - found), sorted(found - sites)
     if missing or extra:
@@ -176,7 +176,7 @@ def check_sites(found: Iterable[str], sites: Iterable[str], what: str) -> None:
 
 
 def shorten(names: Sequence[Any]) -> str:
-    """The first few names, and how many more there are."""
+    """Return the first few names, and the number of further ones."""
     more = len(names) - SHOWN
     listed = ", ".join(repr(str(name)) for name in names[:SHOWN])
     return f"{listed} and {more} more" if more > 0 else listed or "none"

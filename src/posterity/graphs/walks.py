@@ -1,4 +1,4 @@
-"""Random walks of tokens over a network, as pure functions of a few random bits."""
+"""Random walks of tokens over a network, as pure functions of random bits."""
 
 import abc
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from posterity.graphs.topology import Network, Site, at, check_sites
 from posterity.lazy import jax, jnp
 
 STRIDE = 64
-"""Hops for which random bits are drawn at once."""
+"""Number of hops for which random bits are drawn at once."""
 DENSE = 4096
-"""States of the largest chain whose transition matrix is written out (128 MiB)."""
+"""Largest number of states of a dense transition matrix (128 MiB)."""
 WEIGHT_RANGE = 1e6
-"""The largest weight in units of the smallest: acceptances below it drown in 32 random bits."""
+"""Largest ratio of two weights; 32 random bits do not resolve smaller acceptance probabilities."""
 NOWHERE = -1
 """The previous site of a token that has not moved yet."""
 Sites = Int[Real, "*tokens"]
@@ -26,10 +26,10 @@ Bits = UInt32[Real, "*tokens"]
 
 
 class WalkState(NamedTuple):
-    """The position of each token, and that of one hop before (``NOWHERE`` at the start).
+    """The position of each token, and its previous position (``NOWHERE`` at the start).
 
-    Numbers of sites in the network's order. Any number of tokens of any batch shape; those on
-    the last axis move fastest.
+    Positions are numbers of sites in the network's order. Tokens may have any batch shape; hops
+    are fastest with the tokens on the last axis.
     """
 
     position: Sites
@@ -39,49 +39,50 @@ class WalkState(NamedTuple):
 class Walk(Setting):
     """A rule by which a token at a site picks the site that it visits next.
 
-    ``init`` and ``move`` are pure and work one by one, under ``jax.vmap`` and in a scan. Authors
-    of a kind write ``destination``, ``transition_matrix`` and ``stationary``.
+    ``init`` and ``move`` are pure, and also work under ``jax.vmap`` and in a scan. Subclasses
+    implement ``destination``, ``transition_matrix`` and ``stationary``.
     """
 
     def init(self, network: Network, start: Site) -> WalkState:
-        """Tokens at ``start``: the name of a site, its number, or an array of numbers.
+        """Return the state of tokens at ``start``: a site's name, number, or an array of numbers.
 
-        A UsageError if there is no such site, a StructureError for a walk of another network.
+        Raises UsageError if there is no such site, and StructureError if the walk is for another
+        network.
         """
         self.checked(network)
         position = jnp.asarray(network.number(start), jnp.int32)
         return WalkState(position, jnp.full_like(position, NOWHERE))
 
     def move(self, network: Network, state: WalkState, bits: Bits) -> WalkState:
-        """One hop of every token, on 32 random bits a token."""
+        """Return the state after one hop of every token, from 32 random bits per token."""
         if network.size == 1:
             return WalkState(state.position, state.position)
         return WalkState(self.destination(network, state, bits), state.position)
 
     @abc.abstractmethod
     def destination(self, network: Network, state: WalkState, bits: Bits) -> Sites:
-        """The next position of each token, on networks of two sites or more."""
+        """Return the next position of each token, on networks of at least two sites."""
 
     @abc.abstractmethod
     def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
-        """Probability of going from the site of a row to that of a column. A UsageError if the
-        chain has more than ``DENSE`` states, or is not one over sites.
+        """Return the probabilities of a hop from the site of a row to that of a column. Raises
+        UsageError if there are more than ``DENSE`` states, or no Markov chain over sites.
         """
 
     @abc.abstractmethod
     def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
-        """The share of hops that a long walk spends at each site."""
+        """Return the share of hops that a long walk spends at each site."""
 
     def checked(self, network: Network) -> "Walk":
-        """The walk as compiled code takes it; a StructureError if it fits another network."""
+        """Return the walk for compiled code. Raises StructureError if it is for another network."""
         return self
 
 
 class MetropolisHastings(Walk):
     """The walk of gong2021: every site is visited equally often in the long run.
 
-    From ``k`` a neighbour ``j`` is picked uniformly; the token moves there with probability
-    ``min(1, deg k / deg j)`` and else stays for one hop. The stationary distribution is uniform.
+    At ``k`` a neighbour ``j`` is drawn uniformly; the token moves there with probability
+    ``min(1, deg k / deg j)``, else it stays for one hop. The stationary distribution is uniform.
 
     >>> from posterity.graphs import Network, star
     >>> network = Network.from_graph(star(4))
@@ -90,22 +91,22 @@ class MetropolisHastings(Walk):
     """
 
     def destination(self, network: Network, state: WalkState, bits: Bits) -> Sites:
-        """The proposal where accepted, else the same site.
+        """Return the proposal if it is accepted, else the same site.
 
-        One word of random bits serves both draws: of the product ``bits * degree`` the high word is
-        the neighbour's place and the low word, independent of it to within ``degree / 2**32``,
-        decides on acceptance.
+        One word of random bits gives both draws. The high word of the product ``bits * degree`` is
+        the neighbour's index; the low word, independent of it to within ``degree / 2**32``, decides
+        on acceptance.
         """
         here = state.position
         low, degree = network.row(here)
         there = at(network.neighbours, low + _high_word(bits, degree))
         ratio = self._ratio(there, here, network.row(there)[1], degree)
         uniform = (bits * degree.astype(np.uint32)).astype(np.float32) * np.float32(2.0**-32)
-        # Rounding may turn the uniform into one: certain moves do not depend on it.
+        # Rounding may turn the uniform number into 1, so moves of ratio 1 do not depend on it.
         return namespace(bits, here).np.where((ratio >= 1) | (uniform < ratio), there, here)
 
     def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
-        """Probabilities of one hop between sites."""
+        """Return the probabilities of one hop between sites."""
         if network.size > DENSE:
             raise UsageError(
                 found=f"a network of {network.size} sites",
@@ -121,22 +122,22 @@ class MetropolisHastings(Walk):
         return matrix
 
     def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
-        """The share of hops that a long walk spends at each site."""
+        """Return the share of hops that a long walk spends at each site."""
         return np.full(network.size, 1.0 / network.size)
 
     def _ratio(self, there: Sites, here: Sites, degree_there: Sites, degree_here: Sites) -> Real:
-        """The odds of acceptance."""
+        """Return the acceptance ratio."""
         return degree_here.astype(np.float32) / degree_there.astype(np.float32)
 
 
 class WeightedMetropolisHastings(MetropolisHastings):
-    """Metropolis-Hastings with visits in proportion to weights; beyond gong2021.
+    """Metropolis-Hastings with visits in proportion to weights; not in gong2021.
 
-    For sites that should be visited more often, because they hold more data or answer faster.
-    ``weights`` is a mapping from names to weights, or one weight a site in the network's order.
-    The acceptance is ``min(1, (w_j deg k) / (w_k deg j))``. Weights that are not positive and
-    finite, or further apart than ``WEIGHT_RANGE``, are a ParameterError, a network of other sites
-    is a StructureError.
+    For sites that should be visited more often, because they have more data or answer faster.
+    ``weights`` is a mapping from names to weights, or one weight per site in the network's order.
+    The acceptance probability is ``min(1, (w_j deg k) / (w_k deg j))``. Raises ParameterError if
+    weights are not positive and finite, or their ratio exceeds ``WEIGHT_RANGE``, and StructureError
+    for a network of other sites.
     """
 
     names: tuple[str, ...] | None = static()
@@ -164,7 +165,7 @@ class WeightedMetropolisHastings(MetropolisHastings):
         self.weights = values / values.max()
 
     def checked(self, network: Network) -> "WeightedMetropolisHastings":
-        """Return the walk with its weights by number, once they are known to be the network's."""
+        """Return the walk with weights by number, after checking that their sites match."""
         size = np.shape(self.weights)[0]
         if self.names is not None and network.names:
             check_sites(self.names, network.names, "weights for")
@@ -177,7 +178,7 @@ class WeightedMetropolisHastings(MetropolisHastings):
         return WeightedMetropolisHastings(self.weights) if self.names else self
 
     def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
-        """The weights, as shares."""
+        """Return the normalised weights."""
         weights = np.asarray(self.checked(network).weights, np.float64)
         return weights / weights.sum()
 
@@ -188,26 +189,26 @@ class WeightedMetropolisHastings(MetropolisHastings):
 
 
 class NonBacktracking(Walk):
-    """Uniform among the neighbours other than the one it came from; beyond gong2021.
+    """A uniform walk over all neighbours but the previous site; not in gong2021.
 
-    Goes back only from a site with a single neighbour. It mixes faster than a walk that may
-    turn round on regular expanders (alon2007), and visits sites in proportion to their degree.
-    Where it goes depends on where it came from: a Markov chain over directed links, not sites.
+    It returns only from a site with a single neighbour. On regular expanders it mixes faster than
+    a walk that may backtrack (alon2007). It visits sites in proportion to their degree. The next
+    site depends on the previous one: the Markov chain is over directed links, not sites.
     """
 
     def destination(self, network: Network, state: WalkState, bits: Bits) -> Sites:
-        """A neighbour other than the previous site, where there is one."""
+        """Return a neighbour other than the previous site, if there is one."""
         low, degree = network.row(state.position)
         avoids = (state.previous != NOWHERE) & (degree > 1)
         place = low + _high_word(bits, degree - avoids)
         candidate = at(network.neighbours, place)
-        # Neighbours ascend: those from the previous site on make room by moving up one place.
+        # Neighbours are sorted: skip the previous site by adding one from its index on.
         passed = avoids & (candidate >= state.previous)
         next_one = at(network.neighbours, place + passed)
         return namespace(candidate).np.where(passed, next_one, candidate)
 
     def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
-        """Not defined over sites: raises a UsageError."""
+        """Raise a UsageError, since this walk is not a Markov chain over sites."""
         raise UsageError(
             found="a non-backtracking walk, whose next site depends on the previous one too",
             expected="a walk that is a Markov chain over sites",
@@ -215,7 +216,7 @@ class NonBacktracking(Walk):
         )
 
     def stationary(self, network: Network) -> Float[np.ndarray, " K"]:
-        """The stationary distribution, in proportion to degree."""
+        """Return the stationary distribution, in proportion to degree."""
         degrees = network.degrees.astype(np.float64)
         return degrees / degrees.sum() if network.size > 1 else np.ones(1)
 
@@ -223,7 +224,7 @@ class NonBacktracking(Walk):
 def begin(
     network: Network, walk: Walk, key: KeyArray, start: Site | None, repetitions: int
 ) -> tuple[KeyArray, WalkState]:
-    """The key of the hops, and ``repetitions`` tokens at ``start``, or uniformly where ``None``."""
+    """Return the key of the hops, and ``repetitions`` tokens at ``start`` (None: uniform)."""
     shape = () if start is None or isinstance(start, str) else np.shape(start)
     if repetitions < 1 or shape not in ((), (repetitions,)):
         found, fix = f"{repetitions} repetitions", "Give as many starts as repetitions."
@@ -239,17 +240,17 @@ def begin(
 
 
 def bits_of_stride(key: KeyArray, stride: Any, state: WalkState) -> Real:
-    """Random bits of the hops that follow ``stride * STRIDE``, one axis before the tokens'."""
+    """Return random bits of the hops after ``stride * STRIDE``, on an axis before the tokens'."""
     shape = (STRIDE, *state.position.shape)
     words = jax.random.key_data(jax.random.fold_in(key, stride)).astype(jnp.uint32).ravel()
-    # Both halves of each block are used, as jax.random.bits does not: a quarter of its time.
+    # Uses both halves of each block, unlike jax.random.bits, and takes a quarter of its time.
     seed = jnp.resize(words, (4,)).at[2:].set(0)
     kind = jax.lax.RandomAlgorithm.RNG_THREE_FRY
     return jax.lax.rng_bit_generator(seed, shape, jnp.uint32, algorithm=kind)[1]
 
 
 def _high_word(bits: Bits, count: Sites) -> Sites:
-    """``floor(bits * count / 2**32)``: uniform below ``count``, from halves without 64 bits."""
+    """Return ``floor(bits * count / 2**32)``, uniform below ``count``, in 32-bit arithmetic."""
     count = count.astype(np.uint32)
     high, low = bits >> 16, bits & 0xFFFF
     count_high, count_low = count >> 16, count & 0xFFFF

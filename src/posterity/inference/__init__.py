@@ -1,4 +1,4 @@
-"""Local inference: estimators of natural gradients, quadrature, and the safeguarded step."""
+"""Local inference: estimators of natural gradients, quadrature, and local updates."""
 
 from typing import TYPE_CHECKING
 

@@ -1,12 +1,12 @@
-"""Gaussian posteriors of a user's own likelihoods: a sum over nodes that do not change.
+"""Cubature: expectations of user-defined likelihoods under Gaussians by sums over fixed nodes.
 
-Noise that is drawn once makes the free energy a function that can be minimised (giordano2024).
+With fixed nodes the free energy is a deterministic function that can be minimised (giordano2024).
 
-Most likelihoods see ``z`` through a few linear predictors a record: the log odds of a logistic
-regression, a mean and a log scale, the logits of a few classes. These are found in the program that
-JAX traces of the likelihood. Under a Gaussian they are Gaussian too, so an expectation over
-hundreds of parameters is one over as many dimensions as there are predictors, exact but for a sum
-that converges exponentially.
+Most likelihoods depend on ``z`` through a few linear predictors per record: the log odds of a
+logistic regression, a mean and a log scale, the logits of a few classes. These are detected in the
+JAX program of the likelihood. Under a Gaussian they are Gaussian too. An expectation over hundreds
+of parameters then becomes one over the predictors, exact up to the error of a sum that converges
+exponentially.
 """
 
 import dataclasses
@@ -29,26 +29,26 @@ from posterity.models import Model, Records
 from posterity.models.nodes import hermite, normal_nodes, normal_pairs
 
 MOST = 16
-"""The most predictors of a record for which a sum over these replaces one over all parameters."""
+"""Largest number of predictors per record for sums over predictors instead of all parameters."""
 AXES = {2: 20, 3: 10}
-"""Gauss-Hermite nodes an axis of a grid, where it is still small; beyond, quasi-random pairs."""
+"""Gauss-Hermite nodes per axis of a grid, by dimension; otherwise nodes are quasi-random pairs."""
 ENTRIES = 2**16
-"""Numbers held at a time, of some nodes and all records."""
+"""Largest array size: nodes of a block times records times predictors."""
 FAR = 1e-9
-"""Chance of a node, at six deviations, below which naive code may overflow."""
+"""Probability of a node, at six deviations, up to which a log likelihood may be non-finite."""
 JUMPS = 1e-3
-"""Nats by which values say otherwise than slopes where a likelihood jumps; in a smooth one, for
-which slopes need fewer nodes than values do, they differ by less."""
+"""Difference in nats between gradients from values and from slopes above which a likelihood counts
+as having jumps; for smooth ones, whose slopes need fewer nodes than values, it is smaller."""
 CALLS = ("pjit", "jit", "closed_call", "core_call")
-"""Steps of a program that are programs themselves, and may as well be written out."""
+"""Primitives that call a program, which is inlined."""
 CONTRACTIONS = ("dot_general", "reduce_sum")
 SHAPES = (
     *("reshape", "squeeze", "expand_dims", "transpose", "broadcast_in_dim", "slice", "rev"),
     *("split", "dynamic_slice", "gather", "copy", "copy_p", "convert_element_type"),
 )
-"""Steps of one affine argument, the first, that move numbers about."""
+"""Primitives that rearrange or convert the entries of their first argument."""
 Step = tuple[Any, tuple[int, ...], tuple[int, ...]]
-"""An equation of a program, and the numbers of its arguments and results."""
+"""An equation of a JAX program, with the indices of its arguments and results."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,20 +58,21 @@ class Predictors:
     number: int
     steps: Sequence[Step]
     constants: dict[int, Any]
-    """By number of an argument, as are ``inputs``: ``z`` as one vector, then the record."""
+    """Values of constants by index."""
     inputs: Sequence[int]
+    """Indices of the inputs: ``z`` as one vector, then the arrays of the record."""
     result: int
     cut: Sequence[tuple[int, tuple[int, ...]]]
-    """Number and shape of the arguments that are affine in ``z``, and used by what is not."""
+    """Index and shape of the values that are affine in ``z`` and used by non-affine steps."""
     affine: frozenset[int]
 
     def linear(self, z: Any, record: Sequence[Any]) -> Any:
-        """The predictors (p,) of a record at ``z`` (d,)."""
+        """Return the predictors (p,) of a record at ``z`` (d,)."""
         known = self._run({self.inputs[0]: z}, record, {own for own, _ in self.cut}, True)
         return jnp.concatenate([jnp.ravel(known[own]) for own, _ in self.cut])
 
     def log_likelihood(self, predictors: Any, record: Sequence[Any]) -> Any:
-        """The record's log likelihood given its predictors (p,)."""
+        """Return the record's log likelihood from its predictors (p,)."""
         given, start = {}, 0
         for own, shape in self.cut:
             size = math.prod(shape)
@@ -80,7 +81,7 @@ class Predictors:
         return self._run(given, record, {self.result}, False)[self.result]
 
     def _run(self, given: dict[int, Any], record: Any, wanted: set[int], affine: bool) -> Any:
-        """Either the steps that are affine, or all others."""
+        """Run the affine steps, or all others, and return values by index."""
         known = {**self.constants, **dict(zip(self.inputs[1:], record, strict=True)), **given}
         for equation, arguments, results in _needed(self.steps, wanted, set(known)):
             assert affine or not set(results) & self.affine, "the cut is between them"
@@ -93,7 +94,7 @@ class Predictors:
 
 
 def predictors_of(model: Model, q: ExponentialFamily, records: Records) -> Predictors | None:
-    """The few predictors through which a record sees ``z``; None if there are none, or too many."""
+    """Return the predictors of a record's log likelihood; None if there are none or too many."""
     if model.joint:
         return None
     leaves, tree = jax.tree.flatten(records.data)
@@ -107,7 +108,7 @@ def predictors_of(model: Model, q: ExponentialFamily, records: Records) -> Predi
     z = jax.ShapeDtypeStruct((q.event_size,), q.natural_parameters.dtype)
     try:
         traced = jax.make_jaxpr(alone)(z, *like)
-    except Exception:  # a user's function raises what it likes, and will do so again as a whole
+    except Exception:  # a user's function may raise any error, and will raise it again later
         return None
     steps: list[Step] = []
     numbers = _Numbers()
@@ -124,8 +125,8 @@ def predictors_of(model: Model, q: ExponentialFamily, records: Records) -> Predi
 class Seen(NamedTuple):
     """The sums over nodes for all records, whose predictors are ``rows`` (n, p, d) times ``z``.
 
-    ``slopes`` (n, p) and ``curvatures`` (n, p, p) are the expected derivative of the log likelihood
-    in its predictors, and minus the second, both times the record's weight.
+    ``slopes`` (n, p) and ``curvatures`` (n, p, p) are the expected first derivative of the log
+    likelihood in its predictors and minus the second one, both times the record's weight.
     """
 
     value: Any
@@ -134,7 +135,7 @@ class Seen(NamedTuple):
     curvatures: Any
 
     def curved(self, q: ExponentialFamily) -> Curved:
-        """The sum over records, and its derivatives."""
+        """Return the sum over records with its derivatives."""
         slope = jnp.einsum("np,npd->d", self.slopes, self.rows)
         parts: Any = q.parts()
         factors = []
@@ -157,10 +158,11 @@ def seen(
     chances: Any,
     by_values: bool,
 ) -> tuple[Seen, Seen | None]:
-    """Sums over standard normal ``nodes`` (m, p), made predictors of each record.
+    """Return sums over standard normal ``nodes`` (m, p), transformed to predictors of each record.
 
-    Exact derivatives of that sum, in means and covariances of the predictors; and, ``by_values``,
-    what Stein's lemma makes of the values, which tell of jumps where slopes do not.
+    The first result has the exact derivatives of that sum in means and covariances of predictors.
+    The second, only if ``by_values``, has derivatives from values by Stein's lemma, which include
+    the effect of jumps.
     """
     data = [jnp.asarray(leaf) for leaf in jax.tree.leaves(records.data)]
     mean, number = jnp.asarray(joint_mean(q)), predictors.number
@@ -175,7 +177,7 @@ def seen(
         own, mass = some
         at = middle + jnp.einsum("npq,mq->mnp", root, own)
         values, slopes = jax.vmap(lambda each: of_all(each, *data))(at)
-        # What cannot be computed so far out that nothing is likely to be there is left out.
+        # Values that are not finite at nodes of negligible probability are left out.
         known = jnp.isfinite(values) & jnp.isfinite(slopes).all(-1) | (mass[:, None] > FAR)
         known &= (mass[:, None] > 0) & (records.weights != 0)
         values = jnp.where(known, values, 0.0)
@@ -188,7 +190,7 @@ def seen(
             bends + powers[:, : number + 1].T @ slopes.reshape(len(own), -1),
         ), None
 
-    # Products of two coordinates of a node: all, or squares alone.
+    # Products of two coordinates of a node: all, or squares only.
     i, j = np.triu_indices(number) if by_values else [np.arange(number)] * 2
     size = len(middle)
     some = max(1, min(len(nodes), ENTRIES // max(size * number, 1)))
@@ -202,7 +204,7 @@ def seen(
     bend = jnp.stack(bend, -1)
     value, tilt, swell = moments[0], moments[1 : number + 1].T, moments[number + 1 :]
     swell = (swell - (i == j)[:, None] * value).T
-    # Where there is no slope at all, nothing would follow from jumps.
+    # A piecewise constant likelihood has no slope, so jumps would have no effect: return NaN.
     bent = jnp.maximum(jnp.abs(tilt).max(), jnp.abs(swell).max())
     flat = (slope == 0).all() & (bend == 0).all()
     value = jnp.where(flat & (bent > 1e-9 * (1 + jnp.abs(value).max())), jnp.nan, value)
@@ -224,9 +226,9 @@ def seen(
 
 
 def _roots(covariances: Any) -> tuple[Any, Any]:
-    """Lower triangular roots of covariances (n, p, p) and their inverses, written out.
+    """Return lower triangular roots of covariances (n, p, p) and their inverses, by explicit loops.
 
-    Zero where a predictor does not vary beside those before it: so is its derivative then.
+    Entries of linearly dependent predictors are zero, and so are the derivatives there.
     """
     size = covariances.shape[-1]
     none = jnp.zeros_like(covariances[:, 0, 0])
@@ -250,7 +252,7 @@ def _roots(covariances: Any) -> tuple[Any, Any]:
 
 
 def nodes_for(number: int, budget: int, otherwise: Any, dtype: Any) -> tuple[Any, Any]:
-    """Standard normal nodes (m, number) and chances; ``otherwise`` by others, which differ more."""
+    """Return standard normal nodes (m, number) and probabilities; ``otherwise``, other nodes."""
     if number == 1:
         nodes, chances = normal_nodes(max(budget // 2, 8), dtype)
         half = jnp.where(jnp.arange(len(chances)) % 2 == 0, chances, 0.0)
@@ -265,14 +267,14 @@ def nodes_for(number: int, budget: int, otherwise: Any, dtype: Any) -> tuple[Any
 
 
 def _grid(number: int, size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Gauss-Hermite nodes, ``count`` an axis; with as many of no chance as ``size`` an axis has."""
+    """Return a grid of ``count`` Gauss-Hermite nodes per axis, padded to ``size`` per axis."""
     points, weights = (np.pad(part, (0, size - count)) for part in hermite(count))
     index = np.array(list(itertools.product(range(size), repeat=number)))
     return points[index], weights[index].prod(-1)
 
 
 class _Numbers:
-    """Shapes of arguments and results by number, the values of constants, and what was found."""
+    """Shapes of values by index, the values of constants, and the results of known steps."""
 
     def __init__(self) -> None:
         self.shapes: list[tuple[int, ...]] = []
@@ -292,7 +294,7 @@ class _Numbers:
 def _written_out(
     traced: Any, inputs: Sequence[int], numbers: _Numbers, steps: list[Step]
 ) -> list[int]:
-    """The numbers of a program's results, once its steps are among the ``steps``."""
+    """Append a program's steps to ``steps`` and return the indices of its results."""
     from jax.extend.core import Literal
 
     jaxpr = traced.jaxpr
@@ -308,7 +310,7 @@ def _written_out(
         same = equation.primitive.name, arguments, str(equation.params)
         if equation.primitive.name in CALLS:
             results = _written_out(equation.params["jaxpr"], arguments, numbers, steps)
-        elif same in numbers.found:  # a predictor that is written twice is one
+        elif same in numbers.found:  # equal expressions are one predictor
             results = numbers.found[same]
         else:
             results = [numbers.new(variable.aval.shape) for variable in equation.outvars]
@@ -321,9 +323,9 @@ def _written_out(
 def _cut(
     steps: Sequence[Step], z: int, result: int, shapes: Sequence[tuple[int, ...]]
 ) -> tuple[list[tuple[int, tuple[int, ...]]], set[int]]:
-    """Where affine functions of ``z`` are used by what is not affine; and all that are affine.
+    """Return the affine functions of ``z`` used by non-affine steps, and all affine functions.
 
-    What is made of one predictor alone, as its multiple is, is no predictor of its own.
+    A function of one other predictor, such as its multiple, is not a separate predictor.
     """
     affine, predictors, curved, used = {z}, set[int](), set[int](), set[int]()
     for equation, arguments, results in _needed(steps, {result}, set()):
@@ -340,7 +342,7 @@ def _cut(
 
 
 def _is_affine(equation: Any, arguments: Sequence[int], affine: set, predictors: set) -> bool:
-    """True if a step keeps what is affine so, and is better taken before the predictors are."""
+    """Return whether a step's result is affine, and is best computed as part of predictors."""
     name, own = equation.primitive.name, [a in affine for a in arguments]
     known = bool(predictors & {*arguments})
     if name in ("add", "sub", "add_any"):
@@ -358,7 +360,7 @@ def _is_affine(equation: Any, arguments: Sequence[int], affine: set, predictors:
 
 
 def _needed(steps: Sequence[Step], wanted: set[int], known: set[int]) -> list[Step]:
-    """Those that results that are wanted, and not known, are made by."""
+    """Return the steps that are needed for the ``wanted`` results that are not ``known``."""
     chosen, open_ = [], wanted - known
     for step in reversed(steps):
         if open_ & set(step[2]):
@@ -368,20 +370,20 @@ def _needed(steps: Sequence[Step], wanted: set[int], known: set[int]) -> list[St
 
 
 class Cubature(Evaluator):
-    """Gaussians, and Products of them: the mean over fixed nodes, by gradients alone.
+    """Gaussians, and Products of them: the mean over fixed nodes, from gradients only.
 
-    Nodes are a quasi-random normal sample in pairs that mirror each other, of unit covariance: the
-    sum is exact for log likelihoods of third order. No Hessian is formed, and kinks do no harm.
-    Jumps have no slope: over grids, where records have few predictors, values show what slopes
-    miss; over scattered nodes the expectation is NaN where there are jumps alone, and no slope.
-    There are at least four nodes a coordinate, without which a full covariance would fit the nodes.
+    Nodes are an antithetic quasi-random normal sample of unit covariance, so the sum is exact for
+    polynomials of degree three. No Hessian is formed, and kinks are allowed. Slopes do not contain
+    jumps: with grids (few predictors per record) these are detected from values; with scattered
+    nodes the expectation of a piecewise constant log likelihood is NaN. There are at least four
+    nodes per coordinate; with fewer, a full covariance would overfit the nodes.
 
     Source: giordano2024.
     """
 
     nodes: int = static(default=128)
     most: int = static(default=NODES_LIMIT)
-    """Nodes that it may be refined to."""
+    """Largest number of nodes of a refined sum."""
 
     nodal: ClassVar[bool] = True
     fitting: ClassVar[str] = "differentiable log likelihoods under Gaussians, or Products of them"
@@ -410,10 +412,10 @@ class Cubature(Evaluator):
         return jax.lax.cond(otherwise, compared, plain)
 
     def curved(self, model: Model, q: ExponentialFamily, records: Records) -> Curved:
-        """The curvature by Stein's lemma, ``S⁻ᵀ E[∇_ε f εᵀ] S⁻¹``, at the nodes of the slope, kinks
-        or not.
+        """Return the expectation with the curvature by Stein's lemma, ``S⁻ᵀ E[∇_ε f εᵀ] S⁻¹``, at
+        the nodes of the slope, also for functions with kinks.
 
-        Exact for log likelihoods of third order, as the slope is.
+        It is exact for polynomials of degree three, as the slope is.
         """
         if (through := self._through(model, q, records, False)) is not None:
             return through[0].curved(q)
@@ -425,11 +427,11 @@ class Cubature(Evaluator):
     def _through(
         self, model: Model, q: ExponentialFamily, records: Records, otherwise: Flag
     ) -> tuple[Seen, Seen | None] | None:
-        """By the predictors of each record, where it has few."""
+        """Return the sums over predictors if records have few predictors, else None."""
         predictors = predictors_of(model, q, records)
         if predictors is None:
             return None
-        jax.eval_shape(model.total, q.join_event(pieces(q, joint_mean(q))), records)  # is checked
+        jax.eval_shape(model.total, q.join_event(pieces(q, joint_mean(q))), records)  # a check
         nodes = nodes_for(predictors.number, self.nodes, otherwise, dtype_of(q))
         by_values = otherwise is not False and predictors.number in (1, *AXES)
         return seen(predictors, q, records, *nodes, by_values)
@@ -437,7 +439,7 @@ class Cubature(Evaluator):
     def _seen(
         self, model: Model, q: ExponentialFamily, records: Records, otherwise: Flag
     ) -> tuple[Expectation, Any, Any]:
-        """What nodes say of the expectation, and ``ε`` and ``∇_ε f`` at each, all (m, d)."""
+        """Return the expectation by sums over all parameters, nodes ``ε`` and ``∇_ε f`` (m, d)."""
         parts: Any = q.parts()
         sizes = [part.own_size for part in parts]
         pairs = self.number(sum(sizes)) // 2
@@ -449,19 +451,19 @@ class Cubature(Evaluator):
             events = [part.at_noise(own) for part, own in zip(parts, noise, strict=True)]
             return model.total(q.join_event(events), records)
 
-        # Each value of a joint model is an optimum of its own, found by a search of some steps.
+        # Each value of a joint model is itself an optimum, found by an iterative search.
         every_node = jax.lax.map if model.joint else lambda each, nodes: jax.vmap(each)(nodes)
         values, slopes = every_node(jax.value_and_grad(value), noise)
         every = zip(parts, noise, slopes, strict=True)
         factors = [part.from_slopes(own, slope) for part, own, slope in every]
-        # Jumps have no slope: nodes on their sides differ, and nothing would follow from it.
+        # Values differ although all slopes are zero: a piecewise constant likelihood.
         flat = (values.std() > 0) & jnp.stack([(slope == 0).all() for slope in slopes]).all()
         values = jnp.where(flat, jnp.nan, values)
         joined = jnp.concatenate(slopes, 1)
         return Expectation(values.mean(), q.rebuild(factors)), nodes, joined
 
     def number(self, size: int) -> int:
-        """Nodes for ``size`` coordinates: more where they have more to span."""
+        """Return the number of nodes for ``size`` coordinates, which grows with ``size``."""
         return 2 * (self.nodes // 2) * -(-size // 32)
 
     def finer(self) -> "Cubature | None":

@@ -1,19 +1,19 @@
-"""Steps along natural gradients: as far as they can be trusted, or as the free energy falls.
+"""Safeguarded steps along natural gradients, and line searches on the free energy.
 
-Not every vector of natural parameters is a distribution under which the model has expectations, and
-a noisy gradient holds about where it was taken alone. A step that goes too far is halved.
+Not every vector of natural parameters is a distribution with finite expectations of the model, and
+a noisy gradient is valid only near the point of its evaluation. Steps that are too long are halved.
 
-A free energy that can be computed is searched along: ``F(q) = α KL(q ‖ cavity) - E_q[log
-likelihood]``, but for a constant that a cavity has only where it is proper. Natural parameters step
-along the natural gradient, in which Newton's method and conjugate updates are special cases
-(khan2023), as far as a backtracking line search allows (nocedal2006, section 3.1).
+If the free energy ``F(q) = α KL(q ‖ cavity) - E_q[log likelihood]`` can be computed, it is
+minimised by line searches. The normaliser of the cavity, which may be improper, is left out.
+Natural parameters move along the natural gradient by a backtracking line search (nocedal2006,
+section 3.1). Newton's method and conjugate updates are special cases of such steps (khan2023).
 
-Where a posterior is wide, natural gradients go to and fro. How they changed along the last few
-steps tells of a better one: that of Anderson's method (anderson1965), in the Fisher metric.
+If the posterior is wide, natural gradients oscillate. Their changes along the last few steps give
+a better step: that of Anderson's method (anderson1965), in the Fisher metric.
 
-Where log likelihoods are concave functions of linear predictors, the free energy of a Gaussian is
-convex in its mean and in a triangular root of its covariance (challis2013). Where classes are told
-apart, or all counts are zero, L-BFGS ends where natural gradients do not.
+If log likelihoods are concave functions of linear predictors, the free energy of a Gaussian is
+convex in its mean and in a triangular root of its covariance (challis2013). With separable classes,
+or if all counts are zero, L-BFGS converges where natural gradients do not.
 """
 
 from collections.abc import Callable
@@ -34,38 +34,38 @@ from posterity.models.nodes import normal_pairs
 Q = TypeVar("Q", bound=ExponentialFamily)
 
 HALVINGS = 40
-"""A step that is still outside the domain after so many halvings is not taken."""
+"""Number of halvings after which a step that is still outside the domain is not taken."""
 TRUST = 4.0
-"""Nats, and one more a coordinate, that a noisy step may put between two members, both ways: it
-lets a mean move by two standard deviations, and a variance grow or shrink tenfold."""
+"""Default trust region: the sum of both KL divergences of a noisy step is at most this plus one per
+coordinate, in nats. A mean can move by two standard deviations, a variance change tenfold."""
 ROUNDING = 2.0**-46
-"""Of the sums that make up a free energy: some dozens of units in the last place."""
+"""Relative rounding error of the sums in a free energy: some dozens of units in the last place."""
 FAR = 1e4
-"""Squared length of a natural gradient, in nats, from which on narrower starts are tried too: where
-likelihoods grow without bound, a wide posterior may see nothing but their tails."""
+"""Squared length of a natural gradient, in nats, above which narrower starts are also tried: if
+likelihoods grow without bound, the expectations of a wide posterior may depend on tails only."""
 NARROWER, LEVELS, PLACES = 16.0, 8, 16
-"""How starts are sought: precisions times 16, up to 8 times, about the mean and up to 32 others."""
+"""Starts: precisions multiplied by 16, up to 8 times, at the mean; also at 32 or more others."""
 MOST = 48
-"""Coordinates up to which a whole triangle is searched."""
+"""Largest number of coordinates for L-BFGS on a full triangular root."""
 LOOKS = 600
-"""Points that are looked at, at most."""
+"""Largest number of evaluations of L-BFGS."""
 GAIN = 1e-13
-"""Of the free energy: what a further step must promise."""
+"""Relative decrease of the free energy that a further step of L-BFGS must predict."""
 DEPENDENT = 1e-8
-"""The share of a remembered step below which it is a sum of others."""
+"""Relative pivot below which a remembered step counts as linearly dependent on others."""
 QUICK, LITTLE, SMALL = 0.05, 1e-10, 1e-6
-"""A step may be taken at whose end nobody looks where the step before it left at most this share of
-a squared slope, where it leaves this little, in nats, if it is no worse than that one, and where
-the squared slope that it starts from, which the descent then reports, is this small."""
+"""The last step of a quick descent is taken without an evaluation at its end under three
+conditions: the step before reduced the squared slope to at most the first share; the same reduction
+leaves at most the second number of nats; and the reported squared slope is at most the third."""
 
 
 class Step(NamedTuple):
-    """The result of a step, and what it took to stay inside."""
+    """The result of a step, and the number of halvings."""
 
     q: Any
     halvings: Int[Real, ""]
     taken: Bool[Real, ""]
-    """False where no shorter step stays inside either: ``q`` is then what it was."""
+    """False if no halved step stays in the domain; ``q`` is then unchanged."""
 
 
 def safe_step(
@@ -77,13 +77,12 @@ def safe_step(
     retract: bool = False,
     reach: Float[Any, ""] | float | None = None,
 ) -> Step:
-    """Step from ``q`` by ``rate`` along ``direction``, halved until it is proper, admitted and
-    near.
+    """Step from ``q`` by ``rate`` along ``direction``, halved until the result is admissible.
 
-    Near is what the divergence both ways says, ``reach`` nats at most (None: anything goes): it
-    bounds mean and precision of a Gaussian, and does the like in every family. With ``retract``
-    (Gaussians) the step follows the manifold, on which precisions stay positive (lin2020), and
-    bounds both itself. Pure and traceable.
+    The result must be proper and admitted, and the sum of both KL divergences from ``q`` at most
+    ``reach`` nats (None: no limit). This bounds the change of mean and precision of a Gaussian, and
+    has a similar effect in every family. With ``retract`` (Gaussians) the step follows the
+    manifold, where precisions remain positive (lin2020), and needs no ``reach``. Pure, traceable.
     """
 
     def move(rate: Number) -> Any:
@@ -104,14 +103,14 @@ def safe_step(
 
 
 def either(condition: Bool[Real, ""] | bool, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
-    """One tree or the other, each a function that makes it: called where it is what is needed."""
+    """Return the tree that ``yes`` or ``no`` makes; both are called if the condition is traced."""
     if not is_jax(condition):
         return yes() if condition else no()
     return jax.tree.map(lambda one, other: jnp.where(condition, one, other), yes(), no())
 
 
 def not_finite() -> ParameterError:
-    """The error of a log likelihood or a gradient that is not finite, or of no use."""
+    """Return the error for a log likelihood or a gradient that is not finite or has jumps."""
     return ParameterError(
         found="NaN or infinity in the log likelihood or its gradient (or jumps, which have none)",
         expected="a log likelihood that is finite near the posterior, and differentiable there",
@@ -121,51 +120,51 @@ def not_finite() -> ParameterError:
 
 
 def fisher_length(q: ExponentialFamily, direction: ExponentialFamily) -> Float[Real, ""]:
-    """``sqrt(dᵀ F d)`` in sqrt(nats)."""
+    """Return ``sqrt(dᵀ F d)``, the length in the Fisher metric at ``q``, in sqrt(nats)."""
     squared = q.squared_length(direction)
     np_ = namespace(squared).np
     return np_.sqrt(np_.maximum(squared, 0.0))
 
 
 def dtype_of(q: ExponentialFamily) -> Any:
-    """The dtype of the natural parameters."""
+    """Return the dtype of the natural parameters."""
     return np.result_type(*(leaf.dtype for leaf in leaves(q)))
 
 
 class Descent(NamedTuple):
-    """The end of a descent."""
+    """The result of a descent."""
 
     q: Any
     finite: Bool[Real, ""]
-    """Whether there was a start at which the free energy and its slope are finite."""
+    """Whether the free energy and its slope are finite at one of the starts."""
     halvings: Int[Real, ""]
     residual: Float[Real, ""]
-    """Length of the natural gradient where it looked last, in sqrt(nats)."""
+    """Length of the natural gradient at the last evaluation, in sqrt(nats)."""
     uncertainty: Float[Real, ""]
-    """How far it may be off for want of nodes, in nats."""
+    """Estimated displacement of the result, in nats, by the error of sums over nodes."""
     ahead: Bool[Real, ""]
-    """True if the descent ended with a step at whose end it did not look."""
+    """True if the descent ended with a step without an evaluation at its end."""
 
 
 class _Search(NamedTuple):
-    """The best point so far, and what to try next."""
+    """The state of a descent: the best point so far, and the next step."""
 
     best: Point
     rate: Any
     looks: Any
-    """Points looked at since the descent began; before, starts that were tried."""
+    """Number of evaluations since the descent began; before that, of starts tried."""
     halvings: Any
     started: Any
     done: Any
     jump: Any
-    """The step that the last ones suggest, as natural parameters, and whether it is to be tried."""
+    """The step of Anderson's method, in natural parameters, and whether to try it next."""
     memory: Any
-    """Of the last steps: how natural parameters, mean parameters and minus the slope changed."""
+    """Changes of natural parameters, mean parameters and minus the slope in the last steps."""
     uncertainty: Any
     checked: Any
-    """Whether all is done: a search that is done looks at its end once more, by other nodes."""
+    """Whether the search is over: after ``done``, other nodes are evaluated once at its end."""
     ahead: Any
-    """Whether all that is missing is a whole step, at whose end nobody needs to look."""
+    """Whether the search ends with a full step that is not evaluated."""
 
 
 def descend(
@@ -182,16 +181,16 @@ def descend(
     quick: bool = False,
     remembered: int = 0,
 ) -> Descent:
-    """Descend from ``q`` to where the free energy is least, looking at ``most`` points.
+    """Minimise the free energy from ``q`` with at most ``most`` evaluations.
 
-    ``evaluate(q, otherwise)`` gives ``E_q[log likelihood]`` as ``value``, and ``∇_μ`` of it as
-    ``gradient``; by other nodes, if it has any, where ``otherwise`` is true.
-    Where ``q`` is too wide for either to be finite or of use, the descent begins at a narrower
-    member: what ``rough`` makes, which is near what data say, if it is there; else about the mean,
-    or another place. A ``quick`` descent ends with a whole step at whose end it does not look, once
-    the step before has left little; ``residual`` is of where it looked last, since a slow
-    coordinate may be hidden by quick ones. Where steps are ``remembered``, a step that the last so
-    many suggest is tried before a natural gradient is (anderson1965). Pure and traceable.
+    ``evaluate(q, otherwise)`` returns ``E_q[log likelihood]`` as ``value``, and ``∇_μ`` of it as
+    ``gradient``; if ``otherwise`` is true, with other nodes if it has any.
+    If ``q`` is so wide that these are not finite or not useful, the descent begins at a narrower
+    member: the result of ``rough``, which is near the data's optimum, or else members around the
+    mean of ``q`` or other places. A ``quick`` descent ends with a full step that is not evaluated,
+    once the step before has left little. ``residual`` is that of the last evaluation, since fast
+    coordinates may hide a slow one. If ``remembered`` is positive, the step of Anderson's method
+    from that many last steps is tried before the natural gradient. Pure and traceable.
     """
     starts, np_ = _starts(q, rough), q.xp.np
 
@@ -204,7 +203,7 @@ def descend(
         return at.at + q.with_natural_parameters(np_.where(tried & ~search.done, step, plain))
 
     def suggested(best: Point, result: Point, memory: Any, taken: Any) -> tuple[Any, Any]:
-        """The step from a point that was taken, and what is remembered there."""
+        """Return Anderson's step from an accepted point, and the memory there."""
         of = lambda name: getattr(result.at, name) - getattr(best.at, name)
         slopes = [point.direction.natural_parameters for point in (best, result)]
         new = of("natural_parameters"), of("mean_parameters"), slopes[0] - slopes[1]
@@ -218,7 +217,7 @@ def descend(
         return slopes[1] + shares @ (steps - changes), memory
 
     def body(search: _Search) -> _Search:
-        # One look a turn, whatever it is for: it is what takes long to compile.
+        # One evaluation per iteration for all purposes, since it takes long to compile.
         best, started, ended = search.best, search.started, search.done
         there = either(started, lambda: further(search), lambda: starts(search.looks))
         result = _look(evaluate, there, cavity, temperature, admits, best.direction, ended)
@@ -253,7 +252,7 @@ def descend(
             done=done,
             jump=jump,
             memory=memory,
-            # Half of what two sums differ by is the share of each, where they err alike.
+            # Half of the difference of two sums is the error of each if both err equally.
             uncertainty=np_.where(
                 ended, np_.where(result.finite, result.squared / 4, np.inf), search.uncertainty
             ),
@@ -271,7 +270,7 @@ def descend(
     memory = (np_.zeros((remembered, q.dimension), dtype_of(q)),) * 3 if remembered else ()
     begin = np_.zeros(q.dimension * bool(remembered), dtype_of(q)), no
     start = _Search(nothing, number(1.0), zero, zero, no, no, begin, memory, number(0), no, no)
-    with np.errstate(all="ignore"):  # what is not finite is told by the point
+    with np.errstate(all="ignore"):  # points have a flag of whether they are finite
         end = q.xp.repeat(goes_on, body, start)
     best = end.best
     there = either(end.ahead, lambda: best.at + best.direction, lambda: best.at)
@@ -281,7 +280,7 @@ def descend(
 
 
 def _solved(matrix: Float[Real, "m m"], right: Float[Real, " m"]) -> Float[Real, " m"]:
-    """The solution of a small system by elimination; zero where a row depends on those before."""
+    """Solve a small system by elimination; the solution is zero in linearly dependent rows."""
     np_, rows = namespace(right).np, len(right)
     every = np_.concatenate([matrix, right[:, None]], 1)
     for row in range(rows):
@@ -302,16 +301,16 @@ def _look(
     before: ExponentialFamily,
     ended: Bool[Real, ""],
 ) -> Point:
-    """Energy and slope; where a search ``ended``, the change of a slope that was known before."""
+    """Return energy and slope at ``q``; after the search ``ended``, the slope minus ``before``."""
     inside = q.is_proper() & admits(q)
     np_ = namespace(inside).np
-    if np_ is np and not inside:  # of which nobody can ask more
+    if np_ is np and not inside:  # no evaluation is possible
         return Point(q, before, *map(np.asarray, (np.inf, 0.0, np.inf, False)))
     result = evaluate(q, ended)
     slope = result.gradient / temperature + (cavity - q)
     direction = either(ended, lambda: slope - before, lambda: slope)
     squared = q.squared_length(direction)
-    # E_q[log cavity] but for its normaliser; KL's other half is the negative entropy.
+    # KL is negative entropy minus E_q[log cavity]; the cavity's normaliser is left out.
     terms, entropy = cavity.natural_parameters * q.mean_parameters, q.negative_entropy()
     energy = temperature * (entropy - terms.sum()) - result.value
     sizes = temperature * (np_.abs(terms).sum() + np_.abs(entropy))
@@ -321,7 +320,7 @@ def _look(
 
 
 def _starts(q: ExponentialFamily, rough: Any) -> Callable[[Any], Any]:
-    """The member itself, then narrower ones, about its mean and elsewhere, or a ``rough`` one."""
+    """Return starts by number: ``q``, then narrower members, or those that ``rough`` makes."""
     if rough is not None:
         return lambda number: either(
             number < 1, lambda: q, lambda: rough() * NARROWER ** (number - 1)
@@ -354,11 +353,11 @@ def _starts(q: ExponentialFamily, rough: Any) -> Callable[[Any], Any]:
 def joint_end(
     curved: Callable[[Any], Any], q: Any, cavity: Any, temperature: float, most: int
 ) -> ExponentialFamily:
-    """The diagonal Gaussian of least free energy, from ``q`` on, all means moving together.
+    """Return the diagonal Gaussian of least free energy, by joint steps of all means from ``q``.
 
-    ``curved(q)`` gives ``E_q[log likelihood]`` and its derivatives in the means. Means go along
-    Newton's step, which collinear columns need; precisions as far towards what the likelihood and
-    the cavity give at the point where they are.
+    ``curved(q)`` returns ``E_q[log likelihood]`` and its derivatives in the means. Means move along
+    Newton's step, which collinear columns require. Precisions move by the same share to their
+    fixed-point values at the current point, from likelihood and cavity.
     """
     prior = np.diag(cavity.precision)
 
@@ -386,9 +385,9 @@ def joint_end(
 def convex_end(
     evaluate: Callable[[Any], Any], q: Any, cavity: Any, temperature: float
 ) -> ExponentialFamily:
-    """The full Gaussian of least free energy, from ``q`` on.
+    """Return the full Gaussian of least free energy, by L-BFGS from ``q``.
 
-    ``evaluate(q)`` gives ``E_q[log likelihood]`` as ``value``, and ``∇_μ`` of it as ``gradient``.
+    ``evaluate(q)`` returns ``E_q[log likelihood]`` as ``value``, ``∇_μ`` of it as ``gradient``.
     """
     size, center = q.event_size, q.mean
     scale = q.whitened(np.eye(size))

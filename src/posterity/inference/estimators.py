@@ -1,8 +1,8 @@
-"""Natural gradients of expected log likelihoods, which are what sites' factors are made of.
+"""Estimators of natural gradients of expected log likelihoods, which determine sites' factors.
 
-The local free energy is least where a site's factor equals ``∇_μ E_q[log likelihood] / α``
-(bui2018, khan2023). Every estimator here gives that gradient as a member of the family, so an
-exact conjugate factor, a quadrature and a Monte Carlo estimate all come out in the same form.
+At a minimum of the local free energy the site's factor equals ``∇_μ E_q[log likelihood] / α``
+(bui2018, khan2023). Every estimator returns that gradient in the form of a factor, so an exact
+conjugate factor, a quadrature and a Monte Carlo estimate have the same type.
 """
 
 import abc
@@ -26,17 +26,17 @@ from posterity.models.nodes import TAIL, expectation_nodes, normal_nodes
 
 Q = TypeVar("Q", bound=ExponentialFamily)
 Flag = Bool[Real, ""] | bool
-"""Traced or not."""
+"""A boolean, traced or not."""
 AT_A_TIME = 1 << 15
-"""Nodes of records that NumPy looks at together."""
+"""Largest number of nodes times records that NumPy evaluates together."""
 PREDICTOR_NODES = 64
-"""Nodes along a predictor, by default."""
+"""Default number of nodes along a predictor."""
 NODES_LIMIT = 4096
-"""Nodes beyond which a sum over them is not refined."""
+"""Largest number of nodes of a refined sum."""
 IMPOSSIBLE = 1e4
-"""Nats below the best label at which another one is out of the question."""
+"""Largest log-likelihood difference, in nats, between the best label and another one."""
 NOTHING = 1e-20
-"""A chance so small that what a naive log likelihood says there, unless finite, is not asked."""
+"""Probability up to which a node with a log likelihood that is not finite is ignored."""
 BASELINE = Constraint(
     "'leave-one-out', or a number, such as 0.0 for none",
     lambda given: given == "leave-one-out" or isinstance(given, float | int),
@@ -44,21 +44,21 @@ BASELINE = Constraint(
 
 
 class Estimator(Setting):
-    """One way to find ``∇_μ E_q[log likelihood]``."""
+    """An estimator of ``∇_μ E_q[log likelihood]``."""
 
     stochastic: ClassVar[bool] = False
-    """Whether two keys give two answers: steps must then shrink to converge."""
+    """Whether the result depends on the key; step sizes must then decay for convergence."""
     domain: ClassVar[str] = "halve"
-    """What is best done with steps that leave the family (:class:`LocalUpdate`)."""
+    """Default treatment of steps that would leave the family (:class:`LocalUpdate`)."""
     fitting: ClassVar[str]
-    """What models and families it serves, for messages."""
+    """Description of the supported models and families, for error messages."""
     models: ClassVar[type[Model]] = Model
-    """What models it serves."""
+    """Class of the supported models."""
     numpy: ClassVar[bool] = False
-    """Whether it works on NumPy's arrays, by models that do."""
+    """Whether the estimator can use NumPy arrays, with models that can."""
 
     def fits(self, model: Model, q: ExponentialFamily) -> bool:
-        """Return whether the estimator serves this model and family."""
+        """Return whether the estimator supports this model and family."""
         return isinstance(model, self.models) and self._serves(q)
 
     def _serves(self, q: ExponentialFamily) -> bool:
@@ -66,25 +66,25 @@ class Estimator(Setting):
 
     @abc.abstractmethod
     def __call__(self, model: Model, q: Any, records: Records, *, key: KeyArray) -> Any:
-        """The natural gradient at ``q``, a factor; ``q`` must be proper and unbatched.
+        """Return the natural gradient at ``q``, a factor; ``q`` must be proper and unbatched.
 
-        Call it within ``jax.enable_x64(True)``, or JAX computes in float32.
+        Call it within ``jax.enable_x64(True)``, else JAX computes in float32.
         """
 
 
 class Expectation(NamedTuple):
-    """``E_q[log likelihood]``, in nats, and ``∇_μ`` of it, as a factor."""
+    """``E_q[log likelihood]`` in nats, and its gradient ``∇_μ`` as a factor."""
 
     value: Float[Real, ""]
     gradient: Any
 
 
 class Curved(NamedTuple):
-    """An expectation as a function of the means of Gaussian parts, which are one after the other.
+    """An expectation with its derivatives in the concatenated means of Gaussian parts.
 
-    ``slope`` (d,) is its derivative, and ``curvature`` (d, d) minus the second one. Where the
-    expectation is a sum over nodes, so is the curvature, which may differ from the derivative of
-    that sum by as little as nodes miss.
+    ``slope`` (d,) is the first derivative, and ``curvature`` (d, d) minus the second one. If the
+    expectation is a sum over nodes, so is the curvature, which may then differ from the derivative
+    of the sum by the quadrature error.
     """
 
     expected: Expectation
@@ -93,14 +93,14 @@ class Curved(NamedTuple):
 
 
 class Evaluator(Estimator):
-    """An estimator without noise, which knows the expectation itself: steps can be searched for.
+    """A noiseless estimator that also computes the expectation, so that line searches are possible.
 
-    The gradient is that of the value, so that what little the nodes of a sum miss does not stop a
-    descent: it ends where that sum has its optimum.
+    The gradient is that of the computed value. A descent therefore converges to the optimum of a
+    sum over nodes, whatever its quadrature error.
     """
 
     nodal: ClassVar[bool] = False
-    """True if the estimator sums over nodes, and heeds ``otherwise``."""
+    """True if the estimator sums over nodes, and uses ``otherwise``."""
 
     def __call__(self, model: Model, q: Any, records: Records, *, key: Any = None) -> Any:
         return self.evaluate(model, q, records).gradient
@@ -109,14 +109,14 @@ class Evaluator(Estimator):
     def evaluate(
         self, model: Model, q: ExponentialFamily, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
-        """The expectation and its natural gradient; call it within ``jax.enable_x64(True)``.
+        """Return the expectation and its natural gradient, within ``jax.enable_x64(True)``.
 
-        Where the expectation is a sum over nodes, ``otherwise`` (traced) asks for it by others:
-        what the two say differs by no less than the error of the first.
+        If the expectation is a sum over nodes, ``otherwise`` (may be traced) selects other nodes;
+        the difference between the two sums is at least the error of the first.
         """
 
     def curved(self, model: Model, q: ExponentialFamily, records: Records) -> Curved:
-        """The expectation and its derivatives in the means of Gaussian parts.
+        """Return the expectation and its derivatives in the means of Gaussian parts.
 
         Call it within ``jax.enable_x64(True)``.
         """
@@ -131,17 +131,17 @@ class Evaluator(Estimator):
         return Curved(expected, slope, -jax.lax.map(back, jnp.eye(len(mean), dtype=slope.dtype)))
 
     def by_nodes(self, model: Any, q: Any, records: Records) -> bool:
-        """True if the expectation is a sum over nodes, of which others may tell otherwise."""
+        """Return whether the expectation is a sum over nodes, and so depends on ``otherwise``."""
         del model, q, records
         return self.nodal
 
     def finer(self) -> "Evaluator | None":
-        """An estimator of four times the nodes; None where there is none."""
+        """Return an estimator with four times the nodes, or None if there is none."""
         return None
 
 
 class Exact(Estimator):
-    """The conjugate factor, whatever ``q`` is."""
+    """The conjugate factor, which does not depend on ``q``."""
 
     fitting: ClassVar[str] = "conjugate models"
     models: ClassVar[type[Model]] = ConjugateModel
@@ -155,7 +155,7 @@ class Exact(Estimator):
 
 
 class ClosedForm(Evaluator):
-    """Differentiates the known expectation."""
+    """The gradient of an expectation in closed form."""
 
     fitting: ClassVar[str] = "models that know E_q[log likelihood] (ExpectedModel)"
     models: ClassVar[type[Model]] = ExpectedModel
@@ -164,7 +164,7 @@ class ClosedForm(Evaluator):
     def evaluate(
         self, model: Any, q: ExponentialFamily, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
-        """``F⁻¹ ∇_η E_q[log likelihood]``, or what the model says of itself."""
+        """Return ``F⁻¹ ∇_η E_q[log likelihood]``, or the model's own result if it has one."""
         if (known := model.expected_factor(q, records)) is not None:
             return Expectation(*known)
         weights, data = records.weights, records.data
@@ -172,7 +172,7 @@ class ClosedForm(Evaluator):
 
 
 class Enumeration(Evaluator):
-    """Categorical posteriors: every label is asked."""
+    """The expectation of a Categorical posterior by a sum over all labels."""
 
     fitting: ClassVar[str] = "Categorical posteriors"
 
@@ -183,13 +183,13 @@ class Enumeration(Evaluator):
         self, model: Model, q: Categorical, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         values = jax.vmap(lambda z: model.total(z, records))(jnp.arange(q.dimension + 1))
-        # Only what a label lacks against the best one counts; an impossible label stays finite.
+        # Only differences from the best label matter; impossible labels are kept finite.
         values = jnp.maximum(values, values.max() - IMPOSSIBLE)
         return Expectation(q.probabilities @ values, type(q)._of(log_odds=values[:-1] - values[-1]))
 
 
 class Nodal(Evaluator):
-    """A sum over nodes, of which there may be too few: told by what half of them say."""
+    """A sum over nodes, whose error is estimated by the sum over half of them."""
 
     nodes: int = static(default=128)
 
@@ -203,7 +203,7 @@ class Nodal(Evaluator):
         return None if more > NODES_LIMIT else dataclasses.replace(self, nodes=more)
 
     def _of_half(self, chances: Real, otherwise: Flag) -> Any:
-        """The chances of every other node, where half of them are asked."""
+        """Return the probabilities of the nodes; with ``otherwise``, of every other node only."""
         if otherwise is False:
             return chances
         np_ = namespace(chances, otherwise).np
@@ -212,11 +212,11 @@ class Nodal(Evaluator):
 
 
 class Quadrature(Nodal):
-    """One-dimensional posteriors: a sum over nodes that follow ``q``.
+    """One-dimensional posteriors: a sum over nodes that are placed according to ``q``.
 
-    ``∇_μ E_q[f] = F⁻¹ Cov_q(s, f)``, by the trapezoidal rule on the line that the support is
-    mapped to, where it converges exponentially (trefethen2014). The log likelihood is asked at
-    rounded ``z``: a Beta with much mass within 1e-16 of one (``b`` below 0.3) loses digits.
+    ``∇_μ E_q[f] = F⁻¹ Cov_q(s, f)`` is computed by the trapezoidal rule after mapping the support
+    to the real line, where it converges exponentially (trefethen2014). Log likelihoods are
+    evaluated at rounded ``z``: a Beta with much mass within 1e-16 of 1 (``b`` < 0.3) loses digits.
     """
 
     fitting: ClassVar[str] = "Beta, Gamma and one-dimensional Gaussian posteriors"
@@ -227,24 +227,24 @@ class Quadrature(Nodal):
     def evaluate(
         self, model: Model, q: ExponentialFamily, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
-        """``F⁻¹ Σ p f (s - μ)``."""
+        """Return the mean ``Σ p f`` and the gradient ``F⁻¹ Σ p f (s - μ)``."""
         z, statistics, chances = expectation_nodes(q, self.nodes)
         chances = self._of_half(chances, otherwise)
         values = jax.vmap(lambda point: model.total(point, records))(z)
-        # Nodes of no mass may lie where f overflows, or where naive code takes the logarithm of 0.
+        # At nodes without mass f may overflow, or naive code may take the logarithm of 0.
         values = jnp.where((chances > NOTHING) | jnp.isfinite(values) & (chances > 0), values, 0.0)
         centred, mean = statistics - chances @ statistics, chances @ values
         return Expectation(mean, _natural(q, (chances * (values - mean)) @ centred))
 
 
 class PredictorQuadrature(Nodal):
-    """Gaussian posteriors seen through a linear predictor: a sum over nodes on the line.
+    """Gaussian posteriors and linear predictors: a one-dimensional sum over nodes per record.
 
     With ``f ~ N(x·m, v)``, ``v = xᵀ C x``, the theorems of Bonnet and Price (opper2009) need only
-    ``E[ℓ'(f)]`` and ``E[ℓ''(f)] = E[ℓ'(f) (f - x·m)] / v``; the second form stays usable where
-    ``f`` is spread wider than the nodes resolve. For the logistic likelihood 64 nodes give all
-    digits for deviations up to 1, 1e-6 at 5 and 1e-3 at 10. Where no other number of nodes is
-    asked for, what the model knows of expectations takes their place.
+    ``E[ℓ'(f)]`` and ``E[ℓ''(f)] = E[ℓ'(f) (f - x·m)] / v``; the second form remains usable if the
+    spread of ``f`` exceeds the resolution of the nodes. For the logistic likelihood 64 nodes give
+    all digits for deviations up to 1, 1e-6 at 5 and 1e-3 at 10. With the default number of nodes,
+    expectations that the model has in closed form are used instead.
     """
 
     nodes: int = static(default=PREDICTOR_NODES)
@@ -264,12 +264,12 @@ class PredictorQuadrature(Nodal):
     def evaluate(
         self, model: PredictorModel, q: AnyGaussian, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
-        """``Σ E[ℓ]``, and of its gradient ``Σ E[ℓ'] x`` and ``-Σ E[ℓ''] x xᵀ``."""
+        """Return ``Σ E[ℓ]`` and its gradient, from ``Σ E[ℓ'] x`` and ``-Σ E[ℓ''] x xᵀ``."""
         x, value, slope, bend = self._along(model, q, records, otherwise)
         return Expectation(value, q.at_mean(slope @ x, q.gram(x, bend)))
 
     def curved(self, model: PredictorModel, q: AnyGaussian, records: Records) -> Curved:
-        """``-Σ E[ℓ''] x xᵀ``, of which a factor's precision is a part or all."""
+        """Return the expectation with the whole curvature ``-Σ E[ℓ''] x xᵀ`` in the mean."""
         x, value, slope, bend = self._along(model, q, records, False)
         expected = Expectation(value, q.at_mean(slope @ x, q.gram(x, bend)))
         return Curved(expected, slope @ x, (x.T * bend) @ x)
@@ -277,7 +277,7 @@ class PredictorQuadrature(Nodal):
     def _along(
         self, model: PredictorModel, q: AnyGaussian, records: Records, otherwise: Flag
     ) -> tuple[Any, Any, Any, Any]:
-        """Inputs ``x``, ``Σ E[ℓ]``, and of each record ``E[ℓ']`` and ``-E[ℓ'']``, weighted."""
+        """Return ``x``, ``Σ E[ℓ]``, and per record ``E[ℓ']`` and ``-E[ℓ'']``, all weighted."""
         x, y = records.data
         np_, weights = q.xp.np, records.weights
         x = np_.asarray(x, dtype_of(q))
@@ -292,36 +292,36 @@ class PredictorQuadrature(Nodal):
         sums = np_.stack([chances, chances * epsilon])
 
         def along_nodes(mean: Real, deviation: Real, y: Real) -> Any:
-            # Nodes by records: so a sum over nodes takes least where it is compiled.
+            # Shape (nodes, records): the fastest layout for a compiled sum over nodes.
             predictor = mean + deviation * epsilon[:, None]
             values, slopes = model.predictor_value_and_slope(predictor, y)
             return chances @ values, *(sums @ slopes)
 
         value, slope, bend = in_parts(along_nodes, (mean, deviation, y), AT_A_TIME // self.nodes)
-        # Where x = 0 the deviation is zero, and the curvature is multiplied by zero later.
+        # If x = 0 the deviation is zero, and the curvature is later multiplied by zero.
         bend = bend / np_.where(deviation > 0, deviation, 1.0)
         return x, weights @ value, weights * slope, -weights * bend
 
 
 class Sampling(Estimator):
-    """A mean over draws from the posterior."""
+    """An estimator by a mean over draws from the posterior."""
 
     samples: int = static(default=8)
 
     stochastic: ClassVar[bool] = True
     fewest: ClassVar[int] = 1
-    """The fewest samples that it can do with."""
+    """The smallest allowed number of samples."""
 
     def __post_init__(self) -> None:
         at_least(self.fewest).check(samples=self.samples)
 
 
 class Reinforce(Sampling):
-    """Scores times log likelihoods, less a baseline: the paper's estimator.
+    """The score-function estimator with a baseline, as in gong2021.
 
     ``∇_η E_q[f] = E_q[(f - c)(s - μ)]`` for any constant ``c``. The paper subtracts one
-    constant; ``baseline="leave-one-out"`` takes the mean of the other draws instead (kool2019),
-    which stays unbiased and has a fraction of the variance.
+    constant; ``baseline="leave-one-out"`` subtracts the mean of the other draws instead
+    (kool2019), which is unbiased too and has a fraction of the variance.
 
     Source: gong2021, equation 18.
     """
@@ -336,7 +336,7 @@ class Reinforce(Sampling):
         at_least(2 if self.baseline == "leave-one-out" else 1).check(samples=self.samples)
 
     def __call__(self, model: Model, q: Any, records: Records, *, key: KeyArray) -> Any:
-        """``F⁻¹`` times the mean of centred values times scores."""
+        """Return ``F⁻¹`` times the mean of the products of centred values and scores."""
         z, values = _draw(model, q, records, self.samples, key)
         if isinstance(self.baseline, str):
             values = (values - values.mean()) * self.samples / (self.samples - 1)
@@ -368,10 +368,10 @@ class LeastSquares(Sampling):
 
 
 class Reparameterization(Sampling):
-    """Differentiates through the draws.
+    """Derivatives of the log likelihood through the draws.
 
-    Gaussian draws are a location and scale of noise; Gamma, Beta, Dirichlet and Wishart draws
-    are differentiated implicitly (figurnov2018), which JAX's gamma sampler does.
+    Gaussian draws are location-scale transforms of noise; Gamma, Beta, Dirichlet and Wishart
+    draws are differentiated implicitly (figurnov2018) by JAX's gamma sampler.
     """
 
     samples: int = static(default=16)
@@ -386,7 +386,7 @@ class Reparameterization(Sampling):
 
 
 class BonnetPrice(Sampling):
-    """Gaussian posteriors: ``E[∇f]`` and ``E[∇²f]`` at antithetic draws (opper2009).
+    """Gaussian posteriors: means of ``∇f`` and ``∇²f`` at antithetic draws (opper2009).
 
     An odd number of samples is rounded up.
     """
@@ -398,7 +398,7 @@ class BonnetPrice(Sampling):
         return q.gaussian
 
     def __call__(self, model: Model, q: AnyGaussian, records: Records, *, key: KeyArray) -> Any:
-        """``-E[∇²f]``, and ``E[∇f]`` about the mean."""
+        """Return the factor of precision ``-E[∇²f]`` with slope ``E[∇f]`` at the mean of ``q``."""
         f = lambda z: model.total(z, records)
         draws = _antithetic(q, self.samples, key)
         gradient = jax.vmap(jax.grad(f))(draws).mean(0)
@@ -407,11 +407,11 @@ class BonnetPrice(Sampling):
 
 
 class VariationalOnlineNewton(Sampling):
-    """Diagonal Gaussians of many weights: curvature from gradients alone (khan2018, shen2024).
+    """Diagonal Gaussians of many weights: curvature from gradients only (khan2018, shen2024).
 
-    ``E[∇²f] = E[∇f ε] / σ`` by Stein's lemma, at antithetic draws, where it is a central
-    difference; no Hessian is formed. An odd number of samples is rounded up. Estimates of
-    curvature may be negative, so steps are retracted unless told otherwise.
+    By Stein's lemma ``E[∇²f] = E[∇f ε] / σ``; at antithetic draws this is a central difference,
+    and no Hessian is formed. An odd number of samples is rounded up. Estimates of curvature may
+    be negative, so steps are retracted by default.
     """
 
     fewest: ClassVar[int] = 2
@@ -422,7 +422,7 @@ class VariationalOnlineNewton(Sampling):
         return q.gaussian and q.diagonal
 
     def __call__(self, model: Model, q: AnyGaussian, records: Records, *, key: KeyArray) -> Any:
-        """``-E[∇f (z - m)] / v``, and ``E[∇f]`` about the mean."""
+        """Return the factor of precision ``-E[∇f (z - m)] / v`` and slope ``E[∇f]`` at ``m``."""
         draws = _antithetic(q, self.samples, key)
         slopes = jax.vmap(jax.grad(lambda z: model.total(z, records)))(draws)
         curvature = (slopes * (draws - q.mean)).mean(0) * q.precision
@@ -430,7 +430,7 @@ class VariationalOnlineNewton(Sampling):
 
 
 def in_parts(function: Callable[..., Any], columns: tuple[Any, ...], size: int) -> tuple[Any, ...]:
-    """Columns (n,) that a function makes of others, by NumPy as many at a time as caches hold."""
+    """Return ``function(*columns)``, columns (n,); by NumPy in parts of ``size`` rows."""
     rows = len(columns[0])
     if rows <= size or any(map(is_jax, columns)):
         return function(*columns)
@@ -440,12 +440,12 @@ def in_parts(function: Callable[..., Any], columns: tuple[Any, ...], size: int) 
 
 
 def _natural(q: Q, gradient: Float[Real, " dim"]) -> Q:
-    """The gradient in ``η`` as the one in ``μ``, in the form of a factor."""
+    """Convert a gradient in ``η`` to the gradient in ``μ``, in the form of a factor."""
     return q.with_natural_parameters(q.inverse_fisher_product(gradient))
 
 
 def _derived(q: Q, expectation: Callable[[Q], Real]) -> Expectation:
-    """An expectation under the member, and ``F⁻¹ ∇_η`` of it."""
+    """Return an expectation under ``q`` and its natural gradient ``F⁻¹ ∇_η``."""
     along = lambda eta: expectation(q.with_natural_parameters(eta))
     value, slope = jax.value_and_grad(along)(jnp.asarray(q.natural_parameters))
     return Expectation(value, _natural(q, slope))
@@ -459,7 +459,7 @@ def _draw(
 
 
 def _antithetic(q: AnyGaussian, samples: int, key: KeyArray) -> Real:
-    """Draws in pairs that mirror each other at the mean; of one key the same in 32 bits and 64."""
+    """Return antithetic pairs of draws, the same for a key in 32 and in 64 bits."""
     noise = jax.random.normal(key, ((samples + 1) // 2, q.own_size), np.float32)
     noise = noise.astype(dtype_of(q))
     return q.at_noise(jnp.concatenate([noise, -noise]))

@@ -1,11 +1,11 @@
-"""Partial pooling of regressions: a site's marginal likelihood of what all sites share.
+"""Partial pooling of regressions: a site's marginal likelihood of the shared parameters.
 
 A site's coefficients are ``β ~ N(c, D)``, where ``c`` are the population's coefficients and ``D``
-is diagonal: ``exp(2 s_j)`` where a site's own coefficient differs from the population's, zero where
-it does not. Expectation propagation over the site's records (minka2001) gives the Gaussian
-``exp(hᵀβ - βᵀΛβ/2)`` that stands for its likelihood; for linear regression it is the likelihood.
-With it ``β`` and ``c`` are integrated out in closed form for every ``s``, and so are the slope and
-the curvature in ``s``, of which natural-gradient steps are made (bui2018).
+is diagonal: ``exp(2 s_j)`` if a site's coefficient varies around the population's, else zero.
+Expectation propagation over the site's records (minka2001) gives a Gaussian message
+``exp(hᵀβ - βᵀΛβ/2)`` that approximates its likelihood; for linear regression it is the likelihood.
+With the message, ``β`` and ``c`` are integrated out in closed form for every ``s``. The slope and
+the curvature in ``s``, which natural-gradient steps use (bui2018), have closed forms too.
 """
 
 import contextlib
@@ -27,38 +27,38 @@ from posterity.models.nodes import hermite, normal_pairs
 from posterity.models.personal import Law
 
 PREDICTOR_NODES = 24
-"""Gauss-Hermite nodes along each record's predictor."""
+"""Number of Gauss-Hermite nodes along each record's predictor."""
 GRID = {1: 32, 2: 12}
-"""Gauss-Hermite nodes for each log spread, where there are so few of these."""
+"""Number of Gauss-Hermite nodes per log spread, by the number of log spreads."""
 CHECKED = {1: 40, 2: 16}
-"""Nodes for each of a second, finer grid, from which the error of the first one shows."""
+"""The same for a second, finer grid, which shows the error of the first one."""
 REACH = 10.6
-"""How far the nodes of a grid reach, in standard deviations: 56 nats."""
+"""Range of the nodes of a grid, in standard deviations (56 nats)."""
 SWEEPS, UNDAMPED = 100, 15
-"""Sweeps of expectation propagation over the records, and how many of them are not damped."""
+"""Largest number of sweeps of expectation propagation, and number of first ones without damping."""
 REST = 1e-5
 """Change of a message, in standard deviations of the predictor, at which the sweeps end."""
 STEPS = 20
-"""Natural-gradient steps of the log spreads in one visit, at most."""
+"""Largest number of natural-gradient steps of the log spreads in one visit."""
 REFRESHED = 3
-"""Steps before which the message of the records is found anew."""
+"""Number of first steps before which the message of the records is recomputed."""
 SMALL = 1e-6
-"""Nats that a further step would change, below which none is made."""
+"""Estimated change in nats up to which no further step is made."""
 SLACK = 1e-2
-"""Nats of a step beyond which the free energy must fall by all means."""
+"""Squared step length, in nats, that bounds the tolerated rise of the free energy (a tenth)."""
 SHORTEST = 1e-3
-"""Share of a natural-gradient step below which it is not shortened further."""
+"""Smallest share of a natural-gradient step."""
 FEW, MANY = 0.2, 15
-"""Share of the precision below which a site is one of many, and half the visits at which it no
-longer matters."""
+"""Share of the precision below which a site counts as one of many, and half the number of visits
+after which that is ignored."""
 LEAST = 1e-9
-"""Precision of a record's message in units of what is known of its predictor, at the least: what a
-record says of the predictor's mean has to have a direction."""
+"""Smallest precision of a record's message, relative to the precision of its predictor, so that the
+message can change the predictor's mean."""
 FURTHEST = 40.0
-"""A log spread beyond which no node may lie: a step that leads there is shortened."""
+"""Largest log spread of a node; a step that exceeds it is shortened."""
 ERROR, ERROR_OF_MOVE = 5e-5, 1e-2
-"""Nats by which too few nodes may misplace a posterior before more are taken, and as a share of
-those that a visit moves it by: where that is much, there will be further visits."""
+"""Largest displacement of the posterior by quadrature error without refinement: in nats, and as a
+share of the change by the visit, since a large change is followed by further visits."""
 
 Vector = Float[np.ndarray, " d"]
 Matrix = Float[np.ndarray, "d d"]
@@ -72,18 +72,18 @@ class Normal(NamedTuple):
 
     @classmethod
     def of(cls, law: Any) -> "Normal":
-        """A Gaussian or a diagonal Gaussian of the library."""
+        """Convert a Gaussian or a diagonal Gaussian of the library."""
         precision, linear = np.asarray(law.precision), np.asarray(law.precision_mean)
         return cls(linear, np.diag(precision) if law.diagonal else precision)
 
     @classmethod
     def matched(cls, mean: Vector, covariance: Matrix, *, diagonal: bool) -> "Normal":
-        """The distribution of these moments, or of their diagonal."""
+        """Return the Gaussian with these moments, or with the covariance's diagonal only."""
         precision = np.linalg.inv(np.diag(np.diagonal(covariance)) if diagonal else covariance)
         return cls(precision @ mean, precision)
 
     def plus(self, other: "Normal", share: float = 1.0) -> "Normal":
-        """The product with a power of another one."""
+        """Return the product with the power ``share`` of another Gaussian."""
         linear = self.linear + share * other.linear
         return Normal(linear, self.precision + share * other.precision)
 
@@ -99,7 +99,7 @@ class Normal(NamedTuple):
 
     @property
     def proper(self) -> bool:
-        """True if the law is a distribution."""
+        """True if this is a distribution: finite, with a positive definite precision."""
         finite = np.isfinite(self.precision).all() and np.isfinite(self.linear).all()
         return bool(finite and np.linalg.eigvalsh(self.precision)[0] > 0)
 
@@ -119,24 +119,24 @@ class Marginal(NamedTuple):
 
 
 class PooledInfo(NamedTuple):
-    """The record of one visit."""
+    """Diagnostics of one visit."""
 
     residual: float
-    """Fisher length of the natural gradient that is left, in sqrt(nats)."""
+    """Fisher length of the remaining natural gradient, in sqrt(nats)."""
     quadrature_error: float
-    """By how many nats sums over nodes may have misplaced the posterior."""
+    """Estimated displacement of the posterior, in nats, by the error of sums over nodes."""
 
 
 class PartialPooling(LocalUpdate):
-    """The rule of a site for a :class:`~posterity.models.PersonalRegression`, by default.
+    """The default local update for a :class:`~posterity.models.PersonalRegression`.
 
-    Both factors minimise the site's free energy: that of the population's coefficients in closed
-    form, that of the log spreads by natural gradients and a line search.
+    Both parts of the factor minimise the site's free energy: the population's coefficients in
+    closed form, the log spreads by natural gradients and a line search.
 
     Args:
-        nodes: quasi-random nodes over the log spreads, where these are more than two. Over one or
-            two there is a grid, of as many nodes as suffice.
-        most: nodes that are taken where fewer do not suffice.
+        nodes: number of quasi-random nodes over more than two log spreads. One or two log spreads
+            have a grid, which is refined as needed.
+        most: largest number of nodes after refinement.
     """
 
     nodes: int = static()
@@ -151,7 +151,7 @@ class PartialPooling(LocalUpdate):
 
     @staticmethod
     def serves(model: Model, q: ExponentialFamily) -> bool:
-        """Return whether this is the update of choice for a model and family."""
+        """Return whether this is the default update for a model and family."""
         if not isinstance(model, PersonalRegression):
             return False
         parts = dict(q.independent_blocks())
@@ -160,7 +160,7 @@ class PartialPooling(LocalUpdate):
         return own and plain and parts.keys() == {"coefficients", "log_spread"}
 
     def resolve(self, model: Model, q: ExponentialFamily) -> "PartialPooling":
-        """Itself; a UsageError if the model is no regression with coefficients of a site's own."""
+        """Return itself. Raises UsageError if the model has no site-specific coefficients."""
         if not self.serves(model, q):
             raise UsageError(
                 found=f"PartialPooling for {type(model).__name__} and a {type(q).__name__}",
@@ -179,11 +179,11 @@ class PartialPooling(LocalUpdate):
     def improved(
         self, model: PersonalRegression, view: Any, factor: Any, records: Records, count: int
     ) -> tuple[Any, PooledInfo]:
-        """The site's factor, refined as part of the posterior ``view``.
+        """Return the site's improved factor, given the posterior ``view``, and diagnostics.
 
-        From the site's fourth visit on it goes half the way, and later ever less of it, so that a
-        few sites of many records do not answer each other for ever; all the way where the site is
-        one of many, and gives less than a share ``FEW`` of what is known of anything.
+        From the site's fourth visit on, half of the change is applied, and later decreasing shares,
+        so that a few sites with many records do not oscillate. In its first visits, a site with
+        less than a share ``FEW`` of the precision in every direction applies the whole change.
 
         Raises:
             ParameterError: if the log likelihood is not finite near the posterior.
@@ -196,8 +196,8 @@ class PartialPooling(LocalUpdate):
     def target(
         self, model: PersonalRegression, view: Any, factor: Any, records: Records
     ) -> tuple[Any, PooledInfo]:
-        """The factor to which one whole natural-gradient step leads; ``factor`` at the optimum; a
-        ParameterError if the log likelihood is not finite near the posterior.
+        """Return the factor after one full natural-gradient step, which is ``factor`` at the
+        optimum. Raises ParameterError if the log likelihood is not finite near the posterior.
         """
         return self._refined(model, view, factor, records, 0)
 
@@ -209,13 +209,13 @@ class PartialPooling(LocalUpdate):
             site.take_nodes(count, round((count / self.nodes) ** 0.5))
             site.descend(steps)
             one, other = site.gradients()
-            # Two draws of nodes err by as much each; a finer grid errs by little.
+            # Two sets of random nodes have equal errors; that of a finer grid is negligible.
             erring = 2 if site.drawn else 1
             error = float(view.squared_length(other - one)) / 2 / erring + site.likelihood.left
             if not np.isfinite(error):
                 raise not_finite()
             new = site.factor() if steps else one
-            far = steps and site.drawn  # grids are had for little
+            far = steps and site.drawn  # grids are cheap
             moved = float(view.squared_length(new - factor)) / 2 if far else 0.0
             if error <= max(ERROR, ERROR_OF_MOVE * moved) or 4 * count > self.most:
                 return new, PooledInfo(float(site.residual), error)
@@ -223,7 +223,7 @@ class PartialPooling(LocalUpdate):
 
 
 class _Site:
-    """One visit: the cavity, the message of the records, and the posterior as it is refined."""
+    """The state of one visit: cavity, message of the records, and the refined posterior."""
 
     def __init__(self, model: PersonalRegression, view: Any, factor: Any, records: Records):
         self.model, self.view = model, view
@@ -236,12 +236,12 @@ class _Site:
         self.drawn = len(self.own) not in GRID
 
     def take_nodes(self, count: int, finer: int) -> None:
-        """Take sets of nodes of this number (see :func:`grids`) from here on."""
+        """Use sets of ``count`` nodes (see :func:`grids`) from now on."""
         self.grids = grids(len(self.own), count, finer)
-        self.known: dict[int, Any] = {}  # by set of nodes, the last place and what was found there
+        self.known: dict[int, Any] = {}  # by set of nodes, the last arguments and their result
 
     def descend(self, steps: int) -> None:
-        """Natural-gradient steps of the log spreads, each as far as the free energy falls."""
+        """Make natural-gradient steps of the log spreads, each shortened by a line search."""
         for step in range(steps + 1):
             if step < REFRESHED:
                 self.message = self._message()
@@ -257,7 +257,7 @@ class _Site:
             self.residual = _length(self.spread, change)
             if step == steps or self.residual**2 / 2 <= SMALL:
                 break
-            # Sums over nodes are not exact: about the optimum they need not fall with the energy.
+            # Sums over nodes are not exact: near the optimum they may rise while the energy falls.
             share, slack = 1.0, min(self.residual**2, SLACK) / 10
             while share > SHORTEST:
                 moved = self.spread.plus(change, share)
@@ -270,12 +270,12 @@ class _Site:
             self.coefficients = self.cavity.plus(self._of_coefficients(self._at(moved, 0), 0))
 
     def factor(self) -> Any:
-        """The site's factor where the descent ended."""
+        """Return the site's factor at the end of the descent."""
         spread = self.spread.plus(self.others, -1.0)
         return self._joined(self._of_coefficients(self._at(self.spread, 0), 0), spread)
 
     def gradients(self) -> list[Any]:
-        """The factor to which a whole step leads, by two sets of nodes."""
+        """Return the factor after a full step, by each of two sets of nodes."""
         steps = []
         for seed in (0, 1):
             if (at := self._at(self.spread, seed)) is None:
@@ -302,7 +302,7 @@ class _Site:
         return known
 
     def _marginal(self, spread: Normal, nodes: Any) -> Marginal | None:
-        """The marginal likelihood over these nodes; None where sums over them overflow."""
+        """Return the marginal likelihood at these nodes; None if sums over them overflow."""
         s = spread.mean + nodes @ np.linalg.cholesky(spread.covariance).T
         if not s.max() < FURTHEST:
             return None
@@ -313,7 +313,7 @@ class _Site:
             return None
 
     def _energy(self, spread: Normal) -> tuple[float, Any]:
-        """``KL(spread ‖ cavity) - E[log Z]`` in nats, up to a constant; infinite if not known."""
+        """Return ``KL(spread ‖ cavity) - E[log Z]`` in nats up to a constant, and the marginal."""
         at, mean = self._at(spread, 0), spread.mean
         if at is None:
             return np.inf, None
@@ -323,7 +323,7 @@ class _Site:
         return float(cross / 2 - others.linear @ mean - entropy - self.grids[0][1] @ at.value), at
 
     def _of_coefficients(self, at: Marginal, seed: int) -> Normal:
-        """``∇_μ E[log Z]`` as a factor of the population's coefficients."""
+        """Return ``∇_μ E[log Z]`` as a factor of the population's coefficients."""
         chances = self.grids[seed][1]
         precision = np.tensordot(chances, at.precision, 1)
         linear = chances @ at.linear
@@ -333,7 +333,7 @@ class _Site:
         return Normal(linear, precision)
 
     def _gradient(self, spread: Normal, at: Marginal, seed: int) -> Normal:
-        """``∇_μ E[log Z]`` as a factor of the log spreads (Bonnet and Price)."""
+        """Return ``∇_μ E[log Z]`` as a factor of the log spreads (Bonnet and Price)."""
         chances = self.grids[seed][1]
         precision = -np.tensordot(chances, at.curvature, 1)
         if self.view.log_spread.diagonal:
@@ -342,23 +342,23 @@ class _Site:
 
 
 class Likelihood:
-    """The log likelihood of a site's records, each a function of its predictor ``x · β``."""
+    """The log likelihood of a site's records, functions of their predictors ``x · β``."""
 
     def __init__(self, model: PersonalRegression, records: Records):
         records = records.widened()
         self.model, self.weights = model.model, np.asarray(records.weights)
         self.x, self.y = (np.asarray(leaf) for leaf in records.data)
-        # From the class: each time that a method is bound, Equinox makes a new module of it.
+        # From the class, because Equinox makes a new module each time that a method is bound.
         kind: Any = type(self.model)
         self.log_density = kind.predictor_log_likelihood
         self.slopes = kind.predictor_value_and_slope
         self.nu: Any = None
         self.tau: Any = None
-        self.left = 0.0  # nats, at most, by which the last message was not at rest
+        self.left = 0.0  # an upper bound in nats of the last message's distance from convergence
 
     def message(self, mean: Vector, covariance: Matrix) -> Normal:
-        """The Gaussian that stands for the likelihood where ``β ~ N(mean, covariance)`` before; a
-        ParameterError if the log likelihood is not finite there.
+        """Return the Gaussian message of the likelihood for the prior ``β ~ N(mean, covariance)``.
+        Raises ParameterError if the log likelihood is not finite there.
         """
         x, weights = self.x, self.weights
         if isinstance(self.model, LinearRegression):
@@ -387,7 +387,7 @@ class Likelihood:
             second = np.maximum(tilted @ u**2 - first**2, 1e-12)
             rest = 1 - self.tau * v  # the cavity's precision, in units of 1 / v
             tau = np.maximum(1 / second - rest, np.where(weights > 0, LEAST, 0.0)) / v
-            # Where the precision is bounded, the mean is matched all the same.
+            # The mean is matched even if the precision is at its bound.
             nu = (m + d * first) * (tau + rest / v) - (m / v - self.nu)
             usable = (rest > 1e-8) & (second > 1e-10)
             tau, nu = np.where(usable, tau, self.tau), np.where(usable, nu, self.nu)
@@ -404,12 +404,12 @@ class Likelihood:
         return Normal(x.T @ self.nu, (x.T * self.tau) @ x)
 
     def log_likelihood(self, f: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "n q"]:
-        """``log p(y | f)`` of each record, at several values of its predictor."""
+        """Return ``log p(y | f)`` of each record, at several values of its predictor."""
         with in_float64(self.model):
             return np.asarray(self.log_density(self.model, f, self.y[:, None]), float)
 
     def _mode(self, prior: Normal) -> tuple[Vector, Vector]:
-        """The expansion of second order about the mode, where expectation propagation begins."""
+        """Return the second-order expansion at the mode, the start of expectation propagation."""
         x, beta = self.x, prior.mean
         value = self._posterior(prior, beta)
         for _ in range(SWEEPS):
@@ -428,13 +428,13 @@ class Likelihood:
         return slope + bend * (x @ beta), bend
 
     def _posterior(self, prior: Normal, beta: Vector) -> float:
-        """The log density, up to a constant; minus infinity where it is not a number."""
+        """Return the log density up to a constant; minus infinity if it is not finite."""
         log = self.weights @ self.log_likelihood((self.x @ beta)[:, None])[:, 0]
         value = log + prior.linear @ beta - beta @ prior.precision @ beta / 2
         return float(value) if np.isfinite(value) else -np.inf
 
     def _derivatives(self, f: Vector) -> tuple[Vector, Vector]:
-        """The first derivatives by the predictor, and minus the second ones, not negative."""
+        """Return first derivatives in the predictor, and minus the second ones, at least zero."""
         step = 1e-4
         with in_float64(self.model):
             slope = lambda f: np.asarray(self.slopes(self.model, f, self.y)[1], float)
@@ -446,22 +446,22 @@ class Likelihood:
 
 
 def in_float64(model: Any) -> contextlib.AbstractContextManager[Any]:
-    """A context in which the model's functions of NumPy's arrays keep their digits."""
+    """Return a context in which the model's functions of NumPy arrays compute in float64."""
     return contextlib.nullcontext() if model.in_numpy else jax.enable_x64(True)
 
 
 def marginal(
     message: Normal, mean: Vector, covariance: Matrix, s: Float[np.ndarray, "m p"], own: Any
 ) -> Marginal:
-    """A site's marginal likelihood at several log spreads ``s`` of its ``own`` columns.
+    """Return a site's marginal likelihood at several log spreads ``s`` of its ``own`` columns.
 
-    ``message`` stands for the likelihood, and ``N(mean, covariance)`` is the law of ``c``.
+    ``message`` approximates the likelihood, and ``c ~ N(mean, covariance)``.
     """
-    unit = np.sqrt(np.diagonal(covariance)).copy()  # in which columns of any scale are alike
+    unit = np.sqrt(np.diagonal(covariance)).copy()  # makes columns of different scales comparable
     unit[own] = np.maximum(unit[own], np.exp(s.mean(0)))
     variance = np.exp(2 * s) / unit[own] ** 2
     precision, scaled = message.precision * unit * unit[:, None], covariance / unit / unit[:, None]
-    # Of one's own columns Λ = R Rᵀ, in whose range h lies; of others what these tell, and more.
+    # For own columns Λ = R Rᵀ, and h is in its range; other columns: a linear image plus a rest.
     values, vectors = np.linalg.eigh(precision[np.ix_(own, own)])
     kept = values > values[-1] * 1e-14
     scale, vectors = np.sqrt(values[kept]), vectors[:, kept]
@@ -472,13 +472,13 @@ def marginal(
     quadratic = more + tells @ w @ tells.T  # Λ (I + D Λ)⁻¹
 
     def solved(ahead: Vector) -> Float[np.ndarray, "m d"]:
-        """``(I + Λ D)⁻¹`` times a vector."""
+        """Return ``(I + Λ D)⁻¹`` times a vector."""
         shrunk = inverse @ (vectors.T @ ahead[own] / scale)
         return ahead + (shrunk @ root.T - ahead[own]) @ tells.T
 
     ahead = (message.linear - message.precision @ mean) * unit
     inside, pull = vectors.T @ ahead[own] / scale, solved(ahead)
-    around = quadratic @ scaled @ quadratic  # the covariance of the pull, since c is not known
+    around = quadratic @ scaled @ quadratic  # the covariance of the pull, as c is random
     value = (inside @ inside - inverse @ inside @ inside - logdet) / 2
     value = value - (quadratic * scaled).sum((1, 2)) / 2
     u = pull[:, own]
@@ -491,10 +491,10 @@ def marginal(
 
 
 def _inverse(matrices: Float[np.ndarray, "m r r"]) -> tuple[Any, Any]:
-    """Inverses and log determinants of matrices ``I + A``, with ``A`` not negative."""
+    """Return inverses and log determinants of matrices ``I + A``, ``A`` positive semidefinite."""
     try:
         return np.linalg.inv(matrices), np.linalg.slogdet(matrices)[1]
-    except np.linalg.LinAlgError:  # A so large that rounding has swallowed the identity
+    except np.linalg.LinAlgError:  # A is so large that the identity is lost by rounding
         values, vectors = np.linalg.eigh(matrices)
         values = np.maximum(values, 1.0)
         inverses = (vectors / values[:, None, :]) @ np.swapaxes(vectors, 1, 2)
@@ -504,9 +504,9 @@ def _inverse(matrices: Float[np.ndarray, "m r r"]) -> tuple[Any, Any]:
 def own_law(
     model: PersonalRegression, shared: Any, records: Records | None, draws: dict[str, Any]
 ) -> Law:
-    """A site's own coefficients given each of several draws (m, ...) of what is shared.
+    """Return the law of a site's own coefficients given draws (m, ...) of the shared parameters.
 
-    Means are (m, p); scales are deviations (m, p) where there are no records, else factors of
+    Means are (m, p); scales are standard deviations (m, p) without records, else roots of
     covariances (m, p, p).
     """
     own = np.array(model.personal)
@@ -518,7 +518,7 @@ def own_law(
     variance[own] = np.exp(2 * spread.mean)
     likelihood = Likelihood(model, records)
     message = likelihood.message(coefficients.mean, coefficients.covariance + np.diag(variance))
-    # In units of the deviations between sites, in which what is inverted is well conditioned.
+    # In units of the deviations between sites, the inverted matrix is well conditioned.
     inner = message.precision[np.ix_(own, own)] * deviation[:, :, None] * deviation[:, None, :]
     root = np.linalg.cholesky(np.linalg.inv(np.eye(len(own)) + inner))
     shared_part = draws["coefficients"] @ message.precision[:, own]
@@ -528,10 +528,10 @@ def own_law(
 
 
 def grids(size: int, count: int = 64, finer: int = 1) -> list[tuple[Any, Any]]:
-    """Nodes and chances of two sums over ``size`` log spreads, of which the second checks.
+    """Return nodes and probabilities of two sums over ``size`` log spreads, the second as a check.
 
-    Where there are few spreads these are grids of ``finer`` times the nodes along each; else they
-    are two draws of ``count`` nodes.
+    For one or two log spreads these are grids with ``finer`` times the default nodes along each;
+    otherwise they are two quasi-random sets of ``count`` nodes.
     """
     if size in GRID:
         return [_grid(size, finer * nodes[size]) for nodes in (GRID, CHECKED)]
@@ -548,7 +548,7 @@ def _grid(size: int, nodes: int) -> tuple[Any, Any]:
 
 
 def _largest_share(factor: Any, posterior: Any) -> float:
-    """Of the posterior's precision, along whatever direction it is largest."""
+    """Return the factor's largest share of the posterior's precision over all directions."""
     shares = []
     for name in ("coefficients", "log_spread"):
         own, whole = (Normal.of(getattr(law, name)).precision for law in (factor, posterior))
@@ -558,7 +558,7 @@ def _largest_share(factor: Any, posterior: Any) -> float:
 
 
 def _length(law: Normal, change: Normal) -> float:
-    """Of a change of natural parameters, in the Fisher metric at ``law``, in sqrt(nats)."""
+    """Return the length of a natural-parameter change in the Fisher metric, in sqrt(nats)."""
     covariance, slope = law.covariance, change.linear - change.precision @ law.mean
     bend = covariance @ change.precision
     return float(np.sqrt(slope @ covariance @ slope + (bend * bend.T).sum() / 2))

@@ -1,11 +1,11 @@
-"""The posterior of what the sites of a partially pooled regression share, right for few sites, too.
+"""The posterior of the shared parameters of a partially pooled regression, correct for few sites.
 
-The posterior is a sum of factors, in which the population's coefficients ``c`` and the log spreads
-``s`` are independent and Gaussian. Where sites are few that is too narrow: of two sites, by a
-third. But a site's factor of the coefficients is ``E_s[(Λ⁻¹ + D(s))⁻¹]``, and so the Gaussian
-``exp(hᵀβ - βᵀΛβ/2)`` that stands for its records can be had from it. Given those of all sites, the
-coefficients are integrated out in closed form for every ``s``, and the log spreads by sums over
-nodes that are placed anew until they lie where the density is.
+The federation's posterior is a sum of factors in which the population's coefficients ``c`` and the
+log spreads ``s`` are independent Gaussians. For few sites that is too narrow: for two sites, by a
+third. But a site's factor of the coefficients has the precision ``E_s[(Λ⁻¹ + D(s))⁻¹]``, so the
+Gaussian message ``exp(hᵀβ - βᵀΛβ/2)`` of its records can be recovered. With the messages of all
+sites, the coefficients are integrated out in closed form for every ``s``, and the log spreads by
+sums over nodes, which are placed repeatedly until they cover the density.
 """
 
 from collections.abc import Sequence
@@ -21,25 +21,25 @@ from posterity.inference.pooling import Matrix, Normal, grids, marginal
 from posterity.models.nodes import normal_pairs
 
 LINES = {1: (401, 12.0), 2: (61, 8.0)}
-"""Equidistant nodes along each of so few log spreads, and how many deviations they reach."""
+"""By number of log spreads: equidistant nodes along each, and their range in deviations."""
 DRAWS, FEWEST, WORK = 4096, 512, 2e9
-"""Nodes over more of them: at most and at least, and the operations that they may take."""
+"""For more log spreads: largest and smallest number of nodes, and number of operations."""
 TAILS = 5
-"""Degrees of freedom of the Student law of nodes, or as many as there are log spreads: densities of
-spreads that may be small have long tails."""
+"""Smallest degrees of freedom of the Student distribution of nodes, else the number of log spreads;
+the densities of spreads that may be small have long tails."""
 PLACED = 4
-"""How often nodes are placed."""
+"""Number of placements of the nodes."""
 ENOUGH = 100
-"""Independent draws that nodes must be worth."""
+"""Smallest effective sample size of the nodes."""
 TURNS, SETTLED, EXACT = 30, 1e-11, 1e-2
-"""Turns of the search for a site's message, what is left of the factor at its end, and what a turn
-leaves of what it began with."""
+"""Iterations of the search for a site's message, its relative residual at convergence, and the
+relative residual of the linear solve in an iteration."""
 ASTRAY = 0.02
-"""What may be left of it where sites that are hardly in doubt found it under other spreads."""
+"""Largest accepted relative residual, as sites may have found factors under other spreads."""
 
 
 class Nodes(NamedTuple):
-    """The joint law of ``c`` and ``s``: places of ``s``, and a Gaussian of ``c`` at each."""
+    """The joint distribution of ``c`` and ``s``: nodes of ``s``, a Gaussian of ``c`` at each."""
 
     weights: Float[np.ndarray, " m"]
     log_spread: Float[np.ndarray, "m p"]
@@ -48,23 +48,23 @@ class Nodes(NamedTuple):
 
 
 class Population(NamedTuple):
-    """The posterior of what sites share, by sums over nodes."""
+    """The posterior of the shared parameters, by sums over nodes."""
 
     law: Any
-    """Gaussians of ``coefficients`` and ``log_spread``, with the moments that were found."""
+    """Gaussians of ``coefficients`` and ``log_spread`` with the computed moments."""
     draws: float
-    """How many independent draws the nodes were worth; infinite where they are a grid."""
+    """Effective sample size of the nodes; infinite for a grid."""
     nodes: Nodes | None = None
-    """Those sums are over; None where ``law`` is the posterior itself."""
+    """The nodes of the sums; None if ``law`` is the federation's posterior."""
 
 
 def population(prior: Any, posterior: Any, factors: Sequence[Any], own: Any) -> Population:
-    """Means and covariances of ``c`` and ``s`` under the product of all sites' messages.
+    """Return means and covariances of ``c`` and ``s`` under the product of all sites' messages.
 
     ``prior``, ``posterior`` and the sites' ``factors`` are Products of ``coefficients`` and
-    ``log_spread``; ``own`` are the columns that differ. It is the posterior itself where nodes are
-    worth too few draws, as they may be with very many log spreads, and where factors were found
-    under quite other spreads than there are now, so early in a run; ``draws`` tell.
+    ``log_spread``; ``own`` are the columns that vary between sites. In two cases the result has the
+    posterior itself: if the effective sample size ``draws`` is too small, as with very many log
+    spreads; and, with ``draws`` 0, if factors come from very different spreads, as early in a run.
     """
     c, s = Normal.of(posterior.coefficients), Normal.of(posterior.log_spread)
     every = messages(posterior, factors, own)
@@ -91,14 +91,14 @@ def population(prior: Any, posterior: Any, factors: Sequence[Any], own: Any) -> 
     laws = {}
     for name, moments in zip(("coefficients", "log_spread"), shared, strict=True):
         names = names_of(getattr(posterior, name))
-        mean, covariance = moments  # of sums, whose rounding is as large as their largest
+        mean, covariance = moments  # symmetric up to rounding
         symmetric = (covariance + covariance.T) / 2
         laws[name] = with_names(Gaussian.from_standard(mean, symmetric), names)
     return Population(Product(laws), draws, at)
 
 
 def messages(posterior: Any, factors: Sequence[Any], own: Any) -> list[Normal | None]:
-    """The Gaussian that stands for each site's records, by its factor (see :func:`message_of`)."""
+    """Return the Gaussian message of each site's records from its factor (:func:`message_of`)."""
     c, s = Normal.of(posterior.coefficients), Normal.of(posterior.log_spread)
     nodes, chances = grids(len(own))[0]
     variance = np.zeros((len(nodes), len(c.linear)))
@@ -110,10 +110,10 @@ def messages(posterior: Any, factors: Sequence[Any], own: Any) -> list[Normal | 
 def message_of(
     factor: Normal, variance: Float[np.ndarray, "m d"], chances: Float[np.ndarray, " m"]
 ) -> Normal | None:
-    """The ``(h, Λ)`` of which ``E[(I + ΛD)⁻¹ h]`` and ``E[(Λ⁻¹ + D)⁻¹]`` are the factor.
+    """Return ``(h, Λ)`` such that ``E[(I + ΛD)⁻¹ h]`` and ``E[(Λ⁻¹ + D)⁻¹]`` are the factor.
 
-    ``D`` has one of the diagonals ``variance``, by these chances. None where there is no such
-    message, because the factor was found under quite other spreads.
+    ``D`` has the diagonals ``variance`` with probabilities ``chances``. Return None if there is no
+    such message, because the factor was computed under very different spreads.
     """
     unit = 1 / np.sqrt(np.maximum(np.diagonal(factor.precision), np.finfo(float).tiny))
     values, vectors = np.linalg.eigh(factor.precision * unit * unit[:, None])
@@ -143,7 +143,7 @@ def message_of(
 def _newton(
     every: Float[np.ndarray, "m r r"], chances: Float[np.ndarray, " m"], left: Matrix
 ) -> Matrix:
-    """The ``δ`` of ``E[G δ G] = left``, by conjugate gradients."""
+    """Solve ``E[G δ G] = left`` for ``δ`` by conjugate gradients."""
     applied = lambda step: np.tensordot(chances, every @ step @ every, 1)
     about = np.linalg.inv(np.tensordot(chances, every, 1))
     step, rest = np.zeros_like(left), left
@@ -168,14 +168,14 @@ def _integrated(
     s: Float[np.ndarray, "m p"],
     own: Any,
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, "m d"], Float[np.ndarray, "m d d"]]:
-    """The log density of each ``s`` up to a constant, and mean and covariance of ``c`` given it."""
+    """Return the log density of each ``s`` up to a constant, and moments of ``c`` given ``s``."""
     (before, spread), mean, covariance = prior, about.mean, about.covariance
     log = s @ spread.linear - ((s @ spread.precision) * s).sum(1) / 2
     precision = np.tile(before.precision, (len(s), 1, 1))
     pull = np.tile(before.linear - before.precision @ mean, (len(s), 1))
     for message in messages:
         at = marginal(message, mean, covariance, s, own)
-        # At the mean itself, where `marginal` averages about it.
+        # The value at the mean itself; `marginal` averages over the distribution of c.
         log = log + at.value + (at.precision * covariance).sum((1, 2)) / 2
         precision, pull = precision + at.precision, pull + at.linear - at.precision @ mean
     inverse = np.linalg.inv(precision)
@@ -187,7 +187,7 @@ def _integrated(
 def _places(
     mean: Float[np.ndarray, " p"], covariance: Float[np.ndarray, "p p"], turn: int, work: int
 ) -> tuple[Float[np.ndarray, "m p"], Float[np.ndarray, " m"]]:
-    """Nodes about these moments, and minus the logarithm of their density."""
+    """Return nodes around these moments, and minus the logarithm of their density."""
     root, size = np.linalg.cholesky(covariance), len(mean)
     if size in LINES:
         count, reach = LINES[size]

@@ -1,9 +1,9 @@
-"""Refinement: sites train on from a posterior that they share, and what they find is averaged.
+"""Refinement: sites continue training from a shared posterior, and their results are averaged.
 
-From the shared ``q`` each site trains its own ``q_j``, with ``q`` for the prior. A round gives
-``Σ w_j q_j`` in natural parameters, ``w_j`` being the site's share of the records; in the ledger
-each factor moves by ``w_j (q_j - q)``, so that prior and factors still sum to the posterior. Means
-of distributions are distributions, so no step has to be shortened.
+From the shared ``q`` each site trains its own ``q_j``, with ``q`` as the prior. A round gives
+``Σ w_j q_j`` in natural parameters, where ``w_j`` is the site's share of the records' weight. In
+the ledger each factor changes by ``w_j (q_j - q)``, so prior and factors still sum to the
+posterior. Averages of proper distributions are proper, so no step has to be shortened.
 """
 
 from typing import Any
@@ -23,17 +23,17 @@ from posterity.networks.training import BATCH, RATE, fit
 class Refinement(TrainedApart):
     """Local training of a fused network in :func:`posterity.federate`.
 
-    Units keep their places: each site trains the network that it was given.
+    Units are not permuted: each site trains the shared network as it is.
 
     Args:
-        steps: of Adam, in one visit.
-        temperature: of the divergence from the shared posterior, which holds a site back from
-            forgetting what only others know.
-        batch_size: records a step sees.
-        learning_rate: as of :func:`posterity.networks.train`.
+        steps: number of steps of Adam in one visit.
+        temperature: weight of the divergence from the shared posterior, which preserves
+            information from other sites.
+        batch_size: number of records per step.
+        learning_rate: step size, as in :func:`posterity.networks.train`.
 
-    A posterior that is refined in many rounds counts its data more than once. A forgotten site's
-    own factor leaves with all that its rounds added; what others learned in its company stays
+    A posterior that is refined in many rounds counts its data more than once. Forgetting a site
+    removes its factor with all changes of its rounds. Its influence on the other factors remains
     until further rounds.
     """
 
@@ -49,12 +49,12 @@ class Refinement(TrainedApart):
     ):
         COUNT.check(steps=steps, batch_size=batch_size)
         POSITIVE.check(temperature=temperature, learning_rate=learning_rate)
-        # by name: type checkers take what is between for a dataclass that makes itself
+        # by name: type checkers take TrainedApart for a dataclass with a generated __init__
         LocalUpdate.__init__(self, steps=steps, temperature=temperature, batch_size=batch_size)
         self.learning_rate = float(learning_rate)
 
     def resolve(self, model: Model, q: Any) -> "Refinement":
-        """Itself, if model and prior are of one network; a UsageError if they are not."""
+        """Return itself. Raises UsageError if model and prior have different networks."""
         layers = None
         if isinstance(model, NeuralNetwork) and model.noise_variance is not None:
             layers = model.layers
@@ -76,7 +76,7 @@ class Refinement(TrainedApart):
     def trained(self, model: Model, view: Any, records: Records, *, key: KeyArray) -> Network:
         assert isinstance(model, NeuralNetwork) and self.batch_size is not None
         assert model.noise_variance is not None
-        # A loss that counts w times is, up to a factor, a divergence that counts 1/w times.
+        # A loss of weight w is equivalent, up to a factor, to a divergence of weight 1/w.
         temperature = self.temperature / float(records.weights[0])
         trained = fit(
             view.layers,

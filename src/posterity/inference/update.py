@@ -1,8 +1,8 @@
-"""A site's local step: minimising its local free energy.
+"""A site's local update, which minimises its local free energy.
 
-``F_k(q) = E_q[loss_k] + α KL(q ‖ cavity_k)``, over ``η_k`` with ``q = cavity_k + η_k``. Natural
-gradient descent is ``η_k ← η_k - ρ (η_k - ∇_μ E_q[log likelihood_k] / α)`` (gong2021, equation
-17; bui2018): a damped fixed-point iteration in natural parameters.
+The local free energy is ``F_k(q) = E_q[loss_k] + α KL(q ‖ cavity_k)``, a function of ``η_k`` with
+``q = cavity_k + η_k``. Natural-gradient descent is the damped fixed-point iteration
+``η_k ← η_k - ρ (η_k - ∇_μ E_q[log likelihood_k] / α)`` (gong2021, equation 17; bui2018).
 """
 
 import abc
@@ -53,16 +53,16 @@ ESTIMATORS: dict[str, type[Estimator]] = {
     "reparameterization": estimators.Reparameterization,
     "reinforce": estimators.Reinforce,
 }
-"""By name, best first where several fit (see ``best_estimator``)."""
+"""Estimators by name, in order of preference (see :func:`best_estimator`)."""
 
 FEW, SEVERAL, SOME = 512, 64, 256
-"""The most parameters for which the default spreads nodes: over a diagonal Gaussian, of which more
-is asked by way of its draws; over one of a model that has several optima, as networks have, where
-noise finds a way out of what is symmetric; and over any other."""
+"""Largest numbers of parameters for which cubature is the default: for a diagonal Gaussian; for a
+diagonal Gaussian and a model with several optima, such as networks, where noise breaks symmetries;
+and for other families."""
 SEARCHES = 512
-"""The most nodes at which a site's own parameters are integrated out."""
+"""Largest number of nodes if the model integrates out site-specific parameters at each of them."""
 SLOPES_LIMIT = 64
-"""The most natural parameters for which the default fits slopes to draws."""
+"""Largest number of natural parameters for which least squares can be the default."""
 RATE = Constraint(
     f"{SHARE.expected}, or a function", lambda rate: callable(rate) or SHARE.allows(rate)
 )
@@ -70,11 +70,11 @@ DOMAIN = one_of("halve", "retract")
 DTYPE = one_of("float64", "float32")
 TRUSTED = Constraint("a positive number of nats, or infinity", lambda given: given > 0)
 SLOW = 1e-4
-"""Length of a natural gradient, in sqrt(nats), at which a line search may end for want of looks."""
+"""Length of the natural gradient, in sqrt(nats), above which a line search counts as unfinished."""
 REMEMBERED = 3
-"""Steps that suggest the next one, as natural gradients may go to and fro."""
+"""Number of previous steps that Anderson's method uses, as natural gradients may oscillate."""
 LOOKS = 100
-"""Points that a line search looks at in one visit, at most."""
+"""Largest number of evaluations of the free energy by a line search in one visit."""
 ESTIMATOR = Constraint(
     f"an Estimator object or one of {list(ESTIMATORS)}",
     lambda given: isinstance(given, Estimator) or given in ESTIMATORS,
@@ -82,16 +82,16 @@ ESTIMATOR = Constraint(
 
 
 def best_estimator(model: Model, q: ExponentialFamily) -> Estimator:
-    """The one of least variance, then of least cost, that the model and the family allow.
+    """Return the estimator of least variance, then least cost, for a model and a family.
 
-    Expectations are exact for conjugate models, in closed form or by quadrature where these
-    exist, and nearly so for Gaussians and Products of them by cubature. Diagonal Gaussians of many
-    parameters use online Newton, small continuous families least squares, the rest implicit
-    reparameterisation where draws can be differentiated, and REINFORCE with a leave-one-out
-    baseline where not.
+    Conjugate models have exact factors. Other expectations are computed in closed form or by
+    quadrature where these exist, and by cubature for Gaussians and Products of them. Diagonal
+    Gaussians with many parameters use variational online Newton, and small continuous families
+    least squares. The rest use implicit reparameterisation if draws are differentiable, else
+    REINFORCE with a leave-one-out baseline.
     """
     options = {name: kind() for name, kind in ESTIMATORS.items() if name != "bonnet-price"}
-    # Where a log likelihood is a search of its own, thousands of nodes are too many.
+    # If each log likelihood requires a search, thousands of nodes are too expensive.
     options["cubature"] = Cubature(most=SEARCHES) if model.joint else Cubature()
     options["least-squares"] = LeastSquares(max(64, 4 * q.dimension))
     most = SEVERAL if model.optima == "several" else FEW
@@ -103,7 +103,7 @@ def best_estimator(model: Model, q: ExponentialFamily) -> Estimator:
 
 
 def check_estimator(estimator: Estimator, model: Model, q: ExponentialFamily) -> None:
-    """Raise a UsageError unless the estimator serves this model and family."""
+    """Raise a UsageError unless the estimator supports this model and family."""
     if not estimator.fits(model, q):
         raise UsageError(
             found=f"estimator {type(estimator).__name__} for {type(model).__name__} and a "
@@ -118,54 +118,55 @@ class UpdateInfo(NamedTuple):
     """Diagnostics of one local update."""
 
     halvings: Int[Real, ""]
-    """Steps that were shortened: to stay in the domain, near, or below the free energy before."""
+    """Number of halvings of steps: to stay in the domain, within reach, or to lower the energy."""
     refused: Int[Real, ""]
-    """Steps that were not taken, since no shorter one stayed in the domain."""
+    """Number of steps that were not taken, since no halved one stayed in the domain."""
     finite: Bool[Real, ""]
-    """Whether the gradients were; if not, the factor is meaningless."""
+    """Whether the gradients were finite; if not, the factor is meaningless."""
     residual: Float[Real, ""]
-    """Length, in the Fisher metric at ``q``, of the last ``∇_μ E_q[log likelihood]/α - η_k``."""
+    """Length of the last ``∇_μ E_q[log likelihood]/α - η_k`` in the Fisher metric, sqrt(nats)."""
     quadrature_error: Float[Real, ""]
-    """By how many nats, at most, sums over nodes may have misplaced the posterior."""
+    """Estimated displacement of the posterior, in nats, by the error of sums over nodes."""
 
 
 class Decaying(Setting):
-    """A rate that is a function of the number of steps taken so far."""
+    """A step size that is a function of the number of steps so far."""
 
     function: Callable[[Any], Any] = static()
 
     def __call__(self, count: Number) -> Any:
-        """The rate after ``count`` steps."""
+        """Return the rate after ``count`` steps."""
         return self.function(count)
 
 
 class LocalUpdate(Setting):
     """The rule by which a site improves its factor in one visit.
 
-    By default a site minimises its free energy: where expectations can be computed, by a line
-    search that never raises it; where they are noisy, by steps that shrink, and that go no further
-    than a gradient can be trusted.
+    By default a site minimises its free energy. If expectations can be computed, it uses a line
+    search that never raises the free energy. If they are noisy, it takes steps of decreasing rate
+    within a trust region.
 
     Args:
-        estimator: of the natural gradient; an object of :mod:`posterity.inference`, or its name
-            there; by default the best that the model and the family allow.
-        steps: natural-gradient steps a visit; by default 1 where the model is conjugate, 20 where
-            gradients are noisy or a rate is given, and else up to 100 points of a line search,
-            which ends when there is no more to gain.
-        rate: ``ρ`` in (0, 1], or a function of the number of steps that the site has taken (any
-            optax schedule), in place of a line search; by default 1 where conjugate, and
-            ``1/2 / (1 + t/20)^(3/4)`` where gradients are noisy (``1/5 / (1 + t/100)^(3/4)`` where
-            steps are retracted).
+        estimator: estimator of the natural gradient: an object of :mod:`posterity.inference` or
+            its name; by default the best one for the model and the family.
+        steps: number of natural-gradient steps per visit; by default 1 for conjugate models, and
+            20 if gradients are noisy or a rate is given. Otherwise the largest number of
+            evaluations of a line search, 100 by default; it ends earlier at convergence.
+        rate: step size ``ρ`` in (0, 1], or a function of the number of steps that the site has
+            taken (any optax schedule), instead of a line search. By default 1 for conjugate
+            models, and ``1/2 / (1 + t/20)^(3/4)`` if gradients are noisy
+            (``1/5 / (1 + t/100)^(3/4)`` if steps are retracted).
         temperature: ``α`` of generalised Bayes; 1 is Bayes' rule.
-        domain: what path steps take. ``"halve"``: straight, halved until the posterior is proper.
+        domain: path of steps. ``"halve"``: straight, halved until the posterior is proper.
             ``"retract"`` (Gaussians): along the manifold with a correction of second order, which
-            keeps every precision positive definite (lin2020); the default of variational online
-            Newton, whose curvatures may be negative.
-        batch_size: records a step sees, drawn anew each step; all by default.
-        trust: nats, and one more a coordinate, that a noisy step may put between two members (the
-            sum of both KL divergences): longer ones are halved; infinite for none.
-        dtype: ``"float32"`` for steps in half the digits, where gradients are noisy: a network's
-            take less time so. Factors and their sums are of 64 bits all the same.
+            keeps every precision positive definite (lin2020). This is the default of variational
+            online Newton, whose curvatures may be negative.
+        batch_size: number of records per step, redrawn at each step; all by default.
+        trust: trust region of noisy steps, in nats. The sum of both KL divergences between the
+            members before and after is at most ``trust`` plus the number of coordinates; longer
+            steps are halved. None or infinity for no limit.
+        dtype: ``"float32"`` for faster steps in single precision where gradients are noisy, as for
+            networks. Factors and their sums remain float64.
     """
 
     estimator: Estimator | None
@@ -179,9 +180,9 @@ class LocalUpdate(Setting):
     dtype: str = static()
 
     trains: ClassVar[bool] = False
-    """Whether the site trains apart, as a :class:`TrainedApart`."""
+    """Whether the site trains separately, as with :class:`TrainedApart`."""
     pools: ClassVar[bool] = False
-    """Whether the site integrates parameters of its own out, as partial pooling does."""
+    """Whether the site integrates out its own parameters, as in partial pooling."""
 
     def __init__(
         self,
@@ -211,11 +212,11 @@ class LocalUpdate(Setting):
         self.trust = None if trust is None or math.isinf(trust) else float(trust)
 
     def resolve(self, model: Model, q: ExponentialFamily) -> "LocalUpdate":
-        """Return the update with every default filled in for a model and family.
+        """Return the update with every default set for a model and family.
 
         Raises:
-            UsageError: if the model has no posterior in this family, or has infinite expectations
-                under ``q``, or a choice does not fit.
+            UsageError: if the model does not support this family, its expectations under ``q`` are
+                infinite, or an argument is incompatible with them.
         """
         _check_prior(model, q)
         _require(
@@ -246,7 +247,7 @@ class LocalUpdate(Setting):
 
     @property
     def rule(self) -> str:
-        """The rule in words; resolve first."""
+        """A description of the rule. Requires a resolved update."""
         if self.conjugate:
             return "the exact factor, once"
         about, how = self.estimator, type(self.estimator).__name__
@@ -260,31 +261,31 @@ class LocalUpdate(Setting):
         return f"{how}{batch}, {self.steps} steps a visit at a rate of {rate}"
 
     def needs_jax(self, model: Model) -> bool:
-        """True if it takes JAX to make its steps; NumPy's are the same, resolve first."""
+        """True if steps require JAX, else NumPy can make them. Requires a resolved update."""
         able = getattr(self.estimator, "numpy", False) and (self.searches or self.conjugate)
         return not (able and model.in_numpy)
 
     @property
     def searches(self) -> bool:
-        """True if steps are found by a line search, once resolved."""
+        """True if the update uses a line search. Requires a resolved update."""
         return self.rate is None and not self.trains
 
     def newtonian(self, model: Model, q: ExponentialFamily) -> bool:
         """True if a natural gradient is a Newton step in the mean, and so not much shorter than the
-        way to where a site's free energy is least: log likelihoods are concave functions of linear
-        predictors, and the posterior a full Gaussian. Resolve first.
+        distance to the minimum of the site's free energy: log likelihoods are concave in linear
+        predictors, and the posterior is a full Gaussian. Requires a resolved update.
         """
         along = self.searches and isinstance(model, PredictorModel)
         return along and model.known_optima == "one" and q.gaussian and not q.diagonal
 
     @property
     def noisy(self) -> bool:
-        """True if two keys give two directions, once resolved."""
+        """True if the direction depends on a random key. Requires a resolved update."""
         return self.batch_size is not None or getattr(self.estimator, "stochastic", False)
 
     @property
     def conjugate(self) -> bool:
-        """True if one visit gives the exact factor, whatever the others say."""
+        """True if one visit gives the exact factor, independently of the other sites."""
         return isinstance(self.estimator, Exact) and self.rate == 1.0 and self.batch_size is None
 
     def __call__(
@@ -297,10 +298,10 @@ class LocalUpdate(Setting):
         *,
         key: KeyArray | None,
     ) -> tuple[Q, UpdateInfo]:
-        """The site's new factor, from ``q = cavity + factor``.
+        """Return the site's new factor, from ``q = cavity + factor``, and diagnostics.
 
-        Pure and traceable; ``count`` is how many steps the site took before, and only an estimator
-        that draws needs a ``key``. Resolve first.
+        Pure and traceable. ``count`` is the number of steps that the site took before. Only noisy
+        updates need a ``key``. Requires a resolved update.
         """
         records = records.widened()
         if self.needs_jax(model) or any(map(is_jax, leaves(records))):
@@ -320,23 +321,23 @@ class LocalUpdate(Setting):
             rate = self.rate(count + index) if callable(self.rate) else self.rate
             step = safe_step(q, direction, rate, admits=model.admits, retract=retract, reach=reach)
             finite = jnp.isfinite(jnp.asarray(direction.natural_parameters)).all()
-            # Where a posterior is so wide that its draws overflow, a narrower one may do.
+            # If the posterior is so wide that draws overflow, continue from a narrower one.
             new = either(finite | ~jnp.asarray(self.noisy), lambda: step.q, lambda: q * NARROWER)
-            # In exact arithmetic q = cavity + factor; to derive each from the other would drift.
+            # In exact arithmetic q = cavity + factor; updating both separately would drift.
             info = info._replace(
                 halvings=info.halvings + jnp.where(step.taken, step.halvings, 0),
                 refused=info.refused + ~step.taken,
-                # Noisy steps may recover from what is not finite.
+                # Noisy steps may recover from a gradient that is not finite.
                 finite=finite if self.noisy else info.finite & finite,
             )
             return new, new - cavity, (q, direction), info
 
         zero = jnp.zeros((), jnp.int32)
-        # Every step stays where expectations are finite; a start outside has no gradient at all.
+        # Every step stays where expectations are finite; a start outside has no gradient.
         none = jnp.zeros((), dtype_of(q))
         info = UpdateInfo(zero, zero, jnp.asarray(model.admits(q)), none, none)
         start = (q, factor, (q, q.zero()), info)
-        # A loop, not a scan: the number of steps is an argument of the program, no part of it.
+        # A loop, not a scan: the number of steps is a traced argument of the program.
         first = jnp.zeros((), jnp.arange(0).dtype)
         _, factor, last, info = jax.lax.fori_loop(first, self.steps, step, start)
         return _floats(factor, wide), info._replace(residual=fisher_length(*last))
@@ -344,7 +345,7 @@ class LocalUpdate(Setting):
     def _searched(
         self, model: Model, q: ExponentialFamily, factor: ExponentialFamily, records: Records
     ) -> tuple[Any, UpdateInfo]:
-        """A descent of the free energy."""
+        """Return the new factor and diagnostics after a descent of the free energy."""
         estimator, cavity = self.estimator, q - factor
         assert isinstance(estimator, Evaluator) and self.steps is not None, "resolve first"
         along, regression = isinstance(model, PredictorModel), cast(PredictorModel, model)
@@ -379,17 +380,16 @@ class LocalUpdate(Setting):
 
     @functools.cached_property
     def traced(self) -> "LocalUpdate":
-        """Return the update with arrays for numbers, so that a program that it is an argument of
-        serves others too.
+        """The update with arrays instead of numbers, so that updates can share a compiled program.
 
-        Of 64 bits where JAX has them when it is first asked for.
+        The arrays have 64 bits if JAX has them enabled at the first access.
         """
         return jax.tree.map(jnp.asarray, self)
 
     def line_search(self, model: Model, q: ExponentialFamily) -> "LocalUpdate | None":
-        """The line search, without noise and of all records, that has the same optimum.
+        """Return the noiseless line search on all records with the same optimum.
 
-        Itself if it is one; None where no estimator can compute a free energy.
+        Return itself if it is one, or None if no estimator can compute a free energy.
         """
         estimator = self.estimator
         if not isinstance(estimator, Evaluator):
@@ -402,14 +402,14 @@ class LocalUpdate(Setting):
         return dataclasses.replace(self, estimator=estimator, steps=LOOKS, rate=None, **plain)
 
     def finer(self) -> "LocalUpdate | None":
-        """Return the update with more nodes, where there are more to be had."""
+        """Return the update with more nodes, or None if there is none."""
         finer = self.estimator.finer() if isinstance(self.estimator, Evaluator) else None
         return None if finer is None else dataclasses.replace(self, estimator=finer)
 
     def direction(
         self, model: Model, q: Q, factor: Q, records: Records, *, key: KeyArray | None
     ) -> Q:
-        """``∇_μ E_q[log likelihood] / α - η_k``: zero where the local free energy is least."""
+        """Return ``∇_μ E_q[log likelihood] / α - η_k``, zero at a local free energy's optimum."""
         assert self.estimator is not None, "resolve first"
         if self.batch_size is not None and self.batch_size < records.size:
             assert key is not None, "batches are drawn"
@@ -419,15 +419,15 @@ class LocalUpdate(Setting):
 
 
 def exact_factor(update: LocalUpdate, model: Model, records: Records) -> Any:
-    """The factor of one visit if the update is ``conjugate``; the model need not be traced."""
+    """Return the factor of one visit of a ``conjugate`` update, without tracing the model."""
     factor = model.factor(records)  # pyright: ignore[reportAttributeAccessIssue]
     return factor if update.temperature == 1 else factor / update.temperature
 
 
 class TrainedApart(LocalUpdate):
-    """An update that trains apart from the shared posterior and takes its share of the way.
+    """An update that trains a separate posterior on the site's records.
 
-    It sees no cavity and takes no steps of natural parameters: what all found is averaged.
+    It does not use the cavity or natural-parameter steps: the sites' posteriors are averaged.
     """
 
     trains: ClassVar[bool] = True
@@ -436,23 +436,23 @@ class TrainedApart(LocalUpdate):
     def trained(
         self, model: Model, view: ExponentialFamily, records: Records, *, key: KeyArray
     ) -> Any:
-        """The posterior after training from the shared ``view`` on, on the site's records."""
+        """Return the posterior after training on the site's records, starting from ``view``."""
 
 
 def _floats(tree: PyTree, dtype: DTypeLike) -> Any:
-    """With floating-point numbers of this precision; where JAX holds to 32 bits, of these."""
+    """Return the tree with floats of this dtype, or of 32 bits if JAX has no others enabled."""
     dtype = jax.dtypes.canonicalize_dtype(dtype)
     floats = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)
     return jax.tree.map(lambda leaf: leaf.astype(dtype) if floats(leaf) else leaf, tree)
 
 
 def quickly_decaying(count: Number) -> Any:
-    """``1/2 / (1 + t/20)^(3/4)``: steps that shrink as noise requires."""
+    """Return ``1/2 / (1 + t/20)^(3/4)``, a rate that decays as noise requires."""
     return 0.5 / (1 + count / 20) ** 0.75
 
 
 def slowly_decaying(count: Number) -> Any:
-    """``1/5 / (1 + t/100)^(3/4)``: smaller first steps, for posteriors with many optima."""
+    """Return ``1/5 / (1 + t/100)^(3/4)``: smaller first steps, for posteriors with many optima."""
     return 0.2 / (1 + count / 100) ** 0.75
 
 

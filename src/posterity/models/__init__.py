@@ -1,4 +1,4 @@
-"""Models that sites can share: how records speak of parameters."""
+"""Models: likelihoods of records given shared parameters."""
 
 from posterity.models.base import ConjugateModel as ConjugateModel
 from posterity.models.base import ExpectedModel as ExpectedModel

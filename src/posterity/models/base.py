@@ -1,4 +1,4 @@
-"""Models: the log likelihood of records, and what else is known of it."""
+"""Base classes of models: the log likelihood of records, and closed forms of its expectations."""
 
 import abc
 import dataclasses
@@ -19,9 +19,9 @@ from posterity.models.records import Records
 Q = TypeVar("Q", bound=ExponentialFamily)
 Optima = Literal["one", "several", "unknown"]
 Each = Float[Real, "..."]
-"""Predictors, or what belongs to each of them."""
+"""Predictors, or values for each of them."""
 Moments = tuple[Each, Each, Each]
-"""Of each record's log likelihood and its first and second derivative by the predictor."""
+"""Expected log likelihood of each record, and its first and second derivative by the predictor."""
 VARIANCE = dataclasses.replace(POSITIVE, error=ParameterError)
 _LIKELIHOODS = {"log_likelihood", "predictor_log_likelihood"}
 _FORMULAS = (
@@ -31,33 +31,33 @@ _FORMULAS = (
     "predictor_log_likelihood",
     "predictor_value_and_slope",
 )
-"""What follows from a likelihood, and is asked in its place."""
+"""Methods that follow from a likelihood, and are called instead of it."""
 _SPARED = ("predictor_expectation", "rough_factor")
-"""What follows too, but a model with another likelihood can do without."""
+"""Further such methods, which are optional."""
 
 
 class Model(Setting):
-    """The likelihood of records given ``z``, the parameter that sites share.
+    """The likelihood of records given the shared parameter ``z``.
 
-    Authors write ``log_likelihood``, for one ``z``; a model that knows more derives from
-    :class:`ConjugateModel`, :class:`ExpectedModel` or :class:`PredictorModel`, for which better
-    natural gradients exist than samples give.
+    Authors write ``log_likelihood`` for one ``z``. Subclasses of :class:`ConjugateModel`,
+    :class:`ExpectedModel` or :class:`PredictorModel` give more structure, for which natural
+    gradients are better than by samples.
     """
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (ExponentialFamily,)
     """The families that a posterior of this model can have."""
     columns: ClassVar[tuple[Column, ...]] = ()
-    """What its data hold: one column for an array, two for a pair, none where all is welcome."""
+    """Columns of the data: one for an array, two for a pair, none if data are not restricted."""
     optima: ClassVar[Optima] = "unknown"
-    """Optima of the free energy: one where log likelihoods are concave and posteriors Gaussian,
-    several by nature where components or units can be exchanged. Where it is not known, a run that
-    has settled is started a second time elsewhere before it is said to have converged."""
+    """Optima of the free energy: "one" for concave log likelihoods and Gaussian posteriors,
+    "several" if components or units are exchangeable. If "unknown", a run that has converged is
+    repeated from another start before its status is converged."""
     joint: ClassVar[bool] = False
-    """Whether records of a site tell of each other: a batch does not stand for all then."""
+    """Whether records of a site are dependent given ``z``; minibatches are then not possible."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Refuse a class whose likelihood is its own, and whose formulas are another likelihood's;
-        a UsageError naming the formula, and the class that it is of.
+        """Raise a UsageError for a class that defines its own likelihood but inherits formulas of
+        another likelihood.
         """
         super().__init_subclass__(**options)
         own = _LIKELIHOODS & vars(cls).keys()
@@ -75,16 +75,15 @@ class Model(Setting):
 
     @property
     def in_numpy(self) -> bool:
-        """True if its formulas are NumPy's where its arguments are: then JAX is not needed.
+        """True if the formulas use NumPy for NumPy arguments, so that JAX is not needed.
 
-        A class says so of itself by ``numpy: ClassVar[bool] = True``, not of those that derive
-        from it.
+        A class declares it by ``numpy: ClassVar[bool] = True``, which subclasses do not inherit.
         """
         return bool(vars(type(self)).get("numpy", False))
 
     @property
     def known_optima(self) -> Optima:
-        """:attr:`optima`, unless a class that derives from who says it has another likelihood."""
+        """:attr:`optima`, or "unknown" if a subclass redefines only the likelihood."""
         for kind in type(self).__mro__:
             if "optima" in vars(kind):
                 return vars(kind)["optima"]
@@ -94,7 +93,7 @@ class Model(Setting):
 
     @abc.abstractmethod
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
-        """``log p(record | z)`` of each record, in nats: minus the loss."""
+        """Return ``log p(record | z)`` of each record, in nats."""
 
     def admits(self, q: ExponentialFamily) -> Bool[Real, ""]:
         """Return whether expectations under a proper ``q`` are finite."""
@@ -102,22 +101,22 @@ class Model(Setting):
         return np.asarray(True)
 
     def check(self, data: PyTree) -> None:
-        """Raise an error if the data cannot be this model's; models add what they know.
+        """Raise an error if the data do not suit this model; subclasses add their own checks.
 
         Raises:
             ParameterError: for NaN, infinity, and values that the model cannot produce.
-            StructureError: for what are no numbers, or of a wrong shape.
+            StructureError: if data are not numbers, or of a wrong shape.
         """
         check_data(data, self.columns)
 
     def total(self, z: PyTree, records: Records) -> Float[Real, ""]:
-        """The weighted sum of log likelihoods."""
+        """Return the weighted sum of log likelihoods, in nats."""
         return weighted(self.log_likelihood(z, records.data), records)
 
 
 def weighted(values: PyTree, records: Records) -> Float[Real, ""]:
-    """The sum of log likelihoods (n,) times the records' weights; a StructureError unless there is
-    one value a record.
+    """Return the sum of log likelihoods (n,) times the records' weights; a StructureError unless
+    there is one value per record.
     """
     if np.shape(values) != np.shape(records.weights):
         raise StructureError(
@@ -129,38 +128,37 @@ def weighted(values: PyTree, records: Records) -> Float[Real, ""]:
 
 
 class ConjugateModel(Model, Generic[Q]):
-    """The likelihood lies in the prior's family: one visit says all there is to say."""
+    """A model whose likelihood is conjugate: a site's factor is exact after one visit."""
 
     conjugate_to: ClassVar[tuple[type[ExponentialFamily], ...]] = (ExponentialFamily,)
-    """Those of its families that the likelihood lies in."""
+    """The families to which the likelihood is conjugate."""
 
     @abc.abstractmethod
     def factor(self, records: Records) -> Q:
-        """The weighted sum of sufficient statistics, as natural parameters."""
+        """Return the weighted sum of sufficient statistics, as natural parameters."""
 
 
 class ExpectedModel(Model, Generic[Q]):
-    """``E_q[log likelihood]`` is known in closed form."""
+    """A model with ``E_q[log likelihood]`` in closed form."""
 
     @abc.abstractmethod
     def expected_log_likelihood(self, q: Q, data: PyTree) -> Float[Real, " n"]:
-        """``E_q[log p(record | z)]`` of each record, in nats; differentiable in ``q``."""
+        """Return ``E_q[log p(record | z)]`` of each record, in nats; differentiable in ``q``."""
 
     def expected_factor(self, q: Q, records: Records) -> tuple[Float[Real, ""], Q] | None:
-        """The weighted sum of expectations, and ``∇_μ`` of it as a factor; None: not known.
-
-        Where hidden variables are summed out of a conjugate model it is their expected sufficient
-        statistics, which need no Fisher information.
+        """Return the weighted sum of expectations and its gradient in the mean parameters ``μ`` as
+        a factor, or None without a formula. For a conjugate model with hidden variables summed out
+        the factor is the expected sufficient statistics.
         """
         del q, records
         return None
 
 
 class PredictorModel(Model):
-    """A record ``(x, y)`` sees ``z`` through the linear predictor ``f = x · z`` alone."""
+    """A model of records ``(x, y)`` that depends on ``z`` only by the predictor ``f = x · z``."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """A class with a likelihood of its own keeps no closed forms of another likelihood."""
+        """Reset inherited closed forms in a class that defines its own likelihood."""
         super().__init_subclass__(**options)
         for name in _SPARED if _LIKELIHOODS & vars(cls).keys() else ():
             if name not in vars(cls):
@@ -168,12 +166,10 @@ class PredictorModel(Model):
 
     @abc.abstractmethod
     def predictor_log_likelihood(self, f: Each, y: Any) -> Each:
-        """``log p(y | f)``, in nats, element by element."""
+        """Return ``log p(y | f)`` in nats, elementwise."""
 
     def predictor_mean(self, f: Each) -> Each:
-        """``E[y | f]``, element by element: what predictions are; a UsageError unless the model
-        says it.
-        """
+        """Return ``E[y | f]``, elementwise, for predictions; a UsageError unless it is defined."""
         raise UsageError(
             found=f"a prediction asked of {type(self).__name__}, which does not say E[y | f]",
             expected="a model with a method `predictor_mean(f)`",
@@ -181,25 +177,24 @@ class PredictorModel(Model):
         )
 
     def predictor_expectation(self, mean: Each, variance: Each, y: Any) -> Moments | None:
-        """``E[log p(y | f)]`` and those of its first and second derivative, ``f`` normal.
-
-        None where no closed form is known: then they are sums over nodes.
+        """Return ``E[log p(y | f)]`` and the expectations of its first and second derivative, for
+        normal ``f``; or None without a closed form, in which case quadrature is used.
         """
         del mean, variance, y
         return None
 
     def rough_factor(self, q: Any, records: Records) -> Any:
-        """A factor near what records say, for a search whose start sees nothing; None: none."""
+        """Return an approximate factor of the records, from which a search starts, or None."""
         del q, records
         return None
 
     def predictor_value_and_slope(self, f: Each, y: Any) -> tuple[Each, Each]:
-        """``log p(y | f)`` and its derivative in ``f``; a model that knows it may say it faster."""
+        """Return ``log p(y | f)`` and its derivative in ``f``, by JAX; models may override it."""
         value = lambda f: self.predictor_log_likelihood(f, y)
         return jax.jvp(value, (f,), (jax.numpy.ones_like(f),))
 
     def outputs(self, z: PyTree, x: PyTree) -> Float[Real, " n"]:
-        """``x · z``: what :meth:`predictor_mean` is of."""
+        """Return the predictors ``x · z``, the argument of :meth:`predictor_mean`."""
         return x @ z
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
@@ -208,17 +203,16 @@ class PredictorModel(Model):
 
 
 class FunctionModel(Model):
-    """A user's own: any differentiable function of ``z`` and a batch.
+    """A model given by any differentiable function of ``z`` and a batch of data.
 
     Args:
-        function: from ``z`` (as the family samples it) and the data to one log likelihood, or
-            minus one loss, a record; shape ``(n,)``.
-        predict: for models that predict: from ``z`` and inputs ``x`` to logits, or to means, as
-            ``likelihood`` says; a pair of means and noise variances where the noise depends on
-            ``z`` or ``x``.
-        likelihood: ``"categorical"`` (logits (n, K)), ``"bernoulli"`` (n,) or ``"gaussian"``
-            (n,) or (n, k).
-        noise_variance: of the Gaussian likelihood, where it is known.
+        function: function of ``z``, as the family samples it, and the data; returns one log
+            likelihood (or minus one loss) per record, of shape ``(n,)``.
+        predict: function of ``z`` and inputs ``x``, for predictions; returns logits or means
+            according to ``likelihood``, or a pair of means and noise variances.
+        likelihood: likelihood of ``predict``: ``"categorical"`` (logits (n, K)), ``"bernoulli"``
+            (logits (n,)) or ``"gaussian"`` (means (n,) or (n, k)).
+        noise_variance: noise variance of the Gaussian likelihood, if it is known.
 
     >>> from posterity.models import FunctionModel
     >>> laplace = FunctionModel(lambda z, x: -abs(x - z[0]))
@@ -230,7 +224,7 @@ class FunctionModel(Model):
     noise_variance: float | int | None = None
 
     def outputs(self, z: PyTree, x: PyTree) -> Any:
-        """The user's predictions; a UsageError where the model has none."""
+        """Return ``predict(z, x)``; a UsageError without ``predict``."""
         if self.predict is None:
             raise UsageError(
                 found=f"a FunctionModel with likelihood={self.likelihood!r} and no predict",

@@ -1,8 +1,8 @@
-"""Chains of hidden states: sums and maxima over all their paths, in log space.
+"""Chains of hidden states: sums and maxima over all paths, in log space.
 
-Potentials are logarithms of anything positive: probabilities, or the exponentials of expected log
-probabilities, which sum to less than one. Nothing is exponentiated but differences from a maximum,
-so chains may be as long and observations as far off as they like.
+Potentials are logarithms of positive numbers: probabilities, or exponentials of expected log
+probabilities, which sum to less than one. Only differences from a maximum are exponentiated, so
+long chains and outlying observations do not underflow.
 """
 
 from typing import Any, NamedTuple
@@ -14,7 +14,9 @@ from posterity.lazy import jax, jnp
 
 
 class Potentials(NamedTuple):
-    """Potentials of one chain: start (K,), moves from rows to columns (K, K), records (T, K)."""
+    """Potentials of a chain: initial (K,), transitions from rows to columns (K, K), and observed
+    (T, K).
+    """
 
     initial: Float[Real, " k"]
     transitions: Float[Real, "k k"]
@@ -22,9 +24,9 @@ class Potentials(NamedTuple):
 
 
 def log_normalizer(chain: Potentials, length: Int[Real, ""] | int) -> Float[Real, ""]:
-    """``log Σ_paths exp(potential)``, by the forward pass over the first ``length`` steps.
+    """Return ``log Σ_paths exp(potential)``, by the forward pass over the first ``length`` steps.
 
-    Its gradients are the expected counts: of starts, of moves, and of states at each step.
+    Its gradients are the expected counts of initial states, transitions, and states at each step.
 
     Source: rabiner1989; beal2003, section 3.4.
     """
@@ -42,10 +44,10 @@ def log_normalizer(chain: Potentials, length: Int[Real, ""] | int) -> Float[Real
 def expected_counts(
     chain: Potentials, length: Int[Real, ""] | int
 ) -> tuple[Float[Real, ""], Potentials]:
-    """The log normaliser, and the expected number of starts, moves and observations a state.
+    """Return the log normaliser, and expected counts of initial states, transitions, and states.
 
-    The last are the marginal probabilities of states at each step (rows sum to one, zero beyond
-    the end).
+    The last are the marginal probabilities of states at each step: rows sum to one, and are zero
+    beyond the end.
     """
     return jax.value_and_grad(log_normalizer)(chain, length)
 
@@ -55,7 +57,7 @@ def best_path(
     transitions: Float[np.ndarray, "k k"],
     observed: Float[np.ndarray, "t k"],
 ) -> Int[np.ndarray, " t"]:
-    """The states of the path of the largest potential; of equals that of the lowest states.
+    """Return the states of the path of the largest potential; ties go to the lowest states.
 
     Source: viterbi1967.
     """

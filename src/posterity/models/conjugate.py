@@ -1,4 +1,4 @@
-"""Models of closed formulas: conjugate ones, whose factor is a sum of sufficient statistics."""
+"""Conjugate models, whose factor is a sum of sufficient statistics, and one in closed form."""
 
 from typing import Any, ClassVar
 
@@ -25,7 +25,7 @@ MATRIX = Constraint(
 
 
 class BetaBernoulli(ConjugateModel[Beta]):
-    """Coin flips ``x`` (n,) in {0, 1} with chance ``z``; posterior Beta."""
+    """Bernoulli records ``x`` (n,) in {0, 1} with probability ``z``; posterior Beta."""
 
     numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Beta,)
@@ -36,13 +36,13 @@ class BetaBernoulli(ConjugateModel[Beta]):
         return Beta(ones, records.weights.sum() - ones)
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
-        """``x log z + (1 - x) log(1 - z)``."""
+        """Return ``x log z + (1 - x) log(1 - z)``."""
         special, ones = namespace(z, data).special, 1.0 * data  # JAX's xlogy derives floats only
         return special.xlogy(ones, z) + special.xlog1py(1 - ones, -z)
 
 
 class DirichletCategorical(ConjugateModel[Dirichlet]):
-    """Labels ``x`` (n,) in {0, …, K - 1} with chances ``z`` (K,); posterior Dirichlet."""
+    """Labels ``x`` (n,) in {0, ..., K - 1} with probabilities ``z`` (K,); posterior Dirichlet."""
 
     categories: int = static()
 
@@ -57,7 +57,7 @@ class DirichletCategorical(ConjugateModel[Dirichlet]):
         return Dirichlet(np_.bincount(labels, weights, minlength=least, **fixed))
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
-        """``log z_x``."""
+        """Return ``log z_x``."""
         np_ = namespace(z, data).np
         return np_.log(z)[np_.asarray(data).astype(int)]
 
@@ -68,7 +68,7 @@ class DirichletCategorical(ConjugateModel[Dirichlet]):
 
 
 class GammaPoisson(ConjugateModel[Gamma]):
-    """Counts ``x`` (n,), each of a unit of exposure, with rate ``z``; posterior Gamma."""
+    """Poisson counts ``x`` (n,) with rate ``z``, each of unit exposure; posterior Gamma."""
 
     numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gamma,)
@@ -78,13 +78,13 @@ class GammaPoisson(ConjugateModel[Gamma]):
         return Gamma((records.weights * records.data).sum(), records.weights.sum())
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
-        """``x log z - z - log x!``."""
+        """Return ``x log z - z - log x!``."""
         xp = namespace(z, data)
         return xp.special.xlogy(1.0 * data, z) - z - xp.special.gammaln(data + 1.0)
 
 
 class GaussianMean(ConjugateModel[Gaussian]):
-    """Vectors ``x`` (n, d) about a mean ``z`` with a known covariance; posterior Gaussian."""
+    """Normal vectors ``x`` (n, d) with mean ``z`` and known covariance; posterior Gaussian."""
 
     precision: Float[Real, "d d"]
 
@@ -92,19 +92,19 @@ class GaussianMean(ConjugateModel[Gaussian]):
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
 
     def __init__(self, covariance: Any):
-        """From the covariance (d, d) of a record; a ParameterError or StructureError if it is no
-        symmetric, positive definite matrix.
+        """Make a model from the covariance (d, d) of a record; a ParameterError or StructureError
+        unless it is symmetric and positive definite.
         """
         MATRIX.check(covariance=covariance)
         self.precision = Gaussian.from_standard(np.zeros(len(covariance)), covariance).precision
 
     def factor(self, records: Records) -> Gaussian:
-        """``n Λ`` and ``Λ Σ x``."""
+        """Return the factor with ``Λ Σ x`` and ``n Λ``."""
         total = records.weights @ records.data
         return Gaussian(self.precision @ total, self.precision * records.weights.sum())
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
-        """``log N(x | z, Λ⁻¹)``."""
+        """Return ``log N(x | z, Λ⁻¹)``."""
         return Gaussian(self.precision @ z, self.precision).log_prob(data)
 
     @property
@@ -114,7 +114,7 @@ class GaussianMean(ConjugateModel[Gaussian]):
 
 
 class GaussianMeanCovariance(ConjugateModel[NormalWishart]):
-    """Vectors ``x`` (n, d), mean and precision unknown; posterior Normal-Wishart.
+    """Normal vectors ``x`` (n, d) with unknown mean and precision; posterior Normal-Wishart.
 
     Source: bishop2006, section 2.3.6.
     """
@@ -124,13 +124,13 @@ class GaussianMeanCovariance(ConjugateModel[NormalWishart]):
     columns: ClassVar[tuple[Column, ...]] = (VECTORS,)
 
     def factor(self, records: Records) -> NormalWishart:
-        """``n, n, Σ x, Σ x xᵀ``."""
+        """Return the factor with ``n``, ``n``, ``Σ x`` and ``Σ x xᵀ``."""
         x, weights = records.data, records.weights
         count, scatter = weights.sum(), (x.T * weights) @ x
         return NormalWishart(count, count, weights @ x, scatter)
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
-        """``log N(x | μ, Λ⁻¹)`` for the event ``(μ, Λ)``."""
+        """Return ``log N(x | μ, Λ⁻¹)`` for the event ``(μ, Λ)``."""
         mean, precision = z
         xp = namespace(mean, precision, data)
         logdet = xp.logdet(xp.cholesky(precision))
@@ -139,7 +139,7 @@ class GaussianMeanCovariance(ConjugateModel[NormalWishart]):
 
 
 class BetaExponential(ExpectedModel[Beta]):
-    """Waiting times ``x`` (n,), exponential with mean ``z`` in (0, 1); posterior Beta.
+    """Exponential waiting times ``x`` (n,) with mean ``z`` in (0, 1); posterior Beta.
 
     Source: gong2021, section V.
     """
@@ -148,11 +148,11 @@ class BetaExponential(ExpectedModel[Beta]):
     columns: ClassVar[tuple[Column, ...]] = (TIMES,)
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
-        """``-log z - x / z``."""
+        """Return ``-log z - x / z``."""
         return -namespace(z).np.log(z) - data / z
 
     def expected_log_likelihood(self, q: Beta, data: PyTree) -> Float[Real, " n"]:
-        """``-(ψ(a) - ψ(a + b)) - x (a + b - 1) / (a - 1)``; infinite unless ``a > 1``."""
+        """Return ``-(ψ(a) - ψ(a + b)) - x (a + b - 1) / (a - 1)``; finite only for ``a > 1``."""
         log_mean = q.mean_parameters[0]
         return -log_mean - data * (q.a + q.b - 1) / q.a_minus_one
 

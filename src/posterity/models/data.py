@@ -1,4 +1,4 @@
-"""Kinds of arrays in a site's data: one table, from which models choose."""
+"""Kinds of arrays in a site's data, and their checks."""
 
 import warnings
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from posterity.errors import ParameterError, ScaleWarning, StructureError
 
 
 class Column(NamedTuple):
-    """One array (n, *axes) of the data; None stands for an axis of any length."""
+    """A kind of array (n, *axes) in the data; None is an axis of any length."""
 
     shape: str
     axes: tuple[int | None, ...] = ()
@@ -39,12 +39,12 @@ COUNTS_AND_EXPOSURES = Column(
 
 
 def vectors(size: int) -> Column:
-    """Vectors of one length."""
+    """Return the column of vectors of this length."""
     return Column(f"shape (n, {size})", (size,))
 
 
 def labels(categories: int, shape: str = "shape (n,)") -> Column:
-    """Whole numbers below ``categories``."""
+    """Return the column of labels from 0 to ``categories - 1``."""
     among = lambda x: np.isin(x, np.arange(categories))
     return Column(shape, (), f"labels from 0 to {categories - 1}", among)
 
@@ -53,7 +53,7 @@ def labels(categories: int, shape: str = "shape (n,)") -> Column:
 
 
 def check_data(data: PyTree, columns: tuple[Column, ...]) -> None:
-    """Raise an error unless the data are finite numbers, and one array a column if any is given."""
+    """Raise an error unless data are finite numbers, and match ``columns`` if there are any."""
     for leaf in map(np.asarray, tree_leaves(data)):
         if leaf.dtype.kind not in "biuf":
             raise StructureError(
@@ -79,7 +79,7 @@ def check_data(data: PyTree, columns: tuple[Column, ...]) -> None:
 
 
 def check_column(array: ArrayLike, column: Column) -> None:
-    """Raise a StructureError for another shape, a ParameterError for other values."""
+    """Raise a StructureError for a wrong shape, a ParameterError for wrong values."""
     values = np.asarray(array)
     pairs = zip(values.shape[1:], column.axes, strict=False)
     if values.ndim != 1 + len(column.axes) or any(size not in (n, None) for n, size in pairs):
@@ -99,7 +99,7 @@ def check_column(array: ArrayLike, column: Column) -> None:
 
 
 def pair(data: PyTree) -> tuple[Any, Any]:
-    """Inputs and what was observed; a StructureError unless the data are two arrays."""
+    """Return inputs and observations; a StructureError unless the data are two arrays."""
     several = isinstance(data, tuple | list)
     if several and len(data) == 2:
         return data[0], data[1]
@@ -113,12 +113,12 @@ def pair(data: PyTree) -> tuple[Any, Any]:
 # --- arrays by themselves, and their scale -----------------------------------------------------
 
 LARGE, SMALL = 10.0, 1e-2
-"""Root mean square of a column above which it is badly scaled; of the largest one, below which
-all are."""
+"""Root mean square above which a column is badly scaled; below which, for the largest column, all
+are."""
 
 
 def real_numbers(value: Any, what: str, *, records: bool = True) -> np.ndarray:
-    """The value as an array; with ``records`` its first axis counts them, and there is one."""
+    """Return a finite array; with ``records`` it is not empty and has at least two axes."""
     array = np.asarray(value)
     if array.dtype.kind not in "biuf" or (records and (array.ndim < 2 or not array.size)):
         raise StructureError(

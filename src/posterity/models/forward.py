@@ -1,4 +1,4 @@
-"""The forward pass of a network that is described by its layers."""
+"""The forward pass of a network of layers."""
 
 import functools
 import math
@@ -22,13 +22,13 @@ FUNCTIONS: dict[str, Any] = {
 
 
 def outputs(layers: Any, z: Float[Real, " p"], x: Float[Real, "n ..."]) -> Float[Real, "n k"]:
-    """The last layer's outputs of the network with flat weights ``z`` for inputs ``x``."""
+    """Return the outputs of the network with flat weights ``z`` for inputs ``x``."""
     return apply(layers, layers.unravel(z), x)[-1]
 
 
 @functools.partial(jitted, static_argnums=0, inline=True)
 def apply(layers: Layers, arrays: PyTree, x: Float[Real, "n ..."]) -> list[Float[Real, "n ..."]]:
-    """The outputs of each layer, from the arrays of weights of each."""
+    """Return the outputs of each layer, from the arrays of its weights."""
     passed, flow = [], jnp.asarray(x).reshape(len(x), *layers.image)
     for layer, own in zip(layers.layers, arrays, strict=True):
         flow = after(layer, preactivation(layer, own, flow))
@@ -37,12 +37,12 @@ def apply(layers: Layers, arrays: PyTree, x: Float[Real, "n ..."]) -> list[Float
 
 
 class Function(Setting):
-    """A network that is whatever function of a pytree of parameters and of inputs."""
+    """A network given by a function of a pytree of parameters and of inputs."""
 
     function: Callable[[Any, Any], Any] = static()
 
     def __call__(self, parameters: PyTree, x: PyTree) -> Any:
-        """The value of the function."""
+        """Return the value of the function."""
         return self.function(parameters, x)
 
 
@@ -52,16 +52,16 @@ class Forward(Setting):
     layers: Layers = static()
 
     def __call__(self, arrays: PyTree, x: Float[Real, "n ..."]) -> Float[Real, "n k"]:
-        """The outputs of the last layer."""
+        """Return the outputs of the last layer."""
         return apply(self.layers, arrays, x)[-1]
 
 
 class NoisyForward(Setting):
-    """A network of means and of the variances of the noise about them, in the units of values.
+    """A network of means and noise variances, in the units of values.
 
-    The last of the ``layers`` gives ``k`` means and then ``k`` logarithms of noise variances, from
-    :data:`NOISE` on, both for values less ``shift`` and over ``scale`` (k,). Unless the noise is
-    ``varying`` it depends on biases alone: the weights of its outputs are of no effect.
+    The last layer has ``k`` outputs for means and ``k`` for logarithms of noise variances relative
+    to :data:`NOISE`, both in units of ``(y - shift) / scale`` (k,). Unless the noise is ``varying``
+    it depends on biases alone, and the weights of its outputs have no effect.
     """
 
     layers: Layers = static()
@@ -70,7 +70,7 @@ class NoisyForward(Setting):
     varying: bool = static()
 
     def __call__(self, arrays: PyTree, x: Float[Real, "n ..."]) -> tuple[Any, Any]:
-        """Means and noise variances, both (n, k)."""
+        """Return means and noise variances, both (n, k)."""
         *hidden, last = arrays
         k = len(self.shift)
         means = jnp.arange(2 * k) < k
@@ -83,7 +83,7 @@ class NoisyForward(Setting):
         return shift + scale * out[:, :k], scale**2 * jnp.exp(log)
 
     def in_units(self, arrays: PyTree) -> Any:
-        """The arrays of a network whose outputs are the means alone, in the units of values."""
+        """Return the arrays of a network with the means as its outputs, in the units of values."""
         *hidden, last = arrays
         k = len(self.shift)
         shift, scale = (jnp.asarray(part, last["bias"].dtype) for part in (self.shift, self.scale))
@@ -92,18 +92,18 @@ class NoisyForward(Setting):
 
 
 NOISE = math.log(0.1)
-"""The logarithm of a noise variance over that of the values, where weights are zero."""
+"""Logarithm of the noise variance, relative to that of the values, if all weights are zero."""
 WIDE = 8.0
-"""How many times further than its bias the logarithm of a noise variance moves: values may be
-known to a thousandth of their deviation, which a prior of biases of means hardly allows."""
+"""Factor of the bias of a log noise variance: noise may be a thousandth of the values' deviation,
+which the prior of biases would hardly allow without it."""
 FAR = 15.0
-"""How far the logarithm of a noise variance can be from :data:`NOISE`, for whatever inputs."""
+"""Bound on the difference of a log noise variance from :data:`NOISE`, for all inputs."""
 
 
 def preactivation(
     layer: Layer, own: Mapping[str, Real], x: Float[Real, "n ..."]
 ) -> Float[Real, "n ..."]:
-    """The argument of a layer's activation."""
+    """Return the argument of a layer's activation."""
     if isinstance(layer, Conv):
         out = jax.lax.conv_general_dilated(
             x,
@@ -118,6 +118,6 @@ def preactivation(
 
 
 def after(layer: Layer, x: Float[Real, "n ..."]) -> Float[Real, "n ..."]:
-    """The activation and the pooling of a layer."""
+    """Apply the activation and the pooling of a layer."""
     out = FUNCTIONS[layer.activation](x)
     return layer.pooled(out) if isinstance(layer, Conv) else out

@@ -1,4 +1,4 @@
-"""Hidden Markov models: sequences whose states nobody has seen."""
+"""Hidden Markov models: sequences with latent states."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -21,28 +21,28 @@ from posterity.models.data import pair
 from posterity.models.records import Records
 
 LENGTHS = (64, 16)
-"""Sequences are padded to multiples of the former, or of the latter if they are shorter, so that
-few programs are compiled."""
+"""Sequences are padded to multiples of the first, or of the second if they are shorter than the
+first, so that few programs are compiled."""
 OVER: Any = (Potentials(None, None, 0), 0)  # pyright: ignore[reportArgumentType]
-"""Axes of chains that share starts and moves, and of their lengths."""
+"""Mapped axes of chains that share initial and transition potentials, and of their lengths."""
 PARAMETERS = one_of("expected-logs", "means")
 _normalizers = jitted(lambda *chains: jax.vmap(log_normalizer, OVER)(*chains))
 _marginals = jitted(lambda *chains: jax.vmap(expected_counts, OVER)(*chains)[1].observed)
 
 
 def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
-    """Sequences as records: all of one length, and how much of each is data.
+    """Pad sequences to one length, so that they are records, and return them with their lengths.
 
     Args:
-        sequences: of vectors (T, d), or of symbols (T,), that are whole numbers.
-        length: to pad to; by default a little above the longest.
+        sequences: sequences of vectors (T, d), or of symbols (T,), which are whole numbers.
+        length: padded length; by default a multiple of 64 (or 16) that fits the longest.
 
     Returns:
         ``x`` (n, length, d) or (n, length), and the lengths (n,).
 
     Raises:
-        StructureError: no sequence, an empty one, or some that differ in dimension.
-        ParameterError: NaN, infinity, or symbols that are no whole numbers from zero.
+        StructureError: if there is no sequence, an empty one, or dimensions differ.
+        ParameterError: for NaN, infinity, or symbols that are not whole numbers from zero.
 
     >>> x, lengths = padded([np.zeros((3, 2)), np.ones((5, 2))])
     >>> x.shape, lengths.tolist()
@@ -107,11 +107,12 @@ def _checked(sequence: ArrayLike) -> np.ndarray:
 
 
 class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
-    """Sequences of vectors or symbols; data as :func:`padded` makes them, a sequence a record.
+    """A hidden Markov model of sequences of vectors or symbols; data as from :func:`padded`, with
+    one sequence per record.
 
-    States are summed out: under the posterior ``E_q[log p(x | z)]`` is the tightest lower bound
-    on it that any law of the states gives, a log normaliser with expected log probabilities in
-    place of log probabilities; its natural gradient are the expected counts.
+    States are summed out. ``E_q[log p(x | z)]`` is replaced by its tightest lower bound over laws
+    of the states: the log normaliser with expected log probabilities in place of log
+    probabilities. Its natural gradient is the expected counts.
 
     Source: beal2003, chapter 3; johnson2014.
 
@@ -152,7 +153,7 @@ class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
             )
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
-        """``log p(x | z)`` of each sequence, states summed out; z as the family samples it."""
+        """Return ``log p(x | z)`` of each sequence in nats; ``z`` as the family samples it."""
         x, lengths = data
         observed = _emitted(z["emissions"][0], jnp.asarray(x))
         chain = Potentials(jnp.log(z["initial"]), jnp.log(z["transitions"][0]), observed)
@@ -180,7 +181,7 @@ class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
 
 
 def potentials(q: HiddenMarkov, x: Real) -> Potentials:
-    """Expected log probabilities; those of observations with the axes of ``x`` in front."""
+    """Return expected log probabilities; those of observations have the leading axes of ``x``."""
     emissions, rows, initial = (q.blocks[n] for n in ("emissions", "transitions", "initial"))
     logs = lambda law: jnp.asarray(law.mean_parameters)
     members = jax.tree.map(jnp.asarray, emissions.members)  # pyright: ignore
@@ -189,7 +190,7 @@ def potentials(q: HiddenMarkov, x: Real) -> Potentials:
 
 
 def check_emissions(members: ExponentialFamily) -> None:
-    """Raise a StructureError unless it is known what such states emit."""
+    """Raise a StructureError unless the members define emissions."""
     if not isinstance(members, Emitting):
         raise StructureError(
             found=f"emissions {members!r}",
@@ -200,7 +201,7 @@ def check_emissions(members: ExponentialFamily) -> None:
 
 
 def _emitted(z: PyTree, x: Real) -> Float[Real, "*shape k"]:
-    """``log p(x | state)`` for an event of the emissions' family, a state along its first axis."""
+    """Return ``log p(x | state)`` for an event of the emissions; its first axis counts states."""
     if not isinstance(z, tuple):
         return jnp.log(jnp.moveaxis(z, -1, 0))[x]
     mean, precision = z
@@ -214,23 +215,23 @@ def _emitted(z: PyTree, x: Real) -> Float[Real, "*shape k"]:
 
 @jitted
 def counted(q: HiddenMarkov, records: Records) -> tuple[Float[Real, ""], HiddenMarkov]:
-    """The compiled :meth:`HiddenMarkovModel.expected_factor`."""
+    """Return :meth:`HiddenMarkovModel.expected_factor`, compiled."""
     return HiddenMarkovModel().expected_factor(q, records)
 
 
 def label(
     posterior: HiddenMarkov, sequences: Sequence[Any], *, parameters: str = "expected-logs"
 ) -> list[Int[np.ndarray, " t"]]:
-    """The most likely path of states of each sequence (Viterbi).
+    """Return the most likely path of states of each sequence (Viterbi).
 
     Args:
-        posterior: a fused one, or a site's.
-        sequences: of vectors (T, d) or symbols (T,).
-        parameters: ``"expected-logs"``, as states are inferred while fitting, or ``"means"``, as of
-            a model that has the expected parameters.
+        posterior: posterior of the parameters, fused or of one site.
+        sequences: sequences of vectors (T, d) or symbols (T,).
+        parameters: ``"expected-logs"`` to use expected log probabilities, as in fitting, or
+            ``"means"`` to use the expected parameters.
 
     Raises:
-        StructureError, ParameterError: for sequences that are not of this model.
+        StructureError, ParameterError: for sequences that do not suit the model.
 
     >>> from posterity.families import NormalWishart, Plate
     >>> scale, nine = [[[0.1]], [[0.1]]], [9.0, 9.0]
@@ -248,7 +249,7 @@ def label(
 def marginals(
     posterior: HiddenMarkov, sequences: Sequence[Any], *, parameters: str = "expected-logs"
 ) -> list[Float[np.ndarray, "t k"]]:
-    """The probability of each state at each step, given the whole sequence; see :func:`label`."""
+    """Return state probabilities (t, K) at each step of each sequence; see :func:`label`."""
     q, x, lengths = _prepared(posterior, sequences)
     chain = _potentials(q, x, parameters)
     with jax.enable_x64(True):
@@ -263,18 +264,18 @@ def log_predictive(
     samples: int = 100,
     key: KeyArray | None = None,
 ) -> Float[np.ndarray, " n"]:
-    """``log p(sequence)`` of each new sequence, in nats, the parameters averaged over.
+    """Return ``log p(sequence)`` of each new sequence in nats, averaged over the parameters.
 
     Args:
-        posterior: of the parameters.
-        sequences: of vectors (T, d) or symbols (T,).
-        samples: draws of the parameters, whose likelihoods are averaged; 0 for the likelihood at
-            the expected parameters.
-        key: of the draws.
+        posterior: posterior of the parameters.
+        sequences: sequences of vectors (T, d) or symbols (T,).
+        samples: number of draws of the parameters over which likelihoods are averaged; 0 for the
+            likelihood at the expected parameters.
+        key: random key of the draws.
 
     Raises:
-        UsageError: draws without a key.
-        StructureError, ParameterError: for sequences that are not of this model.
+        UsageError: if there are draws but no key.
+        StructureError, ParameterError: for sequences that do not suit the model.
     """
     NATURAL.check(samples=samples)
     q, x, lengths = _prepared(posterior, sequences)

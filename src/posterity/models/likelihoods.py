@@ -1,4 +1,4 @@
-"""Likelihoods of observations given the outputs of a network."""
+"""Likelihoods of observations given a network's outputs."""
 
 from typing import Any
 
@@ -15,13 +15,13 @@ OUTPUTS = {
     "categorical": "K logits an input",
     "gaussian": "outputs shaped as y",
 }
-"""What a network has to give, by likelihood."""
+"""Required outputs of a network, by likelihood."""
 LIKELIHOOD = one_of(*OUTPUTS)
 
 
 def check_outputs(layers: Layers, kind: str) -> None:
-    """Refuse networks with one output for classes, or several for a label that is 0 or 1; a
-    StructureError naming the likelihood that such a network has.
+    """Raise a StructureError for a categorical likelihood with one output, or a Bernoulli
+    likelihood with several.
     """
     single = layers.outputs == 1
     if (kind == "categorical" and single) or (kind == "bernoulli" and not single):
@@ -37,10 +37,10 @@ def check_outputs(layers: Layers, kind: str) -> None:
 def log_likelihood(
     outputs: Float[Real, "n ..."], y: Any, kind: str, noise_variance: Number = 1.0
 ) -> Float[Real, " n"]:
-    """``log p(y | outputs)`` of each record, in nats.
+    """Return ``log p(y | outputs)`` of each record, in nats.
 
     ``"bernoulli"``: outputs (n,) are logits of ``y`` in {0, 1}; ``"categorical"``: outputs (n, K)
-    are logits of ``y`` in {0, …, K - 1}; ``"gaussian"``: outputs shaped as ``y`` are means.
+    are logits of ``y`` in {0, ..., K - 1}; ``"gaussian"``: outputs shaped as ``y`` are means.
     """
     if kind == "bernoulli":
         outputs = outputs.reshape(len(outputs))

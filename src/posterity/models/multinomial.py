@@ -1,4 +1,4 @@
-"""Multinomial logistic regression: labels of several classes."""
+"""Multinomial logistic regression."""
 
 from typing import Any, ClassVar
 
@@ -15,18 +15,18 @@ from posterity.models.nodes import cubature, rotations
 from posterity.models.records import Records
 
 AT_A_TIME = 1 << 19
-"""Predictors at nodes that are summed together."""
+"""Number of predictors at nodes that are processed together."""
 NARROW = 0.5
-"""The sum of the variances of a record's log odds up to which nodes resolve them."""
+"""Largest sum of variances of a record's log odds that the nodes resolve."""
 
 
 class MultinomialRegression(ExpectedModel[Gaussian]):
-    """Labels ``y`` (n,) in {0, …, classes - 1}; data ``(x, y)``; posterior Gaussian.
+    """Multinomial regression of labels ``y`` (n,) in {0, ..., classes - 1}; data ``(x, y)``;
+    posterior Gaussian.
 
     The log odds of class ``k > 0`` against class 0 are ``x_k · z_k``. ``z`` holds the coefficients
-    of class 1, then of class 2, and so on, and ``x`` (n, (classes - 1) d) the columns that belong
-    to each: the same ones several times, side by side, where all classes have the same columns
-    (``np.tile(x, classes - 1)``).
+    of class 1, of class 2, and so on, and ``x`` (n, (classes - 1) d) the columns of each; if all
+    classes have the same columns, use ``np.tile(x, classes - 1)``.
     """
 
     classes: int = static()
@@ -65,7 +65,7 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
         return weights @ value, q.at_mean(gradient, np_.block(rows))
 
     def predictors(self, q: Gaussian, x: Any) -> tuple[Float[Real, "n k"], Float[Real, "n k k"]]:
-        """Means and covariances of the log odds of each record."""
+        """Return the means and covariances of the log odds of each record."""
         np_ = namespace(q.mean).np
         x, size = self._blocks(np_.asarray(x)), len(q.mean) // (self.classes - 1)
         covariance = q.covariance.reshape(2 * (self.classes - 1, size))
@@ -75,7 +75,7 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
     def expectations(
         self, mean: Float[Real, "n k"], covariance: Float[Real, "n k k"], y: Any
     ) -> tuple[Float[Real, " n"], Float[Real, "n k"], Float[Real, "n k k"]]:
-        """``E[log p(y | f)]``, its gradient and minus its Hessian in the mean of log odds ``f``."""
+        """Return ``E[log p(y | f)]``, its gradient and minus its Hessian in the mean of ``f``."""
         np_ = namespace(mean).np
         size = max(AT_A_TIME // cubature(self.classes - 1)[0].size, 1)
         rows = [slice(at, at + size) for at in range(0, max(len(mean), 1), size)]
@@ -86,11 +86,11 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
         return value, slope, bend
 
     def _expected(self, mean: Any, covariance: Any, y: Any, turn: Any) -> tuple[Any, Any, Any]:
-        """The same of some records at once, by nodes, which each record turns by its rotation.
+        """Return the same for a block of records, with nodes rotated from record to record.
 
-        Where log odds are wider than nodes resolve, as of a class that no record has, the Hessian
-        is what the sum over nodes itself changes by with the covariance (Stein's lemma), so that
-        a search along it ends.
+        If log odds are wider than the nodes resolve, as for a class without records, the Hessian
+        is by Stein's lemma from the same sums over nodes, so that it is consistent with the value
+        and a search converges.
         """
         xp, count = namespace(mean), self.classes - 1
         np_, eye = xp.np, xp.np.eye(count)
@@ -118,6 +118,6 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
         return own.reshape(*own.shape[:-1], self.classes - 1, -1)
 
     def _logits(self, f: Any) -> Any:
-        """With those of class 0, which are zero."""
+        """Prepend the log odds of class 0, which are zero."""
         np_ = namespace(f).np
         return np_.concatenate([np_.zeros((*f.shape[:-1], 1), f.dtype), f], -1)

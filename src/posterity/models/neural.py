@@ -1,4 +1,4 @@
-"""Bayesian neural networks: any pytree of parameters and the function that applies it."""
+"""Bayesian neural networks: a pytree of parameters and the function that applies it."""
 
 import dataclasses
 import math
@@ -33,12 +33,11 @@ NOISES = one_of("constant", "varying")
 class NeuralNetwork(Model):
     """A network with a mean-field Gaussian over all its weights; data ``(x, y)``.
 
-    ``z`` is the flat vector of weights, in the order of the leaves of the pytree; they take the
-    precision of ``z``, whatever that of the parameters was.
-    Likelihoods: ``"bernoulli"`` (one logit an input, ``y`` in {0, 1}), ``"categorical"`` (K
-    logits, ``y`` in {0, …, K - 1}) and ``"gaussian"`` (outputs shaped as ``y``, known noise
-    variance; or with ``noise_variance=None`` a pair of them and their noise variances, for which
-    see :meth:`regression`).
+    ``z`` is the flat vector of weights, in the order of the leaves of the pytree; weights have the
+    precision of ``z``. Likelihoods are ``"bernoulli"`` (one logit per input, ``y`` in {0, 1}),
+    ``"categorical"`` (K logits, ``y`` in {0, ..., K - 1}) and ``"gaussian"`` (outputs shaped as
+    ``y`` with a known noise variance; with ``noise_variance=None`` a pair of outputs and noise
+    variances, see :meth:`regression`).
 
     >>> import jax.numpy as jnp
     >>> parameters = {"w": jnp.zeros((2, 1)), "b": jnp.zeros(1)}
@@ -64,7 +63,7 @@ class NeuralNetwork(Model):
         likelihood: str = "categorical",
         noise_variance: float | int | None = 1.0,
     ):
-        """From ``apply(parameters, x)`` and one pytree of parameters, for their shapes.
+        """Make a model from ``apply(parameters, x)`` and one pytree of parameters (their shapes).
 
         For flax's linen pass ``module.apply`` and ``module.init(...)``; for nnx split the module
         into ``graph, state`` and pass ``lambda p, x: nnx.merge(graph, p)(x)`` and ``state``; for
@@ -101,8 +100,7 @@ class NeuralNetwork(Model):
 
     @classmethod
     def of_layers(cls, layers: Layers, **options: Any) -> "NeuralNetwork":
-        """Make a network from the layers of a :class:`~posterity.families.Network`, which priors
-        then are.
+        """Make a network from layers; its priors are :class:`~posterity.families.Network` laws.
 
         >>> net = NeuralNetwork.of_layers(Layers.dense(4, 3, 2))
         >>> net.prior(variance=0.1)
@@ -112,23 +110,21 @@ class NeuralNetwork(Model):
 
     @classmethod
     def regression(cls, layers: Layers, y: Any, *, noise: str = "constant") -> "NeuralNetwork":
-        """Make a regression from layers of the means, for values ``y`` of any scale whose noise is
-        not known.
+        """Make a regression of unknown noise from the layers of the means, for ``y`` of any scale.
 
-        The noise is learned with the weights. The last layer gets twice as many outputs: means,
-        then logarithms of noise variances, whose prior is that of the weights and biases that they
-        are computed from, about a tenth of the variance of ``y``.
+        The noise is learned with the weights. The number of outputs of the last layer is doubled:
+        means, then logarithms of noise variances. Weights of zero give a noise variance of a tenth
+        of the variance of ``y``.
 
         Args:
-            layers: as many outputs as there are values a record.
-            y: values (n,) or (n, k) like those to be learned, whose means and deviations are the
-                units of the outputs.
+            layers: layers with one output per value of a record.
+            y: values (n,) or (n, k), whose means and standard deviations are the outputs' units.
             noise: ``"constant"``, or ``"varying"`` with the inputs.
 
         Raises:
             UsageError: for another kind of noise.
-            StructureError: unless ``y`` has a value a record and output, and the last layer is one
-                of outputs with biases.
+            StructureError: if ``y`` does not have one value per record and output, or the last
+                layer is not dense with biases.
             ParameterError: for values that are not finite.
 
         >>> net = NeuralNetwork.regression(Layers.dense(4, 3, 1), [1e6, 3e6, 2e6], noise="varying")
@@ -155,7 +151,7 @@ class NeuralNetwork(Model):
 
     @property
     def layers(self) -> Layers | None:
-        """The network's layers, where it was made from them."""
+        """The network's layers, or None if it was not made from layers."""
         return self.apply.layers if isinstance(self.apply, Forward | NoisyForward) else None
 
     @property
@@ -164,14 +160,14 @@ class NeuralNetwork(Model):
         return sum(math.prod(shape) for shape in self.shapes)
 
     def unravel(self, z: Float[Real, " p"]) -> Any:
-        """The pytree of parameters with the flat weights ``z``."""
+        """Return the pytree of parameters with the flat weights ``z``."""
         ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
         pieces = jnp.split(jnp.asarray(z), ends)
         shaped = [p.reshape(shape) for p, shape in zip(pieces, self.shapes, strict=True)]
         return jax.tree.unflatten(self.structure, shaped)
 
     def outputs(self, z: Float[Real, " p"], x: PyTree) -> Any:
-        """Logits or means of the network with weights ``z`` at inputs ``x``."""
+        """Return logits or means (or a pair with noise variances) at inputs ``x``."""
         outputs = self.apply(self.unravel(z), x)
         return outputs.reshape(outputs.shape[0]) if self.likelihood == "bernoulli" else outputs
 
@@ -179,21 +175,21 @@ class NeuralNetwork(Model):
         return self.log_likelihood_of(self.outputs(z, data[0]), data[1])
 
     def log_likelihood_of(self, outputs: PyTree, y: Any) -> Float[Real, " n"]:
-        """``log p(y | outputs)`` of each record, of what :meth:`apply` gives."""
+        """Return ``log p(y | outputs)`` of each record, in nats, for outputs of ``apply``."""
         if self.noise_variance is not None:
             return log_likelihood(outputs, y, self.likelihood, self.noise_variance)
         mean, noise = outputs
         return log_likelihood(mean, y, self.likelihood, noise.reshape(len(noise), -1))
 
     def prior(self, *, variance: float = 1.0, key: KeyArray | None = None) -> DiagonalGaussian:
-        """Independent Gaussian weights of equal variance.
+        """Return a prior of independent Gaussian weights of equal variance.
 
-        Without a key all means are zero. There the gradient of a layered network vanishes by
-        symmetry, so give a key: it scatters the means by a tenth of the standard deviation.
+        Without a key all means are zero, where the gradient of a layered network vanishes by
+        symmetry. With a key, means are scattered by a tenth of the standard deviation.
         """
         means = np.zeros(self.size)
         if key is not None:
-            # One dtype, so that all sites that know the key draw the same prior.
+            # A fixed dtype, so that all sites with this key draw the same prior.
             noise = np.asarray(jax.random.normal(key, (self.size,), jnp.float32), np.float64)
             means = 0.1 * math.sqrt(variance) * noise
         variances, layers = np.full(self.size, float(variance)), self.layers

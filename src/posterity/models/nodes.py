@@ -1,4 +1,4 @@
-"""Nodes and chances: for a standard normal, and for members of families over one number."""
+"""Quadrature nodes and weights, for a standard normal and for families over one number."""
 
 import functools
 import itertools
@@ -15,36 +15,35 @@ from posterity.families import ExponentialFamily
 from posterity.lazy import jax, jnp
 
 TENSOR = {1: 32, 2: 12, 3: 7}
-"""Gauss-Hermite nodes an axis, where a grid is still small."""
+"""Gauss-Hermite nodes per axis, by the number of dimensions for which a grid is used."""
 PAIRS, ROTATIONS = 256, 16
-"""The least numbers of mirrored nodes, where there is no grid, and of their rotations."""
+"""Least number of mirrored pairs in more dimensions, and number of rotations."""
 DEVIATIONS = 9.0
-"""How far equidistant nodes reach, in standard deviations: 40 nats."""
+"""Reach of equidistant nodes in standard deviations (40 nats)."""
 PEAK, ZOOMS = 128, 2
-"""Equidistant nodes about a peak, and how often they are drawn closer about it."""
+"""Number of equidistant nodes about a peak, and of refinements about it."""
 FURTHEST = 40.0
-"""How far out, in standard deviations, a peak of what is integrated is looked for: 800 nats."""
+"""Reach of the search for an integrand's peak, in standard deviations (800 nats)."""
 BELOW = 40.0
-"""In nats: what lies further below the peak, rounding hides."""
+"""Depth below the peak, in nats, beyond which values are below rounding error."""
 TAIL = 300.0
-"""How far the nodes reach: to where the density is this many nats below its peak. Functions that
-grow towards the ends, such as ``1/z``, call for far more than the 37 nats that rounding hides."""
+"""Depth of the density, in nats below its peak, to which nodes reach. Functions that grow towards
+the ends, such as ``1/z``, need far more than the 37 nats of rounding error."""
 
 
 @functools.cache
 def hermite(nodes: int) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-    """Gauss-Hermite: exact for polynomials up to degree ``2 nodes - 1``."""
+    """Return Gauss-Hermite nodes and weights, exact for polynomials up to ``2 nodes - 1``."""
     points, weights = np.polynomial.hermite_e.hermegauss(nodes)
     return points, weights / weights.sum()
 
 
 @functools.cache
 def cubature(size: int) -> tuple[Float[np.ndarray, "m p"], Float[np.ndarray, " m"]]:
-    """Nodes (m, p) and chances, all positive, exact up to degree three at the least.
+    """Return nodes (m, p) and positive weights, exact at least up to degree three.
 
-    A grid of Gauss-Hermite nodes up to three dimensions; beyond, quasi-random pairs, whose error
-    falls a little more slowly than their number grows. A bound that is computed by such sums is
-    one up to their error.
+    They are a grid of Gauss-Hermite nodes up to three dimensions, and quasi-random pairs beyond,
+    with an error of nearly 1/m. A bound computed with them is a bound up to this error.
     """
     if size in TENSOR:
         points, weights = hermite(TENSOR[size])
@@ -57,10 +56,10 @@ def cubature(size: int) -> tuple[Float[np.ndarray, "m p"], Float[np.ndarray, " m
 
 @functools.cache
 def rotations(size: int) -> Float[np.ndarray, "r p p"]:
-    """Orthogonal matrices by which the nodes of :func:`cubature` are turned, from record to record.
+    """Return orthogonal matrices that rotate the nodes of :func:`cubature` from record to record.
 
-    Turned nodes are as good, and what is off by them alone does not add up over records. There is
-    only the identity where nodes are a grid, which is accurate enough.
+    Errors of rotated nodes do not accumulate over records. For a grid there is only the identity,
+    as it is accurate enough.
     """
     draws = np.random.default_rng(0).normal(size=(ROTATIONS - 1, size, size))
     turned = draws if size not in TENSOR else draws[:0]
@@ -69,14 +68,14 @@ def rotations(size: int) -> Float[np.ndarray, "r p p"]:
 
 @functools.lru_cache(maxsize=32)
 def normal_pairs(size: int, pairs: int, seed: int = 0) -> np.ndarray:
-    """Pairs of mirrored nodes (2 pairs, size), of mean zero.
+    """Return quasi-random normal nodes in mirrored pairs (2 pairs, size), of mean zero.
 
-    Their covariance is the identity where there are as many pairs as coordinates.
+    Their covariance is the identity if there are at least as many pairs as coordinates.
     """
     from scipy.special import ndtri
     from scipy.stats import qmc
 
-    # Of a power of two, as these sequences are made for; what is left over is left out.
+    # Sobol sequences are drawn in powers of two; excess points are dropped.
     uniform = qmc.Sobol(size, rng=seed).random_base2((pairs - 1).bit_length())[:pairs]
     normal = ndtri(np.clip(uniform, 1e-12, 1 - 1e-12))
     if size > pairs:
@@ -87,10 +86,10 @@ def normal_pairs(size: int, pairs: int, seed: int = 0) -> np.ndarray:
 
 @functools.lru_cache(maxsize=32)
 def normal_nodes(nodes: Any, dtype: Any) -> tuple[Float[Real, " nodes"], Float[Real, " nodes"]]:
-    """Equidistant nodes and chances for a standard normal.
+    """Return equidistant nodes and weights for a standard normal.
 
-    For functions narrower than the normal these beat as many Gauss-Hermite nodes, which spend
-    themselves on the far tails (trefethen2014).
+    For functions narrower than the normal they are more accurate than as many Gauss-Hermite nodes,
+    many of which lie in the far tails (trefethen2014).
     """
     x = np.linspace(-DEVIATIONS, DEVIATIONS, nodes)
     chances = np.exp(-(x**2) / 2)
@@ -100,10 +99,10 @@ def normal_nodes(nodes: Any, dtype: Any) -> tuple[Float[Real, " nodes"], Float[R
 def log_normal_mean(
     log_function: Callable[[Float[Real, "*n m"]], Float[Real, "*n m"]], like: Float[Real, "*n"]
 ) -> Float[Real, "*n"]:
-    """``log E[exp log_function(u)]``, ``u`` standard normal, of ``n`` functions with a peak each.
+    """Return ``log E[exp log_function(u)]`` for standard normal ``u`` and ``n`` unimodal functions.
 
-    However narrow beside the normal: nodes are equidistant, first over all that may matter, then
-    over what is seen to, and over that once more.
+    Functions may be arbitrarily narrow: equidistant nodes first cover the whole range, and are
+    then refined twice to the region of nonnegligible values.
     """
     xp = namespace(like)
     steps = np.linspace(0.0, 1.0, PEAK).astype(like.dtype)
@@ -127,7 +126,7 @@ def _integrand(
 
 
 class Nodes(NamedTuple):
-    """Events, their sufficient statistics, and chances that sum to one."""
+    """Events, their sufficient statistics, and weights that sum to one."""
 
     z: Float[Real, "nodes ..."]
     statistics: Float[Real, "nodes dim"]
@@ -135,12 +134,12 @@ class Nodes(NamedTuple):
 
 
 def expectation_nodes(q: ExponentialFamily, nodes: int) -> Nodes:
-    """Nodes with ``E_q[f] ≈ Σ p f(z)``, for a member that has a :meth:`line`.
+    """Return nodes with ``E_q[f] ≈ Σ p f(z)``, for a law that has a :meth:`line`.
 
-    Along that line (of logits for the Beta, of logarithms for the Gamma) densities decay at least
-    exponentially; mapped by ``sinh`` they do so doubly, while the middle keeps its scale.
-    Equidistant nodes then converge exponentially in their number, also for densities that pile up
-    at the ends of their support (trefethen2014).
+    Along the line (logits for the Beta, logarithms for the Gamma) densities decay at least
+    exponentially; after the ``sinh`` map they decay doubly exponentially, with the scale of the
+    middle unchanged. Equidistant nodes then converge exponentially in their number, also for
+    densities that are singular at the ends of their support (trefethen2014).
     """
     line = jax.tree.map(jnp.asarray, q).line(TAIL)
     low, high = jnp.arcsinh(line.left / line.scale), jnp.arcsinh(line.right / line.scale)

@@ -1,12 +1,11 @@
-"""Models in which every site has parameters of its own: partial pooling.
+"""Hierarchical models, in which every site has local parameters: partial pooling.
 
-What sites share, ``z``, governs the law of what is each one's own: ``b_k ~ p(b | z)``. A site
-integrates its ``b_k`` out, so what it says of ``z`` is a marginal likelihood, in which records
-belong together; nothing of ``b_k`` is stored or sent. This is structured variational inference
-for a federation (hassan2023) in which each visit finds the best ``q(b_k | z)`` anew: the Gaussian
-of the tightest bound ``log ∫ exp f(v) N(v | 0, I) dv ≥ max_q E_q[f] - KL(q ‖ N(0, I))``, with
-equality where ``f`` is quadratic. That optimum is found by natural gradients (khan2023) with a line
-search on the bound itself, so it holds wherever the search stops.
+The shared ``z`` determines the law of local parameters ``b_k ~ p(b | z)``. A site integrates its
+``b_k`` out, so its factor is a marginal likelihood of ``z`` with dependent records. ``b_k``
+is not stored or sent. This is structured variational inference for a federation (hassan2023), in
+which each visit optimises ``q(b_k | z)`` anew: the Gaussian of the tightest bound ``log ∫ exp f(v)
+N(v | 0, I) dv ≥ max_q E_q[f] - KL(q ‖ N(0, I))``, with equality for quadratic ``f``. It is found by
+natural gradients (khan2023) with a line search on the bound, so every iterate is a bound.
 """
 
 import abc
@@ -30,20 +29,19 @@ from posterity.models.records import Records
 from posterity.models.regression import LinearRegression, LogisticRegression
 
 MAX_STEPS = 100
-"""Points that the search looks at; log-concave ``f`` take five to ten."""
+"""Most evaluations of the search; log-concave ``f`` need five to ten."""
 TOLERANCE = 1e-9
-"""In nats: what a further step would change, to second order."""
+"""Change by a further step, in nats to second order, at which the search ends."""
 NEARLY = 1e-3
-"""In nats: this close to the optimum a whole step is safe."""
+"""Distance from the optimum, in nats, at which a whole step is safe."""
 NODES = 24
-"""Gauss-Hermite nodes along each record's predictor, under a law that the records narrow."""
+"""Gauss-Hermite nodes along each record's predictor, under the posterior."""
 ALONG, WITHIN = 128, 32
-"""Equidistant nodes of a prediction, under one that may be as wide as it likes, and for each unit
-of its deviation."""
+"""Most equidistant nodes of a prediction, and number per unit of the predictor's deviation."""
 TYPICAL = 0.25
-"""Median of a coefficient's spread between sites before data, in its own prior deviations."""
+"""Prior median of a coefficient's spread between sites, in its prior standard deviations."""
 COMMON, OWN = 1.5, 0.75
-"""Standard deviations, in logarithms, of all spreads together and of each beside the others."""
+"""Prior standard deviations of log spreads: the part common to all, and each one's own part."""
 REGRESSION = Constraint(
     "a model with a linear predictor: LogisticRegression, LinearRegression, a PredictorModel",
     lambda model: isinstance(model, PredictorModel),
@@ -51,31 +49,31 @@ REGRESSION = Constraint(
 
 
 class Whitened(NamedTuple):
-    """A Gaussian over ``v`` (p,), whose prior is the standard normal."""
+    """A Gaussian over whitened local parameters ``v`` (p,), whose prior is standard normal."""
 
     mean: Float[Real, " p"]
     precision: Float[Real, "p p"]
 
     @classmethod
     def prior(cls, size: int, dtype: Any) -> "Whitened":
-        """The standard normal."""
+        """Return the standard normal."""
         return cls(jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype))
 
     @property
     def factor(self) -> Float[Real, "p p"]:
-        """``F`` with ``v = mean + F ε``, ``F Fᵀ`` the covariance; NaN if there is none."""
+        """The root ``F`` of the covariance ``F Fᵀ``, ``v = mean + F ε``; NaN if improper."""
         xp = namespace(self.precision)
         return xp.inverse_lower(xp.cholesky(self.precision)).T
 
     def kl(self) -> Float[Real, ""]:
-        """``KL(q ‖ N(0, I))`` in nats."""
+        """Return ``KL(q ‖ N(0, I))`` in nats."""
         factor = self.factor
         logdet = -2 * jnp.log(jnp.diagonal(factor)).sum()
         return ((factor**2).sum() + self.mean @ self.mean - len(self.mean) + logdet) / 2
 
 
 class Expectation(NamedTuple):
-    """The value of ``E[f]`` under a Gaussian, its slope and minus its curvature in ``v``."""
+    """``E[f]`` under a Gaussian, with ``E[∇f]`` and ``-E[∇²f]`` in ``v``."""
 
     value: Float[Real, ""]
     slope: Float[Real, " p"]
@@ -83,15 +81,15 @@ class Expectation(NamedTuple):
 
 
 Expected = Callable[[Any, Whitened], Expectation]
-"""Of what else there is to depend on, a tree of arrays, and the Gaussian."""
+"""A function of a tree of further arguments and the Gaussian."""
 
 
 def best_gaussian(
     expected: Expected, given: PyTree, start: Whitened
 ) -> tuple[Whitened, Bool[Real, ""]]:
-    """The Gaussian of the tightest bound, and whether the search came near it.
+    """Return the Gaussian of the tightest bound, and whether the search converged.
 
-    Not to be differentiated: see :func:`log_evidence`.
+    It is not differentiable, see :func:`log_evidence`.
     """
 
     def look(q: Whitened) -> Point:
@@ -106,13 +104,12 @@ def best_gaussian(
 
 
 def log_evidence(expected: Expected, given: PyTree, start: Whitened) -> Float[Real, ""]:
-    """The bound in nats; differentiable in what is ``given``.
+    """Return the bound in nats, differentiable in the arguments ``given``.
 
-    The search itself is not differentiated. One more step from its end is: it carries how the
-    optimum depends on what is given, so that first derivatives are right to second order in
-    what the search left, and second derivatives are close. NaN where the search did not come
-    near, so that nobody takes a slope of nowhere for one: a visit steps back from there, and what
-    it cannot step back from it fails for, or has no bound of its doubt.
+    The search is not differentiated, but one more step from its end is, which carries the
+    dependence of the optimum on ``given``. First derivatives have an error of second order in the
+    search's error, and second derivatives are close. NaN if the search did not converge, so that
+    its gradient is not used: a visit then steps back, or fails if it cannot.
     """
     q, near = best_gaussian(expected, *jax.lax.stop_gradient((given, start)))
     q = _moved(q, expected(given, q), 1.0)
@@ -120,7 +117,7 @@ def log_evidence(expected: Expected, given: PyTree, start: Whitened) -> Float[Re
 
 
 def _moved(q: Whitened, around: Expectation, rate: Number) -> Whitened:
-    """A step in natural parameters, towards prior and expected curvature together."""
+    """Make a step in natural parameters, towards the prior plus the expected curvature."""
     goal = around.precision + jnp.eye(len(q.mean), dtype=q.mean.dtype)
     precision = q.precision + rate * (goal - q.precision)
     step = namespace(precision).solve_positive(precision, rate * (around.slope - q.mean))
@@ -128,7 +125,7 @@ def _moved(q: Whitened, around: Expectation, rate: Number) -> Whitened:
 
 
 def _squared(q: Whitened, around: Expectation) -> Float[Real, ""]:
-    """``gᵀ C g + ‖Fᵀ (Λ' - Λ) F‖²/2``: the squared length of the natural gradient."""
+    """Return ``gᵀ C g + ‖Fᵀ (Λ' - Λ) F‖²/2``, the squared length of the natural gradient."""
     factor, slope = q.factor, around.slope - q.mean
     goal = around.precision + jnp.eye(len(q.mean), dtype=q.mean.dtype)
     bend = factor.T @ (goal - q.precision) @ factor
@@ -136,24 +133,24 @@ def _squared(q: Whitened, around: Expectation) -> Float[Real, ""]:
 
 
 class Law(NamedTuple):
-    """``b = mean + scale v`` with ``v`` standard normal: ``scale`` (p,) or a matrix (p, p)."""
+    """The law of ``b = mean + scale v``, ``v`` standard normal; ``scale`` is (p,) or (p, p)."""
 
     mean: Float[Any, " p"]
     scale: Float[Any, "..."]
 
     def at(self, v: Any) -> Any:
-        """``b`` of each ``v`` (..., p)."""
+        """Return ``b`` for each ``v`` (..., p)."""
         return self.mean + (v * self.scale if jnp.ndim(self.scale) < 2 else v @ self.scale.T)
 
 
 class PersonalModel(Model):
-    """Sites that share ``z`` and have a ``b`` (p,) each, Gaussian given ``z``.
+    """A model of sites that share ``z`` and have local ``b`` (p,), Gaussian given ``z``.
 
     Authors write :meth:`local_prior` and :meth:`local_log_likelihood`. Parameters that are not
-    Gaussian are functions of ``b``: ``exp(b)`` where they are positive.
+    Gaussian are functions of ``b``, such as ``exp(b)`` for positive ones.
 
-    Records of a site tell of each other through ``b``, so a batch of them does not stand for all,
-    and weights of records count them as if ``b`` had been seen so many times.
+    Records of a site are dependent through ``b``, so minibatches are not possible. A record's
+    weight multiplies its log likelihood given ``b``.
 
     >>> class Baselines(PersonalModel):  # counts about a rate of each site's own
     ...     def local_prior(self, z):
@@ -166,28 +163,27 @@ class PersonalModel(Model):
 
     @abc.abstractmethod
     def local_prior(self, z: Any) -> tuple[Any, Any]:
-        """Mean (p,) and scale of ``b`` given ``z``: standard deviations (p,) or ``L`` (p, p)."""
+        """Return the mean (p,) and scale of ``b``: standard deviations (p,) or a root (p, p)."""
 
     @abc.abstractmethod
     def local_log_likelihood(self, z: Any, b: Float[Real, " p"], data: Any) -> Float[Real, " n"]:
-        """``log p(record | z, b)`` of each record, in nats."""
+        """Return ``log p(record | z, b)`` of each record, in nats."""
 
     def total(self, z: Any, records: Records) -> Float[Real, ""]:
-        """The tightest Gaussian bound on ``log ∫ p(records | z, b) p(b | z) db``, in nats.
-
-        Its expectations are sums over nodes: it is a bound up to their error.
+        """Return the tightest Gaussian bound on ``log ∫ p(records | z, b) p(b | z) db`` in nats, up
+        to the error of quadrature.
         """
         return log_evidence(self.expected, (z, records), self._start(z))
 
     def log_likelihood(self, z: Any, data: Any) -> Float[Real, " n"]:
-        """The log likelihood of each record as if it were its site's only one; they do not sum to
-        ``total``.
+        """Return each record's log likelihood as if it were its site's only one, in nats; they do
+        not sum to ``total``.
         """
         alone = jax.tree.map(lambda leaf: jnp.asarray(leaf)[:, None], data)
         return jax.vmap(lambda one: self.total(z, Records(one, jnp.ones(1))))(alone)
 
     def local(self, z: Any, records: Records | None) -> Law:
-        """The site's own ``b`` given ``z`` and its records, or for a site without any."""
+        """Return the law of a site's ``b`` given ``z`` and its records, or the prior's if none."""
         law = self._law(z)
         if records is None or records.size == 0:
             return law
@@ -197,14 +193,14 @@ class PersonalModel(Model):
         return Law(law.at(q.mean), scale)
 
     def log_predictive(self, z: Any, law: Law, data: Any) -> Float[Real, " n"]:
-        """``log E[p(record | z, b)]`` of each record alone, ``b`` of that law, in nats."""
+        """Return ``log E[p(record | z, b)]`` of each record alone, ``b ~ law``, in nats."""
         nodes, chances = cubature(len(law.mean))
         values = jax.vmap(lambda v: self.local_log_likelihood(z, law.at(v), data))(nodes)
         return jax.scipy.special.logsumexp(values, 0, b=chances[:, None])
 
     def expected(self, given: Any, q: Whitened) -> Expectation:
-        """The expectation of the site's log likelihood under a Gaussian over the whitened ``b``, by
-        cubature.
+        """Return the expectation of a site's log likelihood under a Gaussian over the whitened
+        ``b``, by cubature.
         """
         z, records = given
         law, factor = self._law(z), q.factor
@@ -226,16 +222,16 @@ class PersonalModel(Model):
 
 
 class PersonalRegression(PersonalModel):
-    """A regression in which each site has coefficients of its own, about those of the population.
+    """A regression with varying coefficients: each site has its own, about the population's.
 
-    ``z`` is ``{"coefficients": (d,), "log_spread": (p,)}``: a site's own coefficients are normal
-    about the population's, with standard deviations ``exp(log_spread)``; those that are not
-    ``personal`` are the population's. Data as for the ``model``: ``(x, y)``.
+    ``z`` is ``{"coefficients": (d,), "log_spread": (p,)}``. The coefficients in ``personal`` are
+    normal at each site, with the population's as means and ``exp(log_spread)`` as standard
+    deviations; the others are the population's. Data are ``(x, y)`` as for the ``model``.
 
-    What a site says is its marginal likelihood: with a Gaussian likelihood the exact one, else by
-    the Gaussian of its own coefficients that expectation propagation finds (minka2001); see
-    :class:`~posterity.inference.pooling.PartialPooling`. Where an estimator is named it is the
-    tightest Gaussian bound instead, whose expectations are sums along each predictor.
+    A site's factor is its marginal likelihood, which is exact for a Gaussian likelihood and else by
+    expectation propagation with Gaussian local coefficients (minka2001), see
+    :class:`~posterity.inference.pooling.PartialPooling`. If an estimator is named, it is the
+    tightest Gaussian bound, with expectations by quadrature along each predictor.
     """
 
     model: PredictorModel
@@ -250,19 +246,17 @@ class PersonalRegression(PersonalModel):
         return z["coefficients"][np.array(self.personal)], jnp.exp(z["log_spread"])
 
     def local_log_likelihood(self, z: Any, b: Float[Real, " p"], data: Any) -> Float[Real, " n"]:
-        """``log p(y | x · β)``, with the site's own coefficients in ``β``."""
+        """Return ``log p(y | x · β)``, with the site's own coefficients in ``β``."""
         x, y = data
         return self.model.predictor_log_likelihood(x @ self.coefficients(z, b), y)
 
     def coefficients(self, z: Any, b: Float[Real, "... p"]) -> Float[Real, "... d"]:
-        """All coefficients of a site: its own, and the population's where it has none."""
+        """Return all coefficients of a site: its own, and the population's for the others."""
         shared = jnp.broadcast_to(z["coefficients"], (*jnp.shape(b)[:-1], *z["coefficients"].shape))
         return shared.at[..., np.array(self.personal)].set(b)
 
     def expected(self, given: Any, q: Whitened) -> Expectation:
-        """The expectation by sums along each predictor ``f ~ N(m, s²)``: no cubature, however many
-        columns.
-        """
+        """Return the expectation by quadrature along predictors ``f ~ N(m, s²)``."""
         z, records = given
         x, y = records.data
         own = x[:, np.array(self.personal)] * jnp.exp(z["log_spread"])
@@ -277,10 +271,8 @@ class PersonalRegression(PersonalModel):
         return Expectation(weights @ (values @ chances), slope, -bend)
 
     def log_predictive(self, z: Any, law: Law, data: Any) -> Float[Real, "*m n"]:
-        """The log predictive density, in closed form for linear regression, else by sums about each
-        integrand's peak.
-
-        ``z`` and ``law`` may be several, along leading axes.
+        """Return the log predictive density in nats, in closed form for linear regression, else by
+        quadrature. ``z`` and ``law`` may have leading axes.
         """
         x, y = data
         mean, deviation = self._predictor(z, law, x)
@@ -291,13 +283,13 @@ class PersonalRegression(PersonalModel):
             return -((y - mean) ** 2 / variance + np_.log(2 * np.pi * variance)) / 2
         at = lambda u: mean[..., None] + deviation[..., None] * u
         log_likelihood = lambda u: self.model.predictor_log_likelihood(at(u), y[:, None])
-        if isinstance(self.model, LogisticRegression):  # which has no narrow peaks
+        if isinstance(self.model, LogisticRegression):  # its likelihood has no narrow peaks
             u, chances = _nodes_for(deviation)
             return namespace(mean).logsumexp(log_likelihood(u) + np.log(chances))
         return log_normal_mean(log_likelihood, mean)
 
     def predict(self, z: Any, law: Law, x: Float[Real, "n d"]) -> Float[Real, "*m n"]:
-        """``E[y | x]`` of each row, ``b`` of that law; several as in ``log_predictive``."""
+        """Return ``E[y | x]`` of each row, ``b ~ law``; leading axes as in ``log_predictive``."""
         mean, deviation = self._predictor(z, law, x)
         if isinstance(self.model, LinearRegression):
             return mean
@@ -315,14 +307,14 @@ class PersonalRegression(PersonalModel):
 
 
 def _nodes_for(deviation: Real) -> tuple[Any, Any]:
-    """Nodes and chances along predictors: as many as their deviations, where known, call for."""
+    """Return nodes and weights along predictors, in proportion to their deviations if known."""
     known = isinstance(deviation, np.ndarray) and deviation.size
     count = math.ceil(WITHIN * max(1.0, deviation.max())) if known else ALONG
     return normal_nodes(min(count, ALONG), deviation.dtype)
 
 
 def _norm(rows: Any) -> Any:
-    """Length of each row, with a derivative where it is zero."""
+    """Return the length of each row, differentiable also at zero."""
     np_, squares = namespace(rows).np, (rows**2).sum(-1)
     positive = squares > 0
     return np_.where(positive, np_.sqrt(np_.where(positive, squares, 1.0)), 0.0)
@@ -336,23 +328,21 @@ def hierarchical(
     prior: ExponentialFamily,
     personal: bool | Sequence[int | str] | Mapping[Any, float],
 ) -> tuple[PersonalRegression, Product]:
-    """The regression with coefficients of each site's own, and a prior of its parameters.
+    """Return a regression with coefficients that vary between sites, and a prior of its parameters.
 
     Args:
-        model: a regression.
-        prior: Gaussian, of the coefficients: of the population's now, which every site's are
-            about. Or a Product of such ``coefficients`` and a Gaussian of the ``log_spread``.
-        personal: True for all coefficients, or the columns of those that differ, by number or by
-            the prior's names; a mapping gives for each the spread to expect between sites (the
-            median, before data are seen).
+        model: regression of one site.
+        prior: Gaussian prior of the population's coefficients, or a Product of such
+            ``coefficients`` and a Gaussian ``log_spread``.
+        personal: True for all coefficients, or the columns of those that vary, by number or by the
+            prior's names; a mapping gives the prior median of each one's spread between sites.
 
-    Spreads are log-normal before data: about a quarter of the coefficient's own standard
-    deviation, or what ``personal`` says, times or over ``exp(1.5)`` together and another
-    ``exp(0.75)`` each, at one standard deviation. What one coefficient's spread shows is so
-    evidence of the others'.
+    The prior of spreads is log-normal. Its median is a quarter of the coefficient's prior standard
+    deviation, or as in ``personal``. Log spreads have a common part of standard deviation 1.5 and
+    independent parts of 0.75, so that the spread of one coefficient informs about the others'.
 
     Raises:
-        UsageError: if the model is no regression, the columns are not the prior's, or the prior
+        UsageError: if the model is not a regression, the columns are not the prior's, or the prior
             is neither Gaussian nor such a Product.
 
     >>> from posterity.models import LogisticRegression
@@ -387,7 +377,7 @@ def hierarchical(
 
 
 def _columns(personal: Any, size: int, names: Sequence[str] = ()) -> dict[int, float | None]:
-    """Numbers of the columns, sorted, each with the spread to expect; None where none is given."""
+    """Return the numbers of the columns, sorted, each with its median spread, or None."""
     several = isinstance(personal, Sequence | Mapping) or getattr(personal, "ndim", 0) == 1
     asked = range(size) if personal is True else list(personal) if several else []
     places = {name: place for place, name in enumerate(names)}
@@ -406,7 +396,7 @@ def _columns(personal: Any, size: int, names: Sequence[str] = ()) -> dict[int, f
 
 
 def _spread_prior(coefficients: Any, expected: Mapping[int, float | None]) -> Gaussian:
-    """Log-normal spreads that hang together."""
+    """Return the prior of correlated log-normal spreads."""
     known = coefficients.standard_parameters()
     variance = known["variance"] if coefficients.diagonal else np.diagonal(known["covariance"])
     usual = TYPICAL * np.sqrt(variance)

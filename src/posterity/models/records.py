@@ -1,4 +1,4 @@
-"""The data of one site: arrays whose first axis counts records, and a weight a record."""
+"""The data of one site: arrays whose first axis counts records, and a weight for each record."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,10 +12,10 @@ from posterity.lazy import jax, jnp
 
 
 class Records(Node):
-    """Data of one site: arrays whose first axis counts records, and a weight a record.
+    """Data of one site: arrays whose first axis counts records, and a weight for each record.
 
-    The weights multiply log likelihoods: 1 for each record counted once, 1/n for a loss that is
-    a mean, n/b for a minibatch of b, 0 for padding.
+    Weights multiply log likelihoods: 1 to count each record once, 1/n for a mean loss, n/b for a
+    minibatch of b records, 0 for padding.
     """
 
     data: Any
@@ -23,12 +23,12 @@ class Records(Node):
 
     @classmethod
     def of(cls, data: PyTree, weight: float | int = 1) -> "Records":
-        """All records with one weight; None is a site without any; a StructureError if the arrays
-        have no common first axis.
+        """Make records with one weight; None is a site without records. A StructureError if the
+        arrays have no common first axis.
         """
         if data is None:
             return cls(None, np.zeros(0))
-        if type(data) is not np.ndarray:  # a tree of one takes longer than all the rest
+        if type(data) is not np.ndarray:  # mapping over a tree is slow
             data = tree_map(np.asarray, data)
         shapes = [leaf.shape for leaf in tree_leaves(data)]
         lengths = {shape[:1] for shape in shapes}
@@ -42,8 +42,8 @@ class Records(Node):
 
     @classmethod
     def of_model(cls, model: Any, data: Any) -> "Records":
-        """The records that a model takes, one at least; a StructureError or ParameterError for data
-        that the model cannot take, or no records.
+        """Make at least one record from data checked by a model; a StructureError or ParameterError
+        if the data do not suit the model, or are empty.
         """
         model.check(data)
         records = cls.of(data)
@@ -60,19 +60,19 @@ class Records(Node):
 
     @property
     def silent(self) -> bool:
-        """True if there are none, or none of any weight."""
+        """True if there are no records of nonzero weight."""
         return not np.any(self.weights)
 
     def widened(self) -> "Records":
-        """Return the records with integers and floats of 64 bits, in which ``x**2`` is what it
-        says; traced or not.
+        """Return the records with 64-bit integers and floats, so that ``x**2`` does not overflow in
+        narrow types; traced or not.
         """
         return Records(tree_map(_widened, self.data), self.weights)
 
     def batch(self, size: int, *, key: KeyArray) -> "Records":
-        """Some records, drawn without replacement, whose weights stand for all.
+        """Draw records without replacement, with weights scaled up to represent all records.
 
-        Those of no weight, as padding is, are not among them while there are others.
+        Records of weight zero, such as padding, are drawn only if there are too few others.
         """
         weights = jnp.asarray(self.weights)
         real = weights > 0
@@ -84,10 +84,10 @@ class Records(Node):
         return Records(data, weights[index] * share)
 
     def padded(self, size: int | None = None) -> "Records":
-        """Up to ``size`` records, the rest of no weight; there must be one at least.
+        """Pad to ``size`` records by copies of weight zero; there must be at least one record.
 
-        By default up to the next of few sizes, so that few programs are compiled: 64, 256, 1024
-        and from there on the powers of two, as numbers matter more where there are many.
+        The default size is the next of 64, 256, 1024 and then powers of two, so that few programs
+        are compiled.
         """
         extra = (_next_size(self.size) if size is None else size) - self.size
         repeat = lambda leaf: np.concatenate([leaf, np.repeat(leaf[:1], extra, axis=0)])
@@ -96,11 +96,11 @@ class Records(Node):
 
 
 TOGETHER = 1 << 16
-"""Records of several sites that are looked at together."""
+"""Approximate number of records of several sites that are processed together."""
 
 
 def joined(sites: Iterable[Records]) -> Iterator[Records]:
-    """The records of all sites, of some sites at a time: those that differ in length alone."""
+    """Yield the records of all sites, concatenated for sites whose data differ only in length."""
     kinds: dict[Any, list[Records]] = {}
     for records in sites:
         if not records.size:
@@ -122,7 +122,7 @@ def _widened(leaf: Real) -> Any:
 
 
 def _next_size(size: int) -> int:
-    """The smallest of 64, 256, 1024, 2048, 4096, … that is not below ``size``."""
+    """Return the smallest of 64, 256, 1024, 2048, 4096, ... that is at least ``size``."""
     result = 64
     while result < size:
         result *= 4 if result < 1024 else 2

@@ -1,4 +1,4 @@
-"""Regression: linear, which is conjugate, logistic, of counts and of positive values."""
+"""Regressions: linear (conjugate), logistic, of counts, and of positive values."""
 
 import abc
 import functools
@@ -28,22 +28,22 @@ from posterity.models.nodes import hermite
 from posterity.models.records import Records
 
 NARROW = ((0.2, 8), (0.5, 16), (1.0, 32))
-"""Deviations of a predictor up to which so many Gauss-Hermite nodes sum logistic functions of it to
-1e-12; wider ones take :func:`_wide`."""
+"""Pairs of a predictor's largest standard deviation and the number of Gauss-Hermite nodes that
+integrate logistic functions of it to 1e-12; wider ones use :func:`_wide`."""
 TAIL, POINTS, SQRT_2PI = 40.0, 64, math.sqrt(2 * math.pi)
-"""Where the exponential tail of a logistic function ends, and Gauss-Legendre nodes up to there."""
+"""End of the exponential tail of a logistic function, and number of Gauss-Legendre nodes on it."""
 AT_A_TIME = 1 << 15
-"""Nodes of records that are summed together, and stay in the processor's cache."""
+"""Number of nodes, over all records, that are processed together in the processor's cache."""
 
 
 class _Regression(PredictorModel):
-    """A regression of Gaussian coefficients whose expectations are known in closed form."""
+    """A regression with Gaussian coefficients and closed-form expectations."""
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
 
     @abc.abstractmethod
     def _moments(self, mean: Any, variance: Any, y: Any) -> Moments:
-        """``E[log p(y | f)]`` and those of its first and second derivative, ``f`` normal."""
+        """Return ``E[log p(y | f)]`` and its derivatives' expectations, for normal ``f``."""
 
     def predictor_log_likelihood(self, f: Each, y: Any) -> Each:
         return self._moments(f, 0.0, y)[0]
@@ -56,10 +56,11 @@ class _Regression(PredictorModel):
 
 
 class LinearRegression(ConjugateModel[Gaussian], _Regression):
-    """``y = x · z + ε`` with known noise variance; data ``(x, y)``; posterior Gaussian.
+    """Linear regression ``y = x · z + ε`` with known noise variance; data ``(x, y)``, ``x`` (n, d)
+    and ``y`` (n,); posterior Gaussian.
 
-    A diagonal Gaussian is none that the likelihood lies in: its mean is that of the exact
-    posterior, its variances are those given all other coefficients.
+    The likelihood is not conjugate to a diagonal Gaussian, whose mean is that of the exact
+    posterior, and whose variances are those conditional on all other coefficients.
     """
 
     noise_variance: float = 1.0
@@ -75,7 +76,7 @@ class LinearRegression(ConjugateModel[Gaussian], _Regression):
         VARIANCE.check(noise_variance=self.noise_variance)
 
     def factor(self, records: Records) -> Gaussian:
-        """``Xᵀ y / σ²`` and ``Xᵀ X / σ²``."""
+        """Return the factor with ``Xᵀ y / σ²`` and ``Xᵀ X / σ²``."""
         x, y = records.data
         scaled = (x.T * records.weights) / self.noise_variance
         return Gaussian(scaled @ y, scaled @ x)
@@ -91,9 +92,8 @@ class LinearRegression(ConjugateModel[Gaussian], _Regression):
 
 
 class LogisticRegression(PredictorModel):
-    """Labels ``y`` (n,) in {0, 1} with log odds ``x · z``; data ``(x, y)``; posterior Gaussian.
-
-    There is no intercept but a column of ones in ``x``.
+    """Logistic regression of labels ``y`` (n,) in {0, 1} with log odds ``x · z``; data ``(x, y)``;
+    posterior Gaussian. For an intercept add a column of ones to ``x``.
     """
 
     numpy: ClassVar[bool] = True
@@ -103,26 +103,26 @@ class LogisticRegression(PredictorModel):
     likelihood: ClassVar[str] = "bernoulli"
 
     def predictor_log_likelihood(self, f: Each, y: Any) -> Each:
-        """``-log(1 + exp(∓f))``, which keeps its digits where the label is all but sure."""
+        """Return ``-log(1 + exp(∓f))``, accurate also for nearly certain labels."""
         np_ = namespace(f, y).np
         return -np_.logaddexp(0.0, np_.where(np_.asarray(y) > 0, -f, f))
 
     def rough_factor(self, q: Any, records: Records) -> Any:
-        """The first step of reweighted least squares, from where all log odds are zero."""
+        """Return the first step of iteratively reweighted least squares, from log odds of zero."""
         x, y = records.data
         signs = namespace(y).np.where(y > 0, 2.0, -2.0)
         return _least_squares(q, x, signs, records.weights / 4)
 
     def predictor_mean(self, f: Each) -> Each:
-        """The probability of a one."""
+        """Return the probability of the label 1."""
         np_ = namespace(f).np
         return np_.exp(-np_.logaddexp(0.0, -f))
 
     def predictor_value_and_slope(self, f: Each, y: Any) -> tuple[Each, Each]:
-        """The slope is ``± σ(∓f)``, from the one exponential that the value takes too.
+        """Return the value and the slope ``± σ(∓f)``, from one exponential.
 
-        Compiled it is ``y - σ(f)``: where the value is not asked for, as by steps at a rate, a
-        hyperbolic tangent takes half as long.
+        In compiled code the slope is ``y - σ(f)`` by a hyperbolic tangent, which takes half as long
+        where the value is not used.
         """
         np_ = namespace(f, y).np
         if np_ is not np:
@@ -134,8 +134,8 @@ class LogisticRegression(PredictorModel):
         return value, sign * wrong
 
     def predictor_expectation(self, mean: Each, variance: Each, y: Any) -> Moments | None:
-        """The expectation, by NumPy to 1e-12, by as few nodes as each predictor's deviation
-        allows.
+        """Return the expectations to 1e-12 by NumPy, with as few nodes as each predictor's standard
+        deviation allows; None for JAX arrays.
         """
         if namespace(mean, variance, y).np is not np:
             return None
@@ -155,22 +155,22 @@ class LogisticRegression(PredictorModel):
 
 
 def _signed(f: Float[np.ndarray, "..."]) -> tuple[Any, Any, Any]:
-    """``log σ(f)``, its derivative ``σ(-f)``, and minus its second one."""
+    """Return ``log σ(f)``, its derivative ``σ(-f)``, and minus its second derivative."""
     decay = np.exp(-abs(f))
-    total = 1 + decay  # a logarithm of it is off by 1e-16 at most, and takes half of log1p
+    total = 1 + decay  # its logarithm has an error of at most 1e-16, in half the time of log1p
     share = 1 / total
     wrong = np.where(f > 0, decay * share, share)
     return np.minimum(f, 0.0) - np.log(total), wrong, decay * share * share
 
 
 def _narrow(mean: Float[np.ndarray, " n"], deviation: Float[np.ndarray, " n"], nodes: int) -> Any:
-    """Expectations (3, n) of :func:`_signed` by Gauss-Hermite nodes."""
+    """Return expectations (3, n) of :func:`_signed` by Gauss-Hermite nodes."""
     points, chances = hermite(nodes)
     return [chances @ part for part in _signed(mean + deviation * points[:, None])]
 
 
 def _wide(mean: Float[np.ndarray, " n"], deviation: Float[np.ndarray, " n"]) -> Any:
-    """The same of any width from one on: what is not exponentially small is a ramp, or a step."""
+    """Return the same for deviations from one on: a ramp or a step, plus exponential tails."""
     points, weights = _tail()
     density = lambda f: np.exp(-(((f - mean) / deviation) ** 2) / 2) / (deviation * SQRT_2PI)
     right, left = density(points[:, None]), density(-points[:, None])
@@ -187,10 +187,9 @@ def _tail() -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
 
 
 class PoissonRegression(_Regression):
-    """Counts ``y`` (n,) with log rate ``x · z``; data ``(x, y)``; posterior Gaussian.
-
-    With ``exposure`` the data's ``y`` are pairs (n, 2) of a count and of how long, or how much, was
-    counted: then ``x · z`` is the log rate of one unit of that.
+    """Poisson regression of counts ``y`` (n,) with log rate ``x · z``; data ``(x, y)``; posterior
+    Gaussian. With ``exposure``, ``y`` (n, 2) are pairs of a count and its exposure, and ``x · z``
+    is the log rate per unit of exposure.
     """
 
     exposure: bool = static(default=False)
@@ -202,11 +201,11 @@ class PoissonRegression(_Regression):
         check_data(data, (INPUTS, COUNTS_AND_EXPOSURES if self.exposure else COUNTS))
 
     def predictor_mean(self, f: Each) -> Each:
-        """The rate of one unit of exposure."""
+        """Return the rate per unit of exposure."""
         return namespace(f).np.exp(f)
 
     def rough_factor(self, q: Any, records: Records) -> Any:
-        """Least squares of the logarithms of rates, weighted by the counts."""
+        """Return the least-squares factor of the log rates, weighted by the counts."""
         x, y = records.data
         count, log_exposure = _counts(y, self.exposure)
         log_rate = namespace(count).np.log(count + 0.5) - log_exposure
@@ -221,24 +220,24 @@ class PoissonRegression(_Regression):
 
 
 def _counts(y: Any, exposure: bool) -> tuple[Any, Any]:
-    """Counts, and the logarithms of exposures."""
+    """Return counts and the logarithms of exposures."""
     np_ = namespace(y).np
     if not exposure:
         return np_.asarray(y), 0.0
-    times = y[..., 1]  # zero where records are padded
+    times = y[..., 1]  # zero for padding
     return y[..., 0], np_.log(np_.where(times > 0, times, 1.0))
 
 
 def _least_squares(q: Any, x: Any, predictor: Any, weights: Any) -> Any:
-    """The factor of predictors that were seen with these weights, in the family of ``q``."""
+    """Return the factor of predictors observed with these weights, in the family of ``q``."""
     linear = (weights * predictor) @ x
     return type(q)._of(precision_mean=linear, precision=q.gram(x, weights))
 
 
 class NegativeBinomialRegression(PredictorModel):
-    """Counts with log mean ``x · z`` and variance ``μ + dispersion μ²``; data as of Poisson's.
-
-    The ``dispersion`` is known; at zero it would be :class:`PoissonRegression` (hilbe2011).
+    """Negative binomial regression of counts with log mean ``x · z`` and variance ``μ + dispersion
+    μ²``; data as in :class:`PoissonRegression`, the limit of zero dispersion (hilbe2011). The
+    ``dispersion`` is known and positive.
     """
 
     dispersion: float = static()
@@ -255,11 +254,11 @@ class NegativeBinomialRegression(PredictorModel):
         PoissonRegression(self.exposure).check(data)
 
     def predictor_log_likelihood(self, f: Each, y: Any) -> Each:
-        """``log NB(y | μ = exp(f) exposure)``, element by element."""
+        """Return ``log NB(y | μ = exp(f) exposure)``, elementwise."""
         return self.predictor_value_and_slope(f, y)[0]
 
     def predictor_value_and_slope(self, f: Each, y: Any) -> tuple[Each, Each]:
-        """The slope is the count less a logistic share of ``count + 1 / dispersion``."""
+        """Return the value and slope; the slope is ``y - (y + 1 / dispersion) σ(log odds)``."""
         xp, size = namespace(f, y), 1 / self.dispersion
         count, log_exposure = _counts(y, self.exposure)
         log_rate = f + log_exposure + math.log(self.dispersion)
@@ -269,18 +268,18 @@ class NegativeBinomialRegression(PredictorModel):
         return value, count - (count + size) * xp.np.exp(-softplus(-log_rate))
 
     def predictor_mean(self, f: Each) -> Each:
-        """The expected count of one unit of exposure."""
+        """Return the expected count per unit of exposure."""
         return namespace(f).np.exp(f)
 
     def rough_factor(self, q: Any, records: Records) -> Any:
-        """The rough factor of :class:`PoissonRegression`, as if counts were no more dispersed."""
+        """Return the rough factor of :class:`PoissonRegression`, without dispersion."""
         return PoissonRegression(self.exposure).rough_factor(q, records)
 
 
 class GammaRegression(_Regression):
-    """Positive values with log mean ``x · z`` and variance ``dispersion μ²``; data ``(x, y)``.
-
-    The ``dispersion`` is known: one over the shape of the gamma distribution (mccullagh1989).
+    """Gamma regression of positive ``y`` (n,) with log mean ``x · z`` and variance ``dispersion
+    μ²``; data ``(x, y)``; posterior Gaussian. The ``dispersion``, the inverse of the gamma
+    distribution's shape, is known (mccullagh1989).
     """
 
     dispersion: float = static(default=1.0)
@@ -296,7 +295,7 @@ class GammaRegression(_Regression):
         return namespace(f).np.exp(f)
 
     def rough_factor(self, q: Any, records: Records) -> Any:
-        """Least squares of logarithms."""
+        """Return the least-squares factor of the logarithms."""
         x, y = records.data
         np_ = namespace(y).np
         logs = np_.log(np_.where(y > 0, y, 1.0))
@@ -304,19 +303,18 @@ class GammaRegression(_Regression):
 
     def _moments(self, mean: Any, variance: Any, y: Any) -> Moments:
         np_, shape = namespace(mean, y).np, 1 / self.dispersion
-        y = np_.where(np_.asarray(y) > 0, y, 1.0)  # zero where records are padded
-        ratio = y * np_.exp(-mean + variance / 2)  # one over the mean is log-normal
+        y = np_.where(np_.asarray(y) > 0, y, 1.0)  # zero for padding
+        ratio = y * np_.exp(-mean + variance / 2)  # the inverse of the mean is log-normal
         constant = shape * math.log(shape) - math.lgamma(shape)
         value = constant + (shape - 1) * np_.log(y) - shape * (mean + ratio)
         return value, (ratio - 1) / self.dispersion, -ratio / self.dispersion
 
 
 class Adjusted(PredictorModel):
-    """A regression whose records have an offset each, and a weight: how many like it there are.
+    """A regression with an offset and a weight for each record.
 
-    Data ``(x, y)``, of which the columns of ``y`` (n, k + 2) are those that the ``model`` takes,
-    then the offset, which is added to ``x · z``, then the weight, which multiplies the record's
-    log likelihood.
+    Data are ``(x, y)``. The columns of ``y`` (n, k + 2) are the ``model``'s, then the offset, which
+    is added to ``x · z``, then the weight, which multiplies the record's log likelihood.
     """
 
     model: PredictorModel
@@ -344,11 +342,11 @@ class Adjusted(PredictorModel):
         return None if parts is None else tuple(weight * part for part in parts)  # pyright: ignore[reportReturnType]
 
     def predictor_mean(self, f: Each) -> Each:
-        """The mean of the model, of a record without an offset."""
+        """Return the model's mean for records without an offset."""
         return self.model.predictor_mean(f)
 
     def rough_factor(self, q: Any, records: Records) -> Any:
-        """That of the model, of records without an offset."""
+        """Return the model's rough factor, with weights but without offsets."""
         x, y = records.data
         own, _, weight = self._parts(y)
         return self.model.rough_factor(q, Records((x, own), records.weights * weight))

@@ -1,15 +1,15 @@
-"""Latent Dirichlet allocation: documents are mixtures of topics, and topics what sites share.
+"""Latent Dirichlet allocation: documents are mixtures of topics, which sites share.
 
-A document's own mixture ``θ ~ Dirichlet(α)`` is integrated out by its best variational posterior
-``Dirichlet(γ)``, found anew for every ``q`` over the topics (blei2003, hoffman2010):
+A document's mixture ``θ ~ Dirichlet(α)`` is integrated out by its optimal variational posterior
+``Dirichlet(γ)``, computed anew for every ``q`` over the topics (blei2003, hoffman2010):
 
-    r_wk ∝ exp(E[log θ_k] + E[log φ_kw]),    γ_k = α + Σ_w n_w r_wk,
+    r_wk ∝ exp(E[log θ_k] + E[log φ_kw]),    γ_k = α + Σ_w n_w r_wk.
 
-which leaves of each document the bound
+The bound of a document is
 
     Σ_w n_w log Σ_k exp(E[log θ_k] + E[log φ_kw]) - KL(Dirichlet(γ) ‖ Dirichlet(α)).
 
-At the best ``γ`` its derivative in ``E[log φ_kw]`` is ``n_w r_wk``: the natural gradient is the
+At the optimal ``γ`` its derivative in ``E[log φ_kw]`` is ``n_w r_wk``: the natural gradient is the
 expected counts.
 """
 
@@ -33,16 +33,16 @@ WORDS = Column(
 )
 COUNTS = Column("counts of shape (n, l)", (None,), "counts of at least 0", lambda x: x >= 0)
 ROOM = 2**14
-"""Words of documents that are worked on at a time: with their topics they stay in the cache."""
+"""Number of words of documents processed together, so that they fit the processor's cache."""
 TOGETHER = 16
-"""Documents that are worked on at a time where JAX differentiates."""
+"""Number of documents processed together under JAX."""
 TOPICS = one_of("mean", "geometric")
 
 
 class Documents(NamedTuple):
-    """Word numbers of each document and how often they occur, padded by counts of 0.
+    """Word numbers (n, l) of each document and their counts (n, l), padded by counts of 0.
 
-    A pair of arrays whose first axis counts documents, as models take data.
+    It is a pair of arrays whose first axis counts documents, the format of models' data.
     """
 
     words: Int[Array, "n l"]
@@ -50,18 +50,16 @@ class Documents(NamedTuple):
 
     @property
     def totals(self) -> Float[Array, " n"]:
-        """Words of each document, with repetitions."""
+        """Number of words of each document, with repetitions."""
         return np.asarray(self.counts).sum(1)
 
 
 def documents(table: ArrayLike) -> Documents:
-    """Make documents from counts (n, V), a document a row: a NumPy array, or any sparse array of
-    SciPy.
-
-    Counts may be of any type, also fractional; they become float64.
+    """Make documents from a table of counts (n, V) with a document in each row: a NumPy array, or
+    a sparse array of SciPy. Counts may be fractional, and become float64.
 
     Raises:
-        StructureError: unless it is a table of numbers.
+        StructureError: if it is not a table of numbers.
         ParameterError: for NaN, infinite and negative counts.
 
     >>> documents(np.array([[0, 2, 1], [3, 0, 0]])).words
@@ -80,7 +78,7 @@ def documents(table: ArrayLike) -> Documents:
 
 
 def _rows(table: ArrayLike) -> tuple[Array, Array, Array]:
-    """The start of each document in the list of all words, those words, and their counts."""
+    """Return the start of each document in the list of all words, the words, and their counts."""
     sparse = hasattr(table, "tocsr")
     try:
         counts: Any = table.tocsr(copy=True) if sparse else np.asarray(table)  # pyright: ignore
@@ -111,9 +109,8 @@ def _rows(table: ArrayLike) -> tuple[Array, Array, Array]:
 
 
 def by_length(counts: Float[Array, "n l"], room: int) -> list[tuple[Int[Array, " some"], int]]:
-    """Documents in groups that fill ``room`` entries, and the most words of each: short ones first.
-
-    Padding then costs little, however long the longest document is.
+    """Return groups of documents of at most ``room`` entries, by increasing length, each with its
+    padded length, so that a long document does not increase the padding of the others.
     """
     used = np.asarray(counts) > 0
     last = used.shape[1] - used[:, ::-1].argmax(1)  # one more than the place of the last word
@@ -130,17 +127,17 @@ def by_length(counts: Float[Array, "n l"], room: int) -> list[tuple[Int[Array, "
 
 
 class TopicModel(ExpectedModel[Plate]):
-    """Documents ``(words, counts)``, each (n, l), see :func:`documents`; posterior over topics.
+    """A topic model of documents ``(words, counts)``, both (n, l), see :func:`documents`.
 
     The posterior is a :class:`Plate` of :class:`Dirichlet` without weights: ``K`` topics over
-    ``vocabulary`` words. Likelihoods are the variational bounds of documents, below their log
-    evidence, and leave out the multinomial coefficient, as those of scikit-learn and gensim do.
+    ``vocabulary`` words. Likelihoods are variational lower bounds on documents' log evidence in
+    nats, without the multinomial coefficient, as in scikit-learn and gensim.
 
     Args:
         vocabulary: number of words ``V``.
-        concentration: ``α``, of a document's mixture over topics, for each topic.
-        iterations: at most so many steps for a document's mixture.
-        tolerance: mean change of a document's expected counts at which they are taken to be found.
+        concentration: prior concentration ``α`` of a document's mixture, for each topic.
+        iterations: largest number of steps for a document's mixture.
+        tolerance: mean change of a document's expected counts at which the steps end.
 
     Source: blei2003; hoffman2010.
 
@@ -165,7 +162,7 @@ class TopicModel(ExpectedModel[Plate]):
         POSITIVE.check(tolerance=self.tolerance)
 
     def prior(self, topics: int, concentration: float) -> Plate:
-        """So many topics, all words alike: no topic differs from another."""
+        """Return the prior of exchangeable topics with one concentration for all words."""
         shape = (topics, self.vocabulary)
         return Plate(Dirichlet.from_standard(np.full(shape, float(concentration))))
 
@@ -185,19 +182,18 @@ class TopicModel(ExpectedModel[Plate]):
                 fix="Number words as the topics do: see posterity.artifact.aligned.",
             )
 
-    # --- what a site says -----------------------------------------------------------------------
+    # --- likelihood and expected counts ---------------------------------------------------------
 
     def expected_log_likelihood(self, q: Plate, data: PyTree) -> Float[Real, " n"]:
         return self._bounds(_log_topics(q), *data)
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
-        """The bound of each document at given topics: ``z`` is ``(φ, None)``, ``φ`` (K, V)."""
+        """Return the bound of each document in nats at topics ``z = (φ, None)``, ``φ`` (K, V)."""
         return self._bounds(namespace(z[0], data[0]).np.log(z[0]), *data)
 
     def expected_counts(self, q: Plate, data: PyTree) -> Plate:
-        """``Σ_d n_w r_wk`` (K, V), as a factor: what these documents add to the prior.
-
-        ``prior + expected_counts(q)`` is one step of coordinate ascent.
+        """Return ``Σ_d n_w r_wk`` (K, V) as a factor; its sum with the prior is one step of
+        coordinate ascent.
         """
         self.check(data)
         log_topics = np.asarray(_log_topics(q))
@@ -206,12 +202,11 @@ class TopicModel(ExpectedModel[Plate]):
             add_counts(table, part)
         return Plate(Dirichlet(np.ascontiguousarray(table.T)))
 
-    # --- what is asked of the fused model -------------------------------------------------------
+    # --- predictions of the fused model ---------------------------------------------------------
 
     def mixtures(self, q: Plate, data: PyTree) -> Dirichlet:
-        """The variational posterior of each document's mixture over topics: a batch (n,).
-
-        A document without words has the prior's.
+        """Return the variational posterior of each document's mixture over topics, a batch (n,);
+        for a document without words it is the prior.
         """
         self._check_topics(q, data)
         log_topics = np.asarray(_log_topics(q))
@@ -228,12 +223,12 @@ class TopicModel(ExpectedModel[Plate]):
         *,
         topics: Literal["mean", "geometric"] = "mean",
     ) -> Float[Array, " n"]:
-        """Log probability, in nats, of each document's unseen words given those seen.
+        """Return the log probability, in nats, of each document's unseen words given those seen.
 
-        Document completion: the mixture is found from the words that are seen; an unseen word has
-        probability ``Σ_k E[θ_k] E[φ_kw]``, or with ``topics="geometric"``
-        ``Σ_k E[θ_k] exp E[log φ_kw]``, which is lower and no distribution but what some report.
-        Divide the sum by ``unseen.totals.sum()`` for nats a word.
+        The mixture is inferred from the seen words (document completion). An unseen word has
+        probability ``Σ_k E[θ_k] E[φ_kw]``. With ``topics="geometric"`` it is ``Σ_k E[θ_k] exp E[log
+        φ_kw]``, which is lower and does not sum to one, but is sometimes reported. Divide the sum
+        by ``unseen.totals.sum()`` for nats per word.
         """
         TOPICS.check(topics=topics)
         self._check_topics(q, unseen)
@@ -247,7 +242,7 @@ class TopicModel(ExpectedModel[Plate]):
         return log_completion(self.mixtures(q, seen).mean, chances, Documents(*unseen))
 
     def perplexity(self, q: Plate, data: PyTree) -> float:
-        """``exp(- bounds / words)`` of these documents, given the topics; lower is better."""
+        """Return ``exp(-bounds / words)`` of these documents, given the topics; lower is better."""
         self._check_topics(q, data)
         total = Documents(*data).totals.sum()
         return float(np.exp(-self.expected_log_likelihood(q, data).sum() / max(total, 1.0)))
@@ -285,7 +280,7 @@ class TopicModel(ExpectedModel[Plate]):
 
 
 def word_chances(q: Plate, topics: Literal["mean", "geometric"] = "mean") -> Float[Array, "k v"]:
-    """Each topic's probabilities of words: ``E[φ]``, or ``exp E[log φ]``, which sum to less."""
+    """Return word probabilities of topics: ``E[φ]``, or ``exp E[log φ]``, which sum to less."""
     members: Any = q.members
     return np.asarray(members.mean if topics == "mean" else np.exp(_log_topics(q)))
 
@@ -293,9 +288,9 @@ def word_chances(q: Plate, topics: Literal["mean", "geometric"] = "mean") -> Flo
 def log_completion(
     mixtures: Float[Array, "n k"], chances: Float[Array, "k v"], unseen: Documents
 ) -> Float[Array, " n"]:
-    """Log probability, in nats, of each document's words under a mixture of topics that is known.
+    """Return the log probability, in nats, of each document's words given its mixture of topics.
 
-    A word that is impossible in all topics makes it minus infinity.
+    A word of zero probability in all topics makes it minus infinity.
     """
     result, words, counts = np.zeros(len(mixtures)), *map(np.asarray, unseen)
     for rows, length in by_length(counts, ROOM):
@@ -307,9 +302,9 @@ def log_completion(
 
 
 class _Part(NamedTuple):
-    """Some documents: their words (b, l), counts, topics of these words (b, l, k), and ``γ``.
+    """A group of documents: words (b, l), counts, the words' topic weights (b, l, k), and ``γ``.
 
-    ``mixture`` is ``exp E[log θ]`` and ``norm`` the sum over topics for each word, in units of
+    ``mixture`` is ``exp E[log θ]``, and ``norm`` the sum over topics for each word, in units of
     ``exp(shift)``.
     """
 
@@ -323,10 +318,9 @@ class _Part(NamedTuple):
 
 
 def scaled(log_words: Float[Array, "v k"]) -> tuple[Float[Array, "v k"], Float[Array, " v"]]:
-    """``exp`` of each word's row in units of its largest entry, and the logarithm of that unit.
+    """Return ``exp`` of each word's row relative to its largest entry, and that entry's logarithm.
 
-    No entry underflows: that of a topic in which the word is out of the question is the least
-    positive number whose square is one still.
+    Entries are bounded below so that neither they nor their squares underflow.
     """
     shift = log_words.max(1)
     least = np.log(np.finfo(log_words.dtype).tiny) / 2.1
@@ -341,7 +335,7 @@ def mixtures_of(
     iterations: int,
     tolerance: float,
 ) -> _Part:
-    """Documents' mixtures under topics whose :func:`scaled` table is given, in its precision."""
+    """Return documents' mixtures under topics, given by their :func:`scaled` table."""
     xp, topics = namespace(table), np.take(table, words, axis=0)
     start = concentration + counts.sum(1, keepdims=True) / table.shape[1]
     gamma = np.broadcast_to(start, (len(words), table.shape[1])).astype(table.dtype)
@@ -376,7 +370,7 @@ def _log_topics(q: Plate) -> Float[Real, "k v"]:
 
 
 def _mixture(xp: Namespace, gamma: Float[Real, "*b k"]) -> Float[Real, "*b k"]:
-    """``exp E[log θ]``, never zero."""
+    """Return ``exp E[log θ]``, bounded above zero."""
     logs = xp.digamma(gamma) - xp.digamma(gamma.sum(-1, keepdims=True))
     return xp.np.exp(xp.np.maximum(logs, np.log(np.finfo(gamma.dtype).tiny) / 2.1))
 
@@ -389,7 +383,7 @@ def _step(xp: Namespace, gamma: Real, topics: Real, counts: Real, concentration:
 
 
 def _bound(xp: Namespace, part: _Part, concentration: float) -> Float[Real, "*b"]:
-    """Words under the mixture, less the divergence of the mixture from its prior."""
+    """Return the words' log likelihood less the mixture's divergence from its prior, in nats."""
     gamma, size = part.gamma, part.gamma.shape[-1]
     gammaln, total = xp.special.gammaln, gamma.sum(-1)
     logs = xp.digamma(gamma) - xp.digamma(total[..., None])
@@ -403,7 +397,7 @@ def _bound(xp: Namespace, part: _Part, concentration: float) -> Float[Real, "*b"
 def _traced_bounds(
     xp: Namespace, log_topics: Real, words: Real, counts: Real, model: TopicModel
 ) -> Float[Real, " n"]:
-    """The bounds by JAX, some documents at a time; derivatives hold the mixtures fixed."""
+    """Return the bounds by JAX in batches of documents; derivatives hold the mixtures fixed."""
     import jax
 
     np_, stop = xp.np, jax.lax.stop_gradient

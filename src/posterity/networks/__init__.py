@@ -1,7 +1,7 @@
-"""Feed-forward networks: local posteriors, predictions, and the trees of other libraries.
+"""Feed-forward networks: local posteriors, predictions, and conversion of other libraries' trees.
 
-What a network is, as data, is in :mod:`posterity.families.layers`; sites refine one that they share
-by :class:`posterity.inference.Refinement`, and :mod:`posterity.fusion.networks` fuses several.
+Layers are described in :mod:`posterity.families.layers`. :class:`posterity.inference.Refinement`
+refines a shared network at several sites, and :mod:`posterity.fusion.networks` fuses several.
 """
 
 from typing import TYPE_CHECKING

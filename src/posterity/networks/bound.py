@@ -1,4 +1,4 @@
-"""The evidence lower bound of a mean-field network, and its parameters while they are trained."""
+"""The evidence lower bound of a mean-field network, and its variational parameters."""
 
 from typing import Any, NamedTuple
 
@@ -15,25 +15,25 @@ from posterity.families.network import Network
 from posterity.models.forward import after
 from posterity.models.likelihoods import log_likelihood
 
-TINY = 1e-20  # Added to variances before the root is taken: an input of zeros has one of zero
+TINY = 1e-20  # Added to variances before the square root, as zero inputs have zero variance
 Arrays = list[dict[str, Any]]
-"""The arrays of each layer, as :meth:`Layers.unravel` gives them."""
+"""The arrays of each layer, as returned by :meth:`Layers.unravel`."""
 Parameters = dict[str, Any]
-"""``mean`` and ``log_deviation``, each a list of arrays by layer as ``Layers.unravel`` gives them;
-of a horseshoe beside these, of the logarithms of scales, ``scale``."""
+"""Variational parameters: ``mean`` and ``log_deviation``, both lists of arrays by layer as returned
+by ``Layers.unravel``; with a horseshoe also ``scale``, the same for log scales of units."""
 
 
 class Scales(NamedTuple):
-    """The numbers of a horseshoe prior, as of :class:`~posterity.networks.Horseshoe`."""
+    """The parameters of a horseshoe prior, see :class:`~posterity.networks.Horseshoe`."""
 
     scale: float
     slab: float
 
 
 class Bound(eqx.Module):
-    """``E_q[log p(y | x)] - temperature KL(q | prior)``, over the number of records. A pytree whose
-    leaves are numbers: a compiled program serves all their values. ``scales`` are those of a
-    horseshoe prior, None under any other.
+    """The bound ``E_q[log p(y | x)] - temperature KL(q | prior)``, in nats per record. It is a
+    pytree whose leaves are numbers, so one compiled program serves all their values. ``scales`` are
+    the parameters of a horseshoe prior, None for other priors.
     """
 
     layers: Layers = eqx.field(static=True)
@@ -45,7 +45,9 @@ class Bound(eqx.Module):
     def __call__(
         self, own: Parameters, prior: PyTree, x: Any, y: Any, count: Any, *, key: jax.Array
     ) -> Float[Real, ""]:
-        """From a minibatch, in nats a record; ``prior`` is mean and log deviation by layer."""
+        """Estimate the bound from a minibatch, in nats per record. ``prior`` is the pair of means
+        and log deviations by layer, ``count`` the total number of records.
+        """
         mean = own["mean"]
         deviation = jax.tree.map(jnp.exp, own["log_deviation"])
         keys = jax.random.split(key, 2)
@@ -55,7 +57,7 @@ class Bound(eqx.Module):
         return fit - self.temperature * self.divergence(own, prior) / count
 
     def divergence(self, own: Parameters, prior: PyTree) -> Float[Real, ""]:
-        """``KL(q | prior)`` in nats, in closed form; of scales by quadrature."""
+        """Return ``KL(q | prior)`` in nats, in closed form; that of scales by quadrature."""
         parts = jax.tree.map(_kl, own["mean"], own["log_deviation"], *prior)
         total = sum(jax.tree.leaves(parts))
         if self.scales is not None:
@@ -63,7 +65,7 @@ class Bound(eqx.Module):
         return total
 
     def _scales(self, own: Parameters, records: int, key: jax.Array) -> list[Any]:
-        """Scales of the hidden units, drawn for each record."""
+        """Draw scales of the hidden units for each record."""
         assert self.scales is not None
         drawn = []
         for index, unit in enumerate(own["scale"]):
@@ -75,12 +77,12 @@ class Bound(eqx.Module):
 
 
 def regularised(log_scale: Any, slab: Any) -> Any:
-    """``(1/τ² + 1/slab²)^(-1/2)`` from ``log τ``."""
+    """Return ``(1/τ² + 1/slab²)^(-1/2)`` from ``log τ``."""
     return slab * jnp.exp(-0.5 * jnp.logaddexp(0.0, 2 * (jnp.log(slab) - log_scale)))
 
 
 def _kl(mean: PyTree, log_deviation: Any, at: PyTree, log_prior: Any) -> Any:
-    """Between Gaussians, summed; centred."""
+    """Return the KL divergence between diagonal Gaussians in nats."""
     spread = jnp.exp(2 * (log_deviation - log_prior))
     distance = ((mean - at) * jnp.exp(-log_prior)) ** 2
     return (0.5 * (spread + distance - 1) + log_prior - log_deviation).sum()
@@ -91,9 +93,9 @@ WEIGHTS = WEIGHTS / WEIGHTS.sum()
 
 
 def scale_kl(law: PyTree, scale: PyTree) -> Any:
-    """``KL`` of log-normal scales to a half-Cauchy, summed, in nats; over 20 nodes. Of the
-    logarithm ``s`` the half-Cauchy has the density ``2/π e^u / (1 + e^(2u))``, with ``u`` above
-    ``log scale``.
+    """Return the summed KL divergence of log-normal scales from a half-Cauchy in nats, by 20 nodes.
+    The log of a half-Cauchy scale has density ``2/π e^u / (1 + e^(2u))``, where ``u`` is its
+    difference from ``log scale``.
     """
     deviation = jnp.exp(law["log_deviation"])
     u = law["mean"][..., None] - jnp.log(scale) + deviation[..., None] * NODES.astype(np.float32)
@@ -112,11 +114,11 @@ def noisy_outputs(
     *,
     key: jax.Array,
 ) -> Float[Real, "n k"]:
-    """Outputs under weights drawn for each record; ``mean`` and ``deviation`` by layer. Dense
-    layers draw what comes out of the weights rather than these, which is the same for each record
-    alone (kingma2015). A convolution shows its weights at many positions at once, where that would
-    be another law: its weights are drawn once, with signs of each record's own (wen2018).
-    ``scales`` are factors (n, units) of the hidden layers' preactivations, or None.
+    """Return outputs under weights drawn for each record; ``mean`` and ``deviation`` are by layer.
+    Dense layers draw preactivations instead of weights, which has the same law for each record
+    (kingma2015). For a convolution, whose weights are shared by many positions, it would not: its
+    weights are drawn once, with random signs per record (wen2018). ``scales`` are factors
+    (n, units) of the hidden layers' preactivations, or None.
     """
     flow = x.reshape(len(x), *layers.image)
     for index, layer in enumerate(layers.layers):
@@ -159,9 +161,9 @@ def _flipped(
 
 
 def started(bound: Bound, start: Network | None, *, key: jax.Array) -> Parameters:
-    """Parameters to train from: those of ``start``, else means scattered and deviations small.
-    Means of a layer have two over the inputs of a unit for a variance, which keeps activations
-    about as large as inputs; deviations are a fifth of theirs.
+    """Return the initial parameters: those of ``start``, or random means and small deviations.
+    Random means have variance 2 / (number of a unit's inputs), which preserves the scale of
+    activations; deviations are a fifth of their spread.
     """
     layers = bound.layers
     if start is None:
@@ -186,7 +188,7 @@ def started(bound: Bound, start: Network | None, *, key: jax.Array) -> Parameter
 
 
 def _with_scales(prior: Scales, layers: Layers, own: Parameters) -> Parameters:
-    """Weights over the scale of their unit, so that they are about standard normal."""
+    """Divide weights by the scale of their unit, so that they are about standard normal."""
     scales, means, logs = [], list(own["mean"]), list(own["log_deviation"])
     for index in range(len(layers.widths)):
         kernel = np.asarray(means[index]["kernel"]).reshape(-1, layers[index].outputs)
@@ -204,7 +206,7 @@ def _single(array: ArrayLike) -> np.ndarray:
 
 
 def as_posterior(bound: Bound, own: Parameters) -> Network:
-    """The mean-field Gaussian of the weights; under a horseshoe that of the same two moments."""
+    """Return the mean-field Gaussian of the weights; under a horseshoe by their two moments."""
     own = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), own)
     means = own["mean"]
     variances = [{n: np.exp(2 * log) for n, log in layer.items()} for layer in own["log_deviation"]]
@@ -219,7 +221,7 @@ def as_posterior(bound: Bound, own: Parameters) -> Network:
 
 
 def _scale_moments(prior: Scales, unit: Parameters) -> tuple[Any, Any]:
-    """The first two moments of the regularised scales of a layer's units."""
+    """Return the first two moments of the regularised scales of a layer's units."""
     log = unit["mean"][:, None] + np.exp(unit["log_deviation"])[:, None] * NODES
     values = prior.slab * np.exp(-0.5 * np.logaddexp(0.0, 2 * (np.log(prior.slab) - log)))
     return values @ WEIGHTS, values**2 @ WEIGHTS

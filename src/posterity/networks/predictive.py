@@ -1,10 +1,10 @@
 """The predictive distribution of a posterior at new inputs, from averages over its draws.
 
-Of classes they are ``log_chances`` (n, K), logarithms of the averaged probabilities, of ``(0, 1)``
-for a Bernoulli likelihood, and ``entropy`` (n,), the averaged entropy ``E[H]`` of one draw's
-probabilities; of real values ``mean`` and ``variance`` (n, k) of the function over draws, and
-``noise`` (n, k), the averaged variance of the noise where it is known. In single precision nothing
-would be left of a probability of 1e-50, nor of the variance 1e-4 of squares near a million.
+For classes the averages are ``log_chances`` (n, K), logarithms of the averaged probabilities (of
+the labels 0 and 1 for a Bernoulli likelihood), and ``entropy`` (n,), the averaged entropy ``E[H]``
+of a draw's probabilities. For values they are ``mean`` and ``variance`` (n, k) of the function over
+draws, and ``noise`` (n, k), the averaged noise variance if it is known. These forms keep digits in
+single precision: of a probability of 1e-50, or of a variance of 1e-4 about values near a thousand.
 """
 
 import dataclasses
@@ -30,28 +30,27 @@ from posterity.models.forward import after, apply, outputs
 from posterity.models.likelihoods import LIKELIHOOD, check_outputs
 
 Expectations = dict[str, Any]
-"""Averages over draws, by name (see the head of this module), each with an axis of inputs first."""
+"""Averages over draws by name (see the module's docstring), each with a leading axis of inputs."""
 NUMBERS = 1 << 24
-"""Activations, of all draws that are looked at together, that fit into memory well."""
-ROWS = 4096  # Inputs that are looked at together, at most
+"""Approximate bound on the number of activations in memory, over all draws."""
+ROWS = 4096  # Most inputs per compiled call
 SAMPLES = 100
 TINY = 1e-30
-"""Added to what is no less than zero before its logarithm is taken, in single precision."""
+"""Added to nonnegative numbers in single precision before their logarithm."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """The predictive distribution at each input; in nats where it is an entropy.
+    """The predictive distribution at each input; entropies are in nats.
 
-    ``mean`` is the predictive probability of each class (n, K), of the label 1 (n,), or the mean
-    output (n, …). ``entropy`` (n,) is that of the predictive probabilities, all uncertainty
-    there is; ``mutual_information`` (n,) is the part of it that the parameters are to blame for,
-    which more data would take away. Of a Gaussian likelihood ``variance`` is the outputs' own,
-    ``noise_variance`` that of the noise about them where it is known, and the others are None; a
-    student that does not tell the two apart has both in ``noise_variance`` alone.
-    ``extrapolates`` (n,) says where a student was never asked: its inputs did not come so far.
-    ``log_chances`` (n, K), of a Bernoulli likelihood (n, 2), are logarithms of the predictive
-    probabilities, right also where these are nearly zero or one.
+    ``mean`` holds the predictive probabilities of classes (n, K) or of the label 1 (n,), or the
+    mean output (n, ...). ``entropy`` (n,) is that of the predictive probabilities, the total
+    uncertainty; ``mutual_information`` (n,) is its part due to the parameters, which more data
+    would remove. For a Gaussian likelihood these are None, ``variance`` is that of the outputs over
+    draws, and ``noise_variance`` that of the noise, if known; a student without a split has their
+    sum in ``noise_variance``, and no ``variance``. ``extrapolates`` (n,) is True where an input
+    is outside of a student's training domain. ``log_chances`` (n, K), or (n, 2) for a Bernoulli
+    likelihood, are logarithms of the predictive probabilities, accurate near zero and one.
     """
 
     mean: np.ndarray
@@ -70,9 +69,9 @@ class Prediction:
         *,
         likelihood: str = "categorical",
     ) -> Self:
-        """Make a prediction from logarithms of the predictive chances, minus infinity where there
-        is none. ``mean_entropy`` is that of the chances under one draw of the parameters, averaged
-        over draws; without it the mutual information is None.
+        """Make a prediction from the logarithms of predictive probabilities; minus infinity for
+        zero. ``mean_entropy`` is the entropy of one draw's probabilities, averaged over draws;
+        without it the mutual information is None.
         """
         chances, total = np.exp(log_chances), np.maximum(entropy(log_chances), 0.0)
         known = None if mean_entropy is None else np.maximum(total - mean_entropy, 0.0)
@@ -81,7 +80,7 @@ class Prediction:
 
     @classmethod
     def of(cls, expectations: Expectations, likelihood: str) -> Self:
-        """From float64 expectations over draws; chances are made to add up to one."""
+        """Make a prediction from float64 expectations; probabilities are normalised."""
         if likelihood == "gaussian":
             noise, variance = expectations.get("noise"), expectations["variance"]
             return cls(expectations["mean"], variance=variance, noise_variance=noise)
@@ -90,11 +89,11 @@ class Prediction:
         return cls.of_classes(logs, expectations["entropy"], likelihood=likelihood)
 
     def log_predictive(self, y: Any) -> Float[np.ndarray, " n"]:
-        """``log p(y | x)`` of classes, of labels in {0, 1}, or of values, in nats. Of values it is
-        a density in the units of ``y``: that of a Gaussian of the predictive's mean and of both
-        variances, summed over the values of one input. A StructureError unless there is one label
-        or value of each output an input and the noise is known, a ParameterError for what is no
-        class or not finite.
+        """Return ``log p(y | x)`` of classes, labels in {0, 1}, or values, in nats. For values it
+        is a density in the units of ``y``, of a Gaussian with the predictive mean and the sum of
+        both variances, summed over the values of an input. A StructureError if labels or values do
+        not fit the prediction or the noise is unknown; a ParameterError for labels that are not
+        classes, or values that are not finite.
         """
         y = np.asarray(y)
         if self.log_chances is None and self.noise_variance is not None:
@@ -138,13 +137,13 @@ class Prediction:
 def expectations_of(
     likelihood: str, outputs: Any, noise_variance: Any = None, *, axis: int = 0
 ) -> Expectations:
-    """Averages over draws of what their outputs say; see the head of this module.
+    """Return averages of outputs over draws, see the module's docstring.
 
-    May be compiled and vectorised, with ``likelihood`` and ``axis``, where the draws are, static.
-    The ``outputs`` are logits (draws, n, K) of a ``"categorical"`` likelihood, logits (draws, n) or
-    (draws, n, 1) of a ``"bernoulli"`` one, values (draws, n) or (draws, n, k) of a ``"gaussian"``
-    one, or a pair of these and of the noise's variances, shaped alike. ``noise_variance`` is that
-    of other noise: a number, or one for each draw, shaped to broadcast against the values.
+    May be compiled and vectorised, with static ``likelihood`` and ``axis`` (that of the draws).
+    ``outputs`` are logits (draws, n, K) for a ``"categorical"`` likelihood, logits (draws, n) or
+    (draws, n, 1) for ``"bernoulli"``, and values (draws, n) or (draws, n, k) for ``"gaussian"``,
+    or a pair of values and noise variances of the same shape. ``noise_variance`` is used for values
+    without variances: a number, or one per draw, which broadcasts against the values.
 
     >>> import jax.numpy as jnp
     >>> averages = expectations_of("gaussian", jnp.array([[[1.0]], [[3.0]]]), 0.5)
@@ -157,7 +156,7 @@ def expectations_of(
         values = jnp.moveaxis(jnp.asarray(values), axis, 0)
         if noise is not None and jnp.ndim(noise):
             noise = jnp.moveaxis(jnp.asarray(noise), axis, 0)
-        # About one of the draws, so that large values leave digits for their variance.
+        # Relative to one of the draws, so that the variance of large values keeps its digits.
         away = values - values[0]
         mean = away.mean(0)
         averages = {"mean": values[0] + mean, "variance": ((away - mean) ** 2).mean(0)}
@@ -175,10 +174,10 @@ def expectations_of(
 def merge(
     first: Expectations, second: Expectations, counts: tuple[Any, Any] | list[Any]
 ) -> Expectations:
-    """The expectations over all draws from those over two parts, of so many draws each. A running
-    average of any length is one such dictionary and the number of draws in it; the variance is
-    exact, by the parallel formula (chan1983). Of NumPy arrays computed in NumPy: beyond some
-    millions of draws keep the average in float64, where the newest still counts.
+    """Return the expectations over all draws from those over two parts of ``counts`` draws each. A
+    running average is one such dictionary and its number of draws. The variance is exact, by the
+    parallel formula (chan1983). NumPy arrays are merged in NumPy; beyond some millions of draws
+    keep the average in float64, in which new draws still count.
 
     >>> one = {"mean": np.array([[0.0]]), "variance": np.array([[0.0]])}
     >>> two = {"mean": np.array([[3.0]]), "variance": np.array([[0.0]])}
@@ -190,7 +189,7 @@ def merge(
         one, two = first[name], second[name]
         np_ = namespace(one, two, share).np
         if name == "log_chances":
-            with np.errstate(divide="ignore"):  # a part without draws has no share
+            with np.errstate(divide="ignore"):  # a part without draws has share zero
                 merged[name] = np_.logaddexp(one + np_.log1p(-share), two + np_.log(share))
             continue
         merged[name] = one + share * (two - one)
@@ -200,7 +199,7 @@ def merge(
 
 
 def merged(parts: Iterable[tuple[Expectations, int]]) -> Expectations:
-    """The expectations over all draws, in float64, from parts of so many draws each."""
+    """Return the expectations over all draws in float64, from parts with their numbers of draws."""
     total: Expectations = {}
     count = 0
     for part, size in parts:
@@ -211,14 +210,14 @@ def merged(parts: Iterable[tuple[Expectations, int]]) -> Expectations:
 
 
 def mutual_information(expectations: Expectations) -> Float[Real, " n"]:
-    """Mutual information of label and parameters in nats: the entropy of the mean less ``E[H]``."""
+    """Return the mutual information of label and parameters in nats, ``H`` less ``E[H]``."""
     total = entropy(expectations["log_chances"])
     return namespace(total).np.maximum(total - expectations["entropy"], 0.0)
 
 
 def divergence(first: Expectations, second: Expectations) -> Float[Real, " n"]:
-    """``KL`` from the first predictive to the second at each input, in nats. Of values, between
-    independent Gaussians of the moments, noise included where it is known.
+    """Return ``KL(first ‖ second)`` of two predictives at each input, in nats. For values it is
+    between independent Gaussians with their moments, including the noise if it is known.
     """
     if "log_chances" in first:
         return kl_of_classes(first["log_chances"], second["log_chances"])
@@ -228,8 +227,8 @@ def divergence(first: Expectations, second: Expectations) -> Float[Real, " n"]:
 
 
 def kl_of_classes(log_p: Float[Real, "*#n k"], log_q: Float[Real, "*#n k"]) -> Float[Real, "*n"]:
-    """``Σ_c p_c log(p_c / q_c)`` in nats, with all digits where the two agree. Terms ``p log(p / q)
-    - p + q`` add up to the same and are all at least zero.
+    """Return ``Σ_c p_c log(p_c / q_c)`` in nats, accurate also where the two nearly agree: it sums
+    ``p log(p / q) - p + q``, whose terms are nonnegative.
     """
     np_ = namespace(log_p, log_q).np
     p = np_.exp(log_p)
@@ -242,14 +241,14 @@ def kl_of_classes(log_p: Float[Real, "*#n k"], log_q: Float[Real, "*#n k"]) -> F
 def kl_of_values(
     away: Float[Real, "n k"], log_variance: Float[Real, "n k"], log_other: Float[Real, "n k"]
 ) -> Float[Real, " n"]:
-    """``KL`` in nats of independent Gaussians whose means are ``away`` from the others'."""
+    """Return the KL divergence, in nats, of independent Gaussians; ``away`` is between means."""
     np_ = namespace(away, log_variance, log_other).np
     squares = away**2 * np_.exp(-log_other)
     return (_above_tangent(log_variance - log_other) + squares).sum(-1) / 2
 
 
 def _above_tangent(x: Any) -> Any:
-    """``exp(x) - 1 - x``, with all digits at zero."""
+    """Return ``exp(x) - 1 - x``, accurate near zero."""
     np_ = namespace(x).np
     series = x * x * (0.5 + x / 6 * (1 + x / 4 * (1 + x / 5)))
     with np.errstate(over="ignore"):
@@ -257,26 +256,26 @@ def _above_tangent(x: Any) -> Any:
 
 
 def log_softmax(logits: Float[Real, "*n k"]) -> Float[Real, "*n k"]:
-    """Logarithms of the chances of classes with these logits, never below -1e30."""
+    """Return log probabilities of classes from logits, bounded below by about -1e30."""
     np_ = namespace(logits).np
-    # Bounded, so that a chance of zero times its logarithm is zero also where logits overflow.
+    # The bound makes ``p log p`` zero for ``p = 0``, also if logits overflow.
     away = np_.maximum(logits - logits.max(-1, keepdims=True), -1e30)
     return away - np_.log(np_.exp(away).sum(-1, keepdims=True))
 
 
 def log_coin(logits: Float[Real, "*n 1"]) -> Float[Real, "*n 2"]:
-    """Logarithms of the chances of what has these log odds, and of its opposite."""
+    """Return log probabilities of an event with these log odds, and of its complement."""
     np_ = namespace(logits).np
     return -np_.concatenate([np_.logaddexp(0, -logits), np_.logaddexp(0, logits)], -1)
 
 
 def _log_label(logits: Any) -> Any:
-    """Logarithms of the chances of the labels 0 and 1, of which 1 has these log odds."""
+    """Return log probabilities of the labels 0 and 1, given the log odds of 1."""
     return log_coin(logits)[..., ::-1]
 
 
 def entropy(log_chances: Float[Real, "*n k"]) -> Float[Real, "*n"]:
-    """``-Σ p log p`` in nats, where a chance of zero counts nothing."""
+    """Return the entropy ``-Σ p log p`` in nats; terms with ``p = 0`` are zero."""
     np_ = namespace(log_chances).np
     chances = np_.exp(log_chances)
     return -(chances * np_.where(chances > 0, log_chances, 0.0)).sum(-1)
@@ -290,16 +289,16 @@ def predict(
     samples: int | None = None,
     likelihood: str = "categorical",
 ) -> Float[np.ndarray, "n ..."]:
-    """Predictive probabilities (n, K), averaged over draws; see :func:`describe` for the rest.
+    """Return predictive probabilities (n, K) averaged over draws; :func:`describe` returns more.
 
     Args:
         network: one posterior over the weights; a StructureError for a batch of them.
-        x: inputs (n, …), scaled as those it was trained on.
-        key: of the draws, ``jax.random.key(0)`` by default.
-        samples: how many draws; 0 predicts at the posterior mean. By default 100, and of a network
-            that was fused of several sites' its mean and what :func:`between_sites` says of it.
+        x: inputs (n, ...), scaled as those of the training.
+        key: random key of the draws, ``jax.random.key(0)`` by default.
+        samples: number of draws; 0 predicts at the posterior mean. By default 100; for a fused
+            network the mean, combined with its sites' outputs by :func:`between_sites`.
         likelihood: ``"categorical"``, ``"bernoulli"`` (probabilities (n,) of the label 1) or
-            ``"gaussian"`` (mean outputs); a StructureError unless the outputs fit it.
+            ``"gaussian"`` (mean outputs); a StructureError unless it fits the outputs.
 
     >>> network = Network.prior(Layers.dense(4, 3, 2), 0.01)
     >>> predict(network, np.zeros((5, 4)), samples=10).shape
@@ -316,7 +315,7 @@ def describe(
     samples: int | None = None,
     likelihood: str = "categorical",
 ) -> Prediction:
-    """The prediction and its uncertainty; arguments and errors as of :func:`predict`."""
+    """Return the prediction with its uncertainty; arguments and errors as of :func:`predict`."""
     LIKELIHOOD.check(likelihood=likelihood)
     NATURAL.or_none().check(samples=samples)
     x = real_numbers(x, "the inputs", records=False)
@@ -335,7 +334,7 @@ def describe(
     fused = samples is None and network.layers.sites > 0
     samples = 0 if fused else SAMPLES if samples is None else samples
     average = _between if fused else _expectations
-    with jax.enable_x64(False):  # in single precision, whatever the caller computes in
+    with jax.enable_x64(False):  # always in single precision
         weights = np.asarray(network.mean, np.float32)[None]
         if samples:
             noise = jax.random.normal(key, (samples, weights.size), jnp.float32)
@@ -361,13 +360,13 @@ def between_sites(
     sites: Float[Real, "m n k"],
     shares: Float[Real, "m k"],
 ) -> Expectations:
-    """The expectations of a fused network whose sites do not all say the same.
+    """Return the expectations of a fused network, accounting for disagreement between its sites.
 
-    Of classes, a site counts by its shares in the classes that the fused network expects, ``w_j =
-    Σ_k p_k a_jk``, and sites disagree by ``D = Σ_j w_j KL(p_j ‖ p)`` nats. The prediction is
-    ``e^{-D} p + (1 - e^{-D}) Σ_j w_j p_j`` at the temperature ``√(1 + 4S²)``, with the nats that
-    the sites lack of what is expected, ``S = Σ_jk p_k a_jk log(p_k / p_jk)`` or zero. Of values the
-    variance is that between sites, each by its share.
+    For classes, the weight of a site is its share in the classes that the fused network predicts,
+    ``w_j = Σ_k p_k a_jk``, and the disagreement is ``D = Σ_j w_j KL(p_j ‖ p)`` in nats. The
+    prediction is ``e^{-D} p + (1 - e^{-D}) Σ_j w_j p_j`` at the temperature ``√(1 + 4S²)``, where
+    ``S = max(0, Σ_jk p_k a_jk log(p_k / p_jk))``. For values, the variance is that between sites,
+    weighted by shares.
     """
     shares = shares / jnp.maximum(shares.sum(0), 1e-30)
     if likelihood == "gaussian":

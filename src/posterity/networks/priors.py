@@ -1,4 +1,4 @@
-"""Priors of weights that local training knows."""
+"""Priors of weights for local training."""
 
 import dataclasses
 from typing import Any
@@ -13,10 +13,10 @@ from posterity.families.network import Network
 
 @dataclasses.dataclass(frozen=True)
 class GaussianPrior:
-    """Independent weights of mean zero.
+    """A prior of independent Gaussian weights of mean zero.
 
-    ``variance`` is one number, or one a layer; by default one over the root of a unit's inputs:
-    of the rules of that kind the one whose evidence lower bound was highest over several data sets.
+    ``variance`` is one number, or one per layer. By default it is one over the square root of a
+    unit's number of inputs; among such rules this had the highest ELBO over several data sets.
 
     >>> float(GaussianPrior().network(Layers.dense(4, 25, 2)).variance.max())
     0.5
@@ -31,7 +31,7 @@ class GaussianPrior:
             POSITIVE.check(variance=value)
 
     def variances(self, layers: Layers) -> np.ndarray:
-        """The variance of each layer's weights."""
+        """Return the variance of each layer's weights."""
         if self.variance is None:
             return np.array([np.prod(layer.kernel[:-1]) ** -0.5 for layer in layers.layers])
         if np.size(self.variance) not in (1, len(layers)):
@@ -43,19 +43,18 @@ class GaussianPrior:
         return np.broadcast_to(np.asarray(self.variance, float), len(layers))
 
     def network(self, layers: Layers) -> Network:
-        """The prior of these layers."""
+        """Return the prior of these layers."""
         return Network.prior(layers, self.variances(layers))
 
 
 @dataclasses.dataclass(frozen=True)
 class Horseshoe:
-    """Each hidden unit has a scale of its own, half-Cauchy, which is near zero where it can be.
+    """A prior with a half-Cauchy scale for each hidden unit, which switches off unused units.
 
-    A unit's incoming weights and its bias are ``τ β`` with ``β`` standard normal and ``τ``
-    half-Cauchy of the scale ``scale``, so that a unit which is of no use is switched off as a
-    whole; ``output_variance`` is that of the last layer's weights, as of a
-    :class:`GaussianPrior`. ``slab`` bounds what is not switched off: ``τ`` stands for
-    ``(1/τ² + 1/slab²)^(-1/2)``, the regularised horseshoe.
+    A unit's incoming weights and its bias are ``τ β`` with standard normal ``β`` and half-Cauchy
+    ``τ`` of the scale ``scale``. ``slab`` regularises the horseshoe: ``τ`` is replaced by ``(1/τ²
+    + 1/slab²)^(-1/2)``. ``output_variance`` is the variance of the last layer's weights, as in
+    :class:`GaussianPrior`.
 
     Source: ghosh2018; ghosh2019, whose bound by auxiliary variables is replaced by quadrature.
     """
@@ -69,15 +68,15 @@ class Horseshoe:
         POSITIVE.or_none().check(output_variance=self.output_variance)
 
     def variances(self, layers: Layers) -> np.ndarray:
-        """The variance of a weight of each layer: of hidden ones ``slab² scale / (scale + slab)``.
-        That is the second moment of the regularised scale.
+        """Return the variance of each layer's weights. For hidden layers it is the second moment of
+        the regularised scale, ``slab² scale / (scale + slab)``.
         """
         hidden = self.slab**2 * self.scale / (self.scale + self.slab)
         last = GaussianPrior(self.output_variance).variances(layers)[-1]
         return np.array([hidden] * (len(layers) - 1) + [last])
 
     def network(self, layers: Layers) -> Network:
-        """The Gaussian of the same two moments: what the factor of a site is relative to."""
+        """Return the Gaussian with the same two moments, relative to which factors are computed."""
         return Network.prior(layers, self.variances(layers))
 
 
@@ -85,7 +84,7 @@ Prior = GaussianPrior | Horseshoe | Network
 
 
 def as_network(prior: Any, layers: Layers) -> Network:
-    """The prior as a Gaussian over all weights of these layers, or a UsageError."""
+    """Return a prior as a Gaussian over all weights of these layers, or raise a UsageError."""
     if isinstance(prior, GaussianPrior | Horseshoe):
         return prior.network(layers)
     if getattr(prior, "network_layers", None) == layers and prior.batch_shape == ():

@@ -1,9 +1,8 @@
-"""Networks of other libraries: pytrees of weights to a :class:`Network`, and back.
+"""Conversion of other libraries' pytrees of weights to a :class:`Network`, and back.
 
-flax names ``kernel`` what is shaped ``(inputs, outputs)`` or ``(height, width, inputs, outputs)``,
-with channels last; equinox and PyTorch name ``weight`` what is shaped ``(outputs, inputs)`` or
-``(outputs, inputs, height, width)``, with channels first, so that their flattened images have
-another order.
+A ``kernel`` of flax has shape ``(inputs, outputs)`` or ``(height, width, inputs, outputs)``, with
+channels last. A ``weight`` of equinox and PyTorch has shape ``(outputs, inputs)`` or ``(outputs,
+inputs, height, width)``, with channels first, so that flattened images have another order.
 """
 
 import itertools
@@ -25,13 +24,13 @@ from posterity.networks.tensors import as_there, leaves_of, without_tensors
 
 RECORDS, TOLERANCE = 16, 1e-3
 LAYOUTS = {"kernel": "last", "weight": "first"}
-"""By the name of what is multiplied: where channels stand."""
+"""Position of the channels by the name of the kernel."""
 KERNELS = {"kernel", "weight", "w", "W", "0"}
 BIASES = {"bias", "b", "1"}
 LAYOUT = one_of("last", "first").or_none()
 OURS, THEIRS = (2, 3, 1, 0), (3, 2, 0, 1)
 """Axes of a convolution's kernel from "first" to "last", and back."""
-MANY = 6  # Layers up to which every order is tried
+MANY = 6  # Most layers of which every order is tried
 
 
 def from_pytree(
@@ -44,20 +43,20 @@ def from_pytree(
     order: Sequence[str] | None = None,
     apply: Callable[[PyTree, np.ndarray], Any] | None = None,
 ) -> Network:
-    """A posterior from trees of means and variances, as flax, equinox, PyTorch or users have them.
+    """Make a posterior from trees of means and variances, of flax, equinox, PyTorch or one's own.
 
     Args:
-        mean: weights of dense and convolutional layers, and nothing else: for linen the
-            ``params``, for nnx the state, for equinox the module, for PyTorch the state dict or
-            the module; a StructureError names leaves that belong to no layer.
-        variance: of the same structure; or one number for all.
-        layers: of the network; inferred if all are dense.
-        activation: of hidden layers where they are inferred; arrays do not show it.
-        layout: where channels stand, ``"last"`` as in flax or ``"first"`` as in equinox and
-            PyTorch; by default as names and shapes tell.
-        order: paths of the layers, from inputs to outputs, where names and sizes do not tell.
-        apply: ``apply(mean, x)`` on a batch, as the other library computes it; a StructureError
-            unless the layers compute the same on random inputs.
+        mean: tree of the weights of dense and convolutional layers only: for linen the ``params``,
+            for nnx the state, for equinox the module, for PyTorch the state dict or the module; a
+            StructureError names leaves of other kinds.
+        variance: tree of variances of the same structure, or one number for all weights.
+        layers: layers of the network; inferred if all are dense.
+        activation: activation of hidden layers, required if layers are inferred.
+        layout: position of the channels, ``"last"`` as in flax or ``"first"`` as in equinox and
+            PyTorch; by default inferred from names and shapes.
+        order: paths of the layers from inputs to outputs, if names and sizes are ambiguous.
+        apply: function ``apply(mean, x)`` of a batch in the other library; a StructureError unless
+            the layers give the same outputs on random inputs.
 
     >>> tree = {"Dense_0": {"kernel": np.ones((4, 3)), "bias": np.zeros(3)},
     ...         "Dense_1": {"kernel": np.ones((3, 2)), "bias": np.zeros(2)}}
@@ -86,11 +85,11 @@ def from_pytree(
 def to_pytree(
     network: Network, like: PyTree, *, layout: str | None = None, order: Sequence[str] | None = None
 ) -> tuple[Any, Any]:
-    """Trees of means and of variances with the structure of ``like``: inverse of
+    """Return trees of means and of variances with the structure of ``like``; the inverse of
     :func:`from_pytree`.
 
-    Of ``like`` only the structure, names and numbers of axes count, so that it may be a module of
-    other widths; arrays come in its precision, and as tensors where it has these.
+    Only the structure, the names and the numbers of axes of ``like`` are used, so its widths may
+    differ. Arrays have its precision, and are tensors where it has tensors.
 
     >>> tree = {"kernel": np.ones((4, 2), np.float32), "bias": np.zeros(2, np.float32)}
     >>> mean, variance = to_pytree(from_pytree(tree, 0.5), tree)
@@ -110,7 +109,7 @@ def to_pytree(
 
 
 class Part(NamedTuple):
-    """The arrays of one layer: their places among the leaves, and where channels stand."""
+    """The arrays of one layer: their indices among the leaves, and the position of channels."""
 
     path: str
     kernel: int
@@ -119,18 +118,18 @@ class Part(NamedTuple):
     layout: str | None
 
     def sizes(self, layout: str) -> tuple[int, int]:
-        """Numbers of inputs and outputs."""
+        """Return the numbers of inputs and outputs."""
         before, after = self.shape[-2:] if layout == "last" else self.shape[1::-1]
         return before, after
 
 
 def _is_array(leaf: Any) -> bool:
-    """Tell arrays from activations and numbers that a module was made with."""
+    """Tell arrays from other leaves of a module, such as activations and numbers."""
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
 def _parts_of(tree: PyTree) -> list[Part]:
-    """The layers of a tree: arrays that stand together."""
+    """Return the layers of a tree: groups of arrays of one parent."""
     groups: dict[tuple[str, ...], dict[str, tuple[int, Any]]] = {}
     for place, (path, leaf) in enumerate(leaves_of(tree)):
         if not _is_array(leaf):
@@ -158,7 +157,7 @@ def _part(path: tuple[str, ...], group: dict[str, tuple[int, Any]]) -> Part:
             raise _strange((*path, name), leaf, "a bias of one number a unit of its layer")
         bias, size = at, np.size(leaf)
     layout = LAYOUTS.get(kernels[0])
-    if layout is None and bias is not None and first != last:  # which tells where outputs are
+    if layout is None and bias is not None and first != last:  # the bias has the outputs' size
         layout = "last" if size == last else "first"
     return Part("/".join(path), place, bias, np.shape(kernel), layout)
 
@@ -174,7 +173,7 @@ def _strange(path: tuple[str, ...], leaf: Any, expected: str) -> StructureError:
 
 
 class Tree(NamedTuple):
-    """A tree whose parts are known, in the order of the layers."""
+    """The parts of a tree in the order of the layers."""
 
     parts: tuple[Part, ...]
     layouts: tuple[str, ...]
@@ -188,7 +187,7 @@ def _described(
     layout: str | None,
     order: Sequence[str] | None,
 ) -> Tree:
-    """The tree with these layers, or else with dense ones, inferred; errors as of from_pytree."""
+    """Return a tree with these layers, or with inferred dense ones; errors as of from_pytree."""
     parts = _parts_of(tree)
     if layers is not None:
         return Tree(*_ordered(parts, layers, layout, order), layers)
@@ -221,7 +220,7 @@ def _ordered(
     *,
     widths: bool = True,
 ) -> tuple[tuple[Part, ...], tuple[str, ...]]:
-    """Parts from inputs to outputs, and where the channels of each stand."""
+    """Return parts from inputs to outputs, and the position of each one's channels."""
     LAYOUT.check(layout=layout)
     if layers is not None and len(parts) != len(layers):
         raise StructureError(
@@ -239,12 +238,12 @@ def _ordered(
         parts = sorted(parts, key=lambda part: list(order).index(part.path))
     else:
         parts = sorted(parts, key=lambda part: _natural(part.path))
-    many = order is not None or len(parts) > MANY  # of many layers the order of their names alone
+    many = order is not None or len(parts) > MANY  # many layers are ordered by names alone
     orders = [tuple(parts)] if many else [*itertools.permutations(parts)]
     layouts = [(chosen, _layouts(chosen, layout)) for chosen in orders]
     fits = lambda like: [pair for pair in layouts if _follows(*pair, like)]
     fitting = fits(layers) or ([] if widths else fits(None))
-    # Numbers in names say the order where they can; linen's count constructors, not calls.
+    # Prefer the order of numbers in names; linen's numbers count constructors, not calls.
     fitting = [pair for pair in fitting if _kept(pair[0])] or fitting
     if not fitting:
         raise StructureError(
@@ -268,7 +267,7 @@ def _natural(path: str) -> list[Any]:
 
 
 def _kept(chosen: Sequence[Part]) -> bool:
-    """Tell whether layers whose names differ in numbers alone stand in the order of these."""
+    """Tell whether layers whose names differ only in numbers are in the order of these."""
     stem = lambda part: re.sub(r"\d+", "", part.path)
     return all(
         _natural(a.path) < _natural(b.path)
@@ -293,7 +292,7 @@ def _layouts(parts: Sequence[Part], layout: str | None) -> tuple[str, ...]:
 
 
 def _follows(parts: Sequence[Part], layouts: Sequence[str], layers: Layers | None) -> bool:
-    """Tell whether each takes what the one before gives, and is shaped as described."""
+    """Tell whether the shapes of consecutive parts fit together, and fit ``layers`` if given."""
     if layers is not None:
         kernels = [
             _turned(np.empty(p.shape), own, OURS) for p, own in zip(parts, layouts, strict=True)
@@ -309,20 +308,20 @@ def _follows(parts: Sequence[Part], layouts: Sequence[str], layers: Layers | Non
 
 
 def _turned(kernel: np.ndarray, layout: str, axes: tuple[int, ...]) -> np.ndarray:
-    """A kernel from another layout to ours (window, inputs, outputs), or back."""
+    """Convert a kernel from another layout to (window, inputs, outputs), or back."""
     if layout == "last":
         return kernel
     return kernel.T if kernel.ndim == 2 else kernel.transpose(axes)
 
 
 def _flattened(known: Tree, index: int) -> tuple[int, ...]:
-    """The image whose flattening the layer takes, if channels are first there; else nothing."""
+    """Return the image shape that a dense layer flattens with channels first, or ()."""
     image, dense = known.layers.images[index], isinstance(known.layers[index], Dense)
     return image if dense and len(image) == 3 and known.layouts[index] == "first" else ()
 
 
 def _arrays(known: Tree, tree: PyTree) -> list[dict[str, Any]]:
-    """Ours from theirs."""
+    """Convert another library's tree to arrays of layers."""
     leaves = [leaf for _, leaf in leaves_of(tree)]
     arrays = []
     for index, (part, layout) in enumerate(zip(known.parts, known.layouts, strict=True)):
@@ -339,7 +338,7 @@ def _arrays(known: Tree, tree: PyTree) -> list[dict[str, Any]]:
 
 
 def _placed(known: Tree, z: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Theirs from ours, each with its place among the leaves."""
+    """Yield another library's arrays from flat weights, each with its index among the leaves."""
     arrays = known.layers.unravel(z)
     for index, (part, layout) in enumerate(zip(known.parts, known.layouts, strict=True)):
         kernel = arrays[index]["kernel"]
@@ -359,7 +358,7 @@ def _placed(known: Tree, z: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def _check(known: Tree, network: Network, mean: PyTree, apply: Callable[..., Any]) -> None:
-    """Raise a StructureError unless the layers compute what ``apply`` does."""
+    """Raise a StructureError unless the layers' outputs are equal to those of ``apply``."""
     rng, image = np.random.default_rng(0), network.layers.image
     x = rng.normal(size=(RECORDS, *image)).astype(np.float32)
     theirs = x.transpose(0, 3, 1, 2) if len(image) == 3 and known.layouts[0] == "first" else x

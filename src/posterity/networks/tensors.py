@@ -1,4 +1,4 @@
-"""Leaves of other libraries' trees: by path, and of PyTorch as arrays and back."""
+"""Leaves of other libraries' trees, and conversion of PyTorch tensors to arrays and back."""
 
 import sys
 from typing import Any
@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import PyTree
 
 WRAPPERS = {"value", "raw_value"}
-"""What flax's nnx puts around arrays."""
+"""Names of the wrappers of arrays in flax's nnx."""
 
 
 def leaves_of(tree: PyTree) -> list[tuple[tuple[str, ...], Any]]:
-    """Leaves by path, without what nnx puts around arrays; names of state dicts are paths."""
+    """Return leaves with their paths, without nnx wrappers; names are split at dots."""
     names = lambda key: [getattr(key, own) for own in ("key", "idx", "name") if hasattr(key, own)]
     leaves = []
     for keys, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
@@ -23,8 +23,8 @@ def leaves_of(tree: PyTree) -> list[tuple[tuple[str, ...], Any]]:
 
 
 def without_tensors(tree: PyTree) -> PyTree:
-    """The tree with arrays in place of tensors; of a module its state dict."""
-    torch: Any = sys.modules.get("torch")  # who has a tensor has imported it
+    """Return the tree with arrays in place of tensors; a module is replaced by its state dict."""
+    torch: Any = sys.modules.get("torch")  # imported already if there is a tensor
     if torch is None:
         return tree
     if isinstance(tree, torch.nn.Module):
@@ -33,15 +33,15 @@ def without_tensors(tree: PyTree) -> PyTree:
 
 
 def _array(tensor: Any) -> np.ndarray:
-    """A copy; what NumPy has no type for, such as bfloat16, is widened."""
+    """Return a tensor as a new array; types that NumPy lacks, such as bfloat16, are widened."""
     own = tensor.detach().cpu()
     return (own.float() if own.is_floating_point() and own.itemsize < 4 else own).numpy().copy()
 
 
 def as_there(array: np.ndarray, leaf: Any) -> Any:
-    """An array of the type of a leaf, and a tensor where that is one."""
+    """Return an array with the type of a leaf, or a tensor if the leaf is one."""
     if isinstance(leaf.dtype, np.dtype):
         return array.astype(leaf.dtype)
     torch: Any = sys.modules["torch"]
-    own = array.reshape(-1) if leaf.ndim == 1 else array  # biases of convolutions lie flat there
+    own = array.reshape(-1) if leaf.ndim == 1 else array  # PyTorch's convolution biases are flat
     return torch.tensor(own, dtype=leaf.dtype, device=leaf.device)

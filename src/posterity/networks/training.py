@@ -25,17 +25,17 @@ from posterity.networks.bound import Arrays, Bound, Parameters, Scales, as_poste
 from posterity.networks.priors import GaussianPrior, Horseshoe, Prior, as_network
 from posterity.status import Progress, ProgressCallback, Status
 
-CHUNK = 50  # Steps that one compiled program makes, after which training may report, stop or end
+CHUNK = 50  # Steps per compiled call; progress, interrupts and convergence are between calls
 MOST = 10_000
-"""Steps at the full rate after which training ends, converged or not, unless told otherwise."""
+"""Most steps at the full rate by default, whether converged or not."""
 BATCH = 100
 RATE = 2e-3
-FASTER = 10.0  # How much faster log standard deviations move than means: they have further to go
-COOLING = 0.3  # The share of the steps, at the end, over which the rate falls to zero
+FASTER = 10.0  # Ratio of the rates of log standard deviations and means
+COOLING = 0.3  # Share of the steps, at the end, over which the rate falls to zero
 PACE = 500  # Steps over which a rise of the bound is measured
 TOLERANCE = 0.01
-"""Nats a record by which the bound may still rise in so many steps; where it is above one nat in
-size, and has risen by more, times the lesser of the two."""
+"""Accepted rise of the bound in nats per record over ``PACE`` steps, relative to the smaller of the
+bound's absolute value and its total rise if that is above one."""
 
 LAYERS = Constraint(
     "Layers, as Layers.dense(inputs, hidden units, outputs)",
@@ -44,16 +44,16 @@ LAYERS = Constraint(
 )
 
 State = tuple[Parameters, Any]
-"""Parameters and the moments that Adam keeps of their gradients."""
+"""Parameters, and Adam's moments of their gradients."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """The result of :func:`train`. ``posterior`` and ``prior`` are Gaussian; where training was
-    under a horseshoe they have its first two moments. ``trace`` is the evidence lower bound in nats
-    a record, its divergence times the temperature, averaged over each fifty steps; ``steps`` is how
-    many were made. ``status`` measures, in nats a record, how much the bound rose in the last 500
-    steps at the full rate.
+    """The result of :func:`train`. ``posterior`` and ``prior`` are Gaussian; under a horseshoe they
+    match its first two moments. ``trace`` is the evidence lower bound (with the divergence times
+    the temperature) in nats per record, averaged over each 50 steps. ``steps`` is the number of
+    steps. ``status`` is by the rise of the bound in nats per record over the last 500 steps at the
+    full rate.
     """
 
     posterior: Network
@@ -64,7 +64,7 @@ class Trained:
     status: Status
 
     def ledger(self, site: str) -> Ledger:
-        """The posterior as the ledger of one site, to be saved, sent and fused."""
+        """Return the posterior as the ledger of one site, to be saved, sent and fused."""
         return Ledger.of_site(site, prior=self.prior, posterior=self.posterior)
 
 
@@ -87,41 +87,40 @@ def train(
 ) -> Trained:
     """Fit independent Gaussians to the weights of a network, from one site's data.
 
-    It maximises ``E_q[Σ log p(y | x)] - temperature KL(q | prior)`` by Adam on minibatches, in
-    single precision, with noise drawn where it tells most (:mod:`posterity.networks.bound`).
+    Maximise ``E_q[Σ log p(y | x)] - temperature KL(q | prior)`` by Adam on minibatches, in single
+    precision, with low-variance gradient estimates (:mod:`posterity.networks.bound`).
 
     Args:
-        layers: of the network; see :class:`~posterity.networks.Layers`.
-        data: ``(x, y)``; ``x`` of shape (n, …) with as many numbers a record as the network has
-            inputs, of a scale near one.
-        key: of the start, the batches and the noise: with the same key the same posterior;
-            ``jax.random.key(0)`` by default.
-        prior: a :class:`GaussianPrior` (the default), a :class:`Horseshoe`, or a network's
-            posterior from an earlier round.
-        likelihood: ``"categorical"``, ``"bernoulli"`` or ``"gaussian"``, as of
+        layers: layers of the network, see :class:`~posterity.networks.Layers`.
+        data: pair ``(x, y)``; ``x`` has shape (n, ...), with as many numbers per record as the
+            network has inputs, of a scale near one.
+        key: random key of the start, the batches and the noise; the same key gives the same
+            posterior; ``jax.random.key(0)`` by default.
+        prior: :class:`GaussianPrior` (the default), :class:`Horseshoe`, or a network's posterior
+            from an earlier round.
+        likelihood: ``"categorical"``, ``"bernoulli"`` or ``"gaussian"``, as in
             :class:`~posterity.models.NeuralNetwork`.
-        noise_variance: of the Gaussian likelihood.
-        temperature: of the divergence; 1 is the posterior, below 1 data count more than once.
-        steps: how many; by default as many as it takes to converge, and then half as many with a
-            falling rate.
-        tolerance: nats a record by which the bound may rise in 500 steps and be called converged.
-        batch_size: records that a step sees; all if there are fewer.
-        learning_rate: of the means, ten times that for log standard deviations, until 70 % of the
-            steps are made; falls to zero from there.
-        start: whose means and deviations training starts from; by default means are drawn, or
-            are those of ``prior`` if that is a network.
-        progress: called after each fifty steps with the bound, in nats a record, as the
-            ``objective``; what it raises ends the training.
+        noise_variance: noise variance of the Gaussian likelihood.
+        temperature: factor of the divergence; 1 gives the posterior, below 1 data are overweighted.
+        steps: number of steps; by default until convergence, then half as many at a falling rate.
+        tolerance: largest rise of the bound in 500 steps that is converged, in nats per record.
+        batch_size: number of records per step; all if there are fewer.
+        learning_rate: rate of the means, and a tenth of that of log standard deviations, for the
+            first 70 % of ``steps``; then it falls to zero.
+        start: network whose means and deviations the training starts from; by default ``prior`` if
+            that is a network, else random means.
+        progress: called after each 50 steps with the bound, in nats per record, as ``objective``;
+            an exception that it raises ends the training.
 
     Warns:
-        ConvergenceWarning: if the bound still rose; ``trained.status`` says how much.
+        ConvergenceWarning: if the bound was still rising; ``trained.status`` says by how much.
         ScaleWarning: if data are far from a scale of one.
 
     Raises:
-        UsageError: for arguments that make no sense, and a prior or a start of other layers.
+        UsageError: if an argument is invalid, or a prior or a start has other layers.
         StructureError: if the data do not fit the layers, or there are none.
-        ParameterError: for data that are not finite or that the likelihood cannot produce, and
-            if the bound is no longer finite.
+        ParameterError: if data are not finite or not possible under the likelihood, or if the
+            bound is no longer finite.
 
     Source: blundell2015; kingma2015; wen2018 for convolutions; ghosh2019 for the horseshoe.
 
@@ -160,7 +159,7 @@ def fit(
     tolerance: float | int = TOLERANCE,
     progress: ProgressCallback | None = None,
 ) -> Trained:
-    """Train as :func:`train` does, without a warning where the result has not converged."""
+    """Train as :func:`train` does, without a ConvergenceWarning."""
     LAYERS.check(layers=layers)
     LIKELIHOOD.check(likelihood=likelihood)
     check_outputs(layers, likelihood)
@@ -177,7 +176,7 @@ def fit(
     scales = Scales(prior.scale, prior.slab) if isinstance(prior, Horseshoe) else None
     bound = Bound(layers, likelihood, float(noise_variance), float(temperature), scales)
     records = checked_records(data, layers, likelihood)
-    with jax.enable_x64(False):  # in single precision, whatever the caller computes in
+    with jax.enable_x64(False):  # always in single precision
         first, run = jax.random.split(jax.random.key(0) if key is None else key)
         state = initial(started(bound, start, key=first))
         training = _Training(
@@ -189,7 +188,7 @@ def fit(
 
 @dataclasses.dataclass
 class _Training:
-    """A training in progress: its state, and the trace of the bound."""
+    """The state of a training, with the trace of the bound."""
 
     bound: Bound
     prior: Network
@@ -210,8 +209,8 @@ class _Training:
         self.batches = batches(count, min(self.batch_size, count), keys.of_numpy(self.key))
 
     def run(self, progress: ProgressCallback | None) -> None:
-        """Make steps at the full rate, as many as wanted or until it converges; then at less. The
-        rate falls to zero over a share of the steps, or half as many as were made before.
+        """Make steps at the full rate, up to the limit or until convergence, then at a rate that
+        falls to zero over a share of the steps, or over half as many as were made before.
         """
         most = MOST if self.limit is None else round((1 - COOLING) * self.limit)
         while self.steps < most:
@@ -227,7 +226,7 @@ class _Training:
             self.chunk(rates[begin : begin + CHUNK], progress)
 
     def chunk(self, rates: np.ndarray, progress: ProgressCallback | None) -> None:
-        """A few steps; those that fill the chunk have a rate of zero, and count for nothing."""
+        """Make steps at these rates; the chunk is padded with steps of rate zero."""
         made = len(rates)
         chosen = np.stack([next(self.batches) for _ in range(CHUNK)]).astype(np.int32)
         rates = np.pad(rates, (0, CHUNK - made)).astype(np.float32)
@@ -246,21 +245,20 @@ class _Training:
             progress(Progress(self.steps, self.limit, self.trace[-1], partial=self.result))
 
     def status(self) -> Status:
-        """The status by how much the bound still rose at the full rate."""
+        """Return the status, by the rise of the bound at the full rate."""
         return status_of(np.array(self.trace), self.steady, CHUNK, self.tolerance)
 
     def result(self) -> Trained:
-        """The posterior so far, and how it came about."""
+        """Return the result so far."""
         posterior, made = as_posterior(self.bound, self.state[0]), (tuple(self.trace), self.steps)
         return Trained(posterior, self.prior, *made, self.bound.temperature, self.status())
 
 
 def status_of(trace: np.ndarray, steady: int, chunk: int, tolerance: float = TOLERANCE) -> Status:
-    """Judge by the trace whether the bound still rose before the rate was lowered. ``trace`` is the
-    bound in nats a record, averaged over each ``chunk`` of steps, of which the first ``steady`` had
-    the full rate. The change is how much it rose in ``PACE`` steps, from the second last to the
-    last of up to ``PACE``; what two standard errors explain is allowed, up to three times the
-    tolerance.
+    """Return the status of a training from its trace: the bound in nats per record, averaged over
+    each ``chunk`` of steps, the first ``steady`` of which had the full rate. The change is between
+    the last two windows of up to ``PACE`` steps at the full rate, per ``PACE`` steps. Changes
+    within two standard errors are accepted, up to three times the tolerance.
     """
     tail = trace[:steady] if steady >= 2 else trace
     each = max(min(PACE // chunk, len(tail) // 2), 1)
@@ -269,7 +267,7 @@ def status_of(trace: np.ndarray, steady: int, chunk: int, tolerance: float = TOL
         return Status("not converged", math.inf, tolerance, ("too few steps to tell",))
     pace = PACE / (each * chunk)
     change = abs(float(last.mean() - before.mean())) * pace
-    # From one chunk to the next, so that a rise is not taken for noise.
+    # Noise is estimated by differences of consecutive chunks, so that a trend is not noise.
     noise = np.diff(tail[-2 * each :]).std() / np.sqrt(each) * pace
     end = float(last.mean())
     allowed = tolerance * max(1.0, min(abs(end), abs(end - float(trace[0]))))
@@ -280,9 +278,9 @@ def status_of(trace: np.ndarray, steady: int, chunk: int, tolerance: float = TOL
 
 
 def checked_records(data: PyTree, layers: Layers, likelihood: str) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs (n, d) and what was observed, once they are known to fit. Columns far from a scale of
-    one are a ScaleWarning; shapes that do not fit and no records a StructureError; what is not
-    finite or no label of the likelihood a ParameterError.
+    """Check data and return inputs (n, d) and observations. Columns far from a scale of one are a
+    ScaleWarning, wrong shapes or no records a StructureError, and values that are not finite or
+    not possible under the likelihood a ParameterError.
     """
     model = NeuralNetwork.of_layers(layers, likelihood=likelihood)
     if isinstance(data, tuple | list) and len(data) and not np.size(data[0]):
@@ -300,7 +298,7 @@ def checked_records(data: PyTree, layers: Layers, likelihood: str) -> tuple[np.n
 
 
 def initial(parameters: Parameters) -> State:
-    """The state of a training that begins at these parameters."""
+    """Return the initial state of a training from these parameters."""
     import optax  # takes a while to import
 
     parameters = jax.tree.map(jnp.asarray, parameters)
@@ -308,7 +306,7 @@ def initial(parameters: Parameters) -> State:
 
 
 def prior_arrays(prior: Network, horseshoe: bool = False) -> tuple[Arrays, Arrays]:
-    """Means and log deviations by layer; under a horseshoe those of weights over their scale."""
+    """Return means and log deviations by layer; under a horseshoe, of weights over their scale."""
     layers = prior.layers
     mean = layers.unravel(np.asarray(prior.mean, np.float32))
     log = layers.unravel(np.asarray(np.log(prior.variance) / 2, np.float32))
@@ -318,7 +316,7 @@ def prior_arrays(prior: Network, horseshoe: bool = False) -> tuple[Arrays, Array
 
 
 def batches(count: int, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Indices of the records of each minibatch, without end; all once before any comes again."""
+    """Yield indices of the records of minibatches, in an endless sequence of permutations."""
     waiting = np.zeros(0, np.int64)
     while True:
         while len(waiting) < size:
@@ -330,9 +328,9 @@ def batches(count: int, size: int, rng: np.random.Generator) -> Iterator[np.ndar
 def step(
     bound: Bound, state: State, prior: Any, x: Any, y: Any, count: Any, rate: Any, key: jax.Array
 ) -> tuple[State, jax.Array]:
-    """One step of Adam up the bound, from a minibatch: the next state, and nats a record before it.
-    ``prior`` is as :func:`prior_arrays` gives it, ``count`` how many records there are in all. The
-    ``rate`` is that of means; log deviations, and the logarithms of scales, go ten times as far.
+    """Make one step of Adam from a minibatch; return the state, and the bound before the step in
+    nats per record. ``prior`` is from :func:`prior_arrays`, ``count`` the total number of records.
+    ``rate`` is the rate of means; it is ten times as large for log deviations and log scales.
     """
     import optax
 
@@ -351,9 +349,9 @@ def step(
 def _steps(
     bound: Bound, state: State, prior: Any, x: Any, y: Any, count: Any, rates: Any, key: jax.Array
 ) -> tuple[State, jax.Array]:
-    """Several steps, and the mean of the bound over those of them whose rate is not zero. Batches
-    ``x`` and ``y`` come picked, so that one program serves sites of every size; numbers such as the
-    temperature are arguments, so that one program serves them all.
+    """Make several steps; return the state, and the mean of the bound over steps of nonzero rate.
+    Batches ``x`` and ``y`` and numbers such as the temperature are arguments, so that one program
+    serves sites of every size and all settings.
     """
 
     def one(state: State, now: Any) -> tuple[State, jax.Array]:

@@ -1,4 +1,4 @@
-"""Mixtures grown by maximum entropy, and learning task after task."""
+"""Mixtures grown by maximum entropy, and learners of successive tasks."""
 
 from posterity.pursuit.pursue import pursue as pursue
 from posterity.pursuit.result import Pursuit as Pursuit

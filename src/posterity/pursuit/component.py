@@ -1,7 +1,7 @@
-"""The component step: what to add to a mixture, and how much it would help; and the joint polish.
+"""The component step, which adds a component to a mixture, and the joint polish of all components.
 
-Of several starts and several λ the component that adds most to the mixture's ELBO stays. Then all
-components are moved together, by the ELBO itself.
+The step fits components from several starts with several λ and keeps the one that adds most to the
+ELBO. The polish then maximises the ELBO over all components and weights together.
 """
 
 import dataclasses
@@ -23,25 +23,25 @@ from posterity.pursuit.objectives import Optimum, Ratio, maximised, maximised_by
 from posterity.pursuit.search import Search, State, nodes_of
 from posterity.pursuit.weights import Estimate, SampleCache, with_row
 
-ROUNDS = 3  # Times that a search begins anew in the units of where it got to
+ROUNDS = 3  # Most rounds of a search, each in the units of where the last one ended
 NARROWER = 8
-"""Times that a component whose draws have no density is halved before its search begins."""
+"""Most times that a component is narrowed before its search if its draws have no density."""
 FAR, COLLAPSED = 1e4, 1e-8
-"""In deviations of the base: a component that lies further off, or is wider, has run away; one
-that is narrower has collapsed."""
+"""In deviations of the base: a component that is further away or wider has diverged; one that is
+narrower has collapsed."""
 POLISHING, POLISHES = 500, 8
-"""Steps of a joint polish, and times that it begins anew where it ended, at the most."""
-FINER = 4  # Times as many nodes, where polishes hardly help any more
-WORTH = 0.25  # The share of the divergence that a polish must take away, or it hardly helps
-NEARER = 0.2  # The first penalty of a polish whose moves went too far, in nats a squared deviation
+"""Most steps of a joint polish, and most rounds, each from where the last one ended."""
+FINER = 4  # Factor by which nodes, or the penalty of moves, are increased
+WORTH = 0.25  # Least share of the divergence that a polish must remove to be worth another
+NEARER = 0.2  # First penalty on moves that went too far, in nats per squared deviation
 SURE = 3.0  # Standard errors beyond which a mixture is worse than another
-LITTLE = 1e-7  # Nats from the target, at which a polish ends
+LITTLE = 1e-7  # Divergence from the target, in nats, at which a polish ends
 NOTHING = Estimate(0.0, 0.0)
 
 
 class Refusal(NamedTuple):
-    """The reason why a component is not added. ``gain`` are the nats that it would have added, None
-    if the search came to nothing; ``starts`` are those of a :class:`State`.
+    """The reason why a component is not added. ``gain`` is what it would have added to the ELBO, in
+    nats, or None if the search failed; ``starts`` is that of :class:`State`.
     """
 
     reason: str
@@ -50,7 +50,7 @@ class Refusal(NamedTuple):
 
 
 class _Candidate(NamedTuple):
-    """A component, the cache and the weights with it, and what it adds."""
+    """A component, the cache and the weights with it, and its gain."""
 
     parameters: Any
     cache: SampleCache
@@ -60,7 +60,7 @@ class _Candidate(NamedTuple):
 
 
 def with_component(search: Search, state: State, *, last: bool = False) -> State | Refusal:
-    """The state with the best component of a few starts, or of all outside of it for the last."""
+    """Return the state with the best component added, or a refusal; ``last`` tries all starts."""
     number, slot = state.number + 1, int(np.flatnonzero(state.weights == 0)[0])
     key, ratio, first = search.key_of(number), state.ratio(), len(state.used) == 0
     points = starts.scouted(search, state, ratio, key)
@@ -71,8 +71,8 @@ def with_component(search: Search, state: State, *, last: bool = False) -> State
     best, refusals, judged, within = None, list[str](), True, 0
     for place, (start, known) in enumerate(candidates):
         worthy = best is not None and best.gain.value > best.gain.standard_error
-        # Every place outside of the mixture is tried before nothing is said to be missing, and then
-        # some within; within one that is near the target no component adds more than is left.
+        # All starts outside of the mixture, and then some within, are tried before a refusal.
+        # Within a mixture that is near the target no component adds more than its gap.
         enough = place >= search.finalists and (first or worthy) and not last
         if enough or (known and (search.fresh or within == search.finalists)):
             continue
@@ -89,7 +89,7 @@ def with_component(search: Search, state: State, *, last: bool = False) -> State
             elif best is None or result.gain.value > best.gain.value:
                 best = result
         judged &= any(gain is not None for gain in gains)
-    greedy = not first and search.rule != "harmonic"  # whose step looks at nothing
+    greedy = not first and search.rule != "harmonic"  # the harmonic step ignores the gain
     if best is None or (greedy and best.gain.value <= best.gain.standard_error):
         reason, gain = "; ".join(dict.fromkeys(refusals)), NOTHING if best is None else best.gain
         if best is not None and judged:
@@ -97,7 +97,7 @@ def with_component(search: Search, state: State, *, last: bool = False) -> State
                 f"it would add {gain.value:.2g} nats, which cannot be told from noise "
                 f"(± {gain.standard_error:.2g})"
             )
-        # Nothing is to be gained only if the search came to something from every start.
+        # The gain is known only if the search succeeded from every start.
         known = judged and len(candidates) > 0
         return Refusal(reason or "no peak of the ratio was found", gain if known else None, begun)
     weights = best.weights
@@ -113,7 +113,7 @@ def with_component(search: Search, state: State, *, last: bool = False) -> State
 
 
 def polished(search: Search, state: State) -> State:
-    """The state with a better ELBO at draws that the search did not see; or as it was."""
+    """Maximise the ELBO over all components; keep a result only if it is better at other draws."""
     if len(state.used) < 2:
         return state
     after, nodes, left, near = state, search.nodes, state.gap.value, 0.0
@@ -125,7 +125,7 @@ def polished(search: Search, state: State) -> State:
         slow = not gained > WORTH * left
         if moved is not None and gained > 0:
             after = moved
-        elif np.abs(end.v).max() > 1:  # so far from their start, nodes stand for nothing
+        elif np.abs(end.v).max() > 1:  # so far from the start, nodes do not represent the draws
             near, slow = max(FINER * near, NEARER), False
         left = after.gap.value
         if left < LITTLE or (slow and len(nodes) > len(search.nodes)):
@@ -138,7 +138,7 @@ def polished(search: Search, state: State) -> State:
 
 
 def _gained(state: State, moved: State) -> float:
-    """Nats by which another mixture is better, by divergences where noise hides the bounds."""
+    """Return the nats by which another mixture is better, by its ELBO or by its divergence."""
     gain = state.gain(moved.cache, moved.weights)
     if not gain.value >= -SURE * gain.standard_error:
         return gain.value
@@ -148,8 +148,8 @@ def _gained(state: State, moved: State) -> float:
 def _climbed(
     search: Search, state: State, nodes: Float[np.ndarray, "n noise"], near: float
 ) -> Optimum:
-    """Moves of all components and log weights (K, p + 1) to the best ELBO less ``near`` times half
-    their squares, about the divergence from where they began.
+    """Return moves of all components and log weights (K, p + 1) that maximise the ELBO less half
+    ``near`` times their weighted squares, which is about the divergence from the start.
     """
     form, zero = search.form, np.zeros((len(state.weights), search.form.moves + 1))
     if search.noisy:
@@ -169,7 +169,7 @@ def _climbed(
 
 
 def _moved(search: Search, state: State, v: Float[np.ndarray, "k p1"]) -> State | None:
-    """The state with components and log weights moved; None if they are none any more."""
+    """Return the state with components and log weights moved; None if one is degenerate."""
     parameters, used = state.parameters, state.used
     for slot in used:
         own = objectives.slot_of(parameters, slot)
@@ -185,20 +185,20 @@ def _moved(search: Search, state: State, v: Float[np.ndarray, "k p1"]) -> State 
 def _starts(
     search: Search, state: State, ratio: Ratio, points: starts.Scouted, key: KeyArray
 ) -> tuple[list[tuple[PyTree, bool]], int, int]:
-    """Where components are to begin, and whether that lies within the mixture; the number of draws
-    of the base among the starts, and the gradients that it took.
+    """Return the starts of components, each with whether it lies within the mixture; the number of
+    the base's draws that were covered; and the number of gradients.
     """
     rng, form = keys.of_numpy(key), search.form
     if not form.smooth:
         moves = rng.standard_normal((search.finalists, form.moves))
-        moves[0] *= ratio.q is not None  # the base itself, first of all
+        moves[0] *= ratio.q is not None  # the first component starts from the base itself
         base = form.parameters(search.base)
         return [(objectives.moved(form, base, v), False) for v in moves], 0, 0
     chosen, count = starts.places(search, state, points, rng)
     tops, ended, used = starts.tops(search, state, ratio, points, chosen)
     begin = [(top.parameters, top.known) for top in tops]
     if ratio.q is None:
-        # The base itself, too; but where there is room for one alone, a peak.
+        # The base itself is a start, too, but after a peak.
         begin.insert(max(search.finalists - 1, 1), (form.parameters(search.base), True))
     return begin, count - int((~ended[chosen < count]).sum()), used
 
@@ -206,7 +206,7 @@ def _starts(
 def _searched(
     search: Search, own: PyTree, ratio: Ratio, lam: float, key: KeyArray
 ) -> tuple[Any, int]:
-    """The parameters where the component step ends, and the gradients that it took."""
+    """Return the parameters at the end of the component step, and the number of gradients."""
     form, zero, count = search.form, np.zeros(search.form.moves), 0
     along = lambda own, noise, key=None: objectives.component(
         form, noise, search.target, own, ratio, lam, key
@@ -216,7 +216,7 @@ def _searched(
         end = maximised_by_adam(form, begin, zero, iterations=search.iterations, key=key)
         return objectives.moved(form, own, end.v), end.evaluations
     assert isinstance(form, SmoothForm)  # others are noisy
-    for _ in range(NARROWER):  # where the density falls to nothing between its draws
+    for _ in range(NARROWER):  # narrow it while the density is zero at some of its draws
         if np.isfinite(along(own, search.nodes)(zero)[0]):
             break
         own = jax.tree.map(np.asarray, form.narrowed(own))
@@ -232,7 +232,7 @@ def _searched(
 def _candidate(
     search: Search, state: State, slot: int, own: PyTree, lam: float
 ) -> _Candidate | Refusal:
-    """A component and what it does to the ELBO, or why it is none."""
+    """Return a component with its gain in the ELBO, or the reason why it is refused."""
     if reason := _degenerate(search, own):
         return Refusal(reason)
     parameters, used = _with_slot(state.parameters, slot, own), [*state.used, slot]
@@ -256,7 +256,7 @@ def _candidate(
 
 
 def _degenerate(search: Search, own: PyTree) -> str:
-    """Why parameters are no component; nothing where they are one."""
+    """Return the reason why parameters are degenerate, or an empty text."""
     form = search.form
     if not all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(own)):
         return "its parameters are not finite"

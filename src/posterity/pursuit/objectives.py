@@ -1,10 +1,10 @@
-"""Objectives and searches: a component's entropy and tempered ratio, the ELBO of the mixture.
+"""Objectives and their maximisation: a component's entropy and tempered ratio, and the ELBO.
 
-All are means over draws that are smooth functions of noise: with noise that does not change they
-can be maximised to the last digit (giordano2024), with fresh noise, and minibatches, their
-gradients are unbiased. Derivatives are put together on the host from programs of one batch of
-events each. Two contain the target; the others are compiled once for a family and a number of
-components, whatever the target and the number of draws are.
+Objectives are means over draws that are smooth functions of noise. With fixed noise they can be
+maximised to full precision (giordano2024); with fresh noise and minibatches their gradients are
+unbiased. Gradients are assembled on the host from compiled programs of one batch of events each.
+Two of these contain the target; the others are compiled once per family and number of components,
+for all targets and numbers of draws.
 """
 
 import functools
@@ -24,21 +24,21 @@ from posterity.families.free_forms import FreeForm
 from posterity.pursuit.target import Target
 
 compiled = functools.partial(jax.jit, static_argnums=0)
-"""For functions of a free form first."""
+"""Decorator ``jax.jit`` for functions whose first argument is a (static) free form."""
 BATCH = 128
-"""Events at which programs are run at a time, so that each is compiled for one size alone."""
+"""Number of events per call of a program, so that each is compiled for one size."""
 RATE = 0.05
-"""Adam's rate, in standard deviations and log scales a step; it falls to nothing by the end."""
-STEEPEST = 100.0  # The longest gradient that Adam sees
-DECAYS = 0.9, 0.999  # Of Adam's moments
+"""Adam's rate, in standard deviations and log scales per step; it falls to zero by the end."""
+STEEPEST = 100.0  # Norm to which Adam's gradients are clipped
+DECAYS = 0.9, 0.999  # Decay rates of Adam's moments
 
 Look = Callable[[np.ndarray], tuple[Any, np.ndarray]]
-"""The value of an objective and its gradient, at a point (..., d)."""
+"""An evaluation of an objective: its value and gradient at a point (..., d)."""
 
 
 class Components(NamedTuple):
-    """``q_t``: slots for ``K`` components, stacked, so that one program serves however many. Log
-    weights are normalised, and minus infinity where a slot is empty.
+    """The mixture ``q_t`` as ``K`` stacked slots, so that one program serves any number of them.
+    Log weights are normalised, and minus infinity for empty slots.
     """
 
     parameters: Any
@@ -46,21 +46,20 @@ class Components(NamedTuple):
 
 
 def slot_of(parameters: PyTree, slot: int) -> Any:
-    """The parameters of one slot among stacked ones."""
+    """Return the parameters of one slot."""
     return jax.tree.map(lambda leaf: leaf[slot], parameters)
 
 
 def log_mixture(form: FreeForm, q: Components, z: Real) -> Float[jax.Array, ""]:
-    """``log q(z)``."""
+    """Return ``log q(z)`` in nats."""
     logs = jax.vmap(lambda own: form.log_prob(own, z))(q.parameters)
     return jax.nn.logsumexp(logs + q.log_weights)
 
 
 class Ratio(NamedTuple):
-    """``log L/q_t`` where the mixture has mass, and far from it no more than ``log L - floor``.
-    Without a floor (in nats) the ratio grows without bound far from the mixture, and a component
-    that follows it there shrinks to a point or runs away. While there is no mixture yet, ``q`` is
-    None and the ratio is ``log L``.
+    """The ratio ``log L/q_t`` with a floor, ``log L - logaddexp(log q_t, floor)`` in nats. Without
+    it the ratio grows without bound far from the mixture, and components collapse to a point or
+    diverge. For an empty mixture ``q`` is None and the ratio is ``log L``.
     """
 
     q: Components | None
@@ -69,7 +68,7 @@ class Ratio(NamedTuple):
 
 @jax.jit
 def values(target: Target, z: PyTree) -> Float[jax.Array, " n"]:
-    """``log L`` at events (n, ...)."""
+    """Return ``log L`` at events (n, ...)."""
     return jax.vmap(target.log_density)(z)
 
 
@@ -77,19 +76,19 @@ def values(target: Target, z: PyTree) -> Float[jax.Array, " n"]:
 def values_and_slopes(
     target: Target, key: jax.Array | None, z: Real
 ) -> tuple[Float[jax.Array, " n"], Any]:
-    """``log L`` at events (n, d), and its gradients; with a key estimates from a minibatch."""
+    """Return ``log L`` and its gradients at events (n, d); with a key, minibatch estimates."""
     return jax.vmap(jax.value_and_grad(lambda z: target.estimate(z, key)))(z)
 
 
 @compiled
 def densities(form: FreeForm, parameters: PyTree, z: Real) -> Float[jax.Array, "n k"]:
-    """``log h_k`` of all components at events (n, d)."""
+    """Return ``log h_k`` of all components at events (n, d)."""
     return jax.vmap(lambda z: jax.vmap(lambda own: form.log_prob(own, z))(parameters))(z)
 
 
 @compiled
 def moved(form: FreeForm, parameters: PyTree, v: Float[Any, " p"]) -> Any:
-    """The parameters of one component moved."""
+    """Return the parameters of a component after a move ``v``."""
     return form.move(parameters, v)
 
 
@@ -102,16 +101,16 @@ _drawn = compiled(_draws)
 
 @compiled
 def _entropy_and_pull(form: FreeForm, v: Any, own: PyTree, noise: Any, slopes: Any) -> Any:
-    """The entropy of a component that ``v`` moves, its gradient, and that of draws times slopes."""
+    """Return a moved component's entropy, its gradient, and the gradient of draws times slopes."""
     entropy = jax.value_and_grad(lambda v: form.entropy(form.move(own, v)))
     return *entropy(v), jax.grad(lambda v: (_draws(form, own, v, noise) * slopes).sum())(v)
 
 
 @compiled
 def _mixture(form: FreeForm, v: Any, start: Components, shares: Any, z: Any) -> Any:
-    """``log q`` at events, and the gradient of its sum by ``shares`` in the events and in ``v``."""
+    """Return ``log q`` at events, and the gradients of its weighted sum in events and in ``v``."""
     used = jnp.isfinite(start.log_weights)
-    # Empty slots stand for another one: a mask after the fact may leave NaN in their gradient.
+    # Empty slots copy a used one, as masking the result would leave NaN in their gradient.
     place = jnp.where(used, jnp.arange(len(used)), jnp.argmax(used))
 
     def logs(z: Any, v: Any) -> Any:
@@ -127,7 +126,7 @@ def _mixture(form: FreeForm, v: Any, start: Components, shares: Any, z: Any) -> 
 
 
 def batched(program: Callable[..., Any], arguments: tuple[Any, ...], *rows: PyTree) -> Any:
-    """``program(*arguments, *rows)`` of rows (n, ...), as NumPy's arrays, a batch at a time."""
+    """Return ``program(*arguments, *rows)`` for rows (n, ...), in batches, as NumPy arrays."""
     parts = [program(*arguments, *batch) for _, batch in _batches(rows)]
     count = len(jax.tree.leaves(rows)[0])
     if count == BATCH:
@@ -136,7 +135,7 @@ def batched(program: Callable[..., Any], arguments: tuple[Any, ...], *rows: PyTr
 
 
 def _batches(rows: PyTree) -> Iterator[tuple[Float[np.ndarray, " batch"], Any]]:
-    """Rows a batch at a time, and 1 for each, or 0 for copies of the last that fill a batch."""
+    """Yield batches of rows with a mask: 1 for each row, 0 for copies of the last as padding."""
     count = len(jax.tree.leaves(rows)[0])
     for begin in range(0, count, BATCH):
         places, at = np.arange(begin, begin + BATCH), slice(begin, begin + BATCH)
@@ -146,19 +145,19 @@ def _batches(rows: PyTree) -> Iterator[tuple[Float[np.ndarray, " batch"], Any]]:
 
 
 def drawn(form: FreeForm, own: PyTree, noise: Any, v: Float[Any, " p"] | None = None) -> Any:
-    """Events (n, d) of one component, moved by ``v``."""
+    """Return draws (n, d) of one component, moved by ``v``."""
     return batched(_drawn, (form, own, np.zeros(form.moves) if v is None else v), noise)
 
 
 def middle(form: FreeForm, parameters: PyTree) -> Float[np.ndarray, " d"]:
-    """The event that no noise becomes."""
+    """Return the event of zero noise."""
     return drawn(form, parameters, np.zeros((1, form.noise_size)))[0]
 
 
 def _pulled(
     form: FreeForm, v: Any, own: PyTree, noise: Float[np.ndarray, "n m"], slopes: Any
 ) -> tuple[float, Float[np.ndarray, " p"], Float[np.ndarray, " p"]]:
-    """:func:`_entropy_and_pull` of any number of draws."""
+    """Return :func:`_entropy_and_pull` for any number of draws."""
     entropy, turn, total = 0.0, np.zeros(len(v)), np.zeros(len(v))
     for real, (some, slope) in _batches((noise, slopes)):
         entropy, turn, pull = _entropy_and_pull(form, v, own, some, slope * real[:, None])
@@ -173,8 +172,8 @@ def mixture(
     shares: Float[np.ndarray, " n"],
     z: Float[np.ndarray, "n d"],
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n d"], Float[np.ndarray, "k p1"]]:
-    """``log q`` of a mixture that ``v`` moves, and the gradient of its sum by ``shares`` in the
-    events and in ``v``.
+    """Return ``log q`` of a mixture moved by ``v``, and the gradients of its sum weighted by
+    ``shares`` in the events and in ``v``.
     """
     parts, total = [], np.zeros(v.shape)
     for real, (share, some) in _batches((shares, z)):
@@ -188,7 +187,7 @@ def mixture(
 def mixed(
     form: FreeForm, ratio: Ratio, z: Float[np.ndarray, "n d"]
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n d"]]:
-    """The values that a ratio subtracts at events, and their gradients."""
+    """Return the values that a ratio subtracts from ``log L`` at events, and their gradients."""
     if ratio.q is None:
         return np.zeros(len(z)), np.zeros(z.shape)
     still = np.zeros((len(ratio.q.log_weights), form.moves + 1))
@@ -198,7 +197,7 @@ def mixed(
 
 
 class Optimum(NamedTuple):
-    """The end of a search, the value there, and how often the gradient was computed."""
+    """The end of a maximisation, the value there, and the number of gradients."""
 
     v: Float[np.ndarray, "..."]
     value: float
@@ -214,8 +213,8 @@ def component(
     lam: float,
     key: jax.Array | None = None,
 ) -> Look:
-    """``H[h] + λ E_h[log L/q_t]``, in nats, as a function of moves (p,): egorov2019's component
-    step, over draws that this noise becomes. With a key, ``log L`` is estimated.
+    """Return the objective ``H[h] + λ E_h[log L/q_t]`` in nats as a function of moves (p,), over
+    draws from this noise (egorov2019). With a key, ``log L`` is estimated from a minibatch.
     """
 
     def look(v: np.ndarray) -> tuple[Any, np.ndarray]:
@@ -237,13 +236,13 @@ def joint(
     fixed: bool,
     key: jax.Array | None = None,
 ) -> Look:
-    """The ELBO as a function of moves of all components and log weights (K, p + 1), over as many
-    draws of each component.
+    """Return the ELBO as a function of moves of all components and log weights (K, p + 1), with
+    the same number of draws for each component.
 
-    One part of the gradient, that of the mixture's density at draws that stay, is zero on average
-    and all noise at the end: with fresh noise it is left out (roeder2017). Over noise that is
-    ``fixed`` the value less the first order of that part at the start is maximised: draws are few,
-    and without it the target itself would not be the best.
+    The part of the gradient from the mixture's density at constant draws is zero on average, and
+    pure noise at the optimum. With fresh noise it is left out (roeder2017). With ``fixed`` noise,
+    its first-order term at the start is subtracted from the value; otherwise the few draws would
+    not make the target itself the optimum.
     """
     used = np.flatnonzero(np.isfinite(start.log_weights)).tolist()
     first: list[np.ndarray] = []
@@ -289,8 +288,8 @@ def maximised_by_adam(
     iterations: int,
     key: KeyArray,
 ) -> Optimum:
-    """Maximise an objective of fresh noise and a key at each step by so many steps of Adam. The end
-    is the mean of the last third of the positions.
+    """Maximise an objective with fresh noise and a new key at each step of Adam. The end is the
+    mean of the last third of the positions.
     """
     (first, second, average), count = np.zeros((3, *v.shape)), 0
     for step in range(1, iterations + 1):
@@ -310,7 +309,7 @@ def maximised_by_adam(
 
 
 def noise(form: FreeForm, key: KeyArray, number: int) -> Any:
-    """Noise for so many draws: normal (number, noise_size), or a key each."""
+    """Draw noise for ``number`` draws: normals (number, noise_size), or a key for each."""
     if not form.smooth:
         return jax.random.split(keys.of_jax(key), number)
     return keys.of_numpy(key).standard_normal((number, form.noise_size))

@@ -1,7 +1,7 @@
-"""Mixtures grown component by component, under a maximum-entropy objective.
+"""The verb ``pursue``: grow a mixture component by component, by a maximum-entropy objective.
 
-Each component maximises ``H[h] + λ E_h[log L/q_t]``, then weights are computed anew, as long as the
-ELBO grows by more than its standard error.
+Each component maximises ``H[h] + λ E_h[log L/q_t]``; then all weights are optimised. This repeats
+while the ELBO grows by more than its standard error.
 
 Source: egorov2019; guo2016 and locatello2018 for the boosting of variational inference.
 """
@@ -42,15 +42,15 @@ from posterity.pursuit.search import Search, State, nodes_of
 from posterity.pursuit.target import Free, Target, as_target, check_at
 from posterity.status import Progress, ProgressCallback, Status
 
-NODES = 128  # Nodes of the sums that objectives are, at the least; four for each number of noise
-ROOM = 4_000_000  # Numbers that nodes are made of, at the most, unless asked for
-SLOTS = 9  # Places for components, of which there are a multiple
-TURNS = 4  # Components that are sought for each slot, at the most
+NODES = 128  # Least number of nodes of the objectives; by default four per dimension of the noise
+ROOM = 4_000_000  # Most numbers in the nodes by default
+SLOTS = 9  # The number of slots for components is a multiple of this
+TURNS = 4  # Most searches for a component per requested component
 SAMPLES = 2048
-"""Draws of each component that the ELBO is estimated from; a tenth where there are minibatches."""
+"""Draws of each component for the estimate of the ELBO; a tenth with minibatches."""
 FRESH = 1 << 18
-"""Draws of the base that are looked at in the end, at the most: enough for 1.2e-5 nats."""
-MOST = 1 << 28  # Densities, of all components at all draws, that are kept at the most
+"""Most draws of the base in the last search: enough for a tolerance of 1.2e-5 nats."""
+MOST = 1 << 28  # Most densities in memory, of all components at all draws
 POLISH = one_of("each", "end")
 KINDS = one_of("diagonal", "full", "low-rank")
 SCHEDULE = Constraint(
@@ -85,44 +85,44 @@ def pursue(
     progress: ProgressCallback | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Pursuit:
-    """A mixture that is close to a posterior, grown until another component adds nothing.
+    """Fit a mixture to a posterior, adding components until another one adds nothing.
 
     Args:
-        target: ``log L(z)`` of one event, in nats, up to a constant, in JAX; or
+        target: function ``log L(z)`` of one event in JAX, in nats and up to a constant; or
             :class:`~posterity.pursuit.Joint` of a model, a prior and records.
-        base: a law of the kind that components are of, or the path of its file, as wide as the
-            posterior may be: the search begins at its draws. Events with bounds need
+        base: law of the components' family, or the path of its file, as wide as the posterior may
+            be: the search starts from its draws. Bounded events need
             :class:`~posterity.families.Transformed`. With a ``Joint`` also ``"diagonal"``,
-            ``"full"`` or ``"low-rank"``, Gaussians over its prior's unconstrained numbers.
-        components: how many there are at most.
+            ``"full"`` or ``"low-rank"``, for Gaussians over the prior's unconstrained coordinates.
+        components: largest number of components.
         key: random key, ``jax.random.key(0)`` by default.
-        schedule: of λ; several values are tried by default.
-        weights: ``"corrective"`` finds all weights anew after each component, ``"line"`` the new
-            one's alone, and ``"harmonic"`` takes 2/(t + 2), whatever it does to the ELBO.
-        polish: improve all components together by the ELBO itself, after ``"each"`` component or at
-            the ``"end"`` alone; None for what the greedy steps found.
-        attempts: points from which peaks are sought, for each component; half are draws of the
-            base.
-        finalists: peaks about which components are found, of which the best stays.
-        samples: draws of each component that the ELBO is estimated from.
-        nodes: draws that do not change, in the sums that are maximised.
-        iterations: of Adam, for families other than Gaussians, and with minibatches.
-        tolerance: nats that a converged mixture may be away from the target, by its own draws, and
-            that starts of a last search may have missed: about three over their number, so that a
-            hundredth asks for 300 of them.
-        start: a mixture to add to, of components of the base's kind, or the path of its file.
-        progress: called after each component; what it raises ends the pursuit.
-        checkpoint: a file that is kept up to date after each component. The same call goes on from
-            it, to the same bits; one of more ``components`` adds to it.
+        schedule: schedule of λ; by default several values are tried for each component.
+        weights: rule for the weights after each component: ``"corrective"`` optimises all of them,
+            ``"line"`` only the new one, ``"harmonic"`` sets it to 2/(t + 2).
+        polish: when to optimise all components together by the ELBO: after ``"each"`` component,
+            at the ``"end"``, or never (None).
+        attempts: number of starts of the search for peaks, for each component; half are draws of
+            the base.
+        finalists: number of peaks at which components are fitted; the best one stays.
+        samples: number of draws of each component for the estimate of the ELBO.
+        nodes: number of fixed draws in the objectives.
+        iterations: number of steps of Adam, for families other than Gaussians and for minibatches.
+        tolerance: largest distance from the target in nats, estimated by the mixture's own draws,
+            of a converged mixture; also what the starts of a last search may have missed, about
+            three over their number, so that 0.01 requires 300 starts.
+        start: mixture to add to, with components of the base's family, or the path of its file.
+        progress: called after each component; an exception that it raises ends the pursuit.
+        checkpoint: path of a file saved after each component. The same call resumes from it, with
+            bitwise the same result; a call with more ``components`` adds to it.
 
     Warns:
-        ConvergenceWarning: unless the status is "converged".
+        ConvergenceWarning: if ``status`` is not converged.
 
     Raises:
-        UsageError: for arguments that make no sense, and a base whose draws have no density.
-        StructureError: unless the log density is one number for one event.
+        UsageError: if an argument is invalid, or the draws of the base have no density.
+        StructureError: if the log density of one event is not one number.
         ParameterError: if no component with a finite ELBO was found.
-        ArtifactError: if the checkpoint is one of another pursuit, or cannot be written.
+        ArtifactError: if the checkpoint is of another pursuit, or cannot be written.
 
     Source: egorov2019.
 
@@ -156,8 +156,8 @@ def pursue(
                 "LowRankGaussian, Gamma, Beta, Dirichlet, ..., a Product of these, or Transformed",
                 fix=LOOK,
             )
-        # Without four nodes for each number of noise, covariances would fit the nodes; of
-        # thousands of numbers as many as memory has room for.
+        # With fewer than four nodes per dimension, covariances would overfit the nodes; in
+        # thousands of dimensions memory limits their number.
         enough = max(NODES, min(4 * form.noise_size, ROOM // form.noise_size))
         free = jax.tree.map(jnp.asarray, Free(target, supports, event_of(own)))
         schedule = schedule or Best()
@@ -186,15 +186,15 @@ def pursue(
         parts = {"target": free, "base": origin, "key": key, "schedule": schedule}
         parts |= {"start": first, "settings": settings}
         with opened(checkpoint, "pursue", {} if checkpoint is None else digests(parts)) as kept:
-            # One slot more, to see at the end whether another component would help. There are
-            # the same number for several, so that programs are the same.
+            # One more slot, to test at the end whether another component would help. Slots are
+            # rounded up to a multiple, so that fewer programs are compiled.
             slots = components + 1 if components == 1 else -(-(components + 1) // SLOTS) * SLOTS
             state = _initial(search, kept, first, components, slots)
             return _driven(search, state, components, tolerance, kept, progress)
 
 
 def _base(base: PyTree, target: Target) -> Distribution:
-    """A law as it is; by its kind, one over the unconstrained numbers of the target's prior."""
+    """Return the base: a law, or a Gaussian over the unconstrained coordinates of the prior."""
     if not KINDS.allows(base):
         law = loaded(base)
         if not isinstance(law, Distribution) or law.batch_shape or not np.all(law.is_proper()):
@@ -226,7 +226,7 @@ def _base(base: PyTree, target: Target) -> Distribution:
 
 
 def _initial(search: Search, kept: Checkpoint, start: PyTree, components: int, count: int) -> State:
-    """The state that is kept in a file; or that of a mixture to begin with, or of none."""
+    """Return the first state: from the checkpoint, from a mixture ``start``, or empty."""
     base = search.form.parameters(search.base)
     empty = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (count, *np.shape(leaf))), base)
     parameters, weights, position, before = empty, np.zeros(count), None, kept.load()
@@ -260,7 +260,7 @@ def _initial(search: Search, kept: Checkpoint, start: PyTree, components: int, c
 
 
 def _of_mixture(search: Search, start: PyTree) -> tuple[Any, np.ndarray]:
-    """Parameters and weights of a mixture of components of the base's kind."""
+    """Return the parameters and weights of a mixture of the base's family, else a UsageError."""
     law: Any = start.components if getattr(start, "is_mixture", False) else None
     if type(law) is type(search.origin):
         law = law.unmapped[0]
@@ -297,12 +297,12 @@ def _driven(
             partial = lambda: _result(search, state, Status("not converged", math.inf, tolerance))
             progress(Progress(len(state.used), components, state.trace[-1].elbo, partial=partial))
 
-    # Where nothing else is left, as many starts as the tolerance asks for must find nothing either.
+    # At the end, as many starts as the tolerance requires must find nothing either.
     fresh = min(math.ceil(-math.log(CHANCE) / tolerance), FRESH)
     thorough = dataclasses.replace(search, fresh=fresh)
     near = lambda: bool(state.used) and state.gap.at_most <= tolerance
     more, last = None, False
-    # New components may take the place of others, so there may be more of them than slots.
+    # New components may replace others, so more than ``components`` may be fitted.
     while len(state.used) < components and more is None and state.number < TURNS * components:
         after = with_component(thorough if last else search, state)
         if isinstance(after, State):
@@ -325,8 +325,8 @@ def _driven(
             fix="Check the log density at draws of the base: where it overflows, mend it or take a "
             "narrower base; for events with bounds take posterity.families.Transformed.",
         )
-    # A mixture that misses a mode cannot tell by its own draws: so one more is looked for, at its
-    # best weight, as a step of fixed length may hide what a component would add.
+    # The mixture's own draws cannot reveal a missed mode, so one more component is searched for,
+    # at its best weight: a step of fixed length may hide what it would add.
     if more is None or (more.gain is not None and near() and not last):
         own = thorough if near() else search
         greedy = dataclasses.replace(own, rule="line") if own.rule == "harmonic" else own
@@ -339,7 +339,7 @@ def _driven(
 
 
 def _result(search: Search, state: State, status: Status, starts: int = 0) -> Pursuit:
-    """The mixture as it is now."""
+    """Return the current mixture as a result."""
     gap, effective = state.cache.importance(state.weights)
     posterior = search.posterior(state)
     return Pursuit(posterior, status, state.trace, state.refused, gap.value, effective, starts)
@@ -348,10 +348,10 @@ def _result(search: Search, state: State, status: Status, starts: int = 0) -> Pu
 def _status(
     search: Search, state: State, result: Pursuit, more: State | Refusal, tolerance: float
 ) -> Status:
-    """Judge whether there was more to gain; ``more`` is what became of one component more."""
+    """Return the status; ``more`` is the outcome of the search for one more component."""
     gain = more.gain if isinstance(more, Refusal) else more.last_gain
     gap, wider = state.gap, starts.beyond(search, state)
-    # Of Gaussians of these two variances, whatever the shape: estimates by draws do not see tails.
+    # KL of Gaussians with these variances, as estimates by draws do not see the tails.
     tails = (wider - math.log1p(wider)) / 2 if math.isfinite(wider) else math.inf
     much = f"{100 * wider:.2g} %" if math.isfinite(wider) else "more than can be counted"
     added, why = 0.0, ""

@@ -1,4 +1,4 @@
-"""The result of a pursuit: the mixture, how it grew, and whether there was more to gain."""
+"""The result of a pursuit: the mixture, its trace, and its convergence."""
 
 import dataclasses
 import math
@@ -8,18 +8,18 @@ from posterity.families import Mixture
 from posterity.status import Status
 from posterity.text import html
 
-CHANCE = 0.05  # That no start met a mode that counts as searched for
-FEW = 0.1  # The share of effective draws below which a mixture is said to be of another shape
+CHANCE = 0.05  # Probability that all starts missed a mode that counts as searched for
+FEW = 0.1  # Share of effective draws below which the mixture's shape does not fit the target
 
 
 class Row(NamedTuple):
-    """The mixture after one component was added, or after a polish, whose α and λ are NaN.
+    """The mixture after a component was added, or after a polish, for which α and λ are NaN.
 
-    ``gain`` is by how much the ELBO grew, in nats (of the first component the ELBO itself), whose
-    error is smaller than the ELBO's, as both share their draws. ``alpha`` is the weight that the
-    component was given, ``entropy`` the mixture's in nats, ``effective`` the exponential of the
-    entropy of the weights: how many components count. ``evaluations`` are gradients of the log
-    density in all searches, since the beginning.
+    ``gain`` is the increase of the ELBO in nats (for the first component the ELBO itself); its
+    error is smaller than the ELBO's, as both use the same draws. ``alpha`` is the weight of the new
+    component, ``entropy`` the mixture's entropy in nats, and ``effective`` the effective number of
+    components, the exponential of the weights' entropy. ``evaluations`` is the total number of
+    gradients of the log density so far.
     """
 
     components: int
@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A component that was not added, by the number that it would have had, and why."""
+    """A component that was not added: the number that it would have had, and the reason."""
 
     number: int
     reason: str
@@ -50,23 +50,23 @@ class Refused(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Pursuit:
-    """The mixture that was found, and how.
+    """The result of :func:`posterity.pursue`: the mixture, its trace and its convergence.
 
-    ``posterior`` is a law like any other. ``trace`` has a row for each component, and one for each
-    polish that helped; ``refused`` are components that were not added.
+    ``posterior`` is the mixture. ``trace`` has a row for each component and one for each polish
+    that helped; ``refused`` lists components that were not added.
 
-    ``gap`` is what draws of the mixture, weighted to the target, say of ``KL(q ‖ p)``, in nats;
-    ``effective`` is the share of draws that count then. Neither sees a mode that the mixture
-    misses: ``starts`` is the number of fresh draws of the base at which the target is no more than
-    ten times the mixture, or from which it was climbed at the end to a known component or where one
-    would add nothing. ``unseen`` is the share of the base's draws that may lead to modes which
-    these did not meet, which may hold any mass. That is the last of ``status.reasons``, also where
-    the state is "converged".
+    ``gap`` estimates ``KL(q ‖ p)`` in nats by importance sampling from the mixture; ``effective``
+    is the share of effective draws. Neither detects a mode that the mixture misses. ``starts`` is
+    the number of fresh draws of the base in the last search that found nothing new: the target
+    there is at most ten times the mixture, or the climb from there ended at a known component or
+    where another would add nothing. ``unseen`` is the share of the base's draws that may still lead
+    to missed modes, which may hold any mass; the last of ``status.reasons`` says so, also if the
+    state is "converged".
 
-    ``status.left`` is the largest of the gap, with two standard errors, of what another component
-    would have added, of what tails add, and of what starts may have missed if modes hold as much of
-    the mass as of the base's draws, ``-log(1 - unseen)``, in nats; infinite where the search for a
-    component came to nothing.
+    ``status.left`` is the largest, in nats, of the gap with two standard errors, the gain of
+    another component, the effect of the tails, and ``-log(1 - unseen)``, the loss if missed modes
+    hold the same share of the mass as of the base's draws. It is infinite if the search for a
+    component failed.
     """
 
     posterior: Mixture
@@ -79,7 +79,7 @@ class Pursuit:
 
     @property
     def unseen(self) -> float:
-        """The share of the base from which modes may be reached that no start reached, at 95 %.
+        """Upper bound, at 95 %, on the share of the base's draws that lead to missed modes.
 
         Source: hanley1983.
         """

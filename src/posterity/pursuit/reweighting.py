@@ -1,4 +1,4 @@
-"""Draws of a mixture weighted to the target that it approximates."""
+"""Importance sampling from a mixture to the target that it approximates."""
 
 import dataclasses
 from typing import Any
@@ -15,16 +15,16 @@ from posterity.families import Mixture
 from posterity.pursuit.objectives import batched, values
 from posterity.pursuit.target import as_target
 
-RELIABLE = 0.7  # The shape of the weights' tail below which their means converge at a useful rate
-FLAT = 0.1  # The relative excess of the largest weight below which there is no tail
+RELIABLE = 0.7  # Shape of the weights' tail below which means converge at a useful rate
+FLAT = 0.1  # Relative excess of the largest weight below which there is no tail to fit
 
 
 @dataclasses.dataclass(frozen=True)
 class Weighted:
     """Draws ``z`` (n, ...) and their weights (n,), which sum to one. ``shape`` is that of the
-    generalised Pareto distribution of the largest weights. From .7 on neither means of weighted
-    draws nor ``effective``, the relative effective sample size, are to be trusted. A mode that the
-    mixture misses is in none of them.
+    generalised Pareto distribution of the largest weights. From 0.7 on, neither means of weighted
+    draws nor ``effective``, the relative effective sample size, are reliable. None of these detects
+    a mode that the mixture misses.
     """
 
     z: Any
@@ -33,20 +33,20 @@ class Weighted:
 
     @property
     def effective(self) -> float:
-        """The share of draws that count."""
+        """The relative effective sample size, from 0 to 1."""
         return float(1 / (self.weights**2).sum() / len(self.weights))
 
     @property
     def reliable(self) -> bool:
-        """True if means of the weighted draws can be trusted."""
+        """Whether means of the weighted draws are reliable (``shape < 0.7``)."""
         return self.shape < RELIABLE
 
     def mean(self) -> Any:
-        """The mean of the target, shaped as one event."""
+        """Return the estimated mean of the target, shaped as one event."""
         return jax.tree.map(lambda leaf: np.tensordot(self.weights, leaf, 1), self.z)
 
     def variance(self) -> Any:
-        """The variances of the target's coordinates, shaped as one event."""
+        """Return the estimated variances of the target's coordinates, shaped as one event."""
         squares = lambda leaf, mean: np.tensordot(self.weights, (leaf - mean) ** 2, 1)
         return jax.tree.map(squares, self.z, self.mean())
 
@@ -54,11 +54,11 @@ class Weighted:
 def reweighted(
     posterior: Mixture, target: Any, *, key: jax.Array | None = None, draws: int = 10_000
 ) -> Weighted:
-    """Draws of a mixture with weights that correct their moments to those of the target. The
-    largest weights are replaced by quantiles of the generalised Pareto distribution fitted to them.
-    The ``target`` is the log density that was pursued, or the ``Joint``; it is evaluated once at
-    each of so many ``draws``, 100 at least. The ``key`` is ``jax.random.key(0)`` by default. A log
-    density that is finite at no draw, or infinite at one, is a ParameterError.
+    """Draw from a mixture, with weights that correct moments to those of the target. The largest
+    weights are replaced by quantiles of a generalised Pareto distribution fitted to them (PSIS).
+    ``target`` is the log density that was pursued, or the ``Joint``; it is evaluated once at each
+    of the ``draws``, at least 100. ``key`` is ``jax.random.key(0)`` by default. A log density that
+    is finite at no draw, or infinite at one, is a ParameterError.
 
     Source: vehtari2024.
 
@@ -88,7 +88,7 @@ def reweighted(
 
 
 def _smoothed(logs: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], float]:
-    """Log weights, at most zero, with a smooth upper tail; and the shape of that tail."""
+    """Return log weights, at most zero, with a smoothed upper tail, and the tail's shape."""
     count = int(min(len(logs) / 5, 3 * np.sqrt(len(logs))))
     order = np.argsort(logs)
     tail, cut = order[-count:], logs[order[-count - 1]]

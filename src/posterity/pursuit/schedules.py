@@ -1,6 +1,6 @@
-"""Schedules of λ, which says how much the ratio ``log L/q_t`` counts against entropy.
+"""Schedules of λ, the weight of the ratio ``log L/q_t`` relative to the entropy.
 
-The best component is ``h ∝ (L/q_t)^λ``: λ > 1 sharpens what is still missing, λ < 1 flattens it.
+The best component is ``h ∝ (L/q_t)^λ``: λ > 1 sharpens the ratio, λ < 1 flattens it.
 """
 
 import abc
@@ -17,7 +17,7 @@ from posterity.arguments import POSITIVE, SHARE, Constraint
 from posterity.errors import ParameterError
 
 LEAST, MOST = 0.3, 3.0
-"""Below, components are too broad to earn weight; above, they shrink to needles."""
+"""Below, components are too broad to get weight; above, they are too narrow."""
 RETURNED = dataclasses.replace(
     POSITIVE, error=ParameterError, fix="Let the schedule return one for every later component."
 )
@@ -32,14 +32,14 @@ class LambdaSchedule(abc.ABC):
 
     @abc.abstractmethod
     def values(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
-        """The λ to try for component ``t`` (from 1; the first has none), of which the best stays.
-        ``log_ratios`` are ``log L/q_t`` at points spread over where the search looks.
+        """Return the λ to try for component ``t``, from 2 on (the first uses 1); the best one is
+        kept. ``log_ratios`` are ``log L/q_t`` at points over the region of the search.
         """
 
 
 @dataclasses.dataclass(frozen=True)
 class Best(LambdaSchedule):
-    """Several are tried, and the one whose component adds most to the ELBO stays."""
+    """Try several λ and keep the one whose component adds most to the ELBO."""
 
     choices: tuple[float | int, ...] = (0.5, 1.0, 1.7)
 
@@ -47,14 +47,14 @@ class Best(LambdaSchedule):
         SEVERAL.check(choices=self.choices)
 
     def values(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
-        """All of them."""
+        """Return all choices."""
         del t, log_ratios
         return tuple(map(float, self.choices))
 
 
 @dataclasses.dataclass(frozen=True)
 class Fixed(LambdaSchedule):
-    """One λ; 1 is variational inference with a penalty on similarity to what is there."""
+    """A constant λ; with 1, variational inference with a penalty on similarity to the mixture."""
 
     value: float | int = 1.0
 
@@ -62,14 +62,14 @@ class Fixed(LambdaSchedule):
         POSITIVE.check(value=self.value)
 
     def values(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
-        """That value alone."""
+        """Return the constant value."""
         del t, log_ratios
         return (float(self.value),)
 
 
 @dataclasses.dataclass(frozen=True)
 class Schedule(LambdaSchedule):
-    """A function of the number of the component.
+    """A schedule given by a function of the number of the component.
 
     >>> Schedule(lambda t: 1 / t).values(2, np.zeros(3))
     (0.5,)
@@ -78,7 +78,7 @@ class Schedule(LambdaSchedule):
     function: Callable[[int], float | int]
 
     def values(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
-        """The value of the function; a ParameterError unless it is a positive number."""
+        """Return the value of the function; a ParameterError unless it is a positive number."""
         del log_ratios
         value = self.function(t)
         RETURNED.check(value=value)
@@ -87,9 +87,9 @@ class Schedule(LambdaSchedule):
 
 @dataclasses.dataclass(frozen=True)
 class Flatness(LambdaSchedule):
-    """λ such that the entropy of ``(L/q_t)^λ`` is that of a uniform law over a share of the points.
-    So λ > 1 where the ratio over the points of the search is flatter than that, and λ < 1 where it
-    is sharper, within 0.3 and 3.
+    """The λ for which the entropy of ``(L/q_t)^λ`` over the points of the search equals that of a
+    uniform law over a ``share`` of them. λ is above 1 for a flatter ratio and below 1 for a sharper
+    one, between 0.3 and 3.
 
     Source: egorov2019.
     """
@@ -100,7 +100,7 @@ class Flatness(LambdaSchedule):
         SHARE.check(share=self.share)
 
     def values(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
-        """The value at which the entropy is as wanted, by bisection."""
+        """Return the λ of the required entropy, by root finding."""
         del t
         finite = log_ratios[np.isfinite(log_ratios)]
         if len(finite) < 2:

@@ -22,13 +22,13 @@ from posterity.pursuit.target import Target
 from posterity.pursuit.weights import Estimate, SampleCache, estimate, with_row
 
 TAIL = 1e-3
-"""The share of the mixture's own draws at which ``log q_t`` is below the floor of the ratio."""
-QUASI = 21_000  # Numbers of noise beyond which there are no quasi-random sequences
+"""Share of the mixture's own draws at which ``log q_t`` is below the floor of the ratio."""
+QUASI = 21_000  # Largest dimension of quasi-random sequences
 
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """The settings of a pursuit, which do not change."""
+    """The settings of a pursuit, which stay constant."""
 
     form: FreeForm
     target: Target  # In the coordinates of components
@@ -43,13 +43,13 @@ class Search:
     noisy: bool  # Whether the objectives change from step to step
     samples: int
     nodes: Float[np.ndarray, "n noise"]
-    """Noise that does not change."""
+    """Fixed noise of the objectives."""
     iterations: int
     fresh: int = 0
-    """Draws of the base that the mixture does not explain which are climbed from, at the most."""
+    """Number of starts required in a last search, else 0; bounds climbs from unexplained draws."""
 
     def sampled(self, parameters: PyTree, weights: Float[np.ndarray, " k"]) -> SampleCache:
-        """The cache of a mixture, from nothing."""
+        """Return the cache of a mixture."""
         slots, used = len(weights), np.flatnonzero(weights > 0).tolist()
         z = np.zeros((slots, self.samples, self.form.size))
         nothing = np.zeros((slots, slots, self.samples))
@@ -62,8 +62,8 @@ class Search:
     def with_slot(
         self, cache: SampleCache, parameters: PyTree, slot: int, used: list[int]
     ) -> SampleCache:
-        """The cache with new draws of one slot, of noise that stays; ``used`` are all slots that
-        hold a component.
+        """Return the cache with new draws of one slot, from fixed noise; ``used`` are all slots
+        with a component.
         """
         key = keys.fold_in(keys.fold_in(self.key, 1), slot)
         noise = objectives.noise(self.form, key, self.samples)
@@ -76,11 +76,11 @@ class Search:
         return SampleCache(z, log_l, values)
 
     def key_of(self, number: int) -> KeyArray:
-        """The key of one component's search; that of number zero is the polish's."""
+        """Return the key of one component's search, or of the polish for number zero."""
         return keys.fold_in(keys.fold_in(self.key, 2), number)
 
     def posterior(self, state: "State") -> Mixture:
-        """The mixture of the slots that have weight."""
+        """Return the mixture of the slots of positive weight."""
         used = state.used
         law = self.form.law(jax.tree.map(lambda leaf: leaf[used], state.parameters), self.base)
         supports = self.origin.unmapped[1]
@@ -90,7 +90,7 @@ class Search:
 
 
 def nodes_of(form: FreeForm, number: int) -> Float[np.ndarray, "n noise"]:
-    """Quasi-random noise in mirrored pairs, of unit covariance where pairs suffice."""
+    """Return quasi-random noise in mirrored pairs, standardised in each dimension."""
     pairs, size = max(number // 2, 1), form.noise_size
     if size > QUASI:
         half = np.random.default_rng(0).standard_normal((pairs, size))
@@ -102,20 +102,20 @@ def nodes_of(form: FreeForm, number: int) -> Float[np.ndarray, "n noise"]:
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """The state of a pursuit: the mixture so far, and how it came about."""
+    """The state of a pursuit: the mixture so far and its trace."""
 
     parameters: Any  # The parameters of all slots, stacked along a first axis (K,)
     weights: Float[np.ndarray, " k"]
     cache: SampleCache
     trace: tuple[Row, ...] = ()
     refused: tuple[Refused, ...] = ()
-    number: int = 0  # Components that were sought
+    number: int = 0  # Number of components searched for
     evaluations: int = 0
     starts: int = 0
-    """Draws of the base at which the last component was sought: see :func:`starts.places`."""
+    """Number of the base's draws covered by the last search, see :func:`starts.places`."""
 
     def middles(self, form: FreeForm) -> Float[np.ndarray, "k d"]:
-        """The events that no noise becomes, of all slots."""
+        """Return the events of zero noise of all slots."""
         own = (objectives.slot_of(self.parameters, slot) for slot in range(len(self.weights)))
         return np.stack([objectives.middle(form, parameters) for parameters in own])
 
@@ -127,7 +127,7 @@ class State:
 
     @property
     def gap(self) -> Estimate:
-        """The divergence of the mixture from the target by its own draws, in nats."""
+        """The divergence of the mixture from the target, estimated by its own draws, in nats."""
         return self.cache.importance(self.weights)[0]
 
     @property
@@ -142,21 +142,21 @@ class State:
 
     @property
     def used(self) -> list[int]:
-        """Slots that have weight."""
+        """Slots of positive weight."""
         return np.flatnonzero(self.weights > 0).tolist()
 
     def ratio(self) -> Ratio:
-        """``log L/q_t``, floored where all but few of the mixture's own draws lie above."""
+        """Return ``log L/q_t`` with a floor below nearly all of the mixture's own draws."""
         if not self.used:
             return Ratio(None, 0.0)
         return Ratio(self.q, self.cache.tail(self.weights, TAIL))
 
     def gain(self, cache: SampleCache, weights: Float[np.ndarray, " k"]) -> Estimate:
-        """The gain in the ELBO of another mixture, by the same draws."""
+        """Return the gain in the ELBO by another mixture, with common draws."""
         return estimate(cache.terms(weights) - self.cache.terms(self.weights))
 
     def with_row(self, gain: Estimate, alpha: float, lam: float) -> "State":
-        """Return this state with one more row of the trace, which describes it."""
+        """Return this state with a row added to the trace that describes it."""
         elbo, weights = self.cache.elbo(self.weights), self.weights
         log_q = self.cache.log_q(weights).mean(1)
         row = Row(

@@ -1,7 +1,7 @@
-"""Starting points of components: the peaks of what the mixture still misses, as wide as they are.
+"""Starting points of components: peaks of the ratio to the mixture, and their widths.
 
-The ratio ``log L/q_t`` is climbed from draws of the base and from the most promising of many
-points, all climbs in step; the curvature at the top gives the width.
+The ratio ``log L/q_t`` is climbed in parallel from draws of the base and from the most promising
+of many points; the curvature at a peak determines the width.
 """
 
 import functools
@@ -20,32 +20,32 @@ from posterity.pursuit.objectives import Ratio, batched
 from posterity.pursuit.search import Search, State
 
 SCOUTS, FEW, MANY = 256, 320, (4096, 16384)
-"""Points of each kind at which the ratio is looked at, at the least: always, in a last search, and
-there where there is room."""
-WHOLE = 4_000_000  # Numbers that these are made of, at the most
-LEAST = -1e300  # Instead of the logarithm of no density at all
-WIDER = 3.0  # How much further than the base's and the mixture's draws the search looks
-FOLLOWED = 3000  # Unexplained draws of the base that are climbed from, at the most
-CLIMB = 100  # Steps of a climb, at the most
-DENSE = 300  # Coordinates up to which the whole curvature is computed
+"""Least number of points of each kind at which the ratio is evaluated: always, in a last search,
+and, where memory allows, bounds of the number in a last search."""
+WHOLE = 4_000_000  # Most numbers in these points
+LEAST = -1e300  # Stands for the logarithm of zero density
+WIDER = 3.0  # Factor by which the noise of the wider draws is larger
+FOLLOWED = 3000  # Most unexplained draws of the base that are climbed from
+CLIMB = 100  # Most steps of a climb
+DENSE = 300  # Most coordinates whose full curvature is computed
 STEP = 1e-5
-"""In standard deviations of the base: the step of the differences that a curvature is made of."""
+"""Step of the finite differences of a curvature, in standard deviations of the base."""
 WIDEST, NARROW = 10.0, 0.1
-"""In standard deviations of the base: the most, and the width where no curvature is known."""
-APART = 0.5  # In their standard deviations: tops that lie nearer are one
+"""Largest width, and width if no curvature is known, in standard deviations of the base."""
+APART = 0.5  # Peaks closer than this, in their standard deviations, are one
 OUTSIDE = 1e-3
-"""The share of a component's draws that are as far from its mean as what is called outside."""
+"""Share of a component's draws that are further from its mean than events outside of it."""
 RAYS, INNER, OUT = 64, 0.03, 100.0
-"""Rays along which tails are looked at, and where they begin and end, in lengths of a draw."""
+"""Number of rays into the tails, and their ends relative to the length of a draw."""
 FINE, COARSE = 0.03, 8
-"""The logarithm of a step along a ray, and steps from one look at the target to the next."""
-ROOM = 1_000_000  # Numbers of points along rays at a time, at the most, but at least a ray
-WITHIN = 8  # Tops within known components that are looked at, at the most
+"""Logarithmic step along a ray, and number of steps between evaluations of the target."""
+ROOM = 1_000_000  # Most numbers in the points along rays at a time (at least one ray)
+WITHIN = 8  # Most peaks within known components that are considered
 
 
 class Scouted(NamedTuple):
-    """Events, and the ratio there with and without its floor: so many draws of the base come first,
-    then as many of each other kind.
+    """Events, and the ratio there with and without its floor: ``block`` draws of the base, then as
+    many of each other kind.
     """
 
     z: Float[np.ndarray, "n d"]
@@ -55,9 +55,9 @@ class Scouted(NamedTuple):
 
 
 class Top(NamedTuple):
-    """A peak of the ratio that climbs ended at. ``parameters`` are those of a component about it,
-    as wide as it is, ``score`` is about the logarithm of the mass of ``L/q_t`` there, and ``known``
-    is true within a component.
+    """A peak of the ratio at which climbs ended. ``parameters`` are those of a component with its
+    place and width, ``score`` approximates the logarithm of the mass of ``L/q_t`` there, and
+    ``known`` is True within a component of the mixture.
     """
 
     parameters: Any
@@ -68,9 +68,9 @@ class Top(NamedTuple):
 
 
 def scouted(search: Search, state: State, ratio: Ratio, key: KeyArray) -> Scouted:
-    """Events of the base; where there is noise to widen, of wider ones, and of the mixture."""
+    """Draw events of the base and, for smooth forms, of the wider base and the widened mixture."""
     form, count = search.form, max(SCOUTS, search.attempts, min(search.fresh, FEW))
-    if search.fresh:  # as many as the gradients so far make worth while, and as there is room for
+    if search.fresh:  # in proportion to the gradients so far, as far as there is room
         many = max(np.clip(2 * state.evaluations, *MANY), search.fresh)
         count = max(count, min(int(many), WHOLE // form.size))
     base, noise = form.parameters(search.base), objectives.noise(form, key, count)
@@ -79,7 +79,7 @@ def scouted(search: Search, state: State, ratio: Ratio, key: KeyArray) -> Scoute
         rng = keys.of_numpy(keys.fold_in(key, count))
         events.append(objectives.drawn(form, base, WIDER * rng.standard_normal(noise.shape)))
         for slot, number in enumerate(rng.multinomial(count, state.weights) if state.used else ()):
-            if number:  # in a last search half of them as they are
+            if number:  # in a last search half of them are not widened
                 own = rng.standard_normal((number, form.noise_size))
                 own[:: 2 if search.fresh else 1] *= WIDER
                 parameters = objectives.slot_of(state.parameters, slot)
@@ -97,13 +97,13 @@ def scouted(search: Search, state: State, ratio: Ratio, key: KeyArray) -> Scoute
 def places(
     search: Search, state: State, points: Scouted, rng: np.random.Generator
 ) -> tuple[Int[np.ndarray, " number"], int]:
-    """Places of points to climb from, and how many draws of the base, which come first, are climbed
-    from or explained: where the target is no more than ten times the mixture.
+    """Return the indices of the points to climb from, and the number of the first draws of the base
+    that are climbed from or explained (the target is at most ten times the mixture).
 
-    Half of the attempts are draws of the base, whatever the ratio there, a quarter are of the wider
-    base, and the others are the best point and points at random where the ratio, tempered, is high.
-    Beside these come so many unexplained draws of the base as the search asks for, and where it
-    does the points of each kind that are explained least.
+    Half of the attempts are draws of the base and a quarter of the wider base, whatever the ratio;
+    the others are the best point and points drawn by the tempered ratio. In a last search
+    unexplained draws of the base are added, up to ``search.fresh``, and the least explained points
+    of each kind.
     """
     number = search.attempts
     half, wide = number - number // 2, number // 4
@@ -128,8 +128,8 @@ def places(
 def tops(
     search: Search, state: State, ratio: Ratio, points: Scouted, chosen: Int[np.ndarray, " g"]
 ) -> tuple[list[Top], Bool[np.ndarray, " g"], int]:
-    """The peaks that climbs from points end at, the largest first: all outside of the components,
-    and some of the others. Also which climbs ended anywhere, and the gradients that it took.
+    """Climb from points and return the peaks by decreasing score: all outside of the components,
+    and some within. Also return which climbs ended at a finite value, and the number of gradients.
     """
     form, begin = search.form, points.z[chosen]
     assert isinstance(form, SmoothForm)
@@ -150,7 +150,7 @@ def tops(
     ends, finite, evaluations = begin + unit * moves, np.isfinite(values), looks * len(begin)
     known = _known(search, state, ends)
     found: list[Top] = []
-    # Those outside first, and of these the highest.
+    # Peaks outside of components come first, each group by decreasing height.
     for place in np.lexsort((values, known)):
         row = ends[place]
         apart = lambda top, row=row: (np.abs(row - top.place) >= APART * top.deviation).any()
@@ -168,7 +168,7 @@ def tops(
 
 
 def _known(search: Search, state: State, z: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " n"]:
-    """Which events lie within a component, as its own draws do."""
+    """Tell which events lie within a component, where its own draws lie."""
     form, used, parameters = search.form, state.used, state.parameters
     if not used:
         return np.zeros(len(z), bool)
@@ -179,10 +179,10 @@ def _known(search: Search, state: State, z: Float[np.ndarray, "n d"]) -> Bool[np
 
 
 def beyond(search: Search, state: State) -> float:
-    """The variance of the target where its density is more than ten times the mixture's, over the
-    mixture's, of the coordinate where that is most. It is integrated along rays from the middles of
-    components through some of their draws, up to :data:`OUT` times as far; zero for families that
-    have no middles. Infinite or NaN where it is too large to be counted.
+    """Return the target's variance from where its density is over ten times the mixture's, relative
+    to the mixture's, in the coordinate where it is largest. It is integrated along rays from the
+    middles of components through some of their draws, to :data:`OUT` times their distance. Zero for
+    families without middles; infinite or NaN on overflow.
     """
     form, cache, weights = search.form, state.cache, state.weights
     if not form.smooth:
@@ -224,7 +224,7 @@ def _placed(
     unit: Float[np.ndarray, " d"],
     hessian: np.ndarray | None,
 ) -> tuple[Any, Float[np.ndarray, " d"]]:
-    """Parameters about a top, and the deviations there; ``hessian`` is minus that in units."""
+    """Return parameters and deviations at a peak; ``hessian`` is minus the ratio's, in ``unit``."""
     if hessian is None or not np.isfinite(hessian).all():
         return form.place(top, NARROW * unit), NARROW * unit
     least = WIDEST**-2

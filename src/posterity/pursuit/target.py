@@ -20,19 +20,19 @@ from posterity.models import Model, Records
 
 
 class Target(eqx.Module):
-    """``log L(z)`` in nats, up to a constant: a pytree, so that its data are not compiled in."""
+    """A log density ``log L(z)`` in nats, up to a constant, as a pytree that holds its data."""
 
     @property
     def records(self) -> int | None:
-        """Records that a minibatch is drawn from; None where there are no minibatches."""
+        """Number of records that minibatches are drawn from; None without minibatches."""
         return None
 
     @abc.abstractmethod
     def log_density(self, z: PyTree) -> Float[jax.Array, ""]:
-        """``log L(z)`` of one event; traced."""
+        """Return ``log L(z)`` of one event, in nats; traced."""
 
     def estimate(self, z: PyTree, key: jax.Array | None) -> Any:
-        """The same from a minibatch, without bias; traced. Without a key, from all records."""
+        """Return an unbiased minibatch estimate of ``log L(z)``; exact if ``key`` is None."""
         del key
         return self.log_density(z)
 
@@ -42,8 +42,8 @@ def _is_array(leaf: object) -> bool:
 
 
 class Function(Target):
-    """A function of one event. One that is a pytree, such as ``jax.tree_util.Partial(function,
-    data)`` or a module of Equinox, is compiled once for all arrays of the same shapes.
+    """A function of one event as a target. If the function is a pytree, such as
+    ``jax.tree_util.Partial(function, data)``, it is compiled once for arrays of the same shapes.
     """
 
     arrays: Any
@@ -55,7 +55,7 @@ class Function(Target):
         self.others = structure, tuple(others)
 
     def log_density(self, z: PyTree) -> Any:
-        """The value of the function; a StructureError unless it is one number."""
+        """Return the value of the function; a StructureError unless it is one number."""
         structure, others = self.others
         leaves = eqx.combine(self.arrays, list(others))
         value = jnp.asarray(jax.tree.unflatten(structure, leaves)(z))
@@ -69,11 +69,11 @@ class Function(Target):
 
 
 class Joint(Target):
-    """``log p(z) + Σ log p(record | z)`` of any model and prior of the library.
+    """The target ``log p(z) + Σ log p(record | z)`` in nats, of a model, a prior and records.
 
-    The ``prior`` is one proper law of the model's parameters, ``data`` are as the model takes them,
-    and ``batch_size`` are the records of a minibatch, None for all records at every step. A prior
-    that is no proper law, or minibatches of a joint model, are a UsageError.
+    ``prior`` is one proper law of the model's parameters, ``data`` are in the model's format, and
+    ``batch_size`` is the number of records of a minibatch, None for all records at every step. A
+    prior that is not a proper law, or minibatches of a joint model, are a UsageError.
 
     >>> from posterity.families import Gaussian
     >>> from posterity.models import LogisticRegression
@@ -108,15 +108,15 @@ class Joint(Target):
 
     @property
     def records(self) -> int | None:
-        """Number of records, where minibatches are asked for."""
+        """Number of records that minibatches are drawn from; None without minibatches."""
         return None if self.batch_size is None else self.data.size
 
     def log_density(self, z: PyTree) -> Float[jax.Array, ""]:
-        """The log density with all records."""
+        """Return the log density with all records, in nats."""
         return self.prior.log_prob(z) + self.model.total(z, self.data)
 
     def estimate(self, z: PyTree, key: jax.Array | None) -> Any:
-        """Estimate the log density with records drawn with replacement, which stand for all."""
+        """Estimate the log density, in nats, from records drawn with replacement and reweighted."""
         if self.batch_size is None or key is None:
             return self.log_density(z)
         places = jax.random.randint(key, (self.batch_size,), 0, self.data.size)
@@ -127,8 +127,8 @@ class Joint(Target):
 
 
 class Free(Target):
-    """Another target, over vectors of the numbers of an event that is shaped as ``like``; or of the
-    unconstrained numbers where it has supports.
+    """A target over flat vectors: the coordinates of events shaped as ``like``, or, with supports,
+    their unconstrained coordinates.
     """
 
     inner: Target
@@ -143,15 +143,15 @@ class Free(Target):
 
     @property
     def records(self) -> int | None:
-        """The other's."""
+        """Number of records of the inner target."""
         return self.inner.records
 
     def log_density(self, z: PyTree) -> Any:
-        """The log density, with the volume that unconstrained coordinates take."""
+        """Return the log density, including the log Jacobian of unconstrained coordinates."""
         return self.estimate(z, None)
 
     def estimate(self, z: PyTree, key: jax.Array | None) -> Any:
-        """The same from a minibatch."""
+        """Estimate the same from a minibatch; exact if ``key`` is None."""
         if self.supports is None:
             return self.inner.estimate(
                 shaped(z, jax.tree.unflatten(self.structure, self.shapes)), key
@@ -161,7 +161,7 @@ class Free(Target):
 
 
 def as_target(target: object) -> Target:
-    """A target as it is; a function of one event as a target; a UsageError for what is neither."""
+    """Return a target unchanged, or a function of one event as a target; else a UsageError."""
     if isinstance(target, Target):
         return target
     if callable(target):
@@ -174,7 +174,7 @@ def as_target(target: object) -> Target:
 
 
 def check_at(target: Target, z: PyTree, base: PyTree) -> None:
-    """Raise an error unless the log density of an event ``z`` is one real number, and traceable."""
+    """Raise an error unless the log density of an event ``z`` is traceable and one real number."""
     try:
         value = jax.eval_shape(target.log_density, z)
     except StructureError:

@@ -1,8 +1,8 @@
-"""Draws that the ELBO is estimated from, and the weight step.
+"""The draws for the estimate of the ELBO, and the optimisation of the weights.
 
-Each slot draws with noise of its own that stays, so that two mixtures are compared draw by draw,
-and what is kept is a function of the mixture alone. ``Σ_j w_j E_j[log L - log Σ_i w_i h_i]`` is
-concave in the weights, and costs neither a log density nor a gradient at draws that are kept.
+Each slot has fixed noise, so that two mixtures are compared draw by draw, and the cache depends on
+the mixture alone. ``Σ_j w_j E_j[log L - log Σ_i w_i h_i]`` is concave in the weights, and at cached
+draws it needs no evaluation of the target.
 """
 
 import dataclasses
@@ -17,26 +17,26 @@ from posterity.arguments import one_of
 from posterity.arrays.search import lbfgs
 
 RULE = one_of("corrective", "line", "harmonic")
-DEAD = 1e-4  # A weight below which a component is taken out
-STEPS = 300  # Steps of the search for all weights, at the most
-SURE = 15.0  # Log odds beyond which α is as good as zero or one
+DEAD = 1e-4  # Weight below which a component is removed
+STEPS = 300  # Most steps of the optimisation of all weights
+SURE = 15.0  # Log odds beyond which α is set to zero or one
 
 
 class Estimate(NamedTuple):
-    """A Monte Carlo estimate, and its standard error."""
+    """A Monte Carlo estimate and its standard error."""
 
     value: float
     standard_error: float
 
     @property
     def at_most(self) -> float:
-        """Two standard errors above, of what is not negative."""
+        """An upper bound, by two standard errors, of a nonnegative quantity."""
         return max(self.value, 0.0) + 2 * self.standard_error
 
 
 @dataclasses.dataclass(frozen=True)
 class SampleCache:
-    """Draws ``z`` of slots, and ``log L`` there; empty slots do not count.
+    """Draws ``z`` of all slots, and ``log L`` there; the values of empty slots are not used.
     ``densities[i, j]`` are ``log h_i`` at the draws of ``h_j``.
     """
 
@@ -45,30 +45,30 @@ class SampleCache:
     densities: Float[np.ndarray, "k k n"]
 
     def log_q(self, weights: Float[np.ndarray, " k"]) -> Float[np.ndarray, "k n"]:
-        """``log q`` of the mixture with these weights, at all draws."""
+        """Return ``log q`` of the mixture with these weights, at all draws."""
         used = weights > 0
         logs = self.densities[used] + np.log(weights[used])[:, None, None]
         return np.asarray(scipy.special.logsumexp(logs, axis=0))
 
     def terms(self, weights: Float[np.ndarray, " k"]) -> Float[np.ndarray, "k n"]:
-        """``w_j (log L - log q)`` at the draws of each slot; the ELBO sums their means."""
+        """Return ``w_j (log L - log q)`` at each slot's draws; the ELBO sums their means."""
         gaps = self.log_l - self.log_q(weights)
         return np.where(weights[:, None] > 0, weights[:, None] * gaps, 0.0)
 
     def elbo(self, weights: Float[np.ndarray, " k"]) -> Estimate:
-        """Stratified over components."""
+        """Return the ELBO in nats, stratified over components."""
         return estimate(self.terms(weights))
 
     def importance(self, weights: Float[np.ndarray, " k"]) -> tuple[Estimate, float]:
-        """``KL(q ‖ p)``, with ``log ∫ L`` by importance sampling, and the share of effective draws.
-        A mode that the mixture misses is in neither.
+        """Return ``KL(q ‖ p)`` in nats, with ``log ∫ L`` by importance sampling, and the share of
+        effective draws. Neither detects a mode that the mixture misses.
         """
         gaps = self.log_l - self.log_q(weights)
         with np.errstate(divide="ignore"):
             logs = np.log(weights)[:, None] + gaps
         logs = np.where(weights[:, None] > 0, logs, -np.inf)
         total = scipy.special.logsumexp(logs) - np.log(logs.shape[1])
-        # Draws of a component stand for its weight: shares are of draws from the mixture.
+        # Each component has as many draws, so squares are reweighted to draws from the mixture.
         squares = 2 * logs - np.where(weights > 0, np.log(np.maximum(weights, 1e-300)), 0)[:, None]
         second = scipy.special.logsumexp(squares) - np.log(logs.shape[1])
         terms = np.where(weights[:, None] > 0, np.exp(logs - total) - weights[:, None] * gaps, 0.0)
@@ -76,7 +76,7 @@ class SampleCache:
         return Estimate(gap, estimate(terms).standard_error), float(np.exp(2 * total - second))
 
     def tail(self, weights: Float[np.ndarray, " k"], share: float) -> float:
-        """The quantile of ``log q`` at this share of the mixture's own draws."""
+        """Return the quantile of ``log q`` at this share of the mixture's own draws."""
         used = weights > 0
         log_q = self.log_q(weights)[used]
         mass = np.broadcast_to(weights[used, None], log_q.shape)
@@ -84,7 +84,7 @@ class SampleCache:
 
 
 def estimate(terms: Float[np.ndarray, "k n"]) -> Estimate:
-    """The sum over strata of means of terms, and its standard error."""
+    """Return the sum over strata of the means of terms, and its standard error."""
     if not np.isfinite(terms).all():
         return Estimate(-np.inf, np.inf)
     variance = terms.var(axis=1, ddof=1).sum() / terms.shape[1]
@@ -92,7 +92,7 @@ def estimate(terms: Float[np.ndarray, "k n"]) -> Estimate:
 
 
 def with_row(old: np.ndarray, row: int, new: Any) -> np.ndarray:
-    """A copy of an array with another row."""
+    """Return a copy of an array with one row replaced."""
     changed = np.array(old)
     changed[row] = new
     return changed
@@ -101,10 +101,10 @@ def with_row(old: np.ndarray, row: int, new: Any) -> np.ndarray:
 def line(
     cache: SampleCache, weights: Float[np.ndarray, " k"], slot: int
 ) -> Float[np.ndarray, " k"]:
-    """All weights times ``1 - α``, and α for one slot, where the ELBO is most. Its expected slope
-    ``E_h[log L/q] - E_q_t[log L/q]`` falls in α, and is bracketed.
+    """Return the weights times ``1 - α``, and α for one slot, with the α of the highest ELBO. Its
+    slope in α, ``E_h[log L/q] - E_q_t[log L/q]``, decreases, and its root is bracketed.
     """
-    # Two laws alone: the mixture as it is, and the one at the slot.
+    # Only two laws are mixed: the mixture so far, and the component at the slot.
     log_q, log_h = cache.log_q(weights), cache.densities[slot]
     used = np.append(np.flatnonzero(weights > 0), slot)
     log_l, log_q, log_h = (array[used] for array in (cache.log_l, log_q, log_h))
@@ -124,12 +124,12 @@ def line(
 
 
 def harmonic(weights: Float[np.ndarray, " k"], slot: int, t: int) -> Float[np.ndarray, " k"]:
-    """The classic step ``α = 2/(t + 2)`` of Frank and Wolfe, which looks at nothing."""
+    """Return the weights after Frank and Wolfe's step ``α = 2/(t + 2)``, without any search."""
     return with_row((1 - 2 / (t + 2)) * weights, slot, 2 / (t + 2))
 
 
 def corrective(cache: SampleCache, weights: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-    """All weights anew, from these; empty slots stay empty."""
+    """Optimise all weights, starting from these; empty slots stay empty."""
     used = np.flatnonzero(weights > 0)
     if len(used) == 1:
         return weights
@@ -139,7 +139,7 @@ def corrective(cache: SampleCache, weights: Float[np.ndarray, " k"]) -> Float[np
         own = scipy.special.softmax(logits)
         log_q = scipy.special.logsumexp(densities + np.log(own)[:, None, None], axis=0)
         gaps = log_l - log_q
-        # Of w_j its draws' gaps, and what it adds to the density at everybody's draws.
+        # The slope in w_j: the gaps at its draws, less its part of the density at all draws.
         spread = (np.exp(densities - log_q) * own[:, None]).mean(2).sum(1)
         slope = gaps.mean(1) - spread
         return -float(own @ gaps.mean(1)), -own * (slope - own @ slope)
@@ -152,6 +152,6 @@ def corrective(cache: SampleCache, weights: Float[np.ndarray, " k"]) -> Float[np
 
 
 def pruned(weights: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-    """Return the mixture without components of hardly any weight."""
+    """Return the weights without those below :data:`DEAD`, normalised."""
     kept = np.where(weights >= DEAD, weights, 0.0)
     return kept / kept.sum()

@@ -1,4 +1,4 @@
-"""Reasons not to rely on chains: temperature, noise that does not fit, and disagreement."""
+"""Diagnostics of chains: temperature, misfit of the noise, and disagreement."""
 
 from typing import Any
 
@@ -10,19 +10,19 @@ from posterity.arrays.chains import DISAGREE, FEW, LEAST, diagnose, mean_and_err
 from posterity.distillation.sampling import tuning
 from posterity.distillation.sampling.target import Target
 
-OFF = 0.15  # How far a temperature may be from what it should be, as a share
+OFF = 0.15  # Largest accepted relative deviation of a temperature
 SURE = 4.0
-"""Standard errors from which a difference counts: the worst of several groups is looked at."""
-RECORDS = 2048  # Records, at most, at which it is seen whether the noise is what the model says
-HALF = 0.6745  # Standard deviations to either side that hold half of a normal law
+"""Standard errors from which a difference counts, as the worst of several groups is tested."""
+RECORDS = 2048  # Most records at which the model's noise is checked
+HALF = 0.6745  # Half-width of the central 50 % interval of a normal law, in standard deviations
 UNEVEN = 0.05
-"""The least distance from one half at which the share of records in such intervals is wrong."""
+"""Least deviation from one half, of the share of records in such intervals, that is a misfit."""
 
 
 def temperature(
     series: Float[np.ndarray, "chains n groups"], wanted: float
 ) -> tuple[float | None, list[str]]:
-    """The chains' temperature, and why it is not known to be what it should."""
+    """Return the chains' temperature, or None if it is uncertain, and reasons to doubt it."""
     if series.shape[1] < LEAST:
         return None, ["the temperature of the chains is not known: too few draws"]
     pairs = map(mean_and_error, series.T.swapaxes(1, 2))
@@ -52,7 +52,7 @@ def temperature(
 def too_warm(
     target: Target, positions: PyTree, steps: tuple[PyTree, float], wanted: float
 ) -> list[str]:
-    """Why steps, of these sizes and friction, heat a direction in which many coordinates move."""
+    """Return a reason if steps of these sizes and friction overheat some joint direction."""
     long, noise = tuning.warmth(target, positions, *steps, key=jax.random.key(0))
     warm = {"a smaller step size": long, "a larger batch_size": noise / wanted}
     if sum(warm.values()) <= OFF:
@@ -65,12 +65,12 @@ def too_warm(
 
 
 def misfit(outputs: Any, y: Any, noise_variance: Any) -> list[str]:
-    """Why the noise of values may not be what the model says: about a draw of the posterior of a
-    right model half of its records are in intervals of one half. Source: johnson2004.
+    """Return a reason if the noise of values does not fit the model: under a correct model, half of
+    the records lie in the 50 % intervals about a posterior draw. Source: johnson2004.
     """
     mean, noise = outputs if isinstance(outputs, tuple) else (outputs, noise_variance)
     records = len(mean[0])
-    if noise is None or np.size(y) != mean[0].size:  # what a user's model may have beside values
+    if noise is None or np.size(y) != mean[0].size:  # a user's model may have other outputs
         return []
     away = np.abs(np.asarray(mean) - np.reshape(y, (records, -1)))
     share = float((away < HALF * np.sqrt(noise)).mean())
@@ -85,7 +85,7 @@ def misfit(outputs: Any, y: Any, noise_variance: Any) -> list[str]:
 def agreement(
     chains: Float[np.ndarray, "chains n d"],
 ) -> tuple[list[str], float | None, float | None]:
-    """Why chains may be in different places, the largest R-hat and the least effective size."""
+    """Return reasons to doubt that chains agree, the largest R-hat and the least effective size."""
     alone = "one chain cannot show that another would be elsewhere: run two at least"
     reasons, found = [alone] if len(chains) == 1 else [], diagnose(chains)
     if np.isnan(found.rhat).all():

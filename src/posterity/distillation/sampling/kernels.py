@@ -1,15 +1,15 @@
-"""One step of a chain that follows a stochastic gradient: Langevin, preconditioned, with momentum.
+"""Kernels of stochastic-gradient chains: Langevin, preconditioned Langevin, and with momentum.
 
 A kernel has ``init(position) -> state`` and ``step(state, gradient, *, key) -> (state, info)``.
-Positions are pytrees of floating-point arrays, and every step is entry by entry: parallel chains
-are one more axis of every array, and all may be traced. The gradient is that of the log prior plus
-``n / m`` times that of the log likelihood of a minibatch of ``m`` records among ``n``. With it and
-a step size ``eps``,
+Positions are pytrees of floating-point arrays. Steps are elementwise, so that parallel chains are
+one more axis of every array, and all arguments may be traced. ``gradient`` is that of the log prior
+plus ``n / m`` times that of the log likelihood of a minibatch of ``m`` of the ``n`` records. With a
+step size ``eps``,
 
     theta += (eps s / 2) gradient + sqrt(eps s temperature) noise,
 
-where ``s`` is one, or the ``scale`` of ``init``: a fixed diagonal preconditioner, which leaves the
-posterior what it is.
+where ``s`` is one, or the ``scale`` of ``init``: a fixed diagonal preconditioner, under which the
+posterior stays invariant.
 """
 
 import dataclasses
@@ -31,12 +31,12 @@ BELOW_ONE = Constraint("a number in [0, 1)", lambda x: 0 <= float(x) < 1)
 
 
 class State(NamedTuple):
-    """The state of chains: all that the next step needs."""
+    """The state of chains between two steps."""
 
     position: Any
-    step: jax.Array  # How many steps were made, int32
-    scale: Any  # The preconditioner, which broadcasts to the position; None is one
-    memory: Any  # Momentum or a mean of squares, shaped as the position, if the kernel keeps one
+    step: jax.Array  # Number of steps made, int32
+    scale: Any  # The preconditioner, which broadcasts to the position; None means one
+    memory: Any  # Momentum or running mean of squares, shaped as the position, or None
 
 
 class Info(NamedTuple):
@@ -46,15 +46,15 @@ class Info(NamedTuple):
 
 
 class Kernel:
-    """A rule for the steps of a chain. A step raises a UsageError where ``step_size`` is None, and
-    a StructureError where position, gradient and scale have not the same structure.
+    """A rule for the steps of a chain. A step raises a UsageError if ``step_size`` is None, and a
+    StructureError if position, gradient and scale differ in structure.
     """
 
     step_size: StepSize | None
     noise: str
     temperature: StepSize
-    friction: Any = 1  # Of the momentum; 1 without any
-    remembers: ClassVar[bool] = False  # True of a state with a memory, which starts at zero
+    friction: Any = 1  # Friction of the momentum; 1 without momentum
+    remembers: ClassVar[bool] = False  # Whether the state has a memory, which starts at zero
 
     def __post_init__(self) -> None:
         noises.KINDS.check(noise=self.noise)
@@ -62,7 +62,7 @@ class Kernel:
         TEMPERATURE.check(temperature=self.temperature)
 
     def init(self, position: PyTree, scale: PyTree = None) -> State:
-        """The state of a chain at rest."""
+        """Return the initial state at a position, with zero memory."""
         position = jax.tree.map(jnp.asarray, position)
         if scale is not None:
             _check(position, scale, "a scale", _broadcasts)
@@ -71,19 +71,19 @@ class Kernel:
         return State(position, jnp.zeros((), jnp.int32), scale, memory)
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
-        """One step, with the gradient of the log density at ``state.position``."""
+        """Make one step, with the gradient of the log density at ``state.position``."""
         size, move = self._moves(state, gradient, state.scale, key)
         position = jax.tree.map(jnp.add, state.position, move)
         return state._replace(position=position, step=state.step + 1), Info(size)
 
     def scale_of(self, state: State) -> Any:
-        """The preconditioner, entry by entry or broadcasting to the position; None is one."""
+        """Return the preconditioner, which broadcasts to the position; None means one."""
         return state.scale
 
     def _moves(
         self, state: State, gradient: PyTree, scale: PyTree, key: jax.Array
     ) -> tuple[jax.Array, Any]:
-        """The step size, and what Langevin's step with a preconditioner adds to the position."""
+        """Return the step size and the increment of a preconditioned Langevin step."""
         _check(state.position, gradient, "a gradient", operator.eq)
         size = size_at(self.step_size, state.step)
         half, deviation = size / 2, jnp.sqrt(size * size_at(self.temperature, state.step))
@@ -100,10 +100,10 @@ class Kernel:
 class SGLD(Kernel):
     """Stochastic-gradient Langevin dynamics.
 
-    ``step_size`` is ``eps``, in the parameters' units squared over nats, or a schedule; None if
-    :class:`~posterity.distillation.Langevin` is to find it. ``noise`` is a kind of
-    :func:`posterity.distillation.sampling.noise.normal`; a ``temperature`` of 1 is the posterior, 0
-    ascent without noise, or it is a schedule.
+    ``step_size`` is ``eps``, in the parameters' units squared per nat, or a schedule; None lets
+    :class:`~posterity.distillation.Langevin` tune it. ``noise`` is a kind of
+    :func:`posterity.distillation.sampling.noise.normal`. ``temperature`` is a number or a schedule:
+    1 samples the posterior, 0 is gradient ascent without noise.
 
     Source: welling2011.
 
@@ -125,13 +125,13 @@ class PreconditionedSGLD(Kernel):
     """SGLD that divides each entry's step size by a running root mean square of its gradient.
 
     ``s = 1 / (floor + sqrt(V))``, with ``V = decay V + (1 - decay) (gradient / records)²`` divided
-    by ``1 - decay^t``, as it starts at zero; ``scale`` multiplies it. The ``step_size`` is for an
-    entry whose gradient has a root mean square of one. With the number of ``records`` sizes and
-    floors are as in the paper, whose ``V`` is of means over a minibatch.
+    by ``1 - decay^t``, as it starts at zero; ``scale`` multiplies it. ``step_size`` is the size for
+    an entry whose gradient has a root mean square of one. If ``records`` is the number of records,
+    sizes and floors are those of the paper, where ``V`` is of means over a minibatch.
 
-    The posterior is not left exactly what it is: the term ``Γ_i = Σ_j ∂s_i / ∂theta_j``, of order
-    ``(1 - decay) / floor^(3/2)``, is left out as in the paper. To have it exactly, go on with
-    ``SGLD`` and ``init(position, scale=s)`` of the ``s`` that :meth:`scale_of` gives.
+    The posterior is not exactly invariant: the term ``Γ_i = Σ_j ∂s_i / ∂theta_j``, of order ``(1 -
+    decay) / floor^(3/2)``, is left out as in the paper. For the exact posterior, continue with
+    ``SGLD`` from ``init(position, scale=s)``, with ``s`` from :meth:`scale_of`.
 
     Source: li2016, algorithm 1.
 
@@ -166,7 +166,7 @@ class PreconditionedSGLD(Kernel):
         return after._replace(position=jax.tree.map(jnp.add, state.position, move)), Info(size)
 
     def scale_of(self, state: State) -> Any:
-        """The preconditioner, entry by entry, after at least one step."""
+        """Return the preconditioner of each entry, after at least one step."""
         weight = 1 - jnp.float32(self.decay) ** state.step.astype(jnp.float32)
         own = lambda square: 1 / (self.floor + jnp.sqrt(square / weight))
         scale = jax.tree.map(own, state.memory)
@@ -178,16 +178,16 @@ class PreconditionedSGLD(Kernel):
 class SGHMC(Kernel):
     """Stochastic-gradient Hamiltonian Monte Carlo: momentum with friction.
 
-    The increment of a step is ``friction`` times SGLD's, plus ``1 - friction`` times the increment
-    before:
+    The increment of a step is ``friction`` times SGLD's plus ``1 - friction`` times the previous
+    increment:
 
         v = (1 - friction) v + friction ((eps s / 2) gradient + sqrt(eps s temperature) noise)
         theta += v
 
-    which is the paper's update with a learning rate ``η = friction eps s / 2`` and a momentum decay
-    ``α = friction``; :class:`SGLD` has a friction of 1. A small one allows larger sizes: on a
-    Gaussian of precision ``λ`` up to ``(8 - 4 friction) / (friction λ)``. The ``friction``, in
-    (0, 1], is None if it is to be found with the step size.
+    This is the paper's update with learning rate ``η = friction eps s / 2`` and momentum decay ``α
+    = friction``. ``friction`` is in (0, 1]; with 1 the kernel is :class:`SGLD`, and with None it is
+    tuned along with the step size. Smaller friction allows larger steps: on a Gaussian of precision
+    ``λ`` they are stable below ``(8 - 4 friction) / (friction λ)``.
 
     Source: chen2014, equation 15, with no estimate of the gradient's noise.
 
@@ -223,7 +223,7 @@ class SGHMC(Kernel):
 
 
 def _check(position: PyTree, other: PyTree, what: str, fits: Callable[[Any, Any], bool]) -> None:
-    """Raise unless ``other`` has the structure of the position, and shapes that fit its own."""
+    """Raise a StructureError unless ``other`` has the position's structure and fitting shapes."""
     shapes = [jax.tree.map(jnp.shape, tree) for tree in (position, other)]
     pairs = zip(*map(jax.tree.leaves, (position, other)), strict=False)
     same = jax.tree.structure(position) == jax.tree.structure(other)
@@ -236,6 +236,6 @@ def _check(position: PyTree, other: PyTree, what: str, fits: Callable[[Any, Any]
 
 
 def _broadcasts(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
-    """Tell whether a scale has one number for each entry, or for several of them."""
+    """Tell whether ``shape`` broadcasts to ``whole``."""
     sizes = zip(shape[::-1], whole[::-1], strict=False)
     return len(shape) <= len(whole) and all(size in (1, wide) for size, wide in sizes)

@@ -1,4 +1,4 @@
-"""Stochastic-gradient chains as a teacher: several at a time, each of them a posterior's draws."""
+"""Parallel stochastic-gradient Markov chains as a teacher."""
 
 import functools
 import math
@@ -27,18 +27,18 @@ from posterity.families.layers import Layers
 from posterity.models import Model
 from posterity.status import Progress, ProgressCallback
 
-CHAINS = (16, 4)  # Chains of small models and of large ones: four predict better than any of them
-LARGE = 20_000  # Weights from which a model is large
+CHAINS = (16, 4)  # Number of chains of small models and of large ones
+LARGE = 20_000  # Number of weights from which a model is large
 CLIMB = (2000, 6000)
-"""Steps by which chains of a small network, or of a large one, climb to where the posterior is."""
+"""Steps of Adam to the posterior's mass, for a small network and for a large one."""
 NOISY = 20_000
-"""The same of a small network that learns its noise, which falls as far as the residuals do."""
+"""Steps of Adam for a small network that learns its noise, which falls with the residuals."""
 BURN_IN = (1000, (40_000, 5_000))
-"""The least and the most steps before any draw counts, the most of small models and large ones."""
+"""Least and most steps of burn-in; the most for small models and for large ones."""
 CHUNK = 250
 LOOKS = (0, 1, 3, 7, 15)
-"""Chunks of burn-in after which it is seen whether steps suit where chains are."""
-HOT = 0.5  # By how much minibatches may heat an array of weights before steps are tuned once more
+"""Chunks of burn-in after which the step size is checked at the chains' positions."""
+HOT = 0.5  # Excess temperature of an array of weights above which steps are tuned once more
 KERNEL = Constraint(
     "SGLD(...), PreconditionedSGLD(step_size=...) or SGHMC(...) of posterity.distillation: the "
     "step size that can be found is for a scale that stays, so not PreconditionedSGLD's",
@@ -50,45 +50,45 @@ KERNEL = Constraint(
 
 
 class State(NamedTuple):
-    """Chains as they stand, and what tells whether they sample what they should."""
+    """The state of the chains, with quantities for their diagnostics."""
 
     kernel: KernelState
     heat: jax.Array
-    """The sum of the temperatures of each group of coordinates and chain (g, c), over steps."""
+    """Temperatures of each group of coordinates and chain (g, c), summed over steps."""
     origin: Any
-    """Where draws began to count, from which temperatures are measured: near, as their variance
-    grows with the distance; a chain that has not left it has one of zero."""
+    """Positions at the end of burn-in, from which temperatures are measured: the variance of a
+    temperature grows with the distance of its origin. A chain that has not moved has zero."""
     level: jax.Array  # The log density estimate of each chain, in nats, at its last step
-    friction: jax.Array  # The friction of momentum, where it was tuned
-    modes: Any  # The weights at which the first chains of a network's ended their climb, else None
+    friction: jax.Array  # Friction of the momentum, if it was tuned
+    modes: Any  # Weights of a network's first chains after the climb, or None
 
 
 class Langevin(Teacher):
     """Draws from the posterior of a model by stochastic-gradient Langevin dynamics.
 
     Args:
-        model: any model of the library that predicts: a network, a regression, a function.
-        prior: any law of its parameters.
-        data: of the posterior, as the model takes them.
+        model: model that predicts: a network, a regression, a function.
+        prior: law of the model's parameters.
+        data: data of the posterior, in the model's format.
         kernel: :class:`SGLD`, :class:`PreconditionedSGLD` or :class:`SGHMC`; by default SGHMC with
-            a friction that is found for networks and SGLD for other models. A ``step_size`` of None
-            is found: at most five per cent too warm (three with momentum) by the curvature of its
-            worst direction, and as much by the minibatch noise.
-        chains: how many; by default 16 of small networks, four of large ones.
-        batch_size: records of a minibatch; by default 100, and all where there are at most 300.
-        thin: steps from one draw to the next.
-        climb: steps of Adam by which a network's chains first climb to the posterior's mass, by
-            default 2,000 of small networks, 20,000 of those that learn their noise, and 6,000 of
-            large ones; other models start at the mode.
-        burn_in: steps that do not count, rounded up to 250s; by default five times the time in
-            which a chain forgets a direction as wide as the scale, from 1,000 to 40,000, or 5,000
-            of large networks.
-        scaled: whether to scale coordinates; by default where no step size is given.
+            tuned friction for networks, and SGLD for other models. A ``step_size`` of None is
+            tuned: the curvature of the worst direction, and separately the minibatch noise, raise
+            the temperature by at most five per cent (three with momentum).
+        chains: number of chains; by default 16 for small models, four for large ones.
+        batch_size: number of records per minibatch; by default 100, or all of up to 300.
+        thin: number of steps from one draw to the next.
+        climb: number of steps of Adam from which a network's chains start; by default 2,000 for
+            small networks, 20,000 for small ones that learn their noise, and 6,000 for large ones.
+            Chains of other models start at the mode.
+        burn_in: number of steps before the first draw, rounded up to whole chunks of 250; by
+            default five times the relaxation time of a direction as wide as the scale, from 1,000
+            to 40,000 (5,000 for large models), or 1,000 where the step size is given.
+        scaled: whether to precondition by a diagonal scale; by default if no step size is given.
 
-    A prior that is no law is a UsageError, and so is a model that does not predict when it teaches;
-    data that the model cannot take are a StructureError or a ParameterError. So are values of
-    learned noise that hardly vary beside their mean; columns of a network of layers that are far
-    from a scale of one are a ScaleWarning.
+    Raises a UsageError for a prior that is not a law, or when a model that does not predict is used
+    as a teacher; a StructureError or a ParameterError for data that do not suit the model. Values
+    of learned noise that hardly vary beside their mean are a ParameterError; columns far from a
+    scale of one, of a network of layers, are a ScaleWarning.
 
     Source: welling2011; korattikara2015.
 
@@ -151,7 +151,7 @@ class Langevin(Teacher):
         return data[0] if pair and all(hasattr(leaf, "shape") for leaf in data) else None
 
     def begin(self, *, key: jax.Array) -> State:
-        """Chains where draws begin to count; one that diverged is a ParameterError."""
+        """Climb and burn in, and return the state after it; divergence is a ParameterError."""
         first, second, third, last = jax.random.split(key, 4)
         with jax.enable_x64(False):
             own, sought = self.target, self.kernel.step_size is None
@@ -175,8 +175,8 @@ class Langevin(Teacher):
             return self._counted(state.kernel, state.friction, state.modes)
 
     def _tuned(self, positions: PyTree, key: jax.Array) -> tuple[PyTree, float, float]:
-        """The scale of each coordinate, with the step size in it where that is sought, this step
-        size or 1, and the friction.
+        """Return the scale of each coordinate, times the step size if that is tuned; the tuned step
+        size, or 1; and the friction.
         """
         sought = self.kernel.step_size is None
         if not (sought or self.scaled):
@@ -190,9 +190,9 @@ class Langevin(Teacher):
         return jax.tree.map(lambda leaf: size * leaf, scale), size, friction
 
     def _cooled(self, state: State, key: jax.Array) -> State:
-        """The state with shorter steps, if the noise of minibatches heats whole arrays of weights.
-        Where the posterior has its mass minibatches differ more than at the end of the climb, where
-        steps were tuned, and above all so under a wide prior.
+        """Shorten steps if the noise of minibatches heats whole arrays of weights. Minibatches
+        differ more in the posterior's mass than at the end of the climb, where steps were tuned,
+        most of all under a wide prior.
         """
         at, scale = state.kernel.position, state.kernel.scale
         if tuning.heat(self.target, at, scale, key=key) <= HOT:
@@ -210,19 +210,19 @@ class Langevin(Teacher):
         return jax.eval_shape(started, self.target.start(self.chains, key=jax.random.key(0)))
 
     def _kernel(self, friction: jax.Array) -> Kernel:
-        """The kernel; with a size of one where the size that was found is in the scale."""
+        """Return the kernel; a tuned step size is part of the scale, and replaced by one."""
         own = {"step_size": 1.0, "friction": friction}
         sought = {name: value for name, value in own.items() if getattr(self.kernel, name) is None}
         return rebuilt(type(self.kernel), vars(self.kernel) | sought)
 
     def _first(self, positions: PyTree) -> Any:
-        """The weights of the first chains, if they are of a network of layers."""
+        """Return the weights of the first chains if the model is a network of layers."""
         if isinstance(self.target, WeightsTarget) and self.layers is not None:
             return jax.tree.map(lambda leaf: leaf[: max(NETWORKS)], positions)
         return None
 
     def _counted(self, kernel: KernelState, friction: Any = 1.0, modes: PyTree = None) -> State:
-        """The state from which on draws count."""
+        """Return the state at the end of burn-in, with diagnostics at zero."""
         shape = jax.eval_shape(self.target.temperatures, *[kernel.position] * 2).shape
         heat, level = (jnp.zeros(own, jnp.float32) for own in (shape, self.chains))
         return State(kernel, heat, kernel.position, level, jnp.float32(friction), modes)
@@ -269,7 +269,7 @@ class Langevin(Teacher):
             )
 
     def watch(self, state: State, x: Array | None) -> Any:
-        """Each chain's heat, steps, log density and, at ``x``, its probabilities or means."""
+        """Return each chain's heat, steps, log density and, at ``x``, probabilities or means."""
         step = jnp.full((self.chains, 1), state.kernel.step, jnp.float32)
         parts = [state.heat.T, step, state.level[:, None]]
         if x is not None:
@@ -310,11 +310,10 @@ class Langevin(Teacher):
         key: jax.Array | None = None,
         progress: ProgressCallback | None = None,
     ) -> Draws:
-        """So many draws of every chain, ``thin`` steps apart, to be kept in memory. The ``key`` is
-        ``jax.random.key(0)`` by default; ``progress`` is called now and then, its ``step`` the
-        draws made of each chain. A chain that diverged is a ParameterError, and a
-        ConvergenceWarning names each reason not to rely on the draws, which ``diagnostics`` has
-        too.
+        """Return ``samples`` draws of every chain, ``thin`` steps apart, as :class:`Draws`. The
+        ``key`` is ``jax.random.key(0)`` by default; ``progress`` is called after every 250 draws,
+        its ``step`` the number of draws per chain. A chain that diverges is a ParameterError. Each
+        reason not to rely on the draws is a ConvergenceWarning, and is in their ``diagnostics``.
         """
         COUNT.check(samples=samples)
         key = jax.random.key(0) if key is None else key

@@ -1,10 +1,10 @@
-"""Random numbers for chains of many cheap steps: noise of the right moments, places of records.
+"""Cheap random numbers for chains of many steps: noise with the right moments, record indices.
 
-Drawing normals takes most of the time of a Langevin step of a network on a CPU. Increments of mean
-zero, variance one and third moment zero give the law of a chain's long-run averages to the same
-order in the step size (talay1990); the number of ones among 32 fair bits has these moments, and its
-fourth is 2.94. The bits are a hash of where a number lies, of the leaf and of the key; a compiler
-fuses it with the sum that the noise goes into. Fewer rounds were seen in the lags' correlations.
+Drawing normals takes most of the time of a network's Langevin step on a CPU. Increments of mean
+zero, variance one and third moment zero give a chain's long-run averages to the same order in the
+step size (talay1990). The standardised number of ones among 32 fair bits has these moments, and a
+fourth moment of 2.94. The bits are a hash of the entry's position, the leaf and the key, which the
+compiler fuses with the update. Fewer rounds of the hash left visible autocorrelations.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ from posterity.arguments import COUNT, Constraint, one_of
 from posterity.errors import UsageError
 
 KINDS = one_of("binomial", "normal")
-"""Where noise comes from: counted bits of a hash, or the normals of :mod:`jax.random`."""
+"""Kinds of noise: counted bits of a hash, or the normals of :mod:`jax.random`."""
 
 KEY = Constraint(
     "a typed key, as jax.random.key(0)",
@@ -28,17 +28,17 @@ KEY = Constraint(
 )
 BELOW = Constraint("a whole number from 1 to 2³¹ - 1", lambda n: COUNT.allows(n) and n < 2**31)
 BITS = 32
-# Streams of one key: normals of each leaf have one, places of records another.
+# Streams of one key: one for the noise of each leaf, and PLACES for indices of records.
 PLACES = 0x51ED270B
 GOLDEN = 0x9E3779B9
 
 
 def normal(key: jax.Array, like: PyTree, kind: str = "binomial") -> Any:
-    """Noise of mean 0, variance 1 and third moment 0, shaped and typed as the leaves of ``like``.
-    Numbers are the same on every device. ``kind`` is ``"binomial"``, the number of ones among 32
-    bits, centred and scaled, which is at most 5.7 in size; or ``"normal"``, exact, which takes
-    forty times as long on a CPU. Another kind, a key that is not typed and leaves that are not
-    floating are a UsageError.
+    """Draw noise of mean 0, variance 1 and third moment 0, shaped and typed as leaves of ``like``.
+    Numbers are the same on every device. ``kind`` is ``"binomial"``, the standardised number of
+    ones among 32 bits, at most 5.7 in absolute value; or ``"normal"``, which is exact and takes
+    forty times as long on a CPU. A UsageError for another kind, an untyped key, or leaves that are
+    not floating-point.
 
     Source: talay1990; kloeden1992, section 14.1.
 
@@ -68,9 +68,9 @@ def normal(key: jax.Array, like: PyTree, kind: str = "binomial") -> Any:
 
 
 def indices(key: jax.Array, shape: tuple[int, ...], below: int) -> jax.Array:
-    """Independent whole numbers from 0 to ``below - 1``, all equally likely, as int32. They are
-    what 32 random bits leave when divided by ``below``, from 1 to 2³¹ - 1: chances differ by at
-    most one in 2³². Under the same key they are independent of :func:`normal`.
+    """Draw independent uniform integers from 0 to ``below - 1``, as int32. They are the remainders
+    of 32 random bits divided by ``below``, from 1 to 2³¹ - 1, so that probabilities differ by at
+    most 2⁻³². Under the same key they are independent of :func:`normal`.
     """
     BELOW.check(below=below)
     KEY.check(key=key)
@@ -79,8 +79,8 @@ def indices(key: jax.Array, shape: tuple[int, ...], below: int) -> jax.Array:
 
 
 def bits(key: jax.Array, shape: tuple[int, ...], stream: int = 0) -> jax.Array:
-    """32 random bits an entry, as uint32; each ``stream`` of a key has others."""
-    # Two words that depend on every bit of the stream and the key, whose neighbours are used.
+    """Draw 32 random bits per entry, as uint32; they differ between streams of a key."""
+    # Two words that depend on every bit of the stream and the key, as neighbouring keys are used.
     first, second = _word(stream), _word(GOLDEN)
     for word in jnp.moveaxis(jax.random.key_data(key), -1, 0):
         first = _mixed(first ^ word)
@@ -93,7 +93,7 @@ def bits(key: jax.Array, shape: tuple[int, ...], stream: int = 0) -> jax.Array:
 
 
 def _mixed(x: jax.Array) -> jax.Array:
-    """Every bit of a word depends on every one that went in."""
+    """Mix a word so that every output bit depends on every input bit."""
     x = (x ^ (x >> _word(16))) * _word(0x85EBCA6B)
     x = (x ^ (x >> _word(13))) * _word(0xC2B2AE35)
     return x ^ (x >> _word(16))

@@ -1,5 +1,5 @@
-"""Step sizes: a number, or a schedule: any hashable callable that takes the number of the step, an
-int32 that may be traced, and gives the step size, as optax's; the ones below compare by value.
+"""Step sizes: a number, or a schedule. A schedule is a hashable callable from the step number, an
+int32 that may be traced, to the step size, as in optax; the ones below compare by value.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from posterity.errors import UsageError
 
 Number = float | int | np.number | jax.Array
 StepSize = float | int | jax.Array | Callable[[Any], Any]
-"""A size, or a function from the number of the step to it."""
+"""A step size, or a function from the step number to the step size."""
 
 
 NONNEGATIVE = Constraint(
@@ -42,8 +42,8 @@ TEMPERATURE = _or_schedule("a number that is not negative", NONNEGATIVE)
 @leaves("a", "b", "gamma")
 @dataclasses.dataclass(frozen=True)
 class Polynomial:
-    """``a (b + t)^(-gamma)``, with positive ``a`` and ``b`` and a ``gamma`` that is not negative.
-    For ``gamma`` in (1/2, 1] the sum of sizes is infinite and that of their squares is not, so that
+    """The schedule ``a (b + t)^(-gamma)``, with positive ``a`` and ``b`` and nonnegative ``gamma``.
+    For ``gamma`` in (1/2, 1] the sum of sizes is infinite and that of their squares finite, so that
     averages over the chain, each draw weighted by its size, converge to the posterior's.
 
     Source: welling2011, section 4.
@@ -69,7 +69,7 @@ class Polynomial:
 @leaves("size", "every")
 @dataclasses.dataclass(frozen=True)
 class Halving:
-    """``size``, and after each ``every`` steps half of what it was.
+    """A schedule that starts at ``size`` and halves after every ``every`` steps.
 
     Source: korattikara2015, where steps for tables were halved every 80,000.
 
@@ -93,8 +93,8 @@ class Halving:
 @leaves("size", "period", "least")
 @dataclasses.dataclass(frozen=True)
 class Cyclical:
-    """A cosine from ``size`` down to ``least``, again and again, each time over ``period`` steps.
-    Large sizes at the start of a cycle take the chain to another mode, small ones draw from there.
+    """A periodic schedule: half a cosine from ``size`` to ``least`` over each ``period`` steps.
+    Large sizes at the start of a cycle move the chain to another mode; small ones sample it.
 
     Source: zhang2020, equation 1.
 
@@ -120,7 +120,7 @@ class Cyclical:
 
 
 def adam(rate: Number, steady: Number, steps: Number) -> optax.GradientTransformation:
-    """Adam at a rate that stays for ``steady`` steps, then falls to zero by half a cosine."""
+    """Return Adam with a rate constant for ``steady`` steps, then zero by half a cosine."""
     length = jnp.maximum(jnp.asarray(steps - steady), 1).astype(jnp.float32)
 
     def negative(count: Any) -> jax.Array:
@@ -132,8 +132,8 @@ def adam(rate: Number, steady: Number, steps: Number) -> optax.GradientTransform
 
 
 def size_at(step_size: StepSize | None, step: ArrayLike) -> jax.Array:
-    """The size of step ``step``, as float32; a UsageError if there is none yet, or a schedule gives
-    more than one number.
+    """Return the size of step ``step``, as float32; a UsageError if ``step_size`` is None, or if a
+    schedule returns more than one number.
     """
     if step_size is None:
         raise UsageError(

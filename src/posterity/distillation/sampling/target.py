@@ -30,40 +30,40 @@ from posterity.models import Model, NeuralNetwork, Records
 from posterity.models.data import warn_of_scale
 
 BATCH_SIZE = 100
-WHOLE = 300  # Records, at most, of which a minibatch has all by default
-GROUPS = 32  # Coordinates of which each has a temperature of its own
-DENSE = 500  # Parameters up to which the whole curvature is computed; beyond it, its diagonal
-MOST = 50_000  # Records that the mode is sought with; they stand for all
+WHOLE = 300  # Most records that are all used at every step by default
+GROUPS = 32  # Most coordinates with separate temperatures
+DENSE = 500  # Most parameters whose full curvature is computed; beyond it, its diagonal
+MOST = 50_000  # Most records of the search for modes, reweighted to stand for all
 STEPS = 500
-SCALES = np.array([0.0, 0.1, 0.3, 1.0])  # Shares of draws of the prior from which modes are sought
-SINGLE = 1e-5  # The least deviation of values over their mean that single precision resolves
+SCALES = np.array([0.0, 0.1, 0.3, 1.0])  # Factors of the prior's draws that the search starts from
+SINGLE = 1e-5  # Least ratio of deviation to mean that single precision resolves
 WIDEST = 1e3  # The largest standard deviation, in unconstrained coordinates, at a mode
 
 
 class Target(eqx.Module):
-    """``log p(z) + Σ log p(record | z)`` in nats, at several positions at a time."""
+    """The log joint density ``log p(z) + Σ log p(record | z)`` in nats, at several positions."""
 
     model: Any
     prior: Any
-    data: Any  # Arrays whose first axis counts records, in single precision
+    data: Any  # Arrays (n, ...) of records, in single precision
     count: int = eqx.field(static=True)
     batch_size: int = eqx.field(static=True)
-    """Records of a minibatch; all of them, the ``count``, where it is as large."""
+    """Number of records of a minibatch; ``count`` for all records."""
 
     @abc.abstractmethod
     def start(self, chains: int, *, key: jax.Array) -> Any:
-        """Positions that lie apart from one another, to begin from."""
+        """Return dispersed initial positions, one for each chain."""
 
     @abc.abstractmethod
     def prior_density(self, positions: PyTree) -> Float[Real, " c"]:
-        """``log p(z)`` in the coordinates of positions, in nats."""
+        """Return ``log p(z)`` in the coordinates of positions, in nats."""
 
     @abc.abstractmethod
     def log_likelihood(self, position: PyTree, records: PyTree) -> Float[Real, " b"]:
-        """``log p(record | z)`` at one position, in nats."""
+        """Return ``log p(record | z)`` at one position, in nats."""
 
     def log_likelihoods(self, positions: PyTree, minibatch: PyTree) -> Float[Real, "c b"]:
-        """Those of each chain, of one batch for each, or of all records for every one."""
+        """Return the log likelihoods for each chain: of its own batch, or of all records."""
         records = None if self.batch_size == self.count else 1
         if len(jax.tree.leaves(positions)[0]) == 1:  # a batch of one product is slower
             own = jax.tree.map(lambda leaf: leaf[0], positions)
@@ -73,26 +73,26 @@ class Target(eqx.Module):
 
     @abc.abstractmethod
     def outputs(self, positions: PyTree, x: Array) -> Any:
-        """The outputs of each chain's model at inputs (n, ...): (c, n, k), or a pair of these."""
+        """Return each chain's outputs (c, n, k) at inputs (n, ...), or a pair with variances."""
 
     @abc.abstractmethod
     def constrained(self, positions: PyTree) -> Any:
-        """Events of the prior, the chains first."""
+        """Return the events of the prior at positions, with a leading axis of chains."""
 
     def minibatch(self, chains: int, *, key: jax.Array) -> Any:
-        """Records (b, c, ...) for each chain, drawn with replacement; or all (b, ...)."""
+        """Return records (b, c, ...) for each chain, drawn with replacement, or all (b, ...)."""
         if self.batch_size == self.count:
             return self.data
         places = noise.indices(key, (self.batch_size, chains), self.count)
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[places], self.data)
 
     def log_densities(self, positions: PyTree, minibatch: PyTree) -> Float[Real, " c"]:
-        """Estimates of the log density at each position, without bias."""
+        """Return unbiased estimates of the log density at each position, in nats."""
         total = self.log_likelihoods(positions, minibatch).sum(-1)
         return self.prior_density(positions) + total * (self.count / self.batch_size)
 
     def value_and_gradient(self, positions: PyTree, minibatch: PyTree) -> tuple[Any, Any]:
-        """The estimates (c,) and their gradients, shaped as the positions."""
+        """Return the estimates (c,) and their gradients, shaped as the positions."""
 
         def total(positions: PyTree) -> Any:
             values = self.log_densities(positions, minibatch)
@@ -103,20 +103,19 @@ class Target(eqx.Module):
 
     @abc.abstractmethod
     def temperatures(self, away: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
-        """Configurational temperatures of groups of coordinates, of each chain: ``-z · ∇ log p(z)``
-        over the number of coordinates, for positions ``away`` from some origin. Under the law with
-        density ``p`` the expectation of each is one, wherever the origin is, also with gradients of
-        minibatches. Steps that are too large leave it higher.
+        """Return configurational temperatures of groups of coordinates for each chain: the mean of
+        ``-away_i ∂_i log p(z)`` for positions ``away`` relative to a fixed origin. Its expectation
+        under ``p`` is one, also with minibatch gradients; too large steps raise it.
         """
 
 
 class WeightsTarget(Target):
-    """The weights of a network, as the tree of arrays that the network takes. ``prior`` are the
-    trees of means and precisions of independent Gaussian weights.
+    """The target of a network's weights, as trees of arrays. ``prior`` is the pair of trees of the
+    means and precisions of independent Gaussian weights.
     """
 
     def start(self, chains: int, *, key: jax.Array) -> Any:
-        """Biases of zero, kernels scaled by the root of their inputs, not above the prior's."""
+        """Draw kernels of variance 2 / inputs, at most the prior's variance; biases are zero."""
         rng = keys.of_numpy(key)
 
         def one(precision: Any) -> Any:
@@ -143,28 +142,28 @@ class WeightsTarget(Target):
         return jax.tree.map(lambda out: out.reshape(*out.shape[:2], -1), out)
 
     def temperatures(self, away: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
-        """The temperature of each array of weights."""
+        """Return the temperature of each array of weights."""
         one = lambda at, slope: -(at * slope).reshape(len(at), -1).mean(1)
         return jnp.stack(jax.tree.leaves(jax.tree.map(one, away, gradient)))
 
     def constrained(self, positions: PyTree) -> Any:
-        """Flat weights (c, p)."""
+        """Return flat weights (c, p)."""
         rows = [leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(positions)]
         return jnp.concatenate(rows, axis=1)
 
 
 class ModelTarget(Target):
-    """The target of any model and any prior: positions (c, d) are unconstrained, in the shape of
-    the posterior. ``u = centre + factor v`` for positions ``v``, and the model's parameters are a
-    smooth function of ``u`` (:func:`~posterity.families.unconstrained.unconstrained`).
+    """The target of any model and any prior, at positions ``v`` (c, d) whitened by the curvature.
+    ``u = centre + factor v`` are unconstrained coordinates, and the model's parameters are a smooth
+    function of ``u`` (:func:`~posterity.families.unconstrained.unconstrained`).
     """
 
     centre: Any
-    factor: Any  # A triangle (d, d), or the diagonal of one (d,)
-    modes: Any  # Positions (k, d) to start about, in turn
+    factor: Any  # A triangular matrix (d, d), or a diagonal (d,)
+    modes: Any  # Positions (k, d) about which chains start, in turn
 
     def start(self, chains: int, *, key: jax.Array) -> Any:
-        """About the modes, as wide as the posterior is at the centre."""
+        """Draw positions about the modes, with the Laplace covariance of the centre."""
         draws = keys.of_numpy(key).standard_normal((chains, len(self.centre)))
         return jnp.asarray(self.modes[np.arange(chains) % len(self.modes)] + draws, jnp.float32)
 
@@ -183,7 +182,7 @@ class ModelTarget(Target):
         return outputs_of(self.model, self.constrained(positions), x)
 
     def temperatures(self, away: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
-        """The temperature of each coordinate; of all together where there are many."""
+        """Return each coordinate's temperature, or their mean if there are more than GROUPS."""
         each = -(away * gradient).T
         return each if len(each) <= GROUPS else each.mean(0, keepdims=True)
 
@@ -191,7 +190,7 @@ class ModelTarget(Target):
         return jax.vmap(self.event)(positions)
 
     def event(self, v: jax.Array) -> PyTree:
-        """The event of the prior at one position."""
+        """Return the event of the prior at one position."""
         bijection, u = self._free(v)
         return bijection.forward(u)
 
@@ -203,7 +202,7 @@ class ModelTarget(Target):
 
 
 def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int | None) -> Target:
-    """The target of a model, a prior and records; errors as of ``Langevin``."""
+    """Return the target of a model, a prior and records; errors as of ``Langevin``."""
     COUNT.or_none().check(batch_size=batch_size)
     check_prior(prior)
     records = Records.of_model(model, data)
@@ -248,22 +247,22 @@ def _check_scale(model: NeuralNetwork, x: Any, y: Any) -> None:
 
 
 def _single(leaf: Any) -> jax.Array:
-    """In single precision, where compiled code finds it: not copied again at every call."""
+    """Put an array on the device in single precision, so that calls do not copy it again."""
     leaf = np.asarray(leaf)
-    # Whole numbers beyond an int32, as milliseconds since 1970, would come out as others.
+    # Integers beyond int32, such as milliseconds since 1970, would overflow: they become floats.
     ends = (leaf.min(), leaf.max()) if leaf.size and leaf.dtype.kind in "iu" else (0, 0)
     small = leaf.dtype.kind != "f" and int(ends[0]) >= -(2**31) and int(ends[1]) < 2**31
     return jax.device_put(leaf.astype(np.int32 if small else np.float32))
 
 
 def laplace(model: Model, prior: Distribution, data: PyTree) -> tuple[Any, Any, Any]:
-    """The mode (d,) in unconstrained coordinates, a factor of the covariance there, other modes.
+    """Return the mode (d,) in unconstrained coordinates, a factor of the covariance there, and all
+    modes found (k, d) in whitened coordinates, in which the posterior has about unit scale.
 
-    Chains in those coordinates see a law of about unit scale. The factor is a triangle (d, d), or a
-    diagonal (d,) where there are many parameters. A model whose posterior may have several modes is
-    searched from zero, which may be a saddle, and from draws of the prior at several scales. The
-    highest mode is the centre; the modes (k, d), in the coordinates of chains, are those at most a
-    nat a parameter below it.
+    The factor is triangular (d, d), or diagonal (d,) for more than DENSE parameters. If the
+    posterior may have several modes, the search starts from zero, which may be a saddle, and from
+    draws of the prior at several scales. The mode is the highest found; the others are at most one
+    nat per parameter below it.
     """
     count = len(jax.tree.leaves(data)[0])
     some = np.random.default_rng(0).permutation(count)[:MOST] if count > MOST else slice(None)
@@ -283,7 +282,7 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> tuple[Any, Any, 
 
         value = jax.jit(jax.value_and_grad(energy))
 
-        @jax.jit  # one program for every curvature: compiling takes longer than all else
+        @jax.jit  # one program for all curvatures, as compiling takes most of the time
         def products(u: jax.Array, rows: jax.Array) -> jax.Array:
             slope = lambda u: jax.grad(energy)(u, seen)
             product = lambda row: jax.jvp(slope, (u,), (row,))[1]
@@ -299,7 +298,7 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> tuple[Any, Any, 
             return float(level), scale * np.asarray(slope)
 
         def mode(at: np.ndarray) -> tuple[float, np.ndarray]:
-            # In units of the curvature, as columns may differ by orders of magnitude.
+            # Coordinates are scaled by the curvature, as columns may differ by orders of magnitude.
             settings = {"jac": True, "method": "L-BFGS-B", "options": {"maxiter": STEPS}}
             level = np.inf
             for _ in range(3):
@@ -323,7 +322,7 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> tuple[Any, Any, 
 
 
 def _diagonal(products: Any, at: np.ndarray) -> np.ndarray:
-    """The diagonal of the curvature, exactly for few parameters, else by random signs."""
+    """Return the curvature's diagonal: exact for few parameters, else estimated by random signs."""
     size = len(at)
     if size <= DENSE:
         return np.diagonal(products(at, np.eye(size))).copy()

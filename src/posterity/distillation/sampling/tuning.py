@@ -1,8 +1,8 @@
-"""Starting points of a network's chains, and step sizes that suit the posterior there.
+"""Starting points of a network's chains, and step sizes tuned there.
 
-Chains climb by Adam to where the posterior has its mass. The size of a step is bounded by the
-largest curvature of the log density, beyond which a chain is too warm and then diverges, and by the
-noise of minibatch gradients, which heats a chain as well: one compiled gradient serves both.
+Chains climb by Adam to the posterior's mass. The step size is limited by the largest curvature of
+the log density, as too large steps first raise the temperature and then diverge, and by the noise
+of minibatch gradients, which also raises it. One compiled gradient serves both estimates.
 """
 
 import dataclasses
@@ -18,16 +18,16 @@ from posterity.distillation.sampling.schedules import adam
 from posterity.distillation.sampling.target import Target
 
 RATE = 1e-2
-CHUNK = 250  # Steps of a climb in one compiled call, after which it can be interrupted
+CHUNK = 250  # Steps of a climb per compiled call; it can be interrupted between calls
 EXCESS = 0.05, 0.03
-"""By how much a chain's temperature may exceed what it should be in its worst direction, for
-either reason; without momentum, and with it."""
-POWERS = 24  # Products with the curvature from which its largest value is found
-GRADIENTS = 64  # Minibatches from which the noise of gradients is found
-LITTLE = 0.01  # The least friction that is found: momentum lasts for a hundred steps
-FEW = 4  # Chains of which the direction of the largest noise is sought
-NUMBERS = 1 << 26  # Entries, about, of all minibatch gradients that are held at a time
-WIDEST = 30.0  # How much larger than the median a coordinate's scale may be
+"""Largest relative excess of a chain's temperature in its worst direction, from curvature and from
+minibatch noise separately; without momentum, and with it."""
+POWERS = 24  # Power iterations for the largest curvature
+GRADIENTS = 64  # Minibatches from which the noise of gradients is estimated
+LITTLE = 0.01  # Least tuned friction: momentum then lasts for a hundred steps
+FEW = 4  # Chains whose direction of largest noise is estimated
+NUMBERS = 1 << 26  # Approximate bound on the entries of all minibatch gradients in memory
+WIDEST = 30.0  # Largest ratio of a coordinate's scale to the median
 
 
 @jax.jit
@@ -37,7 +37,7 @@ def _gradient(target: Target, positions: PyTree, key: jax.Array) -> Any:
 
 
 def climb(target: Target, positions: PyTree, steps: int, *, key: jax.Array) -> Any:
-    """Positions after some steps of Adam on the log density, the rate falling to zero."""
+    """Return positions after ``steps`` of Adam on the log density, with a rate that falls to 0."""
     state = positions, adam(-RATE, 0, steps).init(positions)
     for begin in range(0, steps, CHUNK):
         ends = np.array([begin, min(begin + CHUNK, steps), steps], np.int32)
@@ -47,7 +47,7 @@ def climb(target: Target, positions: PyTree, steps: int, *, key: jax.Array) -> A
 
 @jax.jit
 def _climbed(target: Target, state: PyTree, ends: Any, key: jax.Array) -> Any:
-    """Positions and Adam's moments, from one step to another of so many."""
+    """Return positions and Adam's state; ``ends`` are the first, the last and the total steps."""
 
     def one(number: Any, state: PyTree) -> Any:
         positions, moments = state
@@ -61,25 +61,25 @@ def _climbed(target: Target, state: PyTree, ends: Any, key: jax.Array) -> Any:
 def tuned(
     target: Target, positions: PyTree, friction: Any, *, scaled: bool, key: jax.Array
 ) -> tuple[PyTree, float, float]:
-    """A scale for each coordinate, the largest safe step in its units, and the friction.
+    """Return a scale for each coordinate, the largest safe step in its units, and the friction.
 
-    The scale is about the posterior variance where it is ``scaled``, else one: one over the prior's
-    precision and the information of the records, which minibatch gradients show (the Fisher
-    information). Of a direction of curvature ``c`` steps of size ``s`` with friction ``f``, 1
-    without momentum, leave the variance ``1 / (1 - f s c / (4 (2 - f)))`` times what it should be.
-    Where the friction is None the step is as large as the friction, so that a direction as wide as
-    the scale is forgotten as fast as momentum; unless the noise of minibatches asks for less.
+    The scale is one, or, if ``scaled``, about the posterior variance: the inverse of the prior's
+    precision plus the records' Fisher information, estimated by minibatch gradients. In a direction
+    of curvature ``c``, steps of size ``s`` with friction ``f`` (1 without momentum) inflate the
+    variance by ``1 / (1 - f s c / (4 (2 - f)))``. If ``friction`` is None, step size and friction
+    are tuned to be equal, so that positions at the scale relax as fast as the momentum, unless the
+    noise of minibatches requires smaller steps.
     """
     first, second, third = jax.random.split(key, 3)
     scale = np.ones_like(_flat(positions)[:1])
     if scaled:
-        # Records tell how much they say of a coordinate only where a batch has not all of them.
+        # The spread between batches measures information only if a batch has not all records.
         few = max(min(target.batch_size, target.count // 4), 1)
         spread = _spread(dataclasses.replace(target, batch_size=few), positions, first)
         precision = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(target.prior[1])])
         scale[:] = 1 / (precision + spread * np.float32(few / target.count))
         scale = np.minimum(scale, WIDEST * np.median(scale))
-    # Minibatches differ: the mean, and two standard errors, of the worst chain.
+    # Curvatures vary between minibatches: take the mean plus two standard errors, worst chain.
     mean, error = _curvature(target, positions, np.sqrt(scale), second)
     curvature, heat = max(float((mean + 2 * error).max()), 1e-30), 0.0
     if target.batch_size < target.count:
@@ -95,13 +95,12 @@ def tuned(
 def warmth(
     target: Target, positions: PyTree, scale: PyTree, friction: float, *, key: jax.Array
 ) -> tuple[float, float]:
-    """The mean over chains of how far each exceeds its temperature in its worst direction.
+    """Return the excess temperatures in the worst direction, averaged over chains.
 
-    The first number, relative, is because steps are long beside the curvature, as of :func:`tuned`;
-    infinite where they are unstable. The second, in units of temperature, is because of the noise
-    of minibatch gradients, of variance ``n``: ``s n / 4``. The direction of the largest noise is
-    found with one half of the minibatches, and measured with the other. ``scale`` is the step size
-    of each coordinate.
+    The first, relative, is due to the curvature, see :func:`tuned`; it is infinite for unstable
+    steps. The second, in units of temperature, is due to the noise of minibatch gradients: ``s n /
+    4`` for a variance ``n``. The direction of largest noise is estimated from one half of the
+    minibatches and measured with the other. ``scale`` is the step size of each coordinate.
     """
     first, second = jax.random.split(key)
     root = _flat(jax.tree.map(lambda at, s: np.ones_like(at) * np.sqrt(s), positions, scale))
@@ -127,9 +126,9 @@ def warmth(
 
 
 def heat(target: Target, positions: PyTree, scale: PyTree, *, key: jax.Array) -> float:
-    """Return by how much the noise of minibatches raises the temperature of the warmest array's
-    mean. ``scale`` is the step size of each coordinate; a size ``s`` and a variance ``n`` of the
-    minibatch gradient add ``s n / 4``.
+    """Return the excess temperature due to minibatch noise, averaged over an array of weights, for
+    the warmest array. ``scale`` is the step size of each coordinate; a size ``s`` and a variance
+    ``n`` of the minibatch gradient add ``s n / 4``.
     """
     if target.batch_size == target.count:
         return 0.0
@@ -139,13 +138,13 @@ def heat(target: Target, positions: PyTree, scale: PyTree, *, key: jax.Array) ->
 
 
 def _flat(tree: PyTree) -> np.ndarray:
-    """All coordinates (chains, p) of each chain."""
+    """Return all coordinates (chains, p) of each chain."""
     leaves = map(np.asarray, jax.tree.leaves(tree))
     return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], 1)
 
 
 def _like(tree: PyTree, flat: np.ndarray) -> Any:
-    """The tree of so many chains whose coordinates these are."""
+    """Return flat coordinates (chains, p) as a tree like ``tree``."""
     leaves, kind = jax.tree.flatten(tree)
     parts = np.split(flat, np.cumsum([leaf.size // len(leaf) for leaf in leaves])[:-1], axis=1)
     shaped = [own.reshape(-1, *leaf.shape[1:]) for own, leaf in zip(parts, leaves, strict=True)]
@@ -153,7 +152,7 @@ def _like(tree: PyTree, flat: np.ndarray) -> Any:
 
 
 def _keys(key: jax.Array, count: int) -> list[jax.Array]:
-    """Several keys, drawn by NumPy: nothing needs to be compiled for them."""
+    """Return several keys, drawn by NumPy so that nothing is compiled."""
     words = keys.of_numpy(key).integers(2**32, size=(count, 2), dtype=np.uint32)
     return [jax.random.wrap_key_data(own) for own in words]
 
@@ -163,7 +162,7 @@ def _gradients(target: Target, positions: PyTree, key: jax.Array) -> np.ndarray:
 
 
 def _spread(target: Target, positions: PyTree, key: jax.Array) -> np.ndarray:
-    """The variance (p,) of minibatch gradients over batches, a mean over chains."""
+    """Return the variance (p,) of minibatch gradients, averaged over chains."""
     total = square = np.zeros_like(_flat(positions))
     for own in _keys(key, GRADIENTS):
         gradient = _gradients(target, positions, own)
@@ -174,9 +173,9 @@ def _spread(target: Target, positions: PyTree, key: jax.Array) -> np.ndarray:
 def _curvature(
     target: Target, positions: PyTree, root: np.ndarray, key: jax.Array
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The largest curvature of each chain in units of the scale, and its error: power iteration.
-    Products are differences of gradients of one batch, as far apart as a chain moves, so that kinks
-    of a network's units count as what they do to it.
+    """Return the largest curvature of each chain in units of the scale, by power iteration, and its
+    error. Products are differences of gradients of one batch at the distance of a chain's moves, so
+    that kinks of a network's activations count with their effect on the chain.
     """
     at, values, reach = _flat(positions), [], 1e-2
     direction = np.random.default_rng(0).standard_normal(at.shape)

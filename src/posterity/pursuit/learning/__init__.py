@@ -1,4 +1,4 @@
-"""Learning task after task by a conjugate posterior over fixed features."""
+"""Continual learning of tasks by a conjugate posterior over fixed features."""
 
 from posterity.pursuit.learning.conjugate import ConjugateLearner
 from posterity.pursuit.learning.features import Features, OwnFeatures, VectorFeatures

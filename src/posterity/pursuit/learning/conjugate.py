@@ -1,4 +1,4 @@
-"""The conjugate learner of tasks: fixed features, and a ledger with an entry a task."""
+"""The conjugate learner of tasks: fixed features, and a ledger with one entry per task."""
 
 import dataclasses
 import functools
@@ -35,32 +35,32 @@ FEATURES = Constraint(
     lambda own: own is None or isinstance(own, Features),
     fix="Wrap a function: OwnFeatures(function, size, name).",
 )
-DRAWS = 8  # Draws of a score's error, half of them mirrored, that a prediction averages over
-NEGLIGIBLE = 1e-2  # Degrees of sharpness that are less likely are left out
+DRAWS = 8  # Draws of the scores' errors per prediction, in mirrored pairs
+NEGLIGIBLE = 1e-2  # Degrees of sharpness of lower probability are left out
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ConjugateLearner:
-    """Learns sums: no record is kept, the order of tasks does not matter, any can be forgotten.
+    """A classifier of successive tasks that stores only sums of features.
 
-    A learner is a value: :meth:`observe` and :meth:`forget` give another one and leave this one as
-    it is. Files hold it (:func:`posterity.save`). Classes are numbered from 0 on, with one head for
-    all: a prediction does not need to know which task an input is of. A class that no task held so
-    far has no chance, ``log_chances`` of minus infinity.
+    No record is stored, the order of tasks does not matter, and any task can be forgotten. A
+    learner is immutable: :meth:`observe` and :meth:`forget` return another one. It can be saved
+    with :func:`posterity.save`. Classes are numbered from 0, with one head for all, so that a
+    prediction does not need the task of an input. A class that no task contained has probability
+    zero, ``log_chances`` of minus infinity.
 
-    What a task adds is a factor of a conjugate posterior, kept in a :class:`~posterity.Ledger` with
-    one entry a task, whose sums are exact and rounded once; so a learner that forgot a task
-    predicts, to the last bit, as one that never saw it. Learners of several sites :meth:`merge`.
+    A task adds a factor of a conjugate posterior, stored in a :class:`~posterity.Ledger` with one
+    entry per task. Its sums are exact and rounded once, so a learner that forgot a task predicts,
+    bit for bit, as one that never observed it. Learners of several sites can be merged.
 
-    What is learned are scores linear in fixed features; the ridge is chosen from the sums alone,
-    and chances come from a law over the scores' sharpness, which tasks learn on records that were
-    held out.
+    Scores are linear in the features, with a ridge chosen from the sums alone. Probabilities are
+    averaged over a law of the scores' sharpness, which tasks learn by cross-validation.
 
     Args:
-        classes: how many there will ever be, two at least; tasks hold any of them.
-        features: of inputs; by default those of the first task's shape (:func:`default_features`),
-            never of its values.
-        ledger: of a learner that has begun, of the same classes and features.
+        classes: total number of classes over all tasks, at least two.
+        features: features of inputs; by default :func:`default_features` of the first task, which
+            depend on its shape only.
+        ledger: ledger of an earlier learner with the same classes and features.
 
     >>> rng = np.random.default_rng(0)
     >>> y = rng.integers(4, size=400)
@@ -100,27 +100,27 @@ class ConjugateLearner:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Names of the tasks that it knows, sorted."""
+        """Names of the observed tasks, sorted."""
         return () if self.ledger is None else self.ledger.sites
 
     @functools.cached_property
     def counts(self) -> np.ndarray:
-        """Records of each class, (classes,)."""
+        """Number of records of each class (classes,)."""
         if self.ledger is None:
             return np.zeros(self.classes)
         return sums.counted(self.ledger.total, self.ledger.prior)
 
     def observe(self, task: str, x: Any, y: Any, originals: Any = None) -> Self:
-        """A learner that knows this task too; the records are not needed again.
+        """Return a learner that has also learned this task; its records are not needed again.
 
         Args:
-            task: its name, which forgets it again; one that is known is a LedgerError.
+            task: name of the task, by which it can be forgotten; a LedgerError if it is in use.
             x: inputs (n, ...), of the shape that all tasks share.
-            y: the class of each, whole numbers from 0 to ``classes - 1``.
-            originals: (n,) where some records are copies, the number of what each is a copy of:
-                copies of one record are never held out from one another.
+            y: classes (n,), whole numbers from 0 to ``classes - 1``.
+            originals: for augmented data, the number (n,) of the original of each record;
+                cross-validation keeps copies of one original together.
 
-        Inputs in units that the features are not meant for are a ScaleWarning.
+        Inputs whose units do not suit the features are a ScaleWarning.
         """
         x, y = new_records(task, x, y, self.tasks, self.classes)
         start = self
@@ -135,14 +135,14 @@ class ConjugateLearner:
             ORIGINALS.check(originals=originals if originals.shape == (len(y),) else None)
         known = sums.evidence(own, y, self.classes, features.own_units, originals)
         factor = sums.factor(own, y, self.classes, known)
-        past = ledger.entries.get(task)  # one that was forgotten comes back in a new epoch
+        past = ledger.entries.get(task)  # a forgotten task returns in a new epoch
         epoch = None if past is None else past.epoch + 1
         ledger = ledger.update(task, factor, epoch=epoch, independent=True)
         return dataclasses.replace(start, ledger=ledger)
 
     def forget(self, *tasks: str) -> Self:
-        """A learner that, to the last bit, does not know these tasks; its ledger knows they left. A
-        task that it does not know is a LedgerError, and nothing is forgotten.
+        """Return a learner that predicts, bit for bit, as if it never observed these tasks; its
+        ledger keeps their tombstones. An unknown task is a LedgerError.
         """
         known = self.tasks
         if wrong := [task for task in tasks if task not in known]:
@@ -156,9 +156,9 @@ class ConjugateLearner:
         return dataclasses.replace(self, ledger=self.ledger.forget(*tasks))
 
     def merge(self, other: Self) -> Self:
-        """The learner that knows the tasks of both, those of one name and version once; ``a | b``.
-        Other classes or features are a StructureError, two contents of one version of a task a
-        LedgerError. Where sites share names of tasks, put the site first (``"north/flu"``).
+        """Return the learner of the tasks of both, also as ``a | b``. A task of equal name and
+        epoch counts once; a LedgerError if its contents differ. Different classes or features are
+        a StructureError. If sites use equal names, prefix the site (``"north/flu"``).
         """
         if not isinstance(other, ConjugateLearner):
             raise _unlike(f"a {type(other).__name__} to be merged with a learner", "a learner")
@@ -175,16 +175,16 @@ class ConjugateLearner:
     __or__ = merge
 
     def compact(self) -> Self:
-        """The learner without the memory of who was forgotten, as one that never saw them."""
+        """Return the learner without tombstones, as if it never observed the forgotten tasks."""
         return dataclasses.replace(self, ledger=self.ledger and self.ledger.compact())
 
     @property
     def seen(self) -> np.ndarray:
-        """The classes of which it knows records, sorted."""
+        """The classes with at least one record, sorted."""
         return np.flatnonzero(self.counts > 0)
 
     def predict(self, x: Any) -> Prediction:
-        """Chances of each class at inputs (n, ...); a UsageError before any task."""
+        """Return class probabilities at inputs (n, ...); a UsageError if no task was observed."""
         if not self.tasks:
             raise UsageError(
                 found="a prediction asked of a learner that knows no task",
@@ -201,7 +201,7 @@ class ConjugateLearner:
 
     @functools.cached_property
     def readout(self) -> Readout:
-        """Scores of the classes that were seen, from the sums of all tasks."""
+        """The scores of the classes in :attr:`seen`, from the sums of all tasks."""
         assert self.ledger is not None, "who knows a task has a ledger"
         assert self.features is not None, "who has a ledger has features"
         squares, seen = sums.summed(self.ledger.total, self.ledger.prior), self.seen
@@ -210,12 +210,12 @@ class ConjugateLearner:
 
     @functools.cached_property
     def sharpness(self) -> np.ndarray:
-        """The probability of each of the ``DEGREES`` of sharpness, given all tasks."""
+        """The posterior probability of each of the ``DEGREES`` of sharpness."""
         assert self.ledger is not None, "who knows a task has a ledger"
         return np.asarray(self.ledger.total.sharpness.probabilities)  # type: ignore[attr-defined]
 
     def _some(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Log chances (n, classes), and the mean entropy of the answers they are averaged from."""
+        """Return log probabilities (n, classes), and the draws' mean entropy (n,)."""
         read, seen = self.readout, self.seen
         at = read.coordinates(features)
         scores = at @ read.slopes + read.level
@@ -241,7 +241,7 @@ class ConjugateLearner:
 
 
 def _unlike(found: str, expected: str) -> StructureError:
-    """The error of learners that cannot be merged."""
+    """Return the error of learners that cannot be merged."""
     fix = "Agree on `classes` and `features`, seeds too, before tasks are observed."
     return StructureError(found=found, expected=expected, fix=fix)
 
@@ -249,7 +249,7 @@ def _unlike(found: str, expected: str) -> StructureError:
 def new_records(
     task: str, x: Any, y: Any, known: tuple[str, ...], classes: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The records of a task that a learner of the ``known`` ones may observe."""
+    """Return the checked records of a new task, for a learner of the ``known`` tasks."""
     NAME.check(task=task)
     if task in known:
         raise LedgerError(
@@ -270,13 +270,13 @@ def new_records(
 
 @functools.cache
 def _noise(classes: int) -> np.ndarray:
-    """Standard normal errors of the scores, each with its mirror image: (draws, classes)."""
+    """Return standard normal errors of the scores in mirrored pairs (draws, classes)."""
     half = np.random.RandomState(classes).standard_normal((DRAWS // 2, classes))
     return np.concatenate([half, -half])
 
 
 def _written(features: Any) -> dict[str, Any]:
-    """The fields of features, and their digest, by which they are known when made again."""
+    """Return the fields of features and their digest, which is checked when a file is read."""
     if isinstance(features, OwnFeatures) and not isinstance(features.function, Architecture):
         raise ArtifactError(
             found=f"features that are a function of one's own, {features.name!r}",
@@ -304,6 +304,6 @@ for _features in (VectorFeatures, OwnFeatures):
 enrol_data(
     ConjugateLearner,
     types={"features": Features | None, "ledger": Ledger | None},
-    check=lambda fields: None,  # a ledger that is only checked comes without its entries
+    check=lambda fields: None,  # when a file is only checked, its ledger has no entries
     whole=True,
 )

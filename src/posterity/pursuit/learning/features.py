@@ -1,8 +1,7 @@
-"""Features of inputs that are fixed before any data are seen: seeded, the same at every site.
+"""Features of inputs that do not depend on data: seeded, and the same at every site.
 
-What a conjugate learner knows is sums of features, so these must not depend on the data. Random
-units are drawn by a generator whose numbers NumPy promises never to change; a digest of features
-tells whether two learners have the same ones.
+A conjugate learner stores sums of features, so these must be fixed before any data. Random units
+are drawn by NumPy's ``RandomState``, whose stream is frozen. Features are compared by a digest.
 """
 
 import abc
@@ -32,21 +31,21 @@ ROWS = 4096
 class Features(abc.ABC):
     """A function from inputs (n, *shape) to features (n, size), in float64."""
 
-    shape: tuple[int, ...] | None = None  # The shape of one input; None where any will do
-    size: int  # How many features there are
-    own_units: int = 0  # How many of them, the first ones, are in units of their own
+    shape: tuple[int, ...] | None = None  # Shape of one input; None for any
+    size: int  # Number of features
+    own_units: int = 0  # Number of features, at the start, in units of their own
 
     @property
     @abc.abstractmethod
     def digest(self) -> str:
-        """Equal for two that say the same of all inputs."""
+        """A digest that is equal for equal features."""
 
     @abc.abstractmethod
     def of(self, x: Array) -> Float[Array, "n size"]:
-        """The features of inputs that were checked."""
+        """Return the features of checked inputs."""
 
     def __call__(self, x: Any) -> Float[Array, "n size"]:
-        """The features of inputs; a StructureError or ParameterError for what are none."""
+        """Return the features of inputs; a StructureError or ParameterError for invalid inputs."""
         x = self.checked(x)
         features = np.asarray(self.of(x), np.float64)
         if features.shape != (len(x), self.size):
@@ -58,7 +57,7 @@ class Features(abc.ABC):
         return real_numbers(features, "the features", records=False)
 
     def checked(self, x: Any) -> Array:
-        """The inputs as an array."""
+        """Return the inputs as an array, or raise an error for a wrong shape or wrong values."""
         x = real_numbers(x, "the inputs", records=False)
         if x.ndim < 1 or self.shape not in (None, x.shape[1:]):
             raise StructureError(
@@ -71,7 +70,7 @@ class Features(abc.ABC):
         return x
 
     def warn_of_scale(self, x: Array) -> None:
-        """Warn of inputs in units that the features are not meant for."""
+        """Warn of inputs whose units do not suit the features."""
         del x
 
     def __eq__(self, other: object) -> bool:
@@ -83,12 +82,12 @@ class Features(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class VectorFeatures(Features):
-    """The columns themselves, and random rectified units of them; the default of vectors.
+    """The columns of vectors and ``width`` random rectified units of them; the default.
 
-    The columns themselves are fitted whatever their units; the random units, ``width`` of them, are
-    meant for columns of a scale near one. ``shift`` and ``scale``, one for all or one a column,
-    make them so, and must be what all sites know beforehand (a normal range, a physical constant):
-    what was learned would depend on moments of somebody's data also after these were forgotten.
+    Units of the columns are arbitrary for the linear part, but the random units need columns of a
+    scale near one. ``shift`` and ``scale``, one number or one per column, standardise them. They
+    must be constants known to all sites beforehand, such as a normal range: moments of a site's
+    data would remain in the learner after the data were forgotten.
 
     Source: rahimi2008.
 
@@ -125,12 +124,12 @@ class VectorFeatures(Features):
 
     @property
     def digest(self) -> str:
-        """A digest of the arguments."""
+        """The digest of the arguments."""
         own = (self.columns, self.shift.tolist(), self.scale.tolist(), self.width, self.seed)
         return digest_of("vectors", own)
 
     def of(self, x: Array) -> Float[Array, "n size"]:
-        """The columns, and random units of them."""
+        """Return the columns, and random units of them."""
         z = (np.asarray(x, np.float64) - self.shift) / self.scale
         if not self.width:
             return z
@@ -138,7 +137,7 @@ class VectorFeatures(Features):
         return np.concatenate([z, units], 1)
 
     def warn_of_scale(self, x: Array) -> None:
-        """Warn of columns far larger, or all far smaller, than one."""
+        """Warn if a column is far larger than one, or all columns are far smaller."""
         if not x.size or not self.width:
             return
         use = (
@@ -152,12 +151,11 @@ class VectorFeatures(Features):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OwnFeatures(Features):
-    """The features that any function of a batch gives, such as a pretrained network that nobody
-    trains on.
+    """Features from a function of a batch, such as a pretrained network with fixed weights.
 
-    The ``function`` gives features (n, size), always the same ones, of inputs (n, ...); an
-    :class:`~posterity.artifact.architecture.Architecture` can be saved, another function not.
-    Learners merge only where names are equal.
+    ``function`` is deterministic, from inputs (n, ...) to features (n, size). Only an
+    :class:`~posterity.artifact.architecture.Architecture` can be saved to a file. Learners merge
+    only if their features' names are equal.
 
     >>> OwnFeatures(lambda x: x.reshape(len(x), -1) ** 2, 4, "squares")(np.ones((3, 2, 2))).shape
     (3, 4)
@@ -173,7 +171,7 @@ class OwnFeatures(Features):
 
     @property
     def digest(self) -> str:
-        """A digest of the name and, of an architecture, of its options and parameters."""
+        """The digest of the name and, for an architecture, of its options and parameters."""
         own = self.function
         if isinstance(own, Architecture):
             arrays = [np.asarray(leaf).tobytes().hex() for leaf in leaves(dict(own.parameters))]
@@ -187,13 +185,13 @@ class OwnFeatures(Features):
         return own.build() if isinstance(own, Architecture) else own
 
     def of(self, x: Array) -> Float[Array, "n size"]:
-        """The values of the function."""
+        """Return the values of the function."""
         parts = [np.asarray(self._call(x[at : at + ROWS])) for at in range(0, max(len(x), 1), ROWS)]
         return np.concatenate(parts)
 
 
 def default_features(x: Any) -> Features:
-    """The features of vectors (n, d), by shape alone; a StructureError for other axes."""
+    """Return the default features of vectors (n, d); a StructureError for other shapes."""
     shape: tuple[int, ...] = np.shape(x)[1:]
     if len(shape) == 1 and shape[0]:
         return VectorFeatures(shape[0])
@@ -208,7 +206,7 @@ def default_features(x: Any) -> Features:
 def rectified(
     x: Float[Array, "n d"], width: int, seed: int, *, slope: float, offset: float
 ) -> Float[Array, "n width"]:
-    """``max(0, x W + b)`` with random ``W`` and ``b``; ``x`` itself if ``width`` is 0."""
+    """Return ``max(0, x W + b)`` with random ``W`` and ``b``, or ``x`` if ``width`` is 0."""
     if not width:
         return x
     weights, offsets = _units(x.shape[1], width, seed)
@@ -223,5 +221,5 @@ def _units(inputs: int, width: int, seed: int) -> tuple[Array, Array]:
 
 
 def digest_of(kind: str, values: object) -> str:
-    """A digest of a kind of features and its options."""
+    """Return the digest of a kind of features and its options."""
     return hashlib.sha256(repr((kind, values)).encode()).hexdigest()

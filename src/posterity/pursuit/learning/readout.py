@@ -1,14 +1,14 @@
-"""Sufficient statistics of a task, the scores of classes that follow, and how sharp chances are.
+"""Sufficient statistics of a task, the scores of classes, and the sharpness of probabilities.
 
-A record is the vector ``(e_y, φ(x))``: which class it is of, as a one and zeros, beside its
-features. Of a Gaussian with mean zero the Wishart is the conjugate posterior of the precision, and
-its one matrix, the sum of squares of such vectors, holds all that is needed.
+A record is the vector ``(e_y, φ(x))`` of its one-hot class and its features. The Wishart is the
+conjugate posterior of the precision of a Gaussian with mean zero; its matrix, the sum of ``v vᵀ``
+over records, is the sufficient statistic.
 
-Scores are the linear regression of ``e_y`` on features, whose ridge is chosen by generalised
-cross-validation, from sums alone (golub1979). Chances are ``softmax(β s)``, of a degree ``β`` that
-hardly depends on features, records or classes: from 5 to 13 in nine tables and sets of images. A
-task learns it from its own classes, on quarters of its records that were not fitted; log
-likelihoods of a grid of degrees add up over tasks. Of two classes it comes out a quarter low.
+Scores are the ridge regression of ``e_y`` on features, with a ridge from generalised
+cross-validation, which needs the sums alone (golub1979). Probabilities are ``softmax(β s)``. The
+degree ``β`` depends little on features, records and classes: it was 5 to 13 on nine tables and sets
+of images. A task estimates it by four-fold cross-validation over its own classes, and log
+likelihoods on a grid of degrees add over tasks. For two classes it is underestimated by a quarter.
 """
 
 import dataclasses
@@ -23,27 +23,27 @@ from posterity.families import Categorical, Dirichlet, Product, Wishart
 
 Array = np.ndarray
 
-RIDGES = np.geomspace(1e-5, 1e3, 33)  # Tried ridges, of the mean of the features' variances
+RIDGES = np.geomspace(1e-5, 1e3, 33)  # Grid of ridges, relative to the features' mean variance
 MOST_FITTED = 0.8
-"""Degrees of freedom a record beyond which cross-validation from sums cannot be trusted."""
-CONSTANT = 1e-9  # Share of a feature's square that varies, below which it is taken for a constant
+"""Degrees of freedom per record above which generalised cross-validation is unreliable."""
+CONSTANT = 1e-9  # Variance of a feature relative to its mean square below which it is constant
 
 ROUNDING = 1e-10
-"""Share of the greatest variance of a coordinate, below which one is taken for rounding."""
+"""Variance of a coordinate, relative to the largest, below which it is rounding error."""
 DEGREES = np.geomspace(1.0, 64.0, 25)
-"""The degrees that are weighed, from a chance of e to one of e**64 for a score of one to zero."""
+"""Grid of degrees β: odds from e to e**64 between scores of one and zero."""
 MIDDLE, SPREAD = 9.0, 0.4  # The prior's median degree, and its standard deviation in logarithms
 RECORDS = 4000
-"""Records of a task that are looked at, evenly spread over it: a few hundred tell a degree."""
+"""Most records of a task in the cross-validation, evenly spaced; a few hundred are enough."""
 FEATURES = 500
-"""Features that are used: the first ones, since the right degree hardly depends on them."""
-FOLDS = 4  # Parts of a task; fewer records of a class say nothing
-WEAK = 1e-6  # Squares that the prior has seen of each coordinate: enough to be a law, and no more
+"""Most features in the cross-validation, the first ones: the degree depends little on them."""
+FOLDS = 4  # Folds of the cross-validation; classes with fewer records are left out
+WEAK = 1e-6  # The prior's sum of squares of each coordinate, small but proper
 ROWS = 4096
 
 
 def prior(classes: int, size: int) -> Product:
-    """The law before any task, of so many classes and features: the same at all sites.
+    """Return the prior for numbers of classes and features; it is the same at all sites.
 
     >>> sorted(prior(2, 3).blocks)
     ['classes', 'records', 'sharpness']
@@ -59,7 +59,7 @@ def prior(classes: int, size: int) -> Product:
 def factor(
     features: Float[Array, "n d"], y: Int[Array, " n"], classes: int, known: Float[Array, " j"]
 ) -> Product:
-    """The factor that the records of one task add to the prior, with their :func:`evidence`."""
+    """Return a task's factor: its counts, its sums of squares, and ``known``, its evidence."""
     return Product(
         classes=Dirichlet(np.bincount(y, minlength=classes).astype(np.float64)),
         records=Wishart(np.array(float(len(y))), squares(features, y, classes)),
@@ -70,7 +70,7 @@ def factor(
 def squares(
     features: Float[Array, "n d"], y: Int[Array, " n"], classes: int
 ) -> Float[Array, "m m"]:
-    """The sum of ``v vᵀ`` of ``v = (e_y, φ)``, exactly symmetric."""
+    """Return the sum of ``v vᵀ`` over records, with ``v = (e_y, φ)``; exactly symmetric."""
     size = features.shape[1]
     sums = np.zeros((classes + size, classes + size))
     for at in range(0, len(y), ROWS):
@@ -85,21 +85,21 @@ def squares(
 
 
 def counted(total: PyTree, prior: PyTree) -> Float[Array, " k"]:
-    """Records of each class, whole numbers, from a posterior and its prior."""
+    """Return the number of records of each class, from a posterior and its prior."""
     return np.rint(np.asarray(total.classes.concentration) - prior.classes.concentration)
 
 
 def summed(total: PyTree, prior: PyTree) -> Float[Array, "m m"]:
-    """The squares of all records, from a posterior and its prior."""
+    """Return the sums of squares of all records, from a posterior and its prior."""
     return total.records.inverse_scale - prior.records.inverse_scale
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Readout:
-    """Scores of classes, one number each near one for its own records and near zero for others'.
-    ``shift`` and ``axes`` turn features into independent coordinates, ``slopes`` and ``level``
-    these into scores; ``narrow`` says how well each coordinate is known, ``noise`` is the variance
-    of a record about its score, ``records`` how many there were.
+    """Linear scores of classes, near one for records of the class and near zero for others.
+    ``shift`` and ``axes`` map features to uncorrelated coordinates, ``slopes`` and ``level`` map
+    these to scores. ``narrow`` is the inverse of each coordinate's sum of squares plus the ridge,
+    ``noise`` the residual variance per class, and ``records`` their number.
     """
 
     shift: Float[Array, " d"]
@@ -114,7 +114,7 @@ class Readout:
     def of_records(
         cls, features: Float[Array, "n d"], y: Int[Array, " n"], classes: int, own_units: int = 0
     ) -> Self:
-        """The same as :meth:`of_sums`, from records, each class with one at least."""
+        """Make the readout as :meth:`of_sums` does, from records with at least one per class."""
         counts = np.bincount(y, minlength=classes).astype(np.float64)
         sums = np.stack([features[y == label].sum(0) for label in range(classes)])
         return cls.of_sums(counts, sums, features.T @ features, own_units)
@@ -127,9 +127,8 @@ class Readout:
         squares: Float[Array, "d d"],
         own_units: int = 0,
     ) -> Self:
-        """Make the readout from counts of classes, all positive, sums of their features, and sums
-        of squares. The first ``own_units`` features have units of their own, and are brought to the
-        spread of the others.
+        """Make the readout from positive counts of classes, sums of features per class, and sums
+        of squares. The first ``own_units`` features are rescaled to the spread of the others.
         """
         n = counts.sum()
         level, mean = counts / n, sums.sum(0) / n
@@ -149,20 +148,20 @@ class Readout:
         return cls(mean, axes, slopes, level, narrow, noise, float(n))
 
     def coordinates(self, features: Float[Array, "n d"]) -> Float[Array, "n r"]:
-        """Independent ones."""
+        """Return the uncorrelated coordinates of features."""
         return (features - self.shift) @ self.axes
 
     def scores(self, features: Float[Array, "n d"]) -> Float[Array, "n k"]:
-        """Scores of each class, which sum to one."""
+        """Return the scores of classes, which sum to one."""
         return self.coordinates(features) @ self.slopes + self.level
 
     def leverage(self, coordinates: Float[Array, "n r"]) -> Float[Array, " n"]:
-        """Variance of a score over that of a record (n,): large far from all records."""
+        """Return the variance of scores relative to ``noise`` (n,); it grows far from records."""
         return coordinates**2 @ self.narrow + 1 / self.records
 
 
 def _scale(spread: Array, known: Array, own_units: int) -> Array:
-    """The factor of each feature; zero for a constant."""
+    """Return the factor of each feature; zero for a constant."""
     scale = known.astype(np.float64)
     own = known & (np.arange(len(spread)) < own_units)
     others = known & ~own
@@ -171,7 +170,7 @@ def _scale(spread: Array, known: Array, own_units: int) -> Array:
 
 
 def _chosen(values: Array, target: Array, total: Array, n: float) -> tuple[float, float]:
-    """The ridge, and its degrees of freedom with that of the level."""
+    """Return the ridge, and its degrees of freedom including that of the level."""
     rank = (values > ROUNDING * values.max()).sum()
     unit = max(values.sum() / max(rank, 1), np.finfo(float).tiny)
     best = (np.inf, unit * RIDGES[-1], 1.0)
@@ -187,7 +186,7 @@ def _chosen(values: Array, target: Array, total: Array, n: float) -> tuple[float
 
 
 def _explained(values: Array, target: Array, ridge: float) -> Array:
-    """Sum of squares that the regression takes away, by class."""
+    """Return the explained sum of squares of each class."""
     slopes = target / (values + ridge)[:, None]
     return 2 * (target * slopes).sum(0) - (values[:, None] * slopes**2).sum(0)
 
@@ -199,9 +198,9 @@ def evidence(
     own_units: int = 0,
     originals: Int[Array, " n"] | None = None,
 ) -> Float[Array, " j"]:
-    """Log likelihood, in nats, of the degrees: each quarter predicted by a fit of the others.
-    ``originals`` numbers what each record is a copy of: copies of one are in one quarter. Zeros,
-    which say nothing, of a task that has fewer than two classes of four records.
+    """Return the log likelihood, in nats, of each degree by four-fold cross-validation. Copies of
+    one original, numbered by ``originals``, are in one fold. Zeros if fewer than two classes have
+    four records.
     """
     common = np.flatnonzero(np.bincount(y, minlength=classes) >= FOLDS)
     places = np.flatnonzero(np.isin(y, common))
@@ -224,7 +223,7 @@ def evidence(
 
 
 def _parts(labels: Int[Array, " n"], originals: Int[Array, " n"]) -> Int[Array, " n"]:
-    """Every fourth original of each class, with all its copies."""
+    """Return the fold of each record: originals of each class in turn, with all their copies."""
     part = np.zeros(len(labels), int)
     for label in np.unique(labels):
         own = labels == label
