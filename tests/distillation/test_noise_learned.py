@@ -5,8 +5,15 @@ import numpy as np
 import pytest
 
 from posterity.distillation import Langevin
-from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
+from posterity.errors import (
+    ConvergenceWarning,
+    ParameterError,
+    ScaleWarning,
+    StructureError,
+    UsageError,
+)
 from posterity.models import NeuralNetwork
+from posterity.models.forward import NoisyForward
 from posterity.networks import GaussianPrior, Layers
 from tests.distillation.examples import KEY
 
@@ -75,11 +82,26 @@ def test_other_values_are_the_same_program() -> None:
     assert jax.tree.structure(teacher(1.0)) == jax.tree.structure(teacher(1e6))
 
 
+def test_columns_far_from_a_scale_of_one_are_named() -> None:
+    x, y = RNG.normal(size=(9, 2)) + np.array([0.0, 2000.0]), RNG.normal(size=9)
+    net = NeuralNetwork.regression(Layers.dense(2, 1), y)
+    with pytest.warns(ScaleWarning, match=r"inputs whose column 1 .* 2e\+03"):
+        Langevin(net, net.prior(), (x, y))
+    known = NeuralNetwork.of_layers(Layers.dense(2, 1), likelihood="gaussian")
+    with pytest.warns(ScaleWarning, match="what was observed"):
+        Langevin(known, known.prior(), (x - [0.0, 2000.0], 1e3 * y))
+
+
 def test_values_and_layers_that_do_not_fit() -> None:
     for y in (np.zeros((3, 2)), np.zeros(0), np.array("a"), 3.0):
         with pytest.raises(StructureError):
             NeuralNetwork.regression(Layers.dense(1, 1), y)
+    y = np.stack([np.full(3, 0.1), 1e9 + np.arange(3)], 1)
+    net = NeuralNetwork.regression(Layers.dense(1, 2), y)
+    assert isinstance(net.apply, NoisyForward)  # the deviation of equal values is not zero
+    np.testing.assert_allclose(net.apply.scale, [1.0, (2 / 3) ** 0.5])
     with pytest.raises(ParameterError, match="single precision"):
-        NeuralNetwork.regression(Layers.dense(1, 1), 1e9 + np.arange(3))
+        Langevin(net, net.prior(), (np.zeros((3, 1)), y))
+    Langevin(net, net.prior(), (np.zeros((3, 1)), np.full((3, 2), 0.1)))
     with pytest.raises(UsageError, match="varying"):
         NeuralNetwork.regression(Layers.dense(1, 1), np.zeros(3), noise="both")

@@ -196,8 +196,8 @@ class Run:
         networks = self.teacher.networks(teacher) if plain else None
         if networks is None or len(networks[-1]["kernel"]) < count:
             return state
-        own = jax.tree.map(lambda leaf: leaf[:count], networks), self.constants.head, state.scaling
-        return state._replace(parameters=students.taught(state.parameters, *own))
+        own = state.parameters, networks, self.constants.head, state.scaling
+        return state._replace(parameters=students.taught(count, *own))
 
     def sizes(self, step: int) -> np.ndarray:
         """Return steps per block of the next chunk (b,); a long probe has fewer, longer blocks."""
@@ -327,9 +327,10 @@ def _resumed(run: Run, kept: Checkpoint) -> tuple[State, tuple[Row, ...], np.nda
     none = np.zeros((0, *jax.eval_shape(watch, teacher.blank()).shape), np.float32)
     if saved is None:
         return run.start(teacher.begin(key=run.key)), (), none
-    kinds, tree = jax.tree.flatten(jax.eval_shape(run.start, teacher.blank()))
+    shapes = jax.eval_shape(run.start, teacher.blank())
+    kinds, tree = jax.tree.flatten(shapes)
     try:
-        leaves, rows = saved[0]["leaves"], saved[0]["trace"]
+        leaves, rows = _with_scales(saved[0]["leaves"], shapes), saved[0]["trace"]
         trace = tuple(Row(int(step), gap, loss) for step, gap, loss in rows)
         series = np.concatenate([none, saved[0].get("series", none)])
         if [np.shape(leaf) for leaf in leaves] != [leaf.shape for leaf in kinds]:
@@ -339,6 +340,24 @@ def _resumed(run: Run, kept: Checkpoint) -> tuple[State, tuple[Row, ...], np.nda
         return state, trace, series
     except (KeyError, TypeError, ValueError) as error:
         raise kept.foreign() from error
+
+
+def _with_scales(leaves: list[Any], shapes: PyTree) -> list[Any]:
+    """The leaves of a checkpoint, also of an earlier version: chains whose steps were not scaled
+    had no scale, or one number an array, where they now have one a coordinate.
+    """
+    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(shapes)]
+    ends = (jax.tree_util.GetAttrKey("kernel"), jax.tree_util.GetAttrKey("scale"))
+    scales = [place for place, path in enumerate(paths) if path[1:3] == ends]
+    wanted, leaves = jax.tree.leaves(shapes), list(leaves)
+    if len(leaves) == len(wanted) - len(scales):
+        for place in scales:
+            leaves.insert(place, np.ones(()))
+    pairs = enumerate(zip(leaves, wanted, strict=True))
+    return [
+        np.broadcast_to(leaf, own.shape) if place in scales else leaf
+        for place, (leaf, own) in pairs
+    ]
 
 
 def _row(run: Run, state: State, series: np.ndarray) -> Row:

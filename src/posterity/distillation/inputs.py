@@ -175,6 +175,9 @@ class Mixup(Pool):
 class Box(Inputs):
     """The uniform law on a box with corners ``low`` and ``high``, arrays of the shape of one input.
     A ParameterError unless ``low < high`` everywhere.
+
+    >>> Box([-6.0, -6.0], [6.0, 6.0]).sample(5, key=jax.random.key(0)).shape
+    (5, 2)
     """
 
     low: Any

@@ -248,15 +248,16 @@ def _grows(layers: Layers) -> bool:
     return len(layers) > 1 and all(isinstance(layer, Dense) for layer in layers.layers)
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def taught(
-    parameters: list[PyTree], networks: list[PyTree], head: Head, scaling: Scaling
+    count: int, parameters: list[PyTree], networks: list[PyTree], head: Head, scaling: Scaling
 ) -> list[PyTree]:
-    """Return initial parameters under which a student is the average of networks side by side.
+    """Return initial parameters of a student as the average of ``count`` networks side by side.
     ``networks`` are arrays of layers with a leading axis of networks; their first outputs are
     logits, or means in the units of ``y``. Other outputs are taken from ``parameters``.
     """
-    *hidden, last = networks
-    count, grown = len(last["kernel"]), []
+    *hidden, last = jax.tree.map(lambda leaf: leaf[:count], networks)
+    grown = []
     for place, layer in enumerate(hidden):
         grown.append({name: jnp.concatenate(list(leaf), -1) for name, leaf in layer.items()})
         if place and count > 1:

@@ -218,7 +218,7 @@ class Draws(_OfModel):
         """Return the predictive at inputs (n, ...), averaged over all draws; errors as of ``head``.
 
         >>> from posterity.models import LogisticRegression
-        >>> Draws(LogisticRegression(), [[0.0], [0.0]]).predict(np.ones((1, 1))).mean
+        >>> Draws(LogisticRegression(), np.zeros((2, 1))).predict(np.ones((1, 1))).mean
         array([0.5])
         """
         places = np.array_split(np.arange(self.count), -(-self.count // self.samples))
@@ -256,6 +256,11 @@ class Independent(_OfModel):
     """A teacher that makes ``samples`` new draws at every step from any posterior that can be
     sampled. ``posterior`` is a single proper law (else a UsageError) of the parameters of
     ``model``; ``x`` are the inputs that it was fitted to, if known.
+
+    >>> from posterity.models import NeuralNetwork
+    >>> net = NeuralNetwork.of_layers(Layers.dense(2, 3, 2))
+    >>> Independent(net.prior(variance=1.0), net).samples
+    16
     """
 
     posterior: Distribution

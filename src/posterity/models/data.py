@@ -1,5 +1,6 @@
 """Kinds of arrays in a site's data, and their checks."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from posterity.arrays.tree import tree_leaves
 from posterity.arrays.typing import ArrayLike, PyTree
-from posterity.errors import ParameterError, StructureError
+from posterity.errors import ParameterError, ScaleWarning, StructureError
 
 # --- the table ---------------------------------------------------------------------------------
 
@@ -136,8 +137,22 @@ def real_numbers(value: Any, what: str, *, records: bool = True) -> np.ndarray:
     return array
 
 
-def off_scale(x: np.ndarray) -> tuple[int, float] | None:
-    """Return the largest column of ``x`` (n, d) and its root mean square if far from one."""
-    size = np.sqrt(np.mean(np.square(x, dtype=np.float64), axis=0))
+WEIGHTS = (
+    "priors of weights and first steps are meant. Subtract a mean and divide by a deviation of "
+    "each column, the same ones at all sites and in all that is predicted."
+)
+
+
+def warn_of_scale(x: np.ndarray, what: str, use: str = WEIGHTS, *, stacklevel: int) -> None:
+    """Emit a ScaleWarning if columns of ``x`` (n, d) are far larger, or all far smaller, than one.
+    ``use`` says what columns of scale one are for, and what to do.
+    """
+    size = np.sqrt(np.einsum("nd,nd->d", x, x, dtype=np.float64) / len(x))
     worst = int(size.argmax())
-    return None if SMALL <= size[worst] <= LARGE or not size[worst] else (worst, size[worst])
+    if size[worst] and not SMALL <= size[worst] <= LARGE:
+        warnings.warn(
+            f"found {what} whose column {worst} has a root mean square of {size[worst]:.3g}; "
+            f"expected about 1, for which {use}",
+            ScaleWarning,
+            stacklevel=stacklevel + 1,
+        )

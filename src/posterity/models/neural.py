@@ -10,7 +10,7 @@ import numpy as np
 from posterity.arguments import one_of
 from posterity.arrays.tree import static
 from posterity.arrays.typing import Float, KeyArray, PyTree, Real
-from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Network
 from posterity.families.layers import Dense, Layers
 from posterity.lazy import eqx, jax, jnp
@@ -28,7 +28,6 @@ from posterity.models.forward import Forward, Function, NoisyForward
 from posterity.models.likelihoods import LIKELIHOOD, OUTPUTS, log_likelihood
 
 NOISES = one_of("constant", "varying")
-SINGLE = 1e-5  # Least ratio of values' deviation to their mean resolved in single precision
 
 
 class NeuralNetwork(Model):
@@ -126,7 +125,7 @@ class NeuralNetwork(Model):
             UsageError: for another kind of noise.
             StructureError: if ``y`` does not have one value per record and output, or the last
                 layer is not dense with biases.
-            ParameterError: for values that single precision cannot resolve.
+            ParameterError: for values that are not finite.
 
         >>> net = NeuralNetwork.regression(Layers.dense(4, 3, 1), [1e6, 3e6, 2e6], noise="varying")
         >>> net.layers.summary
@@ -142,17 +141,11 @@ class NeuralNetwork(Model):
                 expected="one value of each output, from a dense layer with biases",
                 fix="Give the last layer as many outputs as a record has values.",
             )
-        mean, spread = columns.mean(0), columns.std(0)
-        if ((spread > 0) & (spread < SINGLE * np.abs(mean))).any():
-            raise ParameterError(
-                found=f"values about {mean} with deviations of {spread}",
-                expected="values that differ in single precision, in which networks are sampled",
-                fix="Subtract a constant from the values, and add it to what is predicted.",
-            )
         last = dataclasses.replace(last, outputs=2 * last.outputs)
         layers = Layers((*hidden, last), layers.image)
-        scale = np.where(spread > 0, spread, 1.0)
-        forward = NoisyForward(layers, mean, scale, noise == "varying")
+        # Of equal values the deviation may be a rounding error.
+        scale = np.where(np.ptp(columns, 0) > 0, columns.std(0), 1.0)
+        forward = NoisyForward(layers, columns.mean(0), scale, noise == "varying")
         parameters = layers.unravel(np.zeros(layers.size))
         return cls(forward, parameters, likelihood="gaussian", noise_variance=None)
 

@@ -13,12 +13,12 @@ from jaxtyping import PyTree
 
 from posterity.arguments import COUNT, POSITIVE, Constraint, renamed
 from posterity.arrays import keys
-from posterity.errors import ConvergenceWarning, ParameterError, ScaleWarning, StructureError
+from posterity.errors import ConvergenceWarning, ParameterError, StructureError
 from posterity.families.layers import Layers
 from posterity.families.network import Network
 from posterity.ledger import Ledger
 from posterity.models.base import VARIANCE
-from posterity.models.data import off_scale
+from posterity.models.data import warn_of_scale
 from posterity.models.likelihoods import LIKELIHOOD, check_outputs
 from posterity.models.neural import NeuralNetwork
 from posterity.networks.bound import Arrays, Bound, Parameters, Scales, as_posterior, started
@@ -293,14 +293,7 @@ def checked_records(data: PyTree, layers: Layers, likelihood: str) -> tuple[np.n
     y = y.astype(np.int32 if likelihood == "categorical" else np.float32)
     values = [("what was observed", y.reshape(len(y), -1))] if likelihood == "gaussian" else []
     for what, columns in [("inputs", x), *values]:
-        if (worst := off_scale(columns)) is not None:
-            warnings.warn(
-                f"found {what} whose column {worst[0]} has a root mean square of {worst[1]:.3g}; "
-                "expected about 1, for which priors of weights and first steps are meant. Subtract "
-                "a mean and divide by a deviation of each column, the same ones at all sites.",
-                ScaleWarning,
-                stacklevel=5,
-            )
+        warn_of_scale(columns, what, stacklevel=5)
     return x, y
 
 

@@ -190,6 +190,11 @@ class SGHMC(Kernel):
     ``λ`` they are stable below ``(8 - 4 friction) / (friction λ)``.
 
     Source: chen2014, equation 15, with no estimate of the gradient's noise.
+
+    >>> kernel = SGHMC(step_size=0.1, friction=0.1)
+    >>> state, info = kernel.step(kernel.init(jnp.zeros(2)), jnp.ones(2), key=jax.random.key(0))
+    >>> bool((state.memory == state.position).all())
+    True
     """
 
     step_size: StepSize | None = None

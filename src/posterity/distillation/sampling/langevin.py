@@ -86,7 +86,9 @@ class Langevin(Teacher):
         scaled: whether to precondition by a diagonal scale; by default if no step size is given.
 
     Raises a UsageError for a prior that is not a law, or when a model that does not predict is used
-    as a teacher; a StructureError or a ParameterError for data that do not suit the model.
+    as a teacher; a StructureError or a ParameterError for data that do not suit the model. Values
+    of learned noise that hardly vary beside their mean are a ParameterError; columns far from a
+    scale of one, of a network of layers, are a ScaleWarning.
 
     Source: welling2011; korattikara2015.
 

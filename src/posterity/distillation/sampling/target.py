@@ -22,11 +22,12 @@ from posterity.checks import check_prior
 from posterity.distillation.pytrees import Array
 from posterity.distillation.sampling import noise
 from posterity.distillation.teachers import outputs_of
-from posterity.errors import StructureError
+from posterity.errors import ParameterError, StructureError
 from posterity.families import Distribution
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.unconstrained import Supports, unconstrained
 from posterity.models import Model, NeuralNetwork, Records
+from posterity.models.data import warn_of_scale
 
 BATCH_SIZE = 100
 WHOLE = 300  # Most records that are all used at every step by default
@@ -35,6 +36,7 @@ DENSE = 500  # Most parameters whose full curvature is computed; beyond it, its 
 MOST = 50_000  # Most records of the search for modes, reweighted to stand for all
 STEPS = 500
 SCALES = np.array([0.0, 0.1, 0.3, 1.0])  # Factors of the prior's draws that the search starts from
+SINGLE = 1e-5  # Least ratio of deviation to mean that single precision resolves
 WIDEST = 1e3  # The largest standard deviation, in unconstrained coordinates, at a mode
 
 
@@ -119,7 +121,8 @@ class WeightsTarget(Target):
         def one(precision: Any) -> Any:
             inputs = np.prod(precision.shape[:-1]) if precision.ndim > 1 else np.inf
             scale = np.minimum((2.0 / inputs) ** 0.5, np.asarray(precision) ** -0.5)
-            return jnp.asarray(scale * rng.standard_normal((chains, *precision.shape)), jnp.float32)
+            draws = scale * rng.standard_normal((chains, *precision.shape))
+            return jnp.asarray(draws.astype(np.float32))
 
         return jax.tree.map(one, self.prior[1])
 
@@ -203,6 +206,8 @@ def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int | None)
     COUNT.or_none().check(batch_size=batch_size)
     check_prior(prior)
     records = Records.of_model(model, data)
+    if isinstance(model, NeuralNetwork):
+        _check_scale(model, *data)
     data, count = jax.tree.map(_single, records.data), records.size
     own = batch_size or (WHOLE if count <= WHOLE else BATCH_SIZE)
     sizes = {"data": data, "count": count, "batch_size": count if model.joint else min(own, count)}
@@ -219,6 +224,26 @@ def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int | None)
         return WeightsTarget(model=model, prior=trees, **sizes)
     centre, factor, modes = laplace(model, prior, data)
     return ModelTarget(model=model, prior=prior, centre=centre, factor=factor, modes=modes, **sizes)
+
+
+def _check_scale(model: NeuralNetwork, x: Any, y: Any) -> None:
+    """Emit a ScaleWarning for columns of a network of layers that are far from a scale of one, and
+    raise a ParameterError for values that vary too little in single precision.
+    """
+    values = np.asarray(y, np.float64).reshape(len(y), -1)
+    known = model.noise_variance is not None
+    if model.layers is not None:
+        warn_of_scale(np.asarray(x).reshape(len(x), -1), "inputs", stacklevel=7)
+        if known and model.likelihood == "gaussian":
+            warn_of_scale(values, "what was observed", stacklevel=7)
+    mean, spread = values.mean(0), values.std(0)
+    if not known and ((np.ptp(values, 0) > 0) & (spread < SINGLE * np.abs(mean))).any():
+        raise ParameterError(
+            found=f"values about {mean} with deviations of {spread}",
+            expected=f"deviations of at least {SINGLE} of the mean: networks are sampled in single "
+            "precision",
+            fix="Subtract a constant from the values, and add it to what is predicted.",
+        )
 
 
 def _single(leaf: Any) -> jax.Array:

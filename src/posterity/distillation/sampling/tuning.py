@@ -139,13 +139,14 @@ def heat(target: Target, positions: PyTree, scale: PyTree, *, key: jax.Array) ->
 
 def _flat(tree: PyTree) -> np.ndarray:
     """Return all coordinates (chains, p) of each chain."""
-    return np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(tree)], 1)
+    leaves = map(np.asarray, jax.tree.leaves(tree))
+    return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], 1)
 
 
 def _like(tree: PyTree, flat: np.ndarray) -> Any:
     """Return flat coordinates (chains, p) as a tree like ``tree``."""
     leaves, kind = jax.tree.flatten(tree)
-    parts = np.split(flat, np.cumsum([leaf[0].size for leaf in leaves])[:-1], axis=1)
+    parts = np.split(flat, np.cumsum([leaf.size // len(leaf) for leaf in leaves])[:-1], axis=1)
     shaped = [own.reshape(-1, *leaf.shape[1:]) for own, leaf in zip(parts, leaves, strict=True)]
     return jax.tree.unflatten(kind, shaped)
 

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import hashlib
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -19,8 +18,8 @@ from jaxtyping import Float
 from posterity.arguments import COUNT, NATURAL, Constraint
 from posterity.arrays.tree import leaves
 from posterity.artifact.architecture import Architecture
-from posterity.errors import ScaleWarning, StructureError, UsageError
-from posterity.models.data import off_scale, real_numbers
+from posterity.errors import StructureError, UsageError
+from posterity.models.data import real_numbers, warn_of_scale
 
 Array = np.ndarray
 
@@ -141,16 +140,13 @@ class VectorFeatures(Features):
         """Warn if a column is far larger than one, or all columns are far smaller."""
         if not x.size or not self.width:
             return
-        worst = off_scale((np.asarray(x, np.float64) - self.shift) / self.scale)
-        if worst is not None:
-            warnings.warn(
-                f"found inputs whose column {worst[0]} has a root mean square of {worst[1]:.3g}; "
-                "expected about 1, for which random features are meant. Pass "
-                "features=VectorFeatures(columns, shift, scale) with what all sites know of the "
-                "columns beforehand, or width=0 for a linear rule that needs no units.",
-                ScaleWarning,
-                stacklevel=4,
-            )
+        use = (
+            "random features are meant. Pass features=VectorFeatures(columns, shift, scale) with "
+            "what all sites know of the columns beforehand, or width=0 for a linear rule that "
+            "needs no units."
+        )
+        x = (np.asarray(x, np.float64) - self.shift) / self.scale
+        warn_of_scale(x, "inputs", use, stacklevel=4)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
