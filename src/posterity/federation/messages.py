@@ -112,7 +112,7 @@ class Improvement(Answer):
     quadrature_error: float = 0.0
 
 
-Part = Literal["gradient", "improved", "value", "elsewhere", "curvature"]
+Part = Literal["gradient", "newton", "improved", "value", "elsewhere", "curvature"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,12 +137,13 @@ class Report(Answer):
     """The report of a site on a posterior; None for what was not asked for, or is not finite.
 
     ``direction`` is ``∇_μ E_q[log likelihood]/α - η``, what the site would still change, and
-    ``variance`` the squared Fisher length that noise gives to it. ``improved`` is the factor that a
-    line search without noise ends with, and ``residual`` the Fisher length of the gradient there,
-    in sqrt(nats). ``value`` is ``E_q[log likelihood]/α`` in nats; of it as a function of the means
-    of Gaussian parts ``slope`` (d,) is the derivative and ``curvature`` (d, d) minus the second
-    derivative; ``fixed_point`` is the factor that one undamped step leads to. ``elsewhere`` (m,)
-    are such values at members elsewhere (:func:`posterity.federation.elsewhere.looked_at`).
+    ``variance`` the squared Fisher length that noise gives to it. Asked for as ``newton``, it is
+    None where it may be much shorter than the way to the site's optimum. ``improved`` is the factor
+    that a line search without noise ends with, and ``residual`` the Fisher length of the gradient
+    there, in sqrt(nats). ``value`` is ``E_q[log likelihood]/α`` in nats; of it as a function of the
+    means of Gaussian parts ``slope`` (d,) is the derivative and ``curvature`` (d, d) minus the
+    second derivative; ``fixed_point`` is the factor that one undamped step leads to. ``elsewhere``
+    (m,) are such values at members elsewhere (:func:`posterity.federation.elsewhere.looked_at`).
     ``quadrature_error`` bounds in nats how far too few quadrature nodes may have misplaced these.
     """
 

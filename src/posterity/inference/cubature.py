@@ -36,9 +36,9 @@ ENTRIES = 2**16
 """Numbers held at a time, of some nodes and all records."""
 FAR = 1e-9
 """Chance of a node, at six deviations, below which naive code may overflow."""
-JUMPS = 1e-3
-"""Nats by which values say otherwise than slopes where a likelihood jumps; in a smooth one, for
-which slopes need fewer nodes than values do, they differ by less."""
+JUMPS = 0.1
+"""Nats by which values say otherwise than slopes where a likelihood jumps; in one that does not,
+they differ by less: slopes need fewer nodes than values do, on either side of a kink too."""
 CALLS = ("pjit", "jit", "closed_call", "core_call")
 """Steps of a program that are programs themselves, and may as well be written out."""
 CONTRACTIONS = ("dot_general", "reduce_sum")
@@ -371,7 +371,8 @@ class Cubature(Evaluator):
     """Gaussians, and Products of them: the mean over fixed nodes, by gradients alone.
 
     Nodes are a quasi-random normal sample in pairs that mirror each other, of unit covariance: the
-    sum is exact for log likelihoods of third order. No Hessian is formed, and kinks do no harm.
+    sum is exact for log likelihoods of third order. No Hessian is formed, so kinks are allowed; on
+    grids, of two or three predictors, they take thousands of nodes.
     Jumps have no slope: over grids, where records have few predictors, values show what slopes
     miss; over scattered nodes the expectation is NaN where there are jumps alone, and no slope.
     There are at least four nodes a coordinate, without which a full covariance would fit the nodes.
