@@ -146,6 +146,23 @@ def test_a_product_of_two_parameters_is_summed_exactly():
         assert np.isclose(found.value, exact, rtol=1e-12)
 
 
+def test_kinks_are_not_taken_for_jumps():
+    """Other nodes differ by what is not yet summed, from slopes again."""
+    x = RNG.normal(size=(5, 2))
+    records = Records.of((x, x.sum(1) + 0.3 * RNG.standard_t(3, size=5)))
+    model = FunctionModel(lambda z, d: -jnp.abs(d[1] - d[0] @ z[:2]) * jnp.exp(-z[2]) - z[2])
+    q = Gaussian.from_standard([1.0, 1.0, -1.0], np.diag([0.04, 0.04, 0.16]))
+    estimator = Cubature(2048)
+
+    def both(q, records):
+        by_slopes, _ = estimator._through(model, q, records, True)
+        other = estimator.evaluate(model, q, records, otherwise=True)
+        return by_slopes.curved(q).expected.gradient, other.gradient
+
+    slopes, other = jax.jit(both)(q, records)
+    np.testing.assert_array_equal(slopes.precision, other.precision)
+
+
 def test_a_record_of_zeros_beside_others_changes_nothing():
     q = gaussian(SIZE)
     wide = Records.of((np.r_[X, np.zeros((2, SIZE))], np.r_[Y, 0.0, 0.0]))

@@ -110,7 +110,7 @@ class Improvement(Answer):
     quadrature_error: float = 0.0
 
 
-Part = Literal["gradient", "improved", "value", "elsewhere", "curvature"]
+Part = Literal["gradient", "newton", "improved", "value", "elsewhere", "curvature"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,9 +134,10 @@ class Report(Answer):
     """The report of a site on a posterior; parts not requested, or not finite, are None.
 
     ``direction`` is ``∇_μ E_q[log likelihood]/α - η``, the site's remaining natural gradient, and
-    ``variance`` the expected squared Fisher length of its noise. ``improved`` is the factor at the
-    end of a noiseless line search, and ``residual`` the Fisher length of the gradient there, in
-    sqrt(nats). ``value`` is ``E_q[log likelihood]/α`` in nats. As a function of the means of
+    ``variance`` the expected squared Fisher length of its noise. Requested as ``newton``, it is None
+    where it may be much shorter than the distance to the site's optimum. ``improved`` is the factor
+    at the end of a noiseless line search, and ``residual`` the Fisher length of the gradient there,
+    in sqrt(nats). ``value`` is ``E_q[log likelihood]/α`` in nats. As a function of the means of
     Gaussian parts, it has the derivative ``slope`` (d,), and ``curvature`` (d, d) is minus the
     second one. ``fixed_point`` is the factor after one undamped step. ``elsewhere`` (m,) are values
     at other members (:func:`posterity.federation.elsewhere.looked_at`). ``quadrature_error`` is the

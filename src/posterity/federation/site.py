@@ -44,6 +44,8 @@ from posterity.models import FunctionModel, Model, Records
 
 ERROR = 5e-5
 """Displacement of a posterior by quadrature error, in nats, above which more nodes are used."""
+NARROW = 2.0
+"""Variance of a record's linear predictor above which a Newton step may be much too short."""
 NEAR = 0.1
 """Largest such displacement for which the result is the starting point with more nodes."""
 
@@ -180,7 +182,7 @@ class Site:
         """
         known: dict[str, Any] = {}
         errors = [0.0]
-        if "gradient" in parts:
+        if "gradient" in parts or ("newton" in parts and self._steps_far(posterior)):
             known, error = self._gradient(posterior, factor, samples, key)
             errors.append(error)
         if "improved" in parts and self.agreement.line_search is not None:
@@ -197,6 +199,15 @@ class Site:
             known |= curvature
             errors.append(error)
         return Report(self.name, quadrature_error=max(errors), **known)
+
+    def _steps_far(self, posterior: Any) -> bool:
+        """Whether a natural gradient is a Newton step that leads most of the way to the site's
+        optimum, as where the log likelihood is nearly quadratic over the width of the posterior.
+        """
+        if not self.update.newtonian(self.model, posterior) or self.update.needs_jax(self.model):
+            return False
+        _, variance = posterior.predictor(self.records.widened().data[0])
+        return bool(variance.max() <= NARROW)
 
     def _gradient(
         self, posterior: Any, factor: Any, samples: int, key: KeyArray

@@ -11,7 +11,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from posterity.arrays.typing import KeyArray
+from posterity.entries import Entry
 from posterity.errors import ParameterError, PosterityError, SiteError
 from posterity.families import ExponentialFamily
 from posterity.families.names import described
@@ -22,6 +25,7 @@ from posterity.federation.gossip import OverGraph
 from posterity.federation.messages import Part, Report
 from posterity.federation.optima import (
     ELSEWHERE,
+    ROUNDING,
     Second,
     applies,
     newton,
@@ -30,7 +34,7 @@ from posterity.federation.optima import (
     second_start,
     to_come,
 )
-from posterity.federation.schedules import Schedule
+from posterity.federation.schedules import Asynchronous, Schedule
 from posterity.federation.state import State, Visit, contributing, distance, measures
 from posterity.inference.descent import fisher_length
 from posterity.ledger import Ledger
@@ -53,7 +57,8 @@ UNKNOWN = "how far the optimum is could not be measured"
 """The reason if the remaining change is unknown and there is no other reason."""
 FURTHER, LITTLE = 9.0, 0.1
 """Largest ratio of a site's distance from its optimum to the length of its Newton step, both in
-nats (the step was .35 of the way or more in 120 small problems); a small share of the tolerance."""
+nats, if no record's predictor varies widely (the step was .35 of the way or more in 120 small
+problems); a small share of the tolerance."""
 SAMPLES = 64
 """Number of estimates that are averaged where gradients are noisy."""
 APART = (
@@ -240,11 +245,13 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
         return 0.0, False
     if update.conjugate:  # a factor was shortened, to leave a distribution
         return _known(run, next_round), False
-    now, before = _length(visits, 0), _length(visits, 1)
+    now, before = _lengths(run, visits)
     late = run.state.step > FIRST * run.round
     growing = late and before is not None and now is not None and now > max(2 * before, 1)
-    if growing and before and update.searches:  # a late jump to the optimum is no divergence
-        growing = _known(run, next_round) > before**2 / 2
+    if growing and before is not None and update.searches:
+        # A late jump to the optimum is no divergence, and neither is a site that does not answer.
+        there = _known(run, next_round)
+        growing = math.isfinite(there) and there > max(before**2 / 2, run.tolerance)
     if update.trains:  # the next round may move as far as the last one
         return (math.inf if now is None else now**2 / 2), growing
     if update.noisy and applies(run.agreement):  # the Newton change has no noise
@@ -270,7 +277,8 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
     # Turns may have changed little for other reasons: a token that has seen few sites, a decaying
     # rate, a site that came first. So small estimates are confirmed by queries to the sites.
     if left <= run.tolerance:
-        left = max(left, _known(run, next_round))
+        anew = update.searches and isinstance(run.schedule, Asynchronous)
+        left = max(left, _known(run, rounds_to_come if anew else next_round))
     if left <= run.tolerance and applies(run.agreement):
         left = max(left, _known(run, newton_change))
     early = run.state.step < EARLY * run.round and len(visits) > 1
@@ -293,26 +301,66 @@ def next_round(run: Position) -> float:
         return certify(run).distance
     # With JAX this would compile a program for this purpose only.
     if update.newtonian(model, run.agreement.prior) and not update.needs_jax(model):
-        upper = FURTHER * _moved(run, "gradient")
+        upper = FURTHER * _moved(run, "newton")
         if upper <= LITTLE * run.tolerance:
             return upper
     return _moved(run, "improved")
 
 
+def rounds_to_come(run: Position) -> float:
+    """Return how many nats are left, where a trace has no rounds, as two rounds in which all sites
+    improve at once tell; infinite where the second does not shrink along the way of the first.
+
+    A round goes a share of what is left in each direction. Two rounds tell the mean of these shares
+    along the way (a secant) and their variance, from which the mean inverse square follows to
+    second order.
+    """
+    if (once := _after(run, "improved")) is None:
+        return math.inf
+    nats = distance(run.posterior, once.posterior)
+    if not ROUNDING < nats <= run.tolerance:
+        return nats
+    if (twice := _after(dataclasses.replace(run, state=once), "improved")) is None:
+        return math.inf
+    q, first, second = (state.posterior for state in (run.state, once, twice))
+    # Changes of natural parameters times those of mean parameters are squared Fisher lengths.
+    step = first.natural_parameters - q.natural_parameters
+    moved = first.mean_parameters - q.mean_parameters
+    less = step - (second.natural_parameters - first.natural_parameters)
+    moved_less = moved - (second.mean_parameters - first.mean_parameters)
+    length, along, squared = (
+        float(np.sum(a * b)) for a, b in ((moved, step), (moved, less), (moved_less, less))
+    )
+    if not (length > 0 and along > 0):
+        return math.inf
+    share, variance = along / length, max(squared / length - (along / length) ** 2, 0.0)
+    return nats * max(1.0, (1 + 3 * variance / share**2) / share**2)
+
+
 def _moved(run: Position, part: Part) -> float:
-    """Return the change of the posterior in nats by the sites' gradients or improved factors."""
-    state, changes = run.state, []
+    """Return the change of the posterior, in nats, by the sites' Newton steps or improved factors."""
+    after = _after(run, part)
+    return math.inf if after is None else distance(run.posterior, after.posterior)
+
+
+def _after(run: Position, part: Part) -> State | None:
+    """Return the state after all sites' Newton steps, or improved factors; None if it is improper
+    or a site does not answer.
+    """
+    state, entries = run.state, {}
     failed = {s for s, turns in _last_two(run).items() if turns and turns[0].outcome == "failed"}
     for site, report in reports_of(run, (part,)).items():
+        factor: Any = state.factor(site)
         if part == "improved" and report.improved is not None:
-            changes.append((report.improved, state.factor(site)))
-        elif part == "gradient" and report.direction is not None:
-            changes.append((report.direction, state.prior.zero()))
+            factor = report.improved
+        elif part == "newton" and report.direction is not None:
+            factor = factor + report.direction
         elif site not in failed:
-            return math.inf
-    new, old = zip(*changes, strict=True) if changes else ((), ())
-    after = state.exact_sum.changed(add=new, take=old).value
-    return distance(state.posterior, after) if run.agreement.admits(after) else math.inf
+            return None
+        before = state.entries.get(site, Entry(0, -1, factor))
+        entries[site] = Entry(before.epoch, before.sequence + 1, factor, False)
+    after = state.with_entries(state.entries | entries)
+    return after if run.agreement.admits(after.posterior) else None
 
 
 def reports_of(
@@ -388,6 +436,26 @@ def _known(run: Position, measure: Callable[[Position], float]) -> float:
             raise
         return math.inf
     return measured if math.isfinite(measured) else math.inf
+
+
+def _lengths(run: Position, visits: Mapping[str, list[Visit]]) -> list[float | None]:
+    """The lengths of the last round and of the one before it. Where sites report whenever they are
+    done, one of them perhaps twice before others do, a round is a part of the trace in which all
+    sites report.
+    """
+    if not isinstance(run.schedule, Asynchronous):
+        return [_length(visits, turn) for turn in (0, 1)]
+    lengths: list[float | None] = []
+    length, lacking = 0.0, {*visits}
+    for visit in reversed(run.trace):
+        if visit.outcome in ("forgotten", "restarted") or len(lengths) == 2:
+            break
+        length += math.sqrt(2 * (visit.change or 0.0))
+        lacking.discard(visit.site)
+        if not lacking:
+            lengths.append(length)
+            length, lacking = 0.0, {*visits}
+    return [*lengths, None, None][:2]
 
 
 def _length(visits: Mapping[str, list[Visit]], turn: int) -> float | None:

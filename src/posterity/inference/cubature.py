@@ -36,9 +36,9 @@ ENTRIES = 2**16
 """Largest array size: nodes of a block times records times predictors."""
 FAR = 1e-9
 """Probability of a node, at six deviations, up to which a log likelihood may be non-finite."""
-JUMPS = 1e-3
+JUMPS = 0.1
 """Difference in nats between gradients from values and from slopes above which a likelihood counts
-as having jumps; for smooth ones, whose slopes need fewer nodes than values, it is smaller."""
+as having jumps; where it has none, kinks included, the difference is smaller."""
 CALLS = ("pjit", "jit", "closed_call", "core_call")
 """Primitives that call a program, which is inlined."""
 CONTRACTIONS = ("dot_general", "reduce_sum")
@@ -373,10 +373,11 @@ class Cubature(Evaluator):
     """Gaussians, and Products of them: the mean over fixed nodes, from gradients only.
 
     Nodes are an antithetic quasi-random normal sample of unit covariance, so the sum is exact for
-    polynomials of degree three. No Hessian is formed, and kinks are allowed. Slopes do not contain
-    jumps: with grids (few predictors per record) these are detected from values; with scattered
-    nodes the expectation of a piecewise constant log likelihood is NaN. There are at least four
-    nodes per coordinate; with fewer, a full covariance would overfit the nodes.
+    polynomials of degree three. No Hessian is formed, so kinks are allowed; on grids, with two or
+    three predictors, they take thousands of nodes. Slopes do not contain jumps: with grids (few
+    predictors per record) these are detected from values; with scattered nodes the expectation of a
+    piecewise constant log likelihood is NaN. There are at least four nodes per coordinate; with
+    fewer, a full covariance would overfit the nodes.
 
     Source: giordano2024.
     """
