@@ -104,6 +104,30 @@ def test_real_processes(files):
     assert done.stderr.count("\n") == 1
 
 
+BARE = """
+import importlib, sys
+extras = "cryptography formulaic matplotlib onnx openpyxl pandas pyarrow sklearn statsmodels torch"
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in extras.split():
+            raise ModuleNotFoundError(name=name)
+sys.meta_path.insert(0, Absent())
+from posterity.cli import app, schema
+for command in schema.commands().values():
+    module = command.get("run", "diff:").partition(":")[0]
+    if module not in ("federation", "site"):
+        importlib.import_module(f"posterity.cli.{module}")
+app()
+"""
+
+
+def test_verbs_of_files_need_no_extra(files):
+    line = "forget n.safetensors --site north -o left.safetensors --receipt r.json"
+    succeed(*line.split())
+    done = run("-c", BARE, "verify", "r.json", "n.safetensors", "left.safetensors")
+    assert "The receipt holds" in done.stdout, done.stderr
+
+
 def test_models_of_help_are_those_of_recipes():
     from posterity.artifact import recipe
     from posterity.cli import schema
