@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli.commands import call, fail_alike, refuse, succeed
+from cli.commands import call, fail, refuse, succeed
 
 import posterity
 from posterity import cli, errors
@@ -39,7 +39,7 @@ def broken(monkeypatch, request):
 
 @pytest.mark.parametrize("broken", [RuntimeError("out of\ncheese")], indirect=True)
 def test_unexpected_errors_say_how_to_see_more(broken, monkeypatch):
-    error = fail_alike(70, "inspect", "file")
+    error = fail(70, "inspect", "file")
     assert (error["type"], "out of" in error["found"]) == ("RuntimeError", True)
     assert f"{cli.DEBUG}=1" in error["fix"]
     monkeypatch.setenv(cli.DEBUG, "1")
@@ -60,7 +60,7 @@ def test_unexpected_errors_say_how_to_see_more(broken, monkeypatch):
     indirect=["broken"],
 )
 def test_every_kind_of_error_has_its_exit_code(broken, code):
-    fail_alike(code, "inspect", "file")
+    fail(code, "inspect", "file")
 
 
 @pytest.mark.parametrize(
