@@ -1,8 +1,10 @@
 """What the documentation is made of beside its pages: the reference, and links of citations.
 
-Pages under ``api/`` list every public name, as ``__all__`` of its module says; ``references.md`` is
-made from ``docs/references.bib``. Keys of that file in pages and docstrings become links, and so do
-the names that docstrings put into roles (``:func:`fuse```).
+Pages under ``api/`` list every public name: those in the ``__all__`` of a module or package, else
+those that it imports as themselves, else its classes and functions. Methods without a docstring
+have that of a base. ``references.md`` is made from ``docs/references.bib``. Keys of that file in
+pages and docstrings become links, and so do the names that docstrings put into roles
+(``:func:`fuse```).
 """
 
 import ast
@@ -189,7 +191,7 @@ def fenced(docstring: str) -> str:
 
 
 class Docstrings(griffe.Extension):
-    """Roles and sources in docstrings as links."""
+    """Roles and sources in docstrings as links, and docstrings that methods inherit."""
 
     def __init__(self) -> None:
         self.keys = "|".join(entries())
@@ -201,6 +203,29 @@ class Docstrings(griffe.Extension):
         if obj.docstring is not None:
             text = ROLE.sub(self._name, fenced(obj.docstring.value))
             obj.docstring.value = re.sub(r"(Source:(?:.|\n)*)", self._source, text)
+
+    def on_package(self, *, pkg: Any, **_: Any) -> None:
+        """After a package was read."""
+        homes = [pkg]
+        for home in homes:
+            own = [member for member in home.members.values() if not member.is_alias]
+            homes += [member for member in own if member.is_module or member.is_class]
+            if home.is_class:
+                for method in own:
+                    if method.docstring is None and method.is_function | method.has_labels(
+                        "property"
+                    ):
+                        method.docstring = self._inherited(method)
+
+    def _inherited(self, method: Any) -> Any:
+        """The docstring of a method in the first base that has one."""
+        for base in method.parent.mro():
+            known = base.members.get(method.name)
+            if known is not None and not known.is_alias and known.docstring is not None:
+                text = known.docstring
+                options = {"parser": text.parser, "parser_options": text.parser_options}
+                return griffe.Docstring(text.value, parent=method, **options)
+        return None
 
     def _name(self, found: Any) -> str:
         name = found[1]

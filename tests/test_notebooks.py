@@ -1,5 +1,7 @@
 """The notebooks of examples run from their first cell to their last, and keep their pictures."""
 
+import ast
+import importlib
 import json
 import os
 import subprocess
@@ -21,6 +23,22 @@ notebook = nbformat.read(sys.argv[1], as_version=4)
 kernel = AsyncKernelManager(transport="ipc", kernel_name="python3")
 NotebookClient(notebook, km=kernel, timeout=200).execute()
 """
+
+
+def test_names_that_notebooks_import_exist() -> None:
+    seen = 0
+    for path in NOTEBOOKS:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        cells = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        cells = [cell for cell in cells if not cell.startswith("%%")]  # of the shell
+        lines = "\n".join(cells).replace("\\\n", "").splitlines()
+        code = [line for line in lines if line.strip()[:1] not in ("!", "%")]
+        for node in ast.walk(ast.parse("\n".join(code))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("posterity"):
+                module = importlib.import_module(node.module or "")
+                assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)
+                seen += len(node.names)
+    assert seen > 6
 
 
 @pytest.mark.slow

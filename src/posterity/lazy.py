@@ -116,8 +116,14 @@ def _instructions() -> str:
 def exports(
     package: str, homes: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` of a package (PEP 562) with names by module."""
+    """Return ``__getattr__`` and ``__dir__`` of a package (PEP 562) with names by module.
+
+    A package without ``__all__`` gets one: these names, and the functions that it imported before.
+    """
     home_of = {name: home for home, names in homes.items() for name in names}
+    own = vars(sys.modules[package])
+    before = {n for n, v in own.items() if n[0] != "_" and callable(v) and v is not exports}
+    own.setdefault("__all__", sorted(before | home_of.keys()))
 
     def get(name: str) -> Any:
         if name in homes:

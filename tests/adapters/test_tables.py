@@ -303,3 +303,6 @@ def test_estimates_without_a_prior_are_what_sites_contribute():
         tables.to_ledger(tables.from_table(["a"], [1e5], [1.0]), "n", flat_prior=True)
     with pytest.raises(errors.UsageError, match="neither a prior"):
         tables.to_ledger(north, "n")
+    for law in (None, 1.0, tables.to_ledger(north, "n", flat_prior=True)):
+        with pytest.raises(errors.UsageError, match=type(law).__name__):
+            tables.to_ledger(law, "n", flat_prior=True)

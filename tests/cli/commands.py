@@ -42,22 +42,15 @@ def document(*arguments, code=0):
 
 
 def fail(code, *arguments):
-    """The error of a command that fails, as programs are told of it."""
-    result = call(*arguments, "--json")
-    assert (result.exit_code, result.stdout) == (code, ""), result.stderr
+    """The error of a command that fails, which is the same for people and for programs."""
+    plain, result = call(*arguments), call(*arguments, "--json")
+    for one in (plain, result):
+        assert (one.exit_code, one.stdout) == (code, ""), one.stderr
     error = json.loads(result.stderr)["error"]
     assert list(error) == ["type", "found", "expected", "fix", "exit_code"]
-    assert error["exit_code"] == code and "Traceback" not in result.stderr
-    return error
-
-
-def fail_alike(code, *arguments):
-    """The error of a command that fails, which is the same for people and programs."""
-    result, error = call(*arguments), fail(code, *arguments)
-    assert (result.exit_code, result.stdout) == (code, ""), result.stderr
-    assert "Traceback" not in result.stderr
+    assert error["exit_code"] == code
     sentences = "error: found {found}; expected {expected}; next: {fix}".format(**error)
-    assert result.stderr == f"{cli.printable(sentences)}\n"
+    assert plain.stderr == f"{cli.printable(sentences)}\n"
     return error
 
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli.commands import call, fail_alike, refuse, succeed
+from cli.commands import call, fail, refuse, succeed
 
 import posterity
 from posterity import cli, errors
@@ -39,7 +39,7 @@ def broken(monkeypatch, request):
 
 @pytest.mark.parametrize("broken", [RuntimeError("out of\ncheese")], indirect=True)
 def test_unexpected_errors_say_how_to_see_more(broken, monkeypatch):
-    error = fail_alike(70, "inspect", "file")
+    error = fail(70, "inspect", "file")
     assert (error["type"], "out of" in error["found"]) == ("RuntimeError", True)
     assert f"{cli.DEBUG}=1" in error["fix"]
     monkeypatch.setenv(cli.DEBUG, "1")
@@ -60,7 +60,7 @@ def test_unexpected_errors_say_how_to_see_more(broken, monkeypatch):
     indirect=["broken"],
 )
 def test_every_kind_of_error_has_its_exit_code(broken, code):
-    fail_alike(code, "inspect", "file")
+    fail(code, "inspect", "file")
 
 
 @pytest.mark.parametrize(
@@ -102,6 +102,30 @@ def test_real_processes(files):
     assert (done.returncode, done.stdout) == (5, "")
     assert done.stderr.startswith("error: found ")
     assert done.stderr.count("\n") == 1
+
+
+BARE = """
+import importlib, sys
+extras = "cryptography formulaic matplotlib onnx openpyxl pandas pyarrow sklearn statsmodels torch"
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in extras.split():
+            raise ModuleNotFoundError(name=name)
+sys.meta_path.insert(0, Absent())
+from posterity.cli import app, schema
+for command in schema.commands().values():
+    module = command.get("run", "diff:").partition(":")[0]
+    if module not in ("federation", "site"):
+        importlib.import_module(f"posterity.cli.{module}")
+app()
+"""
+
+
+def test_verbs_of_files_need_no_extra(files):
+    line = "forget n.safetensors --site north -o left.safetensors --receipt r.json"
+    succeed(*line.split())
+    done = run("-c", BARE, "verify", "r.json", "n.safetensors", "left.safetensors")
+    assert "The receipt holds" in done.stdout, done.stderr
 
 
 def test_models_of_help_are_those_of_recipes():

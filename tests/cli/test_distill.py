@@ -394,6 +394,9 @@ def test_a_configuration_says_all_there_is(folder):
     assert plain.teacher.kernel == SGHMC(friction=None)
     assert plain.teacher.layers == Layers.dense(2, 50, 2)
     assert isinstance(plain.inputs, Perturbed)
+    with Path("network.toml").open("a") as file:
+        file.write("[sampler]\nfriction = 0.3\n")
+    assert configured("network.toml").teacher.kernel == SGHMC(friction=0.3)
 
 
 @pytest.mark.parametrize(
@@ -468,7 +471,7 @@ def test_refusals(line, code, words, folder):
         ('kind = "logistic-regression"', 'kind = "network"', 2, "model.intercept; biases"),
         ("intercept = true", "hidden = [3]", 2, "model.hidden"),
         ("variance = 4.0", "", 2, "prior.variance"),
-        ("chains = 8", "friction = 0.1", 2, "friction; [sampler]"),
+        ("chains = 8", "kernel = 'sgld'\nfriction = 0.1", 2, "friction; [sampler]"),
         ("chains = 8", "step_size = {a = 1}", 2, "sampler.step_size.kind"),
         ("chains = 8", 'step_size = {kind = "halving"}', 2, "[sampler.step_size]"),
         ("noise = 0.5", 'kind = "box"\nlow = 0', 2, "[inputs]; high"),

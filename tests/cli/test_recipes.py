@@ -493,8 +493,10 @@ def test_a_recipe_and_its_records_travel_with_the_posterior():
     [
         {"model": "__import__('os')"}, {"scale": {"age": -1}}, {"center": {"age": 1e999}},
         {"columns": "age"}, {"categories": {"sex": ["m", "m"]}}, {"evaluate": "1"},
-        {"version": 99}, {"prior_sd": {"": True}}, {"intercept": 1}, {"cuts": [1]},
+        {"version": 99}, {"version": "9" * 9999}, {"model": "l" * 9999},
+        {"prior_sd": {"": True}}, {"intercept": 1}, {"cuts": [1]},
         {"target": None}, {"model": "ordinal", "noise_variance": None},
+        {"categories": {"age": "mf"}, "columns": ["age"]},
         {"weights": ["age"]}, {"family": {}}, {"noise_variance": []}, {"columns": None},
         {"terms": [[["levels", "age"]]]}, {"terms": [[["log", "dose"]]]}, {"terms": [[]]},
         {"terms": [[["spline", "age", 1e9, 0, 1]]]}, {"terms": [[["spline", "age", 3, 5, 1]]]},
@@ -503,8 +505,17 @@ def test_a_recipe_and_its_records_travel_with_the_posterior():
 )  # fmt: skip
 def test_a_recipe_that_the_schema_does_not_know_is_refused(change):
     options = json.loads(Recipe("linear", "y", ("age",)).canonical()) | change
-    with pytest.raises(ArtifactError):
+    with pytest.raises(ArtifactError) as caught:
         recipe_in({"recipe": json.dumps(options)})
+    assert len(caught.value.found) < 300
+
+
+@pytest.mark.parametrize(
+    "own", [{"records": 10**400}, {"third": [10**400]}, {"noise_variance": [1]}, []]
+)
+def test_a_table_of_sites_has_finite_numbers(own):
+    with pytest.raises(ArtifactError):
+        sites_in({"sites": json.dumps({"a": own})})
 
 
 def test_a_table_may_call_levels_otherwise():

@@ -46,6 +46,8 @@ def test_a_site_is_made_in_two_steps(sites):
 
 def test_what_is_agreed_on_is_said_in_words(sites):
     (sites / "a" / "site.db").unlink()
+    (sites / "dir.toml").mkdir()  # a folder, which is no configuration
+    assert "without a site.toml" in fail(5, "site", "status", sites / "dir.toml")["found"]
     said = succeed("site", "init", sites / "a", "--federation", sites / "federation.toml").stdout
     for words in ("Members: a (", "Links: a - b", "walks at random", "nats are left", "Refused"):
         assert words in said.replace("\n", " ")

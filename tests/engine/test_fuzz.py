@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.faults import KEYS
 from benchmarks.fuzz import Fuzz, World, campaign
-from posterity.engine import member, notices, signing
+from posterity.engine import machine, member, notices, signing
 from posterity.engine.machine import Machine
 from posterity.engine.messages import Notice
 from posterity.engine.notices import read
@@ -60,7 +60,8 @@ def test_a_refusal_that_changes_a_memory_is_caught(fuzz, monkeypatch):
         return dataclasses.replace(step, memory=dataclasses.replace(step.memory, highest=9))
 
     real = member.refused
-    monkeypatch.setattr(member, "refused", refused)
+    for module in (machine, member):
+        monkeypatch.setattr(module, "refused", refused)
     assert "a refused letter changed" in str(caught(fuzz, fuzz.letter))
 
 

@@ -430,5 +430,5 @@ def test_a_student_that_a_table_does_not_suit_is_refused():
     known = {"columns": '["age","dose"]'} | as_provenance(recipe)
     posterity.save(student, "student.safetensors", provenance=known)
     Path("test.csv").write_text("age,ill\n50,1\n60,0\n")
-    with pytest.raises(StructureError, match="'dose'"):
+    with pytest.raises(StructureError, match=r"'dose'.*the posterior that it learned from"):
         report("student.safetensors", data="test.csv")

@@ -17,6 +17,7 @@ from posterity.arguments import COUNT, FLAG, POSITIVE, Constraint, number_of, on
 from posterity.artifact.container import altered, parsed
 from posterity.artifact.strata import AT, Strata
 from posterity.errors import PosterityError, UsageError
+from posterity.text import cut
 
 RECIPE = "recipe"
 """The key of the provenance whose value is the recipe, as JSON."""
@@ -388,7 +389,11 @@ _ESTIMATED = Constraint(
 ).or_none()
 _LEVELS = Constraint(
     "two different texts at least",
-    lambda levels: len(set(levels)) == len(levels) > 1 and all(map(_TEXT.allows, levels)),
+    lambda levels: (
+        isinstance(levels, tuple | list)
+        and all(map(_TEXT.allows, levels))
+        and len(set(levels)) == len(levels) > 1
+    ),
 )
 _TERM = Constraint(
     "factors that a recipe knows",
@@ -481,18 +486,18 @@ def recipe_in(provenance: Mapping[str, str]) -> Recipe | None:
     options = _frozen(parsed(provenance[RECIPE], RECIPE))
     version = options.pop("version", None)
     if strange := sorted(options.keys() - FIELDS.keys()):
-        raise altered(f"a recipe with {strange[0]} = {json.dumps(options[strange[0]])[:100]}")
+        raise altered(cut(f"a recipe with {strange[0]} = {json.dumps(options[strange[0]])}"))
     if version not in VERSIONS or "model" not in options or options.get("columns") is None:
-        raise altered(f"a recipe of version {version} with {', '.join(options)}")
+        raise altered(cut(f"a recipe of version {version} with {', '.join(options)}"))
     try:
         _check_options(options)
         recipe = Recipe(**options)
         check_recipe(recipe)
     except PosterityError as error:
-        raise altered(f"a recipe with {error.found}") from error
+        raise altered(cut(f"a recipe with {error.found}")) from error
     for kind, name, *_ in itertools.chain(*recipe.terms):
         if name not in options["columns"] or (kind == "levels") != (name in recipe.categories):
-            raise altered(f"a recipe with a term {kind} of {name!r}, which is no such column")
+            raise altered(cut(f"a recipe with a term {kind} of no such column: {name!r}"))
     return recipe
 
 

@@ -7,7 +7,7 @@ curvature by the log dispersion show the effect of another dispersion than the s
 
 import itertools
 import json
-import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -49,7 +49,7 @@ def sites_in(provenance: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     if SITES not in provenance:
         return {}
     sites = parsed(provenance[SITES], "table of sites")
-    number = lambda value: type(value) in (int, float) and math.isfinite(value)
+    number = lambda value: type(value) in (int, float) and abs(value) <= sys.float_info.max
     for own in sites.values():
         if not (
             isinstance(own, dict)

@@ -8,6 +8,7 @@ import functools
 import importlib
 import inspect
 import io
+import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -84,9 +85,9 @@ def _root(
 def _register(name: str, declared: Mapping[str, Any], group: typer.Typer) -> None:
     """Add a command that calls ``run``, a function in a module of this package.
 
-    An argument that ends in ``.toml`` is the configuration. Outputs are checked before the function
-    is called. The exit code is 9 if the returned data have a ``status`` that is not converged. A
-    function with ``prints`` prints its own output.
+    An argument that ends in ``.toml``, and is no folder, is the configuration. Outputs are checked
+    before the function is called. The exit code is 9 if the returned data have a ``status`` that is
+    not converged. A function with ``prints`` prints its own output.
     """
     module, _, function = declared["run"].partition(":")
     options, prints = options_of(name), declared.get("prints", False)
@@ -98,8 +99,9 @@ def _register(name: str, declared: Mapping[str, Any], group: typer.Typer) -> Non
         **values: Any,
     ) -> None:
         flags = {k.replace("__", "."): v for k, v in values.items() if v is not None}
-        configurations = [path for path in files or () if path.suffix == ENDING]
-        others = [path for path in files or () if path.suffix != ENDING]
+        named = [path for path in files or () if path.suffix == ENDING]
+        configurations = [path for path in named if not os.path.isdir(path)]
+        others = [path for path in files or () if path not in configurations]
 
         def call() -> tuple[Settings, Any]:
             if len(configurations) > 1:

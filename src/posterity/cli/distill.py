@@ -52,7 +52,8 @@ KERNELS = {
     "preconditioned-sgld": distillation.PreconditionedSGLD,
     "sghmc": distillation.SGHMC,
 }
-KERNEL_OPTIONS = ("step_size", "noise", "friction", "decay", "floor")
+KERNEL_OF = {"friction": "sghmc", "decay": "preconditioned-sgld", "floor": "preconditioned-sgld"}
+KERNEL_OPTIONS = ("step_size", "noise", *KERNEL_OF)
 STEP_SIZES = {
     "polynomial": distillation.Polynomial,
     "halving": distillation.Halving,
@@ -150,7 +151,8 @@ def _of_data(settings: Settings) -> Distilled:
     options = {name: run.pop(name) for name in KERNEL_OPTIONS if name in run}
     if isinstance(options.get("step_size"), dict):
         options["step_size"] = build_kind(STEP_SIZES, options["step_size"], "sampler.step_size")
-    kind = settings["sampler.kernel"] or ("sgld" if options else None)
+    own = next((kind for name, kind in KERNEL_OF.items() if name in options), "sgld")
+    kind = settings["sampler.kernel"] or (own if options else None)
     kernel = None if kind is None else build(KERNELS[kind], options, "sampler")
     about = problem.model, problem.prior, problem.data
     chains = functools.partial(distillation.Langevin, *about, kernel=kernel)

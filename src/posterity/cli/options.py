@@ -144,8 +144,12 @@ def conflict(option: str, other: str) -> UsageError:
 
 
 def unwanted(option: str, where: str, expected: str) -> UsageError:
-    """Return the error for an option that would have no effect."""
-    fix = f"Leave {option.partition(' ')[0]} out."
+    """Return the error for an option, with or without its value, or for several flags, that would
+    have no effect.
+    """
+    words = option.split()
+    flags = words if all(word.startswith("--") for word in words) else words[:1]
+    fix = f"Leave {' and '.join(flags)} out."
     return UsageError(found=f"{option} {where}", expected=expected, fix=fix)
 
 

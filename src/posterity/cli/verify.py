@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from posterity.cli import deployment, files
+from posterity.cli import files
 from posterity.cli.options import Settings
 from posterity.cli.streams import Data, printable, verb
-from posterity.engine.audit import audit_certificate, audit_log
 from posterity.errors import LedgerError
 from posterity.receipt import Receipt, Verification
 from posterity.receipt import verify as verified
@@ -45,6 +44,9 @@ def _receipt(path: Path, before: Path, after: Path) -> Data:
 
 
 def _audit(path: Path, federation: Path, since: Path | None) -> Data:
+    from posterity.cli import deployment  # both need the extra `engine`
+    from posterity.engine.audit import audit_certificate, audit_log
+
     for file in filter(None, (path, federation, since)):
         files.check_regular(file)
     terms, content = deployment.read_terms(federation), path.read_bytes()

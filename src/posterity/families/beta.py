@@ -42,6 +42,7 @@ class Beta(MixingWeights):
 
     @classmethod
     def from_standard(cls, a: ArrayLike, b: ArrayLike) -> Self:
+        """Make it from the concentrations at one and at zero, both positive."""
         known = cls._checked(a=a, b=b)
         return cls._of(a_minus_one=known["a"] - 1, b_minus_one=known["b"] - 1)._held()
 

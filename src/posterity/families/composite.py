@@ -266,6 +266,7 @@ class Product(Composite):
 
     @classmethod
     def from_standard(cls, **blocks: ExponentialFamily) -> Self:
+        """Make it from its blocks by name."""
         return cls(blocks)
 
     def standard_parameters(self) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class Gamma(ExponentialFamily):
 
     @classmethod
     def from_standard(cls, shape: ArrayLike, rate: ArrayLike) -> Self:
+        """Make it from the shape and the rate, both positive."""
         known = cls._checked(shape=shape, rate=rate)
         return cls._of(shape_minus_one=known["shape"] - 1, rate=known["rate"])._held()
 

@@ -69,6 +69,7 @@ class Plate(Composite):
     def from_standard(
         cls, members: ExponentialFamily, weights: MixingWeights | None = None
     ) -> Self:
+        """Make it from the members, a batch of one family, and the law of their weights."""
         return cls(members, weights)
 
     @property

@@ -134,7 +134,7 @@ class Report(Answer):
     """The report of a site on a posterior; parts not requested, or not finite, are None.
 
     ``direction`` is ``∇_μ E_q[log likelihood]/α - η``, the site's remaining natural gradient, and
-    ``variance`` the expected squared Fisher length of its noise. Requested as ``newton``, it is None
+    ``variance`` the expected squared Fisher length of its noise. As part ``newton`` it is None
     where it may be much shorter than the distance to the site's optimum. ``improved`` is the factor
     at the end of a noiseless line search, and ``residual`` the Fisher length of the gradient there,
     in sqrt(nats). ``value`` is ``E_q[log likelihood]/α`` in nats. As a function of the means of

@@ -338,7 +338,7 @@ def rounds_to_come(run: Position) -> float:
 
 
 def _moved(run: Position, part: Part) -> float:
-    """Return the change of the posterior, in nats, by the sites' Newton steps or improved factors."""
+    """Return the change of the posterior, in nats, by sites' Newton steps or improved factors."""
     after = _after(run, part)
     return math.inf if after is None else distance(run.posterior, after.posterior)
 

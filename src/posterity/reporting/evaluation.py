@@ -72,7 +72,11 @@ def evaluated(
     if hasattr(value, "head"):
         network = value.network
         names = inputs_of(provenance, network.inputs) if isinstance(network, Layers) else ()
-        parts = by_student(value.predict, recipe, data, names, provenance)
+        try:
+            parts = by_student(value.predict, recipe, data, names, provenance)
+        except StructureError as error:
+            fix = "Leave the data out, or name the posterior that it learned from."
+            raise StructureError(found=error.found, expected=error.expected, fix=fix) from error
         log_score = log_of_moments(recipe, parts, y)
     else:
         spread = together(sites_in(provenance).values()).get(recipe.spread or "")

@@ -97,7 +97,7 @@ def to_ledger(
     """
     if not flat_prior and prior is not None:
         return Ledger.of_site(site, prior=prior, posterior=law)
-    if not flat_prior or (prior is None and not law.gaussian):
+    if not flat_prior or (prior is None and not getattr(law, "gaussian", False)):
         raise UsageError(
             found=f"neither a prior nor flat_prior, for a {type(law).__name__}",
             expected="what the site started from, or of a Gaussian that it started from nothing",
