@@ -246,15 +246,6 @@ class ExponentialFamily(VectorSpace):
         del rng, factors, pooled, draws
         return None
 
-    def drawn_records(
-        self, rng: np.random.Generator, average: Float[np.ndarray, "n dim"], draws: int
-    ) -> Float[np.ndarray, "n draws dim"] | None:
-        """What single records, drawn from laws under which they add so much to natural parameters
-        on ``average``, add to these; None where that does not tell the law of a record.
-        """
-        del rng, average, draws
-        return None
-
     def moment_matched(self, weights: Float[Real, " k"]) -> Self:
         """The member with the mixture's expected statistics, which minimises ``KL(mixture ‖ q)``.
 

@@ -9,7 +9,6 @@ from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, PyTre
 from posterity.families.base import Line
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
 from posterity.families.dirichlet import (
-    drawn_symbols,
     invert_mean_log,
     solve_diagonal_minus_constant,
 )
@@ -151,12 +150,6 @@ class Beta(MixingWeights):
         first = a / (a + b) * before(b / (a + b))
         second = a * (a + 1) / square * before(b * (b + 1) / square)
         return known_moments(mean, np.sqrt(np.maximum(second - first**2, 0.0)))
-
-    def drawn_records(
-        self, rng: np.random.Generator, average: Float[np.ndarray, "n two"], draws: int
-    ) -> Float[np.ndarray, "n draws two"] | None:
-        """One of two symbols, where each record adds one."""
-        return drawn_symbols(rng, average, draws)
 
     def counts(self, prior: Self | None = None) -> Float[np.ndarray, "*batch k"]:
         """``a - 1``: the first parameter is one in any prior."""
