@@ -45,6 +45,10 @@ def test_components_that_sites_share_are_found_though_these_differ_more_than_clu
     (plate,) = fused.plates.values()
     margins = np.concatenate(list(plate.margins.values()))
     assert (margins > 0).all()
+    # Margins are of the groups that are returned, by another divergence too.
+    own = fuse({"a": site(rng, moved(first)), "b": site(rng, moved(second))}, divergence="jeffreys")
+    confidence = own.plate.confidence
+    assert (confidence.effects.labels == confidence.clustering.labels).all()
     assert any("sites differ" in line for line in plate.reasons())
 
 

@@ -3,8 +3,8 @@
 A factor or an offset for each column maps a component of such a site to a component of another
 site: the ratio of standard deviations, or the difference of means. It is accepted if it also maps
 further components, and more components then agree with the other sites' than before. If components
-lie regularly, many offsets map some to others: one is accepted only if it maps twice as many as any
-other one, and as many as agree without it.
+lie regularly, many offsets map some to others: one is accepted only if it maps at least twice as
+many as any other one, and as agree without it.
 """
 
 from collections.abc import Iterator
@@ -79,7 +79,7 @@ def in_other_units(
         column, times = int(np.abs(times).argmax()), np.exp(np.abs(times).max())
         for scaled in [True, False] if times > LEAST else [False]:
             step, agreed = _step(one, other, scaled)
-            if agreed > shared.sum() * (1 if scaled else 2):
+            if agreed > shared.sum() and (scaled or agreed >= 2 * shared.sum()):
                 at = int(np.abs(np.log(step) if scaled else step / one.deviation[0]).argmax())
                 how = f"column {at} times" if scaled else f"{step[at]:.3g} added to column {at}"
                 yield (
