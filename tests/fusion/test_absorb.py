@@ -371,13 +371,11 @@ def test_sites_in_two_units_and_shifted_ones_are_named_with_what_to_do(sites):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("shared", [0, 2])
-def test_sites_with_other_parts_of_a_regular_layout_are_not_called_shifted(shared):
-    rng, line = np.random.default_rng(0), 10.0 * np.arange(10)[:, None] * [1.0, 0.0]
-    held = {"a": line[:5], "b": line[5 - shared : 10 - shared]}
+def test_sites_with_other_parts_of_a_regular_layout_are_not_called_shifted():
+    rng, grid = np.random.default_rng(0), 10.0 * np.array([*np.ndindex(6, 3)])
     sites = {
         name: site(name, [own + rng.normal(size=(150, 2)) for own in centres])
-        for name, centres in held.items()
+        for name, centres in zip("abc", (grid[:6], grid[3:9], grid[9:15]), strict=True)
     }
     assert not any("likely" in warning for warning in posterity.fuse(sites).warnings)
 
