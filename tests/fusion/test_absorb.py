@@ -8,9 +8,9 @@ import scipy.special
 import scipy.stats
 
 import posterity
-from posterity import Dirichlet, Ledger, NormalWishart, Plate, Product
+from posterity import Beta, Dirichlet, Ledger, NormalWishart, Plate, Product
 from posterity.errors import ParameterError, UsageError
-from posterity.fusion import diagnostics
+from posterity.fusion import diagnostics, rows
 from posterity.fusion.absorb import entropy
 from tests.fusion.made import conjugate_site
 
@@ -252,6 +252,65 @@ def test_neither_order_nor_names_matter():
         assert (one.natural_parameters == other.natural_parameters).all()
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_in_passes_sites_in_any_order_are_judged_under_one_population(monkeypatch):
+    """Fits of tight sites, and then of wide ones, are in different blocks of the table."""
+    rng, sites = np.random.default_rng(0), {}
+    monkeypatch.setattr(rows, "BLOCK", 2**13)
+    centres = 4 * rng.normal(size=(4, 2))
+    for j in range(160):
+        own = centres[rng.permutation(4)[:3]]
+        labels = np.repeat(range(3), rng.integers(5, 40, 3))
+        x = own[labels] + (0.6 if j < 80 else 2.0) * rng.normal(size=(len(labels), 2))
+        parts = (0.02 + np.eye(3)[labels]) * rng.uniform(0.9, 1.1, (len(labels), 3))
+        sites[f"{j:03d}"] = fitted(f"{j:03d}", x, parts / parts.sum(1, keepdims=True))
+    found = posterity.fuse(sites, budget=20000)
+    mixed = [*sites][::-3] + [name for k, name in enumerate([*sites][::-1]) if k % 3]
+    again = posterity.fuse({name: sites[name] for name in mixed}, budget=20000)
+    assert found.absorbed and dict(found.absorbed) == dict(again.absorbed)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sites_with_unlike_priors_or_missing_values_leave_others_as_they_are():
+    data = split_at("b", drawn(0, HELD))
+    # Another site's components started from several priors: it is left as it is.
+    starts, posterior = data["a"].prior, data["a"].posterior
+    means = np.random.default_rng(0).normal(size=(3, 2))
+    other = NormalWishart.from_standard(
+        means, 0.01 * np.ones(3), np.eye(2) + 0 * means[..., None], 4.0 * np.ones(3)
+    )
+    grown = other + posterior.members - starts.members
+    unlike = Ledger.of_site(
+        "a", prior=Plate(other, starts.weights), posterior=Plate(grown, posterior.weights)
+    )
+    for rule in ("barycenter", None):
+        options = {} if rule is None else {"rule": rule}
+        found = posterity.fuse(data | {"a": unlike}, **options)
+        assert found.components == 4 and list(found.absorbed) == ["b"]
+    shares = {name: shares_of(name, seed) for seed, name in enumerate("abc")}
+    alone = posterity.fuse(shares).absorbed
+    assert list(alone) == ["a", "b", "c"]
+    with_gaps = posterity.fuse(shares | {"d": shares_of("d", 7, missing=0.3)}).absorbed
+    assert {name: with_gaps.get(name) for name in "abc"} == dict(alone)
+
+
+def shares_of(name, seed, missing=0.0):
+    """A site whose fit split the second of two clusters of binary records, some of them missing."""
+    rng = np.random.default_rng(seed)
+    truth = np.array([[0.2, 0.3, 0.8, 0.5], [0.9, 0.8, 0.1, 0.2]])
+    labels, x = np.repeat([0, 1], 150), rng.random((300, 4))
+    x, seen = (x < truth[labels]).astype(float), rng.random((300, 4)) >= missing
+    half, parts = rng.uniform(0.2, 0.8, 300), 0.05 + np.eye(2)[labels]
+    parts = np.column_stack([parts[:, 0], parts[:, 1] * half, parts[:, 1] * (1 - half)])
+    parts /= parts.sum(1, keepdims=True)
+    ones, zeros = parts.T @ (x * seen), parts.T @ ((1 - x) * seen)
+    start = Product({f"x{k}": Beta.from_standard(np.ones(3), np.ones(3)) for k in range(4)})
+    learnt = Product({f"x{k}": Beta(ones[:, k], zeros[:, k]) for k in range(4)})
+    base, n = Dirichlet.from_standard(np.ones(3)), parts.sum(0)
+    after = Plate(start + learnt, Dirichlet(base.concentration_minus_one + n))
+    return Ledger.of_site(name, prior=Plate(start, base), posterior=after)
+
+
 def test_without_priors_or_counts_nothing_is_absorbed():
     ledgers = split_at("a", drawn(0, HELD))
     bare = {name: ledger.posterior for name, ledger in ledgers.items()}
@@ -309,6 +368,16 @@ def test_sites_in_two_units_and_shifted_ones_are_named_with_what_to_do(sites):
     strangers = data | {"a": [x + step for x, step in zip(data["a"], steps, strict=True)]}
     lines = posterity.fuse({name: site(name, parts) for name, parts in strangers.items()}).warnings
     assert not any("likely" in line for line in lines)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sites_with_other_parts_of_a_regular_layout_are_not_called_shifted():
+    rng, grid = np.random.default_rng(0), 10.0 * np.array([*np.ndindex(6, 3)])
+    sites = {
+        name: site(name, [own + rng.normal(size=(150, 2)) for own in centres])
+        for name, centres in zip("abc", (grid[:6], grid[3:9], grid[9:15]), strict=True)
+    }
+    assert not any("likely" in warning for warning in posterity.fuse(sites).warnings)
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")

@@ -13,8 +13,7 @@ from experiments.robustness import problems
 from experiments.robustness.reference import gap_of
 from posterity.families import DiagonalGaussian, Gaussian, Product
 from posterity.inference.cubature import Cubature
-from posterity.inference.descent import descend
-from posterity.inference.estimators import Expectation, PredictorQuadrature
+from posterity.inference.estimators import PredictorQuadrature
 from posterity.inference.update import LocalUpdate
 from posterity.models import FunctionModel, LogisticRegression, PoissonRegression, Records
 from posterity.models.nodes import normal_pairs
@@ -85,25 +84,6 @@ def test_a_start_that_overflows_is_made_narrower():
     factor, info = visit(FunctionModel(problems.poisson), wide, wide.zero(), Records.of((x, y)))
     assert info.finite and info.residual < 1e-4
     assert (wide + factor).is_proper()
-
-
-@pytest.mark.parametrize("counts", [(0.0, 0.0), (0.0, 1000.0), (3.0, 1.0)])
-def test_natural_gradients_that_go_to_and_fro_suggest_where_to_go(counts):
-    """Rates under a wide prior, whose expectations are known: plain steps take over 100 looks."""
-    counts, prior = np.array(counts), DiagonalGaussian.from_standard(np.zeros(2), np.full(2, 1e2))
-    looks = []
-
-    def evaluate(q, otherwise):
-        rate = np.exp(q.mean + q.marginal_variance / 2)
-        looks.append(rate)
-        return Expectation((counts * q.mean - rate).sum(), q.at_mean(counts - rate, rate))
-
-    about = {"temperature": 1.0, "most": 100, "admits": lambda q: True, "by_nodes": False}
-    end = descend(evaluate, prior, prior, remembered=3, **about)
-    rate = np.exp(end.q.mean + end.q.marginal_variance / 2)
-    assert len(looks) < 60
-    np.testing.assert_allclose(counts - rate, end.q.mean / 100, atol=1e-5)
-    np.testing.assert_allclose(end.q.precision, rate + 0.01, rtol=1e-5)
 
 
 def test_a_start_at_which_naive_code_fails_is_left():

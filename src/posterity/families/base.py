@@ -241,15 +241,6 @@ class ExponentialFamily(VectorSpace):
         del rng, factors, pooled, draws
         return None
 
-    def drawn_records(
-        self, rng: np.random.Generator, average: Float[np.ndarray, "n dim"], draws: int
-    ) -> Float[np.ndarray, "n draws dim"] | None:
-        """Draw the contributions of single records to natural parameters, from laws whose mean
-        contributions are ``average``; None if these do not determine the law of a record.
-        """
-        del rng, average, draws
-        return None
-
     def moment_matched(self, weights: Float[Real, " k"]) -> Self:
         """Return the member with the mixture's expected statistics; it minimises ``KL(mix ‖ q)``.
 

@@ -9,7 +9,6 @@ from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, PyTre
 from posterity.families.base import Line
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
 from posterity.families.dirichlet import (
-    drawn_symbols,
     invert_mean_log,
     solve_diagonal_minus_constant,
 )
@@ -152,12 +151,6 @@ class Beta(MixingWeights):
         first = a / (a + b) * before(b / (a + b))
         second = a * (a + 1) / square * before(b * (b + 1) / square)
         return known_moments(mean, np.sqrt(np.maximum(second - first**2, 0.0)))
-
-    def drawn_records(
-        self, rng: np.random.Generator, average: Float[np.ndarray, "n two"], draws: int
-    ) -> Float[np.ndarray, "n draws two"] | None:
-        """Draw one of two symbols per record, if each record adds one; else None."""
-        return drawn_symbols(rng, average, draws)
 
     def counts(self, prior: Self | None = None) -> Float[np.ndarray, "*batch k"]:
         """Return ``a - 1``, as ``a`` is one in any prior."""

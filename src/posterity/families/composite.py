@@ -108,19 +108,6 @@ class Composite(ExponentialFamily):
         pairs = self._cut(vector, "dimension")
         return self._line_up([part.inverse_fisher_product(piece) for part, piece in pairs])
 
-    def drawn_records(
-        self, rng: np.random.Generator, average: Float[np.ndarray, "n dim"], draws: int
-    ) -> Float[np.ndarray, "n draws dim"] | None:
-        """Return the draws of all parts, concatenated; None if a part has none."""
-        drawn = []
-        for part, own in self._cut(average, "dimension"):
-            rows = own.reshape(-1, part.dimension)
-            if (some := part.drawn_records(rng, rows, draws)) is None:
-                return None
-            some = some.reshape(len(average), -1, draws, part.dimension).swapaxes(1, 2)
-            drawn.append(some.reshape(len(average), draws, -1))
-        return np.concatenate(drawn, axis=-1)
-
     def sufficient_statistics(self, z: PyTree) -> Float[Real, "*shape dim"]:
         flat = []
         for part, event in zip(self.parts(), self.split_event(z), strict=True):

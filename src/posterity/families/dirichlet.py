@@ -13,9 +13,6 @@ from posterity.families.marginals import BETA, Closed, Marginal
 from posterity.families.supports import Simplex
 from posterity.lazy import jax, jnp
 
-WHOLE = 1e-6
-"""Tolerance within which a record's contribution counts as one."""
-
 
 class Dirichlet(MixingWeights, EmittingSymbols):
     """The Dirichlet law ``Dirichlet(z | α)`` over ``K`` categories; statistics ``log z``.
@@ -150,12 +147,6 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         counts = rng.multinomial(np.broadcast_to(records, truth.shape[:-1]), truth)
         return type(self)(self.concentration_minus_one + counts)
 
-    def drawn_records(
-        self, rng: np.random.Generator, average: Float[np.ndarray, "n k"], draws: int
-    ) -> Float[np.ndarray, "n draws k"] | None:
-        """Draw one symbol per record, if each record adds one; else None."""
-        return drawn_symbols(rng, average, draws)
-
     # --- as a law of emissions -------------------------------------------------------------------
 
     def expected_log_likelihood(self, x: Int[Real, "*shape"]) -> Float[Real, "*shape k"]:
@@ -235,14 +226,3 @@ def _inverse_digamma(xp: Namespace, y: Real) -> Real:
         return x - (xp.digamma(x) - y) / xp.trigamma(x)
 
     return xp.iterate(newton, start, 6)
-
-
-def drawn_symbols(
-    rng: np.random.Generator, average: Float[np.ndarray, "n k"], draws: int
-) -> Float[np.ndarray, "n draws k"] | None:
-    """Draw one-hot symbols with these probabilities; None unless they sum to one."""
-    below = average.cumsum(-1)
-    if not np.allclose(below[:, -1], 1.0, rtol=0.0, atol=WHOLE):
-        return None
-    symbol = (rng.random((len(average), draws, 1)) > below[:, None, :-1]).sum(-1)
-    return np.eye(average.shape[-1])[symbol]

@@ -2,13 +2,10 @@
 
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from posterity.arrays.namespace import compiled, namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Real
 from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
-from posterity.families.dirichlet import WHOLE
 from posterity.families.marginals import GAMMA, Closed, Marginal, same_shape
 from posterity.families.supports import PositiveNumbers
 from posterity.lazy import jax, jnp
@@ -101,16 +98,6 @@ class Gamma(ExponentialFamily):
 
     def sufficient_statistics(self, z: Float[Real, "*shape"]) -> Float[Real, "*shape dim"]:
         return self.flatten(shape_minus_one=namespace(z).np.log(z), rate=-z)
-
-    def drawn_records(
-        self, rng: np.random.Generator, average: Float[np.ndarray, "n two"], draws: int
-    ) -> Float[np.ndarray, "n draws two"] | None:
-        """Draw Poisson counts, if each record adds one to the rate; else None."""
-        mean, exposure = average[:, None].T
-        if not np.allclose(exposure, 1.0, rtol=0.0, atol=WHOLE):
-            return None
-        counts = rng.poisson(np.maximum(mean, 0.0).T, (len(average), draws)).astype(float)
-        return np.stack([counts, np.ones_like(counts)], axis=-1)
 
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape"]:
         a, rate = jnp.asarray(self.shape), jnp.asarray(self.rate)

@@ -7,9 +7,11 @@ merged
 
 * before the matching, if this raises the evidence lower bound of the site's own fit. The change is
   the log evidence of the union (heller2005), minus that of both, plus the log number of
-  assignments, minus the entropy of the responsibilities that the two laws imply. If all counts at
-  the site are whole numbers, labels are known, and none are merged. A union is undone if the
-  matching then has each part nearest to a different group of other sites;
+  assignments, minus the entropy of the responsibilities that the two laws imply. Families other
+  than normal ones have no such terms, and need as many observations as parameters, since the
+  prior alone favours a union. If all counts at the site are whole numbers, labels are known, and
+  none are merged. A union is undone if the matching then has each part nearest to a different
+  group of other sites;
 * after the matching, if one of them is unmatched, and the change of the bound is at least the rise
   of the misfit at the other sites minus sampling noise, half a nat per direction.
 """
@@ -27,7 +29,7 @@ from posterity.arrays.typing import Bool, Float, Int
 from posterity.families import ExponentialFamily, stack
 from posterity.families.normal_wishart import NormalPrecision
 from posterity.fusion.block_table import BlockTable
-from posterity.fusion.blocks import Block
+from posterity.fusion.blocks import Block, MemberPriors
 from posterity.fusion.clustering import Clustering
 from posterity.fusion.geometry import PIECE, Points, chunks, middle, moved, opposite
 from posterity.fusion.matching import Matched
@@ -98,6 +100,8 @@ class Absorbing:
         origin = middle(block.members[rows]) if len(rows) else None
         while fresh[rows].any():
             one, other = found.beside(fresh, rows, origin)
+            enough = found.enough(one, other)
+            one, other = one[enough], other[enough]
             parts = found._joined(one, other, found.evidence(one, other, origin))
             # Only pairs with changed components can still gain.
             fresh[:] = False
@@ -138,7 +142,7 @@ class Absorbing:
             return None
         union = self.block.members.with_natural_parameters(self._pairs(one, other, origin).union)
         against = disagreement(clustering, place[np.where(alone[other], one, other)], union)
-        explained = union.degrees_of_variation / 2
+        explained = np.where(self.enough(one, other), union.degrees_of_variation / 2, 0.0)
         against = np.where(self.known[one], np.maximum(against, 0.0), against - explained)
         gain = self.evidence(one, other, origin) - against
         parts = self._joined(one, other, gain)
@@ -149,6 +153,14 @@ class Absorbing:
         components.
         """
         return rows[self.block.priors.exchangeable[self.block.site[rows]] & self.block.weighted]
+
+    def enough(self, one: Int[Array, " m"], other: Int[Array, " m"]) -> Bool[Array, " m"]:
+        """Return which pairs of rows have as many observations as parameters, so that their union
+        is not what the prior alone favours; all pairs of normal families, which are judged under
+        the population.
+        """
+        members, seen = self.block.members, self.counts[one] + self.counts[other]
+        return isinstance(members, NormalPrecision) | (seen >= members.degrees_of_variation)
 
     @functools.cached_property
     def known(self) -> Bool[Array, " n"]:
@@ -193,48 +205,32 @@ class Absorbing:
         """Return these pairs of rows relative to an origin."""
         rows, place = np.unique([one, other], return_inverse=True)
         laws, block = moved(self.members[rows], origin), self.block
-        prior = moved(block.priors.at(block.site[rows]), origin).natural_parameters
-        return Pairs(laws, laws.natural_parameters - prior, *place.reshape(2, -1))
+        prior: Any = moved(block.priors.at(block.site[rows]), origin)
+        learnt, start = laws.natural_parameters - prior.natural_parameters, prior
+        if isinstance(laws, NormalPrecision):
+            start = moved(self.population, origin)[np.zeros(len(rows), int)]
+        return Pairs(laws, learnt, start, *place.reshape(2, -1))
 
     def evidence(
         self, one: Int[Array, " m"], other: Int[Array, " m"], origin: Any
     ) -> Float[Array, " m"]:
         """Return the nats by which each of these pairs of rows is likelier one than two."""
-        gain, population = np.zeros(len(one)), None
+        gain = np.zeros(len(one))
         for some in chunks(len(one), 32 * self.block.members.dimension, PIECE):
             i, j = one[some], other[some]
             seen = self.counts[i], self.counts[j], self.known[i]
-            population = population or moved(self.population, origin)
-            gain[some] = self._pairs(i, j, origin).evidence(*seen, population)
+            gain[some] = self._pairs(i, j, origin).evidence(*seen)
         return gain
 
-    @functools.cached_property
+    @property
     def population(self) -> ExponentialFamily:
-        """The law from which components are drawn: the member with the least summed
-        ``KL(component || .)`` to all of them, without those with fewer observations than
-        parameters. Its location is as uncertain as in the sites' priors, since few clusters do not
-        determine it.
-        """
-        block = self.block
-        if (found := vars(block).get("_population")) is None:
-            rows, counts = np.flatnonzero(block.used), block.counts[block.used]
-            some = counts >= block.members.degrees_of_variation
-            if some.sum() < KNOWN:
-                some = np.argsort(-counts, kind="stable")[: max(KNOWN, len(counts) // 2)]
-            rows = np.sort(rows[some])
-            origin = middle(block.members[rows])
-            law = moved(block.members[rows], origin)
-            mean = canonical_mean(law.mean_parameters)
-            found = law[:1].with_mean_parameters(mean[None])
-            if isinstance(found, NormalPrecision):
-                least = stack(block.priors.laws).mean_precision.min(0)  # pyright: ignore
-                here = found.location()
-                own: Any = moved(found, here)
-                known = np.minimum(own.mean_precision, least)
-                own = type(own)(known, own.degrees, own.precision_mean, own.scatter)
-                found = moved(own, opposite(here))
-            vars(block)["_population"] = found = moved(found, opposite(origin))
-        return found
+        """The :func:`population` of the block, unless that of more sites is known."""
+        block, own = self.block, vars(self.block)
+        if "population" not in own:
+            own["population"] = population(
+                block.members[block.used], block.counts[block.used], block.priors
+            )
+        return own["population"]
 
     def _joined(
         self, one: Int[Array, " m"], other: Int[Array, " m"], gain: Float[Array, " m"]
@@ -252,6 +248,28 @@ class Absorbing:
         return Absorbing(self.block, into[self.into])
 
 
+def population(
+    members: ExponentialFamily, counts: Float[Array, " n"], priors: MemberPriors
+) -> ExponentialFamily:
+    """Return the law (1,) from which normal components are drawn: the member with the least summed
+    ``KL(component || .)`` to all of them, without those with fewer observations than parameters.
+
+    Its location is as uncertain as in the sites' priors, since few clusters do not determine it.
+    """
+    some = counts >= members.degrees_of_variation
+    if some.sum() < KNOWN:
+        some = counts >= np.sort(counts)[-max(KNOWN, len(counts) // 2) :][0]
+    origin = middle(members[some])
+    laws = moved(members[some], origin)
+    found = laws[:1].with_mean_parameters(canonical_mean(laws.mean_parameters)[None])
+    here, starts = found.location(), [law for law in priors.laws if not law.batch_shape]
+    own: Any = moved(found, here)
+    least = stack(starts).mean_precision.min(0)  # pyright: ignore[reportAttributeAccessIssue]
+    known = np.minimum(own.mean_precision, least)
+    found = moved(type(own)(known, own.degrees, own.precision_mean, own.scatter), opposite(here))
+    return moved(found, opposite(origin))
+
+
 def of_one_label(site: Int[Array, " n"], labels: Int[Array, " n"]) -> Int[Array, " n"]:
     """Return the first component of the site with the same label; for -1, the own index."""
     _, first, place = np.unique([site, labels], axis=1, return_index=True, return_inverse=True)
@@ -265,11 +283,15 @@ def first_of_site(block: Block | BlockTable) -> Int[Array, " n"]:
 
 class Pairs(NamedTuple):
     """Pairs (m,) of components that may be one: all components (n,), their factors relative to the
-    sites' priors, and the two indices of each pair.
+    sites' priors, the laws (n,) under which evidence is computed, and the two indices of each pair.
+
+    These laws are the priors, or, for normal families, the population of components: a wide prior
+    favours one component without evidence.
     """
 
     laws: ExponentialFamily
     learnt: Float[Array, "n dim"]
+    start: ExponentialFamily
     first: Int[Array, " m"]
     second: Int[Array, " m"]
 
@@ -279,61 +301,31 @@ class Pairs(NamedTuple):
         return self.laws.natural_parameters[self.first] + self.learnt[self.second]
 
     def evidence(
-        self,
-        many: Float[Array, " m"],
-        few: Float[Array, " m"],
-        known: Bool[Array, " m"],
-        population: ExponentialFamily,
+        self, many: Float[Array, " m"], few: Float[Array, " m"], known: Bool[Array, " m"]
     ) -> Float[Array, " m"]:
         """Return the log evidence, in nats, for one component against two with ``many`` and ``few``
         observations, whose labels are ``known`` or not.
 
-        Log normalisers are log evidences up to a common term. They are computed under the
-        ``population`` of components, since a wide prior favours one component without evidence.
-        Two components also need the assignment of each observation, minus the entropy of the
-        responsibilities. This term is omitted if the scatter of observations is unknown, or if
-        labels are known and components are not normal (heller2005, equation 2; bishop2006,
-        equation 10.70).
+        Log normalisers are log evidences up to a common term. Two normal components also need the
+        assignment of each observation, minus the entropy of the responsibilities unless labels are
+        known (heller2005, equation 2; bishop2006, equation 10.70).
         """
-        start, both = population.natural_parameters, self.learnt[self.first]
-        alone, together = (
-            self.laws.evaluated(start + learnt)[0]
-            for learnt in (self.learnt, both + self.learnt[self.second])
-        )
-        gain = together + population.log_normalizer() - alone[self.first] - alone[self.second]
+        start = self.start.natural_parameters
+        alone = self.laws.evaluated(start + self.learnt)[0]
+        both = start[self.first] + self.learnt[self.first] + self.learnt[self.second]
+        gain = self.laws.evaluated(both)[0] + self.start.log_normalizer()[self.first]
+        gain = gain - alone[self.first] - alone[self.second]
+        if not isinstance(self.laws, NormalPrecision):
+            return gain
         gammaln, both = scipy.special.gammaln, many + few
-        which = gammaln(both + 1) - gammaln(many + 1) - gammaln(few + 1)
-        if not (normal := isinstance(self.laws, NormalPrecision)):
-            which[known] = 0.0
-        likelier = np.flatnonzero((gain + which > 0) & ~known)
-        left_open = np.zeros(len(gain))
-        size = self.laws.own_size if normal else self.laws.dimension
-        for some in chunks(len(likelier), 64 * DRAWS * size, PIECE):
+        gain = gain + gammaln(both + 1) - gammaln(many + 1) - gammaln(few + 1)
+        likelier = np.flatnonzero((gain > 0) & ~known)
+        for some in chunks(len(likelier), 64 * DRAWS * self.laws.own_size, PIECE):
             rows = likelier[some]
-            if (left := self.left_open((many[rows], few[rows]), rows)) is None:
-                return gain
-            left_open[rows] = left
-        return gain + which - left_open
-
-    def left_open(
-        self, counts: Sequence[Array], rows: Int[Array, " r"]
-    ) -> Float[Array, " r"] | None:
-        """Return the entropy of responsibilities, in nats, of pairs (rows) with these counts; None
-        if the scatter of observations is unknown.
-        """
-        sides = self.first[rows], self.second[rows]
-        if isinstance(self.laws, NormalPrecision):
-            normal = zip(counts, sides, strict=True)
-            return entropy(*((count, *_density(self.laws[own])) for count, own in normal))
-        mean, rng, total = self.laws.mean_parameters, np.random.default_rng(0), np.zeros(len(rows))
-        weight = np.subtract(*scipy.special.digamma(counts))[:, None]
-        for count, own in zip(counts, sides, strict=True):
-            drawn = self.laws[0].drawn_records(rng, self.learnt[own] / count[:, None], DRAWS)
-            if drawn is None:
-                return None
-            odds = np.einsum("rnd,rd->rn", drawn, mean[sides[0]] - mean[sides[1]])
-            total += _left_open(count, odds + weight)
-        return total
+            sides = (many, self.first), (few, self.second)
+            laws = [(count[rows], *_density(self.laws[own[rows]])) for count, own in sides]
+            gain[rows] -= entropy(*laws)
+        return gain
 
 
 def _left_open(count: Float[Array, " m"], odds: Float[Array, "m draws"]) -> Float[Array, " m"]:

@@ -14,9 +14,8 @@ from posterity.families.names import some
 from posterity.fusion.absorb import Absorbing, first_of_site, of_one_label
 from posterity.fusion.block_table import BlockTable, ValuesBySite, group_totals
 from posterity.fusion.blocks import Block, check_seen, picked
-from posterity.fusion.confidence import AMBIGUOUS, Confidence, RegroupedConfidence
+from posterity.fusion.confidence import AMBIGUOUS, Confidence, EffectsConfidence
 from posterity.fusion.divergences import Discrepancy
-from posterity.fusion.effects import Effects
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.judged_passes import PassConfidence, absorbed, joined, within_sites
 from posterity.fusion.matching import Matching, check_components, match
@@ -145,8 +144,7 @@ class Alignment:
         if self.confidence is None:
             return ["how sure the matches are was not looked for"]
         reasons = [] if self.identified else [NO_SCALE]
-        grouping = getattr(self.confidence, "grouping", None)
-        if isinstance(grouping, Effects):
+        if isinstance(self.confidence, EffectsConfidence):
             reasons.append(DIFFERING)
         if not self.judged:
             reasons.append("the number of components was not compared with others")
@@ -230,15 +228,13 @@ class Aligner:
             parts = Absorbing(block, of_one_label(block.site, known))
         elif absorb:
             parts = Absorbing.within_sites(block, np.flatnonzero(wanted))
-        first, located = True, block.members[:1].location() is not None
-        pooled = block.weighted and not located and bool(block.priors.exchangeable.all())
+        first = True
         while True:
             left = np.flatnonzero(wanted & parts.whole)
             starts = np.cumsum([0, *np.bincount(block.site[left], minlength=len(block.names))])
             counts, members = parts.counts[left], picked(parts.members, left)
             own = None if known is None else known[left]
-            priors = block.priors.at(block.site[left]) if pooled else None
-            how = self.matching, self.divergence, self.components, counts, own, priors
+            how = self.matching, self.divergence, self.components, counts, own
             matched = match(members, starts, *how)
             if not absorb:
                 break
@@ -254,8 +250,8 @@ class Aligner:
         cost = result.clustering.misfit if result.cost is None else result.cost
         confidence = Confidence(result.clustering, result.levels, self.free and not result.joined)
         confidence.joined = result.joined
-        if result.regrouped is not None:
-            confidence = RegroupedConfidence(result.clustering, result.regrouped)
+        if result.effects is not None:
+            confidence = EffectsConfidence(result.clustering, result.effects)
         if topics is not None:
             confidence = TopicConfidence(confidence, topics)
         return _Aligned(labels, rows, parts.into, cost, result.trace, confidence)

@@ -92,10 +92,12 @@ class MemberPriors:
         """Whether priors differ by more than rounding, within or between sites, or some are
         unknown.
         """
-        first = leaves(self.laws[0]) if self.exchangeable.all() else []
+        if not self.exchangeable.all():
+            return True
+        first = leaves(self.laws[0])
         others = [own for law in self.laws[1:] for own in zip(leaves(law), first, strict=True)]
         close = lambda a, b: np.allclose(a, b, rtol=SAME, atol=SAME * np.abs(b).max(initial=0.0))
-        return not first or not all(close(np.asarray(a), np.asarray(b)) for a, b in others)
+        return not all(close(np.asarray(a), np.asarray(b)) for a, b in others)
 
     def each(self, names: Sequence[str]) -> ExponentialFamily:
         """Return the prior of one component at each site, as a batch (J,). Raise a StructureError

@@ -19,8 +19,8 @@ from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
 from posterity.fusion.agglomeration import hollow
 from posterity.fusion.clustering import Clustering, polish, refine
+from posterity.fusion.effects import Effects
 from posterity.fusion.geometry import CACHED, Centroids, Points, chunks
-from posterity.fusion.grouping import Grouping
 from posterity.fusion.search import drop, needed, split
 
 Array = np.ndarray
@@ -174,9 +174,9 @@ class Confidence:
         return dict(sorted((above | {len(self.clustering.counts): 0.0}).items()))
 
 
-class RegroupedConfidence(Confidence):
-    """Confidence in groups that were formed by an evidence of their own. It is also suspect if
-    nothing is matched: units may differ.
+class EffectsConfidence(Confidence):
+    """Confidence in the groups of sites that differ, without other numbers of groups. It is also
+    suspect if nothing is matched: units may differ.
     """
 
     objective = 0.0  # pyright: ignore
@@ -184,21 +184,20 @@ class RegroupedConfidence(Confidence):
     alone = np.inf  # pyright: ignore
     thorough = False
 
-    def __init__(self, clustering: Clustering, grouping: Grouping):
-        super().__init__(clustering, grouping.levels, free=True)
-        self.grouping = grouping
+    def __init__(self, clustering: Clustering, effects: Effects):
+        super().__init__(clustering, {}, free=True)
+        self.effects = effects
 
     @functools.cached_property
     def margins(self) -> Float[Array, " n"]:
         """Nats by which each component's place (a group, or none) is better than the next best."""
-        return self.grouping.margins
+        return self.effects.margins
 
     @property
     def suspect(self) -> bool:
-        """Whether some match or number is ambiguous, or nothing is matched."""
-        alone, other = len(self.clustering.counts) == len(self.clustering.labels), self.runner_up
-        close = other is not None and other[1] < AMBIGUOUS
-        return alone or close or float(self.margins.min()) < AMBIGUOUS
+        """Whether some match is ambiguous, or nothing is matched."""
+        alone = len(self.clustering.counts) == len(self.clustering.labels)
+        return alone or float(self.margins.min()) < AMBIGUOUS
 
 
 def _large(clustering: Clustering) -> bool:

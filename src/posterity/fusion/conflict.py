@@ -139,9 +139,13 @@ class _Groups:
             shape = len(size), len(self.start)
             many = np.bincount(self.labels * shape[1] + self.own, minlength=shape[0] * shape[1])
             self.totals -= many.reshape(shape) @ self.start
+            whole = Absorbing.of(block, alignment and alignment.into)
             if (before := start.observations()) is not None:
-                whole = Absorbing.of(block, alignment and alignment.into).members
-                self.records = np.asarray(whole.observations())[self.rows] - before[self.own]
+                records = np.asarray(whole.members.observations())  # pyright: ignore
+                self.records = records[self.rows] - before[self.own]
+            elif block.weighted:
+                self.records = whole.counts[self.rows]
+            if self.records is not None:
                 self.counts = np.bincount(self.labels, self.records)
 
     def compared(self, some: Any) -> tuple[Any, Any, tuple[Any, Any] | None]:

@@ -9,18 +9,18 @@ variances within groups maximise the marginal likelihood, as in yurochkin2019 fo
 
 import dataclasses
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import scipy
 
-from posterity.arrays.typing import Float, Int
+from posterity.arrays.typing import Bool, Float, Int
 from posterity.families import ExponentialFamily
 from posterity.families.normal_wishart import NormalPrecision
 from posterity.fusion.agglomeration import Places
-from posterity.fusion.clustering import Clustering, sums
+from posterity.fusion.clustering import Clustering, assign, sums
 from posterity.fusion.criterion import MATCHES
-from posterity.fusion.grouping import Grouping
 
 Array = np.ndarray
 APART = 10.0
@@ -31,6 +31,7 @@ DIRECTIONS, MOST = 128, 1024
 SHARES = np.concatenate([[0.001, 0.003], np.arange(0.01, 0.1, 0.02), np.arange(0.1, 1.01, 0.06)])
 """Candidates for the share of the variance that lies within groups."""
 STARTS = (0.003, 0.03, 0.1, 0.2, 0.35, 0.6)  # Shares for location from which matching starts
+SWEEPS = 10  # Largest number of sweeps: rematching all sites, then refitting the shares
 EQUAL = 1e-12
 """Variance of log covariances up to which they are equal except for rounding, and not used."""
 
@@ -75,11 +76,14 @@ class Trait:
 
 
 @dataclasses.dataclass(frozen=True)
-class Effects(Grouping):
+class Effects:
     """The most likely groups (``labels``) of components of sites that differ, and the share of the
-    variance of each trait that lies within groups.
+    variance of each trait that lies within groups. Components of sites begin at ``starts``; groups
+    have at most one of each site.
     """
 
+    starts: Int[Array, " bounds"]
+    labels: Int[Array, " n"]
     traits: tuple[Trait, ...]
     shares: tuple[float, ...]
 
@@ -102,7 +106,9 @@ class Effects(Grouping):
         return best if best.worth > best.ways else dataclasses.replace(alone, shares=best.shares)
 
     def gains(self, site: int) -> tuple[Float[Array, "k g"], Int[Array, " n"]]:
-        """Return the gains of :meth:`.Grouping.gains` from the traits of components."""
+        """Return the nats that each component of a site gains by joining each group of the other
+        sites, and these groups' labels (n,), -1 for the site itself.
+        """
         own, rest, labels, out = self.without(site)
         groups = int(labels.max()) + 1
         number, total = np.bincount(labels), 0.0
@@ -149,6 +155,59 @@ class Effects(Grouping):
             total += np.log(min(k, l) + 1) + log(k) + log(l) - log(k - n) - log(l - n) - log(n)
             seen |= set(own)
         return float(total)
+
+    def improved(self) -> "Effects":
+        """Rematch site by site, and refit the shares, until the evidence does not rise."""
+        current = self
+        for _ in range(SWEEPS):
+            before = current
+            for site in range(len(self.starts) - 1):
+                current = current._matched(site)
+            current = current.with_scale()
+            if current.worth <= before.worth:
+                break
+        return current
+
+    def without(
+        self, site: int
+    ) -> tuple[slice, Bool[Array, " n"], Int[Array, " others"], Int[Array, " n"]]:
+        """Return a site's rows, a mask of the other rows, their labels without gaps, and the same
+        labels for all rows, -1 for the site's.
+        """
+        own, rest = slice(*self.starts[site : site + 2]), np.ones(len(self.labels), bool)
+        rest[own] = False
+        labels, out = np.unique(self.labels[rest], return_inverse=True)[1], np.full(len(rest), -1)
+        out[rest] = labels
+        return own, rest, labels, out
+
+    def _matched(self, site: int) -> "Effects":
+        gains, labels = self.gains(site)
+        own = assign(-gains, np.array([0, len(gains)]), 0.0)
+        groups = gains.shape[1]
+        own = np.where(own == groups, groups + np.arange(len(own)), own)
+        labels[labels < 0] = own
+        return dataclasses.replace(self, labels=np.unique(labels, return_inverse=True)[1])
+
+    @functools.cached_property
+    def margins(self) -> Float[Array, " n"]:
+        """Nats lost if each component is ungrouped, or moved to another group, with exchange."""
+        return np.concatenate([*self._margins()])
+
+    def _margins(self) -> Iterator[Float[Array, " k"]]:
+        for site in range(len(self.starts) - 1):
+            gains, labels = self.gains(site)
+            (k, g), rows = gains.shape, np.arange(len(gains))
+            gains = np.pad(gains, (0, 1))
+            own = self.labels[slice(*self.starts[site : site + 2])]
+            same = own[:, None] == self.labels[labels >= 0]
+            here = np.where(same.any(1), labels[labels >= 0][same.argmax(1)], g)
+            owner = np.full(g, k)
+            owner[here[here < g]] = rows[here < g]
+            now, there = gains[rows, here], gains[owner, np.arange(g)]
+            # If row i moves to group j, the owner of j moves to the group of i.
+            rise = now[:, None] + there - gains[:k, :g] - gains[owner][:, here].T
+            rise[rows[here < g], here[here < g]] = np.inf
+            yield np.minimum(rise.min(1, initial=np.inf), np.where(here < g, now, np.inf))
 
 
 def _log_covariances(members: ExponentialFamily) -> Float[Array, "n numbers"]:

@@ -11,8 +11,10 @@ import numpy as np
 
 from posterity.arrays.canonical import content_hashes
 from posterity.arrays.typing import Bool, Int
-from posterity.fusion.absorb import Absorbing
-from posterity.fusion.block_table import HASH, BlockTable
+from posterity.families import ExponentialFamily
+from posterity.families.normal_wishart import NormalPrecision
+from posterity.fusion.absorb import Absorbing, population
+from posterity.fusion.block_table import HASH
 from posterity.fusion.blocks import Block
 from posterity.fusion.clustering import Clustering
 from posterity.fusion.components import Judged, LocalComponents
@@ -122,23 +124,24 @@ def within_sites(passes: Passes, divergence: Any, into: Int[Array, " all"]) -> N
     table, store = passes.table, passes.store
     if not table.weighted:
         return
+    passes.population = _population(passes)
     parts = np.arange(len(store), dtype=into.dtype)
     for rows in store.blocks():
         own = np.arange(len(rows.rows))
-        found = Absorbing.within_sites(_piece(table, rows), own)
+        found = Absorbing.within_sites(_piece(passes, rows), own)
         parts[rows.span] += found.into - own
     if (parts == np.arange(len(parts), dtype=into.dtype)).all():
         return
     rows, starts, places = table.rows_of(sampled := np.sort(passes.sampled))
     whole = Absorbing(
-        _where_they_were(table, rows, sampled), np.searchsorted(places, parts[places])
+        _where_they_were(passes, rows, sampled), np.searchsorted(places, parts[places])
     )
     left = np.flatnonzero(whole.whole)
     kept = np.cumsum([0, *np.add.reduceat(whole.whole, starts[:-1], dtype=int)])
     members, how = whole.members[left], (Matching.EVIDENCE, divergence, None, whole.counts[left])
     matched = match(members, kept, *how)
     for rows in store.blocks():
-        one = Absorbing(_piece(table, rows), parts[rows.span] - rows.row)
+        one = Absorbing(_piece(passes, rows), parts[rows.span] - rows.row)
         if (less := one.less(matched.result.clustering)) is not None:
             parts[rows.span] = rows.row + less.into
     joined(passes, parts, into)
@@ -157,7 +160,7 @@ def absorbed(
     if not table.weighted or not len(sites):
         return None
     rows, starts, places = table.rows_of(sites)
-    block = _where_they_were(table, rows, sites)
+    block = _where_they_were(passes, rows, sites)
     part = PassConfidence(passes, result, {}, free=True).part(rows, starts, result.labels[places])
     order = np.arange(len(rows))
     matched = Matched(part.labels, SearchResult(part, []), order)
@@ -181,7 +184,7 @@ def joined(passes: Passes, parts: Int[Array, " n"], into: Int[Array, " all"]) ->
     for rows in passes.store.blocks():
         if kept[rows.span].all():
             continue
-        own = Absorbing(_piece(table, rows), parts[rows.span] - rows.row)
+        own = Absorbing(_piece(passes, rows), parts[rows.span] - rows.row)
         hosts, new, dim = np.unique(own.into[~own.whole]), rows.rows.copy(), table.dim
         union = new[hosts]
         union[:, :dim] = moved(own.members[hosts], table.origin).natural_parameters
@@ -199,13 +202,30 @@ def joined(passes: Passes, parts: Int[Array, " n"], into: Int[Array, " all"]) ->
     return kept
 
 
-def _piece(table: BlockTable, rows: Rows) -> Block:
+def _population(passes: Passes) -> ExponentialFamily | None:
+    """Return the population of normal components (:func:`.absorb.population`) from the sample,
+    which depends on contents alone: not on the order of sites, nor on the blocks of the store.
+    """
+    table, rows = passes.table, passes.sample.rows
+    members = moved(table.natural(rows), opposite(table.origin))
+    if not isinstance(members, NormalPrecision) or not table.priors.exchangeable.any():
+        return None
+    return population(members, rows[:, HASH - 1], table.priors)
+
+
+def _piece(passes: Passes, rows: Rows) -> Block:
     """Return some sites of a table as a block."""
-    return _where_they_were(table, rows.rows, np.arange(rows.sites.start, rows.sites.stop))
+    return _where_they_were(passes, rows.rows, np.arange(rows.sites.start, rows.sites.stop))
 
 
-def _where_they_were(table: BlockTable, rows: Array, sites: Int[Array, " some"]) -> Block:
-    """Return rows of some sites as a block, moved back from the table's origin."""
+def _where_they_were(passes: Passes, rows: Array, sites: Int[Array, " some"]) -> Block:
+    """Return rows of some sites as a block, moved back from the table's origin, with the population
+    of all sites if it was computed.
+    """
+    table = passes.table
     block = table.block(rows, sites)
     members = moved(block.members, opposite(table.origin))
-    return dataclasses.replace(block, members=members, origin=None)
+    block = dataclasses.replace(block, members=members, origin=None)
+    if passes.population is not None:
+        vars(block)["population"] = passes.population
+    return block

@@ -15,7 +15,6 @@ from posterity.fusion.components import LocalComponents
 from posterity.fusion.divergences import Discrepancy
 from posterity.fusion.effects import Effects, differ
 from posterity.fusion.geometry import Divergence, Points, finite, middle, moved, of_places, parts
-from posterity.fusion.pooled import Pooled
 from posterity.fusion.search import SearchResult, search
 
 Array = np.ndarray
@@ -66,14 +65,12 @@ def match(
     components: int | None,
     counts: Float[Array, " n"] | None = None,
     given: Int[Array, " n"] | None = None,
-    priors: ExponentialFamily | None = None,
 ) -> Matched:
     """Find the global label of each of N components; those of site ``j`` begin at ``starts[j]``.
 
     The result does not depend on the order of sites or of a site's components: components that are
     equal to the last bit are ordered by their ``counts``. ``Matching.IDENTITY`` takes the labels
-    ``given``, and ``Matching.EVIDENCE`` starts from them. If ``priors`` (N,) and ``counts`` are
-    known, families without a location are matched by the evidence of their pooled records.
+    ``given``, and ``Matching.EVIDENCE`` starts from them.
     """
     begun = given is not None
     if given is None:
@@ -105,16 +102,10 @@ def match(
         trace = [start.misfit, end.misfit] if end.misfit < start.misfit else [end.misfit]
         result = SearchResult(end, trace)
     else:
-        result, regrouped = search(local, components), None
+        result = search(local, components)
         if components is None and differ(result.clustering):
-            regrouped = Effects.of(result.clustering)
-        elif components is None and priors is not None and Pooled.serves(result.clustering):
-            assert counts is not None  # of members whose priors are passed
-            start = priors.natural_parameters[order]
-            regrouped = Pooled.of(result.clustering, start, counts[order])
-        if regrouped is not None:
-            again = Clustering(local, regrouped.labels)
-            result = SearchResult(again, result.trace, regrouped=regrouped)
+            effects = Effects.of(result.clustering)
+            result = SearchResult(Clustering(local, effects.labels), result.trace, effects=effects)
     if other is not None:
         result = alternate(result, members[order], other, fixed=fixed)
     return Matched(given if fixed else result.clustering.labels[rows], result, rows)
@@ -193,4 +184,7 @@ def alternate(
         emptied = (np.bincount(labels, minlength=costs.shape[1]) == 0).any()
         if emptied or (labels == clustering.labels).all():
             break
-    return dataclasses.replace(start, clustering=clustering, trace=trace, cost=trace[-1])
+    effects = start.effects and dataclasses.replace(start.effects, labels=clustering.labels)
+    return dataclasses.replace(
+        start, clustering=clustering, trace=trace, cost=trace[-1], effects=effects
+    )

@@ -2,7 +2,9 @@
 
 A factor or an offset for each column maps a component of such a site to a component of another
 site: the ratio of standard deviations, or the difference of means. It is accepted if it also maps
-further components, and more components then agree with the other sites' than before.
+further components, and more components then agree with the other sites' than before. If components
+lie regularly, many offsets map some to others: one is accepted only if it maps at least twice as
+many as any other one, and as agree without it.
 """
 
 from collections.abc import Iterator
@@ -77,7 +79,7 @@ def in_other_units(
         column, times = int(np.abs(times).argmax()), np.exp(np.abs(times).max())
         for scaled in [True, False] if times > LEAST else [False]:
             step, agreed = _step(one, other, scaled)
-            if agreed > shared.sum():
+            if agreed > shared.sum() and (scaled or agreed >= 2 * shared.sum()):
                 at = int(np.abs(np.log(step) if scaled else step / one.deviation[0]).argmax())
                 how = f"column {at} times" if scaled else f"{step[at]:.3g} added to column {at}"
                 yield (
@@ -100,6 +102,7 @@ def _step(mine: Records, rest: Records, scaled: bool) -> tuple[Float[Array, " d"
     with others', and their number; zero if as many would agree by chance.
     """
     best, number, size = np.zeros(mine.mean.shape[1]), 0, mine.mean.shape[1]
+    found, met = np.zeros((len(mine.mean), len(rest.mean)), bool), []
     others = (len(mine.mean) - 1) * (len(rest.mean) - 1)
     spread = 12 * (rest.mean**2).mean(0) if scaled else np.ptp(rest.mean, axis=0) ** 2
     error = 1 / mine.number[:, None, None] + 1 / rest.number[:, None]
@@ -120,12 +123,17 @@ def _step(mine: Records, rest: Records, scaled: bool) -> tuple[Float[Array, " d"
         told = means + shapes
         # The pair that determines the step agrees by construction.
         told[one, other] -= shapes[one, other] if scaled else means[one, other]
+        met.append((agreed, pairs))
         chances = np.log(2 * pairs.size) + (agreed - 1) * np.log(max(others, 1))
         if agreed > number and told[pairs].sum() > CHANCE + chances:
             a, b = np.nonzero(pairs)
-            weight, number = 1 / error[a, b], agreed
+            weight, number, found = 1 / error[a, b], agreed, pairs
             steps = rest.mean[b] - mine.mean[a]
             if scaled:
                 steps = np.log(rest.deviation[b] / mine.deviation[a])
             best = (weight * steps).sum(0) / weight.sum()
+    # Offsets that map other pairs of components are other ones.
+    rivals = [agreed for agreed, pairs in met if not (pairs & found).any()]
+    if not scaled and 2 * max(rivals, default=0) > number:
+        return best, 0
     return np.exp(best) if scaled else best, number

@@ -108,6 +108,7 @@ class Passes:
     def __init__(self, table: Any, sample: int, progress: ProgressCallback | None = None):
         self.table, self.store, self.most = table, table.store, sample
         self.progress, self.swept = progress, 0
+        self.population: ExponentialFamily | None = None  # from which components are drawn
         self.sampled = table.ranked(sample)
         some = table.gather(self.sampled)
         table.origin = _origin(self.table.natural(some.rows))

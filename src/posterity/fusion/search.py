@@ -23,8 +23,8 @@ from posterity.fusion.clustering import (
 )
 from posterity.fusion.components import LocalComponents
 from posterity.fusion.criterion import buffet
+from posterity.fusion.effects import Effects
 from posterity.fusion.geometry import PIECE, chunks
-from posterity.fusion.grouping import Grouping
 
 Array = np.ndarray
 SEED_COMPONENTS = 320
@@ -45,7 +45,7 @@ class SearchResult:
 
     ``levels`` has the least objective for each number of groups. If slices were ``joined`` at the
     end, the objective is above the trace. ``cost`` is the summed divergence to barycentres, if it
-    is not the misfit; ``regrouped`` is the other evidence that decided, if any.
+    is not the misfit; ``effects`` decided if sites differ by far more than sampling.
     """
 
     clustering: Clustering
@@ -53,7 +53,7 @@ class SearchResult:
     levels: dict[int, float] = dataclasses.field(default_factory=dict)
     joined: bool = False
     cost: float | None = None
-    regrouped: Grouping | None = None
+    effects: Effects | None = None
 
 
 class Incumbent:

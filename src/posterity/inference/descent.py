@@ -8,9 +8,6 @@ minimised by line searches. The normaliser of the cavity, which may be improper,
 Natural parameters move along the natural gradient by a backtracking line search (nocedal2006,
 section 3.1). Newton's method and conjugate updates are special cases of such steps (khan2023).
 
-If the posterior is wide, natural gradients oscillate. Their changes along the last few steps give
-a better step: that of Anderson's method (anderson1965), in the Fisher metric.
-
 If log likelihoods are concave functions of linear predictors, the free energy of a Gaussian is
 convex in its mean and in a triangular root of its covariance (challis2013). With separable classes,
 or if all counts are zero, L-BFGS converges where natural gradients do not.
@@ -51,8 +48,6 @@ LOOKS = 600
 """Largest number of evaluations of L-BFGS."""
 GAIN = 1e-13
 """Relative decrease of the free energy that a further step of L-BFGS must predict."""
-DEPENDENT = 1e-8
-"""Relative pivot below which a remembered step counts as linearly dependent on others."""
 QUICK, LITTLE, SMALL = 0.05, 1e-10, 1e-6
 """The last step of a quick descent is taken without an evaluation at its end under three
 conditions: the step before reduced the squared slope to at most the first share; the same reduction
@@ -156,10 +151,6 @@ class _Search(NamedTuple):
     halvings: Any
     started: Any
     done: Any
-    jump: Any
-    """The step of Anderson's method, in natural parameters, and whether to try it next."""
-    memory: Any
-    """Changes of natural parameters, mean parameters and minus the slope in the last steps."""
     uncertainty: Any
     checked: Any
     """Whether the search is over: after ``done``, other nodes are evaluated once at its end."""
@@ -179,7 +170,6 @@ def descend(
     rough: Callable[[], Any] | None = None,
     by_nodes: bool = True,
     quick: bool = False,
-    remembered: int = 0,
 ) -> Descent:
     """Minimise the free energy from ``q`` with at most ``most`` evaluations.
 
@@ -189,41 +179,20 @@ def descend(
     member: the result of ``rough``, which is near the data's optimum, or else members around the
     mean of ``q`` or other places. A ``quick`` descent ends with a full step that is not evaluated,
     once the step before has left little. ``residual`` is that of the last evaluation, since fast
-    coordinates may hide a slow one. If ``remembered`` is positive, the step of Anderson's method
-    from that many last steps is tried before the natural gradient. Pure and traceable.
+    coordinates may hide a slow one. Pure and traceable.
     """
     starts, np_ = _starts(q, rough), q.xp.np
 
     def further(search: _Search) -> Any:
         at, rate = search.best, np_.where(search.done, 0.0, search.rate)
-        if not remembered:
-            return at.at.retract(at.direction, rate) if retract else at.at + at.direction * rate
-        step, tried = search.jump
-        plain = rate * at.direction.natural_parameters
-        return at.at + q.with_natural_parameters(np_.where(tried & ~search.done, step, plain))
-
-    def suggested(best: Point, result: Point, memory: Any, taken: Any) -> tuple[Any, Any]:
-        """Return Anderson's step from an accepted point, and the memory there."""
-        of = lambda name: getattr(result.at, name) - getattr(best.at, name)
-        slopes = [point.direction.natural_parameters for point in (best, result)]
-        new = of("natural_parameters"), of("mean_parameters"), slopes[0] - slopes[1]
-        kept = taken & ((new[1] * new[2]).sum() > 0)
-        memory = tuple(
-            np_.where(kept, np_.concatenate([old[1:], own[None]]), old)
-            for old, own in zip(memory, new, strict=True)
-        )
-        steps, means, changes = memory
-        shares = _solved(means @ changes.T, means @ slopes[1])
-        return slopes[1] + shares @ (steps - changes), memory
+        return at.at.retract(at.direction, rate) if retract else at.at + at.direction * rate
 
     def body(search: _Search) -> _Search:
         # One evaluation per iteration for all purposes, since it takes long to compile.
         best, started, ended = search.best, search.started, search.done
         there = either(started, lambda: further(search), lambda: starts(search.looks))
         result = _look(evaluate, there, cavity, temperature, admits, best.direction, ended)
-        jumped = started & search.jump[1]
-        rate = np_.where(jumped, 1.0, search.rate)
-        verdict = judged(best, result, rate, scale=temperature)
+        verdict = judged(best, result, search.rate, scale=temperature)
         better = np_.where(started, verdict.taken, result.finite & (result.value < best.value))
         taken = better & ~ended
         near = taken & (search.looks == 0) & (result.squared <= FAR)
@@ -235,23 +204,14 @@ def descend(
         share = result.squared / best.squared
         little = (share <= QUICK) & (result.squared * share <= LITTLE) & (result.squared <= SMALL)
         ahead = taken & started & little & quick
-        over = verdict.ended & (~jumped | verdict.taken)
-        jump, memory = search.jump, search.memory
-        if remembered and (is_jax(taken) or taken & started):
-            step, memory = suggested(best, result, memory, taken & started)
-            jump = np_.where(taken, step, jump[0]), taken & started
-        elif remembered:
-            jump = jump[0], no
-        done = (started & over) | ((started | begins) & (looks >= most)) | settled | ahead
+        done = (started & verdict.ended) | ((started | begins) & (looks >= most)) | settled | ahead
         return _Search(
             best=either(taken, lambda: result, lambda: best),
-            rate=np_.where(started, np_.where(jumped, search.rate, verdict.rate), 1.0),
+            rate=np_.where(started, verdict.rate, 1.0),
             looks=looks,
             halvings=search.halvings + (~taken & started & ~ended),
             started=started | begins,
             done=done,
-            jump=jump,
-            memory=memory,
             # Half of the difference of two sums is the error of each if both err equally.
             uncertainty=np_.where(
                 ended, np_.where(result.finite, result.squared / 4, np.inf), search.uncertainty
@@ -267,9 +227,7 @@ def descend(
     number, zero = lambda value: np_.asarray(value, dtype_of(q)), np_.zeros((), np.int32)
     no = np_.asarray(False)
     nothing = Point(q, q.zero(), number(np_.inf), number(0), number(np_.inf), no)
-    memory = (np_.zeros((remembered, q.dimension), dtype_of(q)),) * 3 if remembered else ()
-    begin = np_.zeros(q.dimension * bool(remembered), dtype_of(q)), no
-    start = _Search(nothing, number(1.0), zero, zero, no, no, begin, memory, number(0), no, no)
+    start = _Search(nothing, number(1.0), zero, zero, no, no, number(0), no, no)
     with np.errstate(all="ignore"):  # points have a flag of whether they are finite
         end = q.xp.repeat(goes_on, body, start)
     best = end.best
@@ -277,19 +235,6 @@ def descend(
     return Descent(
         there, best.finite, end.halvings, np_.sqrt(best.squared), end.uncertainty, end.ahead
     )
-
-
-def _solved(matrix: Float[Real, "m m"], right: Float[Real, " m"]) -> Float[Real, " m"]:
-    """Solve a small system by elimination; the solution is zero in linearly dependent rows."""
-    np_, rows = namespace(right).np, len(right)
-    every = np_.concatenate([matrix, right[:, None]], 1)
-    for row in range(rows):
-        pivot = every[row, row]
-        kept = pivot > DEPENDENT * matrix[row, row]
-        scaled = np_.where(kept, every[row] / np_.where(kept, pivot, 1.0), 0.0)
-        own = (np.arange(rows) == row)[:, None]
-        every = np_.where(own, scaled, every - every[:, row : row + 1] * scaled)
-    return every[:, rows]
 
 
 def _look(

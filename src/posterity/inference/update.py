@@ -71,8 +71,6 @@ DTYPE = one_of("float64", "float32")
 TRUSTED = Constraint("a positive number of nats, or infinity", lambda given: given > 0)
 SLOW = 1e-4
 """Length of the natural gradient, in sqrt(nats), above which a line search counts as unfinished."""
-REMEMBERED = 3
-"""Number of previous steps that Anderson's method uses, as natural gradients may oscillate."""
 LOOKS = 100
 """Largest number of evaluations of the free energy by a line search in one visit."""
 ESTIMATOR = Constraint(
@@ -353,7 +351,6 @@ class LocalUpdate(Setting):
         about |= {"admits": model.admits, "retract": self.domain == "retract"}
         convex = self.newtonian(model, q)
         about |= {"by_nodes": estimator.by_nodes(model, q, records), "quick": convex}
-        about |= {"remembered": 0 if convex or self.domain == "retract" else REMEMBERED}
 
         evaluate = lambda q, otherwise=False: estimator.evaluate(
             model, q, records, otherwise=otherwise
