@@ -10,7 +10,7 @@ State = Literal["converged", "converged to one of several", "not converged", "di
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """Whether a result has converged, and its estimated distance from the optimum.
+    """The status of a result: convergence and the estimated distance from the optimum.
 
     ``left`` is the estimated distance of the result from its optimum in nats; ``math.inf`` if it is
     unknown. ``tolerance`` is the largest distance, in nats, at which it counts as converged.

@@ -46,7 +46,7 @@ class Agreement:
     """Members without records, which take part but contribute nothing."""
     on_error: Literal["raise", "pass"] = "raise"
     padding: bool = True
-    """Whether sites pad their records to one of few sizes, to limit the number of compilations."""
+    """True if sites pad their records to one of few sizes, to limit the number of compilations."""
     total_weight: float | None = None
     """Weight of the records of all sites, relative to which sites that train separately count."""
     strata: Strata | None = None

@@ -103,7 +103,7 @@ class Run(Position):
 
     @functools.cached_property
     def status(self) -> Status:
-        """Whether the posterior has converged, and the estimated remaining change in nats."""
+        """The status: convergence, and the estimated remaining change in nats."""
         with self._kept():
             return status_of(self)
 

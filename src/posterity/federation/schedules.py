@@ -80,7 +80,7 @@ class Pending:
 
     @property
     def begun(self) -> bool:
-        """Whether at least one site has completed its turn or answered."""
+        """True if at least one site has completed its turn or answered."""
         return bool(self.visits or self.answers)
 
 
@@ -93,7 +93,7 @@ class Schedule(abc.ABC):
     unit: ClassVar[str] = "rounds"
     """The name of the steps, in the plural."""
     whole: ClassVar[bool] = False
-    """Whether every site has one turn per step."""
+    """True if every site has one turn per step."""
 
     def init(self, state: State, sites: tuple[str, ...], *, key: KeyArray) -> State:
         """Return the state with the schedule's own part as it is before the first step."""

@@ -201,7 +201,7 @@ class Site:
         return Report(self.name, quadrature_error=max(errors), **known)
 
     def _steps_far(self, posterior: Any) -> bool:
-        """Whether a natural gradient is a Newton step that leads most of the way to the site's
+        """True if a natural gradient is a Newton step that leads most of the way to the site's
         optimum, as where the log likelihood is nearly quadratic over the width of the posterior.
         """
         if not self.update.newtonian(self.model, posterior) or self.update.needs_jax(self.model):

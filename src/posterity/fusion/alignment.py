@@ -107,7 +107,7 @@ class Alignment:
 
     @property
     def identified(self) -> bool:
-        """Whether sites that differ can be distinguished from sites that share nothing.
+        """True if sites that differ can be distinguished from sites that share nothing.
 
         False for Gaussian posteriors, which have no scale, of two sites whose matched components
         differ by more than their uncertainty.
@@ -190,7 +190,7 @@ class Aligner:
 
     @property
     def free(self) -> bool:
-        """Whether the evidence chooses the number of components."""
+        """True if the evidence chooses the number of components."""
         return self.matching is Matching.EVIDENCE and self.components is None
 
     def align(self, block: Block | BlockTable, importance: Float[Array, " sites"]) -> Alignment:

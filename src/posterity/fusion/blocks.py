@@ -89,7 +89,7 @@ class MemberPriors:
 
     @property
     def differ(self) -> bool:
-        """Whether priors differ by more than rounding, within or between sites, or some are
+        """True if priors differ by more than rounding, within or between sites, or some are
         unknown.
         """
         if not self.exchangeable.all():
@@ -238,12 +238,12 @@ class Block:
 
     @property
     def plate(self) -> bool:
-        """Whether there are components to match."""
+        """True if there are components to match."""
         return self.like.is_plate
 
     @property
     def weighted(self) -> bool:
-        """Whether there are posteriors over mixing weights."""
+        """True if there are posteriors over mixing weights."""
         like: Any = self.like
         return like.is_plate and like.weights is not None
 

@@ -53,7 +53,7 @@ class LocalComponents:
 
     @property
     def wide(self) -> bool:
-        """Whether components have so many numbers that a search evaluates few clusterings."""
+        """True if components have so many numbers that a search evaluates few clusterings."""
         return self.points.coordinates.size > WIDE
 
     @functools.cached_property
@@ -72,7 +72,7 @@ class LocalComponents:
 
     @property
     def forward(self) -> bool:
-        """Whether components are matched on mean parameters."""
+        """True if components are matched on mean parameters."""
         return self.points.divergence is Divergence.FORWARD
 
     @functools.cached_property

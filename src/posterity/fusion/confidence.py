@@ -130,7 +130,7 @@ class Confidence:
 
     @property
     def suspect(self) -> bool:
-        """Whether some match or the number may be ambiguous, by a cheap first-order estimate with a
+        """True if some match or the number may be ambiguous, by a cheap first-order estimate with a
         safety factor of two; False beyond :data:`AT_ONCE` and :data:`NUMBERS`.
         """
         if _large(self.clustering):
@@ -153,7 +153,7 @@ class Confidence:
 
     @functools.cached_property
     def identified(self) -> bool:
-        """Whether there is a scale by which to judge the differences of matched components.
+        """True if there is a scale by which to judge the differences of matched components.
 
         Gaussian posteriors have none. If components of two sites differ by more than their
         uncertainty, the sites may share them and differ, or share nothing. Without any match, no
@@ -195,7 +195,7 @@ class EffectsConfidence(Confidence):
 
     @property
     def suspect(self) -> bool:
-        """Whether some match is ambiguous, or nothing is matched."""
+        """True if some match is ambiguous, or nothing is matched."""
         alone = len(self.clustering.counts) == len(self.clustering.labels)
         return alone or float(self.margins.min()) < AMBIGUOUS
 
@@ -206,7 +206,7 @@ def _large(clustering: Clustering) -> bool:
 
 
 def _scale_free(family: ExponentialFamily) -> bool:
-    """Whether location and precision vary independently: no count of records ties them."""
+    """True if location and precision vary independently: no count of records ties them."""
     blocks = family.independent_blocks()
     return all(map(_scale_free, blocks.values())) if blocks else family.gaussian
 

@@ -90,7 +90,7 @@ class Criterion:
 
     @property
     def both(self) -> bool:
-        """Whether components have a location and a shape."""
+        """True if components have a location and a shape."""
         return bool(self.located and self.shaped)
 
     def length_of_sums(self, misfit: Any, shape: Any, price: Any, groups: Any) -> Any:
@@ -167,7 +167,7 @@ class Criterion:
 
     @property
     def single(self) -> bool:
-        """Whether each site has one component. The prior is then one on partitions, not an Indian
+        """True if each site has one component. The prior is then one on partitions, not an Indian
         buffet.
         """
         return self.total == self.sites

@@ -99,7 +99,7 @@ class Sites(abc.ABC):
     """
 
     in_memory: ClassVar[bool]
-    """Whether all sites are matched in memory."""
+    """True if all sites are matched in memory."""
 
     def __init__(self, plan: Plan):
         self.plan, self.prior = plan, plan.prior
@@ -120,7 +120,7 @@ class Sites(abc.ABC):
 
     @property
     def networks(self) -> bool:
-        """Whether sites are networks with hidden units, whose layers are matched."""
+        """True if sites are networks with hidden units, whose layers are matched."""
         layers = self.like.network_layers
         return layers is not None and bool(layers.widths)
 

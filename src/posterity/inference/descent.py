@@ -131,7 +131,7 @@ class Descent(NamedTuple):
 
     q: Any
     finite: Bool[Real, ""]
-    """Whether the free energy and its slope are finite at one of the starts."""
+    """True if the free energy and its slope are finite at one of the starts."""
     halvings: Int[Real, ""]
     residual: Float[Real, ""]
     """Length of the natural gradient at the last evaluation, in sqrt(nats)."""
@@ -153,9 +153,9 @@ class _Search(NamedTuple):
     done: Any
     uncertainty: Any
     checked: Any
-    """Whether the search is over: after ``done``, other nodes are evaluated once at its end."""
+    """True if the search is over: after ``done``, other nodes are evaluated once at its end."""
     ahead: Any
-    """Whether the search ends with a full step that is not evaluated."""
+    """True if the search ends with a full step that is not evaluated."""
 
 
 def descend(

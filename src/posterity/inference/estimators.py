@@ -47,7 +47,7 @@ class Estimator(Setting):
     """An estimator of ``∇_μ E_q[log likelihood]``."""
 
     stochastic: ClassVar[bool] = False
-    """Whether the result depends on the key; step sizes must then decay for convergence."""
+    """True if the result depends on the key; step sizes must then decay for convergence."""
     domain: ClassVar[str] = "halve"
     """Default treatment of steps that would leave the family (:class:`LocalUpdate`)."""
     fitting: ClassVar[str]
@@ -55,7 +55,7 @@ class Estimator(Setting):
     models: ClassVar[type[Model]] = Model
     """Class of the supported models."""
     numpy: ClassVar[bool] = False
-    """Whether the estimator can use NumPy arrays, with models that can."""
+    """True if the estimator can use NumPy arrays, with models that can."""
 
     def fits(self, model: Model, q: ExponentialFamily) -> bool:
         """Return whether the estimator supports this model and family."""

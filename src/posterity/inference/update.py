@@ -120,7 +120,7 @@ class UpdateInfo(NamedTuple):
     refused: Int[Real, ""]
     """Number of steps that were not taken, since no halved one stayed in the domain."""
     finite: Bool[Real, ""]
-    """Whether the gradients were finite; if not, the factor is meaningless."""
+    """True if the gradients were finite; if not, the factor is meaningless."""
     residual: Float[Real, ""]
     """Length of the last ``∇_μ E_q[log likelihood]/α - η_k`` in the Fisher metric, sqrt(nats)."""
     quadrature_error: Float[Real, ""]
@@ -178,9 +178,9 @@ class LocalUpdate(Setting):
     dtype: str = static()
 
     trains: ClassVar[bool] = False
-    """Whether the site trains separately, as with :class:`TrainedApart`."""
+    """True if the site trains separately, as with :class:`TrainedApart`."""
     pools: ClassVar[bool] = False
-    """Whether the site integrates out its own parameters, as in partial pooling."""
+    """True if the site integrates out its own parameters, as in partial pooling."""
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ class Model(Setting):
     "several" if components or units are exchangeable. If "unknown", a run that has converged is
     repeated from another start before its status is converged."""
     joint: ClassVar[bool] = False
-    """Whether records of a site are dependent given ``z``; minibatches are then not possible."""
+    """True if records of a site are dependent given ``z``; minibatches are then not possible."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Raise a UsageError for a class that defines its own likelihood but inherits formulas of

@@ -38,7 +38,7 @@ class Weighted:
 
     @property
     def reliable(self) -> bool:
-        """Whether means of the weighted draws are reliable (``shape < 0.7``)."""
+        """True if means of the weighted draws are reliable (``shape < 0.7``)."""
         return self.shape < RELIABLE
 
     def mean(self) -> Any:
