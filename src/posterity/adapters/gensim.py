@@ -14,6 +14,7 @@ import numpy as np
 
 from posterity.adapters import shared
 from posterity.adapters.plates import MEMBERS
+from posterity.adapters.shared import library
 from posterity.errors import UsageError
 from posterity.families import Dirichlet, ExponentialFamily, Plate
 from posterity.families.names import checked
@@ -106,4 +107,4 @@ def to_model(
 
 
 def _lda_model() -> type:
-    return shared.library("gensim.models", extra="gensim").models.LdaModel
+    return library("gensim.models", extra="gensim").models.LdaModel

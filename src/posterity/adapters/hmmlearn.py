@@ -13,6 +13,7 @@ import numpy as np
 from posterity import families
 from posterity.adapters import shared
 from posterity.adapters.plates import Gaussians
+from posterity.adapters.shared import library
 from posterity.checks import check_proper
 from posterity.errors import StructureError
 from posterity.ledger import Ledger
@@ -114,7 +115,7 @@ def to_model(posterior: families.ExponentialFamily | Ledger, **parameters: Any) 
 
 
 def _models() -> tuple[type, type]:
-    vhmm = shared.library("hmmlearn.vhmm", extra="hmm").vhmm
+    vhmm = library("hmmlearn.vhmm", extra="hmm").vhmm
     return vhmm.VariationalGaussianHMM, vhmm.VariationalCategoricalHMM
 
 

@@ -17,6 +17,7 @@ from posterity import families
 from posterity.adapters import shared
 from posterity.adapters.laplace import of_covariance
 from posterity.adapters.plates import MEMBERS
+from posterity.adapters.shared import library
 from posterity.errors import StructureError, UsageError
 from posterity.families.names import names_of
 from posterity.ledger import Ledger
@@ -223,4 +224,4 @@ def _gaussian_process(model: Any, data: shared.Data) -> shared.Laws:
 def _library() -> Any:
     modules = ("mixture", "decomposition", "pipeline", "gaussian_process")
     named = [f"sklearn.{module}" for module in modules]
-    return shared.library(*named, extra="sklearn", package="scikit-learn")
+    return library(*named, extra="sklearn", package="scikit-learn")
