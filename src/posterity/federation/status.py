@@ -28,7 +28,6 @@ from posterity.federation.optima import (
     ROUNDING,
     Second,
     applies,
-    free_energy,
     newton,
     newton_of,
     optimum_from,
@@ -253,7 +252,6 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
         # A late jump to the optimum is no divergence, and neither is a site that does not answer.
         there = _known(run, next_round)
         growing = math.isfinite(there) and there > max(before**2 / 2, run.tolerance)
-        growing = growing and not _known(run, rise) < 0
     if update.trains:  # the next round may move as far as the last one
         return (math.inf if now is None else now**2 / 2), growing
     if update.noisy and applies(run.agreement):  # the Newton change has no noise
@@ -309,13 +307,6 @@ def next_round(run: Position) -> float:
         if upper <= LITTLE * run.tolerance:
             return upper
     return _moved(run, "improved")
-
-
-def rise(run: Position) -> float:
-    """Return by how many nats a round in which all sites improve at once raises the free energy."""
-    after = _after(run, "improved")
-    energy = functools.partial(free_energy, run.federation)
-    return math.nan if after is None else energy(after) - energy(run.state)
 
 
 def rounds_to_come(run: Position) -> float:
