@@ -143,7 +143,7 @@ def test_a_kernel_without_a_size_can_be_made_but_not_run(make):
     kernel = make()
     assert kernel == make(None) and hash(kernel) == hash(make(None))
     with pytest.raises(UsageError, match="still to be found"):
-        kernel.step(init(kernel, POSITION), GRADIENT, key=jax.random.key(0))
+        step(kernel, init(kernel, POSITION), GRADIENT, jax.random.key(0))
 
 
 @pytest.mark.parametrize(("make", "options"), [
@@ -157,14 +157,14 @@ def test_kernels_that_make_no_sense_are_refused(make, options):
 
 
 def test_trees_that_do_not_fit_are_refused():
-    kernel = SGLD(0.1)
+    kernel, key, ones = SGLD(0.1), jax.random.key(0), single(np.ones((2, 3)))
     with pytest.raises(StructureError, match="a gradient of shapes"):
-        kernel.step(kernel.init(POSITION), {"a": jnp.zeros((2, 3))}, key=jax.random.key(0))
+        step(kernel, init(kernel, POSITION), {"a": ones}, key)
     with pytest.raises(StructureError, match=r"shapes \(3,\)"):
-        kernel.step(kernel.init(jnp.ones((2, 3))), jnp.ones(3), key=jax.random.key(0))
+        step(kernel, init(kernel, POSITION), single(np.ones(3)), key)
     for shape in [(3, 2), (2, 2, 3), (4,)]:
         with pytest.raises(StructureError, match="a scale of shapes"):
-            kernel.init(jnp.ones((2, 3)), jnp.ones(shape))
+            init(kernel, ones, single(np.ones(shape)))
 
 
 @pytest.mark.parametrize("shape", [(), (2, 1)])

@@ -40,9 +40,7 @@ def test_noise_is_shaped_and_typed_as_what_it_is_for(kind):
 @pytest.mark.parametrize("kind", ["binomial", "normal"])
 def test_a_key_gives_its_own_numbers_always(kind):
     draw = lambda key: noise.normal(key, np.zeros(100, np.float32), kind)
-    one, compiled = np.asarray(draw(jax.random.key(3))), jax.jit(draw)
-    np.testing.assert_array_equal(one, draw(jax.random.key(3)))
-    np.testing.assert_array_equal(one, compiled(jax.random.key(3)))
+    compiled = jax.jit(draw)
     keys = jax.random.split(jax.random.key(3), 4)
     together = np.asarray(jax.jit(jax.vmap(draw))(keys))
     for key, row in zip(keys, together, strict=True):
