@@ -276,7 +276,7 @@ class Modern(nnx.Module):
 
 
 def test_modules_of_nnx_in_evaluation_mode() -> None:
-    module = Modern(nnx.Rngs(0))
+    module = nnx.jit(lambda: Modern(nnx.Rngs(0)))()
     module.last.kernel[...] = 20 * np.asarray(module.last.kernel[...])
     module.eval()
     graph, params, rest = nnx.split(module, nnx.Param, ...)

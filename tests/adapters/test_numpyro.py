@@ -190,6 +190,14 @@ def test_a_guide_is_the_law_that_it_draws_from(kind: str, tmp_path: Any) -> None
     assert posterity.load(tmp_path / "guide.safetensors") == q
 
 
+@pytest.fixture
+def unchecked() -> Any:
+    """NumPyro looks at arguments of its laws one operation after another."""
+    with numpyro.validation_enabled(False):
+        yield
+
+
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("kind", SOME)
 def test_a_guides_density(kind: str) -> None:
     """The ELBO's own: of the guide's trace, at one draw of it."""

@@ -87,13 +87,13 @@ def test_nodes_have_the_moments_of_the_law_and_members_can_be_placed(name: str) 
 
         def found(own: Any, nodes: Any) -> Any:
             draws = jax.vmap(lambda noise: form.draw(own, noise))(nodes)
-            one, deviation = form.draw(own, jnp.ones(form.noise_size)), form.deviation(own)
-            placed = form.place(one, deviation)
-            middles = [form.draw(at, jnp.zeros(form.noise_size)) for at in (own, placed)]
-            return draws, middles[0], deviation, one, middles[1], form.deviation(placed)
+            middle, one = (form.draw(own, at(form.noise_size)) for at in (jnp.zeros, jnp.ones))
+            return draws, middle, one, form.deviation(own)
 
-        all_of = jax.device_get(jax.jit(found)(form.parameters(law), nodes_of(form, 128)))
-    z, mean, deviation, one, middle, wide = map(np.asarray, all_of)
+        program = jax.jit(found)
+        z, mean, one, deviation = program(form.parameters(law), nodes_of(form, 128))
+        _, middle, _, wide = program(form.place(one, deviation), nodes_of(form, 128))
+    z, mean, deviation = map(np.asarray, (z, mean, deviation))
     close(middle, one, rtol=1e-7)
     close(wide, deviation, rtol=0.1)
     np.testing.assert_allclose(z.mean(0), mean, rtol=1e-9, atol=1e-9)

@@ -215,7 +215,7 @@ def test_families_at_large_find_themselves() -> None:
     """Not Gaussians: a mixture of two Gammas by Gammas, with noisy steps."""
     base = Gamma.from_standard(2.0, 0.5)
     run = pursue(
-        gammas, base, key=KEY, components=2, finalists=1, schedule=Fixed(1.0), iterations=300,
+        gammas, base, key=KEY, components=2, finalists=1, schedule=Fixed(1.0), iterations=600,
         polish="end", samples=1000,
     )  # fmt: skip
     x = np.linspace(1e-4, 60, 100_001)

@@ -1,5 +1,7 @@
 """Kernels are their formulas; the chain's law is in tests/statistical/test_noise.py."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,10 +29,11 @@ def close(ours, theirs):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-6, atol=1e-7), ours, theirs)
 
 
-def steps(kernel, count, *, scale=None, gradient=GRADIENT):
-    state, info = init(kernel, POSITION, scale), None
+@functools.partial(jax.jit, static_argnums=1)
+def steps(kernel, count, scale=None):
+    state, info = kernel.init(POSITION, scale), None
     for index in range(count):
-        state, info = step(kernel, state, gradient, jax.random.key(index))
+        state, info = kernel.step(state, GRADIENT, key=jax.random.key(index))
     return state, info
 
 
@@ -84,10 +87,15 @@ def test_momentum_blends_langevin_steps(scale):
 
 
 def test_full_friction_is_langevin_exactly():
-    ours, told = steps(SGHMC(0.3, friction=1), 3, scale=SCALE)
-    theirs, said = steps(SGLD(0.3), 3, scale=SCALE)
-    jax.tree.map(np.testing.assert_array_equal, ours.position, theirs.position)
-    close(told, said)
+    kernels = SGHMC(0.3, friction=1), SGLD(0.3)
+    ours, theirs = ((init(kernel, POSITION, SCALE), None) for kernel in kernels)
+    for key in jax.random.split(jax.random.key(0), 3):
+        ours, theirs = (
+            step(kernel, state, GRADIENT, key)
+            for kernel, (state, _) in zip(kernels, (ours, theirs), strict=True)
+        )
+    jax.tree.map(np.testing.assert_array_equal, ours[0].position, theirs[0].position)
+    close(ours[1], theirs[1])
 
 
 @pytest.mark.parametrize("make", KERNELS)
