@@ -54,7 +54,7 @@ def contradiction(block: Block, alignment: Alignment | None, names: Names) -> st
             what = f"{mine.quantity} {(own or mine.names)[at]}".strip()
             tails = " (or its records have heavier tails)" * (mine.quantity == "variance")
     row = int(groups.rows[worst])
-    where = "" if alignment is None else f", component {alignment.labels[row]}"
+    where = f", component {alignment.labels[row]}" if alignment and block.plate else ""
     return (
         f"site {block.names[int(block.site[row])]!r} {CONTRADICTS}{block.place}: "
         f"{what}{where} is {min(away[worst], 99):.0f} of both their deviations away{tails}. One "

@@ -14,13 +14,17 @@ from posterity.arrays.typing import Bool, Float, Int
 from posterity.families import NormalWishart, stack
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
+from posterity.fusion.block_table import BlockTable
 from posterity.fusion.blocks import Block
 from posterity.fusion.clustering import sums
+from posterity.fusion.confidence import Confidence
 from posterity.fusion.conflict import contradiction, deviations, in_closed_form, starts_of
 from posterity.fusion.geometry import middle, moved
+from posterity.fusion.judged_passes import EXAMINED, PassConfidence
 from posterity.fusion.other_units import in_other_units
+from posterity.fusion.passes import Passes
 from posterity.fusion.result import Fusion
-from posterity.fusion.scale import Scale
+from posterity.fusion.scale import Scale, scales_of
 from posterity.fusion.sites import Sites
 from posterity.fusion.topics import are_topics
 
@@ -53,22 +57,71 @@ MOST_PAIRS = 2**12
 
 
 def diagnostics(sites: Sites, fusion: Fusion) -> Iterator[str]:
-    """Yield warnings with advice; there are none for sites that were matched in passes."""
-    kept = {path: block for path, block in sites.blocks.items() if isinstance(block, Block)}
+    """Yield warnings with advice. Of sites that were matched in passes only some are examined
+    (:meth:`.PassConfidence.examined`), and sites that say nothing are not looked for.
+    """
     with np.errstate(all="ignore"):
-        yield from _say_nothing(kept)
-        for path, block in kept.items():
-            alignment = fusion.plates.get(path)
+        yield from _say_nothing({p: b for p, b in sites.blocks.items() if isinstance(b, Block)})
+        for path, block in sites.blocks.items():
+            alignment, apart = fusion.plates.get(path), lambda pairs: np.ones(len(pairs[0]), bool)
             if are_topics(block):  # topics are merged as far as this helps prediction
                 continue
+            if isinstance(block, BlockTable):
+                known = alignment and alignment.confidence
+                confidence = known if isinstance(known, PassConfidence) else _of_one_group(block)
+                apart = functools.partial(_at_no_site, block.site, alignment)
+                examined = confidence.examined()
+                sample = _of_sites(confidence, alignment, confidence.passes.table.ranked(EXAMINED))
+                block, alignment = _of_sites(confidence, alignment, examined)
+            else:
+                confidence, sample = None, (block, alignment)
             yield from _few_records(block)
             line = contradiction(block, alignment, sites.coordinates)
             if line:
                 yield line
-            elif alignment is not None and _glance(block, alignment) > GLANCE:
-                yield from _residual(fusion.scales[path], block)
+            elif sample[1] is not None and _glance(*sample) > GLANCE:
+                scales = fusion.scales
+                if confidence is not None:
+                    scales = scales_of({path: sample[0]}, {path: sample[1]}, fusion.divergence)
+                yield from _residual(scales[path], sample[0])
             if alignment is not None and alignment.confidence and alignment.confidence.free:
-                yield from _apart_for_nothing(block, alignment, len(fusion.plates) == 1)
+                yield from _apart_for_nothing(block, alignment, apart, len(fusion.plates) == 1)
+
+
+def _of_one_group(table: BlockTable) -> PassConfidence:
+    """Return the confidence in that all sites of a table, with one law each, are alike."""
+    passes = Passes(table, EXAMINED)
+    return PassConfidence(passes, passes.as_labelled(None)[0], {}, free=False)
+
+
+def _of_sites(
+    confidence: PassConfidence, alignment: Alignment | None, sites: Int[Array, " some"]
+) -> tuple[Block, Alignment]:
+    """Return some sites of a table, and their matching, as if they were all."""
+    block, clustering, places = confidence.of_sites(sites)
+    labels = clustering.labels
+    if alignment is not None:
+        labels = alignment.labels[np.flatnonzero(confidence.passes.table.used)[places]]
+    own = Alignment(
+        matching=block.by_site(labels),
+        components=len(confidence.result.counts),
+        cost=clustering.misfit,
+        trace=(),
+        confidence=Confidence(clustering, {}, confidence.free),
+        rows=block.by_site(np.arange(len(labels))),
+    )
+    return block, own
+
+
+def _at_no_site(
+    site: Int[Array, " n"], alignment: Alignment | None, pairs: Any
+) -> Bool[Array, " n"]:
+    """Return whether no site has both fused components of each pair."""
+    labels = np.zeros(0, int) if alignment is None else alignment.labels
+    have = lambda g: site[labels == g]
+    return np.array(
+        [not len(np.intersect1d(have(a), have(b))) for a, b in zip(*pairs, strict=True)], bool
+    )
 
 
 # --- uninformative sites --------------------------------------------------------------------------
@@ -131,11 +184,14 @@ def _few_records(block: Block) -> Iterator[str]:
 # --- components that may be one -------------------------------------------------------------------
 
 
-def _apart_for_nothing(block: Block, alignment: Alignment, only: bool) -> Iterator[str]:
+def _apart_for_nothing(
+    block: Block, alignment: Alignment, apart: Callable[[Any], Bool[Array, " n"]], only: bool
+) -> Iterator[str]:
     """Yield lines on fused components that no site distinguishes, and on sites that share none.
 
-    If this is the ``only`` plate, a line names the argument of a fusion that merges them; numbers
-    of components and matchings apply to all plates.
+    ``apart`` says of which pairs no site has both, if the block has only some sites. If this is the
+    ``only`` plate, a line names the argument of a fusion that merges them; numbers of components
+    and matchings apply to all plates.
     """
     labels, parts = alignment.labels, Absorbing.of(block, alignment.into)
     rows = np.flatnonzero((labels >= 0) & parts.whole)
@@ -166,6 +222,7 @@ def _apart_for_nothing(block: Block, alignment: Alignment, only: bool) -> Iterat
         gap = np.where(proper[one] & proper[other], deviations(fused[one], fused[other]), np.inf)
         away = np.minimum(away, gap)
     near = np.flatnonzero(away < AGREEMENT)
+    near = near[apart((one[near], other[near]))]
     if len(near):
         least = near[away[near].argmin()]
         yield (
@@ -173,7 +230,9 @@ def _apart_for_nothing(block: Block, alignment: Alignment, only: bool) -> Iterat
             "may be one: no site has both, and what is known of them is no contradiction. Look at "
             f"the records of both{compare((int(one[least]), int(other[least])))}"
         )
-    elif len(beside := np.flatnonzero(_beside(fused, holds, np.stack([one, other])))):
+        return
+    beside = np.flatnonzero(_beside(fused, holds, np.stack([one, other])))
+    if len(beside := beside[apart((one[beside], other[beside]))]):
         pair = np.array([one[beside[0]], other[beside[0]]])
         own, rest = pair[np.argsort(holds.sum(0)[pair], kind="stable")]
         yield (
