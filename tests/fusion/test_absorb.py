@@ -211,6 +211,9 @@ def test_what_is_nearly_as_likely_one_is_warned_of(monkeypatch):
             advice = eval(f"dict({line.split('compare with ')[1]})", {"np": np, "fused": fused})
             assert posterity.fuse(sites, **advice).components == fused.components - 1
             kinds.update(advice)
+        if fused.absorbed:  # without priors parts cannot be merged, but are doubted
+            lines = posterity.fuse({name: own.total for name, own in sites.items()}).warnings
+            assert any("has split" in line and "Fuse ledgers" in line for line in lines)
         outcomes.append("one" if fused.absorbed else "unsure" if warned else "two")
     assert outcomes == sorted(outcomes, key=["one", "unsure", "two"].index)
     assert {*outcomes} == {"one", "unsure", "two"} and kinds == {"components", "matching"}

@@ -26,7 +26,7 @@ import scipy
 
 from posterity.arrays.canonical import canonical_mean, canonical_sums
 from posterity.arrays.typing import Bool, Float, Int
-from posterity.families import ExponentialFamily, stack
+from posterity.families import ExponentialFamily
 from posterity.families.normal_wishart import NormalPrecision
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.blocks import Block, MemberPriors
@@ -50,10 +50,13 @@ DRAWS = 256
 
 @dataclasses.dataclass(frozen=True)
 class Absorbing:
-    """A plate's components; ``into`` (N,) is the row that absorbed each, or its own row."""
+    """A plate's components; ``into`` (N,) is the row that absorbed each, or its own row. Unknown
+    priors of normal components may be taken as ``empty``, which suffices to doubt components.
+    """
 
     block: Block
     into: Int[Array, " n"]
+    empty: bool = False
 
     @classmethod
     def of(cls, block: Block, into: Mapping[str, Int[Array, " k"]] | None = None) -> "Absorbing":
@@ -150,9 +153,10 @@ class Absorbing:
 
     def counted(self, rows: Int[Array, " n"]) -> Int[Array, " some"]:
         """Return those of these rows that have counts, and whose site has one known prior for all
-        components.
+        components or an ``empty`` one.
         """
-        return rows[self.block.priors.exchangeable[self.block.site[rows]] & self.block.weighted]
+        known = self.block.priors.exchangeable[self.block.site[rows]] | self.empty
+        return rows[known & self.block.weighted]
 
     def enough(self, one: Int[Array, " m"], other: Int[Array, " m"]) -> Bool[Array, " m"]:
         """Return which pairs of rows have as many observations as parameters, so that their union
@@ -205,8 +209,10 @@ class Absorbing:
         """Return these pairs of rows relative to an origin."""
         rows, place = np.unique([one, other], return_inverse=True)
         laws, block = moved(self.members[rows], origin), self.block
-        prior: Any = moved(block.priors.at(block.site[rows]), origin)
-        learnt, start = laws.natural_parameters - prior.natural_parameters, prior
+        learnt, start = laws.natural_parameters, laws
+        if block.priors.exchangeable[block.site[rows]].all():
+            start = moved(block.priors.at(block.site[rows]), origin)
+            learnt = learnt - start.natural_parameters
         if isinstance(laws, NormalPrecision):
             start = moved(self.population, origin)[np.zeros(len(rows), int)]
         return Pairs(laws, learnt, start, *place.reshape(2, -1))
@@ -254,7 +260,8 @@ def population(
     """Return the law (1,) from which normal components are drawn: the member with the least summed
     ``KL(component || .)`` to all of them, without those with fewer observations than parameters.
 
-    Its location is as uncertain as in the sites' priors, since few clusters do not determine it.
+    Its location is as uncertain as in the sites' priors, if they are known, since few clusters do
+    not determine it.
     """
     some = counts >= members.degrees_of_variation
     if some.sum() < KNOWN:
@@ -264,8 +271,8 @@ def population(
     found = laws[:1].with_mean_parameters(canonical_mean(laws.mean_parameters)[None])
     here, starts = found.location(), [law for law in priors.laws if not law.batch_shape]
     own: Any = moved(found, here)
-    least = stack(starts).mean_precision.min(0)  # pyright: ignore[reportAttributeAccessIssue]
-    known = np.minimum(own.mean_precision, least)
+    known = [own.mean_precision, *(law.mean_precision[None] for law in starts)]  # pyright: ignore
+    known = np.min(known, axis=0)
     found = moved(type(own)(known, own.degrees, own.precision_mean, own.scatter), opposite(here))
     return moved(found, opposite(origin))
 

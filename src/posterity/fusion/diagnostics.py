@@ -4,6 +4,7 @@ Even with a certain matching the result may be wrong: sites may be in conflict, 
 have split one component, or differ by more than sampling explains.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.families import NormalWishart, stack
+from posterity.families.normal_wishart import NormalPrecision
 from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.block_table import BlockTable
@@ -52,6 +54,8 @@ GLANCE = 1.5
 """Cost, in half nats per direction and match, above which the residual's scale is computed."""
 PRIORS = 4
 """Largest number of sites' priors with which components are compared."""
+MOST_NUMBERS = 2**22
+"""Largest number of floats for comparing all components with all groups."""
 MOST_PAIRS = 2**12
 """Largest number of pairs of fused components that are compared."""
 
@@ -206,6 +210,7 @@ def _apart_for_nothing(
     holds[block.site[rows], labels[rows]] = True
     compare = functools.partial(_compared, block, alignment) if only else lambda pair: ""
     yield from _undecided(parts, rows, labels, holds, compare)
+    yield from _likelier_elsewhere(parts, rows, labels, holds, only)
     yield from in_other_units(parts, rows, labels[rows])
     one, other = np.nonzero(np.triu(holds.T.astype(int) @ holds == 0, 1))
     if not len(one) or len(one) > MOST_PAIRS or not in_closed_form(block.members):
@@ -253,7 +258,7 @@ def _compared(block: Block, alignment: Alignment, pair: tuple[int, int]) -> str:
     size, least = alignment.components - 1, np.bincount(block.site[block.used]).max()
     if size >= least:
         return f", or compare with components={size}"
-    if size >= READ:
+    if size >= READ or not block.priors.exchangeable.all():
         return ""
     kept, gone = sorted(pair)
     to = [kept if g == gone else g - (g > gone) for g in range(size + 1)]
@@ -272,6 +277,9 @@ def _undecided(
     distinguishes: the records of these sites are nearly as likely under one component.
     """
     sizes, block = holds.sum(0), parts.block
+    known = bool(block.priors.exchangeable.all())
+    if not known and isinstance(block.members, NormalPrecision):
+        parts = dataclasses.replace(parts, empty=True)
     few = (labels >= 0) & (sizes[labels] <= FEW)
     if not len(rows := parts.counted(rows)) or not few.any():
         return
@@ -295,8 +303,52 @@ def _undecided(
         likelier = f"{gain[best]:.1f} nats likelier of one"
     yield (
         f"fused components {first} and {second}{_more(len(near) - 1)}{block.place} may be one that "
-        f"site {sites[0]!r}{_more(len(sites) - 1)} has split: its records are {likelier}. Fit it "
-        f"again with fewer components or more starts{compare((first, second))}"
+        f"site {sites[0]!r}{_more(len(sites) - 1)} has split: its records are {likelier}. "
+        f"{'' if known else 'Fuse ledgers, whose parts are merged as the prior is known, or fit'}"
+        f"{'Fit' * known} it again with fewer components or more starts{compare((first, second))}"
+    )
+
+
+def _likelier_elsewhere(
+    parts: Absorbing,
+    rows: Int[Array, " n"],
+    labels: Int[Array, " all"],
+    holds: Bool[Array, "sites g"],
+    only: bool,
+) -> Iterator[str]:
+    """Yield a line on components without a location whose records are likelier, given those of
+    another group, than given those of their own: components of few records, which lie far from all
+    that is known well, are then matched with each other.
+    """
+    block, members = parts.block, parts.members[rows]
+    size, groups = members.natural_parameters.shape[1], holds.shape[1]
+    known = block.priors.exchangeable.all() and members.location() is None
+    if not known or len(rows) * groups * size > MOST_NUMBERS:
+        return
+    prior: Any = starts_of(block, rows, None)
+    learnt, own, site = members.natural_parameters - prior, labels[rows], block.site[rows]
+    totals = sums(learnt, own, groups)
+    evidence = lambda natural: members[:1].with_natural_parameters(natural).log_normalizer()
+    there = prior[:, None] + totals
+    gain = evidence(there + learnt[:, None]) - evidence(there)
+    here = prior + totals[own]
+    gain -= (evidence(here) - evidence(here - learnt))[:, None]
+    alone = np.bincount(own, minlength=groups)[own] == 1
+    gain = np.where(holds[site] | alone[:, None] | ~np.isfinite(gain), -np.inf, gain)
+    best = gain.max(1)
+    if not len(far := np.flatnonzero(best > UNDECIDED)):
+        return
+    at = int(far[best[far].argmax()])
+    name, local = block.names[site[at]], int(rows[at] - np.flatnonzero(block.site == site[at])[0])
+    to, advice = int(gain[at].argmax()), ""
+    if only and (block.site == site[at]).sum() <= READ:
+        changed = labels[block.site == site[at]].copy()
+        changed[local] = to
+        advice = f", or compare with matching={{**fused.matching, {name!r}: {changed.tolist()}}}"
+    yield (
+        f"component {local} of site {name!r}{_more(len(far) - 1)}{block.place} is matched with "
+        f"fused component {own[at]}, and {best[at]:.1f} nats likelier to be {to}: of few records "
+        f"it is near to all others of few. Look at its records{advice}"
     )
 
 
