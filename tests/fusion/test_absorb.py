@@ -390,3 +390,19 @@ def test_columns_far_out_of_scale_are_one_clear_error(scale):
     data["c"] = [x * scale for x in data["c"]]
     with pytest.raises(ParameterError, match="rescale the components"):
         posterity.fuse({name: site(name, x) for name, x in data.items()})
+
+
+@pytest.mark.parametrize("apart", [2.0, 3.0])
+@pytest.mark.parametrize("count", [300, 4000])
+def test_what_labels_tell_apart_stays_apart_at_the_only_site_that_has_it(apart, count):
+    rng, places = np.random.default_rng([count, 3]), np.array([[0.0, 0], [0, 12], [apart, 0]])
+    sites = {
+        f"s{n}": site(
+            f"s{n}", [rng.normal(place, size=(count, 2)) for place in places[: 2 + (n < 1)]]
+        )
+        for n in range(5)
+    }
+    fused = posterity.fuse(sites)
+    assert fused.components == 3 and not fused.absorbed
+    first, *others = (labels[:2].tolist() for labels in fused.matching.values())
+    assert all(labels == first for labels in others)

@@ -10,7 +10,7 @@ merged
   assignments, minus the entropy of the responsibilities that the two laws imply. Families other
   than normal ones have no such terms, and need as many observations as parameters, since the
   prior alone favours a union. If all counts at the site are whole numbers, labels are known, and
-  none are merged. A union is undone if the matching then has each part nearest to a different
+  none are merged before the matching. A union is undone if the matching then has each part nearest to a different
   group of other sites;
 * after the matching, if one of them is unmatched, and the change of the bound is at least the rise
   of the misfit at the other sites minus sampling noise, half a nat per direction.
@@ -224,8 +224,7 @@ class Absorbing:
         gain = np.zeros(len(one))
         for some in chunks(len(one), 32 * self.block.members.dimension, PIECE):
             i, j = one[some], other[some]
-            seen = self.counts[i], self.counts[j], self.known[i]
-            gain[some] = self._pairs(i, j, origin).evidence(*seen)
+            gain[some] = self._pairs(i, j, origin).evidence(self.counts[i], self.counts[j])
         return gain
 
     @property
@@ -307,15 +306,14 @@ class Pairs(NamedTuple):
         """Natural parameters of the union of each pair: one prior plus both factors."""
         return self.laws.natural_parameters[self.first] + self.learnt[self.second]
 
-    def evidence(
-        self, many: Float[Array, " m"], few: Float[Array, " m"], known: Bool[Array, " m"]
-    ) -> Float[Array, " m"]:
+    def evidence(self, many: Float[Array, " m"], few: Float[Array, " m"]) -> Float[Array, " m"]:
         """Return the log evidence, in nats, for one component against two with ``many`` and ``few``
-        observations, whose labels are ``known`` or not.
+        observations.
 
         Log normalisers are log evidences up to a common term. Two normal components also need the
-        assignment of each observation, minus the entropy of the responsibilities unless labels are
-        known (heller2005, equation 2; bishop2006, equation 10.70).
+        assignment of each observation, minus the entropy of the responsibilities that the two laws
+        imply, also of known labels: one component explains none (heller2005, equation 2;
+        bishop2006, equation 10.70).
         """
         start = self.start.natural_parameters
         alone = self.laws.evaluated(start + self.learnt)[0]
@@ -326,7 +324,7 @@ class Pairs(NamedTuple):
             return gain
         gammaln, both = scipy.special.gammaln, many + few
         gain = gain + gammaln(both + 1) - gammaln(many + 1) - gammaln(few + 1)
-        likelier = np.flatnonzero((gain > 0) & ~known)
+        likelier = np.flatnonzero(gain > 0)
         for some in chunks(len(likelier), 64 * DRAWS * self.laws.own_size, PIECE):
             rows = likelier[some]
             sides = (many, self.first), (few, self.second)
