@@ -230,3 +230,17 @@ def test_components_of_few_records_that_are_matched_with_each_other_are_named() 
     assert line.startswith("component 0 of site 'b' is matched with fused component 1")
     advice = eval(f"dict({line.split('compare with ')[1]})", {"fused": fused})
     assert fuse(sites, **advice).matching["b"] == fused.matching["a"][0]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_site_that_is_less_sure_than_its_prior_is_named() -> None:
+    sites = ledgers(*(regression(k, [3.0, 1.0, -2.0]) for k in range(4)))
+    exchanged = {
+        name: Ledger.of_site(name, prior=own.total, posterior=own.prior)
+        for name, own in sites.items()
+    }
+    for some, line in (
+        (exchanged, "'site 0' (and 3 more)"),
+        ({**sites, **{"site 0": exchanged["site 0"]}}, "'site 0'"),
+    ):
+        assert f"site {line} is less sure than its prior" in fuse(some).warnings[0]

@@ -10,8 +10,8 @@ merged
   assignments, minus the entropy of the responsibilities that the two laws imply. Families other
   than normal ones have no such terms, and need as many observations as parameters, since the
   prior alone favours a union. If all counts at the site are whole numbers, labels are known, and
-  none are merged before the matching. A union is undone if the matching then has each part nearest to a different
-  group of other sites;
+  none are merged before the matching. A union is undone if the matching then has each part nearest
+  to a different group of other sites;
 * after the matching, if one of them is unmatched, and the change of the bound is at least the rise
   of the misfit at the other sites minus sampling noise, half a nat per direction.
 """

@@ -67,27 +67,27 @@ def diagnostics(sites: Sites, fusion: Fusion) -> Iterator[str]:
     with np.errstate(all="ignore"):
         yield from _say_nothing({p: b for p, b in sites.blocks.items() if isinstance(b, Block)})
         for path, block in sites.blocks.items():
-            alignment, apart = fusion.plates.get(path), lambda pairs: np.ones(len(pairs[0]), bool)
+            alignment, scales = fusion.plates.get(path), lambda: fusion.scales
+            apart: Any = lambda pairs: np.ones(len(pairs[0]), bool)
             if are_topics(block):  # topics are merged as far as this helps prediction
                 continue
-            if isinstance(block, BlockTable):
+            if isinstance(block, Block):
+                sample, matching = block, alignment
+            else:
                 known = alignment and alignment.confidence
                 confidence = known if isinstance(known, PassConfidence) else _of_one_group(block)
                 apart = functools.partial(_at_no_site, block.site, alignment)
-                examined = confidence.examined()
-                sample = _of_sites(confidence, alignment, confidence.passes.table.ranked(EXAMINED))
-                block, alignment = _of_sites(confidence, alignment, examined)
-            else:
-                confidence, sample = None, (block, alignment)
+                few = confidence.passes.table.ranked(EXAMINED)
+                sample, matching = _of_sites(confidence, alignment, few)
+                block, alignment = _of_sites(confidence, alignment, confidence.examined())
+                own = {path: sample}, {path: matching}, fusion.divergence
+                scales = functools.partial(scales_of, *own)
             yield from _few_records(block)
             line = contradiction(block, alignment, sites.coordinates)
             if line:
                 yield line
-            elif sample[1] is not None and _glance(*sample) > GLANCE:
-                scales = fusion.scales
-                if confidence is not None:
-                    scales = scales_of({path: sample[0]}, {path: sample[1]}, fusion.divergence)
-                yield from _residual(scales[path], sample[0])
+            elif matching is not None and _glance(sample, matching) > GLANCE:
+                yield from _residual(scales()[path], sample)
             if alignment is not None and alignment.confidence and alignment.confidence.free:
                 yield from _apart_for_nothing(block, alignment, apart, len(fusion.plates) == 1)
 
@@ -132,13 +132,23 @@ def _at_no_site(
 
 
 def _say_nothing(blocks: Mapping[str, Block]) -> Iterator[str]:
-    """Yield a line on sites whose posterior is within a tenth of a nat of their prior."""
+    """Yield lines on sites whose posterior is within a tenth of a nat of their prior, or less sure
+    than it: a Gaussian of larger entropy, or one that counts fewer observations.
+    """
     nats: Any = 0.0
+    names = next((block.names for block in blocks.values()), ())
+    lost = np.zeros(len(names))
     for block in blocks.values():
         if not block.priors.exchangeable.all():
             return
-        nats = nats + _learnt(block)
-    names = next((block.names for block in blocks.values()), ())
+        kl, more = _learnt(block)
+        nats, lost = nats + kl, np.maximum(lost, more)
+    if len(less := np.flatnonzero(lost > NOTHING)):
+        yield (
+            f"site {names[less[0]]!r}{_more(len(less) - 1)} is less sure than its prior, and takes "
+            "away what other sites know. Look whether prior and posterior of its ledger are "
+            "exchanged, or prior= is another than its own"
+        )
     quiet = [(name, n) for name, n in zip(names, np.atleast_1d(nats), strict=False) if n < NOTHING]
     if quiet:
         name, least = quiet[0]
@@ -148,9 +158,10 @@ def _say_nothing(blocks: Mapping[str, Block]) -> Iterator[str]:
         )
 
 
-def _learnt(block: Block) -> Float[Array, " sites"]:
+def _learnt(block: Block) -> tuple[Float[Array, " sites"], Any]:
     """Return the KL of each site's heaviest component from its prior, in nats; if that is nearly
-    zero, the sum over the site's components.
+    zero, the sum over the site's components. And the entropy that it gained, or the observations
+    that it lost; zero for families whose uncertainty may rise, and which count none.
     """
     starts = np.cumsum([0, *block.sizes[:-1]])
     heaviest = np.array(
@@ -160,10 +171,15 @@ def _learnt(block: Block) -> Float[Array, " sites"]:
         ]
     )
     beyond = lambda rows: block.members[rows].kl(block.priors.at(block.site[rows]))
-    nats = beyond(heaviest)
+    own, prior, lost = block.members[heaviest], block.priors.at(block.site[heaviest]), 0.0
+    nats = own.kl(prior)
+    if own.gaussian:
+        lost = own.entropy() - prior.entropy()
+    elif (before := prior.observations()) is not None:
+        lost = before - np.asarray(own.observations())
     for site in np.flatnonzero(nats < NOTHING).tolist():
         nats[site] = beyond(np.flatnonzero(block.site == site)).sum()
-    return nats
+    return nats, lost
 
 
 def _few_records(block: Block) -> Iterator[str]:
