@@ -10,7 +10,7 @@ import scipy.stats
 import posterity
 from posterity import Beta, Dirichlet, Ledger, NormalWishart, Plate, Product
 from posterity.errors import ParameterError, UsageError
-from posterity.fusion import diagnostics, rows
+from posterity.fusion import components_in_doubt, rows
 from posterity.fusion.absorb import entropy
 from tests.fusion.made import conjugate_site
 
@@ -203,7 +203,7 @@ def test_what_is_nearly_as_likely_one_is_warned_of(monkeypatch):
             }
             lines = [line for line in posterity.fuse(pair).warnings if "has split" in line]
             with monkeypatch.context() as patched:  # nor are matchings of very many components
-                patched.setattr(diagnostics, "READ", 1)
+                patched.setattr(components_in_doubt, "READ", 1)
                 lines += [line for line in posterity.fuse(sites).warnings if "has split" in line]
             assert len(lines) == 3 and all(line.endswith("or more starts") for line in lines)
         warned = [line for line in fused.warnings if "site 'a' has split" in line]
