@@ -111,8 +111,8 @@ def _say_nothing(blocks: Mapping[str, Block]) -> Iterator[str]:
         nats, lost = nats + kl, np.maximum(lost, less)
     if len(unsure := np.flatnonzero(lost > NOTHING)):
         yield (
-            f"site {names[unsure[0]]!r}{more(len(unsure) - 1)} is less sure than its prior, and takes "
-            "away what other sites know. Look whether prior and posterior of its ledger are "
+            f"site {names[unsure[0]]!r}{more(len(unsure) - 1)} is less sure than its prior, and "
+            "takes away what other sites know. Look whether prior and posterior of its ledger are "
             "exchanged, or prior= is another than its own"
         )
     quiet = [(name, n) for name, n in zip(names, np.atleast_1d(nats), strict=False) if n < NOTHING]
