@@ -21,21 +21,16 @@ Array = np.ndarray
 AGREEMENT = 3.5
 """Combined standard deviations below which two components are no further apart than halves of one
 are by chance."""
-BESIDE = 3.0
-"""Standard deviations of a record within which components of two sites overlap."""
+BESIDE = 3.0  # Standard deviations of a record within which components of two sites overlap
 UNDECIDED = 6.0
 """Two components may be one if the fits of the sites with both are better than with one by at most
 so many nats."""
 FEW = 3
 """Largest number of sites with a component that may be part of another, split by these sites."""
-READ = 40
-"""Largest number of components for which a warning has the matching that merges two."""
-PRIORS = 4
-"""Largest number of sites' priors with which components are compared."""
-MOST_NUMBERS = 2**22
-"""Largest number of floats for comparing all components with all groups."""
-MOST_PAIRS = 2**12
-"""Largest number of pairs of fused components that are compared."""
+READ = 40  # Largest number of components for which a warning has the matching that merges two
+PRIORS = 4  # Largest number of sites' priors with which components are compared
+MOST_NUMBERS = 2**22  # Largest number of floats for comparing all components with all groups
+MOST_PAIRS = 2**12  # Largest number of pairs of fused components that are compared
 
 
 def apart_for_nothing(

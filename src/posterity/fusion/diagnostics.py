@@ -26,13 +26,11 @@ from posterity.fusion.sites import Sites
 from posterity.fusion.topics import are_topics
 
 Array = np.ndarray
-NOTHING = 0.1
-"""Nats of a site's posterior from its prior below which the site is uninformative."""
+NOTHING = 0.1  # Nats of a site's posterior from its prior below which the site is uninformative
 TIMES = 2.0
 """Ratio of a residual to its expectation above which sites differ, or matches are wrong; for right
 matches it is 0.7 to 1.7."""
-SPREADS = 3.0
-"""Standard deviations by which a residual must exceed its expectation for a warning."""
+SPREADS = 3.0  # Standard deviations by which a residual must exceed its expectation for a warning
 GLANCE = 1.5
 """Cost, in half nats per direction and match, above which the residual's scale is computed."""
 
