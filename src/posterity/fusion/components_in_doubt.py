@@ -184,16 +184,15 @@ def _likelier_elsewhere(
     if not len(far := np.flatnonzero(best > UNDECIDED)):
         return
     at = int(far[best[far].argmax()])
-    name, local = block.names[site[at]], int(rows[at] - np.flatnonzero(block.site == site[at])[0])
-    to, advice = int(gain[at].argmax()), ""
-    if only and (block.site == site[at]).sum() <= READ:
-        changed = labels[block.site == site[at]].copy()
-        changed[local] = to
-        advice = f", or compare with matching={{**fused.matching, {name!r}: {changed.tolist()}}}"
+    name, to, advice = block.names[site[at]], int(gain[at].argmax()), ""
+    if only:
+        mine = f"fused.matching[{name!r}]"
+        changed = f"np.where({mine} == {own[at]}, {to}, {mine})"
+        advice = f", or compare with matching={{**fused.matching, {name!r}: {changed}}}"
     yield (
-        f"component {local} of site {name!r}{more(len(far) - 1)}{block.place} is matched with "
-        f"fused component {own[at]}, and {best[at]:.1f} nats likelier to be {to}: of few records "
-        f"it is near to all others of few. Look at its records{advice}"
+        f"what site {name!r}{more(len(far) - 1)}{block.place} has as fused component {own[at]} is "
+        f"{best[at]:.1f} nats likelier to be {to}: of few records it is near to all others of few. "
+        f"Look at its records{advice}"
     )
 
 
