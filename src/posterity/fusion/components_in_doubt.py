@@ -191,8 +191,8 @@ def _likelier_elsewhere(
         advice = f", or compare with matching={{**fused.matching, {name!r}: {changed}}}"
     yield (
         f"what site {name!r}{more(len(far) - 1)}{block.place} has as fused component {own[at]} is "
-        f"{best[at]:.1f} nats likelier to be {to}: of few records it is near to all others of few. "
-        f"Look at its records{advice}"
+        f"{best[at]:.1f} nats likelier to be {to}: what is known from few records lies near "
+        f"whatever is known from few. Look at its records{advice}"
     )
 
 
