@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from posterity.arrays.leaves import as_leaf, known_at_rest
-from posterity.arrays.linear_algebra import outer, quadratic, symmetric
+from posterity.arrays.linear_algebra import outer, quadratic, sum_of_squares, symmetric
 from posterity.arrays.namespace import is_jax, namespace
 from posterity.arrays.typing import (
     ArrayLike,
@@ -156,7 +156,7 @@ class AnyGaussian(ExponentialFamily):
 
     def predictor(self, x: Float[Real, "n d"]) -> tuple[Float[Real, " n"], Float[Real, " n"]]:
         """Return the mean and variance of ``x · z`` for each row; variances are sums of squares."""
-        variance = x**2 @ self._spread if self.diagonal else (self.whitened(x) ** 2).sum(-1)
+        variance = x**2 @ self._spread if self.diagonal else sum_of_squares(self.whitened(x))
         return x @ self.mean, variance
 
     def gram(self, x: Float[Real, "n d"], weights: Float[Real, " n"]) -> Float[Real, "..."]:
