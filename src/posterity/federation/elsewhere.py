@@ -1,7 +1,7 @@
 """Members of the family away from a posterior, which may be at a saddle or one of several optima.
 
 Their means mirror the posterior's about the prior's, since symmetric likelihoods have another
-optimum there, and are some deviations away from it. They are narrow, as a wide member averages over
+optimum there, or are some deviations away from it. They are narrow, as a wide member averages over
 optima.
 """
 
@@ -20,9 +20,6 @@ DRAWS, CLOSE = 16, 0.8
 """Number of draws from the prior, and the weight of the chosen one in the mean of a start."""
 DIRECTIONS, DEVIATIONS = 4, (1.0, 2.0)
 """Number of directions in which the free energy is evaluated, to both sides, and distances."""
-APART = 1.5
-"""Distance of a start, in standard deviations. Narrow members less than one away from a symmetric
-optimum led back there in a fifth of 153 products of two parameters whose optima are elsewhere."""
 FEW = 64
 """Largest number of parameters for a second start with noisy steps."""
 FAR = 1e6
@@ -45,11 +42,9 @@ def start_elsewhere(agreed: Agreement, posterior: ExponentialFamily, place: int)
     """Return an admitted member elsewhere, moved back to the posterior by halves if necessary."""
     q: Any = posterior
     prior: Any = agreed.prior
-    sizes = [part.own_size for part in q.parts()]
-    ways, turns = directions(sum(sizes)), place // sum(sizes)
-    way = np.split(APART * (-1) ** turns * ways[place % sum(sizes)], np.cumsum(sizes)[:-1])
-    parts = zip(q.parts(), prior.parts(), way, strict=True)
-    start = q.rebuild([_elsewhere(part, own, along, place) for part, own, along in parts])
+    rng = np.random.default_rng(place)
+    parts = zip(q.parts(), prior.parts(), strict=True)
+    start = q.rebuild([_elsewhere(part, own, rng, place) for part, own in parts])
     for _ in range(HALVINGS):
         if agreed.admits(start):
             break
@@ -57,21 +52,16 @@ def start_elsewhere(agreed: Agreement, posterior: ExponentialFamily, place: int)
     return start
 
 
-def directions(size: int) -> np.ndarray:
-    """Return fixed orthonormal directions, a row each; none is along an axis."""
-    return np.linalg.qr(np.random.default_rng(size).normal(size=(size, size)))[0]
-
-
-def _elsewhere(part: Any, prior: Any, along: np.ndarray, place: int) -> Any:
-    """Return a narrow Gaussian, displaced ``along`` a vector of standard deviations, first on the
-    other side of the prior's mean. In other families, return a member around the least likely of
-    some draws from the prior.
+def _elsewhere(part: Any, prior: Any, rng: np.random.Generator, place: int) -> Any:
+    """Return a narrow Gaussian on the other side of the prior's mean, displaced by noise. In other
+    families, return a member around the least likely of some draws from the prior.
     """
     if part.batch_shape:
         return prior
     if part.gaussian:
+        noise = part.at_noise(rng.normal(size=part.own_size)) - part.mean
         mirrored = 2 * (prior.mean - part.mean) if place == 0 else 0.0
-        return part.translate(mirrored + part.at_noise(along) - part.mean) * NARROWER
+        return part.translate(mirrored + noise) * NARROWER
     draws = prior.sample(of_jax(fold_in(first_key(), place)), (DRAWS,))
     least = np.argmin(np.nan_to_num(part.log_prob(draws), nan=np.inf))
     there = np.asarray(part.sufficient_statistics(draws))[least]
@@ -88,7 +78,8 @@ def looked_at(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
     if not all(part.gaussian and part.batch_shape == () for part in parts):
         return [*found, *(start_elsewhere(agreed, q, place) for place in (1, 2))]
     sizes = [part.own_size for part in parts]
-    ways = directions(sum(sizes))[:DIRECTIONS]
+    size = sum(sizes)
+    ways = np.linalg.qr(np.random.default_rng(size).normal(size=(size, size)))[0][:DIRECTIONS]
     for way in (far * side * way for way in ways for far in DEVIATIONS for side in (1, -1)):
         own = np.split(way, np.cumsum(sizes)[:-1])
         moved = [p.translate(p.at_noise(o) - p.mean) for p, o in zip(parts, own, strict=True)]

@@ -261,23 +261,18 @@ def to_come(now: float, before: float, sites: int) -> float:
 
 
 def second_start(federation: Federation, state: State, tolerance: float) -> Second | None:
-    """Return the result of a second start, or of a third one if that ends close to the state, or
-    None if both do: of two directions, one leads out of a symmetric optimum. Questions to the
+    """Return the result of a second start; None if it ends close to the state. Questions to the
     sites have the epoch and step of the state, by which a remote driver identifies the answers.
     Raises the error of the last start (a PosterityError, such as SiteError) if all starts fail.
     """
-    tolerance, back = min(tolerance, ELSEWHERE), 0
+    tolerance = min(tolerance, ELSEWHERE)
     for place in range(PLACES):
         try:
-            second = _second(federation, _displaced(federation, state, place), state, tolerance)
+            return _second(federation, _displaced(federation, state, place), state, tolerance)
         except PosterityError:  # for example because sums exceed float64
-            if place == PLACES - 1 and not back:
+            if place == PLACES - 1:
                 raise
-            continue
-        if second is not None or back:
-            return second
-        back += 1
-    return None
+    raise AssertionError("a start is tried")
 
 
 def _second(federation: Federation, start: State, state: State, tolerance: float) -> Second | None:
