@@ -1,25 +1,16 @@
 """Noise is shaped as asked, the same for the same key, and other for any other."""
 
-import doctest
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posterity.distillation.sampling import kernels, noise, schedules
+from posterity.distillation.sampling import noise
 from posterity.errors import UsageError
 
 LIKE = {name: np.zeros(own, np.float32) for name, own in
         {"bias": 7, "kernel": (5, 7), "scale": ()}.items()}  # fmt: skip
 normal = jax.jit(noise.normal, static_argnames="kind")
-
-
-@pytest.mark.slow  # a hundred operations by themselves, each compiled
-@pytest.mark.parametrize("module", [noise, schedules, kernels], ids=lambda m: m.__name__)
-def test_examples_say_what_they_print(module):
-    found = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
-    assert found.attempted > 0 and found.failed == 0
 
 
 @pytest.mark.parametrize("kind", ["binomial", "normal"])
