@@ -27,7 +27,7 @@ from posterity.inference.estimators import NODES_LIMIT, Curved, Evaluator, Expec
 from posterity.inference.joint import joint_mean, pieces, slope_in_mean, unwhitened, whitened
 from posterity.lazy import jax, jnp
 from posterity.models import Model, Records
-from posterity.models.nodes import hermite, normal_nodes, normal_pairs
+from posterity.models.nodes import hermite_grid, normal_nodes, normal_pairs
 
 MOST = 16
 """Largest number of predictors per record for sums over predictors instead of all parameters."""
@@ -279,13 +279,13 @@ def grids(number: int, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
     rows of an upright grid at once; errors of slopes are four to eight times larger there.
     """
     grids = []
-    for angle, (points, weights) in ((ANGLE, hermite(count)), (-ANGLE, hermite(count - 2))):
-        nodes = np.array(list(itertools.product(points, repeat=number)))
-        chances = np.array([*map(math.prod, itertools.product(weights, repeat=number))])
+    for angle, axis in ((ANGLE, count), (-ANGLE, count - 2)):
+        nodes, chances = hermite_grid(number, axis)
         turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+        nodes, chances = nodes[chances > NONE], chances[chances > NONE]
         for plane in itertools.combinations(range(number), 2):
             nodes[:, plane] = nodes[:, plane] @ turn
-        grids.append((nodes[chances > NONE], chances[chances > NONE]))
+        grids.append((nodes, chances))
     size = max(len(chances) for _, chances in grids)
     lacking = lambda nodes: (0, size - len(nodes))
     return [(np.pad(n, (lacking(n), (0, 0))), np.pad(p, lacking(n))) for n, p in grids]

@@ -42,7 +42,7 @@ FAR = 1e4
 likelihoods grow without bound, the expectations of a wide posterior may depend on tails only."""
 NARROWER, LEVELS, PLACES = 16.0, 8, 16
 """Starts: precisions multiplied by 16, up to 8 times, at the mean; also at 32 or more others."""
-MOST = 48
+MOST = 128
 """Largest number of coordinates for L-BFGS on a full triangular root."""
 LOOKS = 600
 """Largest number of evaluations of L-BFGS."""

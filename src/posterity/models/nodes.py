@@ -14,6 +14,9 @@ from posterity.arrays.typing import Float, Real
 from posterity.families import ExponentialFamily
 from posterity.lazy import jax, jnp
 
+AT_A_TIME = 1 << 13
+"""Number of nodes, over all records, that NumPy evaluates together: arrays of 64 KiB stay in the
+processor's cache, and memory is not returned to the system between them."""
 TENSOR = {1: 32, 2: 12, 3: 7}
 """Gauss-Hermite nodes per axis, by the number of dimensions for which a grid is used."""
 PAIRS, ROTATIONS = 256, 16
@@ -39,6 +42,14 @@ def hermite(nodes: int) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"
 
 
 @functools.cache
+def hermite_grid(size: int, nodes: int) -> tuple[Float[np.ndarray, "m p"], Float[np.ndarray, " m"]]:
+    """Return a grid of Gauss-Hermite nodes (m, p), ``nodes`` along each axis, and weights."""
+    points, weights = hermite(nodes)
+    index = np.array(list(itertools.product(range(nodes), repeat=size)))
+    return points[index], weights[index].prod(-1)
+
+
+@functools.cache
 def cubature(size: int) -> tuple[Float[np.ndarray, "m p"], Float[np.ndarray, " m"]]:
     """Return nodes (m, p) and positive weights, exact at least up to degree three.
 
@@ -46,10 +57,7 @@ def cubature(size: int) -> tuple[Float[np.ndarray, "m p"], Float[np.ndarray, " m
     with an error of nearly 1/m. A bound computed with them is a bound up to this error.
     """
     if size in TENSOR:
-        points, weights = hermite(TENSOR[size])
-        grid = itertools.product(range(len(points)), repeat=size)
-        index = np.array(list(grid))
-        return points[index], weights[index].prod(-1)
+        return hermite_grid(size, TENSOR[size])
     nodes = normal_pairs(size, max(PAIRS, 16 * size))
     return nodes, np.full(len(nodes), 1 / len(nodes))
 
