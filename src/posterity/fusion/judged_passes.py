@@ -165,8 +165,6 @@ def within_sites(passes: Passes, divergence: Any, into: Int[Array, " all"]) -> N
     absorbed each one, is changed in place.
     """
     table, store = passes.table, passes.store
-    if not table.weighted:
-        return
     passes.population = _population(passes)
     parts = np.arange(len(store), dtype=into.dtype)
     for rows in store.blocks():
@@ -200,7 +198,7 @@ def absorbed(
     alone = np.flatnonzero(result.counts[result.labels] == 1)
     ends = np.cumsum(passes.store.sizes)
     sites = np.unique(np.searchsorted(ends, alone, side="right"))
-    if not table.weighted or not len(sites):
+    if not len(sites):
         return None
     rows, starts, places = table.rows_of(sites)
     block = _where_they_were(passes, rows, sites)
