@@ -210,9 +210,7 @@ class Run:
         return np.diff(ends).astype(np.int32)
 
 
-@jax.jit
-def _networks(teacher: Teacher, state: PyTree) -> Any:
-    return teacher.networks(state)
+_networks = jax.jit(lambda teacher, state: teacher.networks(state))
 
 
 def set_up(

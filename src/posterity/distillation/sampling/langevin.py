@@ -358,9 +358,7 @@ def _is_large(model: Model) -> bool:
     return isinstance(size, int) and size >= LARGE
 
 
-@jax.jit
-def _answers(teacher: Langevin, state: State, x: Any) -> Any:
-    return teacher.outputs(teacher.draws(state), x)
+_answers = jax.jit(lambda teacher, state, x: teacher.outputs(teacher.draws(state), x))
 
 
 @functools.partial(jax.jit, static_argnums=2)
