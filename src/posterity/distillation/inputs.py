@@ -271,12 +271,7 @@ def usual(x: Any, image: tuple[int, ...]) -> Inputs:
     shape of flattened inputs, has three axes, else ``Perturbed``. A UsageError if ``x`` is None.
     """
     if x is None:
-        raise UsageError(
-            found="a teacher that does not know any inputs",
-            expected="where the student is to listen to it",
-            fix="Pass inputs=Perturbed(x), Pool(x), Box(low, high), or a function of a key and a "
-            "number.",
-        )
+        return as_inputs(None)
     image = image if np.ndim(x) == 2 else np.shape(x)[1:]
     return Images(x, image) if len(image) == 3 else Perturbed(x, mixed=0.25, plain=0.5)
 
@@ -306,11 +301,12 @@ def as_inputs(value: object) -> Inputs:
         return Generated(value)
     if hasattr(value, "shape"):
         return Pool(value)
+    known = value is not None
     raise UsageError(
-        found=f"inputs that are a {type(value).__name__}",
+        found=f"inputs that are a {type(value).__name__}" if known else "a teacher without inputs",
         expected="Perturbed(x), Mixup(x), Box(low, high), Pool(x), an array, or a function of a "
         "key and a number",
-        fix="Say where the student is to listen to its teacher.",
+        fix="Pass `inputs`, a law of the inputs that the student is trained on.",
     )
 
 
