@@ -57,8 +57,14 @@ def apart_for_nothing(
     yield from _undecided(parts, rows, labels, holds, compare)
     yield from _likelier_elsewhere(parts, rows, labels, holds, only)
     yield from in_other_units(parts, rows, labels[rows])
-    one, other = np.nonzero(np.triu(holds.T.astype(int) @ holds == 0, 1))
-    if not len(one) or len(one) > MOST_PAIRS or not in_closed_form(block.members):
+    each, groups = holds.sum(1), np.flatnonzero(holds.any(0))
+    # As many pairs at least are at no site.
+    least = len(groups) * (len(groups) - 1) - (each * (each - 1)).sum()
+    if least > 2 * MOST_PAIRS or not in_closed_form(block.members):
+        return
+    alone = holds[:, groups].astype(np.float32)
+    one, other = (groups[at] for at in np.nonzero(np.triu(alone.T @ alone == 0, 1)))
+    if not len(one) or len(one) > MOST_PAIRS:
         return
     members = parts.members[rows]
     origin = middle(members)
@@ -227,15 +233,13 @@ def _beside(
     return lonely & (squares(first, second, first) < least / 4) & (len(holds) > 2)
 
 
-def at_no_site(
-    site: Int[Array, " n"], alignment: Alignment | None, pairs: Any
-) -> Bool[Array, " n"]:
-    """Return whether no site has both fused components of each pair."""
+def at_no_site(table: Any, alignment: Alignment | None, pairs: Any) -> Bool[Array, " n"]:
+    """Return whether no site of a table has both fused components of each pair."""
     labels = np.zeros(0, int) if alignment is None else alignment.labels
-    have = lambda g: site[labels == g]
-    return np.array(
-        [not len(np.intersect1d(have(a), have(b))) for a, b in zip(*pairs, strict=True)], bool
-    )
+    have = lambda g: np.unique(table.site[labels == g])
+    sites = {g: have(g) for g in np.unique(pairs).tolist()}
+    both = [np.isin(sites[a], sites[b]).any() for a, b in np.transpose(pairs).tolist()]
+    return ~np.array(both, bool)
 
 
 def more(count: int) -> str:

@@ -38,8 +38,7 @@ ENTRIES = 2**16
 FAR = 1e-9
 """Probability of a node, at six deviations, up to which a log likelihood may be non-finite."""
 NONE = 1e-20
-"""Probability up to which a node of a grid is left out: together they have 1e-18 at most. Of 80
-nodes per axis in two dimensions two thirds are, since half of an axis is beyond 8 deviations."""
+"""Probability up to which a node of a grid is left out; together these have 1e-17 at most."""
 ANGLE = math.atan((math.sqrt(5) - 1) / 2)
 """Angle by which grids are turned in each plane: no small multiple of it is along an axis."""
 JUMPS = 0.1
