@@ -227,8 +227,8 @@ def test_components_of_few_records_that_are_matched_with_each_other_are_named() 
     fused = fuse(sites)
     assert fused.matching["b"][0] == fused.matching["a"][1]
     (line,) = [line for line in fused.warnings if "nats likelier to be" in line]
-    assert line.startswith("component 0 of site 'b' is matched with fused component 1")
-    advice = eval(f"dict({line.split('compare with ')[1]})", {"fused": fused})
+    assert line.startswith("what site 'b' has as fused component 1 is")
+    advice = eval(f"dict({line.split('compare with ')[1]})", {"fused": fused, "np": np})
     assert fuse(sites, **advice).matching["b"] == fused.matching["a"][0]
 
 

@@ -80,7 +80,7 @@ def test_expected_counts_are_the_natural_gradient(family: str) -> None:
         return (records.weights * MODEL.expected_log_likelihood(law, records.data)).sum()
 
     with jax.enable_x64(True):
-        found = jax.jit(lambda q: ClosedForm().evaluate(MODEL, q, records))(q)
+        found = jax.device_get(jax.jit(lambda q: ClosedForm().evaluate(MODEL, q, records))(q))
         eta = jax.numpy.asarray(q.natural_parameters)
         value, slope = jax.jit(jax.value_and_grad(bound))(eta)
         moved = jax.jit(lambda eta, along: jax.jvp(means, (eta,), (along,))[1])
@@ -252,7 +252,7 @@ def test_a_long_chain_far_off_neither_overflows_nor_vanishes() -> None:
 
 def test_single_precision_is_single_precision() -> None:
     own = Potentials(*(np.asarray(leaf, np.float32) for leaf in chain(0, 4, 2)))
-    assert log_normalizer(own, 4).dtype == np.float32
+    assert jax.eval_shape(log_normalizer, own, 4).dtype == np.float32
 
 
 # --- a user's own family as what the states of a chain emit -----------------------------------

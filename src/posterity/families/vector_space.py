@@ -34,6 +34,11 @@ Law = TypeVar("Law", bound=Distribution)
 def concatenate(members: Sequence[Law]) -> Law:
     """Concatenate batches along the first batch axis; a StructureError if there are none, or they
     differ in family or dimensions.
+
+    >>> import numpy as np
+    >>> from posterity.families import Beta
+    >>> concatenate([Beta(np.zeros(2), np.zeros(2)), Beta(np.ones(1), np.ones(1))]).batch_shape
+    (3,)
     """
     _check_all_alike(members)
     if not members[0].batch_shape or len({member.batch_shape[1:] for member in members}) > 1:
@@ -49,6 +54,10 @@ def concatenate(members: Sequence[Law]) -> Law:
 def stack(members: Sequence[Law]) -> Law:
     """Stack members of equal shape along a new first batch axis; a StructureError if there are
     none, or they differ in family or shape.
+
+    >>> from posterity.families import Beta
+    >>> stack([Beta(1.0, 2.0), Beta(3.0, 4.0)]).a
+    array([2., 4.])
     """
     _check_all_alike(members, batch=True)
     xp = namespace(*leaves(members[0])).np
@@ -298,6 +307,12 @@ class VectorSpace(Distribution):
 
         Raises:
             StructureError: if an axis does not exist, or does not have ``k`` entries.
+
+        >>> import numpy as np
+        >>> from posterity.families import Dirichlet
+        >>> counts = Dirichlet(np.array([5.0, 2.0, 1.0]))
+        >>> counts.relabel(np.array([2, 0, -1]), 4).natural_parameters
+        array([2., 0., 5., 0.])
         """
         one = lambda law, axis: law._relabel_axis(np.asarray(labels), size, axis)
         return functools.reduce(one, axes, self)
@@ -323,11 +338,22 @@ class VectorSpace(Distribution):
 
     @property
     def natural_parameters(self) -> Flat:
-        """The natural parameters ``eta``, flat."""
+        """The natural parameters ``eta``, flat.
+
+        >>> from posterity.families import Gaussian
+        >>> Gaussian.from_standard([3.0], [[0.5]]).natural_parameters
+        array([6., 2.])
+        """
         return self.flatten(**{name: getattr(self, name) for name in self.coordinates})
 
     def with_natural_parameters(self, vector: Flat) -> Self:
-        """Return the law with these flat natural parameters."""
+        """Return the law with these flat natural parameters.
+
+        >>> from posterity.families import Gamma
+        >>> like = Gamma.from_standard(1.0, 1.0)
+        >>> like.with_natural_parameters(np.array([2.0, 4.0])).rate.item()
+        4.0
+        """
         self._check_length(vector)
         made = self._with(**self.unflatten(as_leaf(vector)))
         return labelled(made, self.__dict__.get(LABEL, ()))

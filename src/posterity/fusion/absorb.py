@@ -38,14 +38,10 @@ Array = np.ndarray
 NEAR = 25.0
 """Squared distance along any coordinate, in summed variances, beyond which components are not one;
 a few observations in the tail of many others may have this distance."""
-WHOLE = 1e-6
-"""Tolerance within which a count is a whole number."""
-KNOWN = 3
-"""Least number of components from which the population is estimated."""
-HELD = 2
-"""Least number of sites with a group for it to separate parts of a union."""
-DRAWS = 256
-"""Number of antithetic pairs of draws per component for the entropy of responsibilities."""
+WHOLE = 1e-6  # Tolerance within which a count is a whole number
+KNOWN = 3  # Least number of components from which the population is estimated
+HELD = 2  # Least number of sites with a group for it to separate parts of a union
+DRAWS = 256  # Number of antithetic pairs of draws per component for the entropy of responsibilities
 
 
 @dataclasses.dataclass(frozen=True)

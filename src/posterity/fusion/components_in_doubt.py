@@ -21,21 +21,16 @@ Array = np.ndarray
 AGREEMENT = 3.5
 """Combined standard deviations below which two components are no further apart than halves of one
 are by chance."""
-BESIDE = 3.0
-"""Standard deviations of a record within which components of two sites overlap."""
+BESIDE = 3.0  # Standard deviations of a record within which components of two sites overlap
 UNDECIDED = 6.0
 """Two components may be one if the fits of the sites with both are better than with one by at most
 so many nats."""
 FEW = 3
 """Largest number of sites with a component that may be part of another, split by these sites."""
-READ = 40
-"""Largest number of components for which a warning has the matching that merges two."""
-PRIORS = 4
-"""Largest number of sites' priors with which components are compared."""
-MOST_NUMBERS = 2**22
-"""Largest number of floats for comparing all components with all groups."""
-MOST_PAIRS = 2**12
-"""Largest number of pairs of fused components that are compared."""
+READ = 40  # Largest number of components for which a warning has the matching that merges two
+PRIORS = 4  # Largest number of sites' priors with which components are compared
+MOST_NUMBERS = 2**22  # Largest number of floats for comparing all components with all groups
+MOST_PAIRS = 2**12  # Largest number of pairs of fused components that are compared
 
 
 def apart_for_nothing(
@@ -62,8 +57,14 @@ def apart_for_nothing(
     yield from _undecided(parts, rows, labels, holds, compare)
     yield from _likelier_elsewhere(parts, rows, labels, holds, only)
     yield from in_other_units(parts, rows, labels[rows])
-    one, other = np.nonzero(np.triu(holds.T.astype(int) @ holds == 0, 1))
-    if not len(one) or len(one) > MOST_PAIRS or not in_closed_form(block.members):
+    each, groups = holds.sum(1), np.flatnonzero(holds.any(0))
+    # As many pairs at least are at no site.
+    least = len(groups) * (len(groups) - 1) - (each * (each - 1)).sum()
+    if least > 2 * MOST_PAIRS or not in_closed_form(block.members):
+        return
+    alone = holds[:, groups].astype(np.float32)
+    one, other = (groups[at] for at in np.nonzero(np.triu(alone.T @ alone == 0, 1)))
+    if not len(one) or len(one) > MOST_PAIRS:
         return
     members = parts.members[rows]
     origin = middle(members)
@@ -189,16 +190,15 @@ def _likelier_elsewhere(
     if not len(far := np.flatnonzero(best > UNDECIDED)):
         return
     at = int(far[best[far].argmax()])
-    name, local = block.names[site[at]], int(rows[at] - np.flatnonzero(block.site == site[at])[0])
-    to, advice = int(gain[at].argmax()), ""
-    if only and (block.site == site[at]).sum() <= READ:
-        changed = labels[block.site == site[at]].copy()
-        changed[local] = to
-        advice = f", or compare with matching={{**fused.matching, {name!r}: {changed.tolist()}}}"
+    name, to, advice = block.names[site[at]], int(gain[at].argmax()), ""
+    if only:
+        mine = f"fused.matching[{name!r}]"
+        changed = f"np.where({mine} == {own[at]}, {to}, {mine})"
+        advice = f", or compare with matching={{**fused.matching, {name!r}: {changed}}}"
     yield (
-        f"component {local} of site {name!r}{more(len(far) - 1)}{block.place} is matched with "
-        f"fused component {own[at]}, and {best[at]:.1f} nats likelier to be {to}: of few records "
-        f"it is near to all others of few. Look at its records{advice}"
+        f"what site {name!r}{more(len(far) - 1)}{block.place} has as fused component {own[at]} is "
+        f"{best[at]:.1f} nats likelier to be {to}: what is known from few records lies near "
+        f"whatever is known from few. Look at its records{advice}"
     )
 
 
@@ -233,15 +233,13 @@ def _beside(
     return lonely & (squares(first, second, first) < least / 4) & (len(holds) > 2)
 
 
-def at_no_site(
-    site: Int[Array, " n"], alignment: Alignment | None, pairs: Any
-) -> Bool[Array, " n"]:
-    """Return whether no site has both fused components of each pair."""
+def at_no_site(table: Any, alignment: Alignment | None, pairs: Any) -> Bool[Array, " n"]:
+    """Return whether no site of a table has both fused components of each pair."""
     labels = np.zeros(0, int) if alignment is None else alignment.labels
-    have = lambda g: site[labels == g]
-    return np.array(
-        [not len(np.intersect1d(have(a), have(b))) for a, b in zip(*pairs, strict=True)], bool
-    )
+    have = lambda g: np.unique(table.site[labels == g])
+    sites = {g: have(g) for g in np.unique(pairs).tolist()}
+    both = [np.isin(sites[a], sites[b]).any() for a, b in np.transpose(pairs).tolist()]
+    return ~np.array(both, bool)
 
 
 def more(count: int) -> str:

@@ -22,14 +22,12 @@ from posterity.fusion.clustering import sums
 from posterity.fusion.geometry import CACHED, chunks, middle, moved
 
 Array = np.ndarray
-CONTRADICTION = 6.0
-"""Combined standard deviations above which two laws contradict each other."""
+CONTRADICTION = 6.0  # Combined standard deviations above which two laws contradict each other
 ROUGHLY = 1.5
 """Deviations of the means below which (or below half the ``least``) tails are not computed."""
 CONTRADICTS = "contradicts the others"
 """Words that identify warnings about a conflict."""
-MOST = 2**27
-"""Largest number of multiplications for a joint comparison."""
+MOST = 2**27  # Largest number of multiplications for a joint comparison
 
 
 def contradiction(block: Block, alignment: Alignment | None, names: Names) -> str:

@@ -18,7 +18,7 @@ from posterity.fusion.blocks import Block
 from posterity.fusion.components_in_doubt import apart_for_nothing, at_no_site, more
 from posterity.fusion.confidence import Confidence
 from posterity.fusion.conflict import contradiction
-from posterity.fusion.judged_passes import EXAMINED, PassConfidence
+from posterity.fusion.judged_passes import PassConfidence, examinable
 from posterity.fusion.passes import Passes
 from posterity.fusion.result import Fusion
 from posterity.fusion.scale import Scale, scales_of
@@ -26,13 +26,11 @@ from posterity.fusion.sites import Sites
 from posterity.fusion.topics import are_topics
 
 Array = np.ndarray
-NOTHING = 0.1
-"""Nats of a site's posterior from its prior below which the site is uninformative."""
+NOTHING = 0.1  # Nats of a site's posterior from its prior below which the site is uninformative
 TIMES = 2.0
 """Ratio of a residual to its expectation above which sites differ, or matches are wrong; for right
 matches it is 0.7 to 1.7."""
-SPREADS = 3.0
-"""Standard deviations by which a residual must exceed its expectation for a warning."""
+SPREADS = 3.0  # Standard deviations by which a residual must exceed its expectation for a warning
 GLANCE = 1.5
 """Cost, in half nats per direction and match, above which the residual's scale is computed."""
 
@@ -53,9 +51,8 @@ def diagnostics(sites: Sites, fusion: Fusion) -> Iterator[str]:
             else:
                 known = alignment and alignment.confidence
                 confidence = known if isinstance(known, PassConfidence) else _of_one_group(block)
-                apart = functools.partial(at_no_site, block.site, alignment)
-                few = confidence.passes.table.ranked(EXAMINED)
-                sample, matching = _of_sites(confidence, alignment, few)
+                apart = functools.partial(at_no_site, block, alignment)
+                sample, matching = _of_sites(confidence, alignment, confidence.sample())
                 block, alignment = _of_sites(confidence, alignment, confidence.examined())
                 own = {path: sample}, {path: matching}, fusion.divergence
                 scales = functools.partial(scales_of, *own)
@@ -71,7 +68,7 @@ def diagnostics(sites: Sites, fusion: Fusion) -> Iterator[str]:
 
 def _of_one_group(table: BlockTable) -> PassConfidence:
     """Return the confidence in that all sites of a table, with one law each, are alike."""
-    passes = Passes(table, EXAMINED)
+    passes = Passes(table, examinable(table))
     return PassConfidence(passes, passes.as_labelled(None)[0], {}, free=False)
 
 
@@ -82,7 +79,8 @@ def _of_sites(
     block, clustering, places = confidence.of_sites(sites)
     labels = clustering.labels
     if alignment is not None:
-        labels = alignment.labels[np.flatnonzero(confidence.passes.table.used)[places]]
+        used = confidence.passes.table.used
+        labels = alignment.labels[places if used.all() else np.flatnonzero(used)[places]]
     own = Alignment(
         matching=block.by_site(labels),
         components=len(confidence.result.counts),

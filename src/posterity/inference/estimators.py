@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from posterity.arguments import Constraint, at_least
-from posterity.arrays.namespace import is_jax, namespace
+from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import Setting, static
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.families import Categorical, ExponentialFamily
@@ -22,7 +22,7 @@ from posterity.inference.descent import dtype_of
 from posterity.inference.joint import joint_mean, moved_to, slope_in_mean
 from posterity.lazy import jax, jnp
 from posterity.models import ConjugateModel, ExpectedModel, Model, PredictorModel, Records
-from posterity.models.nodes import AT_A_TIME, TAIL, expectation_nodes, normal_nodes
+from posterity.models.nodes import TAIL, expectation_nodes, in_parts, normal_nodes
 
 Q = TypeVar("Q", bound=ExponentialFamily)
 Flag = Bool[Real, ""] | bool
@@ -42,7 +42,10 @@ BASELINE = Constraint(
 
 
 class Estimator(Setting):
-    """An estimator of ``∇_μ E_q[log likelihood]``."""
+    """An estimator of the natural gradient ``∇_μ E_q[log likelihood]``, which is a factor of the
+    family of ``q``. A subclass defines :meth:`__call__`, and ``fitting``, which describes what it
+    supports.
+    """
 
     stochastic: ClassVar[bool] = False
     """True if the result depends on the key; step sizes must then decay for convergence."""
@@ -139,7 +142,7 @@ class Evaluator(Estimator):
 
 
 class Exact(Estimator):
-    """The conjugate factor, which does not depend on ``q``."""
+    """The conjugate factor, which does not depend on ``q``: one step is the exact posterior."""
 
     fitting: ClassVar[str] = "conjugate models"
     models: ClassVar[type[Model]] = ConjugateModel
@@ -153,7 +156,9 @@ class Exact(Estimator):
 
 
 class ClosedForm(Evaluator):
-    """The gradient of an expectation in closed form."""
+    """The gradient of an expectation in closed form: the model's own formula if it has one, else
+    the derivative of its expected log likelihood.
+    """
 
     fitting: ClassVar[str] = "models that know E_q[log likelihood] (ExpectedModel)"
     models: ClassVar[type[Model]] = ExpectedModel
@@ -295,14 +300,16 @@ class PredictorQuadrature(Nodal):
             values, slopes = model.predictor_value_and_slope(predictor, y)
             return chances @ values, *(sums @ slopes)
 
-        value, slope, bend = in_parts(along_nodes, (mean, deviation, y), AT_A_TIME // self.nodes)
+        value, slope, bend = in_parts(along_nodes, (mean, deviation, y), self.nodes)
         # If x = 0 the deviation is zero, and the curvature is later multiplied by zero.
         bend = bend / np_.where(deviation > 0, deviation, 1.0)
         return x, weights @ value, weights * slope, -weights * bend
 
 
 class Sampling(Estimator):
-    """An estimator by a mean over draws from the posterior."""
+    """An estimator by a mean over ``samples`` draws from the posterior. It is noisy, so that step
+    sizes must decay for convergence.
+    """
 
     samples: int = static(default=8)
 
@@ -322,6 +329,9 @@ class Reinforce(Sampling):
     (kool2019), which is unbiased too and has a fraction of the variance.
 
     Source: gong2021, equation 18.
+
+    >>> Reinforce(samples=30)
+    Reinforce(samples=30, baseline='leave-one-out')
     """
 
     samples: int = static(default=30)
@@ -425,16 +435,6 @@ class VariationalOnlineNewton(Sampling):
         slopes = jax.vmap(jax.grad(lambda z: model.total(z, records)))(draws)
         curvature = (slopes * (draws - q.mean)).mean(0) * q.precision
         return q.at_mean(slopes.mean(0), -curvature)
-
-
-def in_parts(function: Callable[..., Any], columns: tuple[Any, ...], size: int) -> tuple[Any, ...]:
-    """Return ``function(*columns)``, columns (n,); by NumPy in parts of ``size`` rows."""
-    rows = len(columns[0])
-    if rows <= size or any(map(is_jax, columns)):
-        return function(*columns)
-    starts = range(0, rows, size)
-    parts = [function(*(column[at : at + size] for column in columns)) for at in starts]
-    return tuple(map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _natural(q: Q, gradient: Float[Real, " dim"]) -> Q:

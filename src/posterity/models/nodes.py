@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arrays.leaves import frozen
-from posterity.arrays.namespace import namespace
+from posterity.arrays.namespace import is_jax, namespace
 from posterity.arrays.typing import Float, Real
 from posterity.families import ExponentialFamily
 from posterity.lazy import jax, jnp
@@ -42,6 +42,14 @@ def hermite(nodes: int) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"
 
 
 @functools.cache
+def hermite_grid(size: int, nodes: int) -> tuple[Float[np.ndarray, "m p"], Float[np.ndarray, " m"]]:
+    """Return a grid of Gauss-Hermite nodes (m, p), ``nodes`` along each axis, and weights."""
+    points, weights = hermite(nodes)
+    index = np.array(list(itertools.product(range(nodes), repeat=size)))
+    return points[index], weights[index].prod(-1)
+
+
+@functools.cache
 def cubature(size: int) -> tuple[Float[np.ndarray, "m p"], Float[np.ndarray, " m"]]:
     """Return nodes (m, p) and positive weights, exact at least up to degree three.
 
@@ -49,10 +57,7 @@ def cubature(size: int) -> tuple[Float[np.ndarray, "m p"], Float[np.ndarray, " m
     with an error of nearly 1/m. A bound computed with them is a bound up to this error.
     """
     if size in TENSOR:
-        points, weights = hermite(TENSOR[size])
-        grid = itertools.product(range(len(points)), repeat=size)
-        index = np.array(list(grid))
-        return points[index], weights[index].prod(-1)
+        return hermite_grid(size, TENSOR[size])
     nodes = normal_pairs(size, max(PAIRS, 16 * size))
     return nodes, np.full(len(nodes), 1 / len(nodes))
 
@@ -126,6 +131,18 @@ def _integrand(
 ) -> tuple[Any, Any]:
     u = low + (high - low) * steps
     return u, log_function(u) - (u**2 + math.log(2 * math.pi)) / 2
+
+
+def in_parts(function: Callable[..., Any], columns: tuple[Any, ...], nodes: int) -> tuple[Any, ...]:
+    """Return ``function(*columns)``, which evaluates ``nodes`` for each row of columns (n,); by
+    NumPy in parts of ``AT_A_TIME`` nodes.
+    """
+    rows, size = len(columns[0]), max(1, AT_A_TIME // nodes)
+    if rows <= size or any(map(is_jax, columns)):
+        return function(*columns)
+    starts = range(0, rows, size)
+    parts = [function(*(column[at : at + size] for column in columns)) for at in starts]
+    return tuple(map(np.concatenate, zip(*parts, strict=True)))
 
 
 class Nodes(NamedTuple):

@@ -1,6 +1,7 @@
 """Chains sample what they should: against exact posteriors; and say when they do not."""
 
 import warnings
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -143,8 +144,8 @@ def test_a_network_of_no_hidden_units_is_a_logistic_regression() -> None:
 
 
 def test_minibatches_estimate_the_density_without_bias() -> None:
-    data, prior, _ = line(count=50)
-    whole = Langevin(LINE, prior, data, chains=4, batch_size=50).target
+    data, prior, _ = line()
+    whole = Langevin(LINE, prior, data, chains=4, batch_size=60).target
     part = Langevin(LINE, prior, data, chains=4, batch_size=10).target
     at = whole.start(4, key=KEY)
     batch = jax.jit(lambda key: whole.minibatch(4, key=key))(KEY)
@@ -165,7 +166,7 @@ def test_minibatches_estimate_the_density_without_bias() -> None:
 
 def test_a_step_that_is_too_large_is_said() -> None:
     data, prior, _ = line()
-    teacher = Langevin(LINE, prior, data, kernel=SGLD(1.5), chains=16)
+    teacher = Langevin(LINE, prior, data, kernel=SGLD(1.5), chains=32)
     with pytest.warns(ConvergenceWarning, match="too warm"):
         teacher.sample(2000, key=KEY)
 
@@ -230,7 +231,7 @@ def test_chains_that_have_not_spread_are_said() -> None:
 
 PRODUCT = FunctionModel(
     lambda z, d: -((d[1] - z[0] * z[1]) ** 2) / 2,
-    predict=lambda z, x: (z[0] * jnp.ones(len(x)), jnp.ones(len(x))),
+    predict=lambda z, x: (z[0] * np.ones(len(x)), np.ones(len(x))),
     likelihood="gaussian",
 )
 """The product of two numbers is seen, which has a saddle at zero and two modes."""
@@ -247,6 +248,20 @@ def test_chains_leave_a_saddle_and_say_that_they_are_in_two_modes() -> None:
     assert found.diagnostics.rhat is not None and found.diagnostics.rhat > 1.1
 
 
+def test_modes_of_the_same_height_are_found_and_said() -> None:
+    """The log density is distributed alike in both, so that only positions tell them apart."""
+
+    def log_likelihood(z: Any, data: Any) -> Any:
+        modes = jnp.logaddexp(-2 * (z[0] - 3) ** 2, -8 * (z[0] + 3) ** 2)
+        return jnp.full(len(data), modes + z[0] ** 2 / 200)
+
+    prior = Gaussian.from_standard(np.zeros(1), np.full((1, 1), 100.0))
+    teacher = Langevin(FunctionModel(log_likelihood), prior, np.zeros((1, 1)), burn_in=250)
+    with pytest.warns(ConvergenceWarning, match="disagree"):
+        found = teacher.sample(250, key=KEY)
+    assert 0 < (np.asarray(found.stack) > 0).mean() < 1
+
+
 def test_a_temperature_of_a_large_error_is_not_known() -> None:
     """Two chains, of which one hardly moved and one is far too warm, in turn."""
     series = np.zeros((2, 32, 1))
@@ -260,8 +275,9 @@ def test_a_temperature_of_a_large_error_is_not_known() -> None:
 
 
 def test_a_chain_that_diverges_is_an_error() -> None:
+    data, prior, _ = line()
     with pytest.raises(ParameterError, match="diverged"):
-        network_teacher(kernel=SGLD(100.0)).sample(10, key=KEY)
+        Langevin(LINE, prior, data, kernel=SGLD(100.0), chains=32).sample(10, key=KEY)
 
 
 def test_the_same_key_gives_the_same_draws() -> None:
