@@ -155,7 +155,11 @@ def test_data_of_another_fit_are_refused(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("ask", "error", "words"),
     [
-        (lambda m: from_estimator(m, X.assign(age="old")), ParameterError, "no array of numbers"),
+        (
+            lambda m: from_estimator(m, X.assign(age="old")),
+            ParameterError,
+            "not an array of numbers",
+        ),
         (lambda m: from_estimator(m, X, ["old"] * len(X)), ParameterError, "values y"),
         (lambda m: from_estimator(m, X, sample_weight="no"), ParameterError, "sample_weight"),
         (lambda m: from_estimator(m, X, sample_weight=np.ones(3)), StructureError, "sample_weight"),

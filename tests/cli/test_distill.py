@@ -309,7 +309,7 @@ def test_a_mixture_of_posteriors_teaches_in_any_order_and_what_sites_have_alone_
     line = f"fit {regressions}/t.csv --columns age --target ill --model logistic --own intercept"
     succeed(*line.split(), "--site", "t", "-o", "own.safetensors")
     line = f"distill own.safetensors -o s.safetensors --inputs {regressions}/t.csv"
-    refuse(line, 2, "sites unseen; own.safetensors; --site-column")
+    refuse(line, 2, "unseen sites; own.safetensors; --site-column")
 
 
 @pytest.mark.parametrize("model", ["poisson", "survival of a Weibull hazard"])

@@ -183,14 +183,18 @@ def test_sites_agree_on_a_dispersion_and_files_carry_it():
              for name in ("b", "f", "all")}  # fmt: skip
     assert abs(np.ptp([*score.values()])) < 0.005
     put("none.csv", {**table, "y": 0 * y})
-    refuse(f"fit none.csv {line} -o x.safetensors", 3, "do not tell the dispersion; --dispersion V")
+    refuse(
+        f"fit none.csv {line} -o x.safetensors",
+        3,
+        "too few to estimate a dispersion; --dispersion V",
+    )
     put("same.csv", {**table, "y": 0 * y + 3})
     told = document(*f"fit same.csv {line} -o x.safetensors".split())
     assert any("no more than Poisson's" in one for one in told["notes"])
     line = "--model gamma --target y -o x.safetensors"
-    refuse(f"fit same.csv {line}", 3, "do not tell the dispersion")
+    refuse(f"fit same.csv {line}", 3, "too few to estimate a dispersion")
     put("two.csv", {"x": [1.0, 2.0], "y": [3.0, 5.0]})
-    refuse(f"fit two.csv {line}", 3, "2 records; do not tell the dispersion")
+    refuse(f"fit two.csv {line}", 3, "2 records; too few to estimate a dispersion")
 
 
 @pytest.mark.parametrize("cuts", [(), (1.0, 2.0)])
@@ -397,7 +401,7 @@ def test_classes_that_columns_tell_apart_are_noted_and_names_are_apart():
     options = "--model multinomial --target class --category 'class=low down,b,b:x'"
     line = f"fit t.csv {options} --without x:x -o t.safetensors"
     data = document(*shlex.split(line))
-    assert data["parameters"][1]["name"] == "b:x" and "apart without an error" in data["notes"][-1]
+    assert data["parameters"][1]["name"] == "b:x" and "perfectly" in data["notes"][-1]
     refuse(f"fit t.csv {options} -o t.safetensors", 4, "'b:x:x'")
 
 
@@ -516,10 +520,10 @@ def test_survival_at_the_shell_is_fused_federated_and_predicted():
     refuse("predict n.safetensors n.csv -o q.csv --times 0", 2, "times")
     weibull = [*line[:-2], "--hazard", "weibull", "-o", "w.safetensors"]
     succeed("fit", "n.csv", *weibull)
-    refuse("predict w.safetensors n.csv -o q.csv", 2, "no times; --times")
+    refuse("predict w.safetensors n.csv -o q.csv", 2, "without times; --times")
     assert document("evaluate", "w.safetensors", "s.csv")["all"]["concordance"] > 0.6
     put("odd.csv", {**lives(2, 30), "entry": 99.0 * np.ones(len(lives(2, 30)["x"]))})
-    refuse(f"fit odd.csv {' '.join(line)} -o o.safetensors", 5, "line 2; after the entry")
+    refuse(f"fit odd.csv {' '.join(line)} -o o.safetensors", 5, "line 2; after a nonnegative entry")
 
 
 def test_densities_of_survival_add_up_to_one():

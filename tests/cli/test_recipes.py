@@ -12,6 +12,7 @@ from scipy.special import expit, logsumexp
 from scipy.stats import norm, poisson
 
 import posterity
+from posterity.adapters.tables.reader import read_cells
 from posterity.artifact.recipe import Recipe, recipe_in
 from posterity.artifact.sites import (
     Dispersed,
@@ -180,7 +181,7 @@ def test_a_forgotten_conversion_is_noticed(model):
     command = f"predict n.safetensors s.csv -o p.csv{' --times 2' * (kind == 'survival')}"
     predicted = document(*command.split())["notes"]
     for notes in (fitted, fused, federated["notes"], predicted):
-        (note,) = [note for note in notes if "in one unit?" in note]
+        (note,) = [note for note in notes if "is the unit the same?" in note]
         assert all(word in note for word in ("'ldl'", "--convert ldl=FACTOR", "about 3"))
 
 
@@ -531,24 +532,27 @@ def test_a_table_may_call_levels_otherwise():
     assert result.exit_code == 5 and "--category smoker" in result.stderr
 
 
-def test_a_data_frame_is_the_table_that_it_would_be_as_text():
+def test_a_data_frame_is_the_table_that_it_would_be_as_text(monkeypatch):
+    """Also its index where that has a name; of several sheets none is taken silently."""
     pandas = pytest.importorskip("pandas")
-    from posterity.adapters.tables.reader import of_frame, read_cells
-
     columns = {"age": [50.0, np.nan, 61.5], "grade": [1, 2, 3], "sex": ["f", None, "m"],
                "ill": [True, False, True]}  # fmt: skip
     frame = pandas.DataFrame(columns)
-    cells = of_frame(frame, Path("t.parquet"))
-    assert cells.rows == [["50", "1", "f", "1"], ["", "2", "", "0"], ["61.5", "3", "m", "1"]]
     frame.assign(ill=frame.ill.astype(int)).to_csv("t.csv", index=False)
     read = read_cells(Path("t.csv"))
-    assert read.header == cells.header and read.lines == cells.lines
-    for name in ("pyarrow", "openpyxl"):  # where they are
-        if (ending := {"pyarrow": ".parquet", "openpyxl": ".xlsx"}[name]) and _has(name):
-            frame.to_parquet("u.parquet") if name == "pyarrow" else frame.to_excel(
-                "u.xlsx", index=False
-            )
-            assert read_cells(Path(f"u{ending}")).column("grade") == ["1", "2", "3"]
+    sheet = pandas.DataFrame([columns, *zip(*columns.values(), strict=True)])
+    for own in (frame, frame.set_index("age")):
+        monkeypatch.setattr(pandas, "read_parquet", lambda path, own=own: own)
+        assert read_cells(Path("t.parquet"))[1:] == read[1:]
+    sheets = {"data": sheet, "empty": pandas.DataFrame()}
+    monkeypatch.setattr(pandas, "read_excel", lambda path, **options: sheets)
+    assert read_cells(Path("t.xlsx"))[1:] == read[1:]
+    for twice in ({"more": sheet}, {"data": sheet.assign(more=["age", 1, 2, 3])}):
+        sheets |= twice
+        with pytest.raises(posterity.errors.ArtifactError, match=r"2 sheets|come twice"):
+            read_cells(Path("t.xlsx"))
+        sheets.pop("more", None)
+    monkeypatch.undo()
     Path("bad.parquet").write_bytes(b"no table")
     with pytest.raises(posterity.errors.PosterityError, match=r"parquet|pyarrow"):
         read_cells(Path("bad.parquet"))
@@ -719,9 +723,3 @@ def test_third_derivatives_are_moved_to_other_coefficients():
         rtol=1e-9,
     )
     assert tensor([1.0], 3) is None and moved([1.0], matrix, mine, names) == []
-
-
-def _has(name):
-    import importlib.util
-
-    return importlib.util.find_spec(name) is not None

@@ -153,7 +153,7 @@ def test_pictures(shown):
     for name, options in (("ledger", ("--site", "north")), ("ledger", ()), ("plate", ())):
         succeed("show", f"{name}.safetensors", "--plot", f"{name}.png", *options)
         assert Path(f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    refuse("show q.safetensors --plot q.txt", 2, "its ending names no format")
+    refuse("show q.safetensors --plot q.txt", 2, "its extension is not a picture's")
     refuse("show q.safetensors --plot no/q.png", 5, "folder that does not exist")
 
 

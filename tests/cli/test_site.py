@@ -47,7 +47,7 @@ def test_a_site_is_made_in_two_steps(sites):
 def test_what_is_agreed_on_is_said_in_words(sites):
     (sites / "a" / "site.db").unlink()
     (sites / "dir.toml").mkdir()  # a folder, which is no configuration
-    assert "without a site.toml" in fail(5, "site", "status", sites / "dir.toml")["found"]
+    assert "no site.toml" in fail(5, "site", "status", sites / "dir.toml")["found"]
     said = succeed("site", "init", sites / "a", "--federation", sites / "federation.toml").stdout
     for words in ("Members: a (", "Links: a - b", "walks at random", "nats are left", "Refused"):
         assert words in said.replace("\n", " ")
@@ -69,7 +69,7 @@ def test_what_is_agreed_on_is_said_in_words(sites):
         ("site pass-over a --site a", 5, "pass over"),
         ("site pass-over a --site z", 5, "pass over"),
         ("site audit a", 2, "output.file"),
-        ("site result a -o out.safetensors", 5, "no posterior yet"),
+        ("site result a -o out.safetensors", 5, "without a posterior yet"),
         ("site send a nothing --to b", 5, "nothing"),
         ("site send a prior.safetensors", 2, "no to"),
         ("site send a prior.safetensors --to z", 5, "'z'"),

@@ -294,7 +294,7 @@ def test_a_sum_without_the_opening_of_a_survivor_is_refused(tmp_path):
     run.close()
     with pytest.raises(Refusal, match="openings of"):
         total(run.plan, run.letters[:-1])
-    with pytest.raises(Refusal, match="not those opened"):
+    with pytest.raises(Refusal, match="other than those opened"):
         total(run.plan, [each for n, each in enumerate(run.letters) if n != 5])
 
 

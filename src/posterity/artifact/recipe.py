@@ -396,7 +396,7 @@ _LEVELS = Constraint(
     ),
 )
 _TERM = Constraint(
-    "factors that a recipe knows",
+    "factors that a recipe supports",
     lambda term: isinstance(term, tuple) and bool(term) and all(map(_is_factor, term)),
 )
 FIELDS: Mapping[str, Constraint] = {

@@ -84,9 +84,9 @@ def _check_new(receipt: Path, sites: tuple[str, ...], before: Ledger) -> None:
             return
     if receipt.exists():
         raise UsageError(
-            found=f"receipt {str(receipt)!r}, which is there",
-            expected="a new file: a receipt cannot be made again once the ledger is deleted",
-            fix="Choose another --receipt.",
+            found=f"receipt {str(receipt)!r}, which exists already",
+            expected="a new file, since a receipt cannot be made again once its ledger is deleted",
+            fix="Choose another file by --receipt.",
         )
 
 

@@ -76,7 +76,7 @@ class Kind:
             raise UsageError(
                 found=f"{place} = {value!r}",
                 expected=self.constraint.expected,
-                fix="See --help for what it is, and docs/cli.md for a complete file.",
+                fix="See --help, and docs/cli.md for a complete file.",
             )
         for kind in self.alternatives:
             if kind.allows(value):

@@ -81,13 +81,13 @@ def gaussians(posterior: Any) -> tuple[np.ndarray, list[Any], tuple[str, ...]]:
         raise StructureError(
             found=f"{posterior!r}",
             expected="a Gaussian, or a mixture of Gaussians, over the coefficients",
-            fix="Predict in Python by what made it, or distill it.",
+            fix="Predict in Python with the model that made it, or distill it.",
         )
     if not names and parts.own_size > 1:
         raise StructureError(
             found=f"coefficients without names: {posterior!r}",
-            expected="a name for each, by which columns are found",
-            fix="Name them, posterior.named([...]), and save it again.",
+            expected="their names, by which columns are identified",
+            fix="Name them by posterior.named([...]), and save it again.",
         )
     if not mixture:
         return np.ones(1), [parts], names
@@ -193,9 +193,9 @@ def log_predictive(
     known = spread_in(recipe, spread)
     if recipe.spread and known is None:
         raise StructureError(
-            found=f"a {recipe.model} model whose {recipe.spread.replace('_', ' ')} is not known",
-            expected="that, which densities depend on",
-            fix="Score the file that fit, fuse or federate wrote, or say --noise-variance of a "
+            found=f"a {recipe.model} model whose {recipe.spread.replace('_', ' ')} is unknown",
+            expected="its value, on which densities depend",
+            fix="Score the file that fit, fuse or federate wrote, or pass --noise-variance for a "
             "linear model.",
         )
     if recipe.model == "survival":

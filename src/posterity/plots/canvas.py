@@ -1,9 +1,13 @@
 """Elements that all plots share: colours, new figures, plain axes, and saving."""
 
+import io
 import os
+import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posterity.errors import MissingExtraError, UsageError
+from posterity.files import write_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +43,7 @@ def new_panels(down: int, across: int, inches: tuple[float, float], **options: A
 def check_format(path: str | os.PathLike[str]) -> None:
     """Raise a UsageError for a path that is a folder, or whose ending names no image format."""
     if os.path.splitext(path)[1].lower() not in FORMATS:
-        raise _unwritable(path, "its ending names no format")
+        raise _unwritable(path, "its extension is not a picture's")
     if os.path.isdir(path):
         raise _unwritable(path, "it is a folder")
 
@@ -76,16 +80,18 @@ def note(
 def finish(figure: Any, path: str | os.PathLike[str] | None, title: str = "") -> Any:
     """Write a title above the figure, save it if there is a path, and return it.
 
-    Raise a UsageError if the path's ending names no format, or the file cannot be written.
+    Raise a UsageError if the path's ending names no format, and an ArtifactError if the file cannot
+    be written, which is then unchanged.
     """
     if title:
         figure.suptitle(title, fontsize=11, weight="bold", color=INK, x=0.01, ha="left")
     if path is not None:
         check_format(path)
-        try:
-            figure.savefig(path, dpi=150, facecolor="white", bbox_inches="tight")
-        except OSError as error:
-            raise _unwritable(path, str(error)) from error
+        style = {"format": os.path.splitext(path)[1][1:], "facecolor": "white"}
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph")  # names with emoji, which few fonts have
+            figure.savefig(image := io.BytesIO(), dpi=150, bbox_inches="tight", **style)
+        write_file(Path(path), image.getvalue())
     return figure
 
 
