@@ -128,7 +128,7 @@ def test_doubtful_matches_are_listed_and_warned_of_once(files):
     posterity.save(ledger("t\x1bhin", 1.75, 5.0), "t.safetensors")
     arguments = ("fuse", "n.safetensors", "s.safetensors", "t.safetensors", "-o", "out.safetensors")
     result, found = call(*arguments), document(*arguments, code=9)["plates"][""]
-    assert result.exit_code == 9 and result.stderr.count("hangs on little") == 1
+    assert result.exit_code == 9 and result.stderr.count("matching is uncertain") == 1
     assert "on standard error" in result.stdout
     doubtful = [row for row in found["doubtful"] if row["site"] == "t\x1bhin"]
     assert [row["component"] for row in doubtful] == [0]

@@ -32,7 +32,7 @@ def folders(tmp_path_factory):
     assert "the distance of the fusion from the posterior of all records is unknown" in " ".join(
         heart.split()
     )
-    (nats,) = re.findall(r"In one shot: some ([\d.]+) nats", lives)
+    (nats,) = re.findall(r"In one shot: about ([\d.]+) nats", lives)
     assert 0.03 < float(nats) < 0.3
     story.write_tables(python)
     code = "\n".join([story.SETUP, *(step.python for step in story.STEPS)])

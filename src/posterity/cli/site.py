@@ -180,9 +180,11 @@ def status_table(data: Data) -> Group:
     runs = "runs" if data["running"] is not None else "does not run"
     rows.add_row("site", printable(f"{data['site']} of {data['federation']}, {runs}"))
     rows.add_row("terms", data["terms"][:16])
-    rows.add_row("epoch", printable(f"{number} by {who or 'nobody'}, sequence {data['sequence']}"))
+    rows.add_row(
+        "epoch", printable(f"{number} by {who or 'no member'}, sequence {data['sequence']}")
+    )
     if data["server"] is None:
-        rows.add_row("token", printable(f"with {data['holder'] or 'somebody else'}"))
+        rows.add_row("token", printable(f"with {data['holder'] or 'another member'}"))
         counted = "counts" if data["counted"] else "does not count yet"
         counted = "destroyed" if data["site"] in data["forgotten"] else counted
         rows.add_row("factor", counted + (", leaves at the next visit" if data["leaving"] else ""))
@@ -190,12 +192,12 @@ def status_table(data: Data) -> Group:
         rows.add_row("server", printable(data["server"]))
     for name, seconds in data["heard"].items():
         if name in data["absent"]:
-            rows.add_row(printable(name), "passed over, until it is heard of")
+            rows.add_row(printable(name), "passed over until it answers")
             continue
         heard = "not heard yet" if seconds is None else f"heard {seconds:.0f} s ago"
         waits = data["waiting"].get(name, 0)
-        heard += f", {waits} letters wait for it" * bool(waits)
-        heard += ", nothing goes on without it" * (name in data["awaited"])
+        heard += f", letters waiting for it: {waits}" * bool(waits)
+        heard += ", the others wait for it" * (name in data["awaited"])
         rows.add_row(printable(name), heard)
     if data["forgotten"]:
         rows.add_row("forgotten", printable(", ".join(data["forgotten"])))

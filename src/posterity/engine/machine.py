@@ -201,9 +201,9 @@ class Machine(Member):
         number is by default one above the highest that the site has recorded. Raises a Refusal if
         it is not above the present one, if there is a server, or if the site was forgotten.
         """
-        self._check_walk()
+        self._check_walk(memory)
         epoch: Epoch = (memory.highest + 1 if number is None else number, self.name)
-        if not memory.own.epoch < epoch < (MOST_EPOCHS, "") or self.name in memory.gone:
+        if not memory.own.epoch < epoch < (MOST_EPOCHS, ""):
             raise forbidden(f"a request to begin epoch {epoch} after {memory.own.epoch}", "order")
         first = Token(self.terms.digest, epoch, 0, TreeSum.of([self.terms.agreement.prior]))
         step = self._answer(memory.heard(epoch[0]), first)
@@ -214,14 +214,14 @@ class Machine(Member):
         token is known to walk, the site begins an epoch without its factor. Raises a Refusal if
         there is a server, which alone removes factors, or if the site was forgotten.
         """
-        self._check_walk()
-        if self.name in memory.gone:
-            raise forbidden(f"site {self.name!r}, which was forgotten", "order")
+        self._check_walk(memory)
         memory = memory.with_own(leaving=True)
         step = Step(memory).logging("leaving")
         return step.then(self.begin(memory)) if memory.newest("survey") is not None else step
 
-    def _check_walk(self) -> None:
+    def _check_walk(self, memory: Memory) -> None:
+        if self.name in memory.gone:
+            raise forbidden(f"site {self.name!r}, which was forgotten", "order")
         if self.terms.server is not None:
             found, who = f"member {self.name!r} of a star", f"its server {self.terms.server!r}"
             raise forbidden(found, "order", f"{who}, which begins epochs and removes factors")

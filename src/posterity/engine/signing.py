@@ -103,10 +103,14 @@ class PrivateKey:
         text = self._key.private_bytes(*form, serialization.NoEncryption())
         with writing(Path(path)):
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(handle, "wb") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(handle)
+            try:
+                with open(handle, "wb") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(handle)
+            except BaseException:
+                os.unlink(path)
+                raise
 
     @functools.cached_property
     def public(self) -> PublicKey:
