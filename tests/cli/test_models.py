@@ -374,7 +374,7 @@ def test_a_class_that_a_site_never_saw():
         put(f"{name}.csv", {key: own[rows_] for key, own in table.items()})
         succeed(*f"fit {name}.csv {options} -o {name}.safetensors".split())
     fused = document("fuse", *(f"{site}.safetensors" for site in sites), "-o", "both.safetensors")
-    assert fused["one_shot"] is None and "['north'] do not tell" in fused["warnings"][0]
+    assert fused["one_shot"] is None and "['north'] are not nearly Gaussian" in fused["warnings"][0]
     line = f"federate --site north=north.csv --site south=south.csv {options} --intercept"
     data = document(*line.split(), "-o", "f.safetensors")
     assert data["status"]["state"] == "converged", data["status"]
@@ -387,7 +387,7 @@ def test_a_class_that_a_site_never_saw():
     np.testing.assert_allclose(sum(chances[f"p{k}"] for k in range(3)), 1, atol=1e-6)
     scored = document("evaluate", "f.safetensors", "south.csv")["all"]
     assert 0.4 < scored["accuracy"] < 1
-    note = "no record is of ['c']: the prior alone"
+    note = "no record has the level ['c']: only the prior"
     data = document(*f"fit north.csv {options} -o n.safetensors".split())
     assert any(note in line for line in data["notes"])
     refuse(f"fit north.csv {options.split(' --cat')[0]} -o n.safetensors", 2, "multinomial; names")
@@ -470,6 +470,13 @@ def test_ordinal_levels_are_climbed_one_by_one():
     other = api.GLM(np.array([own[2] for own in rows_], float), design_,
                     family=api.families.Binomial()).fit()  # fmt: skip
     close(q, other.params, other.cov_params())
+    put(
+        "rest.csv",
+        {"x": x[grade != 1, 1], "z": x[grade != 1, 2], "grade": names[grade[grade != 1]]},
+    )
+    rest = document(*line.replace("t.csv", "rest.csv").replace("t.safe", "r.safe").split(),
+                    "--category", "grade=low,mid,high")["notes"]  # fmt: skip
+    assert any("no record has the level ['mid']" in note for note in rest)
     document("predict", "t.safetensors", "t.csv", "-o", "p.npz")
     mean = np.load("p.npz")["mean"]
     first, second = (1 / (1 + np.exp(-(q.mean[j] + x[:, 1:] @ q.mean[2:]))) for j in range(2))
@@ -495,7 +502,7 @@ def test_survival_at_the_shell_is_fused_federated_and_predicted():
     told = document("fit", "z.csv", *line, "-o", "z.safetensors")["notes"]
     assert "no record has an event" in told[-1] and "next to nothing" in told[-1]
     (told,) = document("fuse", "n.safetensors", "z.safetensors", "-o", "nz.safetensors")["warnings"]
-    assert "files of ['z'] do not tell" in told and "contradicts" not in told
+    assert "likelihoods of ['z'] are not nearly Gaussian" in told and "contradicts" not in told
     recipe = Recipe("survival", "time", ("x", "z"), event="dead", hazard="weibull")
     data = design(read_cells(Path("z.csv")), recipe)
     prior = Gaussian.from_standard(np.zeros(4), 1e6 * np.eye(4))

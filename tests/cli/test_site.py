@@ -69,7 +69,7 @@ def test_what_is_agreed_on_is_said_in_words(sites):
         ("site pass-over a --site a", 5, "pass over"),
         ("site pass-over a --site z", 5, "pass over"),
         ("site audit a", 2, "output.file"),
-        ("site result a -o out.safetensors", 5, "without a posterior yet"),
+        ("site result a -o out.safetensors", 5, "no posterior yet"),
         ("site send a nothing --to b", 5, "nothing"),
         ("site send a prior.safetensors", 2, "no to"),
         ("site send a prior.safetensors --to z", 5, "'z'"),

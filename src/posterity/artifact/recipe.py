@@ -300,7 +300,8 @@ class Recipe:
         if kind == "power":
             return [f"{name}^{numbers[0]:g}"]
         if kind == "spline":
-            return [f"bs({name})[{place}]" for place in range(1, spline_size(numbers) + 1)]
+            size = int(numbers[0]) + len(numbers) - 3  # of degree, two bounds and inner knots
+            return [f"bs({name})[{place}]" for place in range(1, size + 1)]
         return [f"{kind}({name})"]
 
     def replaced(self, **changes: Any) -> "Recipe":
@@ -355,11 +356,6 @@ class Recipe:
         parts += [f"from {center:g}"] if center else []
         parts += [f"by {scale:g}"] if scale != 1 else []
         return f"{name} ({', '.join(parts)})" if parts else name
-
-
-def spline_size(numbers: Sequence[float]) -> int:
-    """Return the number of a spline's columns from its degree, bounds and inner knots."""
-    return int(numbers[0]) + len(numbers) - 3
 
 
 # --- checks --------------------------------------------------------------------------------------

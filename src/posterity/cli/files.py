@@ -113,10 +113,7 @@ def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path | str]) -> None
                 expected="a file in a folder that exists",
                 fix="Make the folder, or choose another output; nothing was written.",
             )
-        for files, what in (
-            (inputs, "one of the inputs"),
-            (outputs[:index], "another output"),
-        ):
+        for files, what in ((inputs, "one of the inputs"), (outputs[:index], "another output")):
             if any(_same(output, file) for file in files):
                 raise UsageError(
                     found=f"output {str(output)!r}, which is {what}",

@@ -43,10 +43,8 @@ def folder_of(settings: Settings) -> Path:
 def _init_report(data: Data) -> str:
     lines = [f"Site {data['name']} in {data['folder']}, with the public key {data['key']}"]
     if data["terms"] is None:
-        lines.append(
-            "Send this key to the coordinator, who writes the federation.toml; then run with"
-        )
-        lines.append("--federation federation.toml.")
+        lines.append("Send this key to the coordinator, who writes the federation.toml, and then")
+        lines.append("run this command with --federation federation.toml.")
     else:
         lines += ["", *data["terms"], "", "To agree to these terms and take part, run:"]
         lines.append(f"posterity site run {data['folder']}")
@@ -180,9 +178,7 @@ def status_table(data: Data) -> Group:
     runs = "runs" if data["running"] is not None else "does not run"
     rows.add_row("site", printable(f"{data['site']} of {data['federation']}, {runs}"))
     rows.add_row("terms", data["terms"][:16])
-    rows.add_row(
-        "epoch", printable(f"{number} by {who or 'no member'}, sequence {data['sequence']}")
-    )
+    rows.add_row("epoch", printable(f"{number} by {who or 'none'}, sequence {data['sequence']}"))
     if data["server"] is None:
         rows.add_row("token", printable(f"with {data['holder'] or 'another member'}"))
         counted = "counts" if data["counted"] else "does not count yet"

@@ -152,9 +152,7 @@ class Member(abc.ABC):
             reason = "replay" if epoch == own.epoch else "epoch"
             refusal = forbidden(f"question {asked.number} of epoch {epoch}", reason)
         elif unknown:
-            refusal = forbidden(
-                f"a question whose sender lacks tombstones of {unknown}", "tombstone"
-            )
+            refusal = forbidden(f"a question without tombstones of {unknown}", "tombstone")
         if refusal is not None:
             return refused(memory, refusal, order.question.digest), Acknowledgement("")
         answer, entry = order.answered(self.site, self.author, memory.gone)
@@ -315,9 +313,7 @@ class Member(abc.ABC):
         new, before, member = known.head, old and old.head, known.site
         paths, size = known.predicate["paths"], before.size if before else 0
         if before and 0 < size < new.size and str(size) not in paths:
-            found = (
-                f"a log of {member!r} without a proof that it continues its first {size} entries"
-            )
+            found = f"a log of {member!r} without proof that it continues its first {size} entries"
             refusal = forbidden(found, "unwitnessed")
             step = step.then(refused(step.memory, refusal, known.digest))
             new = before

@@ -297,10 +297,7 @@ class Running:
             about = {"epoch": list(state.epoch), "sequence": state.step, "by": who}
             return {**about, "certificate": None}, to_bytes(state.posterior)
         if known is None:
-            found, expected = (
-                "a site without a posterior yet",
-                "one that all members were asked about",
-            )
+            found, expected = "no posterior yet", "one that all members were asked about"
             fix = "Wait until the token rests, or ask the server; see `posterity site status`."
             raise Refusal.of(found, expected, "order", fix)
         epoch, sequence, *_ = known.version

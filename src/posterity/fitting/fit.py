@@ -348,10 +348,14 @@ def _notes(
     if recipe.model in (*COUNTS, "survival") and not y.any():
         what = "an event" if recipe.model == "survival" else "a count above 0"
         yield f"no record has {what}: {_SILENT}"
-    if recipe.model == "multinomial":
+    if recipe.model == "ordinal":  # the last row of each record has its level
+        step, last = data.x[:, : len(recipe.baseline)].argmax(1), len(recipe.baseline) - 1
+        y = (step + y)[(y == 0) | (step == last)]
+    if recipe.model in ("multinomial", "ordinal"):
         seen = np.isin(np.arange(len(recipe.levels)), y)
         if none := [level for level, one in zip(recipe.levels, seen, strict=True) if not one]:
             yield f"no record has the level {some(none)}: {_SILENT}"
+    if recipe.model == "multinomial":
         size = len(recipe.inputs())
         odds = data.x[:, :size] @ mean.reshape(-1, size).T
         if seen.all() and (np.insert(odds, 0, 0.0, axis=1).argmax(1) == y).all():

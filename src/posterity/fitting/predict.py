@@ -20,7 +20,7 @@ from posterity.fitting.recipe_model import (
     surviving,
 )
 from posterity.fitting.regressions import model_of
-from posterity.models import LogisticRegression, PredictorModel
+from posterity.models import LogisticRegression
 from posterity.models.nodes import log_normal_mean, normal_pairs
 
 HALVINGS = 60
@@ -213,8 +213,10 @@ def log_predictive(
         model = model_of(recipe.replaced(weights=None, offset=None), known)
         if recipe.model in COUNTS:
             y = np.stack([y, np.ones(len(y)) if data.exposure is None else data.exposure], -1)
+        score = lambda f: model.predictor_log_likelihood(f, y[:, None])
+        mean = lambda m, s: log_normal_mean(lambda u: score(m[:, None] + s[:, None] * u), m)
         with np.errstate(over="ignore"):
-            return f.log_average(lambda m, s: _log_mean(model, m, s, y[:, None]))
+            return f.log_average(mean)
     scale = float(recipe.scale.get(recipe.target or "", 1.0))
     variance = lambda deviation: deviation**2 + (known or 0.0)
     density = lambda m, s: -((y - m) ** 2 / variance(s) + np.log(2 * np.pi * variance(s))) / 2
@@ -309,11 +311,6 @@ def _log_survival(posterior: Any, recipe: Recipe, data: Design) -> np.ndarray:
         logs = event[rows] * (log_hazard(recipe, z, time[rows]) + ratio) - spent
         result[rows] = logsumexp(logs, axis=0, b=shares[:, None])
     return result
-
-
-def _log_mean(model: PredictorModel, mean: np.ndarray, deviation: np.ndarray, y: Any) -> np.ndarray:
-    at = lambda u: mean[:, None] + deviation[:, None] * u
-    return log_normal_mean(lambda u: model.predictor_log_likelihood(at(u), y), mean)
 
 
 def _label(mean: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, ...]:

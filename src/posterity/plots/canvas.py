@@ -42,10 +42,14 @@ def new_panels(down: int, across: int, inches: tuple[float, float], **options: A
 
 def check_format(path: str | os.PathLike[str]) -> None:
     """Raise a UsageError for a path that is a folder, or whose ending names no image format."""
-    if os.path.splitext(path)[1].lower() not in FORMATS:
-        raise _unwritable(path, "its extension is not a picture's")
-    if os.path.isdir(path):
-        raise _unwritable(path, "it is a folder")
+    known = os.path.splitext(path)[1].lower() in FORMATS
+    if not known or os.path.isdir(path):
+        why = "it is a folder" if known else "its extension is not a picture's"
+        raise UsageError(
+            found=f"a picture {os.fspath(path)!r} that cannot be written ({why})",
+            expected="a path that ends in .png, .pdf or .svg",
+            fix="Choose another path.",
+        )
 
 
 def plain_axes(ax: "Axes", x: str = "", y: str = "") -> None:
@@ -93,11 +97,3 @@ def finish(figure: Any, path: str | os.PathLike[str] | None, title: str = "") ->
             figure.savefig(image := io.BytesIO(), dpi=150, bbox_inches="tight", **style)
         write_file(Path(path), image.getvalue())
     return figure
-
-
-def _unwritable(path: str | os.PathLike[str], why: str) -> UsageError:
-    return UsageError(
-        found=f"a picture {os.fspath(path)!r} that cannot be written ({why})",
-        expected="a writable path that ends in .png, .pdf or .svg",
-        fix="Choose another path.",
-    )

@@ -218,9 +218,7 @@ class Participant:
         if path.read_bytes() != letter:
             found = f"another letter {round!r} of {self.site!r} in this aggregation"
             fix = "Begin another aggregation, in a folder of its own, with all members."
-            raise Refusal.of(
-                found, "one, since two would reveal what the masks hide", "replay", fix
-            )
+            raise Refusal.of(found, "one: two reveal what the masks hide", "replay", fix)
         return letter
 
     def _sent(self, round: Round) -> Mapping[str, Any]:
