@@ -135,7 +135,7 @@ def read_header(file: File, size: int) -> Header:
     start = file.read(9)
     length = struct.unpack("<Q", start[:8])[0] if len(start) == 9 else 0
     if not 2 <= length <= size - 8 or start[8:] != b"{":
-        raise altered(f"{size} bytes that are no safetensors content")
+        raise altered(f"{size} bytes that are not a safetensors file")
     if length > MAX_HEADER:
         raise ArtifactError(
             found=f"a header of {length} bytes",

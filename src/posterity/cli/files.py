@@ -38,7 +38,7 @@ def read_ledger(path: Path) -> tuple[Ledger, Inspection]:
     """Return the ledger in a file; a StructureError if the file holds something else."""
     ledger, about = read(path)
     if not isinstance(ledger, Ledger):
-        expected = "a ledger, which knows what each site contributed"
+        expected = "a ledger, which has each site's factor"
         fix = "Use the ledger that the posterior was made of."
         raise _other(about.kind, path, expected, fix)
     return ledger, about

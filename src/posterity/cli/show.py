@@ -140,7 +140,7 @@ def _without_posterior(settings: Settings) -> Data:
 
 
 def _no_ledger(site: str, kind: str) -> UsageError:
-    expected = "a ledger, which knows what each site contributed"
+    expected = "a ledger, which has each site's factor"
     return unwanted(f"--site {site}", f"of a {kind}", expected)
 
 

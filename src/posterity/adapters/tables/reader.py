@@ -128,7 +128,7 @@ def read_cells(path: Path, *, unnamed: bool = False) -> Cells:
     name, as indices of R and pandas. Anything else is an ArtifactError with the file and line.
     """
     try:
-        if path.suffix.lower() in FRAMES:
+        if path.suffix.lower() in (".parquet", ".xlsx"):
             return _of_frame(path, unnamed)
         return _of_text(path, read_text(path), unnamed)
     except (ValueError, csv.Error) as error:
@@ -136,42 +136,31 @@ def read_cells(path: Path, *, unnamed: bool = False) -> Cells:
         raise table_error(path, str(error), expected + "semicolons or tabs") from error
 
 
-FRAMES = (".parquet", ".xlsx")
-"""Extensions of tables that pandas reads."""
-
-
-def _frames(path: Path) -> dict[str, Any]:
-    """Return the data frames of a file by sheet; those of ``.xlsx`` have the header as a row."""
+def _of_frame(path: Path, unnamed: bool) -> Cells:
+    """Return the cells of the only sheet with any, of a file that pandas reads."""
     try:
         import pandas
 
         if path.suffix.lower() == ".xlsx":
-            return pandas.read_excel(path, sheet_name=None, header=None)
-        frame = pandas.read_parquet(path)
-        return {"": frame if frame.index.names == [None] else frame.reset_index()}
+            frames = pandas.read_excel(path, sheet_name=None, header=None)
+        else:
+            frame = pandas.read_parquet(path)
+            frame = frame if frame.index.names == [None] else frame.reset_index()
+            frames = {"": pandas.DataFrame([frame.columns, *frame.itertuples(index=False)])}
     except ImportError as error:
         raise MissingExtraError.of("pandas, and pyarrow or openpyxl,", "tables") from error
     except Exception as error:  # each library that pandas calls has its own errors
         raise _unreadable(path, str(error)[:200], path.suffix) from error
-
-
-def _of_frame(path: Path, unnamed: bool) -> Cells:
-    """Return the cells of the one sheet of a file that pandas reads: numbers with all digits, and
-    empty cells for missing values.
-    """
-    frames = {name: frame for name, frame in _frames(path).items() if frame.size}
-    if len(frames) > 1:
-        raise ValueError(f"{len(frames)} sheets {some(list(frames))} with cells, not one,")
-    rows = []
-    for frame in frames.values():
-        missing = frame.isna().to_numpy()
-        rows = [
-            ["" if gap else _cell(value) for value, gap in zip(row, gaps, strict=True)]
-            for row, gaps in zip(frame.itertuples(index=False, name=None), missing, strict=True)
-        ]
-        if path.suffix.lower() == ".parquet":
-            rows = [list(map(str, frame.columns)), *rows]
-    lines = [place for place, row in enumerate(rows, 1) if any(map(str.strip, row))]
+    cell = lambda value: "" if pandas.isna(value) else _cell(value)
+    texts = {
+        name: [[*map(cell, row)] for row in frame.itertuples(index=False, name=None)]
+        for name, frame in frames.items()
+    }
+    sheets = [name for name, rows in texts.items() if any(map(any, rows))]
+    if len(sheets) > 1:
+        raise ValueError(f"{len(sheets)} sheets {some(sheets)} with cells, not one,")
+    rows = texts[sheets[0]] if sheets else []
+    lines = [place for place, row in enumerate(rows, 1) if any(row)]
     return _cells(path, [rows[place - 1] for place in lines], lines, ",", unnamed)
 
 
