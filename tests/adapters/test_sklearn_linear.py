@@ -361,7 +361,7 @@ def test_separated_classes_pass_with_a_penalty_alone() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         free = LogisticRegression(C=np.inf, max_iter=200).fit(X, label)
-    with pytest.raises(ParameterError, match=r"\['age'\] tell apart"):
+    with pytest.raises(ParameterError, match=r"\['age'\] separate perfectly"):
         from_estimator(free, X, label)
 
 

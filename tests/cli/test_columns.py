@@ -238,7 +238,7 @@ def test_tables_that_are_refused(tables, table, code, words):
         ('target = ""', 2, "no target"),
         ("target = 3", 2, "model.target = 3; a string"),
         ("intercept = 1", 2, "model.intercept = 1"),
-        ("intercept = true", 4, "2 dimensions for 3 columns ['intercept', 'age', 'dose']"),
+        ("intercept = true", 4, "2 coefficients for 3 columns ['intercept', 'age', 'dose']"),
     ],
 )
 def test_targets_and_intercepts_that_make_no_sense(tables, model, code, words):

@@ -433,7 +433,7 @@ def test_records_that_end_at_their_entry(options):
     assert made.ledger == fewer.ledger
     data = design(read_cells(Path("t.csv")), made.recipe, predicting=True)
     np.testing.assert_allclose(log_predictive(made.ledger.posterior, made.recipe, data)[:2], 0)
-    assert any(note.startswith("2 records censored") for note in made.notes)
+    assert any(note.startswith("2 records are censored") for note in made.notes)
     put("t.csv", {"time": [0.0, 2.0], "dead": [1, 1]})
     line = "fit t.csv --model survival --target time --event dead -o s.safetensors"
     refuse(line, 5, "line 2; half the unit")
@@ -553,7 +553,7 @@ def test_records_without_an_event_are_noted_and_a_baseline_is_not():
     line = ["fit", "t.csv", "--model", "survival", "--target", "time", "--event", "dead", "-o"]
     line.append("t.safetensors")
     for more in ("--cuts", "2"), ("--hazard", "weibull"):
-        assert not any("the same in every" in n for n in document(*line, *more)["notes"])
+        assert not any("constant in all" in n for n in document(*line, *more)["notes"])
     put("t.csv", {**columns, "dead": [0] * 4})
     assert any("no record has an event" in note for note in document(*line)["notes"])
     put("t.csv", {"x": columns["x"], "time": columns["time"]})
@@ -566,7 +566,7 @@ def test_weights_are_no_matter_for_predictions_and_what_overflows_is_noted(recwa
     succeed(*line.split(), "-o", "t.safetensors")
     put("new.csv", {"x": [1.0, 2.0, 1e5], "w": ["", 0, 1], "y": [2, 4, 1]})
     data = document("predict", "t.safetensors", "new.csv", "-o", "p.csv")
-    assert data["records"] == 3 and "float64 can predict: 1;" in data["notes"][0]
+    assert data["records"] == 3 and "predictions of 1 records overflow" in data["notes"][0]
     assert rows("p.csv")["variance"][2] == np.inf
     notes = document("evaluate", "t.safetensors", "new.csv")["notes"]
     assert any("counts once in the scores" in note for note in notes)

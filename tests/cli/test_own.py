@@ -151,9 +151,7 @@ def test_a_record_is_predicted_by_its_sites_own_coefficient_or_by_the_prior(monk
     put("new.csv", {"x": [0.0] * 3, "where": ["n", "s", "west"]})
     data = document("predict", "b.safetensors", "new.csv", "-o", "p.csv", "--site-column", "where")
     (note,) = data["notes"]
-    assert (
-        "1 records are predicted as of a site unseen (['west'])" in note and "prior alone" in note
-    )
+    assert "predicted for an unseen site (['west'])" in note and "with the prior of" in note
     north, south, unseen = rows("p.csv")["p"]
     q = posterity.load("b.safetensors").posterior
     assert north < 0.6 < south and unseen == pytest.approx(0.5)

@@ -101,7 +101,7 @@ def test_four_ugly_tables_become_one_model_that_predicts_raw_records():
     succeed("fit", "east.csv", "--like", "n.safetensors", "-o", "e.safetensors")
     data = document("fuse", "n.safetensors", "s.safetensors", "e.safetensors", "-o",
                     "all.safetensors")  # fmt: skip
-    assert data["rule"] == "product" and "taken for no and yes" in data["notes"][0]
+    assert data["rule"] == "product" and "read as no and yes" in data["notes"][0]
     succeed("fit", "whole.csv", *flags, "-o", "whole.safetensors")
     fused, pooled = (posterity.load(f"{n}.safetensors").posterior for n in ("all", "whole"))
     away = (fused.mean - pooled.mean) / np.sqrt(pooled.marginal_variance)
@@ -276,7 +276,7 @@ def test_labels_of_a_formulas_target_may_be_known_at_one_site_alone():
     succeed("fit", "b.csv", "--like", "a.safetensors", "--category", "ill=no,yes",
             "-o", "b.safetensors")  # fmt: skip
     data = document("fuse", "a.safetensors", "b.safetensors", "-o", "c.safetensors")
-    assert "taken for no and yes" in data["notes"][0]
+    assert "read as no and yes" in data["notes"][0]
     assert recipe_in(posterity.inspect("c.safetensors").provenance).levels == ("no", "yes")
 
 
@@ -361,7 +361,7 @@ def test_records_of_an_unknown_level_are_left_out_of_predictions():
     odd = {**columns, "smoker": [*columns["smoker"][:-2], "pipe", ""]}
     put("n.csv", odd)
     data = document("predict", "t.safetensors", "n.csv", "-o", "p.csv")
-    assert data["records"] == 58 and "'pipe'] in lines ['60']" in data["notes"][0]
+    assert data["records"] == 58 and "'pipe'] in lines 60" in data["notes"][0]
     assert np.isnan(rows("p.csv")["p"][-2:]).all()
     succeed("predict", "t.safetensors", "t.csv", "-o", "q.csv")
     np.testing.assert_array_equal(rows("p.csv")["p"][:58], rows("q.csv")["p"][:58])

@@ -111,7 +111,7 @@ def test_what_is_improper_is_said(shown):
     found = document("show", "broken.safetensors")
     told = (found["proper"], found["rows"][0]["mean"], found["sites"][0]["nats"])
     assert told == (False, None, None)
-    assert "no distribution" in succeed("show", "broken.safetensors").stdout
+    assert "improper" in succeed("show", "broken.safetensors").stdout
     refuse("show broken.safetensors --plot p.png", 2, "no interval is known")
 
 

@@ -58,7 +58,7 @@ def test_what_is_agreed_on_is_said_in_words(sites):
     [
         ("site init", 2, "0 arguments"),
         ("site init x", 2, "no name"),
-        ("site init x --name ' '", 2, "a name"),
+        ("site init x --name ' '", 2, "one line"),
         ("site init x --name n --data d.csv --loader p:q", 2, "data.file; data.path"),
         ("site init x --name n --federation no.toml", 5, "no.toml"),
         ("site init a --name b", 2, "name; site.toml"),

@@ -256,7 +256,7 @@ def test_a_key_that_would_give_all_the_same_secret_is_refused(tmp_path):
     run = Round(tmp_path / "run")
     said = {"site": "b", "round": "keys", "key": "A" * 43 + "="}  # the point of order two
     letter = Statement("aggregation", {"plan": run.plan.digest}, said).signed(KEYS["b"]).to_bytes()
-    with pytest.raises(Refusal, match="a key of 'b' that is none"):
+    with pytest.raises(Refusal, match="an invalid key of 'b'"):
         run.sites["a"].masked(factors()["a"], [letter, *run.letters[2:]])
 
 

@@ -235,7 +235,7 @@ def whole(cells: Cells, places: Mapping[str, int], drop: bool) -> tuple[Cells, n
         lines = [str(line) for line, one in zip(cells.lines, gap, strict=True) if one]
         raise ArtifactError(
             found=f"{sum(gap)} records with a missing value in {str(cells.path)!r}, the first in "
-            f"column {name!r}, in lines {listed(lines)}",
+            f"line {lines[0]} (column {name!r}), in lines {listed(lines)}",
             expected="a value in every column that is used",
             fix="Impute them, leave columns out (--without NAME) or records (--drop-missing), or "
             "add an indicator (--formula 'TARGET ~ NAME + missing(NAME)').",

@@ -321,7 +321,7 @@ def decimal_mark(cells: Iterable[str], delimiter: str = COMMA) -> str | None:
         raise AmbiguousNumber(f"numbers with two decimal marks: {both}")
     if pointed and not seen:
         text = "numbers whose points may separate thousands or decimals"
-        raise AmbiguousNumber(f"{text}: {pointed!r}")
+        raise AmbiguousNumber(f"{text}: {pointed!r} between semicolons")
     return next(iter(seen), None)
 
 
