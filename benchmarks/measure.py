@@ -52,9 +52,15 @@ def _baseline() -> int:
     return resident("VmRSS")
 
 
-def answer(size: type, kinds: Mapping[str, Callable[..., Any]]) -> None:
-    """Do the task that the process was started for, within its CPU seconds, and print JSON."""
+def answer(size: type, kinds: Mapping[str, Callable[..., Any]]) -> bool:
+    """Do the task that the process was started for, within its CPU seconds, and print JSON.
+
+    Returns whether it was started for one: its argument is then JSON.
+    """
+    if not sys.argv[1:] or not sys.argv[1].startswith("{"):
+        return False
     task = json.loads(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_CPU, (task["limit"], task["limit"] + 1))
     kind = kinds[task["kind"]]
     print(json.dumps(kind(size(**task["shape"]), task["seed"], task["runs"], task["budget"])))
+    return True

@@ -8,10 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from posterity.arguments import POSITIVE, Constraint
 from posterity.engine.store import Outgoing
-
-PROBABILITY = Constraint("a probability", lambda p: 0 <= float(p) <= 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,11 +24,6 @@ class Faults:
     misdeliver: float = 0.0
     straggle: float = 0.0
     delay: float = 1.0
-
-    def __post_init__(self) -> None:
-        chances = {name: value for name, value in vars(self).items() if name != "delay"}
-        PROBABILITY.check(**chances)
-        POSITIVE.check(delay=self.delay)
 
 
 class Network:

@@ -74,21 +74,9 @@ def match_means(sites: list[Plate], seed: int) -> tuple[str, Call]:
 def site_fit(plate: Plate) -> SiteFit:
     """The components of a site as the rewrites take them; they look at nothing else."""
     q: Any = plate.members
-    none = np.zeros(())
-    count, dimension = q.mean.shape
-    return SiteFit(
-        means=q.mean,
-        mean_precision=q.mean_precision,
-        degrees_of_freedom=q.degrees_of_freedom,
-        covariances=q.inverse_scale / q.degrees_of_freedom[:, None, None],
-        weight_concentration=np.ones(count),
-        mean_prior=np.zeros(dimension),
-        mean_precision_prior=none,
-        degrees_of_freedom_prior=none,
-        covariance_prior=np.eye(dimension),
-        weight_concentration_prior=none,
-        points=none,
-    )
+    covariances = q.inverse_scale / q.degrees_of_freedom[:, None, None]
+    ones = np.ones(len(q.mean))
+    return SiteFit(q.mean, q.mean_precision, q.degrees_of_freedom, covariances, ones)
 
 
 def _released(variable: str, folder: str, modules: tuple[str, ...]) -> list[Any] | str:

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import answer
-from experiments.pursuit.quadrature import Gaussians, divergence
-from experiments.pursuit.targets import TARGETS, Target
+from experiments.pursuit.targets import TARGETS, Gaussians, Target, divergence
 
 Note = Callable[[Gaussians], None]  # called with the mixture each time that a component came in
 WIDEST, NARROWEST, FAR = 2.0, 1e-3, 4.0

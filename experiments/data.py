@@ -47,7 +47,6 @@ def read(name: str) -> bytes:
 
 
 def folder_of(name: str) -> Path:
-    """Where to read the file ``name`` from."""
     named = os.environ.get(FOLDER_VARIABLE)
     folder = BESIDE if named is None and BESIDE.is_dir() else None
     if named:
@@ -227,7 +226,6 @@ def font_digits(*, one_per_family: bool = True, centred: bool = True) -> FontDig
 
 
 def intensities(images: Array) -> Images:
-    """Bytes as numbers from 0 to 1."""
     return images.astype(np.float32) / np.float32(255)
 
 

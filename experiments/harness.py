@@ -1,12 +1,13 @@
 """What experiments share: parts kept where a run was stopped, statistics, results, figures.
 
-A run asks for each of its parts by :func:`kept`, which measures it once and keeps it as JSON under
-a cache folder. :func:`write` replaces a results file; :func:`figure` a picture beside it;
-:func:`command` is the command line of a run.
+A run has a :class:`Place`, whose ``kept`` measures each part once and keeps it as JSON and whose
+``write`` replaces a results file. :func:`figure` draws a picture beside it, and :func:`command` is
+the command line of a run.
 """
 
 import argparse
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import inspect
@@ -32,6 +33,28 @@ from posterity import errors
 CACHES = REPOSITORY / ".cache"  # where experiments keep what they have measured, a folder each
 
 
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a run writes its results, and where it keeps what it has measured, if it keeps it."""
+
+    results: Path
+    cache: Path | None = None
+    only_kept: bool = False  # whether parts that are not kept are left out
+
+    @classmethod
+    def of(cls, file: str, cache: str | None = None) -> "Place":
+        """That of the study whose module is ``file``; ``cache`` is the name of a folder."""
+        return cls(Path(file).parent / "results", None if cache is None else CACHES / cache)
+
+    def kept(self, name: str, make: Callable[[], Any] | None, *settings: Any) -> Any:
+        """What :func:`kept` returns; None if nothing is kept and only what is kept is asked for."""
+        assert self.cache is not None, "a study that keeps nothing"
+        return kept(self.cache, name, None if self.only_kept else make, *settings)
+
+    def write(self, name: str, document: Mapping[str, Any]) -> None:
+        write(self.results, name, document)
+
+
 def kept(cache: Path, name: str, make: Callable[[], Any] | None, *settings: Any) -> Any:
     """What ``make`` returns, JSON data; read from the cache where an earlier run has kept it.
 
@@ -39,13 +62,17 @@ def kept(cache: Path, name: str, make: Callable[[], Any] | None, *settings: Any)
     Code is not among them, so that hours of work survive a comment that is reworded: ``--cache``
     names an empty folder to begin anew. None if nothing is kept and ``make`` is None.
     """
-    digest = hashlib.sha256("\n".join(map(repr, settings)).encode()).hexdigest()[:12]
-    path = cache / (f"{name}-{digest}.json" if settings else f"{name}.json")
+    path = cache / (f"{name}-{digest(*settings)}.json" if settings else f"{name}.json")
     if not path.exists():
         if make is None:
             return None
         replace(path, json.dumps(make()))
     return json.loads(path.read_text())
+
+
+def digest(*settings: Any) -> str:
+    """Twelve hexadecimal digits of how settings print."""
+    return hashlib.sha256("\n".join(map(repr, settings)).encode()).hexdigest()[:12]
 
 
 def kept_object(path: Path, make: Callable[[], Any]) -> Any:
@@ -207,10 +234,10 @@ def figure(
     plt.close(canvas)
 
 
-def _one_of(words: Sequence[str], word: str) -> str:
-    if word not in words:
-        raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(map(repr, words))}")
-    return word
+def errorbar(axis: Any, x: Any, rows: Sequence[Mapping[str, Any]], **style: Any) -> None:
+    """Draw means that :func:`statistics` made, with bars of their standard errors."""
+    mean, error = ([row[kind] or 0.0 for row in rows] for kind in ("mean", "standard error"))
+    axis.errorbar(x, mean, error, **{"capsize": 2, **style})
 
 
 def command(
@@ -218,39 +245,54 @@ def command(
 ) -> Any:
     """Call ``run`` with its keywords as the command line sets them, and print verdicts on goals.
 
-    ``--only-kept`` sets ``only_kept=False`` to True, ``--seeds 0 1`` sets ``seeds=(0, 1, 2)``; what
-    is None by default is a path or a whole number, as its annotation has it; what stands before a
-    ``/`` is set by position, and what begins with ``_`` is of tests alone. The description is that
-    of the module. ``choices`` are what words of a keyword may be. Warnings that a posterior has
-    not converged, or hangs on little, are left out: results say so.
+    ``--only-kept`` sets ``only_kept=False`` to True, ``--seeds 0 1`` sets ``seeds=(0, 1)``; what is
+    None by default is a path or a whole number, as its annotation has it; a keyword that begins
+    with ``_`` is of tests alone. What stands before a ``/`` is set by position; a :class:`Place`
+    there by ``--results``, ``--cache`` and ``--only-kept``. ``choices`` are what words of a keyword
+    may be. Warnings that a posterior has not converged, or is determined by little, are left out:
+    results say so.
     """
     parser = argparse.ArgumentParser(description=sys.modules[run.__module__].__doc__)
-    parameters = inspect.signature(run).parameters
-    parameters = {name: own for name, own in parameters.items() if name[0] != "_"}
-    for name, own in parameters.items():
-        sample = own.default[0] if isinstance(own.default, tuple) and own.default else own.default
-        kind = (Path if "Path" in str(own.annotation) else int) if sample is None else type(sample)
+    parameters = dict(inspect.signature(run).parameters)
+    place = next((own.default for own in parameters.values() if type(own.default) is Place), None)
+    taken = {name: (own.default, str(own.annotation)) for name, own in parameters.items()}
+    if place is not None:
+        taken = {name: own for name, own in taken.items() if own[0] is not place}
+        fields = vars(place) if place.cache else {"results": place.results}
+        taken |= {name: (default, "Path") for name, default in fields.items()}
+    by_position = [n for n, own in parameters.items() if own.kind is own.POSITIONAL_ONLY]
+    for name, (default, annotation) in taken.items():
+        if name[0] == "_":
+            continue
+        sample = default[0] if isinstance(default, tuple) and default else default
+        kind = (Path if "Path" in annotation else int) if sample is None else type(sample)
         options: dict[str, Any] = {"type": kind, "choices": choices.get(name)}
-        if own.default is False:
+        if default is False:
             options = {"action": "store_true"}
-        elif isinstance(own.default, tuple):
+        elif isinstance(default, tuple):
             options |= {"nargs": "*", "type": str if sample == () else kind}
-        alone = own.kind is own.POSITIONAL_ONLY
-        if alone and options["choices"] is not None:  # argparse looks for a default among them
+        if name in by_position and options["choices"]:  # argparse looks for a default among them
             options["type"] = functools.partial(_one_of, tuple(options.pop("choices")))
-        flag = name if alone else f"--{name.replace('_', '-')}"
-        parser.add_argument(flag, default=own.default, help=f"(default: {own.default})", **options)
+        flag = name if name in by_position else f"--{name.replace('_', '-')}"
+        parser.add_argument(flag, default=default, help=f"(default: {default})", **options)
     given = vars(parser.parse_args(arguments))
     given = {name: tuple(own) if isinstance(own, list) else own for name, own in given.items()}
-    alone = [given.pop(name) for name, own in parameters.items() if own.kind is own.POSITIONAL_ONLY]
+    if place is not None:
+        own = dataclasses.replace(place, **{name: given.pop(name) for name in fields})
+        given |= {name: own for name, each in parameters.items() if each.default is place}
     with warnings.catch_warnings():
         for kind in (errors.ConvergenceWarning, errors.IdentificationWarning, errors.FusionWarning):
             warnings.simplefilter("ignore", kind)
-        found = run(*alone, **given)
+        found = run(*[given.pop(name) for name in by_position], **given)
     goals = found.get("goals") if isinstance(found, Mapping) else None
     for goal in goals if isinstance(goals, list) else []:
         rest = {name: value for name, value in goal.items() if name not in ("goal", "met")}
-        print(
-            {True: "met     ", False: "not met "}.get(goal["met"], goal["met"]), goal["goal"], rest
-        )
+        state = {True: "met     ", False: "not met "}.get(goal["met"], goal["met"])
+        print(state, goal["goal"], rest)
     return found
+
+
+def _one_of(words: Sequence[str], word: str) -> str:
+    if word not in words:
+        raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(map(repr, words))}")
+    return word

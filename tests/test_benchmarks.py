@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pictures import shows_data
 
-from benchmarks import fusion, goals, peers, plan, stream
+from benchmarks import fusion, peers, stream
 from benchmarks.growth import at_most, exponent
 from benchmarks.launch import Effort, launch
 from benchmarks.problems import Shape, draw
@@ -84,7 +84,7 @@ def test_parts_that_are_not_asked_for_stay_as_they_are(tmp_path, monkeypatch):
     output = tmp_path / "run.json"
     output.write_text('{"series": "as before"}')
     monkeypatch.setitem(fusion.PARTS, "peers", lambda plan: {"goals": []})
-    result = fusion.run(plan.quick(1, 1), output, ["peers"])
+    result = fusion.run(fusion.quick(1, 1), output, ["peers"])
     assert result["series"] == "as before" and result["peers"]["settings"]["cores"] >= 1
     assert json.loads(output.read_text()) == result
 
@@ -110,20 +110,20 @@ def test_what_does_not_finish_or_fails_is_recorded():
 
 
 def test_goals_that_were_not_reached_in_time_are_not_met():
-    target = plan.Target(Shape("F", 9, 8, 7), 1.0, memory=2.0)
-    late = goals.seconds(target, {"status": "did not finish"})
+    target = fusion.Target(Shape("F", 9, 8, 7), 1.0, memory=2.0)
+    late = fusion.seconds(target, {"status": "did not finish"})
     assert late["met"] is False and re.search("9 sites x 8 F", late["goal"])
-    assert goals.memory(target, {"status": "did not finish"})["met"] is None
-    compared = plan.Compared("spahm", target.shape, 1, goal=3.0)
-    row = goals.summary(compared, [{"status": "did not finish"}])
-    assert goals.faster(compared, row)["met"] is None
+    assert fusion.memory(target, {"status": "did not finish"})["met"] is None
+    compared = fusion.Compared("spahm", target.shape, 1, goal=3.0)
+    row = fusion.summary(compared, [{"status": "did not finish"}])
+    assert fusion.faster(compared, row)["met"] is None
 
 
 def test_memory_is_judged_in_multiples_of_the_input():
-    target = plan.Target(Shape("F", 9, 8, 7), 1.0, memory=2.0)
+    target = fusion.Target(Shape("F", 9, 8, 7), 1.0, memory=2.0)
     point = {"status": "finished", "peak_bytes": 21, "input_bytes": 10}
-    assert goals.memory(target, point)["met"] is False
-    assert goals.memory(target, point | {"peak_bytes": 20})["met"] is True
+    assert fusion.memory(target, point)["met"] is False
+    assert fusion.memory(target, point | {"peak_bytes": 20})["met"] is True
 
 
 def test_exponent_is_that_of_a_power_law_over_the_upper_half():
@@ -146,11 +146,11 @@ def test_problems_are_what_their_shape_says(family):
 
 
 def test_full_plan_covers_the_goals():
-    full = plan.full(limit=1, threads=1)
+    full = fusion.full(limit=1, threads=1)
     aims = {(c.peer, c.shape.sites, c.shape.components): c.goal for c in full.compared if c.goal}
     wanted = {("klfusion-40", 10, 10): 4000, ("klfusion", 10, 10): 1000, ("spahm", 10, 10): 4}
     assert aims == wanted
-    assert full.targets[0] == plan.Target(Shape("NormalWishart", 1000, 50, 10), 1.0)
+    assert full.targets[0] == fusion.Target(Shape("NormalWishart", 1000, 50, 10), 1.0)
     assert full.ladder.shapes[-1] == full.top.shape
     ranges = {(s.factor, s.base.family): (s.values[0], s.values[-1]) for s in full.series}
     assert ranges["sites", "NormalWishart"] == (5, 5000)

@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import expit
@@ -28,18 +28,11 @@ from posterity.fitting import Recipe
 from posterity.fitting import fit as fit_table
 from posterity.fitting.one_shot import expected_distance
 
-RESULTS = Path(__file__).parent / "results"
+PLACE = harness.Place.of(__file__)
 SCRIPT = Path(__file__).parent / "centres.R"
 LAMBDA = 0.01  # the precision of every coefficient's prior, BFI's own choice in its examples
 Tables = Mapping[str, np.ndarray]
 """By centre its records: the target (of survival time and event), then the columns."""
-
-
-class Laplace(NamedTuple):
-    """An estimate (d,) and minus the curvature there (d, d)."""
-
-    mean: np.ndarray
-    precision: np.ndarray
 
 
 def missing() -> str | None:
@@ -64,7 +57,7 @@ def own_tables() -> dict[str, dict[str, np.ndarray]]:
 
 
 def bfi(tables: Tables, family: str, *, stratified: bool = False) -> dict[str, Any]:
-    """What BFI makes of the tables: each centre's, ``bfi`` and ``pooled``; seconds of the shot."""
+    """BFI's estimates, as Gaussians: ``centre1``, ..., ``bfi``, ``pooled``; and its seconds."""
     with tempfile.TemporaryDirectory() as name:
         folder, targets = Path(name), 2 if family == "survival" else 1
         for place, own in enumerate(tables.values()):
@@ -77,7 +70,8 @@ def bfi(tables: Tables, family: str, *, stratified: bool = False) -> dict[str, A
         for path in folder.glob("*.out"):
             if path.name != "seconds.out":
                 values = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2)
-                found[path.stem] = Laplace(values[:, 0], values[:, 1:])
+                inverse = np.linalg.inv(values[:, 1:])
+                found[path.stem] = Gaussian.from_standard(values[:, 0], inverse)
         return found
 
 
@@ -122,7 +116,6 @@ def ours(tables: Tables, model: str) -> dict[str, Any]:
 def federated(
     tables: Tables, model: str, prior: Any, noise: float | None = None, **options: Any
 ) -> Any:
-    """A federation of the centres, until it has converged."""
     kinds: dict[str, Any] = {
         "linear": posterity.models.LinearRegression(noise or 1.0),
         "logistic": posterity.models.LogisticRegression(),
@@ -145,17 +138,16 @@ def off(found: Any, truth: Any) -> dict[str, float]:
     }
 
 
-def gaussian(own: Laplace) -> Gaussian:
-    """A Laplace estimate as a Gaussian of the family."""
-    return Gaussian.from_standard(own.mean, np.linalg.inv(own.precision))
+def wide(size: int) -> Gaussian:
+    """The prior of so many coefficients."""
+    return Gaussian.from_standard(np.zeros(size), np.eye(size) / LAMBDA)
 
 
 def product(theirs: Mapping[str, Any]) -> Gaussian:
     """Posterity's product of the centres' estimates that BFI found."""
     centres = sorted(name for name in theirs if name.startswith("centre"))
-    size = len(theirs["pooled"].mean)
-    prior = Gaussian.from_standard(np.zeros(size), np.eye(size) / LAMBDA)
-    made = [Ledger.of_site(n, prior=prior, posterior=gaussian(theirs[n])) for n in centres]
+    prior = wide(len(theirs["pooled"].mean))
+    made = [Ledger.of_site(n, prior=prior, posterior=theirs[n]) for n in centres]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of centres that contradict each other
         fused: Any = posterity.fuse(made).posterior
@@ -163,18 +155,14 @@ def product(theirs: Mapping[str, Any]) -> Gaussian:
 
 
 def compared(tables: Tables, model: str) -> dict[str, Any]:
-    """Both on the same tables, each beside its own pooled fit and beside the other's."""
     theirs = bfi(tables, {"linear": "gaussian", "logistic": "binomial"}.get(model, model))
-    mine, whole = ours(tables, model), gaussian(theirs["bfi"])
-    pooled: Any = mine["pooled"]
-    size = len(pooled.mean)  # of linear regression theirs have the noise, too
-    first = list(range(size))
-    shot, theirs_pooled = _turned(whole, first), _turned(gaussian(theirs["pooled"]), first)
+    mine, whole = ours(tables, model), theirs["bfi"]
+    first = list(range(len(mine["pooled"].mean)))  # of linear regression theirs have the noise, too
+    shot, theirs_pooled = (_turned(theirs[name], first) for name in ("bfi", "pooled"))
     if model == "survival":  # whose baseline is last there, and first here
-        last = [*range(1, len(pooled.mean)), 0]
+        last = [*first[1:], 0]
         mine |= {k: _turned(mine[k], last) for k in ("one shot", "pooled", "federated")}
-        pooled = mine["pooled"]
-    same = product(theirs)
+    pooled, same = mine["pooled"], product(theirs)
     return {
         "records": {centre: len(own) for centre, own in tables.items()},
         "one rule: largest relative difference": float(np.abs(same.mean / whole.mean - 1).max()),
@@ -229,22 +217,18 @@ def own_intercepts(tables: Tables) -> dict[str, Any]:
 
     The pooled fit of BFI's model has a column of ones for each centre in place of the intercept.
     """
-    ones = np.eye(len(tables))
-    wide = {
-        centre: np.column_stack([own[:, 0], np.tile(ones[place], (len(own), 1)), own[:, 1:]])
-        for place, (centre, own) in enumerate(tables.items())
-    }
-    size = next(iter(wide.values())).shape[1] - 1
-    sites = {centre: (own[:, 1:], own[:, 0]) for centre, own in wide.items()}
-    prior = Gaussian.from_standard(np.zeros(size), np.eye(size) / LAMBDA)
-    model = posterity.models.LogisticRegression()
+    ones, sites = np.eye(len(tables)), {}
+    for place, (centre, own) in enumerate(tables.items()):
+        x = np.column_stack([np.tile(ones[place], (len(own), 1)), own[:, 1:]])
+        sites[centre] = x, own[:, 0]
+    size = x.shape[1]
+    model, prior = posterity.models.LogisticRegression(), wide(size)
     options: dict[str, Any] = {"tolerance": 1e-8}
     every = tuple(np.concatenate(own) for own in zip(*sites.values(), strict=True))
     pooled: Any = federate({"all": every}, model, prior, **options).posterior
-    theirs = gaussian(bfi(tables, "binomial", stratified=True)["bfi"])
+    theirs = bfi(tables, "binomial", stratified=True)["bfi"]
     own = federate(sites, model, prior, **options)
-    common = Gaussian.from_standard(np.zeros(size - 3), np.eye(size - 3) / LAMBDA)
-    population: Any = federated(tables, "logistic", common, personal=[0])
+    population: Any = federated(tables, "logistic", wide(size - 3), personal=[0])
     slopes: Any = population.posterior.coefficients
     return {
         "BFI, stratified": off(theirs, pooled),
@@ -280,15 +264,15 @@ def failing(kind: str) -> Tables:
 FAILING = ("a centre without a category", "no event in a category", "one class", "8 patients")
 
 
-def everything() -> None:
+def run(place: harness.Place = PLACE) -> None:
     if why := missing():
         raise SystemExit(f"nothing was run: {why}")
     found = {name: compared(*case) for name, case in examples().items()}
     found["heart"] = compared(heart(), "logistic")
     found["heart, intercepts of their own"] = own_intercepts(heart())
     found |= {kind: compared(failing(kind), "logistic") for kind in FAILING}
-    harness.write(RESULTS, "expected", found)
+    place.write("expected", found)
 
 
 if __name__ == "__main__":
-    harness.command(everything)
+    harness.command(run)

@@ -1,16 +1,11 @@
 """Classes in pairs, on data sets unlike MNIST: `python -m experiments.continual.run`.
 
-Constants of the features of images (`experiments/pursuit/image_features.py`) were chosen on MNIST
-and Fashion-MNIST. Here are digits of computer fonts, no font of the test in training, and the
-optical digits of the UCI repository (8 x 8), on which none of them was. Beside the conjugate
-learner are rules whose sums, too, do not depend on the order of tasks: linear discriminants of one
-shared covariance, as streaming LDA has them, and ridge regression on the classes, on pixels and on
-the same features. A minute at most; writes `unseen.json`.
+Constants of `experiments/pursuit/image_features.py` were chosen on MNIST and Fashion-MNIST, none on
+the digits here. Beside the conjugate learner are two rules whose sums do not depend on the order of
+tasks either: linear discriminants of one shared covariance, and ridge regression on the classes.
 """
 
-import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +18,7 @@ from experiments.data import font_digits
 from experiments.pursuit.image_features import ImageFeatures
 from posterity.pursuit.learning import ConjugateLearner
 
-RESULTS = Path(__file__).parent / "results"
+PLACE = harness.Place.of(__file__)
 CLASSES, WIDTH = 10, 1500
 SHRINKAGE, PENALTY = 1e-4, 1.0
 """Streaming LDA's usual share of the identity, and the ridge in units of a record."""
@@ -62,10 +57,9 @@ def measured(data: str, seed: int) -> dict[str, dict[str, float]]:
     x, y, test = SETS[data](seed)
     features = ImageFeatures(x.shape[1:], width=WIDTH, seed=seed)
     flat = lambda x: x.reshape(len(x), -1)
-    discriminants = lambda: LinearDiscriminantAnalysis(solver="lsqr", shrinkage=SHRINKAGE)
     peers = {
-        "streaming LDA": discriminants,
-        "ridge": functools.partial(RidgeClassifier, alpha=PENALTY),
+        "streaming LDA": LinearDiscriminantAnalysis(solver="lsqr", shrinkage=SHRINKAGE),
+        "ridge": RidgeClassifier(alpha=PENALTY),
     }
     rows: dict[str, dict[str, float]] = {}
     clock = harness.Clock()
@@ -76,9 +70,9 @@ def measured(data: str, seed: int) -> dict[str, dict[str, float]]:
         **clock.seconds,
     }
     for place, maps in (("pixels", flat), ("the same features", features)):
-        for name, make in peers.items():
+        for name, peer in peers.items():
             clock = harness.Clock()
-            peer = make().fit(maps(x[~test]), y[~test])
+            peer.fit(maps(x[~test]), y[~test])
             row = {"accuracy": 100 * float(peer.score(maps(x[test]), y[test]))}
             if hasattr(peer, "predict_proba"):
                 chances = peer.predict_proba(maps(x[test]))[np.arange(test.sum()), y[test]]
@@ -88,12 +82,11 @@ def measured(data: str, seed: int) -> dict[str, dict[str, float]]:
 
 
 def run(
+    place: harness.Place = PLACE,
     *,
     seeds: tuple[int, ...] = (0, 1, 2),
     data: tuple[str, ...] = tuple(SETS),
-    results: Path = RESULTS,
 ) -> dict[str, Any]:
-    """Measure and write; what `unseen.json` holds."""
     found = {name: harness.over_seeds([measured(name, seed) for seed in seeds]) for name in data}
     document = {
         "setting": "ten classes in five pairs, one head; accuracy in %, log loss in nats, test "
@@ -102,7 +95,7 @@ def run(
         "after five tasks": found,
         "made with": harness.versions("scikit-learn"),
     }
-    harness.write(results, "unseen", document)
+    place.write("unseen", document)
     for name, rows in found.items():
         for rule, row in rows.items():
             print(name, rule, {kind: own["mean"] for kind, own in row.items()})

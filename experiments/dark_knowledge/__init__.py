@@ -1,8 +1,6 @@
 """Bayesian dark knowledge: tables 2, 3 and 5 and figures 1 and 2 of korattikara2015, and beyond."""
 
-from pathlib import Path
+from experiments.harness import Place
 
-from experiments.harness import CACHES
-
-RESULTS = Path(__file__).parent / "results"
-CACHE = CACHES / "dark_knowledge"
+PLACE = Place.of(__file__, "dark_knowledge")
+RESULTS, CACHE = PLACE.results, PLACE.cache

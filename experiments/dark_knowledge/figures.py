@@ -61,7 +61,6 @@ def plane(truth: Any, row: Mapping[str, Any], data: Any, effort: Any, folder: Pa
 def surface(
     axis: Any, values: Any, effort: Any, colors: str, top: float, title: str, data: Any
 ) -> Any:
-    """Values on the grid, the records, and a title."""
     from experiments.dark_knowledge.toy2d import BOX
 
     style = {"cmap": colors, "vmin": 0.0, "vmax": top, "interpolation": "bilinear"}

@@ -20,7 +20,7 @@ from experiments.dark_knowledge import RESULTS
 from experiments.dark_knowledge.mnist_run import Flat, Row, Seed, Setting
 from experiments.data import fashion_mnist, font_digits, mnist
 
-CACHE = Path(tempfile.gettempdir()) / "posterity-dark-mnist"
+PLACE = harness.Place(RESULTS, Path(tempfile.gettempdir()) / "posterity-dark-mnist")
 PAPER = {
     "setting": "784-400-400-10, batch 100, a million steps of SGLD at temperature 1, thinned by "
     "100, pixels / 126; mean and standard error of ten runs",
@@ -46,32 +46,28 @@ def images() -> Flat:
 
 
 def run(
+    place: harness.Place = PLACE,
     *,
     seeds: tuple[int, ...] = (0, 1, 2),
     draws: int | None = None,
-    cache: Path = CACHE,
-    results: Path = RESULTS,
-    only_kept: bool = False,
     paper: bool = False,
     _setting: Setting | None = None,
     _images: Flat | None = None,
 ) -> dict[str, Any]:
-    """Sample, distil in so many steps, measure, judge, draw; what `mnist.json` holds."""
     setting, data = _setting or Setting(draws=draws or Setting.draws), _images or images()
-    name = "mnist"
+    name, cache = "mnist", place.cache
     if paper:
         setting, cache, name = Setting.paper(draws or 99_900), cache / "paper", "mnist-paper"
     runs = [Seed(number, setting, data, cache) for number in seeds]
-    rows = [own.so_far() if only_kept else own.run() for own in runs]
+    rows = [own.so_far() if place.only_kept else own.run() for own in runs]
     summary = summarise(setting, [row for row in rows if row is not None])
-    harness.write(results, name, summary)
-    curves(summary, results / f"{name}-curve.png")
-    strange(runs[0], results / f"{name}-strange.png")
+    place.write(name, summary)
+    curves(summary, place.results / f"{name}-curve.png")
+    strange(runs[0], place.results / f"{name}-strange.png")
     return summary
 
 
 def summarise(setting: Setting, rows: Sequence[Row]) -> dict[str, Any]:
-    """Means and spreads over seeds, and whether what was to be shown is shown."""
     methods = {name: harness.over_seeds([row[name] for row in rows]) for name in COLORS}
     errors = ("error", "log likelihood", "calibration error")
     goal = "test error at most {} % on average"

@@ -20,7 +20,7 @@ from scipy.special import softmax
 import posterity
 from experiments import harness
 from experiments.data import Array, Images, Integers
-from experiments.klfusion.networks.metrics import auroc, entropy, scores
+from experiments.klfusion.networks.predictions import auroc, entropy, scores
 from posterity.distillation import SGHMC, SGLD, Distillation, Inputs, Langevin
 from posterity.errors import ConvergenceWarning
 from posterity.models import NeuralNetwork
@@ -44,7 +44,6 @@ class Falling:
     over: int
 
     def __call__(self, step: Any) -> Any:
-        """The size of step ``step``."""
         share = jnp.minimum(jnp.asarray(step).astype(jnp.float32) / self.over, 1.0)
         return self.first * (self.last / self.first) ** share
 
@@ -146,8 +145,6 @@ class Flat(NamedTuple):
 
 @dataclass(frozen=True)
 class Seed:
-    """One run of a setting, kept in a folder."""
-
     number: int
     setting: Setting
     images: Flat

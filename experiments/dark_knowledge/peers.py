@@ -3,9 +3,7 @@
 All in double precision.
 """
 
-import hashlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 
-from experiments.dark_knowledge import CACHE
 from posterity.models.forward import outputs
 from posterity.networks import Layers
 
@@ -44,17 +41,9 @@ def values(
 
 
 def nuts(
-    log_density: Callable[[Any], Any],
-    start: Array,
-    *,
-    warmup: int,
-    draws: int,
-    seed: int,
-    depth: int = 10,
+    log_density: Any, start: Array, *, warmup: int, draws: int, seed: int, depth: int = 10
 ) -> Array:
-    """(chains, draws, p) weights; one chain a row of ``start`` (chains, p).
-
-    A trajectory has at most 2 ** ``depth`` steps.
+    """(chains, draws, p) weights; one chain a row of ``start``, at most 2 ** ``depth`` steps each.
 
     Source: hoffman2014; phan2019.
     """
@@ -74,36 +63,10 @@ def nuts(
         return np.asarray(sampler.get_samples(group_by_chain=True), np.float64)
 
 
-def kept(name: str, make: Callable[[], Array], *parts: Any, cache: Path = CACHE) -> Array:
-    """What ``make`` gives, from the cache if it is there; ``parts`` say what it depends on."""
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part if isinstance(part, bytes) else repr(part).encode())
-    path = cache / f"{name}-{digest.hexdigest()[:12]}.npy"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".part.npy")
-        np.save(partial, make())
-        partial.replace(path)
-    return np.load(path, allow_pickle=False)
-
-
 def flat(stack: Any) -> Array:
     """(S, p) flat weights of stored draws."""
     leaves = jax.tree.leaves(stack)
     return np.concatenate([np.asarray(a, np.float64).reshape(len(a), -1) for a in leaves], 1)
-
-
-def split_r_hat(draws: Array) -> Array:
-    """R-hat of each column of (chains, draws, k), each chain counted as two halves.
-
-    Source: vehtari2021, without the ranks.
-    """
-    half = draws.shape[1] // 2
-    parts = np.concatenate([draws[:, :half], draws[:, half : 2 * half]])
-    within = parts.var(1, ddof=1).mean(0)
-    between = parts.mean(1).var(0, ddof=1)
-    return np.sqrt((half - 1) / half + between / within)
 
 
 def mode(log_density: Callable[[Any], Any], size: int, *, seed: int, starts: int = 5) -> Array:

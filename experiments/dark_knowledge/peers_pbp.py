@@ -22,8 +22,6 @@ LOG_2PI = float(np.log(2 * np.pi))
 
 
 class Gamma(NamedTuple):
-    """A precision."""
-
     shape: Any
     rate: Any
 

@@ -7,7 +7,7 @@ Held against it is what the units of all five side by side predict (750 units). 
 `pipeline.json`.
 """
 
-import json
+import functools
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -24,16 +24,15 @@ from experiments import harness
 from experiments.dark_knowledge import RESULTS
 from experiments.data import Array, Digits, Images, font_digits, mnist
 from experiments.klfusion.networks import methods
-from experiments.klfusion.networks.local_fits import DEFAULT_CACHE, Case, local_fits
-from experiments.klfusion.networks.metrics import scores
-from experiments.klfusion.networks.predictions import alone
+from experiments.klfusion.networks.local_fits import CACHE, Case, local_fits
+from experiments.klfusion.networks.predictions import alone, scores
 from posterity.distillation import Box, Draws, Inputs, Mixup, Perturbed
 from posterity.errors import ConvergenceWarning
 from posterity.families import Network
 from posterity.models import NeuralNetwork
 from posterity.networks import Layers
 
-CACHE = Path(tempfile.gettempdir()) / "posterity-dark-pipeline"
+PLACE = harness.Place(RESULTS, Path(tempfile.gettempdir()) / "posterity-dark-pipeline")
 UNITS = 150
 GOAL, FUSED = "concatenation", "fused (product)"
 KINDS = ("accuracy", "log likelihood")
@@ -77,8 +76,6 @@ def _bent(image: Any, turn: Any, slant: Any, stretch: Any, move: Any) -> Any:
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is done."""
-
     steps: int = 20_000  # of a student
     batch: int = 100  # inputs of a step
     rate: float = 1e-3  # of Adam
@@ -111,34 +108,38 @@ class Trial:
     digits: Digits
     public: Images
     effort: Effort
-    cache: Path
+    place: harness.Place
+    fits: Path
     inputs: tuple[str, ...] = ()
 
-    def run(self, fits: Path) -> dict[str, Any]:
+    def run(self) -> dict[str, Any]:
         """Everything about it, from the cache where it is there."""
-        rows, todo = self.known(), kinds(self.public) | reference(self.digits.x_train)
-        todo = {name: own for name, own in todo.items() if name in self.inputs or not self.inputs}
-        if set(todo) <= set(rows):
-            return rows
-        sites = local_fits(fits, self.case, self.digits)
-        fused = methods.capped(sites)
-        if not rows:
-            together = methods.together(sites)
-            rows = {name: self._row(predict, units) for name, (predict, units) in together.items()}
-            rows[FUSED] = self._row(alone(fused), sum(fused.layers.widths))
-        for name, inputs in todo.items():
-            if name not in rows:
-                rows[name] = self._distilled(fused, inputs)
-                print(f"partition {self.case.number}, {name}: {rows[name]}", flush=True)
-            text = json.dumps(rows, indent=1) + "\n"
-            harness.replace(self.cache / f"{self.case.name}.json", text)
+        rows = self.place.kept(self.case.name, self._together) or {}
+        for name, inputs in (kinds(self.public) | reference(self.digits.x_train)).items():
+            if name in self.inputs or not self.inputs:
+                make = functools.partial(self._distilled, inputs)
+                row = self.place.kept(f"{self.case.name}-{name.replace(' ', '-')}", make)
+                if row is not None:
+                    rows[name] = row
+                    print(f"partition {self.case.number}, {name}: {row}", flush=True)
         return rows
 
-    def known(self) -> dict[str, Any]:
-        return harness.kept(self.cache, self.case.name, None) or {}
+    @functools.cached_property
+    def fused(self) -> Network:
+        return methods.capped(self.sites)
 
-    def _distilled(self, fused: Network, inputs: Inputs) -> dict[str, Any]:
-        own, clock, layers = self.effort, harness.Clock(), fused.layers
+    @functools.cached_property
+    def sites(self) -> methods.Sites:
+        return local_fits(self.fits, self.case, self.digits)
+
+    def _together(self) -> dict[str, Any]:
+        fused = alone(self.fused), sum(self.fused.layers.widths)
+        together = methods.together(self.sites) | {FUSED: fused}
+        return {name: self._row(*own) for name, own in together.items()}
+
+    def _distilled(self, inputs: Inputs) -> dict[str, Any]:
+        fused, own, clock = self.fused, self.effort, harness.Clock()
+        layers = fused.layers
         student = Layers.dense(layers.inputs, min(UNITS, *layers.widths), layers.outputs)
         # The fused network at the mean of its weights, which predicts best.
         teacher = Draws(NeuralNetwork.of_layers(layers), np.asarray(fused.mean)[None])
@@ -161,7 +162,6 @@ class Trial:
 
 
 def summarise(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Means over partitions, and which inputs meet the goal on average."""
     names = list(dict.fromkeys(name for rows in trials for name in rows))
     having = {name: [rows for rows in trials if name in rows] for name in names}
     table = {
@@ -194,13 +194,11 @@ def _goal(name: str, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def run(
+    place: harness.Place = PLACE,
     *,
     partitions: tuple[int, ...] = (0, 1, 2),
     inputs: tuple[str, ...] = (),
-    fits: Path = DEFAULT_CACHE,
-    cache: Path = CACHE,
-    results: Path = RESULTS,
-    only_kept: bool = False,
+    fits: Path = CACHE,
     _digits: Digits | None = None,
     _public: Images | None = None,
     _case: Case | None = None,
@@ -213,10 +211,9 @@ def run(
     digits = _digits or mnist()
     public = font_digits(one_per_family=False).x if _public is None else _public
     cases = [replace(_case or Case(), number=number) for number in partitions]
-    each = [Trial(own, digits, public, _effort, cache, inputs) for own in cases]
-    trials = [trial.known() if only_kept else trial.run(fits) for trial in each]
+    trials = [Trial(own, digits, public, _effort, place, fits, inputs).run() for own in cases]
     summary = summarise([rows for rows in trials if rows]) | {"effort": repr(_effort)}
-    harness.write(results, "pipeline", summary)
+    place.write("pipeline", summary)
     return summary
 
 

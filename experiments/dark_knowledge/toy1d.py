@@ -9,9 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpyro.diagnostics import split_gelman_rubin
 
 from experiments import harness
-from experiments.dark_knowledge import CACHE, RESULTS, figures, peers, peers_pbp
+from experiments.dark_knowledge import PLACE, figures, peers, peers_pbp
 from experiments.dark_knowledge.peers import Array
 from posterity import distill
 from posterity.distillation import Box, Langevin
@@ -65,7 +66,6 @@ def data() -> tuple[Array, Array]:
 
 
 def scaled() -> tuple[Array, Array]:
-    """As networks take them: (20, 1) and (20,)."""
     x, y = data()
     return x[:, None] / X_SCALE, y / Y_SCALE
 
@@ -82,19 +82,19 @@ def log_density() -> Any:
     return peers.values(LAYERS, *scaled(), VARIANCES, NOISE_VARIANCE)
 
 
-def truth_draws(reference: Reference, cache: Path = CACHE) -> Array:
+def truth_draws(reference: Reference, cache: Path) -> Array:
     """(chains, draws, points) values of the function on the grid, in the units of y."""
     rng = np.random.default_rng(reference.seed)
     start = rng.normal(size=(reference.chains, LAYERS.size)) * np.sqrt(VARIANCES)
 
-    def make() -> Array:
+    def make() -> dict[str, Array]:
         options = {name: getattr(reference, name) for name in ("warmup", "draws", "seed", "depth")}
         draws = peers.nuts(log_density(), start, **options)
-        return functions(draws.reshape(-1, LAYERS.size)).reshape(*draws.shape[:2], -1)
+        values = functions(draws.reshape(-1, LAYERS.size))
+        return {"values": values.reshape(*draws.shape[:2], -1)}
 
-    arrays = (own.tobytes() for own in (*scaled(), VARIANCES))
-    parts = LAYERS, *arrays, NOISE_VARIANCE, reference, POINTS, REACH
-    return peers.kept("toy1d", make, *parts, cache=cache)
+    path = cache / f"toy1d-{harness.digest(reference, POINTS, REACH)}.npz"
+    return harness.kept_arrays(path, make)["values"]
 
 
 def functions(draws: Array) -> Array:
@@ -110,7 +110,6 @@ def _values(draws: Any, x: Any) -> Any:
 
 
 def band(values: Array) -> Band:
-    """Of functions (S, points)."""
     return Band(values.mean(0), values.var(0), NOISE_DEVIATION**2)
 
 
@@ -146,14 +145,12 @@ QUICK = Effort(
 
 
 def probabilistic(seed: int, effort: Effort) -> Band:
-    """PBP, which learns the precisions of noise and weights too."""
     x, y = data()
     fitted = peers_pbp.fit(x[:, None], y, hidden=(HIDDEN,), epochs=effort.epochs, seed=seed)
     return Band(*fitted.predict(grid()[:, None]))
 
 
 def predicted(said: Any) -> Band:
-    """Of a prediction in the units of `scaled`."""
     mean, variance = said.mean.reshape(-1), said.variance.reshape(-1)
     return Band(Y_SCALE * mean, Y_SCALE**2 * variance, NOISE_DEVIATION**2)
 
@@ -227,7 +224,6 @@ def kl(truth: Band, found: Band, where: Any) -> float:
 
 
 def scores(truth: Band, found: Band) -> dict[str, Any]:
-    """Where there are data, and beyond."""
     inside = np.abs(grid()) <= SEEN
     deviation, true = np.sqrt(np.maximum(found.function, 0)), np.sqrt(truth.function)
     return {
@@ -247,12 +243,11 @@ def one(name: str, seed: int, effort: Effort) -> dict[str, Any]:
 
 
 def run(
-    *, seeds: int | None = None, results: Path = RESULTS, cache: Path = CACHE, quick: bool = False
+    place: harness.Place = PLACE, *, seeds: int | None = None, quick: bool = False
 ) -> dict[str, Any]:
-    """Measure, judge, draw and write; returns what `toy1d.json` holds."""
     effort = QUICK if quick else Effort()
     effort = dataclasses.replace(effort, seeds=seeds or effort.seeds)
-    draws = truth_draws(effort.reference, cache=cache)
+    draws = truth_draws(effort.reference, place.cache)
     truth = band(draws.reshape(-1, POINTS))
     settings = dataclasses.replace(effort, seeds=1, reference=Reference())
     rows = []
@@ -260,7 +255,7 @@ def run(
         row = {}
         for name in METHODS:
             make = functools.partial(one, name, seed, effort)
-            own = harness.kept(cache, f"toy1d-{seed}-{name.split()[0]}", make, settings)
+            own = place.kept(f"toy1d-{seed}-{name.split()[0]}", make, settings)
             row[name] = Band(**{kind: np.array(values) for kind, values in own.items()})
         rows.append(row)
     found = {
@@ -278,9 +273,9 @@ def run(
         "goals": goals(truth, rows),
         "made with": harness.versions(),
     }
-    harness.write(results, "toy1d", found)
+    place.write("toy1d", found)
     panels = {PBP: rows[0][PBP], HMC: truth, **{n: rows[0][n] for n in list(METHODS)[1:]}}
-    figures.bands(panels, grid(), data(), SEEN, results / "figure2.png")
+    figures.bands(panels, grid(), data(), SEEN, place.results / "figure2.png")
     return found
 
 
@@ -291,9 +286,7 @@ def reference_report(draws: Array) -> dict[str, Any]:
         "by": "NUTS of NumPyro, double precision",
         "chains, draws of each": list(draws.shape[:2]),
         "KL between halves of the chains": harness.rounded(kl(first, second, slice(None))),
-        "largest split R-hat of the function": harness.rounded(
-            float(peers.split_r_hat(draws).max())
-        ),
+        "largest split R-hat of the function": harness.rounded(split_gelman_rubin(draws).max()),
     }
 
 

@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from numpyro.diagnostics import split_gelman_rubin
 
 from experiments import harness
-from experiments.dark_knowledge import CACHE, RESULTS, figures, peers
+from experiments.dark_knowledge import PLACE, figures, peers
 from experiments.dark_knowledge.peers import Array
 from posterity import distill
 from posterity.distillation import SGLD, Box, Langevin
@@ -73,15 +74,16 @@ class Predictive:
     mutual_information: Array | None = None
 
 
-def truth_draws(reference: Reference, cache: Path = CACHE) -> Array:
+def truth_draws(reference: Reference, cache: Path) -> Array:
     """(chains, draws, 52) weights of the posterior."""
     x, y = data()
     rng = np.random.default_rng(reference.seed)
     start = rng.normal(size=(reference.chains, TEACHER.size)) / 2
     options = {name: getattr(reference, name) for name in ("warmup", "draws", "seed")}
-    make = lambda: peers.nuts(peers.classes(TEACHER, x, y, PRIOR_VARIANCE), start, **options)
-    parts = TEACHER, x.tobytes(), PRIOR_VARIANCE, reference
-    return peers.kept("toy2d", make, *parts, cache=cache)
+    density = peers.classes(TEACHER, x, y, PRIOR_VARIANCE)
+    make = lambda: {"draws": peers.nuts(density, start, **options)}
+    path = cache / f"toy2d-{harness.digest(TEACHER, PRIOR_VARIANCE, reference)}.npz"
+    return harness.kept_arrays(path, make)["draws"]
 
 
 def averaged(draws: Array, x: Array) -> Predictive:
@@ -104,7 +106,6 @@ def _sums(draws: Any, x: Any) -> Any:
 
 
 def entropies(chances: Array) -> Array:
-    """In nats."""
     return -(chances * np.log(np.maximum(chances, 1e-300))).sum(-1)
 
 
@@ -198,7 +199,6 @@ def of_student(
 
 
 def of_chains(effort: Effort, chains: Langevin, count: int, seed: int) -> dict[str, Any]:
-    """What chains say, and how long they took."""
     begin = time.perf_counter()
     found = chains.sample(count, key=jax.random.fold_in(jax.random.key(seed), 1))
     draws = peers.flat(found.stack)
@@ -207,7 +207,6 @@ def of_chains(effort: Effort, chains: Langevin, count: int, seed: int) -> dict[s
 
 
 def methods(effort: Effort) -> dict[str, Callable[[int], dict[str, Any]]]:
-    """What every method says at the grid and the new records, given a seed."""
     part, thin = functools.partial, max(effort.paper_steps // PAPER_DRAWS, 1)
     at_mode = lambda seed, prior: said(effort, part(averaged, mode(seed, prior=prior)))
     few = min(PAPER_DRAWS, effort.draws)
@@ -224,7 +223,6 @@ def methods(effort: Effort) -> dict[str, Callable[[int], dict[str, Any]]]:
 
 
 def said(effort: Effort, say: Callable[[Array], Predictive], **more: Any) -> dict[str, Any]:
-    """Rounded, at the grid and the new records."""
     found: dict[str, Any] = {"seconds": None, **more}
     for place, x in places(effort).items():
         own = say(x)
@@ -245,19 +243,11 @@ STYLES: dict[str, dict[str, bool]] = {OURS: {}, SPLIT: {"split": True}, PAPERS: 
 
 
 def run(
-    *,
-    only: str = "",
-    seeds: int | None = None,
-    results: Path = RESULTS,
-    cache: Path = CACHE,
-    only_kept: bool = False,
-    quick: bool = False,
+    place: harness.Place = PLACE, *, seeds: int | None = None, quick: bool = False
 ) -> dict[str, Any]:
     """Measure, judge, draw and write; returns what `toy2d.json` holds.
 
-    ``only`` runs the methods whose names end so, to be kept, and writes nothing: so that several
-    processes can share the work. ``only_kept`` writes down what earlier runs kept; methods that
-    have not run with every seed are left out, and goals that need them say so.
+    Methods that have not run with every seed are left out, and goals that need them say so.
     """
     effort = QUICK if quick else Effort()
     effort = dataclasses.replace(effort, seeds=seeds or effort.seeds)
@@ -267,19 +257,14 @@ def run(
     for seed in range(effort.seeds):
         row = {}
         for name, make in methods(effort).items():
-            if not name.endswith(only):
-                continue
-            place = f"toy2d-{seed}-{name.replace(', ', '-').replace(' ', '_')}"
-            own = functools.partial(make, seed)
+            title = f"toy2d-{seed}-{name.replace(', ', '-').replace(' ', '_')}"
             settings = (plain, paper) if name.endswith(PAPERS) else (plain,)
-            found = harness.kept(cache, place, None if only_kept else own, *settings)
+            found = place.kept(title, functools.partial(make, seed), *settings)
             if found is not None:
                 row[name] = found
         rows.append(row)
         print("seed", seed, *row, sep="; ", flush=True)
-    if only:
-        return {}
-    draws = truth_draws(effort.reference, cache=cache)
+    draws = truth_draws(effort.reference, place.cache)
     flat = draws.reshape(-1, TEACHER.size)
     truth = {place: averaged(flat, x) for place, x in places(effort).items()}
     found = {
@@ -298,8 +283,8 @@ def run(
         **judged(rows, truth, effort),
         "made with": harness.versions(),
     }
-    harness.write(results, "toy2d", found)
-    figures.plane(truth["grid"], rows[0], data(), effort, results)
+    place.write("toy2d", found)
+    figures.plane(truth["grid"], rows[0], data(), effort, place.results)
     return found
 
 
@@ -322,7 +307,7 @@ def reference_report(
             for place, x in places.items()
         },
         "largest split R-hat of a chance on the grid": harness.rounded(
-            float(peers.split_r_hat(chances).max())
+            split_gelman_rubin(chances).max()
         ),
         "mean mutual information": {p: mean(own.mutual_information) for p, own in truth.items()},
         "mean entropy": {p: mean(entropies(own.chances)) for p, own in truth.items()},
@@ -332,7 +317,6 @@ def reference_report(
 def judged(
     rows: Sequence[Mapping[str, Any]], truth: Mapping[str, Predictive], effort: Effort
 ) -> dict[str, Any]:
-    """Divergences and what is known of the split, over seeds; the verdicts."""
     names = [name for name in rows[0] if all(name in row for row in rows)]
     divergence: dict[str, Any] = {place: {} for place in truth}
     for place, name in itertools.product(truth, names):
@@ -375,7 +359,6 @@ def judged(
 
 
 def apart(truth: Predictive, row: Mapping[str, Any]) -> dict[str, float]:
-    """How well the part of uncertainty that weights are to blame for is known."""
     said, true = np.asarray(row["mutual information"]), np.asarray(truth.mutual_information)
     return {
         "mean": float(said.mean()),

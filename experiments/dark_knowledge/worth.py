@@ -9,9 +9,6 @@ of one half of the teacher's draws with the other's, which no student can be exp
 
 import functools
 import itertools
-import math
-import time
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,7 +16,7 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from experiments import harness
-from experiments.dark_knowledge import CACHE, RESULTS
+from experiments.dark_knowledge import PLACE
 from experiments.data import fashion_mnist, font_digits, mnist
 from posterity import distill
 from posterity.distillation import Draws, Langevin, Perturbed
@@ -73,7 +70,6 @@ def plugged_in(name: str, seed: int, climb: int) -> dict[str, Any]:
 
 
 def distilled(name: str, seed: int, steps: int | None = None, **options: Any) -> dict[str, Any]:
-    """A student, and how long it took."""
     own = {} if steps is None else {"steps": steps}
     chains, clock = teacher(name, **options), harness.Clock()
     found = distill(chains, key=jax.random.key(seed), **own)
@@ -118,16 +114,11 @@ def doubts(name: str, seed: int, inputs: str) -> dict[str, Any]:
 
 
 def run(
+    place: harness.Place = PLACE,
     *,
     data: tuple[str, ...] = tuple(SETS),
     seeds: tuple[int, ...] = (0, 1, 2),
-    minutes: float = math.inf,
-    results: Path = RESULTS,
-    cache: Path = CACHE,
-    only_kept: bool = False,
 ) -> None:
-    """Run what is not kept, of which no part is begun after so many minutes, and write."""
-    end = time.monotonic() + 60 * minutes
     parts = {}
     for seed, name in itertools.product(seeds, data):
         for climb in CLIMBS:
@@ -141,8 +132,7 @@ def run(
             parts[f"{name}, doubts, {inputs}", seed] = make
     found: dict[str, list[Any]] = {}
     for (name, seed), make in parts.items():
-        late, place = only_kept or time.monotonic() > end, f"worth-{name}-{seed}"
-        row = harness.kept(cache, place.replace(" ", "-"), None if late else make)
+        row = place.kept(f"worth-{name}-{seed}".replace(" ", "-"), make)
         if row is not None:
             found.setdefault(name, []).append(row)
             print(name, seed, row, flush=True)
@@ -157,7 +147,7 @@ def run(
         },
         "made with": harness.versions(),
     }
-    harness.write(results, "worth", document)
+    place.write("worth", document)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.gfvl.curves import Curve, estimate, significant
 from experiments.gfvl.problem import COIN_PRIOR, GRAPHS, LEAVER, Array, Effort, Sites, coins
+from experiments.gfvl.report import Curve, estimate, significant
 from experiments.gfvl.simulate import Leave, Simulation, simulate
-from experiments.gfvl.theory import expected_cover_time, expected_hitting_time
+from experiments.gfvl.walks import expected_cover_time, expected_hitting_time
+from posterity import Beta
 from posterity.graphs import MetropolisHastings
 from posterity.graphs.times import cover_times
 from posterity.models import BetaBernoulli
@@ -20,7 +21,6 @@ LONG = 3000  # visits in which every token surely comes to one agent
 
 
 def walked(graph: str, sites: Any, effort: Effort, seed: int, visits: int, **how: Any) -> Any:
-    """Walks with flips of coins, so many of an effort."""
     options = {"visits": visits, "repetitions": effort.walks, "key": jax.random.key(seed)}
     return simulate(sites, BetaBernoulli(), COIN_PRIOR, GRAPHS[graph], **options, **how)
 
@@ -39,9 +39,7 @@ def learning(effort: Effort) -> dict[str, Curve]:
 def divergence(trial: Simulation, sites: Sites) -> Array:
     """KL to the exact posterior of all data of `sites`."""
     data = np.concatenate(list(sites.values()))
-    target = type(COIN_PRIOR).from_standard(
-        COIN_PRIOR.a + data.sum(), COIN_PRIOR.b + (1 - data).sum()
-    )
+    target = Beta.from_standard(COIN_PRIOR.a + data.sum(), COIN_PRIOR.b + (1 - data).sum())
     # The difference of large terms is off by their rounding.
     return np.maximum(np.asarray(trial.posteriors.kl(target)), 0.0)
 
@@ -71,13 +69,13 @@ def times(effort: Effort) -> dict[str, Any]:
     found = {}
     for number, (name, network) in enumerate(effort.some(GRAPHS, "complete").items()):
         key, other = jax.random.split(jax.random.key(number))
-        measure = lambda key, network=network, **sites: cover_times(
-            network, WALK, repetitions=effort.times, key=key, **sites
-        )
+        usual = {"repetitions": effort.times}
+        all_sites = cover_times(network, WALK, key=key, **usual)
+        one_site = cover_times(network, WALK, key=other, sites=[LEAVER], **usual)
         hitting = expected_hitting_time(network, WALK, LEAVER)
         found[name] = {
-            "cover time": _compared(measure(key), expected_cover_time(network, WALK)),
-            "unlearning time": _compared(measure(other, sites=[LEAVER]), hitting),
+            "cover time": _compared(all_sites, expected_cover_time(network, WALK)),
+            "unlearning time": _compared(one_site, hitting),
             "unlearning time, in figure 5's walks": _compared(removal_times(name, effort), hitting),
         }
     return found

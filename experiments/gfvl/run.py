@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from experiments import harness
-from experiments.gfvl import conjugate, figures, goals, waiting
-from experiments.gfvl.curves import Curve, significant
+from experiments.gfvl import conjugate, report, waiting
 from experiments.gfvl.problem import FULL, QUICK, Effort
+from experiments.gfvl.report import Curve, significant
 
-RESULTS = Path(__file__).parent / "results"
+PLACE = harness.Place.of(__file__)
 SLOTS, ITERATIONS = (10, 20, 50, 100, 200), (1000, 2000, 5000, 10_000, 20_000)
 VISITS = (0, 1, 5, 10, 20, 26, 50, 100)
 
@@ -41,23 +41,21 @@ PROTOTYPE = {
 
 
 def third(effort: Effort, results: Path) -> dict[str, Any]:
-    """Conjugate learning, and times against theory."""
     curves, times = conjugate.learning(effort), conjugate.times(effort)
-    figures.figure3(curves, results)
+    report.figure3(curves, results)
     rows = {name: curve.at(SLOTS) for name, curve in curves.items()}
-    return {"KL after slots": rows, "times": times, "goals": [goals.theory(times)]}
+    return {"KL after slots": rows, "times": times, "goals": [report.theory(times)]}
 
 
 def fourth(effort: Effort, results: Path) -> dict[str, Any]:
-    """Local iterations, estimators, and hops to the floor."""
     paper = {
         f"{kind} loss": waiting.local_iterations(effort, mean_loss=kind == "mean")
         for kind in ("mean", "sum")
     }
-    figures.figure4(paper, results)
+    report.figure4(paper, results)
     estimators = waiting.by_estimator(effort, paper["sum loss"][0].get("L = 1"))
     defaults = waiting.by_default(effort)
-    figures.figure4_ours(estimators, defaults, results)
+    report.figure4_ours(estimators, defaults, results)
     data_sets = waiting.over_data_sets(effort)
     return {
         "KL after local iterations": {loss: _iterations(*found) for loss, found in paper.items()},
@@ -65,14 +63,14 @@ def fourth(effort: Effort, results: Path) -> dict[str, Any]:
         "hops to 1.2 times the floor": defaults[1],
         "hops to 1.2 times the floor, default, over data sets": data_sets,
         "fixed point": fixed_point(),
-        "goals": [goals.floor_reached(*estimators), goals.few_hops(defaults[1], data_sets)],
+        "goals": [report.floor_reached(*estimators), report.few_hops(defaults[1], data_sets)],
     }
 
 
 def fifth(effort: Effort, results: Path) -> dict[str, Any]:
     conjugates = conjugate.unlearning(effort)
     cases = {case: waiting.unlearning(effort, leavers=mean) for case, mean in waiting.CASES.items()}
-    figures.figure5(conjugates, cases, results)
+    report.figure5(conjugates, cases, results)
     visits = lambda curves: {name: curve.at(VISITS) for name, curve in curves.items()}
     return {
         "KL after visits, Beta-Bernoulli": {g: visits(curves) for g, curves in conjugates.items()},
@@ -80,7 +78,7 @@ def fifth(effort: Effort, results: Path) -> dict[str, Any]:
             case: {"floor": significant(floor), **visits(curves), "one cover": covered}
             for case, (curves, covered, floor) in cases.items()
         },
-        "goals": [goals.forgotten({case: covered for case, (_, covered, _) in cases.items()})],
+        "goals": [report.forgotten({case: covered for case, (_, covered, _) in cases.items()})],
     }
 
 
@@ -107,10 +105,9 @@ PARTS = {"3": third, "4": fourth, "5": fifth}
 
 
 def run(
-    *, figures: tuple[str, ...] = tuple(PARTS), results: Path = RESULTS, quick: bool = False
+    place: harness.Place = PLACE, *, figures: tuple[str, ...] = tuple(PARTS), quick: bool = False
 ) -> dict[str, Any]:
-    """Measure, judge, draw and write; returns what `expected.json` holds."""
-    path, effort = results / "expected.json", QUICK if quick else FULL
+    path, effort = place.results / "expected.json", QUICK if quick else FULL
     found = json.loads(path.read_text()) if path.exists() else {}
     found |= {
         "paper": "printed as curves only; settings and seeds are not stated (see README.md)",
@@ -120,8 +117,8 @@ def run(
     }
     for figure in figures:
         start = time.perf_counter()
-        found[f"figure {figure}"] = {"effort": vars(effort), **PARTS[figure](effort, results)}
-        harness.write(results, "expected", found)
+        found[f"figure {figure}"] = {"effort": vars(effort), **PARTS[figure](effort, place.results)}
+        place.write("expected", found)
         print(f"figure {figure}: {time.perf_counter() - start:.0f} s", flush=True)
         for goal in found[f"figure {figure}"]["goals"]:
             print(goal)

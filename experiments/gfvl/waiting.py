@@ -7,9 +7,24 @@ import jax
 import numpy as np
 
 from experiments.gfvl import problem
-from experiments.gfvl.curves import Curve, estimate, first_within, significant
-from experiments.gfvl.problem import WAITING_PRIOR, Array, Effort, waiting_times
-from experiments.gfvl.reference import WaitingPosterior
+from experiments.gfvl.problem import (
+    WAITING_PRIOR,
+    Array,
+    Effort,
+    WaitingPosterior,
+    waiting_times,
+)
+from experiments.gfvl.report import (
+    BEST,
+    DEFAULT,
+    ONE_COVER,
+    PAPERS,
+    TWO_COVERS,
+    Curve,
+    estimate,
+    first_within,
+    significant,
+)
 from experiments.gfvl.simulate import Leave, Simulation, simulate
 from posterity.federation import federate
 from posterity.federation.forget import forget
@@ -17,13 +32,10 @@ from posterity.graphs import NonBacktracking, Walk
 from posterity.inference import ClosedForm, LocalUpdate, Quadrature, Reinforce, Reparameterization
 from posterity.models import BetaExponential
 
-ONE_COVER, TWO_COVERS = "KL over floor after one cover", "KL over floor after two covers"
 GRAPH = problem.GRAPHS["complete"]
 LEFT = GRAPH.index(problem.LEAVER)
 LOCAL_ITERATIONS = {"L = 1": 1, "L = 10": 10, "L = 50": 50}
 HOPS = 150
-PAPERS, BEST = "REINFORCE, c = 0 (the paper's)", "closed form"
-DEFAULT = "default (closed form, rate 1/2, 20 iterations)"
 BEFORE, AFTER = 100, 150  # visits before someone asks to leave, and after
 
 
@@ -67,17 +79,14 @@ def run(
 
 
 def divergence(trial: Simulation, target: WaitingPosterior) -> Array:
-    """KL(posterior ‖ target) of every repetition and record."""
     return target.kl(trial.posteriors.a, trial.posteriors.b)
 
 
 def local_iterations(effort: Effort, *, mean_loss: bool) -> tuple[dict[str, Curve], float]:
     """Figure 4 as the paper made it, under one of the losses; and the floor."""
-    sites = waiting_times(0)
-    target = WaitingPosterior.of(
-        WAITING_PRIOR, sites.values(), 1 / problem.RECORDS if mean_loss else 1.0
-    )
-    found = {}
+    sites, found = waiting_times(0), {}
+    weight = 1 / problem.RECORDS if mean_loss else 1.0
+    target = WaitingPosterior.of(WAITING_PRIOR, sites.values(), weight)
     for name, steps in effort.some(LOCAL_ITERATIONS, "L = 10").items():
         visits = effort.iterations // steps // (2 if mean_loss else 1)
         size = {"visits": visits, "every": max(1, visits // 400), "repetitions": effort.noisy}
@@ -130,7 +139,6 @@ def hops_to_floor(curve: Curve, floor: float) -> dict[str, Any]:
 
 
 def over_data_sets(effort: Effort) -> dict[str, Any]:
-    """Hops to the floor by the default, on data drawn anew."""
     means = []
     for seed in range(effort.data_sets):
         sites = waiting_times(seed)

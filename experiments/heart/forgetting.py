@@ -11,9 +11,7 @@ import numpy as np
 from experiments.heart import trials
 from experiments.heart.kinds import Array, Kind
 from experiments.heart.kinds import logistic as logistic_kind
-from experiments.heart.metrics import log_likelihoods, ratio_scores
-from experiments.heart.preparation import Split
-from experiments.heart.trials import POOLED, Splits, fit, held_out
+from experiments.heart.trials import POOLED, Splits, fit, held_out, log_likelihoods, ratio_scores
 from posterity.engine.privacy.membership import attack_auc, auc_difference
 from posterity.errors import ParameterError
 from posterity.federation import Run
@@ -31,8 +29,7 @@ def after(sweeps: int) -> str:
 
 
 def sweeps_of(kind: Kind) -> tuple[int, ...]:
-    """Noisy refinement is slower: it is watched for longer."""
-    return SWEEPS if kind.deterministic else MORE_SWEEPS
+    return SWEEPS if kind.deterministic else MORE_SWEEPS  # noisy refinement is slower
 
 
 def forget_one(kind: Kind, run: Run, splits: Splits, site: str, seed: int) -> dict[str, Any]:
@@ -45,7 +42,13 @@ def forget_one(kind: Kind, run: Run, splits: Splits, site: str, seed: int) -> di
         found["KL to retrained"] = {
             name: float(q.kl(stages[RETRAINED])) for name, q in stages.items() if name != RETRAINED
         }
-    found["predictive KL to retrained"] = _predictive(kind, stages, splits, site)
+    tests = held_out(splits)
+    rest = trials.together({s: data for s, data in tests.items() if s != site})
+    found["predictive KL to retrained"] = predictive = {}
+    for group, x in {"forgotten hospital": tests[site][0], "others": rest[0]}.items():
+        chances = {name: kind.predict(q, x) for name, q in stages.items()}
+        target = chances.pop(RETRAINED)
+        predictive[group] = {name: bernoulli_kl(p, target) for name, p in chances.items()}
     return found | _attacks(kind, stages, splits, site)
 
 
@@ -75,20 +78,6 @@ def retrained(kind: Kind, splits: Splits, site: str, seed: int) -> dict[str, Any
     return {name: fit(kind, METHOD, rest, key=key).posterior for name, key in keys.items()}
 
 
-def _predictive(
-    kind: Kind, stages: Mapping[str, Any], splits: Splits, site: str
-) -> dict[str, dict[str, float]]:
-    """Mean KL(stage ‖ retrained) of predicted labels, on the hospital's and on others' tests."""
-    tests = held_out(splits)
-    rest = trials.together({s: data for s, data in tests.items() if s != site})
-    found = {}
-    for group, x in {"forgotten hospital": tests[site][0], "others": rest[0]}.items():
-        chances = {name: kind.predict(q, x) for name, q in stages.items()}
-        target = chances.pop(RETRAINED)
-        found[group] = {name: bernoulli_kl(p, target) for name, p in chances.items()}
-    return found
-
-
 def bernoulli_kl(p: Array, q: Array) -> float:
     """Mean KL(Bernoulli(p) ‖ Bernoulli(q)), nats a patient."""
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -99,9 +88,19 @@ def bernoulli_kl(p: Array, q: Array) -> float:
 def _attacks(
     kind: Kind, stages: Mapping[str, Any], splits: Splits, site: str
 ) -> dict[str, dict[str, Any]]:
-    """AUC by attack and stage; refined less retrained, and before less retrained."""
-    reference = _reference(splits, site)
-    scores = {name: _scores(kind, q, splits[site], reference) for name, q in stages.items()}
+    """AUC by attack and stage; refined less retrained, and before less retrained.
+
+    The ratio's reference is a logistic regression on others' held-out patients: it shares none with
+    any model under attack, nor with the hospital.
+    """
+    parts, simple, scores = splits[site], logistic_kind(), {}
+    others = {name: data for name, data in held_out(splits).items() if name != site}
+    known = fit(simple, POOLED, others, key=trials.purpose(0, trials.NOISE)).posterior
+    for name, q in stages.items():
+        pairs = ((parts.x_train, parts.y_train), (parts.x_test, parts.y_test))
+        each = [(kind.predict(q, x), simple.predict(known, x), y) for x, y in pairs]
+        loss = tuple(log_likelihoods(p, y) for p, _, y in each)
+        scores[name] = {"loss": loss, "ratio": tuple(ratio_scores(*own) for own in each)}
     refined = after(max(sweeps_of(kind)))
     titles = ("AUC", "refined less retrained", "power", "other noise less retrained")
     found: dict[str, dict[str, Any]] = {title: {} for title in titles}
@@ -113,24 +112,3 @@ def _attacks(
         for title, name in pairs.items():
             found[title][attack] = auc_difference(mine[name], mine[RETRAINED])._asdict()
     return {title: values for title, values in found.items() if values}
-
-
-def _reference(splits: Splits, site: str) -> tuple[Array, Array]:
-    """Predictions for the hospital's patients by a model of others' held-out patients.
-
-    It shares no patient with any model under attack, nor with the hospital. Logistic for all.
-    """
-    kind, own = logistic_kind(), splits[site]
-    others = {name: data for name, data in held_out(splits).items() if name != site}
-    q = fit(kind, POOLED, others, key=trials.purpose(0, trials.NOISE)).posterior
-    return kind.predict(q, own.x_train), kind.predict(q, own.x_test)
-
-
-def _scores(
-    kind: Kind, q: Any, split: Split, reference: tuple[Array, Array]
-) -> dict[str, tuple[Array, Array]]:
-    """(members', non-members') scores of each attack."""
-    chances, labels = map(kind.predict, (q, q), split[::2]), split[1::2]
-    both = list(zip(chances, reference, labels, strict=True))
-    loss, ratio = [log_likelihoods(p, y) for p, _, y in both], [ratio_scores(*own) for own in both]
-    return {"loss": (loss[0], loss[1]), "ratio": (ratio[0], ratio[1])}

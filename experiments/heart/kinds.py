@@ -129,11 +129,7 @@ def overfitted_network(*, key: jax.Array, short: bool = False) -> Kind:
 
 
 def predict_network(model: NeuralNetwork, q: Any, x: Array) -> Array:
-    """The mean over fixed quasi-random draws (scrambled Sobol' points, the same for all).
-
-    With 1,024 of them the mean log likelihood of 150 patients has an error of 0.0001 nats; plain
-    Monte Carlo has 0.0008. Between ``SMALLEST`` and one less it.
-    """
+    """The mean over fixed quasi-random draws (scrambled Sobol' points, the same for all)."""
     z = q.mean + np.sqrt(q.variance) * _noise(model.size)
     with jax.enable_x64(True):
         p = np.asarray(_mean_probability(model, jnp.asarray(z), jnp.asarray(x)))

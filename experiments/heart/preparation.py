@@ -1,22 +1,16 @@
 """Four hospitals' design matrices, each made from its own patients alone.
 
-No statistic of any patient enters: every centre, unit, code and imputed value below is a round
-number of clinical knowledge, fixed before the data are seen, so a hospital computes its rows
-without asking the others and nothing but its posterior need travel. Scaling by pooled means
-would already have told every site something of the others' patients.
+No statistic of any patient enters: every centre, unit, code and imputed value is a round number of
+clinical knowledge, fixed before the data are seen, so nothing but a hospital's posterior travels.
 
-**Missing values.** A measurement that was not made becomes the constant centre (0 after
-scaling; no raised sugar, no angina), and a column says that it was not made: one each for
-blood pressure, cholesterol and blood sugar, and one for the exercise test, whose three results
-(heart rate, angina, ST depression) are nearly always missing together. Missingness differs by
-hospital (cholesterol is missing in all of Switzerland and 28 % of Long Beach, the exercise test
-in 28 % of Long Beach), so these columns also carry how a hospital works: "cholesterol missing"
-is constant in Switzerland, and is mostly what a pooled model knows of its base rate of 93 %.
-A missing ECG (2 patients) counts as normal.
+**Missing values.** A measurement that was not made becomes the constant centre, and a column says
+that it was not made: one each for blood pressure, cholesterol and blood sugar, and one for the
+exercise test, whose three results are nearly always missing together. Missingness differs by
+hospital: cholesterol is missing in all of Switzerland and 28 % of Long Beach. A missing ECG (2
+patients) counts as normal.
 
-**Left out**, as FLamby does (ogierduterrail2022): slope, ca and thal. Outside Cleveland
-they are missing in 14 to 65, 96 to 99 and 42 to 90 % of patients; their indicators would be
-little else than the hospital's name.
+**Left out**, as FLamby does (ogierduterrail2022): slope, ca and thal, which outside Cleveland are
+missing in 14 to 99 % of patients.
 """
 
 import zlib

@@ -15,30 +15,27 @@ import posterity
 from experiments import harness
 from experiments.data import heart_disease
 from experiments.heart import forgetting, kinds, trials
-from experiments.heart.figures import draw
 from experiments.heart.preparation import Split, prepare
-from experiments.heart.summary import summarise
+from experiments.heart.report import draw, summarise
 
-RESULTS = Path(__file__).parent / "results"
-CACHE = harness.CACHES / "heart"
+PLACE = harness.Place.of(__file__, "heart")
 NUTS_SEEDS = 2
 LIBRARY = ("arrays", "engine/privacy", "families", "federation", "graphs", "inference", "models")
 
-Part = Callable[[dict[str, Split], int, bool], dict[str, Any]]
+Splits = dict[str, Split]
 
 
-def logistic(splits: dict[str, Split], seed: int, quick: bool) -> dict[str, Any]:
-    """Logistic regression: all methods, then forgetting."""
+def logistic(splits: Splits, seed: int, quick: bool) -> dict[str, Any]:
     return _methods_and_forgetting(kinds.logistic(short=quick), splits, seed)
 
 
-def network(splits: dict[str, Split], seed: int, quick: bool) -> dict[str, Any]:
+def network(splits: Splits, seed: int, quick: bool) -> dict[str, Any]:
     """The network, its prior chosen on training patients: all methods, then forgetting."""
     kind, choice = trials.chosen_network(splits, seed, short=quick)
     return {**choice, **_methods_and_forgetting(kind, splits, seed)}
 
 
-def overfitted(splits: dict[str, Split], seed: int, quick: bool) -> dict[str, Any]:
+def overfitted(splits: Splits, seed: int, quick: bool) -> dict[str, Any]:
     """A network made to remember: forgetting only."""
     kind = kinds.overfitted_network(key=trials.purpose(seed, trials.SCATTER), short=quick)
     key = trials.purpose(seed, trials.NOISE)
@@ -52,12 +49,11 @@ def overfitted(splits: dict[str, Split], seed: int, quick: bool) -> dict[str, An
     }
 
 
-def nuts(splits: dict[str, Split], seed: int, quick: bool) -> dict[str, Any]:
-    del quick
+def nuts(splits: Splits, seed: int, quick: bool) -> dict[str, Any]:
     return trials.compare_with_nuts(kinds.logistic(), splits, seed)
 
 
-PARTS: dict[str, Part] = {
+PARTS: dict[str, Callable[[Splits, int, bool], dict[str, Any]]] = {
     "logistic": logistic,
     "network": network,
     "overfitted network": overfitted,
@@ -66,15 +62,13 @@ PARTS: dict[str, Part] = {
 
 
 def run(
+    place: harness.Place = PLACE,
     *,
     seeds: int = 10,
     quick: bool = False,
-    cache: Path = CACHE,
-    results: Path = RESULTS,
     _parts: tuple[str, ...] = tuple(PARTS),
 ) -> dict[str, Any]:
-    """Fit, forget, attack, summarise and draw; returns what `expected.json` holds."""
-    folder, data = cache / f"{_digest()}{'-quick' if quick else ''}", heart_disease()
+    digest, data = f"{_digest()}{'-quick' if quick else ''}", heart_disease()
     found: dict[str, dict[int, Any]] = {part: {} for part in _parts}
     for seed in track(range(seeds), description="Seeds"):
         for part in _parts:
@@ -82,10 +76,10 @@ def run(
                 continue
             make = lambda: PARTS[part](prepare(data, seed=seed), seed, quick)  # noqa: B023
             name = f"{part.replace(' ', '-')}-{seed}"
-            found[part][seed] = harness.kept(folder, name, make)
+            found[part][seed] = place.kept(f"{digest}/{name}", make)
     summary = {"settings": _settings(seeds, quick), **summarise(found)}
-    harness.write(results, "expected", summary)
-    draw(summary, results)
+    place.write("expected", summary)
+    draw(summary, place.results)
     return summary
 
 
@@ -94,7 +88,7 @@ def _digest() -> str:
     library = Path(posterity.__file__).parent
     here = Path(__file__).parent
     sources = [p for name in LIBRARY for p in library.glob(f"{name}/*")]
-    sources += [p for p in here.glob("*.py") if p.stem not in ("run", "summary", "figures")]
+    sources += [p for p in here.glob("*.py") if p.stem not in ("run", "report")]
     content = b"".join(path.read_bytes() for path in sorted(sources) if path.suffix == ".py")
     return hashlib.sha256(content).hexdigest()[:12]
 
@@ -132,9 +126,7 @@ def _plans(kind: kinds.Kind) -> dict[str, str]:
     }
 
 
-def _methods_and_forgetting(
-    kind: kinds.Kind, splits: dict[str, Split], seed: int
-) -> dict[str, Any]:
+def _methods_and_forgetting(kind: kinds.Kind, splits: Splits, seed: int) -> dict[str, Any]:
     runs = trials.fit_all(kind, splits, seed)
     run = runs[forgetting.METHOD]
     return {
@@ -145,7 +137,7 @@ def _methods_and_forgetting(
 
 def _log_likelihood(kind: kinds.Kind, run: Any, data: dict[str, trials.Data]) -> float:
     x, y = trials.together(data)
-    return trials.metrics.mean_log_likelihood(kind.predict(run.posterior, x), y)
+    return trials.mean_log_likelihood(kind.predict(run.posterior, x), y)
 
 
 if __name__ == "__main__":

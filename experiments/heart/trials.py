@@ -1,4 +1,11 @@
-"""One seed of the experiment: fit by every method, score on held-out patients; beside NUTS."""
+"""One seed of the experiment: fit by every method, score on held-out patients; beside NUTS.
+
+In scores ``probabilities`` is (n,) P(y = 1) of each patient and ``labels`` (n,) in {0, 1}.
+*Membership inference*: an attacker has a model's probabilities and gives every patient a score,
+higher for "was trained on". Members are a hospital's training patients, non-members its held-out
+ones, so a model that never saw the hospital gives both the same law of scores, an AUC of 1/2. One
+score is each patient's log likelihood (yeom2018), the other is :func:`ratio_scores`.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import expit
 
-from experiments.heart import metrics
 from experiments.heart.kinds import POOLED, VARIANCES, Array, Kind, evidence_lower_bound, network
 from experiments.heart.preparation import Split
 from posterity.federation import Run, federate
@@ -17,6 +23,7 @@ EVERYONE = "everyone"
 LOCAL = "local"
 AGAIN = "pooled, other noise"
 WARMUP, DRAWS, CHAINS = 500, 1000, 2  # of NUTS
+BINS = 10
 
 Splits = Mapping[str, Split]
 Data = tuple[Array, Array]
@@ -48,7 +55,7 @@ def fit(kind: Kind, method: str, sites: Mapping[str, Data], *, key: jax.Array) -
 
 
 def fit_all(kind: Kind, splits: Splits, seed: int) -> dict[str, Run]:
-    """Every federation and the pooled data, with the same noise; pooled again with another."""
+    """The run of every method, with the same noise; pooled ones again with another."""
     sites, key = training(splits), purpose(seed, NOISE)
     runs = {method: fit(kind, method, sites, key=key) for method in kind.plans}
     if not kind.deterministic:
@@ -100,21 +107,57 @@ def chosen_network(splits: Splits, seed: int, *, short: bool = False) -> tuple[K
     return kinds[best], {"chosen variance": best, "evidence lower bound": named}
 
 
+def accuracy(probabilities: Any, labels: Any) -> float:
+    """Share of patients whose label is the likelier one; a probability of 1/2 predicts 1."""
+    return float(np.mean((np.asarray(probabilities) >= 0.5) == np.asarray(labels)))
+
+
+def log_likelihoods(probabilities: Any, labels: Any) -> Array:
+    """(n,) log predictive probability of each patient's own label, in nats; not clipped."""
+    p = np.asarray(probabilities, float)
+    with np.errstate(divide="ignore"):
+        return np.where(np.asarray(labels) == 1, np.log(p), np.log1p(-p))
+
+
+def mean_log_likelihood(probabilities: Any, labels: Any) -> float:
+    """Nats a patient, higher is better; always saying 1/2 scores -0.693."""
+    return float(np.mean(log_likelihoods(probabilities, labels)))
+
+
+def expected_calibration_error(probabilities: Any, labels: Any, *, bins: int = BINS) -> float:
+    """Mean distance of the probability of y = 1 from its frequency, over bins of equal mass.
+
+    sum_b n_b / n |mean p in b - mean y in b| (naeini2015); equal probabilities share a bin. Biased
+    upwards on few patients: perfect calibration scores about 0.8 sqrt(p (1 - p) bins / n).
+    """
+    p, y = np.asarray(probabilities, float), np.asarray(labels, float)
+    inner = np.quantile(p, np.linspace(0, 1, bins + 1)[1:-1])
+    gaps = np.bincount(np.searchsorted(inner, p, side="right"), weights=p - y)
+    return float(np.abs(gaps).sum() / len(p))
+
+
+def ratio_scores(probabilities: Any, reference: Any, labels: Any) -> Array:
+    """(n,) log likelihood ratio of the model to a reference that saw none of these patients.
+
+    Source: watson2022; the one-reference case of carlini2022.
+    """
+    with np.errstate(invalid="ignore"):  # -inf - -inf: refused where scores are compared
+        return log_likelihoods(probabilities, labels) - log_likelihoods(reference, labels)
+
+
 def _score(p: Array, y: Array) -> dict[str, float]:
     return {
-        "accuracy": metrics.accuracy(p, y),
-        "log likelihood": metrics.mean_log_likelihood(p, y),
-        "calibration error": metrics.expected_calibration_error(p, y),
+        "accuracy": accuracy(p, y),
+        "log likelihood": mean_log_likelihood(p, y),
+        "calibration error": expected_calibration_error(p, y),
     }
 
 
-def beside(q: Any, draws: Array, least: str = "smallest") -> dict[str, float]:
-    """Means and deviations of a Gaussian beside those of draws (n, d)."""
-    deviation = draws.std(0)
-    ratios = np.sqrt(np.diagonal(q.covariance)) / deviation
-    off = np.max(np.abs(q.mean - draws.mean(0)) / deviation)
+def beside(mean: Any, deviation: Any, draws: Array, least: str = "smallest") -> dict[str, float]:
+    """Means and deviations (d,) beside those of draws (n, d)."""
+    ratios, off = deviation / draws.std(0), np.abs(mean - draws.mean(0)) / draws.std(0)
     return {
-        "largest error of a mean, in standard deviations": float(off),
+        "largest error of a mean, in standard deviations": float(off.max()),
         f"{least} ratio of standard deviations": float(ratios.min()),
         "largest ratio of standard deviations": float(ratios.max()),
     }
@@ -125,12 +168,11 @@ def compare_with_nuts(kind: Kind, splits: Splits, seed: int) -> dict[str, float]
     draws = nuts(together(training(splits)), seed)
     q = fit(kind, POOLED, training(splits), key=purpose(seed, 0)).posterior
     x, y = together(held_out(splits))
-    sampled = metrics.mean_log_likelihood(expit(draws @ x.T).mean(0), y)
+    sampled = mean_log_likelihood(expit(draws @ x.T).mean(0), y)
     return {
         "log likelihood, NUTS": sampled,
-        "pooled less NUTS, log likelihood": metrics.mean_log_likelihood(kind.predict(q, x), y)
-        - sampled,
-        **beside(q, draws),
+        "pooled less NUTS, log likelihood": mean_log_likelihood(kind.predict(q, x), y) - sampled,
+        **beside(q.mean, np.sqrt(np.diagonal(q.covariance)), draws),
     }
 
 

@@ -3,12 +3,11 @@
 The same local fits are fused by KL's two directions, Jeffreys' divergence and Rényi's of order 1/2,
 against the heterogeneity of sites: with the number of components found, given, and judged again.
 Beside the errors of figure 3 there is the log likelihood of observations at ten new sites. Writes
-`divergences.json` and `divergences.png` into `results` beside this file. Local fits are shared with
-`gmm`; errors are kept beside them, under `divergences`, so that a stopped run goes on: remove that
-folder to measure anew.
+`divergences.json` and `divergences.png`. Local fits are shared with `gmm`; errors are kept beside
+them, under `divergences`, so that a stopped run goes on: remove that folder to measure anew.
 """
 
-import json
+import functools
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -19,21 +18,28 @@ import numpy as np
 
 import posterity
 from experiments import harness
-from experiments.klfusion.generate import Array, Problem, perturb_covariances, sample_mixture
-from experiments.klfusion.gmm import mean_and_error
+from experiments.klfusion.gmm import (
+    PLACE,
+    hausdorff,
+    mean_and_error,
+    plate,
+    predictive_log_prob,
+    size_error,
+)
 from experiments.klfusion.local_fits import (
-    DEFAULT_CACHE,
     POINTS,
+    Array,
     Point,
+    Problem,
     Repetition,
     draw_problem,
     fill_cache,
     load_point,
+    perturb_covariances,
+    sample_mixture,
 )
-from experiments.klfusion.methods import hausdorff, plate, predictive_log_prob, size_error
 from posterity.errors import IdentificationWarning
 
-RESULTS = Path(__file__).parent / "results"
 DIVERGENCES = ("reverse", "forward", "jeffreys", "renyi")
 MEASURES = ("hausdorff", "size error", "held-out log likelihood")
 TITLES = (
@@ -73,8 +79,11 @@ def fused_by(name: str, sites: Mapping[str, posterity.Plate], true: int) -> post
     return min(map(fuse, numbers), key=lambda f: f.plate.confidence.clustering.objective)
 
 
-def errors(name: str, repetition: Repetition, held_out: Array) -> tuple[float, int, float, float]:
+def errors(
+    name: str, point: Point, number: int, repetition: Repetition
+) -> tuple[float, int, float, float]:
     """The measures of one method at one repetition (log likelihood in nats), and its seconds."""
+    held_out = new_observations(draw_problem(point, number), point, number)
     weights = [posterity.Dirichlet.from_standard(s.weight_concentration) for s in repetition.sites]
     pairs = zip(repetition.sites, weights, strict=True)
     sites = {f"{index:04d}": plate(*own) for index, own in enumerate(pairs)}
@@ -86,21 +95,17 @@ def errors(name: str, repetition: Repetition, held_out: Array) -> tuple[float, i
 
 
 def measure(
-    cache: Path, points: Sequence[Point], repetitions: int, names: Sequence[str]
+    place: harness.Place, points: Sequence[Point], repetitions: int, names: Sequence[str]
 ) -> dict[Point, dict[str, Array]]:
     """Errors (R, 4) by point and method; what was measured before is read back."""
     found = {}
     for point in points:
-        tables = []
-        for number, repetition in load_point(cache, point, repetitions):
-            folder, name = cache / "divergences", f"{point.name}-{number:03d}"
-            known = harness.kept(folder, name, None) or {}
-            if missing := [name for name in names if name not in known]:
-                held_out = new_observations(draw_problem(point, number), point, number)
-                known |= {one: errors(one, repetition, held_out) for one in missing}
-                harness.replace(folder / f"{name}.json", json.dumps(known))
-            tables.append(known)
-        found[point] = {name: np.array([table[name] for table in tables]) for name in names}
+        fits = list(load_point(place.cache, point, repetitions))
+        found[point] = {}
+        for name in names:
+            parts = [(f"divergences/{point.name}-{n:03d}-{name}", n, own) for n, own in fits]
+            rows = [place.kept(at, functools.partial(errors, name, point, *r)) for at, *r in parts]
+            found[point][name] = np.array(rows)
     return found
 
 
@@ -133,19 +138,15 @@ def summarise(measured: Mapping[Point, Mapping[str, Array]]) -> dict[str, Any]:
 
 
 def run(
-    *,
-    cache: Path = DEFAULT_CACHE,
-    results: Path = RESULTS,
-    repetitions: int = 16,
-    processes: int = 2,
+    place: harness.Place = PLACE, *, repetitions: int = 16, processes: int = 2
 ) -> dict[str, Any]:
     """Fit what is missing, fuse, measure, draw and write."""
-    fill_cache(cache, SHOWN, repetitions, processes)
+    fill_cache(place.cache, SHOWN, repetitions, processes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IdentificationWarning)  # figure 3 is full of doubts
-        summary = summarise(measure(cache, SHOWN, repetitions, ROWS))
-    harness.write(results, "divergences", summary)
-    draw(summary, results)
+        summary = summarise(measure(place, SHOWN, repetitions, ROWS))
+    place.write("divergences", summary)
+    draw(summary, place.results)
     for name, told in summary["average over points"].items():
         print(f"{name:40}", *(told[m] for m in MEASURES), told["seconds, median"])
     return summary
@@ -162,11 +163,10 @@ def draw(summary: Mapping[str, Any], folder: Path) -> None:
             for place, method in enumerate(DIVERGENCES):
                 rows = [own[method][name] for own in tables]
                 rows = [row["less the default"] for row in rows] if paired else rows
-                mean, spread = ([row[kind] for row in rows] for kind in ("mean", "standard error"))
                 # Side by side, so that curves that coincide are seen to.
                 aside = 0.008 * (place - (len(DIVERGENCES) - 1) / 2)
                 width = 2.2 if method == "reverse" else 1.3
-                axis.errorbar(x + aside, mean, spread, label=method, linewidth=width, capsize=2)
+                harness.errorbar(axis, x + aside, rows, label=method, linewidth=width)
             axis.set(xlabel="heterogeneity of sites", title=title)
             axis.grid(alpha=0.25)
             if not paired:

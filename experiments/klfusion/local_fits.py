@@ -1,7 +1,8 @@
-"""Local posteriors of the synthetic mixtures, fitted once and kept on disk.
+"""The synthetic mixtures behind figures 2 and 3 of KL-fusion, and the sites' posteriors of them.
 
-Every method of figures 2 and 3 starts from the same local fits, and the fits take far longer than
-the fusion: they are cached, one file a repetition, and a run that was stopped goes on from there.
+Source: claici2020, section 5, completed by the generator that the authors released. Every method
+starts from the same local fits, which take far longer than the fusion: they are cached, one file a
+repetition, and a run that was stopped goes on from there.
 """
 
 import warnings
@@ -10,10 +11,96 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
-from numpy.random import SeedSequence, default_rng
+from numpy.random import Generator, SeedSequence, default_rng
 
 from experiments import harness
-from experiments.klfusion.generate import Array, Problem, generate
+
+Array = np.ndarray
+PROPORTION_CONCENTRATION = 10.0
+WISHART_DEGREES_PER_DIMENSION = 100
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One draw of the generating process: the truth and what each site saw."""
+
+    means: Array  # (G, d), means of the global components that at least one site uses
+    covariances: Array  # (G, d, d), their covariances
+    presence: Array  # (J, G) booleans, which site has which component
+    # J arrays (L_j, d), a site's own, perturbed means, in the order of `presence`
+    local_means: tuple[Array, ...]
+    data: tuple[Array, ...]  # J arrays (points, d), the observations of each site
+
+    @property
+    def pooled(self) -> Array:
+        """All observations stacked, (J * points, d): what an oracle without silos would see."""
+        return np.concatenate(self.data)
+
+
+def generate(
+    rng: Generator, separation: float, heterogeneity: float, sites: int = 10, points: int = 300
+) -> Problem:
+    """Three global components of two dimensions, of which each site has some, perturbed; and data.
+
+    Where the paper is silent the released generator decides: `3 separation` is the *variance* of
+    the global means, `heterogeneity` the *standard deviation* of a site's shift of each mean;
+    component l is present at a site with probability p_l ~ Beta(1, 1), and a site redraws until it
+    has two; components that no site drew are not part of the truth.
+    """
+    components, dim = 3, 2
+    means = rng.normal(0.0, np.sqrt(separation * components), (components, dim))
+    covariances = np.stack([elongated_covariance(rng, dim, index) for index in range(components)])
+    presence = draw_presence(rng, sites, components)
+    local_means, data = [], []
+    for present in presence:
+        centres = rng.normal(means[present], heterogeneity)
+        shapes = perturb_covariances(rng, covariances[present])
+        local_means.append(centres)
+        data.append(sample_mixture(rng, centres, shapes, points))
+    used = presence.any(axis=0)
+    seen = presence[:, used], tuple(local_means), tuple(data)
+    return Problem(means[used], covariances[used], *seen)
+
+
+def elongated_covariance(rng: Generator, dim: int, index: int) -> Array:
+    """U (sqrt(1 + index) 11' + diag(min(s, 1))) U' with U, s from the SVD of a random A'A.
+
+    The released code adds the scalar to every entry, not only to the diagonal; that makes the
+    components elongated, and more so the higher their index.
+    """
+    factor = rng.normal(size=(dim, dim))
+    left, singular, right = np.linalg.svd(factor.T @ factor)
+    covariance = left @ (np.sqrt(1.0 + index) + np.diag(np.minimum(singular, 1.0))) @ right
+    return 0.5 * (covariance + covariance.T)
+
+
+def draw_presence(rng: Generator, sites: int, components: int) -> Array:
+    """(J, L) booleans; every site has at least two components."""
+    probabilities, rows = rng.beta(1.0, 1.0, components), []
+    while len(rows) < sites:
+        row = rng.random(components) < probabilities
+        if row.sum() >= 2:
+            rows.append(row)
+    return np.stack(rows)
+
+
+def perturb_covariances(rng: Generator, covariances: Array) -> Array:
+    """Wishart draws (K, d, d) with mean `covariances` and 100 d degrees of freedom."""
+    dim = covariances.shape[-1]
+    degrees = WISHART_DEGREES_PER_DIMENSION * dim
+    normals = rng.normal(size=(len(covariances), degrees, dim))
+    rows = normals @ np.linalg.cholesky(covariances).swapaxes(-1, -2)
+    return rows.swapaxes(-1, -2) @ rows / degrees
+
+
+def sample_mixture(rng: Generator, means: Array, covariances: Array, points: int) -> Array:
+    """`points` draws (points, d) from the mixture with Dirichlet(10) proportions."""
+    proportions = rng.dirichlet(np.full(len(means), PROPORTION_CONCENTRATION))
+    labels = rng.choice(len(means), size=points, p=proportions)
+    factors = np.linalg.cholesky(covariances)
+    noise = rng.normal(size=(points, means.shape[1]))
+    return means[labels] + np.einsum("nij,nj->ni", factors[labels], noise)
+
 
 DEFAULT_CACHE = harness.CACHES / "klfusion-gmm"
 RESTARTS = 16
@@ -48,11 +135,9 @@ POINTS = (
 class SiteFit:
     """Variational posterior of a Gaussian mixture with K components in d dimensions.
 
-    Names are scikit-learn's without the underscore. Component k has the Normal-Wishart posterior
-    N(mu | means[k], (mean_precision[k] Lambda)^-1) W(Lambda | S_k, degrees_of_freedom[k]) with
-    S_k^-1 = degrees_of_freedom[k] * covariances[k]; the prior is the same with `covariance_prior`
-    as S_0^-1, *not* multiplied by its degrees of freedom: scikit-learn's default, the mean and
-    covariance of the site's own data. Those of the first five lines have an axis of components.
+    Names are scikit-learn's without the underscore; all have an axis of components. Component k has
+    the Normal-Wishart posterior N(mu | means[k], (mean_precision[k] Lambda)^-1)
+    W(Lambda | S_k, degrees_of_freedom[k]) with S_k^-1 = degrees_of_freedom[k] * covariances[k].
     """
 
     means: Array
@@ -60,30 +145,18 @@ class SiteFit:
     degrees_of_freedom: Array
     covariances: Array
     weight_concentration: Array
-    mean_prior: Array
-    mean_precision_prior: Array
-    degrees_of_freedom_prior: Array
-    covariance_prior: Array
-    weight_concentration_prior: Array
-    points: Array
 
 
 NAMES = tuple(field.name for field in fields(SiteFit))
-TRUTH = ("true_means", "true_covariances", "presence")
 
 
 @dataclass(frozen=True)
 class Repetition:
-    """Local fits, the fit of the pooled data with the true number of components, and the truth:
-
-    means (G, d), covariances (G, d, d), and which site (J, G) has which component.
-    """
+    """Local fits, the fit of the pooled data with the true number of components, and true means."""
 
     sites: tuple[SiteFit, ...]
     oracle: SiteFit
     true_means: Array
-    true_covariances: Array
-    presence: Array
 
 
 def seed_sequence(point: Point, repetition: int) -> SeedSequence:
@@ -117,16 +190,13 @@ def fit_mixture(data: Array, components: int, seed: int) -> SiteFit:
         # The default 100 iterations are part of the protocol; a slow tail of EM is expected.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(data)
-    found = [np.asarray(getattr(model, f"{name}_"), dtype=np.float64) for name in NAMES[:-1]]
-    return SiteFit(*found, np.asarray(len(data), dtype=np.float64))
+    return SiteFit(*(np.asarray(getattr(model, f"{name}_"), np.float64) for name in NAMES))
 
 
 def fitted(point: Point, repetition: int) -> dict[str, Array]:
     """One problem with fits of every site and of the oracle, each with its own fixed seed.
 
-    Components of all sites are stacked, C in total. `component_site` (C,) gives the site of each;
-    `means`, ... are the fields of `SiteFit` with leading axis C for components and J for what a
-    site has once; `oracle_*` is the pooled fit; the other three are the truth.
+    Components of all sites are stacked; `component_site` gives the site of each.
     """
     problem = draw_problem(point, repetition)
     first, *seeds = map(int, seed_sequence(point, repetition).generate_state(len(problem.data) + 1))
@@ -134,12 +204,10 @@ def fitted(point: Point, repetition: int) -> dict[str, Array]:
     sites = [fit_mixture(*own) for own in zip(problem.data, sizes, seeds, strict=True)]
     oracle = fit_mixture(problem.pooled, len(problem.means), first)
     arrays = {"component_site": np.repeat(np.arange(len(sites)), sizes)}
-    for index, name in enumerate(NAMES):
-        together = np.concatenate if index < 5 else np.stack
-        arrays[name] = together([getattr(site, name) for site in sites])
+    for name in NAMES:
+        arrays[name] = np.concatenate([getattr(site, name) for site in sites])
         arrays[f"oracle_{name}"] = getattr(oracle, name)
-    truth = problem.means, problem.covariances, problem.presence
-    return arrays | dict(zip(TRUTH, truth, strict=True))
+    return {**arrays, "true_means": problem.means}
 
 
 def cache_path(cache: Path, point: Point, repetition: int) -> Path:
@@ -151,10 +219,9 @@ def loaded(cache: Path, point: Point, number: int) -> Repetition:
     fit = lambda: fitted(point, number)
     arrays = harness.kept_arrays(cache_path(cache, point, number), fit)
     own = arrays["component_site"]
-    rows = [[own == j] * 5 + [j] * 6 for j in range(len(arrays["points"]))]
-    sites = (SiteFit(*(arrays[n][r] for n, r in zip(NAMES, row, strict=True))) for row in rows)
+    sites = (SiteFit(*(arrays[name][own == j] for name in NAMES)) for j in range(own[-1] + 1))
     oracle = SiteFit(*(arrays[f"oracle_{name}"] for name in NAMES))
-    return Repetition(tuple(sites), oracle, *(arrays[name] for name in TRUTH))
+    return Repetition(tuple(sites), oracle, arrays["true_means"])
 
 
 def load_point(cache: Path, point: Point, repetitions: int) -> Iterator[tuple[int, Repetition]]:

@@ -7,7 +7,6 @@ its cluster, in the best pairing of the two. `python -m experiments.klfusion.mar
 """
 
 import itertools
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +14,9 @@ from scipy.optimize import linear_sum_assignment
 
 import posterity
 from experiments import harness
-from experiments.klfusion.generate import Array
+from experiments.klfusion.local_fits import Array
 
-RESULTS = Path(__file__).parent / "results"
+PLACE = harness.Place.of(__file__)
 SHIFTS = (0.0, 0.3, 1.0)
 EDGES = (-np.inf, 1.0, 3.0, 10.0, 30.0, np.inf)
 
@@ -74,7 +73,9 @@ def shares(nats: Array, wrong: Array) -> dict[str, dict[str, float | int | None]
     return found
 
 
-def run(*, problems: int = 150, results: Path = RESULTS, quick: bool = False) -> dict[str, Any]:
+def run(
+    place: harness.Place = PLACE, *, problems: int = 150, quick: bool = False
+) -> dict[str, Any]:
     """So many problems of each shift, written to `results/margins.json`."""
     seeds = range(6 if quick else problems)
     found = {shift: [outcome(seed, shift) for seed in seeds] for shift in SHIFTS}
@@ -88,7 +89,7 @@ def run(*, problems: int = 150, results: Path = RESULTS, quick: bool = False) ->
         "matches, number right": matches(right),
         "number of components": by_shift(numbers),
     }
-    harness.write(results, "margins", document)
+    place.write("margins", document)
     return document
 
 

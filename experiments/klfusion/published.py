@@ -46,31 +46,23 @@ Posteriors = list[list[NormalWishart]]  # by site, those of its components
 
 
 def klfusion_released(
-    sites: Sequence[SiteFit],
-    *,
-    seed: int,
-    max_components: int = MAX_COMPONENTS,
-    iterations: int = ITERATIONS,
+    sites: Sequence[SiteFit], *, seed: int, max_components: int = MAX_COMPONENTS
 ) -> Array:
     """Global means (G, d) of the fused posterior; needs cvxpy with the solver SCS."""
-    options = {"max_components": max_components, "iterations": iterations}
-    globals_, plans = matched([components(site) for site in sites], seed=seed, **options)
+    posteriors = [components(site) for site in sites]
+    globals_, plans = matched(posteriors, seed=seed, max_components=max_components)
     use = _use(plans)
     return np.stack([q.mean for q, own in zip(globals_, use, strict=True) if own >= IN_USE])
 
 
 def matched(
-    posteriors: Posteriors,
-    *,
-    seed: int,
-    max_components: int = MAX_COMPONENTS,
-    iterations: int = ITERATIONS,
+    posteriors: Posteriors, *, seed: int, max_components: int
 ) -> tuple[list[NormalWishart], list[Array]]:
     """Globals sorted by use, and the last plans (G, L_j) in their order."""
     globals_ = spread(posteriors, max_components, default_rng(seed))
     deviation = np.std([kl(g, q) for g in globals_ for site in posteriors for q in site])
     plans: list[Array] = []
-    for _ in range(iterations):
+    for _ in range(ITERATIONS):
         costs = [np.array([[kl(q, g) for q in site] for g in globals_]) for site in posteriors]
         plans = assign(costs, PENALTY * float(deviation))
         globals_ = [barycenter(old, posteriors, plans, g) for g, old in enumerate(globals_)]

@@ -104,7 +104,6 @@ def posterior(clusters: Clusters, hyper: Hyperparameters) -> tuple[Array, Array]
 
 
 def log_normal(x: Array, mean: Array, variance: Array) -> Array:
-    """log N(x | mean, variance I) over the last axis."""
     squared = ((x - mean) ** 2).sum(axis=-1)
     return -0.5 * (squared / variance + x.shape[-1] * np.log(2 * np.pi * variance))
 
@@ -140,7 +139,6 @@ def total_variance(atoms: list[Array]) -> float:
 
 
 def harmonic(number: int) -> float:
-    """H_J = 1 + 1/2 + ... + 1/J."""
     return float((1 / np.arange(1, number + 1)).sum())
 
 

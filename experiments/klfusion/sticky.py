@@ -29,8 +29,6 @@ TOLERANCE = 1e-6  # the share of the bound by which a round must raise it to be 
 
 @dataclasses.dataclass(frozen=True)
 class StickyFit:
-    """What :func:`fit_sticky` found."""
-
     posterior: HiddenMarkov  # emissions, transitions and start of ``K`` states, the busiest first
     # the same of no data, with equal popularities, so that no state is told from another: what is
     # fused

@@ -13,7 +13,7 @@ from scipy.special import expit
 from sklearn.metrics import roc_auc_score
 
 from experiments.heart.kinds import predict_logistic
-from experiments.heart.metrics import log_likelihoods, mean_log_likelihood
+from experiments.heart.trials import beside, log_likelihoods, mean_log_likelihood
 from experiments.personal.studies import Array, Study
 from posterity.errors import ConvergenceWarning
 from posterity.families import Gaussian
@@ -69,14 +69,14 @@ def compare_with_nuts(study: Study, run: Run, *, seed: int) -> dict[str, Any]:
     """
     draws, law = nuts(study, seed), run.population.law
     sites, own = [run.site(name) for name in study], draws["sites"]
-    moments = lambda q: (q.mean, np.sqrt(np.diagonal(q.covariance)))
+    moments = lambda *laws: (
+        np.concatenate([q.mean for q in laws]),
+        np.sqrt(np.concatenate([np.diagonal(q.covariance) for q in laws])),
+    )
     parts = {
-        "population": (moments(law.coefficients), draws["coefficients"]),
-        "log spread": (moments(law.log_spread), draws["log_spread"]),
-        "sites": (
-            [np.concatenate(each) for each in zip(*map(moments, sites), strict=True)],
-            own.reshape(len(own), -1),
-        ),
+        "population": (*moments(law.coefficients), draws["coefficients"]),
+        "log spread": (*moments(law.log_spread), draws["log_spread"]),
+        "sites": (*moments(*sites), own.reshape(len(own), -1)),
     }
     splits = list(study.values())
     chances = {
@@ -90,17 +90,11 @@ def compare_with_nuts(study: Study, run: Run, *, seed: int) -> dict[str, Any]:
         area = float(roc_auc_score(labels, p))
         scores[who] = {"log likelihood": mean_log_likelihood(p, labels), "AUC": area}
     less = {name: scores["ours"][name] - theirs for name, theirs in scores["NUTS"].items()}
-    found, points = {}, {}
-    for name, ((mean, deviation), theirs) in parts.items():
-        ratios = deviation / theirs.std(0)
-        off = np.abs(mean - theirs.mean(0)) / theirs.std(0)
-        found[name] = {
-            "largest error of a mean, in standard deviations": float(off.max()),
-            "least ratio of standard deviations": float(ratios.min()),
-            "largest ratio of standard deviations": float(ratios.max()),
-        }
-        both = {"ours": mean, "NUTS": theirs.mean(0)}
-        points[name] = {who: values.round(4).tolist() for who, values in both.items()}
+    found = {name: beside(*own, least="least") for name, own in parts.items()}
+    points = {
+        name: {"ours": mean.round(4).tolist(), "NUTS": theirs.mean(0).round(4).tolist()}
+        for name, (mean, _, theirs) in parts.items()
+    }
     return {**found, **scores, "ours less NUTS": less, "points": points}
 
 
@@ -130,6 +124,5 @@ def nuts(study: Study, seed: int) -> dict[str, Array]:
     sampler = MCMC(NUTS(model), num_warmup=WARMUP, num_samples=DRAWS, progress_bar=False)
     sampler.run(jax.random.key(seed))
     draws = sampler.get_samples()
-    return {
-        name: np.asarray(draws[name], float) for name in ("coefficients", "log_spread", "sites")
-    }
+    names = ("coefficients", "log_spread", "sites")
+    return {name: np.asarray(draws[name], float) for name in names}

@@ -1,22 +1,18 @@
-"""What noise on factors costs four hospitals: `python -m experiments.privacy.run`.
-
-Writes `expected.json` into `results` beside this file; about four minutes on one core.
-"""
+"""What noise on factors costs four hospitals: `python -m experiments.privacy.run`."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments import harness
 from experiments.data import heart_disease
-from experiments.heart import kinds, metrics, trials
+from experiments.heart import kinds, trials
 from experiments.heart.preparation import Split, prepare
 from posterity.engine.privacy.membership import attack_auc, difference_test
 from posterity.engine.privacy.noise import GaussianMechanism, proper_factor, record_contributions
 
-RESULTS = Path(__file__).parent / "results"
+PLACE = harness.Place.of(__file__)
 SEEDS, NOISES = 10, 5
 DELTA = 1e-5
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -40,8 +36,7 @@ def mechanism(unit: str, clip: float, noise: float = 0.0, shares: int = 1) -> Ga
 def noises() -> dict[float, float]:
     """The noise, in sensitivities, of one release, by epsilon."""
     calibrated = GaussianMechanism.calibrated
-    make = lambda epsilon: calibrated(PRIOR, 1.0, epsilon=epsilon, delta=DELTA)
-    return {epsilon: make(epsilon).noise for epsilon in EPSILONS}
+    return {e: calibrated(PRIOR, 1.0, epsilon=e, delta=DELTA).noise for e in EPSILONS}
 
 
 def contributions(splits: Mapping[str, Split], seed: int) -> dict[str, Rows]:
@@ -67,7 +62,7 @@ def scores(q: Any, splits: Mapping[str, Split]) -> dict[str, float]:
     x, y = trials.together(trials.held_out(splits))
     p = np.clip(kinds.predict_logistic(q, x), kinds.SMALLEST, 1 - kinds.SMALLEST)
     return {
-        "log likelihood": metrics.mean_log_likelihood(p, y),
+        "log likelihood": trials.mean_log_likelihood(p, y),
         "AUROC": attack_auc(p[y == 1], p[y == 0]).value,
     }
 
@@ -83,14 +78,12 @@ def one_seed(seed: int, table: Any, noise: Mapping[float, float], draws: int) ->
     """All methods, on one split of the patients; means over draws of the noise."""
     splits = prepare(table, seed=seed)
     rows, rng = contributions(splits, seed), np.random.default_rng(seed)
-    federated = trials.fit(
-        kinds.logistic(), "server, sequential", trials.training(splits), key=trials.purpose(seed, 1)
-    )
+    sites, key = trials.training(splits), trials.purpose(seed, 1)
+    federated = trials.fit(kinds.logistic(), "server, sequential", sites, key=key)
+    whole = released(rows["record"], mechanism("record", UNCLIPPED), rng)
     found: dict[str, Any] = {
         "federated": scores(federated.posterior, splits),
-        "one shot, nothing clipped": scores(
-            released(rows["record"], mechanism("record", UNCLIPPED), rng), splits
-        ),
+        "one shot, nothing clipped": scores(whole, splits),
         "prior": scores(PRIOR, splits),
     }
     for unit, clips in CLIPS.items():
@@ -101,9 +94,8 @@ def one_seed(seed: int, table: Any, noise: Mapping[float, float], draws: int) ->
             for epsilon in EPSILONS:
                 made = mechanism(unit, clips[epsilon], noise[epsilon], shares)
                 drawn = [scores(released(rows[unit], made, rng), splits) for _ in range(draws)]
-                found[f"{unit}, {name}, {epsilon:g}"] = {
-                    score: float(np.mean([each[score] for each in drawn])) for score in drawn[0]
-                }
+                means = {k: float(np.mean([each[k] for each in drawn])) for k in drawn[0]}
+                found[f"{unit}, {name}, {epsilon:g}"] = means
     attacks = {"no noise": mechanism("record", UNCLIPPED)}
     attacks |= {f"{e:g}": mechanism("record", CLIPS["record"][e], noise[e]) for e in EPSILONS}
     attack = {
@@ -113,15 +105,12 @@ def one_seed(seed: int, table: Any, noise: Mapping[float, float], draws: int) ->
     return {"scores": found, "attack": attack}
 
 
-def run(*, results: Path = RESULTS, quick: bool = False) -> dict[str, Any]:
-    """Release, score, attack and summarise; what `expected.json` holds."""
+def run(place: harness.Place = PLACE, *, quick: bool = False) -> dict[str, Any]:
     seeds, draws = (2, 1) if quick else (SEEDS, NOISES)
     table, noise = heart_disease(), noises()
     each = [one_seed(seed, table, noise, draws) for seed in range(seeds)]
-    lost = [
-        seed["scores"]["federated"]["AUROC"] - seed["scores"]["record, shared, 4"]["AUROC"]
-        for seed in each
-    ]
+    areas = [{name: own["AUROC"] for name, own in seed["scores"].items()} for seed in each]
+    lost = [own["federated"] - own["record, shared, 4"] for own in areas]
     found = harness.over_seeds(each)
     goals = {
         "AUROC lost at epsilon 4 a patient, noise shared: 0.02": harness.statistics(lost),
@@ -137,15 +126,13 @@ def run(*, results: Path = RESULTS, quick: bool = False) -> dict[str, Any]:
             "seeds": seeds,
             "draws of noise a seed": draws,
             "delta": DELTA,
-            "clip": {
-                unit: {f"{e:g}": c for e, c in clips.items()} for unit, clips in CLIPS.items()
-            },
+            "clip": {unit: {f"{e:g}": c for e, c in own.items()} for unit, own in CLIPS.items()},
             "relation": RELATIONS,
             "noise, in sensitivities": {f"{e:g}": harness.rounded(s) for e, s in noise.items()},
             "versions": harness.versions("dp-accounting"),
         },
     }
-    harness.write(results, "expected", summary)
+    place.write("expected", summary)
     return summary
 
 

@@ -1,8 +1,6 @@
 """Mixtures grown by maximum entropy (egorov2019): densities, regressions, tasks in a row."""
 
-from pathlib import Path
+from experiments.harness import Place
 
-from experiments.harness import CACHES
-
-RESULTS = Path(__file__).parent / "results"
-CACHE = CACHES / "pursuit"
+PLACE = Place.of(__file__, "pursuit")
+RESULTS, CACHE = PLACE.results, PLACE.cache

@@ -13,10 +13,9 @@ import numpy as np
 
 import posterity
 from experiments import harness
-from experiments.pursuit import CACHE, RESULTS, peers, pictures
+from experiments.pursuit import PLACE, peers
 from experiments.pursuit.peers import Found
-from experiments.pursuit.quadrature import Gaussians, divergence
-from experiments.pursuit.targets import NEAR, TARGETS, Target
+from experiments.pursuit.targets import NEAR, SIDES, TARGETS, Array, Gaussians, Target, divergence
 from posterity.families import DiagonalGaussian
 from posterity.pursuit import Fixed
 
@@ -70,7 +69,6 @@ QUICK = Effort(
 
 
 def ours(target: Target, *, components: int, seed: int, **options: Any) -> Found:
-    """By the verb, from the base law that everyone has."""
     zero, variance = np.zeros(target.size), np.full(target.size, target.reach**2)
     base = DiagonalGaussian.from_standard(zero, variance)
     found = posterity.pursue(
@@ -85,7 +83,6 @@ def gaussians(mixture: Any) -> Gaussians:
 
 
 def run_method(name: str, target: Target, evaluations: int, effort: Effort) -> list[dict[str, Any]]:
-    """A method's divergences and mixtures, one row a seed."""
     seeds, components = range(effort.seeds), effort.components
     budget = {"evaluations": evaluations, "seeds": seeds}
     if name in OPTIONS:
@@ -111,7 +108,7 @@ def run_method(name: str, target: Target, evaluations: int, effort: Effort) -> l
 
 
 def one_target(
-    target: Target, effort: Effort, cache: Path, *, only_kept: bool = False
+    target: Target, effort: Effort, place: harness.Place
 ) -> dict[str, list[dict[str, Any]]]:
     """Rows of each method; ours first, for its evaluations are everyone's budget."""
     table: dict[str, list[dict[str, Any]]] = {}
@@ -121,7 +118,7 @@ def one_target(
         parts = [target.name, effort.components, name, effort.seeds]
         if name not in (*OPTIONS, REFERENCE):
             parts.append(budget)
-        rows = harness.kept(cache, "densities", None if only_kept else make, *parts)
+        rows = place.kept("densities", make, *parts)
         if rows is None:
             continue
         table[name] = rows
@@ -133,7 +130,8 @@ def one_target(
 
 def of(rows: Sequence[Mapping[str, Any]], kind: str) -> dict[str, Any]:
     """Least, median and largest over seeds, in nats; what is infinite is said in words."""
-    three = peers.spread([row[kind] for row in rows])
+    values = [row[kind] for row in rows]
+    three = min(values), statistics.median(values), max(values)
     known = [harness.rounded(v, 3) if math.isfinite(v) else "infinite" for v in three]
     return dict(zip(("least", "median", "largest"), known, strict=True))
 
@@ -150,7 +148,6 @@ def report(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def median(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Of KL(q ‖ p) over seeds."""
     return statistics.median(row["reverse"] for row in rows)
 
 
@@ -175,23 +172,69 @@ def goals(name: str, components: int, table: Mapping[str, Any]) -> list[dict[str
     return [below, near] if name in NEAR else [below]
 
 
+COLORS = ("#1d70b8", "#c1121f")
+GREY = "#8d99a6"
+
+
+def draw(drawn: Mapping[str, Any], path: Path) -> None:
+    """A column a target; ours above, and the best of the boosting peers that ran below."""
+    with harness.figure(path, 2, len(drawn), figsize=(2.7 * len(drawn), 5.6)) as axes:
+        for column, (name, (target, table)) in zip(axes.T, drawn.items(), strict=True):
+            ran = [peer for peer in peers.PEERS if peer in table]
+            rows = [OURS, *([min(ran, key=lambda peer: median(table[peer]))] if ran else [])]
+            for axis, method in zip(column, rows, strict=False):
+                every = sorted(table[method], key=lambda row: row["reverse"])
+                shown = every[(len(every) - 1) // 2]
+                law = Gaussians.of(shown["weights"], shown["means"], shown["factors"])
+                (line if target.size == 1 else plane)(axis, target, law)
+                title = f"{name}\n{method}" if method == OURS else method
+                axis.set_title(f"{title}\nKL {shown['reverse']:.2g}", fontsize=8)
+                axis.tick_params(labelsize=6)
+
+
+def line(axis: Any, target: Target, law: Gaussians) -> None:
+    """Density over a line: the target grey, the mixture blue, its components thin."""
+    x = np.linspace(-target.box, target.box, 801)[:, None]
+    height = true(target, x)
+    axis.fill_between(x[:, 0], height, color=GREY, alpha=0.45, linewidth=0)
+    axis.plot(x, np.exp(law.log_density(x)), color=COLORS[0], linewidth=1.3)
+    for weight, mean, root in zip(law.weights, law.means, law.factors, strict=True):
+        own = Gaussians(np.ones(1), mean[None], root[None])
+        axis.plot(x, weight * np.exp(own.log_density(x)), color=COLORS[1], linewidth=0.6)
+    axis.set_ylim(0, 1.25 * height.max())
+
+
+def plane(axis: Any, target: Target, law: Gaussians) -> None:
+    """The target's density grey, that of the mixture in lines, its components as ellipses."""
+    side = np.linspace(-target.box, target.box, 161)
+    points = np.stack([own.ravel() for own in np.meshgrid(side, side)], 1)
+    shape = (len(side), len(side))
+    height = true(target, points).reshape(shape)
+    axis.contourf(side, side, height, levels=9, cmap="Greys")
+    levels = height.max() * np.array([0.02, 0.1, 0.3, 0.6])
+    found = np.exp(law.log_density(points)).reshape(shape)
+    axis.contour(side, side, found, levels=levels, colors=COLORS[0], linewidths=0.8)
+    circle = np.stack([np.cos(u := np.linspace(0, 2 * np.pi, 80)), np.sin(u)])
+    for weight, mean, root in zip(law.weights, law.means, law.factors, strict=True):
+        edge = mean[:, None] + root @ circle
+        axis.plot(*edge, color=COLORS[1], linewidth=0.4 + 1.2 * float(weight) ** 0.5)
+    axis.set(xlim=(-target.box, target.box), ylim=(-target.box, target.box), aspect="equal")
+
+
+def true(target: Target, points: Array) -> Array:
+    return np.exp(target.log_densities(points) - target.log_normaliser(SIDES[target.size][0]))
+
+
 def run(
     targets: tuple[str, ...] = tuple(TARGETS),
     /,
+    place: harness.Place = PLACE,
     *,
-    results: Path = RESULTS,
-    cache: Path = CACHE,
     seeds: int = 5,
-    narrow: bool = False,
-    only_kept: bool = False,
     quick: bool = False,
 ) -> dict[str, Any]:
-    """Measure, judge, draw and write; returns what `densities.json` holds.
-
-    It is written whenever a target is done. A ``narrow`` run has no reference and no variants.
-    """
+    """Measure, judge, draw and write, whenever a target is done; what `densities.json` holds."""
     effort = QUICK if quick else Effort(targets=targets, seeds=seeds)
-    effort = dataclasses.replace(effort, once=()) if narrow else effort
     tables: dict[str, Any] = {}
     drawn: dict[str, Any] = {}
     judged: list[dict[str, Any]] = []
@@ -213,7 +256,7 @@ def run(
     for these in (effort, dataclasses.replace(effort, methods=effort.once)):
         for name in effort.targets:
             target = TARGETS[name]()
-            table = one_target(target, these, cache, only_kept=only_kept)
+            table = one_target(target, these, place)
             if not table:
                 continue
             first = {"prototype, six components": PROTOTYPE.get(name, "none"), title: {}}
@@ -225,15 +268,15 @@ def run(
                 if set(these.methods) <= table.keys():
                     judged += goals(name, effort.components, table)
             found["goals met"] = [sum(own["met"] for own in judged), len(judged)]
-            harness.write(results, "densities", found)
+            place.write("densities", found)
     found["not run"] = [
         f"{name}, {method}"
         for name in effort.targets
         for method in effort.methods
         if method not in tables.get(name, {}).get(title, {})
     ]
-    harness.write(results, "densities", found)
-    pictures.densities(drawn, results / "densities.png", OURS, list(peers.PEERS), median)
+    place.write("densities", found)
+    draw(drawn, place.results / "densities.png")
     return found
 
 

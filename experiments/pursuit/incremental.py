@@ -22,10 +22,10 @@ from scipy.special import log_softmax
 from experiments import harness
 from experiments.data import Digits, fashion_mnist, mnist
 from experiments.klfusion.networks.deep import lenet
-from experiments.pursuit import CACHE, RESULTS
+from experiments.pursuit import PLACE
 from experiments.pursuit import incremental_peers as peers
 from experiments.pursuit.image_features import ImageFeatures, deformed, kept_records
-from experiments.pursuit.task_networks import chances, trained
+from experiments.pursuit.incremental_peers import chances, trained
 from posterity.families.layers import Layers
 from posterity.families.network import Network
 from posterity.pursuit.learning import ConjugateLearner
@@ -112,8 +112,6 @@ class Runner:
         self.networks, self.conjugate = once(self.networks), functools.lru_cache(3)(self.conjugate)
 
     def run(self, job: Job) -> dict[str, Any]:
-        """The curve of a job, and how long it took; from its file if there is one."""
-
         def make() -> dict[str, Any]:
             clock = harness.Clock()
             curve = METHODS[job.method](self, job)
@@ -279,7 +277,6 @@ ONCE = ("joint network", "joint, same features")  # methods that know no order
 def jobs(
     methods: Sequence[str], sets: Sequence[str], seeds: Sequence[int], orders: Sequence[str]
 ) -> list[Job]:
-    """All of them, seed by seed."""
     return [
         Job(method, data, seed, order)
         for seed in seeds
@@ -362,7 +359,6 @@ def goals(found: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def draw(summary: Mapping[str, Any], results: Path) -> None:
-    """A panel a set of images: accuracy after each task; joint training is a line across."""
     sets = summary["after each task"]
     size = (5.6 * max(len(sets), 1), 4.4)
     with harness.figure(results / "incremental.png", 1, max(len(sets), 1), figsize=size) as axes:
@@ -400,24 +396,21 @@ def forgetting(setting: Setting, images: Digits) -> dict[str, Any]:
 
 
 def run(
+    place: harness.Place = PLACE,
     *,
     methods: tuple[str, ...] = tuple(METHODS),
     sets: tuple[str, ...] = tuple(SETS),
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4),
     orders: tuple[str, ...] = tuple(ORDERS),
-    cache: Path = CACHE,
-    results: Path = RESULTS,
-    only_kept: bool = False,
 ) -> dict[str, Any]:
-    """What is not kept yet, then all that is."""
-    setting, cache = Setting(), cache / "incremental"
+    setting, cache = Setting(), place.cache / "incremental"
     runner = Runner(setting, cache)
-    if not only_kept:
+    if not place.only_kept:
         for job in jobs(methods, sets, seeds, orders):
             row = runner.run(job)
             print(job.name, row["curve"][-1], row["cpu s"], flush=True)
         harness.kept(cache, "forgetting", lambda: forgetting(setting, mnist()))
-    return report(setting, cache, results)
+    return report(setting, cache, place.results)
 
 
 def report(setting: Setting, cache: Path, results: Path) -> dict[str, Any]:

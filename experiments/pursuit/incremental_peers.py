@@ -1,7 +1,8 @@
-"""Peers of the conjugate rule: one LeNet-5 that goes on from task to task.
+"""Networks of single tasks, and peers of the conjugate rule: a LeNet-5 that learns task by task.
 
-Each gives the log chances of test images after each task, over all ten classes. It is trained by
-Adam, at the same steps and batches as the networks of single tasks.
+Nothing of another task goes into a task's network, not even its random numbers: its key is of its
+name. A peer gives the log chances of test images after each task, over all ten classes; it is
+trained by Adam, at the same steps and batches.
 """
 
 import functools
@@ -15,21 +16,82 @@ import numpy as np
 import optax
 from scipy.special import log_softmax, softmax
 
-from experiments.pursuit.task_networks import log_chances
+from posterity.arrays import keys
 from posterity.families.layers import Layers
+from posterity.families.network import Network
+from posterity.federation.keys import site_key
 from posterity.models.forward import outputs
-from posterity.networks.training import batches
+from posterity.networks.bound import Bound, as_posterior, started
+from posterity.networks.training import COOLING, RATE, batches, initial, prior_arrays, step
+
+Array = np.ndarray
+ROWS = 1000  # inputs that are predicted together
+step_of = jax.jit(step)
+
+
+def trained(
+    prior: Network,
+    x: Any,
+    y: Any,
+    *,
+    task: str,
+    seed: int,
+    steps: int,
+    batch: int,
+    on: bool = False,
+) -> Network:
+    """The posterior of one task under a prior; ``on`` from the prior's means and deviations.
+
+    Steps are compiled one at a time: a convolution inside a loop that is compiled as a whole runs
+    several times more slowly on a CPU. The rate of log deviations is ten times that of means.
+    """
+    key = site_key(jax.random.key(seed), task)
+    bound = Bound(prior.layers, "categorical", 1.0, 1.0, None)
+    x, y = np.asarray(x, np.float32).reshape(len(x), -1), np.asarray(y, np.int32)
+    with jax.enable_x64(False):  # in single precision, whatever the caller computes in
+        first, run = jax.random.split(key)
+        state = initial(started(bound, prior if on else None, key=first))
+        moments = prior_arrays(prior)
+        chosen = batches(len(x), min(batch, len(x)), keys.of_numpy(key))
+        for count, rows in zip(range(steps), chosen, strict=False):
+            rate = np.float32(RATE * min(1.0, (steps - count) / max(COOLING * steps, 1)))
+            own = jax.random.fold_in(run, count)
+            records = x[rows], y[rows], np.float32(len(x))
+            state, _ = step_of(bound, state, moments, *records, rate, own)
+    return as_posterior(bound, state[0])
+
+
+def chances(network: Network, x: Any, draws: int) -> Array:
+    """Mean chances (n, K) over draws of the weights."""
+    rng, x = np.random.RandomState(0), np.asarray(x, np.float32).reshape(len(x), -1)
+    mean = np.asarray(network.mean, np.float32)
+    spread = np.sqrt(np.asarray(network.variance, np.float32))
+    noise = [rng.standard_normal(mean.size).astype(np.float32) for _ in range(draws)]
+    total = np.zeros((len(x), network.layers.outputs))
+    with jax.enable_x64(False):
+        for at in range(0, len(x), ROWS):
+            part = x[at : at + ROWS]
+            padded = np.concatenate([part, np.zeros((ROWS - len(part), x.shape[1]), np.float32)])
+            for own in noise:
+                logs = np.asarray(log_chances(network.layers, mean + spread * own, padded))
+                total[at : at + ROWS] += np.exp(logs[: len(part)].astype(np.float64)) / draws
+    return total
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def log_chances(layers: Layers, z: Any, x: Any) -> Any:
+    """Logarithms of the classes' chances at weights ``z``."""
+    return jax.nn.log_softmax(outputs(layers, z, x))
+
 
 Array = np.ndarray
 Tasks = list[tuple[Array, Array]]
-RATE = 1e-3
+PEERS_RATE = 1e-3
 FISHER = 200  # images of a task that EWC's Fisher information is averaged over
 OTHER = -1e9
 
 
 class Training(NamedTuple):
-    """What all peers share."""
-
     layers: Layers
     steps: int
     batch: int
@@ -96,7 +158,7 @@ def _descend(
         return fit + 0.5 * (precision * (z - centre) ** 2).sum()
 
     down, moments = optax.scale_by_adam().update(jax.grad(loss)(z), moments)
-    return z - RATE * down, moments
+    return z - PEERS_RATE * down, moments
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -120,13 +182,13 @@ def softmax_regression(
     weights = np.zeros((features.shape[1] + 1, classes), np.float32)
     first, second = np.zeros_like(weights), np.zeros_like(weights)
     ones = lambda x: np.concatenate([x, np.ones((len(x), 1), np.float32)], 1)
-    for step, places in enumerate(itertools.islice(batches(len(y), 500, rng), total)):
+    for count, places in enumerate(itertools.islice(batches(len(y), 500, rng), total)):
         x = ones(features[places])
         wrong = softmax(x @ weights, axis=1)
         wrong[np.arange(500), y[places]] -= 1
         slope = x.T @ wrong / 500 + 1e-6 * weights
         first = 0.9 * first + 0.1 * slope
         second = 0.999 * second + 0.001 * slope**2
-        ahead = np.sqrt(second / (1 - 0.999 ** (step + 1))) + 1e-8
-        weights -= rate * (1 - step / total) * first / (1 - 0.9 ** (step + 1)) / ahead
+        ahead = np.sqrt(second / (1 - 0.999 ** (count + 1))) + 1e-8
+        weights -= rate * (1 - count / total) * first / (1 - 0.9 ** (count + 1)) / ahead
     return log_softmax((ones(test) @ weights).astype(np.float64), axis=1)

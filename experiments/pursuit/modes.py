@@ -7,7 +7,6 @@ away, and half of it in a spike of a twentieth.
 
 import functools
 import time
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,7 +15,7 @@ import numpy as np
 
 import posterity
 from experiments import harness
-from experiments.pursuit import CACHE, RESULTS
+from experiments.pursuit import PLACE
 from posterity.families import DiagonalGaussian, Gaussian
 
 WEIGHTS = (0.6, 0.3, 0.1)
@@ -95,26 +94,17 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def run(
-    *,
-    seeds: int = 50,
-    results: Path = RESULTS,
-    cache: Path = CACHE,
-    only_kept: bool = False,
-    quick: bool = False,
-) -> dict[str, Any]:
-    """All problems, written down after each."""
-    seeds, sizes = (2, SIZES[:1]) if quick else (seeds, SIZES)
-    problems = [("three", three, size, kind) for size in sizes for kind in KINDS]
+def run(place: harness.Place = PLACE, *, seeds: int = 50) -> dict[str, Any]:
+    problems = [("three", three, size, kind) for size in SIZES for kind in KINDS]
     problems += [("half of the mass 15 away", far, 5, "diagonal"), ("spike", spike, 5, "diagonal")]
     tables: dict[str, Any] = {}
     for name, law, size, kind in problems:
         title, one = f"{name}, {size} dimensions, {kind}", functools.partial(measured, kind, size)
         make = lambda law=law, size=size, one=one: [one(law(size, s), s) for s in range(seeds)]
-        rows = harness.kept(cache, f"modes, {title}, {seeds}", None if only_kept else make)
+        rows = place.kept(f"modes, {title}, {seeds}", make)
         if rows is not None:
             tables[title] = summary(rows)
-            harness.write(results, "modes", tables)
+            place.write("modes", tables)
             print(title, tables[title], flush=True)
     return tables
 

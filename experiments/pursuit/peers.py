@@ -1,16 +1,14 @@
-"""What others do with a log density, by our own hand: one Gaussian, boosting, a joint mixture.
+"""Peers of `pursue`, written here: one Gaussian, boosting, a joint mixture; NUTS as a reference.
 
-And NUTS, as a reference. All work in units of the base law (mean zero, standard deviation one), so
-that their step sizes suit every target; all count the points at which the log density or its
-gradient was taken. Boosting adds one Gaussian at a time, which maximises the residual bound
+All work in units of the base law, and count the points at which the log density or its gradient was
+taken. Boosting adds one Gaussian at a time, which maximises the residual bound
 E_h[log p - log q_t] + λ H[h] by Adam on sampled gradients (guo2016, locatello2018, and the tutorial
 of Pyro, where λ = 1); there is no floor below log q_t, which is what sends components away.
 """
 
 import dataclasses
 import functools
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -18,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.pursuit.quadrature import Gaussians
-from experiments.pursuit.targets import LOG_2PI, Target
+from experiments.pursuit.targets import LOG_2PI, Gaussians, Target
 
 DRAWS = 256  # of each component, on which weights are found
 
@@ -298,8 +295,3 @@ def in_units(target: Target) -> Callable[[Any], Any]:
 def stretched(law: Gaussians, by: float) -> Gaussians:
     """Each point ``by`` times as far away."""
     return Gaussians(law.weights, by * law.means, by * law.factors)
-
-
-def spread(values: Sequence[float]) -> tuple[float, float, float]:
-    """Least, median and largest; some may be infinite."""
-    return min(values), statistics.median(values), max(values)

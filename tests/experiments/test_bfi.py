@@ -7,7 +7,7 @@ import pytest
 
 from experiments.bfi import run
 
-EXPECTED = json.loads((run.RESULTS / "expected.json").read_text())
+EXPECTED = json.loads((run.PLACE.results / "expected.json").read_text())
 BOTH = [name for name, own in EXPECTED.items() if "posterity, one shot" in own]
 
 

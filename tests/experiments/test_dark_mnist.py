@@ -14,6 +14,7 @@ import posterity
 from experiments.dark_knowledge import mnist, pipeline
 from experiments.dark_knowledge.mnist_run import Between, Falling, Flat, Seed, Setting
 from experiments.data import Digits
+from experiments.harness import Place
 from experiments.klfusion.networks.local_fits import Case
 
 pytestmark = pytest.mark.experiment  # a run of each, in minutes
@@ -43,7 +44,7 @@ def flat(digits: Digits) -> Flat:
 def run(flat: Flat, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, Path]:
     folder = tmp_path_factory.mktemp("mnist")
     small = {"_setting": SMALL, "_images": flat}
-    summary = mnist.run(seeds=(0,), cache=folder / "cache", results=folder, **small)
+    summary = mnist.run(Place(folder, folder / "cache"), seeds=(0,), **small)
     return summary, folder
 
 
@@ -84,9 +85,10 @@ def test_results_say_what_was_done(run: tuple[dict, Path]) -> None:
 
 def test_a_run_that_is_there_is_read(run: tuple[dict, Path], flat: Flat) -> None:
     summary, folder = run
-    small = {"_setting": SMALL, "_images": flat, "cache": folder / "cache"}
-    assert mnist.run(seeds=(0,), results=folder / "again", **small) == summary
-    known = mnist.run(seeds=(0, 7), results=folder / "known", only_kept=True, **small)
+    small = {"_setting": SMALL, "_images": flat}
+    again = Place(folder / "again", folder / "cache")
+    assert mnist.run(again, seeds=(0,), **small) == summary
+    known = mnist.run(dataclasses.replace(again, only_kept=True), seeds=(0, 7), **small)
     assert [row["seed"] for row in known["runs"]] == [0]
 
 
@@ -155,7 +157,7 @@ def test_a_fused_network_is_distilled_without_the_sites_images(
     effort = pipeline.Effort(steps=1500, rate=3e-3)
     case = Case(sites=3, widths=(20,), steps=400)
     arguments = {
-        **{"fits": tmp_path, "cache": tmp_path / "rows", "results": tmp_path},
+        **{"fits": tmp_path, "place": Place(tmp_path, tmp_path / "rows")},
         **{"_case": case, "_effort": effort, "_digits": sites, "_public": digits.x_train[:300]},
         "inputs": ("uniform noise", "fonts, perturbed"),
     }

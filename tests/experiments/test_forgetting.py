@@ -4,13 +4,14 @@ import json
 
 import pytest
 
-from experiments.forgetting import cases, run
+from experiments.forgetting import run
+from experiments.harness import Place
 
 
 @pytest.mark.parametrize("kind", ["contradicts the others", "nearly all the data"])
 @pytest.mark.experiment
 def test_reported_distances_are_the_true_ones(kind):
-    row = run.measured(cases.logistic(kind, 0))
+    row = run.measured(run.logistic(kind, 0))
     assert row["anew"]["nats left"] <= run.ENOUGH
     assert abs(row["nats above the least of BFGS"]) < 1e-4
     assert row["before"] > 1  # there is something to forget
@@ -22,13 +23,13 @@ def test_reported_distances_are_the_true_ones(kind):
 
 
 def test_leavers_differ_as_they_say():
-    for kind, (make, count) in cases.CASES.items():
+    for kind, (make, count) in run.CASES.items():
         case = make(kind, count - 1)
         assert case.kind == kind
-        assert cases.LEAVER in case.sites and cases.LEAVER not in case.rest
+        assert run.LEAVER in case.sites and run.LEAVER not in case.rest
         assert len(case.rest) == len(case.sites) - 1
-    most = cases.logistic("nearly all the data", 1)
-    assert 10 * sum(len(y) for _, y in most.rest.values()) < 2 * len(most.sites[cases.LEAVER][1])
+    most = run.logistic("nearly all the data", 1)
+    assert 10 * sum(len(y) for _, y in most.rest.values()) < 2 * len(most.sites[run.LEAVER][1])
 
 
 def test_a_run_goes_on_where_it_ended_and_counts(tmp_path, monkeypatch):
@@ -45,9 +46,9 @@ def test_a_run_goes_on_where_it_ended_and_counts(tmp_path, monkeypatch):
         }
 
     monkeypatch.setattr(run, "measured", measured)
-    kinds = ("ordinary", cases.NOISY)
-    run.run(results=tmp_path, kinds=kinds, most=1)
-    found = run.run(results=tmp_path, kinds=kinds, most=2)
+    kinds = ("ordinary", run.NOISY)
+    run.run(Place(tmp_path), kinds=kinds, most=1)
+    found = run.run(Place(tmp_path), kinds=kinds, most=2)
     assert len(seen) == 4 and found["leavers"] == 2
     assert found["reported over true"]["2 sweeps"]["median"] == 0.5
     assert found["certificate over true"]["0 sweeps"]["largest"] == 2

@@ -9,8 +9,7 @@ from pictures import shows_data
 from scipy import integrate
 from scipy.special import expit
 
-from experiments.gfvl import conjugate, goals, run, waiting
-from experiments.gfvl.curves import Curve, first_within
+from experiments.gfvl import conjugate, report, run, waiting
 from experiments.gfvl.problem import (
     AGENTS,
     COIN_PRIOR,
@@ -20,11 +19,13 @@ from experiments.gfvl.problem import (
     LEAVERS_WAIT,
     QUICK,
     WAITING_PRIOR,
+    WaitingPosterior,
     coins,
     waiting_times,
     without_leaver,
 )
-from experiments.gfvl.reference import WaitingPosterior
+from experiments.gfvl.report import Curve, first_within
+from experiments.harness import Place
 from posterity import Beta
 
 
@@ -35,7 +36,7 @@ def target() -> WaitingPosterior:
 
 @pytest.mark.experiment
 def test_figure3_is_written_and_agrees_with_theory(tmp_path: Path) -> None:
-    run.run(quick=True, figures=("3",), results=tmp_path)
+    run.run(Place(tmp_path), quick=True, figures=("3",))
     found = json.loads((tmp_path / "expected.json").read_text())
     (goal,) = found["figure 3"]["goals"]
     # Three independent z scores: a chance of one in a thousand, but for fixed keys.
@@ -113,11 +114,11 @@ def test_curves_and_goals() -> None:
     assert np.isnan(first_within(kl, 0.5, curve.visits)).all()
     assert curve.diverged == 0.0 and Curve(kl * 100, curve.visits).diverged == 1.0
     low = {"mean": 29.0, "standard error": 0.1}
-    assert goals.few_hops({waiting.DEFAULT: low}, low)["met"]
-    assert not goals.few_hops({waiting.DEFAULT: low}, {**low, "mean": 30.5})["met"]
+    assert report.few_hops({waiting.DEFAULT: low}, low)["met"]
+    assert not report.few_hops({waiting.DEFAULT: low}, {**low, "mean": 30.5})["met"]
     row = {waiting.ONE_COVER: {"mean": 1.4, "standard error": 0.1}, waiting.TWO_COVERS: {}}
-    assert not goals.forgotten({"case": {"how": row}})["met"]
-    assert not goals.theory({"ring": {"cover time": {"z": -2.5}}})["met"]
+    assert not report.forgotten({"case": {"how": row}})["met"]
+    assert not report.theory({"ring": {"cover time": {"z": -2.5}}})["met"]
 
 
 def test_brief_runs_leave_variants_out() -> None:

@@ -11,6 +11,7 @@ import pytest
 from scipy.special import expit
 
 from experiments import data
+from experiments.harness import Place
 from experiments.heart import forgetting, kinds, run, trials
 from experiments.heart.preparation import SITES, Split, prepare
 from posterity.families import Gaussian
@@ -25,7 +26,8 @@ def splits() -> dict[str, Split]:
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the quick run of the logistic part leaves behind."""
     folder = tmp_path_factory.mktemp("heart")
-    run.run(seeds=1, quick=True, _parts=("logistic",), cache=folder / "cache", results=folder)
+    place = Place(folder, folder / "cache")
+    run.run(place, seeds=1, quick=True, _parts=("logistic",))
     return folder
 
 
@@ -79,10 +81,11 @@ def test_run_draws_and_goes_on_where_it_was(
         raise AssertionError("was kept, and is computed again")
 
     monkeypatch.setitem(run.PARTS, "logistic", computed)
-    options: dict[str, Any] = {"quick": True, "_parts": ("logistic",), "cache": written / "cache"}
-    assert run.run(seeds=1, results=written / "again", **options)["goals"] == expected["goals"]
+    options: dict[str, Any] = {"quick": True, "_parts": ("logistic",)}
+    again = Place(written / "again", written / "cache")
+    assert run.run(again, seeds=1, **options)["goals"] == expected["goals"]
     with pytest.raises(AssertionError, match="computed again"):
-        run.run(seeds=2, results=written / "again", **options)
+        run.run(again, seeds=2, **options)
 
 
 @pytest.mark.experiment
@@ -94,7 +97,7 @@ def test_network_federates_and_forgets(splits: dict[str, Split]) -> None:
     predicted = lambda q: kind.predict(q, x)
     federated = trials.fit(kind, forgetting.METHOD, sites, key=key)
     pooled = trials.fit(kind, "pooled", sites, key=key).posterior
-    score = lambda q: trials.metrics.mean_log_likelihood(predicted(q), y)
+    score = lambda q: trials.mean_log_likelihood(predicted(q), y)
     # cut short: the full run comes within 0.005
     assert score(federated.posterior) == pytest.approx(score(pooled), abs=0.02)
     stages, refused = forgetting.forgotten(federated, "switzerland", (0, 5))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments import data
-from experiments.heart import metrics, preparation
+from experiments.heart import preparation, trials
 from experiments.heart.preparation import COLUMNS, SITES
 from posterity.engine.privacy.membership import attack_auc
 from posterity.errors import ParameterError
@@ -96,41 +96,39 @@ def test_splits_depend_on_the_seed_alone(heart: data.HeartDisease) -> None:
 
 def test_accuracy_and_log_likelihood_by_hand() -> None:
     p, y = [0.8, 0.25, 0.5, 0.4], [1, 0, 1, 1]
-    assert metrics.accuracy(p, y) == 0.75
+    assert trials.accuracy(p, y) == 0.75
     by_hand = np.log([0.8, 0.75, 0.5, 0.4])
-    np.testing.assert_allclose(metrics.log_likelihoods(p, y), by_hand, rtol=1e-15)
-    np.testing.assert_allclose(metrics.mean_log_likelihood(p, y), by_hand.mean(), rtol=1e-15)
-    assert metrics.mean_log_likelihood([1.0, 0.0], [1, 0]) == 0.0
-    assert metrics.mean_log_likelihood([1.0, 0.0], [1, 1]) == -np.inf
+    np.testing.assert_allclose(trials.log_likelihoods(p, y), by_hand, rtol=1e-15)
+    np.testing.assert_allclose(trials.mean_log_likelihood(p, y), by_hand.mean(), rtol=1e-15)
+    assert trials.mean_log_likelihood([1.0, 0.0], [1, 0]) == 0.0
+    assert trials.mean_log_likelihood([1.0, 0.0], [1, 1]) == -np.inf
 
 
 def test_calibration_error_by_hand() -> None:
     # two bins of two: |0.15 - 0| and |0.75 - 0.5|, each half of the patients
     p, y = np.array([0.1, 0.2, 0.7, 0.8]), np.array([0, 0, 1, 0])
     expected = 0.5 * 0.15 + 0.5 * 0.25
-    assert metrics.expected_calibration_error(p, y, bins=2) == pytest.approx(expected)
-    assert metrics.expected_calibration_error(p[::-1], y[::-1], bins=2) == pytest.approx(expected)
+    assert trials.expected_calibration_error(p, y, bins=2) == pytest.approx(expected)
+    assert trials.expected_calibration_error(p[::-1], y[::-1], bins=2) == pytest.approx(expected)
     # one bin: only the overall rate; gaps of both signs cancel
-    assert metrics.expected_calibration_error(p, y, bins=1) == pytest.approx(0.45 - 0.25)
+    assert trials.expected_calibration_error(p, y, bins=1) == pytest.approx(0.45 - 0.25)
     # equal probabilities share a bin: 3 of 4 at 0.75 is perfect, whatever the order
     for y in ([0, 1, 1, 1], [1, 1, 1, 0]):
-        assert metrics.expected_calibration_error([0.75] * 4, y) == pytest.approx(0, abs=1e-15)
+        assert trials.expected_calibration_error([0.75] * 4, y) == pytest.approx(0, abs=1e-15)
 
 
 def test_calibration_error_of_few_patients_is_what_the_docstring_says() -> None:
     rng, n, errors = np.random.default_rng(0), 313, []
     for _ in range(200):
         p = rng.uniform(0.79, 0.81, n)
-        errors.append(metrics.expected_calibration_error(p, rng.random(n) < p))
-    assert np.mean(errors) == pytest.approx(0.8 * np.sqrt(0.16 * metrics.BINS / n), rel=0.05)
+        errors.append(trials.expected_calibration_error(p, rng.random(n) < p))
+    assert np.mean(errors) == pytest.approx(0.8 * np.sqrt(0.16 * trials.BINS / n), rel=0.05)
 
 
 def test_scores_by_hand() -> None:
     p, reference, y = [0.8, 0.3], [0.4, 0.6], [1, 0]
-    np.testing.assert_allclose(metrics.log_likelihoods(p, y), np.log([0.8, 0.7]))
-    np.testing.assert_allclose(
-        metrics.ratio_scores(p, reference, y), np.log([0.8 / 0.4, 0.7 / 0.4])
-    )
+    np.testing.assert_allclose(trials.log_likelihoods(p, y), np.log([0.8, 0.7]))
+    np.testing.assert_allclose(trials.ratio_scores(p, reference, y), np.log([0.8 / 0.4, 0.7 / 0.4]))
 
 
 def test_attack_finds_members_of_an_overfitted_model() -> None:
@@ -139,14 +137,14 @@ def test_attack_finds_members_of_an_overfitted_model() -> None:
     x, y = rng.normal(size=(300, 3)), rng.integers(0, 2, 300)
     nearest = np.argmin(((x[:, None] - x[None, :200]) ** 2).sum(-1), axis=1)
     probabilities = np.where(y[nearest] == 1, 0.9, 0.1)
-    scores = metrics.log_likelihoods(probabilities, y)
+    scores = trials.log_likelihoods(probabilities, y)
     found = attack_auc(scores[:200], scores[200:])
     assert found.value - 4 * found.standard_error > 0.5
-    flat = metrics.ratio_scores(probabilities, probabilities, y)
+    flat = trials.ratio_scores(probabilities, probabilities, y)
     assert attack_auc(flat[:200], flat[200:]) == (0.5, 0.0)
 
 
 def test_certain_and_wrong_models_have_no_finite_score() -> None:
-    scores = metrics.ratio_scores([1.0, 0.5], [1.0, 0.5], [0, 1])
+    scores = trials.ratio_scores([1.0, 0.5], [1.0, 0.5], [0, 1])
     with pytest.raises(ParameterError, match="NaN or infinite"):
         attack_auc(scores, scores)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from pictures import shows_data
 
+from experiments.harness import Place
 from experiments.klfusion import divergences, gmm
-from experiments.klfusion.generate import generate
-from experiments.klfusion.local_fits import POINTS
-from experiments.klfusion.methods import METHODS, OURS, dp_clustering, hausdorff, size_error
+from experiments.klfusion.gmm import METHODS, OURS, dp_clustering, hausdorff, size_error
+from experiments.klfusion.local_fits import POINTS, generate
 from experiments.klfusion.published import klfusion_released
 from experiments.klfusion.spahm import spahm
 
@@ -38,8 +38,8 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     quick = {"SPAHM": spahm, "DP clustering": dp_clustering}
     patch = pytest.MonkeyPatch()
     patch.setattr(gmm, "METHODS", quick)
-    where = {"cache": folder / "cache", "results": folder / "results"}
-    found = gmm.run(**where, repetitions=2, processes=1, _points=points)
+    place = Place(folder / "results", folder / "cache")
+    found = gmm.run(place, repetitions=2, processes=1, _points=points)
     patch.undo()
     return folder / "results", found
 
@@ -58,10 +58,10 @@ def test_results_are_written_by_the_run(summary: tuple[Path, dict]) -> None:
 
 @pytest.mark.experiment
 def test_divergences_are_compared_on_the_same_fits(summary: tuple[Path, dict]) -> None:
-    cache, points = summary[0].parent / "cache", [POINTS[5], POINTS[6]]
+    place, points = Place(summary[0], summary[0].parent / "cache"), [POINTS[5], POINTS[6]]
     names = [n + given for given in ("", divergences.GIVEN) for n in ("reverse", "jeffreys")]
-    measured = divergences.measure(cache, points, 2, names)
-    again = divergences.measure(cache, points, 2, names)
+    measured = divergences.measure(place, points, 2, names)
+    again = divergences.measure(place, points, 2, names)
     assert all((again[p][n] == measured[p][n]).all() for p in points for n in names)
     found = divergences.summarise(measured)
     assert found["repetitions a point"] == 2 and len(found["points"]) == 2

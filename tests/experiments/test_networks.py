@@ -12,15 +12,24 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
 from experiments.data import Digits
+from experiments.harness import Place
 from experiments.klfusion.networks import apart, deep, methods
-from experiments.klfusion.networks.averages import (
+from experiments.klfusion.networks.local_fits import HORSESHOE, Case, partition
+from experiments.klfusion.networks.methods import (
     class_weights,
     fisher_information,
     matched_average,
 )
-from experiments.klfusion.networks.local_fits import HORSESHOE, Case, partition
-from experiments.klfusion.networks.metrics import auroc, calibration_error, entropy, scores
-from experiments.klfusion.networks.predictions import alone, concatenation, drawn, logits
+from experiments.klfusion.networks.predictions import (
+    alone,
+    auroc,
+    calibration_error,
+    concatenation,
+    drawn,
+    entropy,
+    logits,
+    scores,
+)
 from experiments.klfusion.networks.run import HORSESHOE_ROW, MAIN, Effort, Study, every_study, run
 from posterity.families import Network
 from posterity.networks import Conv, Dense, Layers
@@ -177,9 +186,9 @@ def small(tmp_path_factory: pytest.TempPathFactory, digits: Digits) -> tuple[Pat
 
 def _run(chosen: dict[str, Study], digits: Digits, folder: Path) -> dict:
     strange = (digits.x_test.transpose(0, 2, 1), digits.y_test)
-    where = {"cache": folder / "cache", "results": folder / "results"}
     small = {"_chosen": chosen, "_digits": digits, "_strange": strange}
-    return run(**where, **small, _effort=Effort(samples=5, steps=50))
+    place = Place(folder / "results", folder / "cache")
+    return run(place, **small, _effort=Effort(samples=5, steps=50))
 
 
 @pytest.mark.experiment
@@ -250,7 +259,7 @@ def test_deep_networks_are_fused_and_compared(tmp_path: Path, digits: Digits) ->
     )
     chosen = {"small": deep.Deep(small, 1300, 100)}
     small = {"networks": ("small",), "sites": (2,), "_chosen": chosen, "_digits": digits}
-    found = deep.run(cache=tmp_path, results=tmp_path, **small)
+    found = deep.run(Place(tmp_path, tmp_path), **small)
     assert json.loads((tmp_path / "deep.json").read_text()) == found
     rows = found["networks"]["small, 2 sites"]
     assert rows[deep.RAISED]["widths"] == [8, 24]
@@ -267,7 +276,8 @@ def test_predictions_of_sites_that_disagree_are_measured_and_go_on(
     chosen = {"Dirichlet(0.5)": [Case(0.5, n, 2, widths=(16,), steps=300) for n in range(2)]}
     strange = {"noise": np.random.default_rng(0).random((200, 8, 8), np.float32)}
     small = {"_chosen": chosen, "_digits": digits, "_strange": strange}
-    found = apart.run(cache=tmp_path / "cache", results=tmp_path, **small)
+    place = Place(tmp_path, tmp_path / "cache")
+    found = apart.run(place, **small)
     assert json.loads((tmp_path / "apart.json").read_text()) == found
     rows = found["studies"]["Dirichlet(0.5)"]["by partition"]
     assert len(rows) == 2 and set(rows[0]) == {
@@ -275,4 +285,4 @@ def test_predictions_of_sites_that_disagree_are_measured_and_go_on(
     }  # fmt: skip
     assert all(row[apart.OURS]["accuracy"] > row[apart.DRAWS]["accuracy"] - 5 for row in rows)
     assert len(found["goals"]) == 3
-    assert apart.run(cache=tmp_path / "cache", results=tmp_path, **small) == found
+    assert apart.run(place, **small) == found

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from experiments.personal.run import RESULTS, STUDIES, summarise
+from experiments.personal.run import PLACE, STUDIES, summarise
 from experiments.personal.studies import SPREADS, made, writers
 
 
@@ -39,5 +39,5 @@ def test_a_verdict_compares_with_the_better_by_seed():
 
 
 def test_results_are_of_all_studies():
-    expected = json.loads((RESULTS / "expected.json").read_text())
+    expected = json.loads((PLACE.results / "expected.json").read_text())
     assert set(expected["results"]) == set(STUDIES)

@@ -31,7 +31,7 @@ def test_a_hospital_releases_no_more_than_its_patients_contributions():
 
 
 def test_what_is_written_down_has_every_method_and_says_what_it_cost():
-    found = json.loads((experiment.RESULTS / "expected.json").read_text())
+    found = json.loads((experiment.PLACE.results / "expected.json").read_text())
     scores = found["results"]["scores"]
     for unit in experiment.CLIPS:
         for shares in ("each", "shared"):

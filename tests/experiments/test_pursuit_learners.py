@@ -53,7 +53,7 @@ def test_pairs_of_optical_digits_are_told_apart(
     harness.command(continual.run, [*arguments, "--results", str(tmp_path)])
     written, ours = (
         json.loads((folder / "unseen.json").read_text())["after five tasks"]["optical digits"]
-        for folder in (continual.RESULTS, tmp_path)
+        for folder in (continual.PLACE.results, tmp_path)
     )
     assert ours.keys() == written.keys()
     accuracy = {name: row["accuracy"]["mean"] for name, row in ours.items()}

@@ -10,9 +10,9 @@ from scipy.sparse import csr_array
 from sklearn.datasets import load_digits
 
 from experiments.data import Newsgroups, newsgroups
+from experiments.harness import Place
 from experiments.klfusion import topics
-from experiments.klfusion.amps import amps, objective, permutations
-from experiments.klfusion.lda import fit
+from experiments.klfusion.topic_models import amps, fit, objective, permutations
 from posterity import Dirichlet, Ledger, Plate
 
 
@@ -75,13 +75,13 @@ def test_sites_that_share_half_have_half_of_the_groups_each() -> None:
 def test_results_are_written_by_the_run(data: Newsgroups, tmp_path) -> None:
     methods = (topics.OURS, topics.PAPERS, "AMPS", topics.TOGETHER)
     small = {"_data": data, "topics": 5, "held_out": 80, "methods": methods}
-    where = {"cache": tmp_path / "cache", "results": tmp_path, "trials": 2}
-    found = topics.run(**where, **small)
+    place = Place(tmp_path, tmp_path / "cache")
+    found = topics.run(place, trials=2, **small)
     assert json.loads((tmp_path / "topics.json").read_text()) == found
     assert shows_data(tmp_path / "figure4.png")
     for name in topics.PARTITIONS:
         assert set(found[name]["methods"]) == {topics.POOLED, topics.ALONE, *methods}
-    assert topics.run(**where, **small) == found  # from the cache
+    assert topics.run(place, trials=2, **small) == found  # from the cache
 
 
 @pytest.mark.data

@@ -3,7 +3,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from experiments.gfvl.theory import expected_cover_time, expected_hitting_time
+from experiments.gfvl.walks import expected_cover_time, expected_hitting_time
 from posterity.graphs import Network, complete, ring, star
 from posterity.graphs.times import cover_times, sampled_cover_time
 from posterity.graphs.walks import MetropolisHastings, WeightedMetropolisHastings

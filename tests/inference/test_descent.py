@@ -202,6 +202,15 @@ def test_kinks_are_seen():
     assert (ratio > 0.7).all() and (ratio < 1.3).all()
 
 
+def test_a_curved_valley_is_followed_to_its_end():
+    """Steps are as long as secants say: doubled and halved ones leave 5e-4 nats to gain here."""
+    x = np.column_stack([np.ones(50), RNG.normal(size=50)])
+    records = Records.of((x, 2 * x[:, 1] + 0.3 + RNG.normal(size=50)))
+    prior = Gaussian.from_standard([0.1, 0.0], np.eye(2))
+    _, info = visit(FunctionModel(problems.bilinear), prior, prior.zero(), records)
+    assert info.residual < 1e-5
+
+
 @pytest.mark.parametrize(
     "family", [Gaussian, pytest.param(DiagonalGaussian, marks=pytest.mark.slow)]
 )

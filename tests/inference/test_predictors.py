@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from posterity.families import DiagonalGaussian, Gaussian, Product
 from posterity.inference import Cubature, PredictorQuadrature
-from posterity.inference.cubature import predictors_of
+from posterity.inference.cubature import AXES, grids, predictors_of
 from posterity.inference.joint import joint_mean, moved_to, pieces
 from posterity.models import FunctionModel, LogisticRegression, Records
 
@@ -144,6 +145,16 @@ def test_a_product_of_two_parameters_is_summed_exactly():
     for otherwise in (False, True):
         found = compiled(Cubature().evaluate, model, q, RECORDS, otherwise=otherwise)
         assert np.isclose(found.value, exact, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("number", "error"), [(2, 0.05), (3, 0.1)])
+def test_a_kink_across_an_axis_does_not_meet_rows_of_nodes_at_once(number, error):
+    """The mean sign of ``t - u``; with rows of nodes errors are twice these and more."""
+    places = np.linspace(-2, 2, 101)[:, None]
+    for nodes, chances in grids(number, AXES[number]):
+        for along in nodes.T:
+            off = np.sign(places - along) @ chances - (2 * ndtr(places[:, 0]) - 1)
+            assert np.sqrt((off**2).mean()) < error
 
 
 def test_kinks_are_not_taken_for_jumps():

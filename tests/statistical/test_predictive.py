@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.klfusion.methods import predictive_log_prob
+from experiments.klfusion.gmm import predictive_log_prob
 from posterity.families import Beta, DiagonalGaussian, Plate
 from tests.laws.table import to_jax
 from tests.statistical.test_samples import COUNT, typical, within

@@ -8,6 +8,7 @@ has it. Strange are digits of fonts and of MNIST and, with `--letters` the file
 was stopped goes on.
 """
 
+import dataclasses
 import functools
 import gzip
 import hashlib
@@ -20,11 +21,11 @@ import numpy as np
 import posterity
 from experiments import harness
 from experiments.data import Array, Digits, Images, fashion_mnist, font_digits, intensities, mnist
-from experiments.klfusion.networks.local_fits import DEFAULT_CACHE, PLAIN, Case, local_fits
-from experiments.klfusion.networks.metrics import auroc, entropy, scores
+from experiments.klfusion.networks.local_fits import CACHE, PLACE, PLAIN, Case, local_fits
+from experiments.klfusion.networks.predictions import auroc, entropy, scores
 from posterity.networks import Prediction, describe
 
-RESULTS = Path(__file__).parents[1] / "results"
+PLACE = dataclasses.replace(PLACE, cache=CACHE / "fashion")
 CHOSEN, STEPS, MOST = 3, 2000, 3000
 """Partitions on which the formula was chosen; steps of a site; strange images of each kind."""
 ENSEMBLE, AT_MEAN, DRAWS, OURS = "ensemble", "fused, at the mean", "fused, 20 draws", "fused"
@@ -89,9 +90,8 @@ def _row(found: Mapping[str, Prediction], labels: Array) -> dict[str, float]:
 
 
 def run(
+    place: harness.Place = PLACE,
     *,
-    cache: Path = DEFAULT_CACHE / "fashion",
-    results: Path = RESULTS,
     letters: Path | None = None,
     partitions: int = 9,
     quick: bool = False,
@@ -105,9 +105,9 @@ def run(
     found: dict[str, Any] = {}
     digests = {k: hashlib.sha256(x.tobytes()).hexdigest()[:12] for k, x in strange.items()}
     for name, own in chosen.items():
-        makes = [functools.partial(measured, case, cache, data, strange) for case in own]
+        makes = [functools.partial(measured, case, place.cache, data, strange) for case in own]
         rows = [
-            harness.kept(cache / "measured", case.name, make, digests)
+            place.kept(f"measured/{case.name}", make, digests)
             for case, make in zip(own, makes, strict=True)
         ]
         if rows:
@@ -120,7 +120,7 @@ def run(
         "studies": found,
         "goals": goals(found),
     }
-    harness.write(results, "apart", summary)
+    place.write("apart", summary)
     return summary
 
 
@@ -131,18 +131,12 @@ def goals(found: Mapping[str, Any]) -> list[dict[str, Any]]:
         return []
     less = lambda how, key: harness.statistics([row[OURS][key] - row[how][key] for row in rows])
     kinds = [key for key in rows[0][OURS] if key.endswith("by entropy")]
-    return [
-        harness.at_least(
-            "log likelihood no worse than at the mean", less(AT_MEAN, "log_likelihood"), 0
-        ),
-        harness.at_least("accuracy no worse than at the mean", less(AT_MEAN, "accuracy"), 0),
-        *(
-            harness.at_least(
-                f"{kind}: area within .03 of the ensemble's", less(ENSEMBLE, kind), -0.03
-            )
-            for kind in kinds
-        ),
+    wanted = [
+        ("log likelihood no worse than at the mean", AT_MEAN, "log_likelihood", 0),
+        ("accuracy no worse than at the mean", AT_MEAN, "accuracy", 0),
+        *((f"{k}: area within .03 of the ensemble's", ENSEMBLE, k, -0.03) for k in kinds),
     ]
+    return [harness.at_least(goal, less(how, key), bound) for goal, how, key, bound in wanted]
 
 
 if __name__ == "__main__":

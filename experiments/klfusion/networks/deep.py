@@ -22,15 +22,12 @@ import posterity
 from experiments import harness
 from experiments.data import Digits, Images, Integers, mnist
 from experiments.klfusion.networks import methods
-from experiments.klfusion.networks.local_fits import DEFAULT_CACHE, partition, trained
-from experiments.klfusion.networks.metrics import scores
-from experiments.klfusion.networks.other_fusions import Selected, fused_by
-from experiments.klfusion.networks.predictions import alone
+from experiments.klfusion.networks.local_fits import PLACE, partition, trained
+from experiments.klfusion.networks.predictions import alone, scores
 from posterity.fusion.networks import Options
 from posterity.ledger import Ledger
 from posterity.networks import Conv, Dense, GaussianPrior, Layers
 
-RESULTS = Path(__file__).parents[1] / "results"
 RAISED = "fused, twice the widths"
 
 
@@ -60,11 +57,10 @@ TEMPERATURE, RATE, BATCH, SEED, CONCENTRATION = 0.1, 5e-3, 64, 0, 0.8
 
 
 def run(
+    place: harness.Place = PLACE,
     *,
     networks: tuple[str, ...] = tuple(FULL),
     sites: tuple[int, ...] = (2, 5),
-    cache: Path = DEFAULT_CACHE,
-    results: Path = RESULTS,
     _chosen: Mapping[str, Deep] = FULL,
     _digits: Digits | None = None,
 ) -> dict[str, Any]:
@@ -78,10 +74,10 @@ def run(
     }
     for name in networks:
         for number in sites:
-            rows = measured(name, _chosen[name], digits, number, cache)
+            rows = measured(name, _chosen[name], digits, number, place.cache)
             found["networks"][f"{name}, {number} sites"] = rows
             found["CPU minutes of this run"] = round((time.process_time() - start) / 60, 1)
-            harness.replace(results / "deep.json", json.dumps(found, indent=1) + "\n")
+            place.write("deep", found)
             print(f"{name}, {number} sites: {json.dumps(rows[methods.FUSED])}", flush=True)
     return found
 
@@ -111,7 +107,7 @@ def measured(name: str, deep: Deep, digits: Digits, sites: int, cache: Path) -> 
             RAISED: fuse(components=twice).posterior,
             methods.NOT_REFITTED: fuse(components=twice, networks=Options(refit=False)).posterior,
         }
-    fused[methods.PRUNED] = fused_by(Selected, ledgers, twice)
+    fused[methods.PRUNED] = methods.fused_by(methods.Selected, ledgers, twice)
     found |= {key: alone(network) for key, network in fused.items()}
     table = {}
     for key, predictor in found.items():

@@ -22,7 +22,8 @@ from posterity.ledger import Ledger
 from posterity.networks import GaussianPrior, Horseshoe, Layers, train
 from posterity.networks.priors import Prior
 
-DEFAULT_CACHE = Path(tempfile.gettempdir()) / "posterity-klfusion-networks"
+CACHE = Path(tempfile.gettempdir()) / "posterity-klfusion-networks"
+PLACE = harness.Place(Path(__file__).parents[1] / "results", CACHE)
 TEMPERED, PLAIN, HORSESHOE = "Gaussian, KL x 0.1", "Gaussian", "horseshoe, KL x 0.1"
 LEAST = 50  # images of the smallest site: partitions with a smaller one are drawn again
 

@@ -1,15 +1,19 @@
-"""Class probabilities of networks, alone and together: at the means of the weights, or of draws."""
+"""Class probabilities of networks, alone and together, and how good they are.
+
+They are at the means of the weights, or averaged over draws.
+"""
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.special import softmax
 
-from experiments.data import Array, Images
+from experiments.data import Array, Images, Integers
+from posterity.engine.privacy.membership import attack_auc
 from posterity.families import Network
 from posterity.families.layers import Layers
 from posterity.models.forward import outputs
@@ -43,13 +47,10 @@ def alone(network: Network) -> Predictor:
 def drawn(network: Network, key: Any, samples: int) -> Predictor:
     """The mean over draws of the weights of a dense network, anew for every image.
 
-    What comes out of each layer is drawn instead of the weights, which is the same in law for each
-    image alone [kingma2015], and much quicker.
+    What comes out of each layer is drawn instead of the weights, the same in law [kingma2015].
     """
-    law = [
-        network.layers.unravel(np.asarray(leaf, np.float32))
-        for leaf in (network.mean, np.sqrt(network.variance))
-    ]
+    leaves = network.mean, np.sqrt(network.variance)
+    law = [network.layers.unravel(np.asarray(leaf, np.float32)) for leaf in leaves]
 
     def call(number: int, piece: Images) -> Any:
         keys = jax.random.split(jax.random.fold_in(key, number), samples)
@@ -84,3 +85,50 @@ def concatenation(sites: Sequence[Network], weights: Array | None = None) -> Pre
 
 def ensemble(sites: Sequence[Network]) -> Predictor:
     return lambda x: np.mean([softmax(logits(site, x), axis=1) for site in sites], axis=0)
+
+
+BINS = 15
+
+
+class Scores(NamedTuple):
+    """Of predictions on labelled images."""
+
+    accuracy: float  # share that is right, in %
+    log_likelihood: float  # mean log probability of the label, in nats
+    entropy: float  # mean predictive entropy, in nats
+    calibration: float  # expected calibration error over 15 bins of equal width, in %
+
+
+def scores(probabilities: Array, labels: Integers) -> Scores:
+    """Of class probabilities (n, classes) for labels (n,)."""
+    right = probabilities.argmax(1) == labels
+    own = np.maximum(probabilities[np.arange(len(labels)), labels], np.finfo(float).tiny)
+    calibration = 100 * calibration_error(probabilities, labels)
+    spread = float(entropy(probabilities).mean())
+    return Scores(100 * float(right.mean()), float(np.log(own).mean()), spread, calibration)
+
+
+def entropy(probabilities: Array) -> Array:
+    """(n,) predictive entropy in nats."""
+    p = np.maximum(probabilities, np.finfo(float).tiny)
+    return -(p * np.log(p)).sum(1)
+
+
+def calibration_error(probabilities: Array, labels: Integers, bins: int = BINS) -> float:
+    """|share that is right - mean confidence|, averaged over bins of confidence."""
+    confidence = probabilities.max(1)
+    gap = (probabilities.argmax(1) == labels) - confidence
+    bin_of = np.minimum((bins * confidence).astype(int), bins - 1)
+    return float(np.abs(np.bincount(bin_of, weights=gap, minlength=bins)).sum() / len(labels))
+
+
+class Ranking(NamedTuple):
+    """The chance that a strange input has the higher entropy, and its standard error."""
+
+    area: float
+    standard_error: float
+
+
+def auroc(usual: Array, strange: Array) -> Ranking:
+    """The area under the curve of receiver operation, of entropies of usual and strange inputs."""
+    return Ranking(*attack_auc(strange, usual))

@@ -11,7 +11,6 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -22,18 +21,23 @@ from experiments import harness
 from experiments.data import Array, Digits, Images, font_digits, mnist
 from experiments.klfusion.networks import methods, summary
 from experiments.klfusion.networks.local_fits import (
-    DEFAULT_CACHE,
     HORSESHOE,
+    PLACE,
     PLAIN,
     TEMPERED,
     Case,
     local_fits,
 )
-from experiments.klfusion.networks.metrics import auroc, entropy, scores
-from experiments.klfusion.networks.predictions import Predictor, alone, drawn
+from experiments.klfusion.networks.predictions import (
+    Predictor,
+    alone,
+    auroc,
+    drawn,
+    entropy,
+    scores,
+)
 from experiments.klfusion.networks.summary import HORSESHOE_ROW, MAIN, Rows
 
-RESULTS = Path(__file__).parents[1] / "results"
 LESS = 2000  # steps of a site where more is not needed to compare methods
 
 
@@ -54,12 +58,12 @@ class Trial:
     digits: Digits
     strange: tuple[Images, Array]
     effort: Effort
-    cache: Path
+    place: harness.Place
 
     @functools.cached_property
     def sites(self) -> methods.Sites:
         """The sites' posteriors, trained or read where something of them is not yet measured."""
-        return local_fits(self.cache, self.case, self.digits)
+        return local_fits(self.place.cache, self.case, self.digits)
 
     @property
     def data(self) -> methods.Data:
@@ -67,7 +71,7 @@ class Trial:
         own = [(self.digits.x_train[r], self.digits.y_train[r]) for r in rows]
         return dict(zip(self.sites, own, strict=True))
 
-    def kept(self, part: str, known: Rows, again: bool, only_kept: bool) -> Rows:
+    def kept(self, part: str, known: Rows, again: bool) -> Rows:
         """What a part of the measurements finds, from the cache if it is there."""
 
         def make() -> Rows:
@@ -76,10 +80,10 @@ class Trial:
                 warnings.filterwarnings("ignore", message="widths .* still predict")
                 return PARTS[part](self, known)
 
-        folder = self.cache / self.case.name
+        name = f"{self.case.name}/{part}"
         if again and part in OURS:
-            (folder / f"{part}.json").unlink(missing_ok=True)
-        return harness.kept(folder, part, None if only_kept else make) or {}
+            (self.place.cache / f"{name}.json").unlink(missing_ok=True)
+        return self.place.kept(name, make) or {}
 
 
 def _flat(images: Images) -> Images:
@@ -215,15 +219,12 @@ def every_study(main: int = 10, others: int = 2, rare: int = 3) -> dict[str, Stu
 
 
 def run(
+    place: harness.Place = PLACE,
     *,
-    cache: Path = DEFAULT_CACHE,
-    results: Path = RESULTS,
     partitions: int = 10,
     others: int = 2,
     rare: int = 3,
-    studies: tuple[str, ...] = (),
     again: bool = False,
-    only_kept: bool = False,
     _chosen: Mapping[str, Study] | None = None,
     _digits: Digits | None = None,
     _strange: Any = None,
@@ -232,33 +233,31 @@ def run(
     """Train, measure, judge, draw and write; returns what `networks.json` holds.
 
     ``partitions`` are those of the main study, ``rare`` of these have what takes long, ``others``
-    is about how many other studies have; ``studies`` names some of them beside the main one.
+    is about how many other studies have.
     """
     start, measured = time.process_time(), {}
     chosen, digits = _chosen or every_study(partitions, others, rare), _digits or mnist()
     if _strange is None:
         fonts = font_digits()
         _strange = fonts.x, fonts.y
-    trial_of = lambda case: Trial(case, digits, _strange, _effort, cache)
+    trial_of = lambda case: Trial(case, digits, _strange, _effort, place)
     for name, study in chosen.items():
-        if studies and name not in (MAIN, *studies):
-            continue
         for number in range(study.partitions):
             trial = trial_of(replace(study.case, number=number))
             rows: Rows = {}
             for part in (*study.parts, *(study.rarely if number < study.rare else ())):
-                rows |= trial.kept(part, rows, again, only_kept)
+                rows |= trial.kept(part, rows, again)
             if rows:
                 measured.setdefault(name, []).append(rows)
                 print(f"{name}: partition {number + 1} of {study.partitions}", flush=True)
     found = summary.summarise(measured)
-    if not only_kept:
+    if not place.only_kept:
         found["CPU minutes of this run"] = round((time.process_time() - start) / 60, 1)
-    harness.write(results, "networks", found)
+    place.write("networks", found)
     first = trial_of(chosen[MAIN].case)
     predictor = drawn(methods.capped(first.sites), jax.random.key(0), _effort.samples)
-    summary.figure1(digits, predictor(_flat(digits.x_test)), results)
-    summary.figure5(measured[MAIN], results)
+    summary.figure1(digits, predictor(_flat(digits.x_test)), place.results)
+    summary.figure5(measured[MAIN], place.results)
     return found
 
 

@@ -10,7 +10,7 @@ from experiments import harness
 from experiments.data import Array, Digits
 from experiments.klfusion.networks import methods
 from experiments.klfusion.networks.local_fits import SETTINGS
-from experiments.klfusion.networks.metrics import entropy
+from experiments.klfusion.networks.predictions import entropy
 
 MAIN = "main: Gaussian, KL x 0.1, Dirichlet(0.8)"
 HORSESHOE_ROW = "horseshoe, KL x 0.1, Dirichlet(0.8)"
@@ -103,7 +103,6 @@ def matching_adds(measured: Measured) -> dict[str, Any]:
 
 
 def goals(measured: Measured) -> list[dict[str, Any]]:
-    """Each with what was measured and whether it is met."""
     found = []
     if main := measured.get(MAIN):
         found += [_width(main), _good(main), _near(main), _round(main), _strange(main)]

@@ -1,8 +1,8 @@
 """Sums that do not depend on the order of what is added up, to the last bit.
 
-Rows are put in an order given by their contents before they are added, which costs a tenth of the
-sum itself. :mod:`posterity.arrays.exact_sums` does not depend on the order either, and leaves no
-rounding that a subtraction could show; it takes eight times as long.
+Rows are sorted by their contents before they are added, which costs a tenth of the sum itself. The
+sums of :mod:`posterity.arrays.exact_sums` do not depend on the order either and leave no rounding
+that a later subtraction could show; they take eight times as long.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def content_hashes(rows: Float[np.ndarray, "n dim"]) -> np.ndarray:
-    """64 bits (n,) of the contents of each row: equal rows have equal ones, others seldom do."""
+    """Return a hash of 64 bits of each row, (n,): equal rows have equal hashes."""
     # Round numbers end in zero bits, which products modulo 2^64 would keep: ends are swapped.
     words = np.ascontiguousarray(rows, np.float64).byteswap().view(np.uint64)
     powers = np.multiply.accumulate(np.full(words.shape[1], GOLDEN))
@@ -23,7 +23,7 @@ def content_hashes(rows: Float[np.ndarray, "n dim"]) -> np.ndarray:
 def canonical_order(
     rows: Float[np.ndarray, "n dim"], labels: Int[np.ndarray, " n"]
 ) -> Int[np.ndarray, " n"]:
-    """The order by label, then by content: that of the same rows is always the same."""
+    """Return the order (n,) by label, then by content; the same rows always get the same order."""
     bits = np.uint64(int(labels.max(initial=0)).bit_length())
     keys = content_hashes(rows) >> bits
     if bits:
@@ -38,7 +38,7 @@ def canonical_order(
 def canonical_sums(
     rows: Float[np.ndarray, "n dim"], labels: Int[np.ndarray, " n"], size: int
 ) -> Float[np.ndarray, "size dim"]:
-    """Sums of the rows of each label below ``size``.
+    """Return the sum of the rows of each label from 0 to ``size - 1``, whatever their order.
 
     >>> rows = np.array([[1e16], [1.0], [-1e16], [1.0]])
     >>> one = canonical_sums(rows, np.zeros(4, int), 1)
@@ -55,7 +55,7 @@ def canonical_sums(
 
 
 def canonical_mean(rows: Float[np.ndarray, "n *shape"]) -> Float[np.ndarray, "*shape"]:
-    """The mean of the rows."""
+    """Return the mean over the first axis, which does not depend on the order of the rows."""
     flat = rows.reshape(len(rows), -1)
     mean = canonical_sums(flat, np.zeros(len(flat), int), 1) / len(rows)
     return mean.reshape(rows.shape[1:])

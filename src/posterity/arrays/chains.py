@@ -13,15 +13,19 @@ from posterity.arrays.typing import Float, Int
 
 Array = np.ndarray
 FEW = 50
-"""Effective draws below which moments are guesses."""
+"""Effective sample size below which estimates of moments are not reliable."""
 DISAGREE = 1.1
-"""R-hat of chains that are not of one distribution."""
+"""R-hat above which chains are taken to have different distributions."""
 LEAST = 8
-"""Draws of a chain below which nothing is said of its autocorrelation."""
+"""Draws of a chain below which its autocorrelation is not estimated."""
 
 
 class Diagnostics(NamedTuple):
-    """Effective sample size of the mean, R-hat, and chains of which a half stands still; (d,)."""
+    """Convergence diagnostics of each coordinate, (d,).
+
+    ``size`` is the effective sample size of the mean, ``rhat`` is R-hat, and ``still`` counts the
+    chains of which at least one half is constant.
+    """
 
     size: Float[Array, " d"]
     rhat: Float[Array, " d"]
@@ -29,13 +33,13 @@ class Diagnostics(NamedTuple):
 
 
 def diagnose(draws: Float[Array, "chains n d"]) -> Diagnostics:
-    """Effective sample size and R-hat of each coordinate, from halves of chains.
+    """Return the effective sample size and R-hat of each coordinate, from halves of chains.
 
-    R-hat is the larger of two: of the draws' normal scores by rank, which finds chains in other
-    places, and of those of the distance from the median, which finds chains of other widths. Of
-    fewer than eight draws a chain, and of what does not vary, the size is the number of draws and
-    R-hat NaN. Of draws that are not finite the size is NaN, too. Chains that alternate can be worth
-    more than their draws, ``n log10 n`` at most.
+    R-hat is the larger of two values: that of the rank-normalised draws, which detects chains in
+    different places, and that of their rank-normalised distances from the median, which detects
+    chains of different widths. If a chain has fewer than eight draws, or a coordinate does not
+    vary, the size is the number of draws and R-hat is NaN; if draws are not finite, both are NaN.
+    The effective size of antithetic chains can exceed the number of draws, up to ``n log10 n``.
     """
     chains, count, size = draws.shape
     if count < LEAST:
@@ -49,21 +53,21 @@ def diagnose(draws: Float[Array, "chains n d"]) -> Diagnostics:
 
 
 def _split(draws: Float[Array, "chains n d"]) -> Float[Array, "m half d"]:
-    """First halves of all chains, then last ones; of an odd number the middle draw is left out."""
+    """Return the first halves of all chains, then the last ones; a middle draw is left out."""
     count = draws.shape[1]
     half = count // 2
     return np.concatenate([draws[:, :half], draws[:, count - half :]])
 
 
 def _ranked(split: Float[Array, "m half d"]) -> Float[Array, "m half d"]:
-    """Normal scores of ranks among all draws of a coordinate, as Blom has them."""
+    """Return the normal scores (Blom) of the ranks among all draws of a coordinate."""
     flat = split.reshape(-1, split.shape[-1])
     ranks = scipy.stats.rankdata(flat, axis=0)
     return scipy.special.ndtri((ranks - 0.375) / (len(flat) + 0.25)).reshape(split.shape)
 
 
 def _rhat(split: Float[Array, "m half d"]) -> Float[Array, " d"]:
-    """The root of the whole variance over that within."""
+    """Return the root of the ratio of the total variance to the variance within chains."""
     half = split.shape[1]
     within, between = split.var(1, ddof=1).mean(0), split.mean(1).var(0, ddof=1)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -71,7 +75,7 @@ def _rhat(split: Float[Array, "m half d"]) -> Float[Array, " d"]:
 
 
 def _sizes(split: Float[Array, "m half d"]) -> Float[Array, " d"]:
-    """Effective sample sizes by Geyer's initial monotone sequence."""
+    """Return effective sample sizes by Geyer's initial monotone sequence."""
     half, draws = split.shape[1], split.shape[0] * split.shape[1]
     finite = np.isfinite(split).all((0, 1))
     split = np.where(finite, split, 0.0)
@@ -89,9 +93,9 @@ def _sizes(split: Float[Array, "m half d"]) -> Float[Array, " d"]:
 
 
 def sizes(series: Float[Array, "chains n d"]) -> Float[Array, " d"]:
-    """Effective sample sizes alone, at most the number of draws.
+    """Return the effective sample size of each coordinate, at most the number of draws.
 
-    Errors go by them: a series that seems to alternate may do so by chance.
+    Standard errors use this bound, since a short series may alternate by chance.
     """
     chains, count, size = series.shape
     full = np.full(size, float(chains * count))
@@ -99,17 +103,17 @@ def sizes(series: Float[Array, "chains n d"]) -> Float[Array, " d"]:
 
 
 def mean_and_error(series: Float[Array, "chains n"]) -> tuple[float, float]:
-    """The mean, and its standard error by the effective sample size of this very series."""
+    """Return the mean and its standard error, by the effective sample size of the series."""
     size = float(sizes(series[..., None])[0])
     spread = float(series.std(ddof=1)) if series.size > 1 else np.inf
     return float(series.mean()), spread / max(size, 1.0) ** 0.5
 
 
 def _times(correlations: Float[Array, "n d"]) -> Float[Array, " d"]:
-    """Integrated autocorrelation times: pairs as long as they are positive, and falling.
+    """Return integrated autocorrelation times: sums over pairs of lags while these are positive.
 
-    Of the first pair that is not, or the last there is, the even lag counts once if it is positive:
-    alternating chains have it as large as the odd one.
+    Pairs are made to decrease. Of the first pair that is not positive, or of the last pair, the
+    even lag is added once if it is positive.
     """
     count = (len(correlations) - 1) // 2  # the last lags are sums of hardly any products
     even, odd = correlations[: 2 * count : 2], correlations[1 : 2 * count : 2]

@@ -1,9 +1,9 @@
-"""Sums of float64 numbers that are exact, whatever their sizes, and rounded once when read.
+"""Exact sums of float64 numbers of any size, which are rounded once when they are read.
 
-A sum is held as an expansion (shewchuk1997), an unevaluated sum of *layers*: the first is the sum
-rounded to nearest, the next what that leaves, rounded to nearest, and so on until nothing is left.
-So equal sums have equal layers, to the last bit, in whatever order they came about. Two layers
-are the rule; there are as many as the numbers need.
+A sum is stored as an expansion (shewchuk1997), an unevaluated sum of *layers*: the first layer is
+the sum rounded to nearest, the second is the remainder rounded to nearest, and so on until the
+remainder is zero. Equal sums therefore have equal layers, to the last bit, in whatever order their
+terms were added. Most sums need two layers.
 """
 
 import itertools
@@ -16,14 +16,16 @@ from posterity.arrays.typing import Float
 from posterity.errors import ParameterError
 
 FEW = 8
-"""Terms that are added up one by one; more are condensed first."""
+"""The largest number of terms that are added one by one; more terms are condensed first."""
 LARGE = 2.0**960
-"""Below this no step on the way overflows, were there 2^50 terms."""
+"""The largest term for which no intermediate result overflows, with up to 2^50 terms."""
 
 
 def exact_sum(terms: Float[np.ndarray, "terms size"]) -> Float[np.ndarray, "layers size"]:
-    """The layers of the sums over the rows of ``terms``, finite float64; a ParameterError if a term
-    is not finite, or the sum is beyond the range of float64.
+    """Return the layers of the sums over the rows of ``terms``, which are finite float64.
+
+    Raises:
+        ParameterError: if a term is not finite, or a sum is beyond the range of float64.
 
     Source: shewchuk1997.
 
@@ -50,10 +52,10 @@ def exact_sum(terms: Float[np.ndarray, "terms size"]) -> Float[np.ndarray, "laye
 
 
 def condensed(terms: np.ndarray) -> np.ndarray:
-    """Few rows with the sums of many; as many, if one is above ``LARGE``.
+    """Return few rows with the same sums as many; all rows, if a term is above ``LARGE``.
 
-    Each row adds up what the terms hold above some power of two, which is exact; what they hold
-    below it remains.
+    Each row is the exact sum of those parts of the terms that are multiples of a power of two; the
+    remainders go to the next row.
 
     Source: rump2008, section 3.
     """
@@ -71,7 +73,7 @@ def condensed(terms: np.ndarray) -> np.ndarray:
 
 
 def _swept(layers: np.ndarray) -> np.ndarray:
-    """The same sums: from the last row to the first, each takes from the next what it can hold."""
+    """Return rows with the same sums, after one sweep of error-free sums from last to first."""
     swept, total = np.empty_like(layers), layers[-1]
     for k in range(len(layers) - 1, 0, -1):
         total, swept[k] = _two_sum(layers[k - 1], total)
@@ -80,14 +82,14 @@ def _swept(layers: np.ndarray) -> np.ndarray:
 
 
 def _two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """``a + b`` rounded, and the error of that: together exactly ``a + b`` (shewchuk1997)."""
+    """Return ``a + b`` rounded and its rounding error; their sum is exact (shewchuk1997)."""
     total = a + b
     others = total - a
     return total, (a - (total - others)) + (b - others)
 
 
 def _unsettled(layers: np.ndarray) -> np.ndarray:
-    """The columns in which a layer is not the sum of itself and all below, rounded."""
+    """Return the columns in which a layer is not yet the rounded sum of itself and the rest."""
     top, low = layers[:-1], layers[1:]
     wrong = (top + low != top).any(0)
     if len(layers) > 2 and layers[2].any():
@@ -99,7 +101,7 @@ def _unsettled(layers: np.ndarray) -> np.ndarray:
 
 
 def _trimmed(layers: np.ndarray) -> np.ndarray:
-    """Without the rows of zeros at the end, but for the first row."""
+    """Remove rows of zeros at the end; the first row stays."""
     while len(layers) > 1 and not layers[-1].any():
         layers = layers[:-1]
     return layers
@@ -109,7 +111,7 @@ def _trimmed(layers: np.ndarray) -> np.ndarray:
 
 
 def _by_fractions(terms: np.ndarray) -> np.ndarray:
-    """The layers of each column, slowly and in any range."""
+    """Return the layers of each column by rational arithmetic, which is slow."""
     if not np.isfinite(terms).all():
         raise _beyond("NaN or infinity among numbers to be added")
     columns = map(_layers, terms.T.tolist())

@@ -1,9 +1,9 @@
-"""The functions that families need, in JAX.
+"""The JAX implementation of the functions that families need.
 
-Digamma and trigamma are for positive numbers alone: the recurrence lifts the argument to nine or
-more, where the asymptotic series has all digits of a float64 (abramowitz1964, 6.3.5, 6.3.18,
-6.4.12). Natural gradients evaluate them at every local step of every site; the general functions,
-which also serve negative and complex-order arguments, cost 5 to 60 times as much.
+Digamma and trigamma are defined for positive numbers alone: the recurrence raises the argument to
+nine or more, where the asymptotic series is accurate to all digits of a float64 (abramowitz1964,
+6.3.5, 6.3.18, 6.4.12). Natural gradients evaluate them at every local step of every site; JAX's
+general functions, which also accept negative arguments, cost 5 to 60 times as much.
 """
 
 import functools
@@ -56,13 +56,13 @@ def _series(coefficients: tuple[float, ...], x: jax.Array) -> jax.Array:
 # --- factorisations ------------------------------------------------------------------------------
 
 TOGETHER = 150_000
-"""Multiplications that LAPACK does in one call, unless one matrix takes more. From 200,000 on
-jaxlib 0.10 shares the matrices of a call out to its threads and waits for them: as many such calls
-as there are threads, side by side in a program, wait for each other for ever."""
+"""Multiplications of one LAPACK call at most, unless a single matrix takes more. From 200,000 on
+jaxlib 0.10 distributes the matrices of a call over its threads and waits for them, so that as many
+such calls as there are threads, in parallel, deadlock."""
 
 
 def _few_together(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A function of matrices (..., d, d), called with few of them at once however it is mapped."""
+    """Return a function of matrices (..., d, d) that calls this one with few of them at a time."""
 
     @jax.custom_batching.custom_vmap
     def call(matrices: Real) -> Any:
@@ -109,7 +109,7 @@ def _(primals: PyTree, tangents: PyTree) -> tuple[Any, Any]:
 
 
 class JaxNamespace(Namespace):
-    """Traceable, and in the precision of the arguments."""
+    """Functions of JAX arrays, which can be traced and keep the precision of their arguments."""
 
     np = jnp
     special = jax.scipy.special  # pyright: ignore[reportAssignmentType]
@@ -124,7 +124,7 @@ class JaxNamespace(Namespace):
         return (inverse(matrices) @ vectors[..., None])[..., 0]
 
     def solve_positive(self, matrices: Real, vectors: Real) -> Real:
-        """By inverses of Cholesky factors, which compile to far less than the pivots of LU."""
+        """Use inverses of Cholesky factors, which compile faster than the pivots of LU."""
         half = inverse_lower(cholesky(matrices))
         return (jnp.swapaxes(half, -1, -2) @ (half @ vectors[..., None]))[..., 0]
 
@@ -151,17 +151,17 @@ class JaxNamespace(Namespace):
 
 
 REST = 8
-"""The part of the draws, as a divisor, that rounds after the first try again at once."""
+"""After the first round, one in so many draws can be proposed again at a time."""
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 2))
 @functools.partial(jax.jit, static_argnums=2)
 def log_gamma(key: KeyArray, a: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Logarithms of Gamma(a, 1) draws of ``shape``, with which ``a`` broadcasts.
+    """Draw logarithms of Gamma(a, 1) variables of ``shape``, to which ``a`` is broadcast.
 
-    JAX draws element by element, in a loop for each; here all draws are proposed at once, and the
-    few that are rejected (below one in twenty) once more, until none is left. Differentiable in
-    ``a`` implicitly, as JAX's are (figurnov2018). Of a shape that is negative or NaN a draw is NaN.
+    JAX's own function loops for each element; this one proposes all draws at once and repeats those
+    that are rejected (fewer than one in twenty) until none is left. Draws have implicit derivatives
+    in ``a``, as JAX's do (figurnov2018). If ``a`` is negative or NaN, the draw is NaN.
 
     Source: marsaglia2000.
     """
@@ -203,7 +203,7 @@ def _derivative(
 
 
 def _proposed(key: KeyArray, a: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """One proposal for each shape ``a`` of one or more, and whether it is accepted."""
+    """Propose a draw for each shape ``a >= 1``, and return whether it is accepted."""
     normal, uniform = jax.random.split(key)
     x = jax.random.normal(normal, a.shape, a.dtype)
     height = jax.random.exponential(uniform, a.shape, a.dtype)

@@ -1,4 +1,4 @@
-"""Vectors and symmetric matrices on the last axes, over any batch."""
+"""Linear algebra of vectors and symmetric matrices on the last axes, over any batch."""
 
 import functools
 from typing import NamedTuple
@@ -10,27 +10,27 @@ from posterity.arrays.typing import Real
 
 
 def outer(x: Real) -> Real:
-    """``x xᵀ`` over the last axis."""
+    """Return ``x xᵀ`` over the last axis, (..., d, d)."""
     return x[..., :, None] * x[..., None, :]
 
 
 def symmetric(matrix: Real) -> Real:
-    """The symmetric part, which rounding may have lost."""
+    """Return the symmetric part of a matrix, which removes asymmetry by rounding."""
     return (matrix + namespace(matrix).np.swapaxes(matrix, -1, -2)) / 2
 
 
 def quadratic(matrix: Real, x: Real) -> Real:
-    """``xᵀ matrix x`` over the last axes."""
+    """Return ``xᵀ matrix x`` over the last axes."""
     return namespace(matrix, x).np.einsum("...i,...ij,...j->...", x, matrix, x)
 
 
 def triangle(dimension: int) -> int:
-    """Entries in the upper triangle of a square matrix."""
+    """Return the number of entries in the upper triangle of a square matrix."""
     return dimension * (dimension + 1) // 2
 
 
 def half_vectorize(matrix: Real) -> Real:
-    """Symmetric (..., d, d) to (..., d(d+1)/2), keeping inner products.
+    """Flatten symmetric matrices (..., d, d) to (..., d(d+1)/2), preserving inner products.
 
     Entries off the diagonal are scaled by the square root of two, so that
     ``half_vectorize(a) @ half_vectorize(b) == (a * b).sum()``.
@@ -42,14 +42,14 @@ def half_vectorize(matrix: Real) -> Real:
 
 
 def unhalf_vectorize(vector: Real, dimension: int) -> Real:
-    """The inverse of :func:`half_vectorize`."""
+    """Return the symmetric matrices of vectors; the inverse of :func:`half_vectorize`."""
     halves = _halves(dimension)
     flat = (vector * halves.unscale.astype(vector.dtype, copy=False))[..., halves.places]
     return flat.reshape(*vector.shape[:-1], dimension, dimension)
 
 
 class _Halves(NamedTuple):
-    """Places of the upper triangle in a flat matrix, of each entry in that, and scales."""
+    """Indices of the upper triangle in a flat matrix, of each entry in the triangle; scales."""
 
     entries: np.ndarray
     places: np.ndarray

@@ -1,9 +1,9 @@
-"""Search by shortened steps: the one line search, and Newton's method and L-BFGS on top of it.
+"""Backtracking line search, and Newton's method and L-BFGS, which are built on it.
 
-A search looks at one point a turn. A point that keeps enough of the decrease which the slope
-promises is taken, and the next step is twice as long, a whole one at most; otherwise the step is
-shortened (nocedal2006, section 3.1). The same rule serves NumPy's arrays and JAX's, and batches of
-searches beside each other.
+A search evaluates one point per iteration. A point that keeps enough of the decrease predicted by
+the slope is accepted, and the next step is twice as long, at most a whole one; otherwise the step
+is shortened (nocedal2006, section 3.1). The same rule is used for arrays of NumPy and of JAX, and
+for batches of independent searches.
 """
 
 from collections.abc import Callable
@@ -17,44 +17,43 @@ from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Float, Int, Number, PyTree, Real
 
 ARMIJO = 1e-4
-"""The share of the decrease promised by the slope which a step must keep."""
+"""The share of the decrease predicted by the slope that a step must achieve."""
 FLATTER = 0.8
-"""The most of the squared slope that a step may leave, if rounding hides the decrease."""
+"""If rounding hides the decrease, a step must reduce the squared slope by this factor."""
 CLOSE = 1e-14
-"""Half the squared length of the slope, in nats, below which there is no more to gain."""
+"""Half the squared length of the slope, in nats, at which a search ends."""
 SHORTEST = 1e-13
-"""The share of a whole step below which a search gives up."""
+"""The share of a whole step below which a search ends."""
 MEMORY = 10
-"""Steps that L-BFGS remembers."""
+"""Number of steps that L-BFGS stores."""
 FLAT = 1e-15
-"""The least curvature, of coordinates scaled to one, that Newton's method reckons with."""
+"""The least curvature, in coordinates scaled to one, that Newton's method uses."""
 ROUNDED = 5e-9
-"""Nats that rounding may hide from Newton's method: a step of a ten-thousandth of a deviation."""
+"""Rounding error allowed in Newton's method, in nats: a step of 1e-4 standard deviations."""
 
 
 class Point(NamedTuple):
-    """A point of a search, and what one look found there.
+    """A point of a search, and the results of evaluating the objective there.
 
-    A search over NumPy's arrays may be one of a batch: ``at`` and ``direction`` are (G, d) then,
-    all else (G,).
+    In a batch of searches over NumPy's arrays ``at`` and ``direction`` are (G, d), all else (G,).
     """
 
     at: Any
     """An array, or over JAX a tree of arrays."""
     direction: Any
-    """The direction of a whole step, in whatever form the ``move`` of the search takes it."""
+    """The direction of a whole step, in the form that the ``move`` of the search accepts."""
     value: Float[Real, "*g"]
     """The objective, to be minimised; infinite where it is not finite."""
     rounding: Float[Real, "*g"]
-    """A change of the value that is no more than its rounding error."""
+    """The rounding error of the value."""
     squared: Float[Real, "*g"]
-    """The squared length of the slope: by how much a unit of the step lowers the value at first."""
+    """The squared length of the slope: the rate at which the value falls along the step."""
     finite: Bool[Real, "*g"]
-    """True if the point can be taken at all."""
+    """True if the value and the slope are finite, so that the point can be accepted."""
 
 
 class Verdict(NamedTuple):
-    """True if a point is taken, the share of a whole step to try next, and whether that is all."""
+    """Whether a point is accepted, the share of a step to try next, and whether the search ends."""
 
     taken: Bool[Real, "*g"]
     rate: Float[Real, "*g"]
@@ -62,7 +61,7 @@ class Verdict(NamedTuple):
 
 
 class Search(NamedTuple):
-    """The state of a search: the best point so far, what to try next, and points looked at."""
+    """The state of a search: the best point, the next share of a step, and evaluations so far."""
 
     best: Point
     rate: Float[Real, "*g"]
@@ -78,10 +77,10 @@ def judged(
     scale: Float[Real, ""] | float = 1.0,
     close: float = CLOSE,
 ) -> Verdict:
-    """True if ``found``, by ``rate`` of a whole step from ``best``, is better; and what is next.
+    """Judge ``result``, the point at ``rate`` of a whole step from ``best``; return the verdict.
 
-    ``scale`` is what squared lengths are multiplied by to be in units of the value. A point is
-    better by Armijo's rule; or, where rounding hides the decrease, by a slope that is flatter.
+    ``scale`` converts squared lengths to units of the value. A point is accepted by Armijo's rule
+    or, where rounding hides the decrease, if its slope is flatter.
     """
     np_ = namespace(result.value).np
     promised = rate * scale * best.squared
@@ -103,11 +102,11 @@ def search(
     move: Callable[[Any, Any, Any], Any] | None = None,
     close: float = CLOSE,
 ) -> Search:
-    """Search from ``start`` downhill, looking at no more than ``most`` further points.
+    """Minimise from ``start``, evaluating at most ``most`` further points.
 
-    ``look`` finds the value, the direction and the slope at a point, an array or over JAX a tree;
-    ``move`` is the point by a share ``rate`` along a ``direction``, by default along a straight
-    line; ``close`` is half the squared length of the slope at which the search ends.
+    ``look`` returns the :class:`Point` at a place, which is an array or, over JAX, a tree. ``move``
+    maps a place, a direction and a share of the step to the next place, by default along a straight
+    line. ``close`` is half the squared length of the slope at which the search ends.
     """
     xp = namespace(*leaves(start))
     step = (lambda at, way, rate: at + rate[..., None] * way) if move is None else move
@@ -124,7 +123,7 @@ def search(
         )
 
     def settled(point: Point) -> Any:
-        """True if what is left to gain is too little to tell from rounding, or is not known."""
+        """True if the decrease left is below rounding, or is unknown."""
         return ~(point.squared > 2 * xp.np.maximum(close, point.rounding))
 
     first = look(start)
@@ -134,7 +133,7 @@ def search(
 
 
 class Mode(NamedTuple):
-    """The end of Newton's method, ``distance`` standard deviations of its curvature away."""
+    """The result of Newton's method; ``distance`` is that to the mode, in standard deviations."""
 
     at: Float[np.ndarray, " d"]
     distance: float
@@ -148,11 +147,11 @@ def newton(
     *,
     most: int,
 ) -> Mode:
-    """The mode of a log density by Newton's method with shortened steps, from ``start`` (d,).
+    """Find the mode of a log density by Newton's method with backtracking, from ``start`` (d,).
 
-    ``value`` is the log density in nats, up to a constant, and ``step`` the step to the top of the
-    parabola at a point, beside its squared length in units of the curvature (twice what it gains
-    there); at most ``most`` points are looked at.
+    ``value`` returns the log density in nats, up to a constant. ``step`` returns the Newton step at
+    a point and its squared length in units of the curvature, which is twice the gain predicted in
+    nats. At most ``most`` points are evaluated.
 
     Source: nocedal2006, section 3.3.
     """
@@ -175,11 +174,10 @@ def newton(
 def step_by_curvature(
     slope: Float[np.ndarray, " d"], curvature: Float[np.ndarray, "d d"]
 ) -> tuple[Float[np.ndarray, " d"], float]:
-    """The step of :func:`newton` for a log density with this slope and minus this Hessian.
+    """Return the Newton step for a log density with this slope and minus this Hessian.
 
-    The second value is the squared length of the step (see :func:`newton`). Coordinates are scaled
-    to a curvature of one each first. Where the density bends upwards, away from a mode, the size of
-    its curvature still says how far to go.
+    The second value is the squared length of the step (see :func:`newton`). Coordinates are first
+    scaled to a curvature of one. Negative curvature is replaced by its absolute value.
     """
     if not (np.isfinite(slope).all() and np.isfinite(curvature).all()):
         return np.zeros_like(slope), np.inf
@@ -190,7 +188,7 @@ def step_by_curvature(
 
 
 class _Pair(NamedTuple):
-    """A step, how the slope changed along it, and one over their product: 0 if it is left out."""
+    """A step, the change of the slope along it, and their inverse product; 0 if it is unused."""
 
     step: Float[np.ndarray, "*g d"]
     change: Float[np.ndarray, "*g d"]
@@ -204,12 +202,12 @@ def lbfgs(
     most: int,
     gain: float = 1e-10,
 ) -> tuple[Float[np.ndarray, "*g d"], Any, int]:
-    """The least value, by L-BFGS: where it is, the value, and how many points were looked at.
+    """Minimise by L-BFGS; return the place, the value, and the number of evaluations.
 
-    ``value_and_slope`` gives a number and its gradient (d,); points at which they are not finite
-    are avoided. A batch of searches (G, d) goes on in step, each with values (G,) and a memory of
-    its own. A search ends where what a step promises is less than ``gain`` of the value, or at
-    ``most`` points. It is not SciPy's, whose tiny factorisations wait for threads.
+    ``value_and_slope`` returns a number and its gradient (d,); points at which they are not finite
+    are rejected. A batch of searches (G, d) advances together, each with a value and a memory of
+    its own. A search ends when the decrease predicted is below ``gain`` times the value, or after
+    ``most`` points. SciPy's implementation is not used: its small factorisations wait for threads.
 
     Source: nocedal2006, chapter 7.
     """
@@ -238,7 +236,7 @@ def lbfgs(
 
 
 def _remember(pairs: list[_Pair], step: np.ndarray, change: np.ndarray, better: Any) -> None:
-    """Keep a pair instead of the oldest, if the curvature along it is positive."""
+    """Store a pair in place of the oldest one, if the curvature along it is positive."""
     curved = (step * change).sum(-1)
     kept = better & (curved > 1e-12 * (change**2).sum(-1))
     if kept.any():
@@ -248,7 +246,7 @@ def _remember(pairs: list[_Pair], step: np.ndarray, change: np.ndarray, better: 
 
 
 def _downhill(pairs: list[_Pair], slope: np.ndarray) -> np.ndarray:
-    """Minus the slope times the inverse curvature that the pairs tell: the two-loop recursion."""
+    """Return the descent direction by the two-loop recursion over the stored pairs."""
     left, shares = slope, []
     scale = 1 / np.maximum(1.0, np.linalg.norm(slope, axis=-1))
     for pair in reversed(pairs):
@@ -267,10 +265,10 @@ def _downhill(pairs: list[_Pair], slope: np.ndarray) -> np.ndarray:
 def root_of_inverse(
     curvature: Float[np.ndarray, "d d"], scale: Float[np.ndarray, " d"]
 ) -> Float[np.ndarray, "d d"]:
-    """``L`` with ``L Lᵀ`` the inverse of a curvature that is made positive where it is not.
+    """Return ``L`` with ``L Lᵀ`` the inverse of a curvature whose eigenvalues are made positive.
 
-    So Laplace's approximation is as wide along directions in which a density does not fall as the
-    size of its curvature would have it. ``scale`` (d,) are the units in which that is judged.
+    Eigenvalues, in the units ``scale`` (d,), are replaced by their absolute values, so that
+    Laplace's approximation has a finite width also where the density does not fall.
     """
     unit = curvature * scale * scale[:, None]
     unit = np.nan_to_num((unit + unit.T) / 2)

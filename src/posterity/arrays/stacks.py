@@ -1,6 +1,6 @@
-"""Many trees of one structure at once: an array a leaf, with a first axis over the trees.
+"""Stacks of trees of one structure: one array per leaf, with a first axis over the trees.
 
-A call a tree costs more than the numbers in a small one; a call a leaf serves all trees.
+For small trees one call per leaf is much faster than one call per tree.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from posterity.arrays.tree import Node, field_names, is_branch
 from posterity.arrays.typing import PyTree
 
 CHUNK = 2**18
-"""Numbers of one leaf that are looked at or added up at a time: memory stays that of so many."""
+"""Numbers of one leaf that are processed at a time, which bounds the memory."""
 
 
 def columns(like: PyTree, trees: Sequence[Any]) -> list[Sequence[Any]]:
@@ -34,12 +34,12 @@ def columns(like: PyTree, trees: Sequence[Any]) -> list[Sequence[Any]]:
 
 
 def rows(like: PyTree, leaves: Iterable[Iterable[Any]]) -> list[Any]:
-    """The inverse of :func:`columns`: trees like ``like`` around these leaves, unchecked."""
+    """Return trees like ``like`` with these leaves, unchecked; the inverse of :func:`columns`."""
     return list(_rows(like, iter(leaves)))
 
 
 def blocks(column: Sequence[Any]) -> Iterator[tuple[Sequence[Any], np.ndarray]]:
-    """Some arrays at a time, and the same as one; ValueError if shapes differ."""
+    """Yield some arrays at a time, with the same as one array; ValueError if shapes differ."""
     step = max(1, CHUNK // max(1, np.size(column[0]))) if column else 1
     for start in range(0, len(column), step):
         part = column[start : start + step]
@@ -47,12 +47,12 @@ def blocks(column: Sequence[Any]) -> Iterator[tuple[Sequence[Any], np.ndarray]]:
 
 
 def stacked(like: PyTree, trees: Sequence[Any]) -> Any:
-    """One tree whose leaves hold those of all trees; ValueError if they differ in structure."""
+    """Return one tree of stacked leaves; ValueError if the trees differ in structure."""
     return rows(like, [[frozen(_stack(column))] for column in columns(like, trees)])[0]
 
 
 def _stack(column: Sequence[Any]) -> np.ndarray:
-    """Arrays as one; many small ones are joined a tenth as fast by NumPy's constructor."""
+    """Stack arrays; for many small ones this is ten times as fast as ``np.array``."""
     shape = np.shape(column[0])
     if not shape or {*map(np.shape, column)} != {shape}:
         return np.array(column)
@@ -60,7 +60,7 @@ def _stack(column: Sequence[Any]) -> np.ndarray:
 
 
 def unstacked(tree: PyTree) -> list[Any]:
-    """The trees that were stacked; their leaves are views."""
+    """Return the trees of a stack; their leaves are views."""
     return rows(tree, [_split(leaf) for (leaf,) in columns(tree, [tree])])
 
 
@@ -84,7 +84,7 @@ def _split(leaf: np.ndarray) -> list[np.ndarray]:
 
 
 def _named_alike(like: PyTree, trees: Sequence[Any]) -> bool:
-    """True if trees of one type have the same names; the type of a node says its own."""
+    """True if trees of one type have the same names; those of a node follow from its type."""
     if isinstance(like, dict):
         return all(tree.keys() == like.keys() for tree in trees)
     return not isinstance(like, list | tuple) or all(len(tree) == len(like) for tree in trees)

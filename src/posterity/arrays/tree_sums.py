@@ -1,4 +1,4 @@
-"""Exact sums of trees of one structure, at rest: NumPy float64 throughout."""
+"""Exact sums of trees of NumPy float64 arrays, all of one structure."""
 
 import functools
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from posterity.arrays.typing import PyTree
 
 
 class TreeSum(Node):
-    """A sum of trees, exact however many come and go, and rounded once when read.
+    """An exact sum of trees, which is rounded once when it is read.
 
-    ``layers`` are trees like those that were added, as :mod:`posterity.arrays.exact_sums` has
-    them: equal sums have equal layers, so what was added and taken away leaves no trace.
+    ``layers`` are trees of the same structure, as in :mod:`posterity.arrays.exact_sums`: equal sums
+    have equal layers, so a tree that was added and subtracted again leaves no trace.
 
     >>> total = TreeSum.of([np.array(0.1)])
     >>> float(total.changed(add=[np.array(1e20)]).changed(take=[np.array(1e20)]).value)
@@ -27,7 +27,7 @@ class TreeSum(Node):
 
     @classmethod
     def of(cls, trees: Sequence[Any]) -> Self:
-        """The sum of these, at least one, all of the first one's structure.
+        """Return the sum of one or more trees, all with the structure of the first.
 
         Raises:
             ValueError: if their structures differ.
@@ -43,7 +43,7 @@ class TreeSum(Node):
 
     @functools.cached_property
     def _terms(self) -> np.ndarray:
-        """The layers, a row each."""
+        """The layers as flat vectors, one row each."""
         return _flat(self.value, self.layers)
 
     @property
@@ -57,7 +57,7 @@ class TreeSum(Node):
         return sum(leaf.nbytes for leaf in leaves(self))
 
     def changed(self, add: Sequence[Any] = (), take: Sequence[Any] = ()) -> Self:
-        """The sum with trees added and others taken out; errors as of :meth:`of`."""
+        """Return the sum after adding some trees and subtracting others; errors as :meth:`of`."""
         like, terms = self.value, [self._terms]
         terms += [_flat(like, add)] if add else []
         terms += [-_flat(like, take)] if take else []
@@ -68,7 +68,7 @@ class TreeSum(Node):
 
 
 def _flat(like: PyTree, trees: Sequence[Any]) -> np.ndarray:
-    """A row a tree, its leaves side by side; of many trees fewer rows with the same sums."""
+    """Flatten each tree to a row; many rows are condensed to fewer with the same sums."""
     parts = [_rows(column) for column in columns(like, trees)]
     most = max(map(len, parts))
     full = [p if len(p) == most else np.pad(p, ((0, most - len(p)), (0, 0))) for p in parts]
@@ -76,7 +76,7 @@ def _flat(like: PyTree, trees: Sequence[Any]) -> np.ndarray:
 
 
 def _rows(column: Sequence[Any]) -> np.ndarray:
-    """One leaf of all trees, a row each, or what these are condensed to."""
+    """Flatten one leaf of all trees to rows, condensed to fewer rows if there are many."""
     if len(column) <= FEW:
         return np.array(column).reshape(len(column), -1)
     few = [block if len(block) <= FEW else condensed(block) for _, block in blocks(column)]

@@ -1,10 +1,10 @@
-"""Shape annotations: jaxtyping's where something can check them, nothing elsewhere.
+"""Shape annotations: those of jaxtyping if it has been imported, else placeholders.
 
-Importing jaxtyping costs half as much as importing NumPy, and nobody checks shapes when the
-command line adds files up. In the tests, and wherever JAX is at work, the annotations are real.
+Importing jaxtyping costs half as much as importing NumPy, and the command line does not check
+shapes. In the tests, and wherever JAX is used, the annotations are those of jaxtyping.
 
-``Real`` is an array of NumPy or of JAX, ``PyTree`` a tree of such arrays, and ``ArrayLike`` and
-``Index`` what NumPy converts to an array, and takes for an index.
+``Real`` is an array of NumPy or JAX, and ``PyTree`` a tree of such arrays. ``ArrayLike`` and
+``Index`` are the objects that NumPy converts to an array, or accepts as an index.
 """
 
 import sys
@@ -40,7 +40,7 @@ else:
         Real = KeyArray = Any
 
 Flat = Float[Real, "*batch dim"]
-"""Parameters or statistics of each member as one vector."""
+"""Parameters or statistics of each member of a batch as one vector."""
 
 __all__ = [
     "ArrayLike",

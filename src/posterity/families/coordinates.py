@@ -1,4 +1,4 @@
-"""Kinds of parameters: the shape of their own axes, and the domain that values lie in."""
+"""Kinds of parameters: the shape of their own axes, and the domain of their values."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -22,11 +22,11 @@ class Domain:
     above: float | Callable[[int], float] = -np.inf
 
     def bound(self, size: int) -> float:
-        """The bound for members of a size."""
+        """Return the lower bound for members of a size."""
         return float(self.above(size)) if callable(self.above) else self.above
 
     def contains(self, xp: Namespace, leaf: Real, axes: int, size: int) -> Bool[Real, "*batch"]:
-        """True if all entries along a member's own ``axes`` are in the domain."""
+        """Return True for members whose entries along their own ``axes`` are all in the domain."""
         inside = xp.np.isfinite(leaf) & (leaf > self.bound(size))
         return inside.all(tuple(range(-axes, 0))) if axes else inside
 
@@ -54,38 +54,38 @@ class Coordinate:
     domain: Domain = REAL
 
     def shape(self, size: int) -> tuple[int, ...]:
-        """A member's own axes."""
+        """Return the shape of a member's own axes."""
         return (size,) * self.axes
 
     def length(self, size: int) -> int:
-        """Entries in a flat vector."""
+        """Return the number of entries in a flat vector."""
         return triangle(size) if self.axes == 2 else size**self.axes
 
     def to_columns(self, leaf: Real) -> Real:
-        """(..., own axes) to (..., length); inner products stay."""
+        """Flatten (..., own axes) to (..., length), preserving inner products."""
         if self.axes == 0:
             return leaf[..., None]
         return half_vectorize(leaf) if self.axes == 2 else leaf
 
     def from_columns(self, columns: Real, size: int) -> Real:
-        """The inverse of :meth:`to_columns`."""
+        """Return the array of a flat vector; the inverse of :meth:`to_columns`."""
         if self.axes == 0:
             return columns[..., 0]
         return unhalf_vectorize(columns, size) if self.axes == 2 else columns
 
 
 def scalar(domain: Domain = REAL) -> Coordinate:
-    """A number."""
+    """Return the coordinate of a single number."""
     return Coordinate(0, domain)
 
 
 def vector(domain: Domain = REAL) -> Coordinate:
-    """``d`` numbers."""
+    """Return the coordinate of a vector of length ``d``."""
     return Coordinate(1, domain)
 
 
 def matrix(domain: Domain = REAL) -> Coordinate:
-    """A symmetric ``d x d`` matrix."""
+    """Return the coordinate of a symmetric ``d x d`` matrix."""
     return Coordinate(2, domain)
 
 
@@ -93,13 +93,13 @@ Coordinates = Mapping[str, Coordinate]
 
 
 def checked(coordinates: Coordinates, values: Mapping[str, Any], owner: str) -> dict[str, Real]:
-    """``values`` as arrays of one size and one batch shape, each within its domain.
+    """Return ``values`` as arrays of one size and one batch shape, each within its domain.
 
-    Batches broadcast. Values that are traced are not known, and pass.
+    Batches are broadcast. Traced values are not checked.
 
     Raises:
         StructureError: if own axes, sizes or batches do not fit together.
-        ParameterError: for NaN, infinities, complex numbers, asymmetric matrices, and what lies
+        ParameterError: for NaN, infinities, complex numbers, asymmetric matrices, and values
             outside the domain.
     """
     leaves = as_leaves({name: values[name] for name in coordinates})
@@ -121,7 +121,7 @@ def checked(coordinates: Coordinates, values: Mapping[str, Any], owner: str) -> 
 
 
 def common_size(coordinates: Coordinates, leaves: Mapping[str, Real], owner: str) -> int:
-    """The size ``d`` that all vectors and matrices share; 1 where there are none."""
+    """Return the size ``d`` that all vectors and matrices share; 1 if there are none."""
     sizes = set()
     for name, coordinate in coordinates.items():
         shape = np.shape(leaves[name])
@@ -132,7 +132,7 @@ def common_size(coordinates: Coordinates, leaves: Mapping[str, Real], owner: str
 
 
 def common_batch(coordinates: Coordinates, leaves: Mapping[str, Real], owner: str) -> tuple:
-    """The batch shape that all leaves share, without broadcasting."""
+    """Return the batch shape that all leaves share, without broadcasting."""
     batches = {np.shape(leaf)[: np.ndim(leaf) - coordinates[n].axes] for n, leaf in leaves.items()}
     if len(batches) > 1:
         raise _misfit(leaves, owner)
@@ -140,10 +140,10 @@ def common_batch(coordinates: Coordinates, leaves: Mapping[str, Real], owner: st
 
 
 def symmetrized(leaf: Real, coordinate: Coordinate, place: str) -> Real:
-    """The matrix without the asymmetry that rounding leaves; more than that is refused.
+    """Return a matrix without the asymmetry that rounding leaves; refuse larger asymmetry.
 
     Rounding may leave a millionth (a few thousandths in float32) of an entry, or of the geometric
-    mean of its two diagonal entries, as the inverse of an ill-conditioned matrix does.
+    mean of its two diagonal entries, as in the inverse of an ill-conditioned matrix.
     """
     if coordinate.axes != 2 or is_traced(leaf):
         return leaf

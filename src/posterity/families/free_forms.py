@@ -1,11 +1,11 @@
-"""Members of a family moved by numbers without bounds: what a search over laws works on.
+"""Unconstrained parameters of members of a family, for searches over laws.
 
-A :class:`FreeForm` is what one law of a family says of all like it: how parameters become draws,
-densities and entropies, and how a vector of plain numbers moves them. Moves are relative to where
-they begin: means in their standard deviations, scales as ratios; so a step of 1 is about as long
-whatever the units are. Parameters are a pytree for one member, of NumPy's arrays where they come
-from a law; events are vectors of all their numbers, as :func:`flat` has them. Draws, densities,
-entropies and moves are pure and traceable.
+A :class:`FreeForm` has the functions that all members of one structure share: from parameters to
+draws, densities and entropies, and how a vector of unconstrained numbers moves the parameters.
+Moves are relative to their start, means in standard deviations and scales as ratios, so that a step
+of 1 has about the same length in any units. Parameters of one member are a pytree, of NumPy arrays
+if they come from a law; events are vectors of all their numbers (see :func:`flat`). Draws,
+densities, entropies and moves are pure functions and can be traced.
 """
 
 import abc
@@ -29,11 +29,11 @@ from posterity.families.gaussian import LOG_2PI, AnyGaussian
 from posterity.families.low_rank_gaussian import LowRankGaussian
 
 SCATTER = 0.1
-"""The first size of a factor's columns in standard deviations; at zero none has a slope."""
+"""Initial size of a factor's columns, in standard deviations; at zero the slope vanishes."""
 
 
 class FreeForm(abc.ABC):
-    """The rules by which members of one family are moved; hashable, and without arrays."""
+    """The unconstrained parameters of one family; hashable, and without arrays."""
 
     smooth: bool = False
     """True of a :class:`SmoothForm`; otherwise the noise of a draw is a random key."""
@@ -44,77 +44,78 @@ class FreeForm(abc.ABC):
     @property
     @abc.abstractmethod
     def noise_size(self) -> int:
-        """Numbers of normal noise that one draw takes, where draws are smooth."""
+        """Number of normal random numbers for one draw, if draws are smooth."""
 
     @property
     @abc.abstractmethod
     def moves(self) -> int:
-        """Numbers that move one member."""
+        """Number of coordinates of a move of one member."""
 
     @abc.abstractmethod
     def parameters(self, law: Any) -> Any:
-        """The parameters of a member."""
+        """Return the parameters of a member."""
 
     @abc.abstractmethod
     def law(self, parameters: PyTree, like: Any) -> Any:
-        """The member, or the batch (K,) of them, of the same kind as the law ``like``; NumPy's."""
+        """Return the member, or a batch (K,) of them, as NumPy arrays, of the kind of ``like``."""
 
     @abc.abstractmethod
     def draw(self, parameters: PyTree, noise: Real) -> Any:
-        """The event (size,) that noise (noise_size,), or a key, becomes."""
+        """Map noise (noise_size,), or a key, to an event (size,)."""
 
     @abc.abstractmethod
     def log_prob(self, parameters: PyTree, z: Real) -> Float[jax.Array, ""]:
-        """Log density of one event (size,), in nats."""
+        """Return the log density of one event (size,), in nats."""
 
     @abc.abstractmethod
     def entropy(self, parameters: PyTree) -> Float[jax.Array, ""]:
-        """Differential entropy, in nats."""
+        """Return the differential entropy, in nats."""
 
     @abc.abstractmethod
     def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
-        """The parameters moved; not at all by zero."""
+        """Return the parameters after a move ``v``; a move of zero changes nothing."""
 
 
 class SmoothForm(FreeForm):
-    """A form whose draws are smooth functions of standard normal noise, so that members can be
-    placed about an event, and have deviations.
+    """A form whose draws are smooth functions of standard normal noise.
+
+    Its members can be placed around an event, and have standard deviations.
     """
 
     smooth = True
 
     @abc.abstractmethod
     def place(self, z: Real, deviation: Real, root: np.ndarray | None = None) -> Any:
-        """Parameters about an event (size,), with standard deviations (size,).
+        """Return parameters around an event (size,), with standard deviations (size,).
 
-        Where the family has correlations, they are those of ``root @ root.T`` (d, d), if given.
+        If the family has correlations, they are those of ``root @ root.T`` (d, d), if it is given.
         """
 
     @abc.abstractmethod
     def deviation(self, parameters: PyTree) -> Any:
-        """Standard deviations of the coordinates (size,)."""
+        """Return the standard deviations of the coordinates (size,)."""
 
     @abc.abstractmethod
     def narrowed(self, parameters: PyTree) -> Any:
-        """Parameters of half the standard deviations, about the same event."""
+        """Return parameters with half the standard deviations, around the same event."""
 
     @abc.abstractmethod
     def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
-        """The least deviation in any direction, in units of the coordinates."""
+        """Return the least standard deviation in any direction, in these units."""
 
 
 def event_of(law: Distribution) -> Any:
-    """The shapes of one event."""
+    """Return the shapes of one event of a law."""
     return jax.eval_shape(lambda: jax.tree.map(jnp.asarray, law).sample(jax.random.key(0)))
 
 
 def flat(event: PyTree) -> Any:
-    """The numbers of an event, a vector (size,)."""
+    """Return the numbers of an event as one vector (size,)."""
     return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(event)])
 
 
 def shaped(z: Real, like: PyTree) -> Any:
-    """The event of these numbers (..., size), shaped as another is."""
+    """Return an event like another from a vector of its numbers (..., size)."""
     leaves, structure = jax.tree.flatten(like)
     ends = np.cumsum([math.prod(leaf.shape) for leaf in leaves])[:-1].tolist()
     parts = zip(namespace(z).np.split(z, ends, axis=-1), leaves, strict=True)
@@ -123,7 +124,7 @@ def shaped(z: Real, like: PyTree) -> Any:
 
 
 def form_of(law: Distribution) -> FreeForm | None:
-    """The form of members like this one; None where draws cannot be differentiated."""
+    """Return the form of members like this one; None if draws cannot be differentiated."""
     if isinstance(law, AnyGaussian):
         return (_Diagonal if law.diagonal else _Full)(law.own_size)
     if isinstance(law, LowRankGaussian):
@@ -171,15 +172,15 @@ class _Gaussian(SmoothForm):
 
     @abc.abstractmethod
     def _scattered(self, parameters: PyTree, noise: Real) -> Any:
-        """``root @ noise`` (d,)."""
+        """Return ``root @ noise`` (d,)."""
 
     @abc.abstractmethod
     def _squared(self, parameters: PyTree, away: Real) -> Any:
-        """The squared length of a difference (d,) from the mean, in standard deviations."""
+        """Return the squared length of a difference (d,) from the mean, in deviations."""
 
     @abc.abstractmethod
     def _log_volume(self, parameters: PyTree) -> Any:
-        """Half the log determinant of the covariance."""
+        """Return half the log determinant of the covariance."""
 
 
 class _Diagonal(_Gaussian):
@@ -236,7 +237,7 @@ class _Full(_Gaussian):
         return like.with_moments(mean, factor @ factor.mT)
 
     def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
-        """``m + S a`` and ``S T``, of a triangle ``T`` whose diagonal is an exponential."""
+        """Return ``m + S a`` and ``S T``, for a triangle ``T`` whose diagonal is an exponential."""
         mean, factor = parameters
         below = tuple(index.astype(np.int32) for index in np.tril_indices(self.size, -1))
         unit = jnp.diag(jnp.exp(v[self.size : 2 * self.size]))
@@ -253,7 +254,7 @@ class _Full(_Gaussian):
         return namespace(parameters[1]).np.sqrt((parameters[1] ** 2).sum(-1))
 
     def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
-        """The least singular value."""
+        """Return the least singular value."""
         scaled = np.asarray(parameters[1]) / unit[:, None]
         return float(np.linalg.svd(scaled, compute_uv=False).min())
 
@@ -292,7 +293,7 @@ class _LowRank(_Gaussian):
         return type(like).from_standard(mean, factor, np.exp(2 * log_deviation))
 
     def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
-        """Means and columns by standard deviations; ``s`` is multiplied."""
+        """Move the mean and the columns in units of standard deviations, and multiply ``s``."""
         mean, factor, log_deviation = parameters
         unit = self.deviation(parameters)
         moved, wider, turned = jnp.split(v, [self.size, 2 * self.size])
@@ -300,7 +301,7 @@ class _LowRank(_Gaussian):
         return mean + unit * moved, factor + unit[:, None] * turned, log_deviation + wider
 
     def place(self, z: Real, deviation: Real, root: np.ndarray | None = None) -> Any:
-        """There, with columns that are scattered a little."""
+        """Place the mean at the event, with small random columns."""
         del root
         scatter = np.random.default_rng(0).standard_normal((self.size, self.rank))
         return z, SCATTER * deviation[:, None] * scatter, np.log(deviation)
@@ -311,7 +312,7 @@ class _LowRank(_Gaussian):
         return np_.sqrt((factor**2).sum(-1) + np_.exp(2 * log_deviation))
 
     def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
-        """The least without the columns, which have no part in most directions."""
+        """Return the least deviation without the columns, which affect few directions."""
         return float((np.exp(np.asarray(parameters[2])) / unit).min())
 
     def _scattered(self, parameters: PyTree, noise: Real) -> Any:
@@ -332,7 +333,7 @@ class _LowRank(_Gaussian):
         return jnp.log(jnp.diagonal(inner)).sum() + parameters[2].sum()
 
     def _woodbury(self, parameters: PyTree) -> tuple[Any, Any]:
-        """A root of ``I + Wᵀ W`` (r, r), and the columns ``W`` (d, r) in units of ``s``."""
+        """Return a root of ``I + Wᵀ W`` (r, r) and the columns ``W`` (d, r) in units of ``s``."""
         _, factor, log_deviation = parameters
         scaled = factor * jnp.exp(-log_deviation)[:, None]
         return cholesky(scaled.T @ scaled + jnp.eye(self.rank)), scaled
@@ -340,7 +341,7 @@ class _LowRank(_Gaussian):
 
 @dataclasses.dataclass(frozen=True)
 class _Product(FreeForm):
-    """Independent blocks, each of its own form, in the order of their names; all goes by block."""
+    """Independent blocks in the order of their names, each with its own form."""
 
     names: tuple[str, ...]
     parts: tuple[FreeForm, ...]
@@ -358,7 +359,7 @@ class _Product(FreeForm):
         return [getattr(part, kind) for part in self.parts]
 
     def _rows(self, parameters: PyTree, *split: tuple[Real, str]) -> list[tuple[Any, ...]]:
-        """The form of each block, its parameters, and its share of vectors, split by a size."""
+        """Return for each block its form, its parameters, and its share of each vector."""
         vectors = (_split(vector, self._sizes(kind)) for vector, kind in split)
         return list(zip(self.parts, parameters, *vectors, strict=True))
 
@@ -395,7 +396,7 @@ class _Product(FreeForm):
 
 @dataclasses.dataclass(frozen=True)
 class _SmoothProduct(_Product, SmoothForm):
-    """Blocks that all are smooth."""
+    """Independent blocks whose forms are all smooth."""
 
     parts: tuple[SmoothForm, ...]
 
@@ -412,7 +413,7 @@ class _SmoothProduct(_Product, SmoothForm):
         return tuple(part.narrowed(own) for part, own in self._rows(parameters))
 
     def narrowest(self, parameters: PyTree, unit: Float[np.ndarray, " d"]) -> float:
-        """The least of all blocks."""
+        """Return the least deviation over all blocks."""
         rows = self._rows(parameters, (unit, "size"))
         return min(part.narrowest(own, some) for part, own, some in rows)
 
@@ -423,7 +424,7 @@ def _split(array: Real, sizes: list[int]) -> list[Real]:
 
 @dataclasses.dataclass(frozen=True)
 class _Standard(FreeForm):
-    """Any other family whose draws are differentiable: its textbook parameters, unconstrained."""
+    """Any other family with differentiable draws, by its unconstrained standard parameters."""
 
     structure: Any
     """The structure of the member as a pytree."""

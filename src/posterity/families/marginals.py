@@ -1,6 +1,6 @@
-"""Marginal laws of single numbers, many at a time: means, standard deviations and quantiles.
+"""Marginal distributions of single numbers, as arrays: means, deviations and quantiles.
 
-A law says its own by ``marginals()``, and all those of its parts by ``tables()``.
+The method ``marginals()`` of a law returns its own, and ``tables()`` those of all its parts.
 """
 
 import abc
@@ -18,48 +18,48 @@ from posterity.families.names import Names as Names
 
 Array = np.ndarray
 WEIGHT = "weight"
-"""The quantity of rows that are mixing weights."""
+"""The name of the quantity in rows of mixing weights."""
 NODES, REACH = 400, 9.0
 """Nodes of the trapezoid rule for logistic normal laws, and deviations that they reach to."""
 CHI_SQUARED_NODES = 48
 """Gauss-Legendre nodes of the quadrature over a chi-squared law."""
 HALVINGS = 60
-"""Bisections of an interval in which a quantile lies: enough to reach rounding."""
+"""Number of bisections for a quantile, which reaches rounding."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Marginal(abc.ABC):
-    """Laws of single numbers, whose parameters are arrays of one shape; NaN is not known."""
+    """Distributions of single numbers, as arrays of one shape; NaN stands for what is unknown."""
 
     @property
     @abc.abstractmethod
     def mean(self) -> Float[Array, "..."]:
-        """Expected values; NaN where there is none."""
+        """Means; NaN where they do not exist."""
 
     @property
     @abc.abstractmethod
     def sd(self) -> Float[Array, "..."]:
-        """Standard deviations; infinite, or NaN, where there are none."""
+        """Standard deviations; infinite or NaN where they do not exist."""
 
     @abc.abstractmethod
     def quantile(self, p: float) -> Float[Array, "..."]:
-        """The value that the number is below with probability ``p``."""
+        """Return the quantile of probability ``p``."""
 
     @abc.abstractmethod
     def cdf(self, x: ArrayLike) -> Float[Array, "..."]:
-        """The probability to be at most ``x``."""
+        """Return the probability of a value of at most ``x``."""
 
     @abc.abstractmethod
     def mapped(self, function: Callable[[Array], Array]) -> Self:
-        """Apply a function of arrays that moves or picks entries."""
+        """Apply a function that moves or selects entries to all parameter arrays."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The axes of the laws."""
+        """The shape of the arrays of parameters."""
         return self.mean.shape
 
     def picked(self, index: Any) -> Self:
-        """Some entries, by NumPy's rules."""
+        """Return some of the distributions, selected by NumPy's indexing rules."""
         return self.mapped(lambda array: array[index])
 
     def reshaped(self, shape: tuple[int, ...]) -> Self:
@@ -67,17 +67,17 @@ class Marginal(abc.ABC):
         return self.mapped(lambda array: array.reshape(shape))
 
     def mapped_normal(self, image: "Formulas") -> "Marginal":
-        """The law of a normal number under an increasing map; nothing is known of other laws."""
+        """Return the law of an increasing map of a normal number; NaN for other laws."""
         del image
         return unknown(self.shape)
 
     def interval(self, level: float) -> tuple[Array, Array]:
-        """The interval that leaves as much below as above."""
+        """Return the central interval of this probability, with equal tails."""
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     @property
     def width(self) -> Float[Array, "..."]:
-        """The standard deviation, or what it would be of a normal law with the same quartiles."""
+        """Return the standard deviation, or that of a normal law with the same quartiles."""
         sd = self.sd
         if np.isfinite(sd).all():
             return sd
@@ -87,7 +87,7 @@ class Marginal(abc.ABC):
 
 
 def same_shape(*parameters: ArrayLike) -> tuple[Array, ...]:
-    """Parameters as float64, each at its full shape."""
+    """Return the parameters as float64 arrays, broadcast to one shape."""
     arrays = np.broadcast_arrays(*(np.asarray(p, float) for p in parameters))
     return tuple(np.array(array) for array in arrays)
 
@@ -123,7 +123,7 @@ def _of_normal(
     mean: Callable[[Array, Array], Array],
     sd: Callable[[Array, Array], Array],
 ) -> Formulas:
-    """The law of an increasing map of ``N(loc, scale²)``, by the map, its inverse and moments."""
+    """Return the law of an increasing map of ``N(loc, scale²)``, from its inverse and moments."""
     return Formulas(
         name,
         mean,
@@ -134,7 +134,7 @@ def _of_normal(
 
 
 def _logistic_mean(loc: Array, scale: Array) -> Array:
-    """To some ten digits, of scales below ten."""
+    """Return the mean of a logistic normal law, to some ten digits for scales below ten."""
     return _expected(scipy.special.expit, loc, scale)
 
 
@@ -144,7 +144,7 @@ def _logistic_sd(loc: Array, scale: Array) -> Array:
 
 
 def _expected(function: Callable[[Array], Array], loc: Array, scale: Array) -> Array:
-    """The mean of a function of ``N(loc, scale²)``, by the trapezoid rule."""
+    """Return the mean of a function of ``N(loc, scale²)`` by the trapezoid rule."""
     at = np.linspace(-REACH, REACH, NODES)
     weight = np.exp(-(at**2) / 2)
     total = np.zeros(np.shape(loc))
@@ -172,7 +172,7 @@ def _entry_sd(s: Array, rho: Array, nu: Array) -> Array:
 
 
 def _entry_quantile(p: float, s: Array, rho: Array, nu: Array) -> Array:
-    """Exact on the diagonal; elsewhere by bisection between Chebyshev's bounds."""
+    """Return quantiles, exact on the diagonal, else by bisection between Chebyshev's bounds."""
     exact = s * 2 * scipy.special.gammaincinv(nu / 2, p)
     if (rho >= 1).all():
         return exact
@@ -183,7 +183,7 @@ def _entry_quantile(p: float, s: Array, rho: Array, nu: Array) -> Array:
 
 
 def _halved_chi_squared(nu: Array) -> list[tuple[Array, float]]:
-    """Nodes and weights of half a chi-squared law; few degrees of freedom serve many entries."""
+    """Return nodes and weights of half a chi-squared law, cached by degrees of freedom."""
     degrees, which = np.unique(nu, return_inverse=True)
     nodes, weights = scipy.special.roots_legendre(CHI_SQUARED_NODES)
     quantiles = (scipy.special.gammaincinv(degrees / 2, (node + 1) / 2) for node in nodes)
@@ -278,7 +278,7 @@ MOMENTS = Formulas(
 
 @dataclasses.dataclass(frozen=True)
 class Closed(Marginal):
-    """Laws whose moments and quantiles are closed formulas of their parameters."""
+    """Distributions whose moments and quantiles are closed formulas of their parameters."""
 
     formulas: Formulas
     parameters: tuple[Array, ...]
@@ -309,14 +309,14 @@ class Closed(Marginal):
         return Closed(self.formulas, tuple(map(function, self.parameters)))
 
     def mapped_normal(self, image: Formulas) -> Marginal:
-        """The law of the number whose normal ``u`` this is."""
+        """Return the law of the number whose normal ``u`` this is."""
         normal = self.formulas is NORMAL
         return Closed(image, self.parameters) if normal else super().mapped_normal(image)
 
 
 @dataclasses.dataclass(frozen=True)
 class MixedMarginal(Marginal):
-    """A mixture of laws, which lie along the first axis of ``parts``, with these weights."""
+    """Mixtures of the distributions along the first axis of ``parts``, with these weights."""
 
     weights: Float[Array, " k"]
     parts: Marginal
@@ -353,7 +353,7 @@ class MixedMarginal(Marginal):
 
 
 def bisected(cdf: Callable[[Any], Array], p: float, low: Array, high: Array) -> Array:
-    """The ``x`` between ``low`` and ``high`` at which a distribution function reaches ``p``."""
+    """Return the ``x`` in ``[low, high]`` at which a distribution function equals ``p``."""
     unknown = np.isnan(low) | np.isnan(high)
     for _ in range(HALVINGS):
         middle = low + (high - low) / 2
@@ -363,22 +363,22 @@ def bisected(cdf: Callable[[Any], Array], p: float, low: Array, high: Array) -> 
 
 
 def along_first(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """A function of arrays for each entry along the first axis of an array."""
+    """Apply a function of arrays to each entry along the first axis of an array."""
     return lambda array: np.stack([function(row) for row in array])
 
 
 def known_moments(mean: Array, sd: Array) -> Closed:
-    """Marginals of which nothing is known but mean and standard deviation."""
+    """Return marginals of which only the mean and the standard deviation are known."""
     return Closed(MOMENTS, (mean, sd))
 
 
 def unknown(shape: tuple[int, ...]) -> Closed:
-    """Marginals of which nothing is known, as those of improper laws: all is NaN."""
+    """Return marginals with NaN throughout, as for improper laws."""
     return known_moments(np.full(shape, np.nan), np.full(shape, np.nan))
 
 
 def scattered(law: Marginal, mask: Bool[Array, "..."]) -> Marginal:
-    """Marginals of some members at their places among all, the others' NaN."""
+    """Return marginals for all members: those of some at their places, NaN for the others."""
 
     def placed(array: Array) -> Array:
         whole = np.full((*mask.shape, *array.shape[1:]), np.nan)
@@ -409,11 +409,11 @@ class Table:
 
     @property
     def size(self) -> int:
-        """The number of entries."""
+        """The number of marginal distributions in the table."""
         return math.prod(map(len, self.axes)) * len(self.names)
 
     def labels(self, index: int) -> tuple[str, str]:
-        """Labels of member and coordinate of one number, counted along the last axis first."""
+        """Return the labels of the member and the coordinate with this flat index."""
         *members, name = np.unravel_index(index, (*map(len, self.axes), len(self.names)))
         labels = (axis[i] for axis, i in zip(self.axes, members, strict=True))
         return ", ".join(labels), self.names[int(name)]
@@ -421,5 +421,5 @@ class Table:
 
 @functools.lru_cache(maxsize=64)
 def numbered(size: int) -> tuple[str, ...]:
-    """The labels ``"0", "1", ...`` of coordinates that have no names."""
+    """Return the labels ``"0", "1", ...`` for coordinates without names."""
     return tuple(map(str, range(size)))

@@ -1,10 +1,10 @@
-"""Names of coordinates, by which laws are put in one order, and the line that says what a law is.
+"""Names of coordinates, by which laws are aligned, and the one-line description of a law.
 
-A name is no parameter. It is no part of the tree that JAX knows, so a transformation of JAX gives
-a law without names; arithmetic, indexing, files and the verbs keep them. Each law has the names of
-its own coordinates: a Gaussian of its entries, a Dirichlet of its categories, a :class:`Plate` of
-its members, whose own coordinates go by the names of ``plate.members``. What is made of parts has
-none beside theirs.
+Names are not parameters and not leaves of the pytree, so a transformation of JAX returns a law
+without names; arithmetic, indexing, files and the verbs keep them. Each law has the names of its
+own coordinates: a Gaussian of its entries, a Dirichlet of its categories, and a :class:`Plate` of
+its members, while the coordinates of each member have the names of ``plate.members``. A law that
+consists of parts has no names besides theirs.
 """
 
 import itertools
@@ -21,29 +21,29 @@ from posterity.text import MOST, SHOWN, cut, listed, short_name
 
 Law = TypeVar("Law", bound=Any)
 Names = Mapping[str, tuple[str, ...]]
-"""By path of the part (``""`` is the law itself), the names of its coordinates."""
+"""Names of coordinates by the path of the part; ``""`` is the path of the law itself."""
 
 MOST_CHARACTERS = 200
-"""Characters of a name, at most."""
+"""The largest number of characters of a name."""
 MOST_NAMES = 10
-"""Names that an error repeats."""
+"""The largest number of names that an error lists."""
 
 
 def joined(path: str, name: str) -> str:
-    """The path of a part, in whose name a slash is no level, nor is an empty one none."""
+    """Return the path of a part; slashes and empty names are escaped."""
     name = name.replace("%", "%25").replace("/", "%2F") or "%"
     return f"{path}/{name}" if path else name
 
 
 def parts_of(law: PyTree, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The law itself and all its parts, each with its path."""
+    """Yield the law itself and all its parts, each with its path."""
     yield path, law
     for name, part in law.named_parts().items():
         yield from parts_of(part, joined(path, name))
 
 
 def names_of(law: PyTree, path: str = "") -> dict[str, tuple[str, ...]]:
-    """All names in a law, by path; empty if it has none.
+    """Return all names in a law by path; an empty dictionary if it has none.
 
     >>> from posterity.families import Gamma, Gaussian, Product
     >>> effect = Gaussian.from_standard([1.0, 2.0], [[1.0, 0.0], [0.0, 1.0]])
@@ -55,14 +55,18 @@ def names_of(law: PyTree, path: str = "") -> dict[str, tuple[str, ...]]:
 
 
 def with_names(law: Law, names: Names, path: str = "") -> Law:
-    """The same numbers under these names, those of all parts; nothing is checked."""
+    """Return the law and its parts under these names, unchecked."""
     parts = law.named_parts().items()
     inner = {name: with_names(part, names, joined(path, name)) for name, part in parts}
     return _named(rebuilt(law, inner), names.get(path, ()))
 
 
 def checked_tree(law: PyTree, names: Any, path: str = "") -> dict[str, tuple[str, ...]]:
-    """Names by path, from a list, or a tree of dictionaries by part or by path."""
+    """Return names by path, from a list or a tree of dictionaries by part or path.
+
+    Raises:
+        StructureError: if a part does not exist, or names do not fit its coordinates.
+    """
     result, parts = {}, law.named_parts()
     if not isinstance(names, Mapping) and law.named_size is None and len(parts) == 1:
         names = {next(iter(parts)): names}  # as a mixture's are those of its components
@@ -86,9 +90,7 @@ def checked_tree(law: PyTree, names: Any, path: str = "") -> dict[str, tuple[str
 
 
 def rebuilt(law: Law, parts: Mapping[str, Any]) -> Law:
-    """Return the law with other parts of the same shapes, unchecked; itself if they are the ones it
-    has.
-    """
+    """Return the law with other parts of the same shapes, unchecked; itself if none changes."""
     old = law.named_parts()
     if all(old[name] is part for name, part in parts.items()):
         return law
@@ -106,7 +108,7 @@ def _named(law: Law, names: tuple[str, ...]) -> Law:
 
 
 def unfit(names: Any) -> str:
-    """Say why these cannot be names; empty if they can."""
+    """Return why these cannot be names; an empty text if they can."""
     if isinstance(names, str | Set):
         return "one text, no list of names" if isinstance(names, str) else "a set, in no order"
     names = list(names)
@@ -121,8 +123,10 @@ def unfit(names: Any) -> str:
 
 
 def checked(names: Any, size: int | None, law: PyTree) -> tuple[str, ...]:
-    """The names, as many distinct texts as the law has coordinates; a StructureError if they are
-    not.
+    """Return the names as a tuple.
+
+    Raises:
+        StructureError: if they are not as many distinct texts as the law has coordinates.
     """
     if size is None:
         raise StructureError(
@@ -145,9 +149,9 @@ def checked(names: Any, size: int | None, law: PyTree) -> tuple[str, ...]:
 
 
 def entry_names(name: str, shape: tuple[int, ...], words: Sequence[Any] = ()) -> tuple[str, ...]:
-    """A name for each entry of an array, ``beta[0]``, ``m[1,2]``, in order; of a number its own.
+    """Return a name for each entry of an array, such as ``beta[0]`` or ``m[1,2]``, in order.
 
-    ``words`` are those of each axis, if it has any: ``beta[age]``.
+    ``words`` are labels along each axis, if there are any: ``beta[age]``.
 
     >>> entry_names("m", (2, 1))
     ('m[0,0]', 'm[1,0]')
@@ -162,10 +166,10 @@ def entry_names(name: str, shape: tuple[int, ...], words: Sequence[Any] = ()) ->
 
 
 def order(names: Sequence[str], wanted: Sequence[str], place: str, of: str) -> list[int]:
-    """Positions of the ``wanted`` names among the ``names`` of a ``place``.
+    """Return positions of the ``wanted`` names among the ``names`` of a ``place``.
 
     Raises:
-        StructureError: if they are other names; it says which are missing and which unknown.
+        StructureError: if the names differ; it lists those that are missing and unknown.
     """
     position, known = {name: index for index, name in enumerate(names)}, set(wanted)
     missing = [name for name in wanted if name not in position]
@@ -182,10 +186,10 @@ def order(names: Sequence[str], wanted: Sequence[str], place: str, of: str) -> l
 
 
 def in_order(law: Law, wanted: Names, place: str, of: str, path: str = "") -> Law:
-    """The law with the coordinates of all parts in the order that is ``wanted``, exactly.
+    """Return the law with the coordinates of all parts in the ``wanted`` order, exactly.
 
-    Parts that have no names, or of which none are wanted, stay as they are; they take the names
-    that are wanted.
+    Parts without names, or for which no names are wanted, keep their order and take the wanted
+    names.
 
     Raises:
         StructureError: for other names, or where a law cannot be put in another order.
@@ -205,7 +209,7 @@ def in_order(law: Law, wanted: Names, place: str, of: str, path: str = "") -> La
 
 
 def not_reordered(law: PyTree, places: Any) -> StructureError:
-    """The error for a law whose coordinates cannot change places."""
+    """Return the error for a law whose coordinates cannot be permuted."""
     return StructureError(
         found=f"coordinates of {law!r} in another order ({list(map(int, places))})",
         expected="those of a law whose coordinates can change places",
@@ -214,8 +218,10 @@ def not_reordered(law: PyTree, places: Any) -> StructureError:
 
 
 def alike(first: Any, second: Any) -> tuple[Any, Any]:
-    """Return both under the names that either has, the second in the order of the first; a
-    StructureError if their names differ.
+    """Return both laws with the names of either, the second in the order of the first.
+
+    Raises:
+        StructureError: if their names differ.
     """
     mine, theirs = names_of(first), names_of(second)
     if mine == theirs:
@@ -225,7 +231,7 @@ def alike(first: Any, second: Any) -> tuple[Any, Any]:
 
 
 def some(names: Sequence[str]) -> str:
-    """The first few names, as an error repeats them."""
+    """Return the first few names, for an error."""
     more = len(names) - MOST_NAMES
     return f"{list(names[:MOST_NAMES])}" + (f" and {more} more" if more > 0 else "")
 
@@ -233,13 +239,13 @@ def some(names: Sequence[str]) -> str:
 # --- what a law is, in one line -------------------------------------------------------------------
 
 MOST_SOLVED = 64
-"""Dimensions up to which a matrix is inverted to be described."""
+"""The largest dimension for which a matrix is inverted for a description."""
 MOST_READ = 10_000
-"""Numbers of a law up to which all are looked at."""
+"""The largest number of parameters that a description reads."""
 
 
 def described(law: PyTree) -> str:
-    """One line below 200 characters on a law; never an error."""
+    """Return one line of fewer than 200 characters that describes a law; never raise an error."""
     for numbers in (True, False):
         try:
             with np.errstate(all="ignore"):
@@ -253,7 +259,7 @@ def described(law: PyTree) -> str:
 
 
 def family_of(law: PyTree) -> str:
-    """A law without its numbers; never an error."""
+    """Describe a law without its numbers; never raise an error."""
     try:
         return law._described(numbers=False)
     except Exception:
@@ -261,14 +267,14 @@ def family_of(law: PyTree) -> str:
 
 
 def posterior_line(prior: Any, sites: Collection[str], total: Callable[[], Any]) -> str:
-    """The posterior of so many sites where it is summed in no time, else what kind it is."""
+    """Describe the posterior of some sites, or its family alone if the sum would take long."""
     if len(sites) > MOST_SOLVED or prior.dimension > MOST_READ:
         return family_of(prior)
     return described(with_names(total(), names_of(prior)))
 
 
 def described_leaf(law: PyTree, numbers: bool) -> str:
-    """A law without parts: its dimensions, its batch and its first numbers."""
+    """Describe a law without parts: its dimension, its batch and its first numbers."""
     kinds = getattr(law, "coordinates", None)  # one number has no axis
     sized = kinds is None or any(coordinate.axes for coordinate in kinds.values())
     own = [f"d={law.named_size}"] if sized and law.named_size is not None else []
@@ -279,30 +285,30 @@ def described_leaf(law: PyTree, numbers: bool) -> str:
 
 
 def called(law: PyTree, own: list[str]) -> str:
-    """The name of a law's class, with what there is to say of it in parentheses."""
+    """Return the name of a law's class, with a description in parentheses if there is one."""
     return f"{type(law).__name__}({', '.join(own)})" if own else type(law).__name__
 
 
 def batch(law: PyTree) -> list[str]:
-    """The batch shape, if there is one."""
+    """Return the batch shape as text in a list, which is empty if there is none."""
     return [f"batch={tuple(law.batch_shape)}"] if law.batch_shape else []
 
 
 def copies(law: PyTree, members: PyTree) -> str:
-    """The number of members and their family, without their own batch."""
+    """Describe the number of members and their family, without their own batch."""
     names = law.__dict__.get(LABEL, ())
     kind = members[(0,) * len(members.batch_shape)]._described(numbers=False)
     return f"{law.size} x {kind}" + (f" {listed(names)}" if names else "")
 
 
 def few(values: np.ndarray) -> str:
-    """The first few of some numbers."""
+    """Return the first few of some numbers as text."""
     more = " ..." if len(values) > SHOWN else ""
     return " ".join(f"{value:.2g}" for value in values[:SHOWN]) + more
 
 
 def _numbers(law: PyTree) -> list[str]:
-    """Means and standard deviations of the first few coordinates, if they are cheap."""
+    """Return means and standard deviations of the first few coordinates, if they are cheap."""
     moments = law._first_moments()
     if moments is None:
         return []

@@ -1,4 +1,4 @@
-"""Marginals of laws whose authors give no closed form: by quadrature, or from draws."""
+"""Marginals of families without closed formulas, by quadrature or from draws."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,20 +13,20 @@ from posterity.families.supports import Continuous
 from posterity.lazy import jax
 
 DRAWS = 4096
-"""Draws from which marginals are taken that have no closed form."""
+"""Number of draws from which marginals without closed formulas are estimated."""
 NODES, CELLS = 201, 2048
-"""Nodes at which a peak is looked for, and cells of the quadrature about it."""
+"""Nodes of the search for the peak, and cells of the quadrature around it."""
 DROP = 45.0
-"""Nats below its peak at which a density is taken for zero."""
+"""Nats below its peak at which a density is taken to be zero."""
 ROUNDS = 60
-"""Times, at most, that the interval is drawn closer about the peak."""
+"""The largest number of times that the interval around the peak is narrowed."""
 WIDEST = 700.0
-"""The first interval: ``sinh`` of these numbers spans what floating point holds."""
+"""Half the width of the first interval in ``t``; its ``sinh`` spans the range of float64."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Sampled(Marginal):
-    """The empirical law of draws, which lie along the first axis."""
+    """The empirical distributions of draws, which lie along the first axis."""
 
     draws: Array
 
@@ -91,7 +91,7 @@ class Quadrature(Marginal):
         return Quadrature(*fields)
 
     def _at(self, t: Array) -> Array:
-        """Hermite's cubic of the distribution function, at ``t``."""
+        """Evaluate Hermite's cubic interpolant of the distribution function at ``t``."""
         cells = len(self.cumulative) - 1
         width = (self.high - self.low) / cells
         place = np.clip((t - self.low) / width, 0.0, cells)
@@ -105,9 +105,9 @@ class Quadrature(Marginal):
 
 
 def by_quadrature(law: PyTree) -> Quadrature:
-    """The marginal (*batch) of proper laws over one number, from ``log_prob`` and ``support``.
+    """Return the marginals (*batch) of proper laws of one number, by quadrature of ``log_prob``.
 
-    The density, seen along the unbounded number, must have one peak.
+    The density, as a function of the unbounded number, must have one peak.
     """
     support: Continuous = law.support
 
@@ -145,7 +145,7 @@ def by_quadrature(law: PyTree) -> Quadrature:
 
 
 def from_draws(law: PyTree) -> Sampled:
-    """The marginals (*batch, n) of all numbers of an event, from draws of proper members."""
+    """Return the marginals (*batch, n) of all numbers of an event, from draws of proper members."""
     draws = jax.tree.leaves(law.sample(jax.random.key(0), (DRAWS,)))
     lead = 1 + len(law.batch_shape)
     flat = [np.asarray(leaf, float).reshape(*np.shape(leaf)[:lead], -1) for leaf in draws]

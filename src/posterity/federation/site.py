@@ -44,6 +44,9 @@ from posterity.models import FunctionModel, Model, Records
 
 ERROR = 5e-5
 """Displacement of a posterior by quadrature error, in nats, above which more nodes are used."""
+OF_MOVE = 1e-2
+"""Such displacement, as a share of the change by the visit, up to which no more nodes are used: a
+large change is followed by further visits."""
 NARROW = 2.0
 """Variance of a record's linear predictor above which a Newton step may be much too short."""
 NEAR = 0.1
@@ -152,7 +155,7 @@ class Site:
             pooling: Any = update
             factor, pooled = pooling.improved(self.model, view, factor, self.records, count)
             return Improvement(self.name, canonical(factor), 0, *pooled)
-        records, taken = self._records(update), np.asarray(count)
+        records, taken, start = self._records(update), np.asarray(count), view
         while True:
             new, info = self._run(_improve, update, view, factor, records, taken, key)
             if not info.finite:
@@ -161,10 +164,13 @@ class Site:
             finer = None if error <= ERROR else update.finer()
             if finer is None:
                 break
+            new = at_rest(new)
+            after = view + (new - factor)
+            if error <= OF_MOVE * float(after.kl(start)):
+                break
             update = finer
             if error <= NEAR:  # continue from the result of fewer nodes
-                new = at_rest(new)
-                view, factor = view + (new - factor), new
+                view, factor = after, new
         residual, halvings = float(info.residual), int(info.halvings)
         return Improvement(self.name, canonical(new), halvings, residual, error)
 

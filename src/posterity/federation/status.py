@@ -265,6 +265,8 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
         return (upper if math.isfinite(upper) else math.inf), False
     if len(visits) == 1 and before is None:
         (alone,) = visits.values()
+        if alone[0].quadrature_error > run.tolerance:
+            return math.inf, False  # a large change by few nodes, to be followed by another visit
         length = alone[0].residual or 0.0  # no other site moves the posterior
     elif now is None or before is None:
         return math.inf, False

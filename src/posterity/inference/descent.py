@@ -48,6 +48,8 @@ LOOKS = 600
 """Largest number of evaluations of L-BFGS."""
 GAIN = 1e-13
 """Relative decrease of the free energy that a further step of L-BFGS must predict."""
+SHORT, LONG = 1e-2, 4.0
+"""The least and the largest share of a whole step that a secant may propose."""
 QUICK, LITTLE, SMALL = 0.05, 1e-10, 1e-6
 """The last step of a quick descent is taken without an evaluation at its end under three
 conditions: the step before reduced the squared slope to at most the first share; the same reduction
@@ -124,6 +126,20 @@ def fisher_length(q: ExponentialFamily, direction: ExponentialFamily) -> Float[R
 def dtype_of(q: ExponentialFamily) -> Any:
     """Return the dtype of the natural parameters."""
     return np.result_type(*(leaf.dtype for leaf in leaves(q)))
+
+
+def secant_rate(before: Point, after: Point, rate: Number, otherwise: Number) -> Any:
+    """Return the share of a whole step to try next, by how the direction changed with the last one.
+
+    If directions changed linearly and alike, the step would end where they are zero. Inner products
+    are in the Fisher metric at ``after``. ``otherwise`` is returned if the energy is not convex
+    along the step. Source: barzilai1988.
+    """
+    np_, squared_length = namespace(after.value).np, after.at.squared_length
+    changed = squared_length(before.direction - after.direction)
+    along = (squared_length(before.direction) + changed - after.squared) / 2
+    secant = np_.clip(rate * along / np_.where(changed > 0, changed, 1.0), SHORT, LONG)
+    return np_.where((along > 0) & (changed > 0), secant, otherwise)
 
 
 class Descent(NamedTuple):
@@ -205,9 +221,12 @@ def descend(
         little = (share <= QUICK) & (result.squared * share <= LITTLE) & (result.squared <= SMALL)
         ahead = taken & started & little & quick
         done = (started & verdict.ended) | ((started | begins) & (looks >= most)) | settled | ahead
+        rate = verdict.rate
+        if not quick:  # else whole steps are nearly Newton's
+            rate = np_.where(verdict.taken, secant_rate(best, result, search.rate, rate), rate)
         return _Search(
             best=either(taken, lambda: result, lambda: best),
-            rate=np_.where(started, verdict.rate, 1.0),
+            rate=np_.where(started, rate, 1.0),
             looks=looks,
             halvings=search.halvings + (~taken & started & ~ended),
             started=started | begins,
