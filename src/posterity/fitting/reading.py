@@ -46,7 +46,7 @@ class Reading:
         """Return the table with its columns under the recipe's names."""
         own = {table: name for name, table in self.rename.items()}
         if unknown := [table for table in own if table not in cells.header]:
-            raise _no_column(unknown[0], "--rename", cells.header, cells.path)
+            raise _no_column(unknown[0], "the column of --rename", cells.header, cells.path)
         header = tuple(own.get(name, name) for name in cells.header)
         if twice := [name for name in self.rename if header.count(name) > 1]:
             raise UsageError(
@@ -91,13 +91,8 @@ def columns_to_predict(recipe: Recipe, cells: Cells) -> None:
     """Raise a StructureError unless a table has the columns that a recipe predicts from."""
     wanted = [*(recipe.columns or ()), *([recipe.offset] if recipe.offset else [])]
     if missing := [name for name in wanted if name not in cells.header]:
-        raise StructureError(
-            found=f"no column {missing[0]!r} in {str(cells.path)!r}, which has "
-            f"{some(cells.header)}",
-            expected=f"the model's columns {some(wanted)}",
-            fix="Add it, with empty cells where it is unknown, or name the table's by --rename "
-            f"{missing[0]}=NAME.",
-        )
+        expected = f"the model's columns {some(wanted)}"
+        raise _no_column(missing[0], expected, cells.header, cells.path)
 
 
 def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, ...]:
@@ -110,7 +105,7 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
         "--without": recipe.without,
     }.items():
         if unknown := [name for name in names if name not in header]:
-            raise _no_column(unknown[0], flag, header, path)
+            raise _no_column(unknown[0], f"the column of {flag}", header, path)
     if recipe.columns is not None:
         if both := apart & set(recipe.columns):
             raise UsageError(
@@ -133,10 +128,10 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
     return used
 
 
-def _no_column(name: str, flag: str, header: Sequence[str], path: Path) -> StructureError:
+def _no_column(name: str, expected: str, header: Sequence[str], path: Path) -> StructureError:
     return StructureError(
         found=f"no column {name!r} in {str(path)!r}, which has {some(header)}",
-        expected=f"the column that {flag} names",
+        expected=expected,
         fix=f"Use the table's name, or, if the model has another, pass --rename {name}=NAME.",
     )
 
