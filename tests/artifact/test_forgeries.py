@@ -270,7 +270,7 @@ def test_headers_that_are_no_json_of_their_own(path: Path) -> None:
         (both + "x", "header that cannot be read"),
         ("{" + "[" * 100_000, "header that cannot be read"),
         ("{" + '"a":[' * 100_000, "header that cannot be read"),
-        (" " + both, "no safetensors content"),
+        (" " + both, "not a safetensors file"),
     ]:
         for reader in (artifact.load, artifact.inspect):
             assert said in refusal(raw(path, header, data), reader)

@@ -228,7 +228,7 @@ def test_missing_values_are_told_or_dropped():
     cells["other"] = [""] * 30
     put("t.csv", cells)
     line = "fit t.csv --target ill --model logistic -o t.safetensors --without other"
-    refuse(line, 5, "2 records with a missing value; line 5 (column 'age'); '9'; --drop-missing")
+    refuse(line, 5, "2 records with a missing value; line 5 (column 'age'); 9; --drop-missing")
     told = document(*line.split(), "--drop-missing")
     assert (told["records"], told["dropped"]) == (28, 2)
     assert any("2 of 30 records are dropped" in note for note in told["notes"])

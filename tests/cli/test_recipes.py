@@ -454,7 +454,7 @@ def test_evaluation_by_group_and_its_picture():
     succeed("predict", "m.safetensors", "named.npz", "-o", "a.csv")
     succeed("predict", "m.safetensors", "t.csv", "-o", "b.csv")
     assert Path("a.csv").read_bytes() == Path("b.csv").read_bytes()
-    refuse("predict m.safetensors bare.npz -o p.csv", 4, "no names; `columns`")
+    refuse("predict m.safetensors bare.npz -o p.csv", 4, "without names; `columns`")
 
 
 def test_a_recipe_and_its_records_travel_with_the_posterior():
@@ -540,7 +540,7 @@ def test_a_data_frame_is_the_table_that_it_would_be_as_text(monkeypatch):
     frame = pandas.DataFrame(columns)
     frame.assign(ill=frame.ill.astype(int)).to_csv("t.csv", index=False)
     read = read_cells(Path("t.csv"))
-    sheet = pandas.DataFrame([columns, *zip(*columns.values(), strict=True)])
+    sheet = pandas.DataFrame([list(columns), *zip(*columns.values(), strict=True)])
     for own in (frame, frame.set_index("age")):
         monkeypatch.setattr(pandas, "read_parquet", lambda path, own=own: own)
         assert read_cells(Path("t.parquet"))[1:] == read[1:]

@@ -241,7 +241,8 @@ def by_site(
         named = f" ({some(which)})" if which else ""
         tail = "" if labels is not None else "; --site-column NAME names the column of their sites"
         prior = f", with the prior of {some(recipe.own)}" if recipe.own else ""
-        notes.append(f"{len(unseen)} records are for an unseen site{named}{prior}{tail}")
+        which = f"for an unseen site{named}{prior}{tail}"
+        notes.append(f"{len(unseen)} records are predicted {which}")
     return [(laws[site], np.array(own)) for site, own in places.items()], notes
 
 
