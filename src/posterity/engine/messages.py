@@ -131,6 +131,13 @@ def sender_of(content: bytes) -> str:
     return sender
 
 
+def _token(body: bytes) -> Token:
+    token: Any = loads(body)
+    if not isinstance(token, Token) or token.epoch[0] >= MOST_EPOCHS:
+        raise ValueError(f"a {type(token).__name__} instead of a token")
+    return token
+
+
 _KINDS: dict[str, Any] = {
     k.__name__: k for k in (Acknowledgement, Notice, Handover, Question, Answer)
 }
@@ -139,10 +146,7 @@ _KINDS: dict[str, Any] = {
 def _body(kind: str, plain: dict[str, Any], content: bytes) -> Body:
     """Return the body of a letter; a Python error if it is invalid."""
     if kind == "Token":
-        token: Any = loads(content)
-        if not isinstance(token, Token) or token.epoch[0] >= MOST_EPOCHS:
-            raise ValueError(f"a {type(token).__name__} instead of a token")
-        return token
+        return _token(content)
     fields = {field.name: field.type for field in dataclasses.fields(_KINDS[kind])}
     body = _KINDS[kind](**plain, **({"content": content} if "content" in fields else {}))
     if any(type(getattr(body, name)) is not of for name, of in fields.items()):
