@@ -197,6 +197,11 @@ def judge(result: dict[str, Any]) -> list[dict[str, Any]]:
         goal = f"{kind}: at most {most:.2f} times the time of what it is compared with"
         met = None if ratio is None else bool(ratio <= most)
         goals.append({"goal": goal, "measured": ratio, "wall": point.get("ratio_wall"), "met": met})
+        if alone := point.get("passes alone"):
+            met = bool(alone["ratio_cpu"] <= most)
+            goals.append(
+                {"goal": f"{goal}, passes alone", "measured": alone["ratio_cpu"], "met": met}
+            )
     hops = [p for p in grown.get("hops", {}).get("points", []) if p["sites"] == 100]
     for point in hops:
         seconds = point["cpu_s"] / HOPS_OF_A_RUN if "cpu_s" in point else None

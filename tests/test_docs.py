@@ -76,11 +76,18 @@ FENCE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 SECONDS = 240
-# One process for a page's commands: what each needs is imported and compiled once.
-ONE_BY_ONE = """\
-import json, shlex, sys
+# One process for a page's code and commands: what each needs is imported and compiled once.
+CODE_THEN_COMMANDS = """\
+import json, runpy, shlex, sys
+script, *commands = json.loads(sys.argv[1])
+here = sys.path[0]
+if script:
+    sys.argv, sys.path[0] = [script], script.rpartition("/")[0]
+    runpy.run_path(script, run_name="__main__")
+print("$", flush=True)
+sys.path[0] = here
 from posterity.__main__ import main
-for arguments in json.loads(sys.argv[1]):
+for arguments in commands:
     print("$ posterity", shlex.join(arguments), flush=True)
     sys.argv = ["posterity", *arguments]
     try:
@@ -172,18 +179,17 @@ def run_page(name, page, directory, **environment):
     path = directory.parent / "script" / f"{name.replace('/', '-')}.py"
     path.parent.mkdir(exist_ok=True)
     path.write_text(code := script(page), encoding="utf-8")
-    if code:
-        optimised = {"optimised": name in COMPUTING, **environment}
-        printed = run(directory, f"Python of {name}", str(path), **optimised)
-        assert [line for line in printed if line in promised(code)] == promised(code)
-        shown = outputs(page)
-        assert [line for line in printed if line in shown] == shown
-    if found := list(commands(page)):
-        arguments = "-c", ONE_BY_ONE, json.dumps(found)
-        printed = run(directory, f"a command of {name}", *arguments, **environment)
-        begun = ["$ posterity " + shlex.join(arguments) for arguments in found]
-        assert [line for line in printed if line in begun] == begun
-        assert [line for line in answers(page) if not any(map(like(line), printed))] == []
+    found, optimised = list(commands(page)), {"optimised": name in COMPUTING, **environment}
+    work = json.dumps([code and str(path), *found])
+    whole = run(directory, name, "-c", CODE_THEN_COMMANDS, work, **optimised)
+    end = whole.index("$")
+    printed, answered = whole[:end], whole[end:]
+    assert [line for line in printed if line in promised(code)] == promised(code)
+    shown = outputs(page)
+    assert [line for line in printed if line in shown] == shown
+    begun = ["$ posterity " + shlex.join(arguments) for arguments in found]
+    assert [line for line in answered if line in begun] == begun
+    assert [line for line in answers(page) if not any(map(like(line), answered))] == []
 
 
 def documented():

@@ -44,6 +44,10 @@ def jitted(function: Function, **options: Any) -> Function:
     return _made_once(function, lambda: jax.jit(function, **options))
 
 
+sampler = functools.partial(jitted, static_argnames="shape", inline=True)
+"""Decorator of methods ``sample(self, key, shape)``, which JAX compiles as one program each."""
+
+
 def _made_once(function: Any, make: Callable[[], Any]) -> Any:
     @functools.cache
     def made() -> Any:

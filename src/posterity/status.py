@@ -16,8 +16,8 @@ class Status:
     unknown. ``tolerance`` is the largest distance, in nats, at which it counts as converged.
     ``reasons`` are other reasons, in words, why the result does not count as converged; being one
     of several optima is such a reason, and the text describes the others that were found. For a
-    converged result they are caveats about what was not checked. The documentation of each verb
-    defines what it measures.
+    converged result they are caveats about what was not checked. ``scope`` is what the state is
+    limited to, in words that follow it. The documentation of each verb defines what it measures.
 
     >>> print(Status("not converged", 0.25, 1e-3, ("site 'north' failed",)))
     not converged: 0.25 nats left, 0.001 allowed; site 'north' failed
@@ -27,6 +27,7 @@ class Status:
     left: float
     tolerance: float
     reasons: tuple[str, ...] = ()
+    scope: str = ""
 
     @classmethod
     def of(cls, left: float, tolerance: float, reasons: tuple[str, ...] = ()) -> "Status":
@@ -47,7 +48,7 @@ class Status:
         known = math.isfinite(self.left)
         left = f"{self.left:.2g} nats" if known else "an unknown number of nats"
         why = "".join(f"; {reason}" for reason in self.reasons)
-        return f"{self.state}: {left} left, {self.tolerance:.2g} allowed{why}"
+        return f"{self.state}{self.scope}: {left} left, {self.tolerance:.2g} allowed{why}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -68,10 +68,17 @@ def begun(kind: str, model: Any) -> tuple[Any, Any]:
     args = {counts: (COUNTS,), flat: (COUNTS,), lines: LINE}.get(model, ())
     guide = getattr(autoguide, kind)(model)
     svi = numpyro.infer.SVI(model, guide, numpyro.optim.Adam(0.1), numpyro.infer.Trace_ELBO())
-    begin = lambda key: svi.init(key, *args)
+    begin = lambda key: svi.get_params(svi.init(key, *args))
     if kind != "AutoLaplaceApproximation":  # which keeps what is traced, and computes with it
         begin = jax.jit(begin)
-    return guide, svi.get_params(begin(jax.random.key(0)))
+    return guide, begin(jax.random.key(0))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def unchecked():
+    """NumPyro looks at arguments of its laws one operation after another."""
+    with numpyro.validation_enabled(False):
+        yield
 
 
 def test_a_point_becomes_the_laplace_approximation_of_the_map() -> None:

@@ -218,14 +218,16 @@ def test_states_of_blackjax() -> None:
         return -jnp.sum(position["w"] ** 2) / 2 - (position["m"] - 1) ** 2 / 8
 
     kernel = blackjax.hmc(density, 0.5, jnp.ones(3), 8)
-    start = {"w": jnp.zeros(2), "m": jnp.array(1.0)}
-    begin = jax.vmap(kernel.init)(jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), start))
+    start = {"w": np.zeros((2, 2), np.float32), "m": np.ones(2, np.float32)}
 
     def step(states: Any, key: Any) -> Any:
         states, _ = jax.vmap(kernel.step)(jax.random.split(key, 2), states)
         return states, states
 
-    states = jax.lax.scan(step, begin, jax.random.split(jax.random.key(0), 600))[1]
+    def run(key: Any) -> Any:
+        return jax.lax.scan(step, jax.vmap(kernel.init)(start), jax.random.split(key, 600))[1]
+
+    states = jax.jit(run)(jax.random.key(0))
     fit = from_samples(states, chains="second")
     q: Any = fit.posterior
     assert q.names == ("m", "w[0]", "w[1]") and fit.ok

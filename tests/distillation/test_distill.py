@@ -136,9 +136,9 @@ def test_a_student_begins_as_the_average_of_networks(count: int) -> None:
         run = set_up(Draws(net, drawn, x=x))
         assert run.network.widths == (5 * count, 4 * count)
         with jax.enable_x64(False):
-            state = run.start(run.teacher.begin(key=KEY))
+            state = eqx.filter_jit(lambda key, run=run: run.start(run.teacher.begin(key=key)))(KEY)
             found = run.plan.apply(state.parameters, x.astype(np.float32))[:, :2]
-        outputs = [net.outputs(z, x) for z in drawn]
+        outputs = jax.device_get(list(map(jax.jit(lambda z, net=net: net.outputs(z, x)), drawn)))
         wanted = np.mean([own[0] if net is values else own for own in outputs], 0)
         if net is values:
             found = state.scaling.y_shift + state.scaling.y_scale * found

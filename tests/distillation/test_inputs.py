@@ -177,7 +177,8 @@ def test_columns_are_scaled_by_data_without_noise() -> None:
     for inputs in laws:
         assert Scaling.of_inputs(inputs.data()).x_shift is None
     teacher = Draws(NeuralNetwork.of_layers(Layers.dense(41, 2)), np.zeros((1, 84)), x=x)
-    for inputs in (Perturbed(x), lambda key, n: Perturbed(x).sample(n, key=key)):
+    own = jax.jit(lambda key, n: Perturbed(x).sample(n, key=key), static_argnums=1)
+    for inputs in (Perturbed(x), own):
         assert set_up(teacher, inputs=inputs).scaling.x_shift is None
     years = set_up(teacher, inputs=Box([1990.0] * 41, [2020.0] * 41)).scaling
     np.testing.assert_array_equal([years.x_shift[0], years.x_scale[0]], [2005, 15])

@@ -136,8 +136,12 @@ def test_network_predictions_average_over_the_posterior() -> None:
     kind = kinds.network(0.1, key=jax.random.key(1))
     model: Any = kind.model
     x = np.random.default_rng(0).normal(size=(5, 18))
-    z = kind.prior.sample(jax.random.key(2), (4_000,))
-    draws = np.asarray(jax.nn.sigmoid(jax.vmap(lambda z: model.outputs(z, x))(z)))
+
+    def chances(key: jax.Array) -> jax.Array:
+        z = kind.prior.sample(key, (4_000,))
+        return jax.nn.sigmoid(jax.vmap(lambda z: model.outputs(z, x))(z))
+
+    draws = np.asarray(jax.jit(chances)(jax.random.key(2)))
     error = draws.std(0) / np.sqrt(len(draws))
     assert np.all(np.abs(kind.predict(kind.prior, x) - draws.mean(0)) < 4 * error + 2e-3)
 

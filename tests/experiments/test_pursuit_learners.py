@@ -48,7 +48,7 @@ def test_pairs_of_optical_digits_are_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By fewer random units than in the results that are kept, in the same form."""
-    monkeypatch.setattr(continual, "WIDTH", 400)
+    monkeypatch.setattr(continual, "WIDTH", 200)
     arguments = ["--seeds", "0", "--data", "optical digits"]
     harness.command(continual.run, [*arguments, "--results", str(tmp_path)])
     written, ours = (

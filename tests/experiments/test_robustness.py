@@ -55,8 +55,13 @@ def test_naive_likelihoods(kind):
     assert row["status"] == "converged" and abs(row["gap"]) < 0.02, row
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5, 11))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(seed, marks=pytest.mark.experiment if seed in (5, 8) else pytest.mark.slow)
+        for seed in range(5, 11)
+    ],
+)
 def test_what_users_write(seed):
     """Softmax, zero-inflated, Weibull, a product of parameters, a mixture, and NumPy alone."""
     row = run.judged(problems.users(seed))

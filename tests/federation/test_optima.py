@@ -56,9 +56,7 @@ def test_steps_alone_stay_on_the_saddle_and_the_status_says_so():
     assert run.converge().status.state == SEVERAL
 
 
-@pytest.mark.parametrize(
-    "family", [pytest.param("full", marks=pytest.mark.slow), "diagonal", "product"]
-)
+@pytest.mark.parametrize("family", [pytest.param("full", marks=pytest.mark.slow), "product"])
 def test_a_product_of_parameters_from_a_prior_mean_of_zero(family):
     rng, sites = np.random.default_rng(1), {}
     for site in "abc":
@@ -67,7 +65,6 @@ def test_a_product_of_parameters_from_a_prior_mean_of_zero(family):
     one = DiagonalGaussian.from_standard([0.0], [4.0])
     priors = {
         "full": Gaussian.from_standard(np.zeros(2), 4 * np.eye(2)),
-        "diagonal": DiagonalGaussian.from_standard(np.zeros(2), 4 * np.ones(2)),
         "product": Product({"a": one, "b": one}),
     }
 

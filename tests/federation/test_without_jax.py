@@ -10,7 +10,6 @@ import pytest
 
 from posterity import DiagonalGaussian, Gaussian, federate
 from posterity.arrays import keys
-from posterity.families import at_rest
 from posterity.inference import PredictorQuadrature
 from posterity.models import (
     LogisticRegression,
@@ -27,10 +26,10 @@ class CompiledLogistic(LogisticRegression):
 def problem(seed):
     """Sites of unequal sizes, with raw columns."""
     rng = np.random.default_rng(seed)
-    size, sites = int(rng.integers(1, 7)), {}
+    size, sites = 4, {}
     truth, far = rng.normal(size=size), rng.choice([0.0, 1.0, 5.0])
     for site in range(int(rng.integers(1, 6))):
-        x = rng.normal(size=(int(rng.integers(2, 150)), size)) * rng.choice([0.3, 1, 3]) + far
+        x = rng.normal(size=(int(rng.integers(2, 64)), size)) * rng.choice([0.3, 1, 3]) + far
         x[:, 0] = 1
         chance = 1 / (1 + np.exp(-np.clip(x @ truth, -30, 30)))
         sites[f"s{site}"] = x, (rng.uniform(size=len(x)) < chance).astype(float)
@@ -60,10 +59,10 @@ def test_a_gradient_of_many_records_is_that_of_jax():
     estimator = PredictorQuadrature()
     known = estimator.evaluate(LogisticRegression(), q, records)
     with jax.enable_x64(True):
-        device = jax.tree.map(jax.numpy.asarray, (q, records))
-        compiled = estimator.evaluate(LogisticRegression(), *device)
+        evaluate = jax.jit(lambda *own: estimator.evaluate(LogisticRegression(), *own))
+        compiled = jax.device_get(evaluate(q, records))
     np.testing.assert_allclose(known.value, compiled.value, rtol=1e-12)
-    ours, theirs = known.gradient, at_rest(compiled.gradient)
+    ours, theirs = known.gradient, compiled.gradient
     np.testing.assert_allclose(
         ours.natural_parameters, theirs.natural_parameters, rtol=1e-10, atol=1e-9
     )

@@ -10,7 +10,7 @@ import scipy.stats
 import posterity
 from posterity import Beta, Dirichlet, Ledger, NormalWishart, Plate, Product
 from posterity.errors import ParameterError, UsageError
-from posterity.fusion import diagnostics, rows
+from posterity.fusion import components_in_doubt, rows
 from posterity.fusion.absorb import entropy
 from tests.fusion.made import conjugate_site
 
@@ -203,7 +203,7 @@ def test_what_is_nearly_as_likely_one_is_warned_of(monkeypatch):
             }
             lines = [line for line in posterity.fuse(pair).warnings if "has split" in line]
             with monkeypatch.context() as patched:  # nor are matchings of very many components
-                patched.setattr(diagnostics, "READ", 1)
+                patched.setattr(components_in_doubt, "READ", 1)
                 lines += [line for line in posterity.fuse(sites).warnings if "has split" in line]
             assert len(lines) == 3 and all(line.endswith("or more starts") for line in lines)
         warned = [line for line in fused.warnings if "site 'a' has split" in line]
@@ -211,6 +211,9 @@ def test_what_is_nearly_as_likely_one_is_warned_of(monkeypatch):
             advice = eval(f"dict({line.split('compare with ')[1]})", {"np": np, "fused": fused})
             assert posterity.fuse(sites, **advice).components == fused.components - 1
             kinds.update(advice)
+        if fused.absorbed:  # without priors parts cannot be merged, but are doubted
+            lines = posterity.fuse({name: own.total for name, own in sites.items()}).warnings
+            assert any("has split" in line and "Fuse ledgers" in line for line in lines)
         outcomes.append("one" if fused.absorbed else "unsure" if warned else "two")
     assert outcomes == sorted(outcomes, key=["one", "unsure", "two"].index)
     assert {*outcomes} == {"one", "unsure", "two"} and kinds == {"components", "matching"}
@@ -387,3 +390,19 @@ def test_columns_far_out_of_scale_are_one_clear_error(scale):
     data["c"] = [x * scale for x in data["c"]]
     with pytest.raises(ParameterError, match="rescale the components"):
         posterity.fuse({name: site(name, x) for name, x in data.items()})
+
+
+@pytest.mark.parametrize("apart", [2.0, 3.0])
+@pytest.mark.parametrize("count", [300, 4000])
+def test_what_labels_tell_apart_stays_apart_at_the_only_site_that_has_it(apart, count):
+    rng, places = np.random.default_rng([count, 3]), np.array([[0.0, 0], [0, 12], [apart, 0]])
+    sites = {
+        f"s{n}": site(
+            f"s{n}", [rng.normal(place, size=(count, 2)) for place in places[: 2 + (n < 1)]]
+        )
+        for n in range(5)
+    }
+    fused = posterity.fuse(sites)
+    assert fused.components == 3 and not fused.absorbed
+    first, *others = (labels[:2].tolist() for labels in fused.matching.values())
+    assert all(labels == first for labels in others)

@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from posterity import Beta, Dirichlet, Gamma, Gaussian, Ledger, NormalWishart, Plate, fuse
+from posterity import (
+    Beta,
+    Dirichlet,
+    Gamma,
+    Gaussian,
+    Ledger,
+    NormalWishart,
+    Plate,
+    Product,
+    fuse,
+)
 from posterity.errors import FusionWarning
 from posterity.families import stack
 from posterity.families.marginals import BETA, NORMAL, Closed
@@ -196,3 +206,41 @@ def test_covariances_of_fewer_records_than_dimensions_are_warned_of() -> None:
     with pytest.warns(FusionWarning, match="3 of 3 components are known from fewer records"):
         fuse([site("a", 4), site("b", 5), site("c", 6)])
     assert not any("fewer" in line for line in fuse([site("a", 40), site("b", 50)]).warnings)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_components_of_few_records_that_are_matched_with_each_other_are_named() -> None:
+    rng, start, names = np.random.default_rng(1), Beta.from_standard(1.0, 1.0), range(20)
+    prior = Product({f"x{n}": start for n in names})
+
+    def site(name: str, **records: int) -> Ledger:
+        laws, base = [], Dirichlet.from_standard(np.full(len(records), 0.5))
+        for group, count in records.items():
+            shares = np.where(np.arange(20) % 2 == (group == "odd"), 0.7, 0.3)
+            ones = rng.binomial(count, shares).astype(float)
+            laws.append(Product({f"x{n}": start + Beta(ones[n], count - ones[n]) for n in names}))
+        counts = Dirichlet(base.concentration_minus_one + np.array([*records.values()], float))
+        before, after = Plate(stack([prior] * len(laws)), base), Plate(stack(laws), counts)
+        return Ledger.of_site(name, prior=before, posterior=after)
+
+    sites = {"a": site("a", odd=400, even=6), "b": site("b", odd=6)}
+    fused = fuse(sites)
+    assert fused.matching["b"][0] == fused.matching["a"][1]
+    (line,) = [line for line in fused.warnings if "nats likelier to be" in line]
+    assert line.startswith("what site 'b' has as fused component 1 is")
+    advice = eval(f"dict({line.split('compare with ')[1]})", {"fused": fused, "np": np})
+    assert fuse(sites, **advice).matching["b"] == fused.matching["a"][0]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_site_that_is_less_sure_than_its_prior_is_named() -> None:
+    sites = ledgers(*(regression(k, [3.0, 1.0, -2.0]) for k in range(4)))
+    exchanged = {
+        name: Ledger.of_site(name, prior=own.total, posterior=own.prior)
+        for name, own in sites.items()
+    }
+    for some, line in (
+        (exchanged, "'site 0' (and 3 more)"),
+        ({**sites, **{"site 0": exchanged["site 0"]}}, "'site 0'"),
+    ):
+        assert f"site {line} is less sure than its prior" in fuse(some).warnings[0]

@@ -42,6 +42,7 @@ from tests.fusion.test_absorb import HELD, drawn, split_at
 LARGE = 10**8
 TABLES = 100
 """Bytes of which an eighth suffices for no site: all are laid down as tables."""
+PLAIN = Dirichlet.from_standard(np.ones(4))
 PRIOR = Plate(DiagonalGaussian.from_standard([[0.0]], [[100.0]]))
 
 
@@ -61,12 +62,13 @@ def line(count: int, seed: int = 0, size: int = 3, of: int = 5) -> list[Plate]:
     return found
 
 
-def conjugate(base: Any, count: int = 6) -> list[Ledger]:
-    """Ledgers of sites with three used components and one empty."""
+def conjugate(base: Any, count: int = 6, shifted: int = -1) -> list[Ledger]:
+    """Ledgers of sites with three used components and one empty; one may have shifted records."""
     found = []
     for index in range(count):
         rng = np.random.default_rng(index)
         clusters = [12.0 * k for k in rng.permutation(5)[:3]]
+        clusters = [k + 4.0 * (index == shifted) for k in clusters]
         data = [rng.normal(k, 1.0, (int(rng.integers(20, 60)), 2)) for k in clusters]
         found.append(conjugate_site(f"s{index:02d}", base, [*data, np.zeros((0, 2))]))
     return found
@@ -149,8 +151,29 @@ def test_and_so_it_does_with_every_option(options):
         assert there.ledger.entries["site-0003"].independent is False
 
 
+def test_sites_that_differ_are_named_as_in_memory():
+    sites, shifted = (
+        {f"s{n:02d}": ledger for n, ledger in enumerate(conjugate(PLAIN, 16, own))}
+        for own in (-1, 3)
+    )
+    laws = {f"s{n:02d}": Gaussian.from_standard([n == 5, 0.0], 1e-4 * np.eye(2)) for n in range(40)}
+    for own, word in ((shifted, "'s03' alone has"), (laws, "'s05' contradicts"), (sites, "")):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # lines are in .warnings
+            here, there, reverse = (
+                [w for w in fuse(posteriors, budget=budget).warnings if "matching" not in w]
+                for posteriors, budget in (
+                    (own, None),
+                    (own, 10_000),
+                    (dict(reversed(own.items())), 10_000),
+                )
+            )
+        assert len(here) == bool(word) and all(word in line for line in here)
+        assert here == there == reverse
+
+
 def test_unused_components_stay_out_of_the_stream():
-    sites = conjugate(Dirichlet.from_standard(np.ones(4)))
+    sites = conjugate(PLAIN)
     fused = fuse(sites, rule="product", budget=LARGE)
     assert all(labels[-1] == -1 for labels in fused.matching.values()) and fused.components == 5
     counts = sum(float(s.posterior.weights.concentration.sum()) - 4 for s in sites)
@@ -483,7 +506,7 @@ def heard(call: Any) -> tuple[Any, list[str]]:
 
 def test_names_of_some_sites_alone_keep_nothing_that_has_seen_no_data():
     """Before all have come, names might match components without data, too."""
-    first, *rest = conjugate(Dirichlet.from_standard(np.ones(4)))
+    first, *rest = conjugate(PLAIN)
     sites = [named(first, {"": tuple("abcd")}), *rest]
     average = lambda b: heard(lambda: fuse(sites, budget=b, rule="barycenter"))
     (here, one), (there, other) = map(average, (None, TABLES))

@@ -215,8 +215,8 @@ def test_a_curved_valley_is_followed_to_its_end():
     "family", [Gaussian, pytest.param(DiagonalGaussian, marks=pytest.mark.slow)]
 )
 def test_there_may_be_more_coordinates_than_starts(family):
-    x, d = RNG.normal(size=(60, 40)), 40
-    y = (RNG.random(60) < 0.5).astype(float)
+    x, d = RNG.normal(size=(30, 20)), 20
+    y = (RNG.random(30) < 0.5).astype(float)
     shape = np.eye(d) if family is Gaussian else np.ones(d)
     prior = family.from_standard(np.zeros(d), shape)
     factor, info = visit(LOGISTIC, prior, prior.zero(), Records.of((x, y)))

@@ -57,22 +57,22 @@ def test_parameters_are_the_laws(name: str) -> None:
     law = LAWS[name]
     form = form_of(law)
     with jax.enable_x64(True):
-        own = form.parameters(law)
-        z = jax.jit(lambda law: law.sample(jax.random.key(0)))(law)
+        own, z = form.parameters(law), jax.jit(lambda law: law.sample(jax.random.key(0)))(law)
         again = form.law(own, law)
         move = jax.jit(form.move)
-        other = move(own, jnp.full(form.moves, 0.1))
+        other = move(own, np.full(form.moves, 0.1))
         moved = form.law(other, law)
         said = jax.jit(lambda own, z: (form.log_prob(own, flat(z)), form.entropy(own)))
         known = jax.jit(lambda law, z: (law.log_prob(z), law.entropy()))
         for found, parameters in ((again, own), (moved, other)):
             np.testing.assert_allclose(said(parameters, z), known(found, z), rtol=1e-9)
-        still = move(own, jnp.zeros(form.moves))
+        still = move(own, np.zeros(form.moves))
         assert flat(z).shape == (form.size,)
         close(shaped(flat(z), z), z)
         if name in ("diagonal", "full"):
-            halved = np.asarray(form.deviation(form.narrowed(own)))
-            np.testing.assert_allclose(halved, np.asarray(form.deviation(own)) / 2, rtol=1e-9)
+            halve = jax.jit(lambda own: (form.deviation(form.narrowed(own)), form.deviation(own)))
+            halved, whole = map(np.asarray, halve(own))
+            np.testing.assert_allclose(halved, whole / 2, rtol=1e-9)
     close(again, law, rtol=1e-9, atol=1e-12)
     close(still, own, rtol=1e-12)
     assert not identical(moved, law)
@@ -84,20 +84,18 @@ def test_nodes_have_the_moments_of_the_law_and_members_can_be_placed(name: str) 
     law = LAWS[name]
     form = form_of(law)
     with jax.enable_x64(True):
-        own = form.parameters(law)
 
         def found(own: Any, nodes: Any) -> Any:
             draws = jax.vmap(lambda noise: form.draw(own, noise))(nodes)
-            return draws, form.draw(own, jnp.zeros(form.noise_size)), form.deviation(own)
+            middle, one = (form.draw(own, at(form.noise_size)) for at in (jnp.zeros, jnp.ones))
+            return draws, middle, one, form.deviation(own)
 
-        z, *wanted = jax.jit(found)(own, nodes_of(form, 128))
-        deviation = form.deviation(own)
-        placed = form.place(z_one := form.draw(own, jnp.ones(form.noise_size)), deviation)
-        middle = form.draw(placed, jnp.zeros(form.noise_size))
-        wide = form.deviation(placed)
-    close(middle, z_one, rtol=1e-7)
+        program = jax.jit(found)
+        z, mean, one, deviation = program(form.parameters(law), nodes_of(form, 128))
+        _, middle, _, wide = program(form.place(one, deviation), nodes_of(form, 128))
+    z, mean, deviation = map(np.asarray, (z, mean, deviation))
+    close(middle, one, rtol=1e-7)
     close(wide, deviation, rtol=0.1)
-    z, mean, deviation = map(np.asarray, (z, *wanted))
     np.testing.assert_allclose(z.mean(0), mean, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(z.std(0), deviation, rtol=1e-9)
 
@@ -127,7 +125,7 @@ def test_collapse_is_seen(law: Any) -> None:
     with jax.enable_x64(True):
         assert form.narrowest(form.parameters(law), np.ones(2)) == pytest.approx(1e-10, rel=1e-3)
         if isinstance(law, Gaussian):  # marginal deviations of one, and a difference of 1e-10
-            parameters = (jnp.zeros(2), jnp.array([[1.0, 0.0], [1.0, 1e-10]]))
+            parameters = (np.zeros(2), np.array([[1.0, 0.0], [1.0, 1e-10]]))
             assert form.narrowest(parameters, np.ones(2)) < 1e-9
 
 

@@ -80,7 +80,7 @@ def test_expected_counts_are_the_natural_gradient(family: str) -> None:
         return (records.weights * MODEL.expected_log_likelihood(law, records.data)).sum()
 
     with jax.enable_x64(True):
-        found = jax.jit(lambda q: ClosedForm().evaluate(MODEL, q, records))(q)
+        found = jax.device_get(jax.jit(lambda q: ClosedForm().evaluate(MODEL, q, records))(q))
         eta = jax.numpy.asarray(q.natural_parameters)
         value, slope = jax.jit(jax.value_and_grad(bound))(eta)
         moved = jax.jit(lambda eta, along: jax.jvp(means, (eta,), (along,))[1])

@@ -15,6 +15,8 @@ from posterity.networks import Dense, Layers, Prediction, describe, predict
 from posterity.networks.predictive import between_sites, divergence
 
 LAYERS = Layers.dense(3, 4, 3)
+OUTPUTS = jax.jit(outputs, static_argnums=0)
+BETWEEN = jax.jit(between_sites, static_argnums=0)
 RNG = np.random.default_rng(0)
 NETWORK = Network.from_standard(RNG.normal(size=LAYERS.size), np.full(LAYERS.size, 0.2), LAYERS)
 X = RNG.normal(size=(6, 3))
@@ -24,7 +26,7 @@ def test_averages_over_draws_by_hand() -> None:
     key, samples = jax.random.key(3), 7
     noise = np.asarray(jax.random.normal(key, (samples, LAYERS.size), np.float32))
     z = NETWORK.mean + np.sqrt(NETWORK.variance) * noise
-    logits = [np.asarray(outputs(LAYERS, row.astype(np.float32), X)) for row in z]
+    logits = [np.asarray(OUTPUTS(LAYERS, row.astype(np.float32), X)) for row in z]
     chances = scipy.special.softmax(logits, axis=-1)
     found = describe(NETWORK, X, key=key, samples=samples)
     np.testing.assert_allclose(found.mean, chances.mean(0), rtol=1e-4)
@@ -41,7 +43,7 @@ def test_averages_over_draws_by_hand() -> None:
 
 def test_at_the_mean_nothing_is_epistemic() -> None:
     found = describe(NETWORK, X, samples=0)
-    expected = scipy.special.softmax(outputs(LAYERS, NETWORK.mean.astype(np.float32), X), axis=-1)
+    expected = scipy.special.softmax(OUTPUTS(LAYERS, NETWORK.mean.astype(np.float32), X), axis=-1)
     np.testing.assert_allclose(found.mean, expected, rtol=1e-4)
     np.testing.assert_allclose(found.mutual_information, 0, atol=1e-5)
 
@@ -164,7 +166,7 @@ def test_between_sites_by_hand() -> None:
         2 * rng.normal(size=(4, 5, 3)),
         rng.random((4, 3)),
     )
-    found = between_sites("categorical", fused, sites, shares)
+    found = BETWEEN("categorical", fused, sites, shares)
     shares = shares / shares.sum(0)
     p, each = scipy.special.softmax(fused, -1), scipy.special.softmax(sites, -1)
     weights = p @ shares.T  # (n, sites)
@@ -179,7 +181,7 @@ def test_between_sites_by_hand() -> None:
     of_sites = (weights.T * scipy.stats.entropy(each, axis=-1)).sum(0)
     within = near[:, 0] * scipy.stats.entropy(p, axis=-1) + (1 - near[:, 0]) * of_sites
     np.testing.assert_allclose(found["entropy"], within, rtol=1e-4)
-    values = between_sites("gaussian", fused, sites, shares)
+    values = BETWEEN("gaussian", fused, sites, shares)
     np.testing.assert_allclose(values["mean"], fused)
     expected = np.einsum("jk,jnk->nk", shares, (sites - fused) ** 2)
     np.testing.assert_allclose(values["variance"], expected, rtol=1e-4)
@@ -189,7 +191,7 @@ def test_sites_that_agree_leave_the_prediction_as_it_is() -> None:
     logits = np.array([[3.0, -80.0, 0.0], [0.0, 0.0, 0.0]])
     for likelihood, fused in (("categorical", logits), ("bernoulli", logits[:, :1])):
         shares = np.full((2, fused.shape[1]), 0.5)
-        found = between_sites(likelihood, fused, np.stack([fused, fused]), shares)
+        found = BETWEEN(likelihood, fused, np.stack([fused, fused]), shares)
         said = Prediction.of({k: np.asarray(v, float) for k, v in found.items()}, likelihood)
         expected = scipy.special.softmax(fused, 1) if fused.shape[1] > 1 else None
         if expected is None:

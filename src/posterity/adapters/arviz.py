@@ -4,6 +4,7 @@ ArviZ 0.x returns an ``InferenceData`` and 1.x an xarray ``DataTree``, both from
 ``from_dict``. Tested with 0.23 and 1.3.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from posterity.arrays.typing import KeyArray
 from posterity.errors import UsageError
 from posterity.families.distribution import Distribution
 from posterity.families.unconstrained import Transformed
+from posterity.lazy import jax, jitted
 
 SEPARATOR = "."
 """Separator between the name of a block and of its parts; in a ``DataTree`` a slash is a path."""
@@ -62,11 +64,8 @@ def to_arviz(
             expected="one proper distribution, from which draws exist",
             fix="Pass a posterior, or one member of a batch; add a proper prior to a factor.",
         )
-    import jax
-
     with jax.enable_x64(True):
-        draw = jax.jit(lambda law, key: law.sample(key, (chains, draws)))
-        drawn = jax.tree.map(np.asarray, draw(posterior, key))
+        drawn = jax.device_get(_drawn(posterior, key, (chains, draws)))
     coords, dims = {}, {}
     if names is None:
         parts = jax.tree_util.tree_leaves_with_path(drawn)
@@ -92,6 +91,11 @@ def to_arviz(
     if int(arviz.__version__.split(".")[0]) >= 1:
         return arviz.from_dict({"posterior": variables}, coords=coords, dims=dims)
     return arviz.from_dict(posterior=variables, coords=coords, dims=dims)
+
+
+@functools.partial(jitted, static_argnums=2)
+def _drawn(law: Distribution, key: KeyArray, shape: tuple[int, ...]) -> Any:
+    return law.sample(key, shape)
 
 
 Axes = tuple[tuple[str, ...], ...]

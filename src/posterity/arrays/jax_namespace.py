@@ -154,7 +154,7 @@ REST = 8
 """After the first round, one in so many draws can be proposed again at a time."""
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 2))
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
 @functools.partial(jax.jit, static_argnums=2)
 def log_gamma(key: KeyArray, a: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Draw logarithms of Gamma(a, 1) variables of ``shape``, to which ``a`` is broadcast.
@@ -191,10 +191,8 @@ def log_gamma(key: KeyArray, a: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 @log_gamma.defjvp
-def _derivative(
-    key: KeyArray, shape: PyTree, primals: PyTree, tangents: PyTree
-) -> tuple[jax.Array, jax.Array]:
-    (a,), (moved,) = primals, tangents
+def _derivative(shape: PyTree, primals: PyTree, tangents: PyTree) -> tuple[jax.Array, jax.Array]:
+    (key, a), (_, moved) = primals, tangents
     drawn = log_gamma(key, a, shape)
     value = jnp.maximum(jnp.exp(drawn), jnp.finfo(drawn.dtype).tiny)
     # JAX's stub asks for a dtype that its function does not take.

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from posterity.arrays.namespace import namespace
+from posterity.arrays.namespace import is_jax, namespace
 from posterity.arrays.typing import Real
 
 
@@ -22,6 +22,11 @@ def symmetric(matrix: Real) -> Real:
 def quadratic(matrix: Real, x: Real) -> Real:
     """Return ``xᵀ matrix x`` over the last axes."""
     return namespace(matrix, x).np.einsum("...i,...ij,...j->...", x, matrix, x)
+
+
+def sum_of_squares(x: Real) -> Real:
+    """``xᵀ x`` over the last axis; by NumPy without an array of squares."""
+    return (x**2).sum(-1) if is_jax(x) else np.einsum("...i,...i->...", x, x)
 
 
 def triangle(dimension: int) -> int:

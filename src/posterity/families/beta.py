@@ -16,7 +16,7 @@ from posterity.families.emitting import MixingWeights, check_exchangeable
 from posterity.families.marginals import BETA, Closed, Marginal, known_moments, same_shape
 from posterity.families.supports import UnitInterval
 from posterity.families.vector_space import place
-from posterity.lazy import jax, jnp
+from posterity.lazy import jax, jnp, sampler
 
 
 class Beta(MixingWeights):
@@ -120,6 +120,7 @@ class Beta(MixingWeights):
         xp = namespace(z).np
         return self.flatten(a_minus_one=xp.log(z), b_minus_one=xp.log1p(-z))
 
+    @sampler
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape"]:
         """Draw the share of one gamma variate in the sum of two."""
         from posterity.arrays.jax_namespace import log_gamma

@@ -11,7 +11,7 @@ from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
 from posterity.families.marginals import Marginal, known_moments, numbered
 from posterity.families.supports import Labels
-from posterity.lazy import jax, jnp
+from posterity.lazy import jax, jnp, sampler
 
 
 class Categorical(ExponentialFamily):
@@ -104,6 +104,7 @@ class Categorical(ExponentialFamily):
             )
         return super()._relabel_axis(labels, size, axis)
 
+    @sampler
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Int[Real, "*shape"]:
         logits = jnp.asarray(self._logits())
         return jax.random.categorical(key, logits, shape=shape + logits.shape[:-1])

@@ -8,7 +8,7 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Number, Real
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
 from posterity.families.gaussian import DEVIATIONS, AnyGaussian, trusted_rate
-from posterity.lazy import jax, jnp
+from posterity.lazy import jax, jnp, sampler
 from posterity.text import SHOWN
 
 
@@ -86,6 +86,7 @@ class DiagonalGaussian(AnyGaussian):
         distance = other.precision * (self.mean - other.mean) ** 2
         return (excess - log + distance).sum(-1) / 2
 
+    @sampler
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
         """Draw ``m + sqrt(v) ε``."""
         mean, variance = jnp.asarray(self.mean), jnp.asarray(self.variance)

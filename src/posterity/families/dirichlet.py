@@ -11,7 +11,7 @@ from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinate
 from posterity.families.emitting import EmittingSymbols, MixingWeights, check_exchangeable
 from posterity.families.marginals import BETA, Closed, Marginal
 from posterity.families.supports import Simplex
-from posterity.lazy import jax, jnp
+from posterity.lazy import jax, jnp, sampler
 
 
 class Dirichlet(MixingWeights, EmittingSymbols):
@@ -93,6 +93,7 @@ class Dirichlet(MixingWeights, EmittingSymbols):
     def sufficient_statistics(self, z: Float[Real, "*shape k"]) -> Float[Real, "*shape dim"]:
         return namespace(z).np.log(z)
 
+    @sampler
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape k"]:
         """Draw by JAX's log-space gamma sampler."""
         alpha = jnp.asarray(self.concentration)

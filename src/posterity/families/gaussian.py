@@ -1,12 +1,13 @@
 """Gaussians in information form: their base class, and Gaussians of full covariance."""
 
 import abc
+import functools
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from posterity.arrays.leaves import as_leaf, known_at_rest
-from posterity.arrays.linear_algebra import outer, quadratic, symmetric
+from posterity.arrays.linear_algebra import outer, quadratic, sum_of_squares, symmetric
 from posterity.arrays.namespace import is_jax, namespace
 from posterity.arrays.typing import (
     ArrayLike,
@@ -23,7 +24,7 @@ from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import POSITIVE_DEFINITE, Coordinates, matrix, vector
 from posterity.families.marginals import NORMAL, Closed, Marginal, same_shape
 from posterity.families.supports import RealNumbers
-from posterity.lazy import jax, jnp
+from posterity.lazy import jax, jitted, jnp, sampler
 
 LOG_2PI = float(np.log(2 * np.pi))
 DEVIATIONS = 2.0
@@ -156,7 +157,7 @@ class AnyGaussian(ExponentialFamily):
 
     def predictor(self, x: Float[Real, "n d"]) -> tuple[Float[Real, " n"], Float[Real, " n"]]:
         """Return the mean and variance of ``x · z`` for each row; variances are sums of squares."""
-        variance = x**2 @ self._spread if self.diagonal else (self.whitened(x) ** 2).sum(-1)
+        variance = x**2 @ self._spread if self.diagonal else sum_of_squares(self.whitened(x))
         return x @ self.mean, variance
 
     def gram(self, x: Float[Real, "n d"], weights: Float[Real, " n"]) -> Float[Real, "..."]:
@@ -305,10 +306,12 @@ class Gaussian(AnyGaussian):
         distance = quadratic(other.precision, self.mean - other.mean)
         return (eigenvalue_excess - xp.logdet(theirs) + xp.logdet(mine) + distance) / 2
 
+    @sampler
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
         """Draw ``m + L⁻ᵀ ε`` with ``L`` the Cholesky factor of the precision."""
         return self._scattered(key, shape + self.precision_mean.shape, ...)
 
+    @functools.partial(jitted, inline=True)
     def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
         """Draw from the labelled members; each member's precision is factorised once."""
         return self._scattered(key, labels.shape + self.precision_mean.shape[1:], labels)

@@ -15,9 +15,10 @@ from typing import Any, Literal, NamedTuple, Self, SupportsIndex, get_args
 import numpy as np
 
 from posterity.arguments import FLAG, Constraint, one_of
-from posterity.arrays.namespace import namespace
+from posterity.arrays.namespace import is_jax, namespace
 from posterity.arrays.typing import Float, PyTree, Real
 from posterity.errors import StructureError, UsageError
+from posterity.lazy import jitted
 
 Activation = Literal["relu", "tanh", "sigmoid", "silu", "gelu", "softplus", "identity"]
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
@@ -308,9 +309,7 @@ class Layers:
 
     def unravel(self, z: PyTree) -> list[dict[str, Any]]:
         """Return the arrays of each layer from flat weights (..., p)."""
-        batch = z.shape[:-1]
-        cut = lambda at: z[..., at.start : at.stop].reshape(*batch, *at.shape)
-        return [{name: cut(at) for name, at in own.items()} for own in self.places]
+        return (_unraveled_by_jax if is_jax(z) else _unraveled)(z, self)
 
     def ravel(self, arrays: Sequence[dict[str, Any]]) -> np.ndarray:
         """Return flat weights (p,) from the arrays of each layer, the inverse of ``unravel``."""
@@ -337,6 +336,14 @@ class Layers:
         before = self.layers[index - 1].outputs if index else layer.inputs
         positions = math.prod(layer.kernel[:-2]) * (layer.inputs // before)
         return positions, before, layer.outputs
+
+
+def _unraveled(z: PyTree, layers: Layers) -> list[dict[str, Any]]:
+    cut = lambda at: z[..., at.start : at.stop].reshape(*z.shape[:-1], *at.shape)
+    return [{name: cut(at) for name, at in own.items()} for own in layers.places]
+
+
+_unraveled_by_jax = jitted(_unraveled, static_argnums=1, inline=True)
 
 
 def _misfit(layer: Layer, image: tuple[int, ...]) -> StructureError:

@@ -15,7 +15,7 @@ from posterity.families.gaussian import LOG_2PI
 from posterity.families.marginals import NORMAL, Closed, Marginal, same_shape
 from posterity.families.supports import RealNumbers
 from posterity.families.vector_space import batch_index
-from posterity.lazy import jax, jnp
+from posterity.lazy import jax, jnp, sampler
 
 
 class LowRankGaussian(Distribution):
@@ -148,6 +148,7 @@ class LowRankGaussian(Distribution):
         many = np.sqrt(np.asarray(self.variance)) * rng.standard_normal(shape)
         return np.asarray(self.mean) + (np.asarray(self.factor) @ few)[..., 0] + many
 
+    @sampler
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
         mean, factor, variance = (jnp.asarray(leaf) for leaf in self.children())
         first, second = jax.random.split(key)

@@ -7,7 +7,7 @@ import numpy as np
 
 from posterity.arguments import one_of
 from posterity.arrays.leaves import as_leaf
-from posterity.arrays.namespace import namespace
+from posterity.arrays.namespace import is_traced, namespace
 from posterity.arrays.typing import Bool, Float, KeyArray, PyTree, Real
 from posterity.errors import StructureError
 from posterity.families.coordinates import POSITIVE, checked, vector
@@ -15,7 +15,7 @@ from posterity.families.distribution import Distribution, Members
 from posterity.families.marginals import Marginal, MixedMarginal, Names, Table
 from posterity.families.names import alike, called, copies, few, joined, names_of, with_names
 from posterity.families.supports import map_supports
-from posterity.lazy import jax, jnp
+from posterity.lazy import jax, jnp, sampler
 
 COLLAPSE = one_of("moments", "heaviest")
 
@@ -154,6 +154,7 @@ class Mixture(Distribution):
             return self.components[int(weights.argmax())]
         return with_names(self.components.moment_matched(weights), names_of(self.components))
 
+    @sampler
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
         """Return independent draws of shape ``shape + event``."""
         first, second = jax.random.split(key)
@@ -162,13 +163,18 @@ class Mixture(Distribution):
 
     def entropy(self, *, key: KeyArray, num_samples: int = 1024) -> Estimate:
         """Return the differential entropy in nats, by Monte Carlo."""
-        return _estimate(-self.log_prob(self.sample(key, (num_samples,))))
+        return _estimate(-self.log_prob(self._drawn(key, num_samples)))
 
     def kl(self, other: Distribution, *, key: KeyArray, num_samples: int = 1024) -> Estimate:
         """Return ``KL(self || other)`` in nats, by Monte Carlo; a small one may be negative."""
         other = alike(self, other)[1]
-        z = self.sample(key, (num_samples,))
+        z = self._drawn(key, num_samples)
         return _estimate(self.log_prob(z) - other.log_prob(z))
+
+    def _drawn(self, key: KeyArray, count: int) -> Any:
+        """Return draws, as NumPy arrays unless they are traced."""
+        z = self.sample(key, (count,))
+        return z if any(map(is_traced, jax.tree.leaves(z))) else jax.device_get(z)
 
     def _joint(self, z: PyTree) -> Real:
         """Return ``log w_k q_k(z)``, of shape ``shape + (K,)``."""

@@ -30,7 +30,7 @@ from posterity.families.gaussian import LOG_2PI
 from posterity.families.marginals import INVERSE_GAMMA, STUDENT_T, Closed, Marginal, same_shape
 from posterity.families.supports import PositiveDefiniteMatrices, RealNumbers
 from posterity.families.wishart import LOG_2, MORE_THAN_SIZE, Wishart, bartlett_root
-from posterity.lazy import jax, jnp
+from posterity.lazy import jax, jnp, sampler
 
 
 class NormalPrecision(Emitting):
@@ -318,6 +318,7 @@ class NormalWishart(NormalPrecision):
         conditional = (logdet - distance - self.own_size * LOG_2PI) / 2
         return self.wishart.log_prob(precision) + conditional
 
+    @sampler
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Pair:
         """Draw ``Λ`` from its marginal, then ``μ`` given ``Λ``."""
         first, second = jax.random.split(key)

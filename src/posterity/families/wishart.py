@@ -11,7 +11,7 @@ from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import POSITIVE_DEFINITE, Coordinates, Domain, matrix, scalar
 from posterity.families.marginals import WISHART_ENTRY, Closed, Marginal, numbered, same_shape
 from posterity.families.supports import PositiveDefiniteMatrices
-from posterity.lazy import jax, jnp
+from posterity.lazy import jax, jnp, sampler
 
 LOG_2 = float(np.log(2))
 MORE_THAN_SIZE = Domain("more than d - 1", above=lambda size: size - 1)
@@ -141,6 +141,7 @@ class Wishart(ExponentialFamily):
             + (nu - other_nu) / 2 * xp.multidigamma(nu / 2, self.own_size)
         )
 
+    @sampler
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d d"]:
         """Draw by Bartlett's decomposition."""
         root = self.sample_root(key, shape)

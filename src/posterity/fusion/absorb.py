@@ -10,8 +10,8 @@ merged
   assignments, minus the entropy of the responsibilities that the two laws imply. Families other
   than normal ones have no such terms, and need as many observations as parameters, since the
   prior alone favours a union. If all counts at the site are whole numbers, labels are known, and
-  none are merged. A union is undone if the matching then has each part nearest to a different
-  group of other sites;
+  none are merged before the matching. A union is undone if the matching then has each part nearest
+  to a different group of other sites;
 * after the matching, if one of them is unmatched, and the change of the bound is at least the rise
   of the misfit at the other sites minus sampling noise, half a nat per direction.
 """
@@ -26,7 +26,7 @@ import scipy
 
 from posterity.arrays.canonical import canonical_mean, canonical_sums
 from posterity.arrays.typing import Bool, Float, Int
-from posterity.families import ExponentialFamily, stack
+from posterity.families import ExponentialFamily
 from posterity.families.normal_wishart import NormalPrecision
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.blocks import Block, MemberPriors
@@ -38,22 +38,21 @@ Array = np.ndarray
 NEAR = 25.0
 """Squared distance along any coordinate, in summed variances, beyond which components are not one;
 a few observations in the tail of many others may have this distance."""
-WHOLE = 1e-6
-"""Tolerance within which a count is a whole number."""
-KNOWN = 3
-"""Least number of components from which the population is estimated."""
-HELD = 2
-"""Least number of sites with a group for it to separate parts of a union."""
-DRAWS = 256
-"""Number of antithetic pairs of draws per component for the entropy of responsibilities."""
+WHOLE = 1e-6  # Tolerance within which a count is a whole number
+KNOWN = 3  # Least number of components from which the population is estimated
+HELD = 2  # Least number of sites with a group for it to separate parts of a union
+DRAWS = 256  # Number of antithetic pairs of draws per component for the entropy of responsibilities
 
 
 @dataclasses.dataclass(frozen=True)
 class Absorbing:
-    """A plate's components; ``into`` (N,) is the row that absorbed each, or its own row."""
+    """A plate's components; ``into`` (N,) is the row that absorbed each, or its own row. Unknown
+    priors of normal components may be taken as ``empty``, which suffices to doubt components.
+    """
 
     block: Block
     into: Int[Array, " n"]
+    empty: bool = False
 
     @classmethod
     def of(cls, block: Block, into: Mapping[str, Int[Array, " k"]] | None = None) -> "Absorbing":
@@ -150,9 +149,10 @@ class Absorbing:
 
     def counted(self, rows: Int[Array, " n"]) -> Int[Array, " some"]:
         """Return those of these rows that have counts, and whose site has one known prior for all
-        components.
+        components or an ``empty`` one.
         """
-        return rows[self.block.priors.exchangeable[self.block.site[rows]] & self.block.weighted]
+        known = self.block.priors.exchangeable[self.block.site[rows]] | self.empty
+        return rows[known & self.block.weighted]
 
     def enough(self, one: Int[Array, " m"], other: Int[Array, " m"]) -> Bool[Array, " m"]:
         """Return which pairs of rows have as many observations as parameters, so that their union
@@ -205,8 +205,10 @@ class Absorbing:
         """Return these pairs of rows relative to an origin."""
         rows, place = np.unique([one, other], return_inverse=True)
         laws, block = moved(self.members[rows], origin), self.block
-        prior: Any = moved(block.priors.at(block.site[rows]), origin)
-        learnt, start = laws.natural_parameters - prior.natural_parameters, prior
+        learnt, start = laws.natural_parameters, laws
+        if block.priors.exchangeable[block.site[rows]].all():
+            start = moved(block.priors.at(block.site[rows]), origin)
+            learnt = learnt - start.natural_parameters
         if isinstance(laws, NormalPrecision):
             start = moved(self.population, origin)[np.zeros(len(rows), int)]
         return Pairs(laws, learnt, start, *place.reshape(2, -1))
@@ -218,8 +220,7 @@ class Absorbing:
         gain = np.zeros(len(one))
         for some in chunks(len(one), 32 * self.block.members.dimension, PIECE):
             i, j = one[some], other[some]
-            seen = self.counts[i], self.counts[j], self.known[i]
-            gain[some] = self._pairs(i, j, origin).evidence(*seen)
+            gain[some] = self._pairs(i, j, origin).evidence(self.counts[i], self.counts[j])
         return gain
 
     @property
@@ -254,7 +255,8 @@ def population(
     """Return the law (1,) from which normal components are drawn: the member with the least summed
     ``KL(component || .)`` to all of them, without those with fewer observations than parameters.
 
-    Its location is as uncertain as in the sites' priors, since few clusters do not determine it.
+    Its location is as uncertain as in the sites' priors, if they are known, since few clusters do
+    not determine it.
     """
     some = counts >= members.degrees_of_variation
     if some.sum() < KNOWN:
@@ -264,8 +266,8 @@ def population(
     found = laws[:1].with_mean_parameters(canonical_mean(laws.mean_parameters)[None])
     here, starts = found.location(), [law for law in priors.laws if not law.batch_shape]
     own: Any = moved(found, here)
-    least = stack(starts).mean_precision.min(0)  # pyright: ignore[reportAttributeAccessIssue]
-    known = np.minimum(own.mean_precision, least)
+    known = [own.mean_precision, *(law.mean_precision[None] for law in starts)]  # pyright: ignore
+    known = np.min(known, axis=0)
     found = moved(type(own)(known, own.degrees, own.precision_mean, own.scatter), opposite(here))
     return moved(found, opposite(origin))
 
@@ -300,15 +302,14 @@ class Pairs(NamedTuple):
         """Natural parameters of the union of each pair: one prior plus both factors."""
         return self.laws.natural_parameters[self.first] + self.learnt[self.second]
 
-    def evidence(
-        self, many: Float[Array, " m"], few: Float[Array, " m"], known: Bool[Array, " m"]
-    ) -> Float[Array, " m"]:
+    def evidence(self, many: Float[Array, " m"], few: Float[Array, " m"]) -> Float[Array, " m"]:
         """Return the log evidence, in nats, for one component against two with ``many`` and ``few``
-        observations, whose labels are ``known`` or not.
+        observations.
 
         Log normalisers are log evidences up to a common term. Two normal components also need the
-        assignment of each observation, minus the entropy of the responsibilities unless labels are
-        known (heller2005, equation 2; bishop2006, equation 10.70).
+        assignment of each observation, minus the entropy of the responsibilities that the two laws
+        imply, also of known labels: one component explains none (heller2005, equation 2;
+        bishop2006, equation 10.70).
         """
         start = self.start.natural_parameters
         alone = self.laws.evaluated(start + self.learnt)[0]
@@ -319,7 +320,7 @@ class Pairs(NamedTuple):
             return gain
         gammaln, both = scipy.special.gammaln, many + few
         gain = gain + gammaln(both + 1) - gammaln(many + 1) - gammaln(few + 1)
-        likelier = np.flatnonzero((gain > 0) & ~known)
+        likelier = np.flatnonzero(gain > 0)
         for some in chunks(len(likelier), 64 * DRAWS * self.laws.own_size, PIECE):
             rows = likelier[some]
             sides = (many, self.first), (few, self.second)

@@ -18,8 +18,7 @@ from posterity.ledger import Ledger
 
 Array = np.ndarray
 SAME = 1e-12  # Relative tolerance up to which priors are one
-UNUSED = 1.0
-"""Expected observations below which a component is nearly its prior and is not matched."""
+UNUSED = 1.0  # Expected observations below which a component is nearly its prior and is not matched
 
 
 def blocks(posterior: ExponentialFamily, path: str = "") -> dict[str, ExponentialFamily]:

@@ -28,18 +28,13 @@ AMBIGUOUS = 3.0
 """Nats below which a match, or a number of components, is ambiguous: odds of twenty to one."""
 AT_ONCE = 2**20
 """Number of pairs of a component and a group up to which ambiguity is always checked."""
-NUMBERS = 2**27
-"""Number of floats in all such pairs up to which ambiguity is always checked."""
+NUMBERS = 2**27  # Number of floats in all such pairs up to which ambiguity is always checked
 CHANCE = 0.999
 """Quantile of the misfit under sampling alone, below which two sites' scale is identified."""
-NEIGHBOURS = 2
-"""Difference from the number of groups found, up to which there is always evidence."""
-SHORTLIST = 8
-"""Number of other groups of each component for which the rise is computed exactly."""
-SURE = 30.0
-"""Nats above which a rise is computed to first order only."""
-BLOCK = 2**18
-"""Pairs of a component and a group that are computed together."""
+NEIGHBOURS = 2  # Difference from the number of groups found, up to which there is always evidence
+SHORTLIST = 8  # Number of other groups of each component for which the rise is computed exactly
+SURE = 30.0  # Nats above which a rise is computed to first order only
+BLOCK = 2**18  # Pairs of a component and a group that are computed together
 
 
 class Confidence:

@@ -22,14 +22,12 @@ from posterity.fusion.clustering import sums
 from posterity.fusion.geometry import CACHED, chunks, middle, moved
 
 Array = np.ndarray
-CONTRADICTION = 6.0
-"""Combined standard deviations above which two laws contradict each other."""
+CONTRADICTION = 6.0  # Combined standard deviations above which two laws contradict each other
 ROUGHLY = 1.5
 """Deviations of the means below which (or below half the ``least``) tails are not computed."""
 CONTRADICTS = "contradicts the others"
 """Words that identify warnings about a conflict."""
-MOST = 2**27
-"""Largest number of multiplications for a joint comparison."""
+MOST = 2**27  # Largest number of multiplications for a joint comparison
 
 
 def contradiction(block: Block, alignment: Alignment | None, names: Names) -> str:
@@ -54,7 +52,7 @@ def contradiction(block: Block, alignment: Alignment | None, names: Names) -> st
             what = f"{mine.quantity} {(own or mine.names)[at]}".strip()
             tails = " (or its records have heavier tails)" * (mine.quantity == "variance")
     row = int(groups.rows[worst])
-    where = "" if alignment is None else f", component {alignment.labels[row]}"
+    where = f", component {alignment.labels[row]}" if alignment and block.plate else ""
     return (
         f"site {block.names[int(block.site[row])]!r} {CONTRADICTS}{block.place}: "
         f"{what}{where} is {min(away[worst], 99):.0f} of both their deviations away{tails}. One "

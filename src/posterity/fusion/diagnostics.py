@@ -5,95 +5,127 @@ have split one component, or differ by more than sampling explains.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from posterity.arrays.typing import Bool, Float, Int
+from posterity.arrays.typing import Float, Int
 from posterity.families import NormalWishart, stack
-from posterity.fusion.absorb import Absorbing
 from posterity.fusion.alignment import Alignment
+from posterity.fusion.block_table import BlockTable
 from posterity.fusion.blocks import Block
-from posterity.fusion.clustering import sums
-from posterity.fusion.conflict import contradiction, deviations, in_closed_form, starts_of
-from posterity.fusion.geometry import middle, moved
-from posterity.fusion.other_units import in_other_units
+from posterity.fusion.components_in_doubt import apart_for_nothing, at_no_site, more
+from posterity.fusion.confidence import Confidence
+from posterity.fusion.conflict import contradiction
+from posterity.fusion.judged_passes import EXAMINED, PassConfidence
+from posterity.fusion.passes import Passes
 from posterity.fusion.result import Fusion
-from posterity.fusion.scale import Scale
+from posterity.fusion.scale import Scale, scales_of
 from posterity.fusion.sites import Sites
 from posterity.fusion.topics import are_topics
 
 Array = np.ndarray
-AGREEMENT = 3.5
-"""Combined standard deviations below which two components are no further apart than halves of one
-are by chance."""
-BESIDE = 3.0
-"""Standard deviations of a record within which components of two sites overlap."""
-UNDECIDED = 6.0
-"""Two components may be one if the fits of the sites with both are better than with one by at most
-so many nats."""
-FEW = 3
-"""Largest number of sites with a component that may be part of another, split by these sites."""
-READ = 40
-"""Largest number of components for which a warning has the matching that merges two."""
-NOTHING = 0.1
-"""Nats of a site's posterior from its prior below which the site is uninformative."""
+NOTHING = 0.1  # Nats of a site's posterior from its prior below which the site is uninformative
 TIMES = 2.0
 """Ratio of a residual to its expectation above which sites differ, or matches are wrong; for right
 matches it is 0.7 to 1.7."""
-SPREADS = 3.0
-"""Standard deviations by which a residual must exceed its expectation for a warning."""
+SPREADS = 3.0  # Standard deviations by which a residual must exceed its expectation for a warning
 GLANCE = 1.5
 """Cost, in half nats per direction and match, above which the residual's scale is computed."""
-PRIORS = 4
-"""Largest number of sites' priors with which components are compared."""
-MOST_PAIRS = 2**12
-"""Largest number of pairs of fused components that are compared."""
 
 
 def diagnostics(sites: Sites, fusion: Fusion) -> Iterator[str]:
-    """Yield warnings with advice; there are none for sites that were matched in passes."""
-    kept = {path: block for path, block in sites.blocks.items() if isinstance(block, Block)}
+    """Yield warnings with advice. Of sites that were matched in passes only some are examined
+    (:meth:`.PassConfidence.examined`), and sites that say nothing are not looked for.
+    """
     with np.errstate(all="ignore"):
-        yield from _say_nothing(kept)
-        for path, block in kept.items():
-            alignment = fusion.plates.get(path)
+        yield from _say_nothing({p: b for p, b in sites.blocks.items() if isinstance(b, Block)})
+        for path, block in sites.blocks.items():
+            alignment, scales = fusion.plates.get(path), lambda: fusion.scales
+            apart: Any = lambda pairs: np.ones(len(pairs[0]), bool)
             if are_topics(block):  # topics are merged as far as this helps prediction
                 continue
+            if isinstance(block, Block):
+                sample, matching = block, alignment
+            else:
+                known = alignment and alignment.confidence
+                confidence = known if isinstance(known, PassConfidence) else _of_one_group(block)
+                apart = functools.partial(at_no_site, block.site, alignment)
+                few = confidence.passes.table.ranked(EXAMINED)
+                sample, matching = _of_sites(confidence, alignment, few)
+                block, alignment = _of_sites(confidence, alignment, confidence.examined())
+                own = {path: sample}, {path: matching}, fusion.divergence
+                scales = functools.partial(scales_of, *own)
             yield from _few_records(block)
             line = contradiction(block, alignment, sites.coordinates)
             if line:
                 yield line
-            elif alignment is not None and _glance(block, alignment) > GLANCE:
-                yield from _residual(fusion.scales[path], block)
+            elif matching is not None and _glance(sample, matching) > GLANCE:
+                yield from _residual(scales()[path], sample)
             if alignment is not None and alignment.confidence and alignment.confidence.free:
-                yield from _apart_for_nothing(block, alignment, len(fusion.plates) == 1)
+                yield from apart_for_nothing(block, alignment, apart, len(fusion.plates) == 1)
+
+
+def _of_one_group(table: BlockTable) -> PassConfidence:
+    """Return the confidence in that all sites of a table, with one law each, are alike."""
+    passes = Passes(table, EXAMINED)
+    return PassConfidence(passes, passes.as_labelled(None)[0], {}, free=False)
+
+
+def _of_sites(
+    confidence: PassConfidence, alignment: Alignment | None, sites: Int[Array, " some"]
+) -> tuple[Block, Alignment]:
+    """Return some sites of a table, and their matching, as if they were all."""
+    block, clustering, places = confidence.of_sites(sites)
+    labels = clustering.labels
+    if alignment is not None:
+        labels = alignment.labels[np.flatnonzero(confidence.passes.table.used)[places]]
+    own = Alignment(
+        matching=block.by_site(labels),
+        components=len(confidence.result.counts),
+        cost=clustering.misfit,
+        trace=(),
+        confidence=Confidence(clustering, {}, confidence.free),
+        rows=block.by_site(np.arange(len(labels))),
+    )
+    return block, own
 
 
 # --- uninformative sites --------------------------------------------------------------------------
 
 
 def _say_nothing(blocks: Mapping[str, Block]) -> Iterator[str]:
-    """Yield a line on sites whose posterior is within a tenth of a nat of their prior."""
+    """Yield lines on sites whose posterior is within a tenth of a nat of their prior, or less sure
+    than it: a Gaussian of larger entropy, or one that counts fewer observations.
+    """
     nats: Any = 0.0
+    names = next((block.names for block in blocks.values()), ())
+    lost = np.zeros(len(names))
     for block in blocks.values():
         if not block.priors.exchangeable.all():
             return
-        nats = nats + _learnt(block)
-    names = next((block.names for block in blocks.values()), ())
+        kl, less = _learnt(block)
+        nats, lost = nats + kl, np.maximum(lost, less)
+    if len(unsure := np.flatnonzero(lost > NOTHING)):
+        yield (
+            f"site {names[unsure[0]]!r}{more(len(unsure) - 1)} is less sure than its prior, and "
+            "takes away what other sites know. Look whether prior and posterior of its ledger are "
+            "exchanged, or prior= is another than its own"
+        )
     quiet = [(name, n) for name, n in zip(names, np.atleast_1d(nats), strict=False) if n < NOTHING]
     if quiet:
         name, least = quiet[0]
         yield (
-            f"site {name!r}{_more(len(quiet) - 1)} says nothing: its posterior is {least:.2g} "
+            f"site {name!r}{more(len(quiet) - 1)} says nothing: its posterior is {least:.2g} "
             "nats from its prior. Check its records and its fit, or leave it out"
         )
 
 
-def _learnt(block: Block) -> Float[Array, " sites"]:
+def _learnt(block: Block) -> tuple[Float[Array, " sites"], Any]:
     """Return the KL of each site's heaviest component from its prior, in nats; if that is nearly
-    zero, the sum over the site's components.
+    zero, the sum over the site's components. And the entropy that it gained, or the observations
+    that it lost; zero for families whose uncertainty may rise, and which count none.
     """
     starts = np.cumsum([0, *block.sizes[:-1]])
     heaviest = np.array(
@@ -103,10 +135,15 @@ def _learnt(block: Block) -> Float[Array, " sites"]:
         ]
     )
     beyond = lambda rows: block.members[rows].kl(block.priors.at(block.site[rows]))
-    nats = beyond(heaviest)
+    own, prior, lost = block.members[heaviest], block.priors.at(block.site[heaviest]), 0.0
+    nats = own.kl(prior)
+    if own.gaussian:
+        lost = own.entropy() - prior.entropy()
+    elif (before := prior.observations()) is not None:
+        lost = before - np.asarray(own.observations())
     for site in np.flatnonzero(nats < NOTHING).tolist():
         nats[site] = beyond(np.flatnonzero(block.site == site)).sum()
-    return nats
+    return nats, lost
 
 
 def _few_records(block: Block) -> Iterator[str]:
@@ -126,150 +163,6 @@ def _few_records(block: Block) -> Iterator[str]:
             f"than their {size} dimensions: of so few a full covariance says nothing, and no "
             "number of components is sure. Fit diagonal ones (NormalGamma), or take fewer columns"
         )
-
-
-# --- components that may be one -------------------------------------------------------------------
-
-
-def _apart_for_nothing(block: Block, alignment: Alignment, only: bool) -> Iterator[str]:
-    """Yield lines on fused components that no site distinguishes, and on sites that share none.
-
-    If this is the ``only`` plate, a line names the argument of a fusion that merges them; numbers
-    of components and matchings apply to all plates.
-    """
-    labels, parts = alignment.labels, Absorbing.of(block, alignment.into)
-    rows = np.flatnonzero((labels >= 0) & parts.whole)
-    sizes = np.bincount(labels[rows])
-    if sizes.max() == 1 and len(block.names) > 2:
-        yield (
-            f"no component{block.place} was matched: sites share nothing, or differ by more than "
-            "their posteriors allow. Look at their units, or say components="
-        )
-        return
-    holds = np.zeros((len(block.names), alignment.components), bool)
-    holds[block.site[rows], labels[rows]] = True
-    compare = functools.partial(_compared, block, alignment) if only else lambda pair: ""
-    yield from _undecided(parts, rows, labels, holds, compare)
-    yield from in_other_units(parts, rows, labels[rows])
-    one, other = np.nonzero(np.triu(holds.T.astype(int) @ holds == 0, 1))
-    if not len(one) or len(one) > MOST_PAIRS or not in_closed_form(block.members):
-        return
-    members = parts.members[rows]
-    origin = middle(members)
-    members, prior = moved(members, origin), starts_of(block, rows, origin)
-    learnt, away = sums(members.natural_parameters - prior, labels[rows]), np.full(len(one), np.inf)
-    fused: Any = members
-    # With each prior for all: a prior that is far from the records shifts only its own sites.
-    for start in np.unique(prior, axis=0)[:PRIORS] if np.ndim(prior) else [0.0]:
-        fused = members.with_natural_parameters(learnt + start)
-        proper = np.asarray(fused.is_proper())
-        gap = np.where(proper[one] & proper[other], deviations(fused[one], fused[other]), np.inf)
-        away = np.minimum(away, gap)
-    near = np.flatnonzero(away < AGREEMENT)
-    if len(near):
-        least = near[away[near].argmin()]
-        yield (
-            f"fused components {one[least]} and {other[least]}{_more(len(near) - 1)}{block.place} "
-            "may be one: no site has both, and what is known of them is no contradiction. Look at "
-            f"the records of both{compare((int(one[least]), int(other[least])))}"
-        )
-    elif len(beside := np.flatnonzero(_beside(fused, holds, np.stack([one, other])))):
-        pair = np.array([one[beside[0]], other[beside[0]]])
-        own, rest = pair[np.argsort(holds.sum(0)[pair], kind="stable")]
-        yield (
-            f"fused component {own}{_more(len(beside) - 1)}{block.place}, which site "
-            f"{block.names[int(holds[:, own].argmax())]!r} alone has, lies beside {rest}, "
-            "which it lacks: it may be the same, of a site that is shifted or has outliers. Look "
-            f"at its records{compare((int(rest), int(own)))}"
-        )
-
-
-def _compared(block: Block, alignment: Alignment, pair: tuple[int, int]) -> str:
-    """Return, as the end of a sentence, the argument of a fusion that merges two fused components;
-    empty if it is too long.
-
-    ``components`` cannot be less than the number of the largest site, since components of one site
-    stay apart. A ``matching`` can merge components of a site whose prior is known.
-    """
-    size, least = alignment.components - 1, np.bincount(block.site[block.used]).max()
-    if size >= least:
-        return f", or compare with components={size}"
-    if size >= READ:
-        return ""
-    kept, gone = sorted(pair)
-    to = [kept if g == gone else g - (g > gone) for g in range(size + 1)]
-    one = f"np.array({[*to, -1]})[g] for s, g in fused.matching.items()"
-    return f", or compare with matching={{s: {one}}}"
-
-
-def _undecided(
-    parts: Absorbing,
-    rows: Int[Array, " n"],
-    labels: Int[Array, " all"],
-    holds: Bool[Array, "sites g"],
-    compare: Callable[[tuple[int, int]], str],
-) -> Iterator[str]:
-    """Yield a line on two components, one of them at few sites, that no site with both
-    distinguishes: the records of these sites are nearly as likely under one component.
-    """
-    sizes, block = holds.sum(0), parts.block
-    few = (labels >= 0) & (sizes[labels] <= FEW)
-    if not len(rows := parts.counted(rows)) or not few.any():
-        return
-    origin = middle(parts.members[rows])
-    one, other = parts.beside(few, rows, origin)
-    groups = np.sort(np.stack([labels[one], labels[other]]), axis=0)
-    pairs, place = np.unique(groups, axis=1, return_inverse=True)
-    gain = np.bincount(place.ravel(), parts.evidence(one, other, origin), pairs.shape[1])
-    # Parts that are far apart at some site are not among the pairs there.
-    both = (holds[:, pairs[0]] & holds[:, pairs[1]]).sum(0) == np.bincount(place.ravel())
-    # Known labels have no uncertainty.
-    fitted = np.bincount(place.ravel(), ~parts.known[one], pairs.shape[1]) > 0
-    near = np.flatnonzero(both & (gain > np.where(fitted, -UNDECIDED, 0.0)))
-    if not len(near):
-        return
-    best = int(near[gain[near].argmax()])
-    first, second = pairs[:, best].tolist()
-    sites = [block.names[j] for j in np.flatnonzero(holds[:, first] & holds[:, second]).tolist()]
-    likelier = f"only {-gain[best]:.1f} nats likelier of two"
-    if gain[best] >= 0:
-        likelier = f"{gain[best]:.1f} nats likelier of one"
-    yield (
-        f"fused components {first} and {second}{_more(len(near) - 1)}{block.place} may be one that "
-        f"site {sites[0]!r}{_more(len(sites) - 1)} has split: its records are {likelier}. Fit it "
-        f"again with fewer components or more starts{compare((first, second))}"
-    )
-
-
-def _beside(
-    fused: Any, holds: Bool[Array, "sites g"], pairs: Int[Array, "2 n"]
-) -> Bool[Array, " n"]:
-    """Return which pairs, one component of which a single site has, are closer than two would be.
-
-    The limit is :data:`BESIDE` standard deviations of a record of the wider component. For
-    Gaussians, whose records' scatter is unknown, it is half the least distance within one site.
-    """
-    lonely = (holds.sum(0) == 1)[pairs].any(0)
-    if (moments := fused.expected_moments()) is None or not lonely.any():
-        return np.zeros_like(lonely)
-    mean, spread = moments
-    spread = spread[..., None] * np.eye(mean.shape[-1]) if spread.ndim == mean.ndim else spread
-    finite = np.isfinite(spread).all((-2, -1))
-
-    def squares(one: Array, other: Array, own: Array) -> Array:
-        gap = (mean[one] - mean[other])[..., None]
-        known = np.where(finite[own][:, None, None], spread[own], np.eye(mean.shape[-1]))
-        away = (gap * np.linalg.solve(known, gap)).sum((-2, -1))
-        return np.where(finite[own], away, np.inf)
-
-    first, second = pairs
-    if not fused.gaussian:
-        away = np.minimum(squares(first, second, first), squares(first, second, second))
-        return lonely & (away < BESIDE**2)
-    spread = np.broadcast_to(spread[finite].mean(0), spread.shape)
-    one, other = np.nonzero(np.triu(holds.T.astype(int) @ holds, 1))
-    least = squares(one, other, one).min(initial=np.inf)
-    return lonely & (squares(first, second, first) < least / 4) & (len(holds) > 2)
 
 
 # --- residuals ------------------------------------------------------------------------------------
@@ -294,7 +187,3 @@ def _residual(scale: Scale, block: Block) -> Iterator[str]:
                 "differ, or components that are not one were matched. Federate instead, or compare "
                 "with components= one more"
             )
-
-
-def _more(count: int) -> str:
-    return f" (and {count} more)" if count > 0 else ""

@@ -132,7 +132,9 @@ def fuse(
             3 nats, or cannot be judged. This is checked for up to 2^20 pairs of a local and a
             fused component with at most 2^27 numbers in all.
         FusionWarning: if sites contradict each other, differ by more than sampling explains, are
-            uninformative, or have the same data. All lines are in ``Fusion.warnings``.
+            uninformative, or have the same data. Of sites that are matched in passes, a sample,
+            those that fit worst, and some with each component are checked, and uninformative ones
+            are not looked for. All lines are in ``Fusion.warnings``.
         UserWarning: for a product of sites whose priors differ, without ``prior``.
 
     Raises:

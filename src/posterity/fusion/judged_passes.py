@@ -26,6 +26,10 @@ from posterity.fusion.rows import GroupSums, Rows
 from posterity.fusion.search import SearchResult
 
 Array = np.ndarray
+EXAMINED = 2**12  # Components of the sample of sites that warnings are about
+WORST, HOLDERS = 64, 4
+"""Sites whose components are furthest from their groups, and sites with each group, that warnings
+are about as well."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +101,32 @@ class PassConfidence(Confidence):
     def objective(self) -> float:
         """The description length as computed by passes."""
         return self.passes.objective(self.result)
+
+    def examined(self) -> Int[Array, " some"]:
+        """Return the sites that warnings are about, whatever the order of sites: a sample, those
+        with a component that is furthest from its group, one with most components, and several
+        that have each group, or all of few.
+        """
+        table, result, sizes = self.passes.table, self.result, self.passes.store.sizes
+        furthest = [np.maximum.reduceat(p.own_costs, p.local.starts[:-1]) for p in self.parts]
+        chosen = np.zeros(len(sizes), bool)
+        chosen[table.ranked(EXAMINED)] = chosen[np.lexsort((table.keys, -sizes))[0]] = True
+        chosen[np.lexsort((table.keys, -np.concatenate(furthest)))[:WORST]] = True
+        site = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+        have = np.bincount(result.labels[chosen[site]], minlength=len(result.counts))
+        for group in np.flatnonzero(have < np.minimum(HOLDERS, result.counts)).tolist():
+            own = site[result.labels == group]
+            chosen[own[np.argsort(table.keys[own], kind="stable")[:HOLDERS]]] = True
+        return np.flatnonzero(chosen)
+
+    def of_sites(self, sites: Int[Array, " some"]) -> tuple[Block, Clustering, Int[Array, " n"]]:
+        """Return some sites as a block in memory, their clustering, and the place of each of their
+        components in the table.
+        """
+        rows, starts, places = self.passes.table.rows_of(sites)
+        labels = np.unique(self.result.labels[places], return_inverse=True)[1]
+        local = self.part(rows, starts, labels).local
+        return _where_they_were(self.passes, rows, sites), Clustering(local, labels), places
 
     def neighbours(self, more: bool) -> Iterator[tuple[int, float]]:
         """Yield neighbours without the cheapest group, or with one for the worst component."""

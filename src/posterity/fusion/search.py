@@ -33,8 +33,7 @@ STRIDE = 64  # Number of groups from which the search for fewer drops several at
 HOPELESS = 8.0
 """Nats per parameter, plus half a nat per group, that polishing cannot gain: on varied problems it
 never gained more than six in all, nor more than half a nat per group."""
-ROUNDING = 1e-12
-"""Relative difference of objectives that summation in another order may cause."""
+ROUNDING = 1e-12  # Relative difference of objectives that summation in another order may cause
 SWEEPS = 2  # Number of polishing sweeps for wide components
 PATIENCE = 3  # Number of group counts without progress after which the search for fewer stops
 

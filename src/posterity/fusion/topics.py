@@ -25,12 +25,10 @@ from posterity.fusion.confidence import Confidence
 from posterity.fusion.matching import canonical_order
 
 Array = np.ndarray
-SCREENED = 16
-"""Number of nearest topics for which the gain of a merge is computed exactly."""
+SCREENED = 16  # Number of nearest topics for which the gain of a merge is computed exactly
 TOGETHER = 512  # Number of new topics that are merged together with the previous ones
 SWEEPS = 3  # Number of reassignments of all topics after merging
-SEEN = 1e-3
-"""Counts up to this are zero: variational fits leave such counts for absent words."""
+SEEN = 1e-3  # Counts up to this are zero: variational fits leave such counts for absent words
 
 
 def are_topics(block: Block | BlockTable) -> bool:

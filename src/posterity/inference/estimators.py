@@ -22,13 +22,11 @@ from posterity.inference.descent import dtype_of
 from posterity.inference.joint import joint_mean, moved_to, slope_in_mean
 from posterity.lazy import jax, jnp
 from posterity.models import ConjugateModel, ExpectedModel, Model, PredictorModel, Records
-from posterity.models.nodes import TAIL, expectation_nodes, normal_nodes
+from posterity.models.nodes import AT_A_TIME, TAIL, expectation_nodes, normal_nodes
 
 Q = TypeVar("Q", bound=ExponentialFamily)
 Flag = Bool[Real, ""] | bool
 """A boolean, traced or not."""
-AT_A_TIME = 1 << 15
-"""Largest number of nodes times records that NumPy evaluates together."""
 PREDICTOR_NODES = 64
 """Default number of nodes along a predictor."""
 NODES_LIMIT = 4096

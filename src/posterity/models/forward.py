@@ -69,6 +69,7 @@ class NoisyForward(Setting):
     scale: Float[Real, " k"]
     varying: bool = static()
 
+    @functools.partial(jitted, inline=True)
     def __call__(self, arrays: PyTree, x: Float[Real, "n ..."]) -> tuple[Any, Any]:
         """Return means and noise variances, both (n, k)."""
         *hidden, last = arrays

@@ -1,5 +1,6 @@
 """Hidden Markov models: sequences with latent states."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -180,6 +181,7 @@ class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
         return weights @ values, type(q).of_children([blocks])
 
 
+@functools.partial(jitted, inline=True)
 def potentials(q: HiddenMarkov, x: Real) -> Potentials:
     """Return expected log probabilities; those of observations have the leading axes of ``x``."""
     emissions, rows, initial = (q.blocks[n] for n in ("emissions", "transitions", "initial"))

@@ -1,6 +1,7 @@
 """Bayesian neural networks: a pytree of parameters and the function that applies it."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -13,7 +14,7 @@ from posterity.arrays.typing import Float, KeyArray, PyTree, Real
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Network
 from posterity.families.layers import Dense, Layers
-from posterity.lazy import eqx, jax, jnp
+from posterity.lazy import eqx, jax, jitted, jnp
 from posterity.models.base import VARIANCE, Model, Optima
 from posterity.models.data import (
     BINARY_LABELS,
@@ -28,6 +29,13 @@ from posterity.models.forward import Forward, Function, NoisyForward
 from posterity.models.likelihoods import LIKELIHOOD, OUTPUTS, log_likelihood
 
 NOISES = one_of("constant", "varying")
+
+
+@functools.partial(jitted, static_argnums=1, inline=True)
+def _cut(z: Float[Real, " p"], shapes: tuple[tuple[int, ...], ...]) -> list[Any]:
+    """Return arrays of these shapes from flat weights, in order."""
+    ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
+    return [p.reshape(shape) for p, shape in zip(jnp.split(z, ends), shapes, strict=True)]
 
 
 class NeuralNetwork(Model):
@@ -161,10 +169,7 @@ class NeuralNetwork(Model):
 
     def unravel(self, z: Float[Real, " p"]) -> Any:
         """Return the pytree of parameters with the flat weights ``z``."""
-        ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
-        pieces = jnp.split(jnp.asarray(z), ends)
-        shaped = [p.reshape(shape) for p, shape in zip(pieces, self.shapes, strict=True)]
-        return jax.tree.unflatten(self.structure, shaped)
+        return jax.tree.unflatten(self.structure, _cut(jnp.asarray(z), self.shapes))
 
     def outputs(self, z: Float[Real, " p"], x: PyTree) -> Any:
         """Return logits or means (or a pair with noise variances) at inputs ``x``."""

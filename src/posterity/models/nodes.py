@@ -14,6 +14,9 @@ from posterity.arrays.typing import Float, Real
 from posterity.families import ExponentialFamily
 from posterity.lazy import jax, jnp
 
+AT_A_TIME = 1 << 13
+"""Number of nodes, over all records, that NumPy evaluates together: arrays of 64 KiB stay in the
+processor's cache, and memory is not returned to the system between them."""
 TENSOR = {1: 32, 2: 12, 3: 7}
 """Gauss-Hermite nodes per axis, by the number of dimensions for which a grid is used."""
 PAIRS, ROTATIONS = 256, 16

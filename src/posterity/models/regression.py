@@ -24,7 +24,7 @@ from posterity.models.data import (
     Column,
     check_data,
 )
-from posterity.models.nodes import hermite
+from posterity.models.nodes import AT_A_TIME, hermite
 from posterity.models.records import Records
 
 NARROW = ((0.2, 8), (0.5, 16), (1.0, 32))
@@ -32,8 +32,6 @@ NARROW = ((0.2, 8), (0.5, 16), (1.0, 32))
 integrate logistic functions of it to 1e-12; wider ones use :func:`_wide`."""
 TAIL, POINTS, SQRT_2PI = 40.0, 64, math.sqrt(2 * math.pi)
 """End of the exponential tail of a logistic function, and number of Gauss-Legendre nodes on it."""
-AT_A_TIME = 1 << 15
-"""Number of nodes, over all records, that are processed together in the processor's cache."""
 
 
 class _Regression(PredictorModel):
@@ -141,13 +139,14 @@ class LogisticRegression(PredictorModel):
             return None
         sign, deviation = np.where(np.asarray(y) > 0, 1.0, -1.0), np.sqrt(variance)
         signed, level = sign * mean, np.searchsorted([most for most, _ in NARROW], deviation)
-        sums = np.empty((3, len(signed)))
-        for number in range(len(NARROW) + 1):
+        sums, first, last = np.empty((3, len(signed))), level.min(initial=9), level.max(initial=0)
+        for number in range(first, last + 1):
             narrow, rows = number < len(NARROW), np.flatnonzero(level == number)
             nodes = NARROW[number][1] if narrow else POINTS
             size = AT_A_TIME // nodes
             for begin in range(0, len(rows), size):
-                some = rows[begin : begin + size]
+                end = begin + size
+                some = slice(begin, end) if first == last else rows[begin:end]
                 own = signed[some], deviation[some]
                 sums[:, some] = _narrow(*own, nodes) if narrow else _wide(*own)
         value, wrong, bend = sums
@@ -159,8 +158,9 @@ def _signed(f: Float[np.ndarray, "..."]) -> tuple[Any, Any, Any]:
     decay = np.exp(-abs(f))
     total = 1 + decay  # its logarithm has an error of at most 1e-16, in half the time of log1p
     share = 1 / total
-    wrong = np.where(f > 0, decay * share, share)
-    return np.minimum(f, 0.0) - np.log(total), wrong, decay * share * share
+    other = decay * share
+    wrong = np.where(f > 0, other, share)
+    return np.minimum(f, 0.0) - np.log(total), wrong, other * share
 
 
 def _narrow(mean: Float[np.ndarray, " n"], deviation: Float[np.ndarray, " n"], nodes: int) -> Any:

@@ -21,6 +21,7 @@ from posterity.families.free_forms import SmoothForm
 from posterity.pursuit import objectives, starts
 from posterity.pursuit import weights as rules
 from posterity.pursuit.objectives import Optimum, Ratio, maximised, maximised_by_adam
+from posterity.pursuit.result import Covered
 from posterity.pursuit.search import Search, State, nodes_of
 from posterity.pursuit.weights import Estimate, SampleCache, with_row
 
@@ -44,13 +45,12 @@ NOTHING = Estimate(0.0, 0.0)
 
 class Refusal(NamedTuple):
     """The reason why a component is not added. ``gain`` is what it would have added to the ELBO, in
-    nats, or None if the search failed; ``starts`` and ``blank`` are those of :class:`State`.
+    nats, or None if the search failed.
     """
 
     reason: str
     gain: Estimate | None = None
-    starts: int = 0
-    blank: float = 0.0
+    covered: Covered = Covered()
 
 
 class _Candidate(NamedTuple):
@@ -70,7 +70,7 @@ def with_component(search: Search, state: State, *, last: bool = False) -> State
     points = starts.scouted(search, state, ratio, key)
     if not np.isfinite(points.log_ratios).any():
         return Refusal("the log density is finite at none of the points that were looked at")
-    candidates, begun, evaluations = _starts(search, state, ratio, points, key)
+    candidates, covered, evaluations = _starts(search, state, ratio, points, key)
     values = (1.0,) if first else search.schedule.values(number, points.log_ratios)
     best, refusals, judged, within = None, list[str](), True, 0
     for place, (start, known) in enumerate(candidates):
@@ -104,16 +104,16 @@ def with_component(search: Search, state: State, *, last: bool = False) -> State
             )
         # The gain is known only if the search succeeded from every start.
         known = judged and len(candidates) > 0
-        return Refusal(reason or "no peak of the ratio was found", gain if known else None, *begun)
+        return Refusal(reason or "no peak of the ratio was found", gain if known else None, covered)
     weights = best.weights
     if search.rule == "corrective":
         weights = rules.pruned(rules.corrective(best.cache, rules.pruned(weights)))
         if weights[slot] == 0:
-            return Refusal(f"its weight would be below {rules.DEAD}", NOTHING, *begun)
+            return Refusal(f"its weight would be below {rules.DEAD}", NOTHING, covered)
     gain = best.gain if first else state.gain(best.cache, weights)
     after = State(best.parameters, weights, best.cache, state.trace, state.refused, number)
     total = state.evaluations + evaluations
-    after = dataclasses.replace(after, evaluations=total, starts=begun[0], blank=begun[1])
+    after = dataclasses.replace(after, evaluations=total, covered=covered)
     return after.with_row(gain, float(weights[slot]), best.lam)
 
 
@@ -189,24 +189,24 @@ def _moved(search: Search, state: State, v: Float[np.ndarray, "k p1"]) -> State 
 
 def _starts(
     search: Search, state: State, ratio: Ratio, points: starts.Scouted, key: KeyArray
-) -> tuple[list[tuple[PyTree, bool]], tuple[int, float], int]:
-    """Return the starts of components, each with whether it lies within the mixture; ``starts`` and
-    ``blank`` of :class:`State`; and the number of gradients.
+) -> tuple[list[tuple[PyTree, bool]], Covered, int]:
+    """Return the starts of components, each with whether it lies within the mixture; what the
+    search covers; and the number of gradients.
     """
     rng, form, blank = keys.of_numpy(key), search.form, float(points.blank.mean())
     if not form.smooth:
         moves = rng.standard_normal((search.finalists, form.moves))
         moves[0] *= ratio.q is not None  # the first component starts from the base itself
         base = form.parameters(search.base)
-        return [(objectives.moved(form, base, v), False) for v in moves], (0, blank), 0
-    chosen, count = starts.places(search, state, points, rng)
+        return [(objectives.moved(form, base, v), False) for v in moves], Covered(blank=blank), 0
+    chosen, count, narrowest = starts.places(search, state, points, rng)
     tops, ended, used = starts.tops(search, state, ratio, points, chosen)
     begin = [(top.parameters, top.known) for top in tops]
     if ratio.q is None:
         # The base itself is a start, too, but after a peak.
         begin.insert(max(search.finalists - 1, 1), (form.parameters(search.base), True))
     lost = np.union1d(np.flatnonzero(points.blank[:count]), chosen[~ended & (chosen < count)])
-    return begin, (count - len(lost), blank), used
+    return begin, Covered(count - len(lost), blank, narrowest), used
 
 
 def _searched(

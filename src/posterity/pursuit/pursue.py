@@ -36,7 +36,7 @@ from posterity.fingerprint import digests
 from posterity.pursuit import starts
 from posterity.pursuit import weights as rules
 from posterity.pursuit.component import Refusal, polished, with_component
-from posterity.pursuit.result import CHANCE, FEW, Pursuit, Refused, Row
+from posterity.pursuit.result import CHANCE, FEW, Covered, Pursuit, Refused, Row
 from posterity.pursuit.schedules import Best, LambdaSchedule
 from posterity.pursuit.search import Search, State, nodes_of
 from posterity.pursuit.target import Free, Target, as_target, check_at
@@ -342,10 +342,9 @@ def _result(
     search: Search, state: State, status: Status, more: State | Refusal | None = None
 ) -> Pursuit:
     """Return the current mixture as a result; ``more`` is the outcome of the last search."""
-    found = (0, 0.0) if more is None else (more.starts, more.blank)
     gap, effective = state.cache.importance(state.weights)
-    posterior = search.posterior(state)
-    return Pursuit(posterior, status, state.trace, state.refused, gap.value, effective, *found)
+    posterior, covered = search.posterior(state), more.covered if more else Covered()
+    return Pursuit(posterior, status, state.trace, state.refused, gap.value, effective, *covered)
 
 
 def _status(
@@ -390,10 +389,13 @@ def _status(
     unsearched = (
         f"modes that less than {100 * result.unseen:.2g} % of the base's draws lead to are beyond "
         f"what was searched ({result.starts} draws were compared with the mixture, and followed "
-        "where unexplained), and may hold any mass"
+        "where unexplained), and may hold any mass: densities elsewhere tell nothing of them"
         if result.starts
         else "no start from the base was followed to a mode, so nothing is known of those that are "
         "missing: a base of Gaussian components has such starts"
     )
     status = Status.of(left, tolerance, tuple(reasons))
-    return dataclasses.replace(status, reasons=(*status.reasons, unsearched))
+    wide = f" for modes wider than {result.narrowest:.2g} of the base"
+    scope = wide if math.isfinite(result.narrowest) else " where it was searched"
+    scope = scope if status.converged else ""
+    return dataclasses.replace(status, reasons=(*status.reasons, unsearched), scope=scope)

@@ -48,6 +48,14 @@ class Refused(NamedTuple):
     reason: str
 
 
+class Covered(NamedTuple):
+    """The reach of a search for a component, by fields of :class:`Pursuit`."""
+
+    starts: int = 0
+    blank: float = 0.0
+    narrowest: float = math.inf
+
+
 @dataclasses.dataclass(frozen=True)
 class Pursuit:
     """The result of :func:`posterity.pursue`: the mixture, its trace and its convergence.
@@ -61,8 +69,11 @@ class Pursuit:
     followed where unexplained: the target there is at most ten times the mixture, or the climb from
     there ended at a known component or where another would add nothing. ``blank`` is the share of
     the base's draws at which the log density is NaN or infinitely large. ``unseen`` is the share
-    that may still lead to missed modes, the blank ones included, which may hold any mass; the last
-    of ``status.reasons`` says so, also if the state is "converged".
+    that may still lead to missed modes, the blank ones included, which may hold any mass.
+    ``narrowest`` is the width down to which a mode as heavy as the mixture would have been seen, in
+    deviations of the base: the density at one of the points compared would exceed ten times the
+    mixture's, at 95 % of places drawn from the base and the mixture. It is infinite if unknown. The
+    last of ``status.reasons`` says both, also if the state is "converged".
 
     ``status.left`` is the largest, in nats, of the gap with two standard errors, the gain of
     another component, the effect of the tails, and ``-log(1 - unseen)``, the loss if missed modes
@@ -78,6 +89,7 @@ class Pursuit:
     effective: float = math.nan
     starts: int = 0
     blank: float = 0.0
+    narrowest: float = math.inf
 
     @property
     def unseen(self) -> float:
@@ -101,7 +113,7 @@ class Pursuit:
     def __repr__(self) -> str:
         return (
             f"Pursuit({self.posterior.size} components, ELBO {self.elbo:.4g} ± "
-            f"{self.standard_error:.2g}, {self.status.state})"
+            f"{self.standard_error:.2g}, {self.status.state}{self.status.scope})"
         )
 
     def _repr_html_(self) -> str:

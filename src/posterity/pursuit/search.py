@@ -16,7 +16,7 @@ from posterity.families.names import names_of, with_names
 from posterity.models.nodes import normal_pairs
 from posterity.pursuit import objectives
 from posterity.pursuit.objectives import Components, Ratio, batched
-from posterity.pursuit.result import Refused, Row
+from posterity.pursuit.result import Covered, Refused, Row
 from posterity.pursuit.schedules import LambdaSchedule
 from posterity.pursuit.target import Target
 from posterity.pursuit.weights import Estimate, SampleCache, estimate, with_row
@@ -111,10 +111,7 @@ class State:
     refused: tuple[Refused, ...] = ()
     number: int = 0  # Number of components searched for
     evaluations: int = 0
-    starts: int = 0
-    """Number of the base's draws covered by the last search, see :func:`starts.places`."""
-    blank: float = 0.0
-    """Share of the base's draws at which the log density is NaN or infinitely large."""
+    covered: Covered = dataclasses.field(default_factory=Covered)
 
     def middles(self, form: FreeForm) -> Float[np.ndarray, "k d"]:
         """Return the events of zero noise of all slots."""

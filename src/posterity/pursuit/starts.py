@@ -5,18 +5,20 @@ of many points; the curvature at a peak determines the width.
 """
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.spatial
 import scipy.special
 from jaxtyping import Bool, Float, Int
 
 from posterity.arrays import keys
 from posterity.arrays.search import lbfgs
 from posterity.arrays.typing import KeyArray
-from posterity.families.free_forms import SmoothForm
+from posterity.families.free_forms import FreeForm, SmoothForm
 from posterity.pursuit import objectives
-from posterity.pursuit.objectives import Ratio, batched
+from posterity.pursuit.objectives import Components, Ratio, batched
 from posterity.pursuit.search import Search, State
 
 SCOUTS, FEW, MANY = 256, 320, (4096, 16384)
@@ -40,17 +42,22 @@ RAYS, INNER, OUT = 64, 0.03, 100.0
 FINE, COARSE = 0.03, 8
 """Logarithmic step along a ray, and number of steps between evaluations of the target."""
 ROOM = 1_000_000  # Most numbers in the points along rays at a time (at least one ray)
+PLACES, HALVED, SHOWN = 16, 11, 0.95
+"""Number of places in the base, and in the mixture, at which modes are imagined; the number of
+their widths, each half of the last; and the share of places at which they must be seen."""
 WITHIN = 8  # Most peaks within known components that are considered
 
 
 class Scouted(NamedTuple):
     """Events, and the ratio there with and without its floor: ``block`` draws of the base, then as
-    many of each other kind. ``blank`` marks draws of the base without a log density.
+    many of each other kind. ``log_q`` is the density of the mixture, and ``blank``
+    marks draws of the base without a log density.
     """
 
     z: Float[np.ndarray, "n d"]
     log_ratios: Float[np.ndarray, " n"]
     excess: Float[np.ndarray, " n"]
+    log_q: Float[np.ndarray, " n"]
     block: int
     blank: Bool[np.ndarray, " block"]
 
@@ -89,18 +96,25 @@ def scouted(search: Search, state: State, ratio: Ratio, key: KeyArray) -> Scoute
     log_l = np.asarray(batched(objectives.values, (search.target,), z), np.float64)
     blank = np.isnan(log_l[:count]) | np.isposinf(log_l[:count])
     if ratio.q is None:
-        return Scouted(z, log_l, log_l, count, blank)
-    logs = batched(objectives.densities, (form, ratio.q.parameters), z) + ratio.q.log_weights
-    log_q = np.logaddexp.reduce(logs, axis=1)
-    excess = np.where(np.isfinite(log_l), log_l - np.maximum(log_q, LEAST), -np.inf)
-    return Scouted(z, log_l - np.logaddexp(log_q, ratio.floor), excess, count, blank)
+        return Scouted(z, log_l, log_l, np.zeros(len(z)), count, blank)
+    log_q = _log_q(form, ratio.q, z)
+    excess = np.where(np.isfinite(log_l), log_l - log_q, -np.inf)
+    return Scouted(z, log_l - np.logaddexp(log_q, ratio.floor), excess, log_q, count, blank)
+
+
+def _log_q(form: FreeForm, q: Components, z: Float[np.ndarray, "n d"]) -> Any:
+    """Return the log density of the mixture at events (n,)."""
+    logs = batched(objectives.densities, (form, q.parameters), z) + q.log_weights
+    return np.maximum(np.logaddexp.reduce(logs, axis=1), LEAST)
 
 
 def places(
     search: Search, state: State, points: Scouted, rng: np.random.Generator
-) -> tuple[Int[np.ndarray, " number"], int]:
-    """Return the indices of the points to climb from, and the number of the first draws of the base
-    that are climbed from, explained (the target is at most ten times the mixture) or blank.
+) -> tuple[Int[np.ndarray, " number"], int, float]:
+    """Return the indices of the points to climb from, the number of the first draws of the base
+    that are climbed from, explained (the target is at most ten times the mixture) or blank, and the
+    least width of modes that these draws, and the other kinds of points if all of these are
+    explained or climbed from, would have shown.
 
     Half of the attempts are draws of the base and a quarter of the wider base, whatever the ratio;
     the others are the best point and points drawn by the tempered ratio. In a last search
@@ -121,10 +135,47 @@ def places(
     searched = np.append(unexplained, points.block)[climbed]
     base = np.append(np.arange(half), unexplained[:climbed])
     most = np.argsort(-kinds, 1)[:, : search.fresh and 4 + climbed // 4]
+    whole = (~explained).sum(1) <= most.shape[1]
+    seen = np.arange(points.block) < np.where(whole, points.block, 0)[:, None]
+    seen[0] = (np.arange(points.block) < searched) & ~points.blank
     most = np.arange(len(kinds))[:, None] * points.block + most
     most = most[~explained.ravel()[most]]
     parts = base, points.block + np.arange(wide), others, most
-    return np.unique(np.concatenate(parts)), int(searched)
+    narrowest = _narrowest(search, state, points, seen.ravel(), rng)
+    return np.unique(np.concatenate(parts)), int(searched), narrowest
+
+
+def _narrowest(
+    search: Search,
+    state: State,
+    points: Scouted,
+    seen: Bool[np.ndarray, " n"],
+    rng: np.random.Generator,
+) -> float:
+    """Return the least deviation, in those of the base, of round modes as heavy as the mixture that
+    are seen: at all but a twentieth of places drawn from the base and from the mixture, its density
+    is over nine times the mixture's at one of the points, or nowhere. Infinite without a mixture.
+    """
+    form, base, width = search.form, search.form.parameters(search.base), math.inf
+    if not state.used or not seen.any():
+        return width
+    assert isinstance(form, SmoothForm)
+    slots = rng.choice(len(state.weights), PLACES, p=state.weights)
+    inside = state.cache.z[slots, rng.integers(search.samples, size=PLACES)]
+    outside = objectives.drawn(form, base, rng.standard_normal((PLACES, form.noise_size)))
+    unit = form.deviation(base)
+    places = np.concatenate([inside, outside])
+    squares = scipy.spatial.distance.cdist(points.z[seen] / unit, places / unit, "sqeuclidean")
+    noticed = np.log(9 * np.sqrt(2 * np.pi) ** form.size) + np.log(unit).sum()
+    least, top = points.log_q[seen, None] + noticed, _log_q(form, state.q, places) + noticed
+    for halved in range(HALVED):
+        narrower = halved * form.size * np.log(2)
+        there = (narrower - squares * (0.5 * 4.0**halved) > least).any(0)
+        # A mode that nowhere exceeds the mixture so much is part of its divergence.
+        if np.mean(there | (narrower <= top)) < SHOWN:
+            break
+        width = 0.5**halved
+    return width
 
 
 def tops(

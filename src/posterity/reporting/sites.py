@@ -9,8 +9,8 @@ import numpy as np
 from posterity.families import stack
 from posterity.families.marginals import WEIGHT, Closed
 from posterity.families.names import names_of, with_names
+from posterity.fusion.components_in_doubt import AGREEMENT
 from posterity.fusion.conflict import CONTRADICTION, apart, jointly
-from posterity.fusion.diagnostics import AGREEMENT
 from posterity.ledger import Ledger
 from posterity.reporting.coefficients import SITES, learnt
 from posterity.reporting.markup import (

@@ -1,5 +1,7 @@
 """Kernels are their formulas; the chain's law is in tests/statistical/test_noise.py."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,10 +29,11 @@ def close(ours, theirs):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-6, atol=1e-7), ours, theirs)
 
 
-def steps(kernel, count, *, scale=None, gradient=GRADIENT):
-    state, info = init(kernel, POSITION, scale), None
+@functools.partial(jax.jit, static_argnums=1)
+def steps(kernel, count, scale=None):
+    state, info = kernel.init(POSITION, scale), None
     for index in range(count):
-        state, info = step(kernel, state, gradient, jax.random.key(index))
+        state, info = kernel.step(state, GRADIENT, key=jax.random.key(index))
     return state, info
 
 
@@ -84,10 +87,15 @@ def test_momentum_blends_langevin_steps(scale):
 
 
 def test_full_friction_is_langevin_exactly():
-    ours, told = steps(SGHMC(0.3, friction=1), 3, scale=SCALE)
-    theirs, said = steps(SGLD(0.3), 3, scale=SCALE)
-    jax.tree.map(np.testing.assert_array_equal, ours.position, theirs.position)
-    close(told, said)
+    kernels = SGHMC(0.3, friction=1), SGLD(0.3)
+    ours, theirs = ((init(kernel, POSITION, SCALE), None) for kernel in kernels)
+    for key in jax.random.split(jax.random.key(0), 3):
+        ours, theirs = (
+            step(kernel, state, GRADIENT, key)
+            for kernel, (state, _) in zip(kernels, (ours, theirs), strict=True)
+        )
+    jax.tree.map(np.testing.assert_array_equal, ours[0].position, theirs[0].position)
+    close(ours[1], theirs[1])
 
 
 @pytest.mark.parametrize("make", KERNELS)
@@ -143,7 +151,7 @@ def test_a_kernel_without_a_size_can_be_made_but_not_run(make):
     kernel = make()
     assert kernel == make(None) and hash(kernel) == hash(make(None))
     with pytest.raises(UsageError, match="still to be found"):
-        kernel.step(init(kernel, POSITION), GRADIENT, key=jax.random.key(0))
+        step(kernel, init(kernel, POSITION), GRADIENT, jax.random.key(0))
 
 
 @pytest.mark.parametrize(("make", "options"), [
@@ -157,14 +165,14 @@ def test_kernels_that_make_no_sense_are_refused(make, options):
 
 
 def test_trees_that_do_not_fit_are_refused():
-    kernel = SGLD(0.1)
+    kernel, key, ones = SGLD(0.1), jax.random.key(0), single(np.ones((2, 3)))
     with pytest.raises(StructureError, match="a gradient of shapes"):
-        kernel.step(kernel.init(POSITION), {"a": jnp.zeros((2, 3))}, key=jax.random.key(0))
+        step(kernel, init(kernel, POSITION), {"a": ones}, key)
     with pytest.raises(StructureError, match=r"shapes \(3,\)"):
-        kernel.step(kernel.init(jnp.ones((2, 3))), jnp.ones(3), key=jax.random.key(0))
+        step(kernel, init(kernel, POSITION), single(np.ones(3)), key)
     for shape in [(3, 2), (2, 2, 3), (4,)]:
         with pytest.raises(StructureError, match="a scale of shapes"):
-            kernel.init(jnp.ones((2, 3)), jnp.ones(shape))
+            init(kernel, ones, single(np.ones(shape)))
 
 
 @pytest.mark.parametrize("shape", [(), (2, 1)])

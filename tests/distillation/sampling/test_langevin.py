@@ -143,8 +143,8 @@ def test_a_network_of_no_hidden_units_is_a_logistic_regression() -> None:
 
 
 def test_minibatches_estimate_the_density_without_bias() -> None:
-    data, prior, _ = line(count=50)
-    whole = Langevin(LINE, prior, data, chains=4, batch_size=50).target
+    data, prior, _ = line()
+    whole = Langevin(LINE, prior, data, chains=4, batch_size=60).target
     part = Langevin(LINE, prior, data, chains=4, batch_size=10).target
     at = whole.start(4, key=KEY)
     batch = jax.jit(lambda key: whole.minibatch(4, key=key))(KEY)
@@ -165,7 +165,7 @@ def test_minibatches_estimate_the_density_without_bias() -> None:
 
 def test_a_step_that_is_too_large_is_said() -> None:
     data, prior, _ = line()
-    teacher = Langevin(LINE, prior, data, kernel=SGLD(1.5), chains=16)
+    teacher = Langevin(LINE, prior, data, kernel=SGLD(1.5), chains=32)
     with pytest.warns(ConvergenceWarning, match="too warm"):
         teacher.sample(2000, key=KEY)
 

@@ -211,7 +211,7 @@ def _log_predictive(predictor: Any, model: Model | None, records: Any, draws: in
     law, data, key = predictor, Records.of_model(model, records).data, jax.random.key(0)
     with jax.enable_x64(True):
         if isinstance(model, ConjugateModel) and isinstance(law, ExponentialFamily):
-            rows, z = record_contributions(model, law, records), law.sample(key)
+            rows, z = record_contributions(model, law, records), jax.device_get(law.sample(key))
             own = model.log_likelihood(z, data) - rows @ law.sufficient_statistics(z)
             with_one = law.with_natural_parameters(law.natural_parameters + rows)
             return np.asarray(own) + (with_one.log_normalizer() - law.log_normalizer())
