@@ -194,8 +194,7 @@ def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
             found=f"{'' if kind is None else f'--model {kind} for '}{posterior!r} in {str(path)!r}",
             expected="a network, a regression with its recipe, as posterity fit writes it, or a "
             f"Gaussian over coefficients and --model {' or '.join(kinds)}",
-            fix="Name a file of the same model by --like, or the kind of regression by "
-            "--model; for other models call posterity.distill in Python.",
+            fix="Name a file of the same model by --like, or call posterity.distill in Python.",
         )
     specification.check_noise(kind == "linear-regression", noise)
     return specification.MODELS[kind](**known)

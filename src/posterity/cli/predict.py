@@ -94,8 +94,7 @@ def predicted(
         raise StructureError(
             found=f"a {type(posterior).__name__} in {str(file)!r}, which does not specify "
             "what it predicts",
-            expected="a student, a network, or a regression with its recipe, as posterity fit "
-            "writes it",
+            expected="a student, a network, or a regression that posterity fit wrote",
             fix="Name a file of the same model by --like; of another model make a student: "
             "posterity distill FILE -o student.safetensors.",
         )

@@ -192,8 +192,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
         """Read the store into memory, and check that it was not altered."""
         broken = "Do not restore a copy: begin with an empty store, which rejoins in a new epoch."
         if not self._one("select count(*) from sqlite_master")[0]:
-            fix = "Remove it, and make it again by `posterity site init`."
-            raise _unusable(self.path, "was not made completely", fix)
+            raise _unusable(self.path, "is incomplete", "Remove it, and run `posterity site init`.")
         form = self._one("pragma application_id") + self._one("pragma user_version")
         if form != (APPLICATION, VERSION):
             why = f"has version {form[1]}, and this release version {VERSION}"

@@ -109,8 +109,7 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
     if recipe.columns is not None:
         if both := apart & set(recipe.columns):
             raise UsageError(
-                found=f"{both.pop()!r} both in --columns and in one of "
-                + ", ".join(FLAGS.values()),
+                found=f"{both.pop()!r} both in --columns and in one of {', '.join(FLAGS.values())}",
                 expected="a column in one role",
                 fix="Leave it out of one of them.",
             )

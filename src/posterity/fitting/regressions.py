@@ -140,8 +140,7 @@ class Residuals(NamedTuple):
         variance = self.sum / self.spare if self.spare > 0 else 0.0
         if not variance > (1e-13 * self.top) ** 2:
             raise ParameterError(
-                found=f"{self.records} records for {self.size} coefficients, without residuals to "
-                "estimate the noise from",
+                found=f"{self.records} records for {self.size} coefficients, without residuals",
                 expected="more records, or a known noise variance",
                 fix="Pass --noise-variance V, the same at every site.",
             )

@@ -91,9 +91,9 @@ def finish(figure: Any, path: str | os.PathLike[str] | None, title: str = "") ->
         figure.suptitle(title, fontsize=11, weight="bold", color=INK, x=0.01, ha="left")
     if path is not None:
         check_format(path)
-        style = {"format": os.path.splitext(path)[1][1:], "facecolor": "white"}
+        image, style = io.BytesIO(), {"format": Path(path).suffix[1:], "facecolor": "white"}
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph")  # names with emoji, which few fonts have
-            figure.savefig(image := io.BytesIO(), dpi=150, bbox_inches="tight", **style)
+            figure.savefig(image, dpi=150, bbox_inches="tight", **style)
         write_file(Path(path), image.getvalue())
     return figure

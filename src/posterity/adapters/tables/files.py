@@ -273,8 +273,9 @@ def _check_interval(
         if not low < mean < high:
             expected = "limits on both sides of the estimate"
         elif abs(low + high - 2 * mean) > lopsided and not drawn:
-            expected = "limits at equal distances, as of a Gaussian (for odds ratios use "
-            expected += "logarithms: exponentiate = FALSE)"
+            expected = (
+                "limits alike on both sides (for odds ratios use logarithms: exponentiate = FALSE)"
+            )
             expected += ", or a column of standard errors" * alone
         elif "sd" in columns:
             sd, half = values["sd"][at], reader.last_digit(row[columns["sd"]]) / 2
