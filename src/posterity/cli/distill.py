@@ -192,8 +192,8 @@ def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
     if kind not in kinds or not full:
         raise UsageError(
             found=f"{'' if kind is None else f'--model {kind} for '}{posterior!r} in {str(path)!r}",
-            expected="a network, a regression with its recipe, as posterity fit writes it, or a "
-            f"Gaussian over coefficients and --model {' or '.join(kinds)}",
+            expected="a network, a regression that posterity fit wrote, or a Gaussian and --model "
+            f"{' or '.join(kinds)}",
             fix="Name a file of the same model by --like, or call posterity.distill in Python.",
         )
     specification.check_noise(kind == "linear-regression", noise)

@@ -349,8 +349,8 @@ def _notes(
         what = "an event" if recipe.model == "survival" else "a count above 0"
         yield f"no record has {what}: {_SILENT}"
     if recipe.model == "ordinal":  # the last row of each record has its level
-        step, last = data.x[:, : len(recipe.baseline)].argmax(1), len(recipe.baseline) - 1
-        y = (step + y)[(y == 0) | (step == last)]
+        step = data.x[:, : len(recipe.baseline)].argmax(1)
+        y = (step + y)[(y == 0) | (step == len(recipe.baseline) - 1)]
     if recipe.model in ("multinomial", "ordinal"):
         seen = np.isin(np.arange(len(recipe.levels)), y)
         if none := [level for level, one in zip(recipe.levels, seen, strict=True) if not one]:

@@ -84,8 +84,7 @@ def note(
 def finish(figure: Any, path: str | os.PathLike[str] | None, title: str = "") -> Any:
     """Write a title above the figure, save it if there is a path, and return it.
 
-    Raise a UsageError if the path's ending names no format, and an ArtifactError if the file cannot
-    be written, which is then unchanged.
+    A file that cannot be written is unchanged; another format is a UsageError.
     """
     if title:
         figure.suptitle(title, fontsize=11, weight="bold", color=INK, x=0.01, ha="left")
