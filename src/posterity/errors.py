@@ -37,31 +37,41 @@ class UsageError(PosterityError):
 
 
 class ParameterError(PosterityError):
-    """NaN, infinite or improper parameters."""
+    """Parameters or data that are NaN, infinite or out of range, or that make a law improper, such
+    as a covariance that is not positive definite.
+    """
 
     exit_code = 3
 
 
 class StructureError(PosterityError):
-    """Families, blocks, shapes or dimensions that do not match."""
+    """Families, blocks, shapes or dimensions that do not match: posteriors of different families,
+    data of a wrong shape, or a model that the chosen method does not support.
+    """
 
     exit_code = 4
 
 
 class ArtifactError(PosterityError):
-    """A file that cannot be read, trusted or written."""
+    """A file that cannot be read, trusted or written: it is missing, truncated, altered, of an
+    unknown format, or its folder cannot be written.
+    """
 
     exit_code = 5
 
 
 class LedgerError(PosterityError):
-    """A change that the ledger's history forbids."""
+    """A change that the ledger's history forbids, such as two different factors of a site at one
+    epoch, a merge of ledgers with different priors, or the removal of a site that has no factor.
+    """
 
     exit_code = 6
 
 
 class MissingExtraError(PosterityError, ImportError):
-    """An optional dependency that is not installed."""
+    """An optional dependency that is not installed; the fix in the message is the command that
+    installs it. It is an ImportError too.
+    """
 
     exit_code = 7
 

@@ -56,6 +56,11 @@ class Ledger:
         Raises:
             ParameterError: if either has NaN or infinite parameters, or is improper.
             StructureError: if the two differ in family or shape.
+
+        >>> from posterity import Beta
+        >>> prior, own = Beta.from_standard(1.0, 1.0), Beta.from_standard(3.0, 2.0)
+        >>> Ledger.of_site("north", prior=prior, posterior=own)
+        Ledger(1 site: north; Beta(0.6 ± 0.2))
         """
         place = f"the posterior of site {site!r}"
         check_adds(posterior, place)
@@ -138,6 +143,12 @@ class Ledger:
     def cavity(self, site: str) -> ExponentialFamily:
         """Return the prior plus the factors of all other sites; it may be improper. Raises
         LedgerError if the ledger has no factor of the site.
+
+        >>> from posterity import Beta
+        >>> ledger = Ledger(Beta.from_standard(1.0, 1.0))
+        >>> ledger = ledger.extend({"north": Beta(2.0, 1.0), "south": Beta(1.0, 5.0)})
+        >>> ledger.cavity("south")
+        Beta(0.6 ± 0.2)
         """
         self.factor(site)
         return self._sum(name for name in self.sites if name != site)
@@ -161,6 +172,11 @@ class Ledger:
             LedgerError: if the version is not above the site's current one.
             ParameterError: if the factor has NaN or infinite parameters.
             StructureError: if the factor differs from the prior in family or shape.
+
+        >>> from posterity import Beta
+        >>> ledger = Ledger(Beta.from_standard(1.0, 1.0)).update("north", Beta(9.0, 9.0))
+        >>> ledger.update("north", Beta(2.0, 1.0)).posterior
+        Beta(0.6 ± 0.2)
         """
         return self._updated({site: self._next(site, factor, epoch, sequence, independent)})
 
@@ -171,6 +187,11 @@ class Ledger:
 
         Raises:
             LedgerError, ParameterError, StructureError: as ``update``; no site is updated then.
+
+        >>> from posterity import Beta
+        >>> ledger = Ledger(Beta.from_standard(1.0, 1.0))
+        >>> ledger.extend({"north": Beta(1.0, 1.0), "south": Beta(1.0, 0.0)})
+        Ledger(2 sites: north, south; Beta(0.6 ± 0.2))
         """
         new = {s: self._next(s, factor, None, None, independent) for s, factor in factors.items()}
         return self._updated(new)
@@ -180,6 +201,12 @@ class Ledger:
 
         Raises:
             LedgerError: if the ledger has no factor of a site; no site is forgotten then.
+
+        >>> from posterity import Beta
+        >>> ledger = Ledger(Beta.from_standard(1.0, 1.0))
+        >>> ledger = ledger.extend({"north": Beta(2.0, 1.0), "south": Beta(1.0, 5.0)})
+        >>> ledger.forget("south")
+        Ledger(1 site: north, 1 forgotten; Beta(0.6 ± 0.2))
         """
         for site in sites:
             self.factor(site)
@@ -192,6 +219,15 @@ class Ledger:
         Raises:
             LedgerError: if the priors differ, or one version of a site has two contents.
             StructureError: if the priors differ in family or shape.
+
+        >>> from posterity import Beta
+        >>> start = Ledger(Beta.from_standard(1.0, 1.0))
+        >>> north = start.update("north", Beta(1.0, 1.0))
+        >>> south = start.update("south", Beta(1.0, 0.0))
+        >>> north | south
+        Ledger(2 sites: north, south; Beta(0.6 ± 0.2))
+        >>> north | south | north == south | north
+        True
         """
         check_same_structure(self.prior, other.prior, "the prior of the other ledger")
         if (mine := names_of(self.prior)) != (theirs := names_of(other.prior)):
@@ -218,6 +254,11 @@ class Ledger:
         """Return the ledger without tombstones, equal to one that never had the forgotten sites.
 
         Use it when no copy with the forgotten factors remains to be merged.
+
+        >>> from posterity import Beta
+        >>> north = Ledger(Beta.from_standard(1.0, 1.0)).update("north", Beta(2.0, 1.0))
+        >>> north.update("south", Beta(1.0, 5.0)).forget("south").compact() == north
+        True
         """
         return self._with({site: self.entries[site] for site in self.sites})
 

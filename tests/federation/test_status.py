@@ -232,6 +232,9 @@ def test_counts_of_nothing_under_a_wide_prior_are_no_further_off_than_allowed():
     prior = Gaussian.from_standard(np.zeros(8), 1e3 * np.eye(8))
     run = federate(sites, PoissonRegression(), prior)
     assert run.status.converged and from_optimum(run) < run.tolerance
+    many = {"a": (np.random.default_rng(1).normal(size=(120, 60)), np.zeros(120))}
+    run = federate(many, PoissonRegression(), Gaussian.from_standard(np.zeros(60), np.eye(60)))
+    assert run.status.converged and run.state.step == 1
 
 
 def test_noise_is_taken_off_and_allowed_for():

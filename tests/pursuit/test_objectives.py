@@ -53,26 +53,39 @@ def test_the_component_step_is_entropy_and_the_lamed_ratio(lam: float, begun: fl
     assert found == pytest.approx(wanted, abs=5e-3 * lam)
 
 
-def test_a_full_covariance_is_solved_for_once() -> None:
-    """Two large batches of triangular solves in one program may wait forever on CPUs."""
+def test_closed_forms_of_full_covariances_are_those_of_autodiff() -> None:
+    """With one batch of triangular solves, as two in one program may wait forever on CPUs."""
     form: Any = form_of(Gaussian.from_standard(np.zeros(2), np.eye(2)))
     rng = np.random.default_rng(0)
     means, below = rng.normal(size=(3, 2)), rng.normal(size=(3, 2, 2))
     factors = np.tril(below, -1) + np.eye(2)
-    q, z = Components((means, factors), np.log(np.array([0.2, 0.5, 0.3]))), rng.normal(size=2)
-    moves = np.zeros((3, form.moves + 1))
+    q, z = (
+        Components((means, factors), np.log(np.array([0.2, 0.5, 0.3]))),
+        rng.normal(size=(128, 2)),
+    )
+    moves, shares, own = (
+        0.3 * rng.normal(size=(3, form.moves + 1)),
+        rng.random(128),
+        (means[0], factors[0]),
+    )
     with jax.enable_x64(True):
         program = jax.make_jaxpr(objectives._mixture, static_argnums=0)
-        traced = program(form, moves, q, np.ones(128), np.zeros((128, 2)))
-        logs, down, _ = objectives.mixture(form, moves, q, np.ones(1), z[None])
-    assert str(traced).count("triangular_solve[") == 1
+        assert str(program(form, moves, q, shares, z)).count("triangular_solve[") == 1
+        exact = objectives.mixture(form, moves, q, shares, z)
+        traced = objectives._mixture(form, moves, q, shares, z)
+        pulled = objectives._pulled(form, moves[0, :-1], own, z, -z)
+        other = objectives._entropy_and_pull(form, moves[0, :-1], own, z, -z)
+        logs, down, _ = objectives.mixture(form, 0 * moves, q, np.ones(128), z)
+    for one, wanted in zip((*exact, *pulled), (*traced, *other), strict=True):
+        np.testing.assert_allclose(one, wanted, rtol=1e-9, atol=1e-12)
     laws = [
         scipy.stats.multivariate_normal(m, s @ s.T) for m, s in zip(means, factors, strict=True)
     ]
-    shares = np.array([0.2, 0.5, 0.3]) * [law.pdf(z) for law in laws]
-    assert float(logs[0]) == pytest.approx(np.log(shares.sum()))
-    pulls = [np.linalg.solve(s @ s.T, m - z) for m, s in zip(means, factors, strict=True)]
-    np.testing.assert_allclose(down[0], shares @ pulls / shares.sum(), rtol=1e-9)
+    weighted = np.array([[0.2], [0.5], [0.3]]) * [law.pdf(z) for law in laws]
+    np.testing.assert_allclose(logs, np.log(weighted.sum(0)), rtol=1e-9)
+    pulls = [np.linalg.solve(s @ s.T, (m - z).T).T for m, s in zip(means, factors, strict=True)]
+    wanted = (weighted[..., None] * pulls).sum(0) / weighted.sum(0)[:, None]
+    np.testing.assert_allclose(down, wanted, rtol=1e-9)
 
 
 def test_the_joint_objective_is_the_bound_of_the_mixture() -> None:

@@ -51,6 +51,13 @@ def save(
         ParameterError: if a parameter is NaN or infinite.
         ArtifactError: if files cannot hold it, or the file cannot be written; an earlier file then
             stays as it was.
+
+    >>> import tempfile
+    >>> from posterity import Beta
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(Beta.from_standard(2.0, 3.0), f"{folder}/q.safetensors")
+    ...     load(f"{folder}/q.safetensors")
+    Beta(0.4 ± 0.2)
     """
     try:
         pieces = _pieces(posterior, provenance or {})
@@ -127,7 +134,15 @@ class Inspection:
 
 
 def inspect(path: str | os.PathLike[str]) -> Inspection:
-    """Check a file's digests and describe its contents; raises as :func:`load`."""
+    """Check a file's digests and describe its contents; raises as :func:`load`.
+
+    >>> import tempfile
+    >>> from posterity import Beta
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(Beta.from_standard(2.0, 3.0), f"{folder}/q.safetensors")
+    ...     inspect(f"{folder}/q.safetensors").arrays
+    {'a_minus_one': ('float64', ()), 'b_minus_one': ('float64', ())}
+    """
     with _opened(path) as opened:
         opened.check_pieces()
         return _inspection(path, opened)

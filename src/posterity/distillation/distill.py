@@ -193,7 +193,7 @@ class Run:
         state = online.start(self.plan, self.constants, self.parameters, self.scaling, teacher)
         count = students.copies(self.network, self.teacher.layers)
         plain = count and self.scaling.x_shift is None
-        networks = self.teacher.networks(teacher) if plain else None
+        networks = _networks(self.constants.teacher, teacher) if plain else None
         if networks is None or len(networks[-1]["kernel"]) < count:
             return state
         own = state.parameters, networks, self.constants.head, state.scaling
@@ -208,6 +208,11 @@ class Run:
             looks = min(LOOKS, max(whole // alike, 1))
         ends = np.minimum(np.arange(looks + 1) * round(whole / looks), self.steps - step)
         return np.diff(ends).astype(np.int32)
+
+
+@jax.jit
+def _networks(teacher: Teacher, state: PyTree) -> Any:
+    return teacher.networks(state)
 
 
 def set_up(
@@ -332,7 +337,8 @@ def _resumed(run: Run, kept: Checkpoint) -> tuple[State, tuple[Row, ...], np.nda
     try:
         leaves, rows = _with_scales(saved[0]["leaves"], shapes), saved[0]["trace"]
         trace = tuple(Row(int(step), gap, loss) for step, gap, loss in rows)
-        series = np.concatenate([none, saved[0].get("series", none)])
+        series = saved[0].get("series", none)
+        series = series if series.shape[1:] == none.shape[1:] else none  # of an earlier version
         if [np.shape(leaf) for leaf in leaves] != [leaf.shape for leaf in kinds]:
             raise ValueError("arrays of other shapes")
         pairs = zip(leaves, kinds, strict=True)

@@ -26,7 +26,9 @@ MANY = 64  # Number of columns from which noise is binomial, as in chains
 
 
 class Inputs(eqx.Module):
-    """A law of inputs on which a student is trained."""
+    """A law of inputs on which a student is trained. A subclass defines :meth:`sample`; a law with
+    data of its own also defines :meth:`data`.
+    """
 
     @abc.abstractmethod
     def sample(self, n: int, *, key: jax.Array) -> Any:
@@ -42,7 +44,12 @@ class Inputs(eqx.Module):
 
 
 class Pool(Inputs):
-    """Finite inputs (n, ...), picked at random with replacement and unchanged."""
+    """Finite inputs (n, ...), picked at random with replacement and unchanged.
+
+    >>> x = np.arange(6.0).reshape(3, 2)
+    >>> Pool(x).sample(4, key=jax.random.key(0)).shape
+    (4, 2)
+    """
 
     x: Any
 
@@ -159,6 +166,9 @@ class Mixup(Pool):
     """Mixtures ``u x + (1 - u) x'`` of two inputs of a data set, picked at random. ``u`` has a
     symmetric Beta law with this ``concentration``; 1 is uniform. Errors are those of :class:`Pool`,
     and a UsageError for a concentration that is not positive.
+
+    >>> Mixup(np.array([[0.0], [1.0]])).sample(3, key=jax.random.key(0)).shape
+    (3, 1)
     """
 
     concentration: float = eqx.field(static=True)
@@ -202,7 +212,12 @@ class Box(Inputs):
 
 
 class Generated(Inputs):
-    """Inputs of a traceable ``function(key, n)``; a UsageError if it is random beyond its key."""
+    """Inputs of a traceable ``function(key, n)``; a UsageError if it is random beyond its key.
+
+    >>> normal = Generated(lambda key, n: jax.random.normal(key, (n, 2)))
+    >>> normal.sample(3, key=jax.random.key(0)).shape
+    (3, 2)
+    """
 
     function: Callable[[jax.Array, int], Any] = eqx.field(static=True)
 
@@ -256,12 +271,7 @@ def usual(x: Any, image: tuple[int, ...]) -> Inputs:
     shape of flattened inputs, has three axes, else ``Perturbed``. A UsageError if ``x`` is None.
     """
     if x is None:
-        raise UsageError(
-            found="a teacher that does not know any inputs",
-            expected="where the student is to listen to it",
-            fix="Pass inputs=Perturbed(x), Pool(x), Box(low, high), or a function of a key and a "
-            "number.",
-        )
+        return as_inputs(None)
     image = image if np.ndim(x) == 2 else np.shape(x)[1:]
     return Images(x, image) if len(image) == 3 else Perturbed(x, mixed=0.25, plain=0.5)
 
@@ -291,11 +301,12 @@ def as_inputs(value: object) -> Inputs:
         return Generated(value)
     if hasattr(value, "shape"):
         return Pool(value)
+    known = value is not None
     raise UsageError(
-        found=f"inputs that are a {type(value).__name__}",
+        found=f"inputs that are a {type(value).__name__}" if known else "a teacher without inputs",
         expected="Perturbed(x), Mixup(x), Box(low, high), Pool(x), an array, or a function of a "
         "key and a number",
-        fix="Say where the student is to listen to its teacher.",
+        fix="Pass `inputs`, a law of the inputs that the student is trained on.",
     )
 
 

@@ -223,9 +223,9 @@ class Draws(_OfModel):
         """
         places = np.array_split(np.arange(self.count), -(-self.count // self.samples))
         with jax.enable_x64(False):
-            x = jnp.asarray(np.asarray(x, np.float32))
+            x = np.asarray(x, np.float32)
             head = self.head(x)
-            average = lambda own: _averages(self.model, head, self.draws(own), x)
+            average = lambda own: _averages(self, head, own, x)
             total = merged((average(own), len(own)) for own in places)
         return Prediction.of(total, head.likelihood)
 
@@ -248,8 +248,9 @@ class Draws(_OfModel):
 
 
 @jax.jit
-def _averages(model: Model, head: Head, draws: PyTree, x: Array) -> Expectations:
-    return expectations_of(head.likelihood, outputs_of(model, draws, x), head.noise_variance)
+def _averages(teacher: Draws, head: Head, places: Array, x: Array) -> Expectations:
+    outputs = teacher.outputs(teacher.draws(places), x)
+    return expectations_of(head.likelihood, outputs, head.noise_variance)
 
 
 class Independent(_OfModel):

@@ -81,7 +81,12 @@ class ExponentialFamily(VectorSpace):
 
     @abc.abstractmethod
     def sufficient_statistics(self, z: PyTree) -> Float[Real, "*shape dim"]:
-        """Return the sufficient statistics ``s(z)``, flat."""
+        """Return the sufficient statistics ``s(z)``, flat.
+
+        >>> from posterity.families import Gamma
+        >>> Gamma.from_standard(1.0, 1.0).sufficient_statistics(np.array(1.0))
+        array([ 0., -1.])
+        """
 
     def evaluated(self, vector: Float[np.ndarray, "n dim"]) -> Evaluated:
         """Return log normalizers (n,) at natural parameters of members like this one, and a
@@ -162,6 +167,10 @@ class ExponentialFamily(VectorSpace):
     def observations(self) -> Float[Real, "*batch"] | None:
         """Return the effective number of observations of the location, or None if undefined: the
         variance of one observation over that of the location.
+
+        >>> from posterity.families import NormalWishart
+        >>> NormalWishart.from_standard([0.0], 5.0, [[1.0]], 4.0).observations().item()
+        5.0
         """
         return None
 
@@ -177,6 +186,11 @@ class ExponentialFamily(VectorSpace):
 
         Raises:
             StructureError: if the offset has other axes, or the family no location.
+
+        >>> from posterity.families import Gaussian
+        >>> q = Gaussian.from_standard([1.0, 2.0], np.eye(2))
+        >>> q.translate(np.array([0.0, 3.0])).mean
+        array([1., 5.])
         """
         return self if offset is None else with_names(self._translate(offset), names_of(self))
 
@@ -245,6 +259,11 @@ class ExponentialFamily(VectorSpace):
         """Return the member with the mixture's expected statistics; it minimises ``KL(mix ‖ q)``.
 
         Source: wainwright2008, section 3.6.
+
+        >>> from posterity.families import Gamma
+        >>> members = Gamma.from_standard([1.0, 3.0], [1.0, 1.0])
+        >>> members.moment_matched(np.array([0.5, 0.5])).mean.round(3).item()
+        2.0
         """
         first = self[(0,) * len(self.batch_shape)]
         return first.with_mean_parameters(weights @ self.mean_parameters)
@@ -270,7 +289,12 @@ class ExponentialFamily(VectorSpace):
         return inner - self.log_normalizer()
 
     def entropy(self) -> Float[Real, "*batch"]:
-        """Return the differential entropy in nats."""
+        """Return the differential entropy in nats.
+
+        >>> from posterity.families import Gamma
+        >>> Gamma.from_standard(1.0, 1.0).entropy().round(3).item()
+        1.0
+        """
         return -self.negative_entropy() - self.log_base_measure()
 
     def kl(self, other: Self) -> Float[Real, "*batch"]:
@@ -278,6 +302,10 @@ class ExponentialFamily(VectorSpace):
 
         Raises:
             StructureError: if the other is of another family, or its own axes differ.
+
+        >>> from posterity.families import Gamma
+        >>> Gamma.from_standard(1.0, 1.0).kl(Gamma.from_standard(1.0, 2.0)).round(3).item()
+        0.307
         """
         self._check_alike(other)
         return self._kl(alike(self, other)[1])

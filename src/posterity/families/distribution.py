@@ -289,7 +289,13 @@ class Distribution(Node, abc.ABC):
 
     @abc.abstractmethod
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
-        """Return independent draws of shape ``shape + batch + event``; members must be proper."""
+        """Return independent draws of shape ``shape + batch + event``; members must be proper.
+
+        >>> from posterity.families import Gaussian
+        >>> q = Gaussian.from_standard([1.0, 2.0], np.eye(2))
+        >>> q.sample(jax.random.key(0), (3,)).shape
+        (3, 2)
+        """
 
     def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
         """Return a draw of the member at each label, of shape ``labels.shape + event``."""
@@ -310,6 +316,10 @@ class Distribution(Node, abc.ABC):
     def log_prob(self, z: PyTree) -> Float[Real, "..."]:
         """Return the log density in nats at ``z`` of shape ``shape + batch + event``; a
         StructureError if the axes of ``z`` do not fit an event.
+
+        >>> from posterity.families import Gamma
+        >>> Gamma.from_standard(1.0, 1.0).log_prob(np.array([1.0, 2.0]))
+        array([-1., -2.])
         """
         return self._log_prob(fitted(self.event_shape, z, self))
 

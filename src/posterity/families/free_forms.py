@@ -10,6 +10,7 @@ densities, entropies and moves are pure functions and can be traced.
 
 import abc
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -72,7 +73,7 @@ class FreeForm(abc.ABC):
         """Return the differential entropy, in nats."""
 
     @abc.abstractmethod
-    def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
+    def move(self, parameters: PyTree, v: Real) -> Any:
         """Return the parameters after a move ``v``; a move of zero changes nothing."""
 
 
@@ -144,6 +145,29 @@ def form_of(law: Distribution) -> FreeForm | None:
     return None
 
 
+class ExactForm(SmoothForm):
+    """Gaussians ``mean + root @ noise`` whose roots have inverses: methods take NumPy's arrays as
+    well as JAX's, events and noise in rows too, and gradients have closed forms.
+    """
+
+    @property
+    @abc.abstractmethod
+    def widening(self) -> Float[np.ndarray, " moves"]:
+        """The gradient of the entropy in moves."""
+
+    @abc.abstractmethod
+    def standardised(self, parameters: PyTree, away: Real) -> Any:
+        """Return ``root⁻¹ away`` of differences (..., d) from the mean."""
+
+    @abc.abstractmethod
+    def pulled(self, parameters: PyTree, away: Real) -> Any:
+        """Return ``root⁻ᵀ away``: minus the slope of the log density at standardised ``away``."""
+
+    @abc.abstractmethod
+    def pull(self, parameters: PyTree, v: Real, noise: Real, slopes: Real) -> Any:
+        """Return the gradient in moves ``v`` of ``Σ slopes · draws``, for rows of both."""
+
+
 @dataclasses.dataclass(frozen=True)
 class _Gaussian(SmoothForm):
     """``mean + root @ noise``; the mean (d,) is the first of the parameters."""
@@ -164,11 +188,15 @@ class _Gaussian(SmoothForm):
     def entropy(self, parameters: PyTree) -> Float[jax.Array, ""]:
         return self._log_volume(parameters) + self.size * (1 + LOG_2PI) / 2
 
-    def narrowed(self, parameters: PyTree) -> Any:
-        """Narrow the law by a move of the logarithms of deviations, which come after the mean."""
+    @property
+    def widening(self) -> Float[np.ndarray, " moves"]:
+        """The move by one of all logarithms of deviations, which come after the mean."""
         at = np.arange(self.moves)
-        halved = np.where((at >= self.size) & (at < 2 * self.size), -math.log(2), 0.0)
-        return self.move(parameters, jnp.asarray(halved))
+        return ((at >= self.size) & (at < 2 * self.size)).astype(np.float64)
+
+    def narrowed(self, parameters: PyTree) -> Any:
+        halved = -math.log(2) * self.widening
+        return self.move(parameters, namespace(parameters[0]).np.asarray(halved))
 
     @abc.abstractmethod
     def _scattered(self, parameters: PyTree, noise: Real) -> Any:
@@ -183,7 +211,7 @@ class _Gaussian(SmoothForm):
         """Return half the log determinant of the covariance."""
 
 
-class _Diagonal(_Gaussian):
+class _Diagonal(_Gaussian, ExactForm):
     """Independent Gaussian coordinates: means (d,) and logarithms of standard deviations (d,)."""
 
     @property
@@ -197,10 +225,10 @@ class _Diagonal(_Gaussian):
         mean, log_deviation = (np.asarray(leaf, np.float64) for leaf in parameters)
         return like.with_moments(mean, np.exp(2 * log_deviation))
 
-    def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
+    def move(self, parameters: PyTree, v: Real) -> Any:
         mean, log_deviation = parameters
-        moved, wider = jnp.split(v, 2)
-        return mean + jnp.exp(log_deviation) * moved, log_deviation + wider
+        moved, wider = v[: self.size], v[self.size :]
+        return mean + self.deviation(parameters) * moved, log_deviation + wider
 
     def place(self, z: Real, deviation: Real, root: np.ndarray | None = None) -> Any:
         del root
@@ -213,16 +241,25 @@ class _Diagonal(_Gaussian):
         return float((np.exp(np.asarray(parameters[1])) / unit).min())
 
     def _scattered(self, parameters: PyTree, noise: Real) -> Any:
-        return jnp.exp(parameters[1]) * noise
+        return self.deviation(parameters) * noise
+
+    def standardised(self, parameters: PyTree, away: Real) -> Any:
+        return away / self.deviation(parameters)
+
+    pulled = standardised
+
+    def pull(self, parameters: PyTree, v: Real, noise: Real, slopes: Real) -> Any:
+        unit, wider = self.deviation(parameters), np.exp(v[self.size :])
+        return np.concatenate([unit * slopes.sum(0), unit * wider * (slopes * noise).sum(0)])
 
     def _squared(self, parameters: PyTree, away: Real) -> Any:
-        return ((away * jnp.exp(-parameters[1])) ** 2).sum()
+        return (self.standardised(parameters, away) ** 2).sum(-1)
 
     def _log_volume(self, parameters: PyTree) -> Any:
         return parameters[1].sum()
 
 
-class _Full(_Gaussian):
+class _Full(_Gaussian, ExactForm):
     """Gaussians of any covariance ``S Sᵀ``: means (d,) and lower triangles ``S`` (d, d)."""
 
     @property
@@ -236,13 +273,21 @@ class _Full(_Gaussian):
         mean, factor = (np.asarray(leaf, np.float64) for leaf in parameters)
         return like.with_moments(mean, factor @ factor.mT)
 
-    def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
+    def move(self, parameters: PyTree, v: Real) -> Any:
         """Return ``m + S a`` and ``S T``, for a triangle ``T`` whose diagonal is an exponential."""
         mean, factor = parameters
-        below = tuple(index.astype(np.int32) for index in np.tril_indices(self.size, -1))
-        unit = jnp.diag(jnp.exp(v[self.size : 2 * self.size]))
-        unit = unit.at[below].set(v[2 * self.size :])
-        return mean + factor @ v[: self.size], factor @ unit
+        return mean + factor @ v[: self.size], factor @ self._unit(v)
+
+    def _unit(self, v: Real) -> Any:
+        np_, size = namespace(v).np, self.size
+        numbers = [np_.exp(v[size : 2 * size]), v[2 * size :], np_.zeros(1)]
+        return np_.concatenate(numbers)[_triangle_places(size)]
+
+    def _inverse(self, factor: Real) -> Any:
+        try:
+            return namespace(factor).inverse_lower(factor)
+        except np.linalg.LinAlgError:
+            return np.full_like(factor, np.nan)
 
     def place(self, z: Real, deviation: Real, root: np.ndarray | None = None) -> Any:
         if root is None:
@@ -259,13 +304,36 @@ class _Full(_Gaussian):
         return float(np.linalg.svd(scaled, compute_uv=False).min())
 
     def _scattered(self, parameters: PyTree, noise: Real) -> Any:
-        return parameters[1] @ noise
+        return noise @ parameters[1].T
+
+    def standardised(self, parameters: PyTree, away: Real) -> Any:
+        return away @ self._inverse(parameters[1]).T
+
+    def pulled(self, parameters: PyTree, away: Real) -> Any:
+        return away @ self._inverse(parameters[1])
+
+    def pull(self, parameters: PyTree, v: Real, noise: Real, slopes: Real) -> Any:
+        _, factor = parameters
+        turned = factor.T @ (slopes.T @ noise)
+        wider = np.diagonal(turned) * np.exp(v[self.size : 2 * self.size])
+        below = turned[np.tril_indices(self.size, -1)]
+        return np.concatenate([slopes.sum(0) @ factor, wider, below])
 
     def _squared(self, parameters: PyTree, away: Real) -> Any:
-        return ((inverse_lower(parameters[1]) @ away) ** 2).sum()
+        return (self.standardised(parameters, away) ** 2).sum(-1)
 
     def _log_volume(self, parameters: PyTree) -> Any:
-        return jnp.log(jnp.diagonal(parameters[1])).sum()
+        return namespace(parameters[1]).np.log(parameters[1].diagonal()).sum()
+
+
+@functools.cache
+def _triangle_places(size: int) -> np.ndarray:
+    """Places (d, d) in a diagonal, the rows of the triangle below it, and a zero, of a triangle."""
+    below = np.tril_indices(size, -1)
+    places = np.full((size, size), triangle(size))
+    places[np.diag_indices(size)] = np.arange(size)
+    places[below] = size + np.arange(len(below[0]))
+    return places.astype(np.int32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -292,7 +360,7 @@ class _LowRank(_Gaussian):
         mean, factor, log_deviation = (np.asarray(leaf, np.float64) for leaf in parameters)
         return type(like).from_standard(mean, factor, np.exp(2 * log_deviation))
 
-    def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
+    def move(self, parameters: PyTree, v: Real) -> Any:
         """Move the mean and the columns in units of standard deviations, and multiply ``s``."""
         mean, factor, log_deviation = parameters
         unit = self.deviation(parameters)
@@ -389,7 +457,7 @@ class _Product(FreeForm):
     def entropy(self, parameters: PyTree) -> Float[jax.Array, ""]:
         return sum((part.entropy(own) for part, own in self._rows(parameters)), jnp.zeros(()))
 
-    def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
+    def move(self, parameters: PyTree, v: Real) -> Any:
         rows = self._rows(parameters, (v, "moves"))
         return tuple(part.move(own, some) for part, own, some in rows)
 
@@ -454,7 +522,7 @@ class _Standard(FreeForm):
     def entropy(self, parameters: PyTree) -> Float[jax.Array, ""]:
         return self._member(parameters).entropy()
 
-    def move(self, parameters: PyTree, v: Float[jax.Array, " moves"]) -> Any:
+    def move(self, parameters: PyTree, v: Real) -> Any:
         return parameters + v
 
     def _member(self, parameters: PyTree) -> Any:

@@ -40,7 +40,13 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Dense:
-    """A dense layer ``activation(x W + b)``, with ``W`` of shape ``(inputs, outputs)``."""
+    """A dense layer ``activation(x W + b)``, with ``W`` of shape ``(inputs, outputs)``.
+
+    >>> Dense(4, 3)
+    Dense(inputs=4, outputs=3, activation='relu', bias=True)
+    >>> Dense(4, 3).kernel
+    (4, 3)
+    """
 
     inputs: int
     outputs: int
@@ -68,6 +74,9 @@ class Conv:
 
     ``window`` is the height and width of the kernel, and ``pool`` the side of the pooling windows,
     1 for none; incomplete windows at the far borders are dropped.
+
+    >>> Conv((3, 3), 1, 8, pool=2).kernel
+    (3, 3, 1, 8)
     """
 
     window: tuple[int, int]

@@ -34,6 +34,11 @@ Law = TypeVar("Law", bound=Distribution)
 def concatenate(members: Sequence[Law]) -> Law:
     """Concatenate batches along the first batch axis; a StructureError if there are none, or they
     differ in family or dimensions.
+
+    >>> import numpy as np
+    >>> from posterity.families import Beta
+    >>> concatenate([Beta(np.zeros(2), np.zeros(2)), Beta(np.ones(1), np.ones(1))]).batch_shape
+    (3,)
     """
     _check_all_alike(members)
     if not members[0].batch_shape or len({member.batch_shape[1:] for member in members}) > 1:
@@ -49,6 +54,10 @@ def concatenate(members: Sequence[Law]) -> Law:
 def stack(members: Sequence[Law]) -> Law:
     """Stack members of equal shape along a new first batch axis; a StructureError if there are
     none, or they differ in family or shape.
+
+    >>> from posterity.families import Beta
+    >>> stack([Beta(1.0, 2.0), Beta(3.0, 4.0)]).a
+    array([2., 4.])
     """
     _check_all_alike(members, batch=True)
     xp = namespace(*leaves(members[0])).np

@@ -41,7 +41,16 @@ NOISY_ROUNDS = 5
 
 @dataclasses.dataclass(frozen=True)
 class Run(Position):
-    """A federation after some number of steps. Immutable: methods return a new run."""
+    """A federation after some number of steps. Immutable: methods return a new run.
+
+    >>> import numpy as np
+    >>> from posterity import Beta
+    >>> from posterity.federation import start
+    >>> from posterity.models import BetaBernoulli
+    >>> run = start({"a": np.array([1, 0, 1])}, BetaBernoulli(), Beta.from_standard(1.0, 1.0))
+    >>> run.posterior, run.advance(1).posterior
+    (Beta(0.5 ± 0.29), Beta(0.6 ± 0.2))
+    """
 
     def __repr__(self) -> str:
         """Return one line without the history; never raise."""

@@ -197,6 +197,13 @@ class Sequential(Schedule):
     """Sites update in turn, each from the latest posterior; a step is one pass over all sites.
 
     Source: bui2018, sequential PVI.
+
+    >>> import numpy as np
+    >>> from posterity import Beta, federate
+    >>> from posterity.models import BetaBernoulli
+    >>> sites, prior = {"a": np.array([1, 0]), "b": np.array([1])}, Beta.from_standard(1.0, 1.0)
+    >>> federate(sites, BetaBernoulli(), prior, schedule=Sequential(), steps=1).posterior
+    Beta(0.6 ± 0.2)
     """
 
     whole: ClassVar[bool] = True
@@ -215,6 +222,13 @@ class Synchronous(Schedule):
     number of sites is the cautious choice. Factors of conjugate models are exact and not damped.
 
     Source: bui2018, synchronous PVI.
+
+    >>> import numpy as np
+    >>> from posterity import Beta, federate
+    >>> from posterity.models import BetaBernoulli
+    >>> sites, prior = {"a": np.array([1, 0]), "b": np.array([1])}, Beta.from_standard(1.0, 1.0)
+    >>> federate(sites, BetaBernoulli(), prior, schedule=Synchronous(), steps=1).posterior
+    Beta(0.6 ± 0.2)
     """
 
     damping: float = 0.5
@@ -270,6 +284,14 @@ class Asynchronous(Schedule):
     improper is halved until it does not. Factors of conjugate models are exact and not damped.
 
     Source: bui2018, asynchronous PVI.
+
+    >>> import numpy as np
+    >>> from posterity import Beta, federate
+    >>> from posterity.models import BetaBernoulli
+    >>> sites, prior = {"a": np.array([1, 0]), "b": np.array([1])}, Beta.from_standard(1.0, 1.0)
+    >>> schedule = Asynchronous(speeds={"a": 10.0, "b": 1.0})
+    >>> federate(sites, BetaBernoulli(), prior, schedule=schedule).posterior
+    Beta(0.6 ± 0.2)
     """
 
     damping: float = 1.0

@@ -57,8 +57,14 @@ def apart_for_nothing(
     yield from _undecided(parts, rows, labels, holds, compare)
     yield from _likelier_elsewhere(parts, rows, labels, holds, only)
     yield from in_other_units(parts, rows, labels[rows])
-    one, other = np.nonzero(np.triu(holds.T.astype(int) @ holds == 0, 1))
-    if not len(one) or len(one) > MOST_PAIRS or not in_closed_form(block.members):
+    each, groups = holds.sum(1), np.flatnonzero(holds.any(0))
+    # As many pairs at least are at no site.
+    least = len(groups) * (len(groups) - 1) - (each * (each - 1)).sum()
+    if least > 2 * MOST_PAIRS or not in_closed_form(block.members):
+        return
+    alone = holds[:, groups].astype(np.float32)
+    one, other = (groups[at] for at in np.nonzero(np.triu(alone.T @ alone == 0, 1)))
+    if not len(one) or len(one) > MOST_PAIRS:
         return
     members = parts.members[rows]
     origin = middle(members)

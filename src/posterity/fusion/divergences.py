@@ -176,7 +176,7 @@ class Jeffreys(Discrepancy):
 
     >>> from posterity.families import DiagonalGaussian
     >>> q = DiagonalGaussian.from_standard(mean=[[0.0], [2.0]], variance=[[1.0], [1.0]])
-    >>> Jeffreys().between(q[0], q[1])
+    >>> float(Jeffreys().between(q[0], q[1]))
     4.0
     """
 

@@ -28,7 +28,13 @@ LONG = 2**14  # Number of floats of a site from which its products are computed 
 
 
 class Divergence(enum.StrEnum):
-    """The direction of the Kullback-Leibler divergence."""
+    """The direction of the Kullback-Leibler divergence of the barycenter, whose sum over sites is
+    least. Each member of the enumeration can be passed by its name, such as ``"forward"``.
+
+    >>> from posterity import Beta
+    >>> Divergence.REVERSE.coordinates(Beta.from_standard(3.0, 2.0)).tolist()
+    [2.0, 1.0]
+    """
 
     REVERSE = "reverse"
     """``KL(global || local)``: averages natural parameters; mode-seeking."""

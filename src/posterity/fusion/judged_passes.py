@@ -114,9 +114,12 @@ class PassConfidence(Confidence):
         chosen[np.lexsort((table.keys, -np.concatenate(furthest)))[:WORST]] = True
         site = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
         have = np.bincount(result.labels[chosen[site]], minlength=len(result.counts))
-        for group in np.flatnonzero(have < np.minimum(HOLDERS, result.counts)).tolist():
-            own = site[result.labels == group]
-            chosen[own[np.argsort(table.keys[own], kind="stable")[:HOLDERS]]] = True
+        few = have < np.minimum(HOLDERS, result.counts)
+        rows = np.flatnonzero(few[result.labels])
+        rows = rows[np.lexsort((table.keys[site[rows]], result.labels[rows]))]
+        first = np.searchsorted(own := result.labels[rows], own)
+        rows = rows[np.arange(len(rows)) < first + HOLDERS]
+        chosen[site[rows[:EXAMINED]]] = True
         return np.flatnonzero(chosen)
 
     def of_sites(self, sites: Int[Array, " some"]) -> tuple[Block, Clustering, Int[Array, " n"]]:

@@ -30,7 +30,12 @@ class Matched(NamedTuple):
 
 
 class Matching(enum.StrEnum):
-    """The ways to match components of different sites."""
+    """The ways to match components of different sites, which have no common order. Each can be
+    passed to :func:`posterity.fuse` by its name, such as ``"hungarian"``.
+
+    >>> [str(matching) for matching in Matching]
+    ['evidence', 'hungarian', 'kl-fusion', 'identity']
+    """
 
     EVIDENCE = "evidence"
     """The clustering with the shortest description, which chooses the number of components."""
@@ -46,7 +51,9 @@ MatchingName = Literal["evidence", "hungarian", "kl-fusion", "identity"]
 
 
 class Rule(enum.StrEnum):
-    """The rules that combine matched posteriors into one."""
+    """The rules that combine matched posteriors into one. Each can be passed to
+    :func:`posterity.fuse` by its name, such as ``"product"``.
+    """
 
     BARYCENTER = "barycenter"
     """The member with the least summed KL to all: about as certain as one site on average."""

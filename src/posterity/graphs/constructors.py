@@ -24,23 +24,39 @@ CONNECTION_ATTEMPTS = 1000
 
 
 def star(sites: Sites) -> "nx.Graph":
-    """Return a networkx graph in which the first site is the hub, linked to every other."""
+    """Return a networkx graph in which the first site is the hub, linked to every other.
+
+    >>> sorted(star(["hub", "north", "south"]).edges)
+    [('hub', 'north'), ('hub', 'south')]
+    """
     return _networkx().star_graph(_names(sites))
 
 
 def ring(sites: Sites) -> "nx.Graph":
-    """Return a networkx graph in which each site is linked to the next, the last to the first."""
+    """Return a networkx graph in which each site is linked to the next, the last to the first.
+
+    >>> sorted(ring(["a", "b", "c", "d"]).edges)
+    [('a', 'b'), ('a', 'd'), ('b', 'c'), ('c', 'd')]
+    """
     names = _names(sites)  # for one site networkx would make a self-loop
     return _networkx().cycle_graph(names) if len(names) > 1 else star(names)
 
 
 def complete(sites: Sites) -> "nx.Graph":
-    """Return a networkx graph in which every site is linked to every other."""
+    """Return a networkx graph in which every site is linked to every other.
+
+    >>> sorted(complete(3).edges)
+    [('0', '1'), ('0', '2'), ('1', '2')]
+    """
     return _networkx().complete_graph(_names(sites))
 
 
 def grid(rows: int, columns: int) -> "nx.Graph":
-    """Return a networkx grid of sites ``"row-column"``, linked to horizontal and vertical ones."""
+    """Return a networkx grid of sites ``"row-column"``, linked to horizontal and vertical ones.
+
+    >>> sorted(grid(2, 2).edges)
+    [('0-0', '0-1'), ('0-0', '1-0'), ('0-1', '1-1'), ('1-0', '1-1')]
+    """
     graph = _networkx().grid_2d_graph(_names(rows), _names(columns))
     return _networkx().relabel_nodes(graph, {node: "-".join(node) for node in graph})
 
@@ -50,6 +66,9 @@ def random_regular(sites: Sites, degree: int, seed: int) -> "nx.Graph":
 
     Draws with ``seed``, ``seed + 1`` and so on until the graph is connected. Raises UsageError if
     no such graph exists, or none was found.
+
+    >>> sorted(dict(random_regular(6, 3, seed=0).degree).values())
+    [3, 3, 3, 3, 3, 3]
     """
     names, networkx = _names(sites), _networkx()
     size = len(names)

@@ -32,6 +32,13 @@ def cover_times(
     it waits for the token. Memory is one byte per site and repetition. Raises UsageError if a
     repetition takes more than ``limit`` hops, by default a hundred times an upper bound of the mean
     cover time, or if a site is unknown.
+
+    >>> import jax
+    >>> from posterity.graphs import MetropolisHastings, complete
+    >>> network = Network.from_graph(complete(3))
+    >>> walk, key = MetropolisHastings(), jax.random.key(0)
+    >>> int(cover_times(network, walk, repetitions=50, key=key).min())
+    2
     """
     limit = _default_limit(network, walk) if limit is None else limit
     key, state = begin(network, walk, key, start, repetitions)

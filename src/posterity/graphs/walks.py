@@ -138,6 +138,11 @@ class WeightedMetropolisHastings(MetropolisHastings):
     The acceptance probability is ``min(1, (w_j deg k) / (w_k deg j))``. Raises ParameterError if
     weights are not positive and finite, or their ratio exceeds ``WEIGHT_RANGE``, and StructureError
     for a network of other sites.
+
+    >>> from posterity.graphs import Network, ring
+    >>> network = Network.from_graph(ring(3))
+    >>> WeightedMetropolisHastings([2.0, 1.0, 1.0]).stationary(network)
+    array([0.5 , 0.25, 0.25])
     """
 
     names: tuple[str, ...] | None = static()
@@ -194,6 +199,10 @@ class NonBacktracking(Walk):
     It returns only from a site with a single neighbour. On regular expanders it mixes faster than
     a walk that may backtrack (alon2007). It visits sites in proportion to their degree. The next
     site depends on the previous one: the Markov chain is over directed links, not sites.
+
+    >>> from posterity.graphs import Network, star
+    >>> NonBacktracking().stationary(Network.from_graph(star(4))).round(3)
+    array([0.5  , 0.167, 0.167, 0.167])
     """
 
     def destination(self, network: Network, state: WalkState, bits: Bits) -> Sites:

@@ -27,7 +27,7 @@ from posterity.inference.estimators import NODES_LIMIT, Curved, Evaluator, Expec
 from posterity.inference.joint import joint_mean, pieces, slope_in_mean, unwhitened, whitened
 from posterity.lazy import jax, jnp
 from posterity.models import Model, Records
-from posterity.models.nodes import hermite, normal_nodes, normal_pairs
+from posterity.models.nodes import hermite_grid, normal_nodes, normal_pairs
 
 MOST = 16
 """Largest number of predictors per record for sums over predictors instead of all parameters."""
@@ -38,8 +38,7 @@ ENTRIES = 2**16
 FAR = 1e-9
 """Probability of a node, at six deviations, up to which a log likelihood may be non-finite."""
 NONE = 1e-20
-"""Probability up to which a node of a grid is left out: together they have 1e-18 at most. Of 80
-nodes per axis in two dimensions two thirds are, since half of an axis is beyond 8 deviations."""
+"""Probability up to which a node of a grid is left out; together these have 1e-17 at most."""
 ANGLE = math.atan((math.sqrt(5) - 1) / 2)
 """Angle by which grids are turned in each plane: no small multiple of it is along an axis."""
 JUMPS = 0.1
@@ -279,13 +278,13 @@ def grids(number: int, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
     rows of an upright grid at once; errors of slopes are four to eight times larger there.
     """
     grids = []
-    for angle, (points, weights) in ((ANGLE, hermite(count)), (-ANGLE, hermite(count - 2))):
-        nodes = np.array(list(itertools.product(points, repeat=number)))
-        chances = np.array([*map(math.prod, itertools.product(weights, repeat=number))])
+    for angle, axis in ((ANGLE, count), (-ANGLE, count - 2)):
+        nodes, chances = hermite_grid(number, axis)
         turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+        nodes, chances = nodes[chances > NONE], chances[chances > NONE]
         for plane in itertools.combinations(range(number), 2):
             nodes[:, plane] = nodes[:, plane] @ turn
-        grids.append((nodes[chances > NONE], chances[chances > NONE]))
+        grids.append((nodes, chances))
     size = max(len(chances) for _, chances in grids)
     lacking = lambda nodes: (0, size - len(nodes))
     return [(np.pad(n, (lacking(n), (0, 0))), np.pad(p, lacking(n))) for n, p in grids]

@@ -42,7 +42,7 @@ FAR = 1e4
 likelihoods grow without bound, the expectations of a wide posterior may depend on tails only."""
 NARROWER, LEVELS, PLACES = 16.0, 8, 16
 """Starts: precisions multiplied by 16, up to 8 times, at the mean; also at 32 or more others."""
-MOST = 48
+MOST = 128
 """Largest number of coordinates for L-BFGS on a full triangular root."""
 LOOKS = 600
 """Largest number of evaluations of L-BFGS."""
@@ -129,11 +129,9 @@ def dtype_of(q: ExponentialFamily) -> Any:
 
 
 def secant_rate(before: Point, after: Point, rate: Number, otherwise: Number) -> Any:
-    """Return the share of a whole step to try next, by how the direction changed with the last one.
-
-    If directions changed linearly and alike, the step would end where they are zero. Inner products
-    are in the Fisher metric at ``after``. ``otherwise`` is returned if the energy is not convex
-    along the step. Source: barzilai1988.
+    """Return the share of a whole step to try next, at which the direction would vanish if it went
+    on to change as with the last step (in the Fisher metric at ``after``); ``otherwise`` if the
+    energy is not convex along that step. Source: barzilai1988.
     """
     np_, squared_length = namespace(after.value).np, after.at.squared_length
     changed = squared_length(before.direction - after.direction)

@@ -42,7 +42,10 @@ BASELINE = Constraint(
 
 
 class Estimator(Setting):
-    """An estimator of ``∇_μ E_q[log likelihood]``."""
+    """An estimator of the natural gradient ``∇_μ E_q[log likelihood]``, which is a factor of the
+    family of ``q``. A subclass defines :meth:`__call__`, and ``fitting``, which describes what it
+    supports.
+    """
 
     stochastic: ClassVar[bool] = False
     """True if the result depends on the key; step sizes must then decay for convergence."""
@@ -139,7 +142,7 @@ class Evaluator(Estimator):
 
 
 class Exact(Estimator):
-    """The conjugate factor, which does not depend on ``q``."""
+    """The conjugate factor, which does not depend on ``q``: one step is the exact posterior."""
 
     fitting: ClassVar[str] = "conjugate models"
     models: ClassVar[type[Model]] = ConjugateModel
@@ -153,7 +156,9 @@ class Exact(Estimator):
 
 
 class ClosedForm(Evaluator):
-    """The gradient of an expectation in closed form."""
+    """The gradient of an expectation in closed form: the model's own formula if it has one, else
+    the derivative of its expected log likelihood.
+    """
 
     fitting: ClassVar[str] = "models that know E_q[log likelihood] (ExpectedModel)"
     models: ClassVar[type[Model]] = ExpectedModel
@@ -302,7 +307,9 @@ class PredictorQuadrature(Nodal):
 
 
 class Sampling(Estimator):
-    """An estimator by a mean over draws from the posterior."""
+    """An estimator by a mean over ``samples`` draws from the posterior. It is noisy, so that step
+    sizes must decay for convergence.
+    """
 
     samples: int = static(default=8)
 
@@ -322,6 +329,9 @@ class Reinforce(Sampling):
     (kool2019), which is unbiased too and has a fraction of the variance.
 
     Source: gong2021, equation 18.
+
+    >>> Reinforce(samples=30)
+    Reinforce(samples=30, baseline='leave-one-out')
     """
 
     samples: int = static(default=30)

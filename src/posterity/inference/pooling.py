@@ -9,7 +9,6 @@ the curvature in ``s``, which natural-gradient steps use (bui2018), have closed 
 """
 
 import contextlib
-import functools
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -23,7 +22,7 @@ from posterity.inference.descent import not_finite
 from posterity.inference.update import LocalUpdate
 from posterity.lazy import jax
 from posterity.models import LinearRegression, Model, PersonalRegression, Records
-from posterity.models.nodes import hermite, normal_pairs
+from posterity.models.nodes import hermite, hermite_grid, normal_pairs
 from posterity.models.personal import Law
 
 PREDICTOR_NODES = 24
@@ -539,12 +538,10 @@ def grids(size: int, count: int = 64, finer: int = 1) -> list[tuple[Any, Any]]:
     return [(normal_pairs(size, pairs, seed), np.full(2 * pairs, 0.5 / pairs)) for seed in (0, 1)]
 
 
-@functools.lru_cache(maxsize=32)
 def _grid(size: int, nodes: int) -> tuple[Any, Any]:
-    points, chances = hermite(nodes)
-    kept = np.flatnonzero(np.abs(points) < REACH)
-    places = np.stack(np.meshgrid(*[kept] * size, indexing="ij"), -1).reshape(-1, size)
-    return points[places], chances[places].prod(1)
+    places, chances = hermite_grid(size, nodes)
+    kept = (np.abs(places) < REACH).all(1)
+    return places[kept], chances[kept]
 
 
 def _largest_share(factor: Any, posterior: Any) -> float:

@@ -165,6 +165,15 @@ class LocalUpdate(Setting):
             steps are halved. None or infinity for no limit.
         dtype: ``"float32"`` for faster steps in single precision where gradients are noisy, as for
             networks. Factors and their sums remain float64.
+
+    >>> from posterity import Beta, federate
+    >>> from posterity.inference import Quadrature
+    >>> from posterity.models import BetaExponential
+    >>> sites = {"a": np.array([0.2, 0.5]), "b": np.array([0.4])}
+    >>> prior = Beta.from_standard(2.0, 2.0)
+    >>> run = federate(sites, BetaExponential(), prior, update=LocalUpdate(estimator=Quadrature()))
+    >>> run.posterior.mean.round(3).item()
+    0.502
     """
 
     estimator: Estimator | None

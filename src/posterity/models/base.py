@@ -128,7 +128,20 @@ def weighted(values: PyTree, records: Records) -> Float[Real, ""]:
 
 
 class ConjugateModel(Model, Generic[Q]):
-    """A model whose likelihood is conjugate: a site's factor is exact after one visit."""
+    """A model whose likelihood is conjugate: a site's factor is exact after one visit.
+
+    >>> from posterity import Gamma, federate
+    >>> class Exponential(ConjugateModel[Gamma]):
+    ...     conjugate_to = (Gamma,)
+    ...     def log_likelihood(self, z, data):
+    ...         return np.log(z) - z * data
+    ...     def factor(self, records):
+    ...         n, total = records.weights.sum(), records.weights @ records.data
+    ...         return Gamma.from_standard(1 + n, total)
+    >>> sites = {"north": np.array([1.0]), "south": np.array([2.0])}
+    >>> federate(sites, Exponential(), Gamma.from_standard(1.0, 1.0)).posterior.mean.round(3).item()
+    0.75
+    """
 
     conjugate_to: ClassVar[tuple[type[ExponentialFamily], ...]] = (ExponentialFamily,)
     """The families to which the likelihood is conjugate."""
@@ -155,7 +168,18 @@ class ExpectedModel(Model, Generic[Q]):
 
 
 class PredictorModel(Model):
-    """A model of records ``(x, y)`` that depends on ``z`` only by the predictor ``f = x · z``."""
+    """A model of records ``(x, y)`` that depends on ``z`` only by the predictor ``f = x · z``.
+
+    >>> import jax.numpy as jnp
+    >>> from posterity import Gaussian, federate
+    >>> class Robust(PredictorModel):
+    ...     def predictor_log_likelihood(self, f, y):
+    ...         return -jnp.log1p((y - f) ** 2) - np.log(np.pi)
+    >>> sites = {"north": (np.ones((3, 1)), np.array([0.9, 1.1, 9.0]))}
+    >>> prior = Gaussian.from_standard([0.0], [[1.0]])
+    >>> federate(sites, Robust(), prior).posterior.mean.round(1)
+    array([0.8])
+    """
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Reset inherited closed forms in a class that defines its own likelihood."""

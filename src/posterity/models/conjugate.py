@@ -25,7 +25,13 @@ MATRIX = Constraint(
 
 
 class BetaBernoulli(ConjugateModel[Beta]):
-    """Bernoulli records ``x`` (n,) in {0, 1} with probability ``z``; posterior Beta."""
+    """Bernoulli records ``x`` (n,) in {0, 1} with probability ``z``; posterior Beta.
+
+    >>> from posterity import federate
+    >>> sites = {"north": np.array([1, 0, 1]), "south": np.array([1, 1])}
+    >>> federate(sites, BetaBernoulli(), Beta.from_standard(1.0, 1.0)).posterior
+    Beta(0.714 ± 0.16)
+    """
 
     numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Beta,)
@@ -42,7 +48,14 @@ class BetaBernoulli(ConjugateModel[Beta]):
 
 
 class DirichletCategorical(ConjugateModel[Dirichlet]):
-    """Labels ``x`` (n,) in {0, ..., K - 1} with probabilities ``z`` (K,); posterior Dirichlet."""
+    """Labels ``x`` (n,) in {0, ..., K - 1} with probabilities ``z`` (K,); posterior Dirichlet.
+
+    >>> from posterity import federate
+    >>> sites = {"north": np.array([0, 2, 2]), "south": np.array([1, 2])}
+    >>> run = federate(sites, DirichletCategorical(3), Dirichlet.from_standard(np.ones(3)))
+    >>> run.posterior.concentration
+    array([2., 2., 4.])
+    """
 
     categories: int = static()
 
@@ -68,7 +81,13 @@ class DirichletCategorical(ConjugateModel[Dirichlet]):
 
 
 class GammaPoisson(ConjugateModel[Gamma]):
-    """Poisson counts ``x`` (n,) with rate ``z``, each of unit exposure; posterior Gamma."""
+    """Poisson counts ``x`` (n,) with rate ``z``, each of unit exposure; posterior Gamma.
+
+    >>> from posterity import federate
+    >>> sites = {"north": np.array([3, 5]), "south": np.array([4])}
+    >>> federate(sites, GammaPoisson(), Gamma.from_standard(1.0, 1.0)).posterior
+    Gamma(3.25 ± 0.9)
+    """
 
     numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gamma,)
@@ -84,7 +103,14 @@ class GammaPoisson(ConjugateModel[Gamma]):
 
 
 class GaussianMean(ConjugateModel[Gaussian]):
-    """Normal vectors ``x`` (n, d) with mean ``z`` and known covariance; posterior Gaussian."""
+    """Normal vectors ``x`` (n, d) with mean ``z`` and known covariance; posterior Gaussian.
+
+    >>> from posterity import federate
+    >>> sites = {"north": np.array([[1.0, 0.0]]), "south": np.array([[3.0, 2.0]])}
+    >>> prior = Gaussian.from_standard(np.zeros(2), 2 * np.eye(2))
+    >>> federate(sites, GaussianMean(np.eye(2)), prior).posterior.mean
+    array([1.6, 0.8])
+    """
 
     precision: Float[Real, "d d"]
 
@@ -117,6 +143,12 @@ class GaussianMeanCovariance(ConjugateModel[NormalWishart]):
     """Normal vectors ``x`` (n, d) with unknown mean and precision; posterior Normal-Wishart.
 
     Source: bishop2006, section 2.3.6.
+
+    >>> from posterity import federate
+    >>> sites = {"north": np.array([[1.0], [2.0]]), "south": np.array([[4.0], [5.0]])}
+    >>> prior = NormalWishart.from_standard([0.0], 1.0, [[1.0]], 2.0)
+    >>> federate(sites, GaussianMeanCovariance(), prior).posterior.mean
+    array([2.4])
     """
 
     numpy: ClassVar[bool] = True
@@ -142,6 +174,9 @@ class BetaExponential(ExpectedModel[Beta]):
     """Exponential waiting times ``x`` (n,) with mean ``z`` in (0, 1); posterior Beta.
 
     Source: gong2021, section V.
+
+    >>> BetaExponential().log_likelihood(0.5, np.array([0.0, 0.5])).round(3)
+    array([ 0.693, -0.307])
     """
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Beta,)

@@ -27,6 +27,12 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
     The log odds of class ``k > 0`` against class 0 are ``x_k · z_k``. ``z`` holds the coefficients
     of class 1, of class 2, and so on, and ``x`` (n, (classes - 1) d) the columns of each; if all
     classes have the same columns, use ``np.tile(x, classes - 1)``.
+
+    >>> import numpy as np
+    >>> model, x = MultinomialRegression(3), np.ones((1, 1))
+    >>> z, y = np.log([2.0, 3.0]), np.array([2])
+    >>> np.exp(model.log_likelihood(z, (np.tile(x, 2), y))).round(3)
+    array([0.5])
     """
 
     classes: int = static()

@@ -42,6 +42,14 @@ def hermite(nodes: int) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"
 
 
 @functools.cache
+def hermite_grid(size: int, nodes: int) -> tuple[Float[np.ndarray, "m p"], Float[np.ndarray, " m"]]:
+    """Return a grid of Gauss-Hermite nodes (m, p), ``nodes`` along each axis, and weights."""
+    points, weights = hermite(nodes)
+    index = np.array(list(itertools.product(range(nodes), repeat=size)))
+    return points[index], weights[index].prod(-1)
+
+
+@functools.cache
 def cubature(size: int) -> tuple[Float[np.ndarray, "m p"], Float[np.ndarray, " m"]]:
     """Return nodes (m, p) and positive weights, exact at least up to degree three.
 
@@ -49,10 +57,7 @@ def cubature(size: int) -> tuple[Float[np.ndarray, "m p"], Float[np.ndarray, " m
     with an error of nearly 1/m. A bound computed with them is a bound up to this error.
     """
     if size in TENSOR:
-        points, weights = hermite(TENSOR[size])
-        grid = itertools.product(range(len(points)), repeat=size)
-        index = np.array(list(grid))
-        return points[index], weights[index].prod(-1)
+        return hermite_grid(size, TENSOR[size])
     nodes = normal_pairs(size, max(PAIRS, 16 * size))
     return nodes, np.full(len(nodes), 1 / len(nodes))
 

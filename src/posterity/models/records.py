@@ -16,6 +16,9 @@ class Records(Node):
 
     Weights multiply log likelihoods: 1 to count each record once, 1/n for a mean loss, n/b for a
     minibatch of b records, 0 for padding.
+
+    >>> Records.of(np.array([1.0, 2.0])).weights
+    array([1., 1.])
     """
 
     data: Any

@@ -59,6 +59,12 @@ class LinearRegression(ConjugateModel[Gaussian], _Regression):
 
     The likelihood is not conjugate to a diagonal Gaussian, whose mean is that of the exact
     posterior, and whose variances are those conditional on all other coefficients.
+
+    >>> from posterity import federate
+    >>> x, prior = np.array([[1.0], [2.0]]), Gaussian.from_standard([0.0], [[100.0]])
+    >>> sites = {"north": (x, np.array([2.0, 4.1])), "south": (x, np.array([1.9, 4.0]))}
+    >>> federate(sites, LinearRegression(noise_variance=0.1), prior).posterior
+    Gaussian(d=1, 2.01 ± 0.1)
     """
 
     noise_variance: float = 1.0
@@ -92,6 +98,10 @@ class LinearRegression(ConjugateModel[Gaussian], _Regression):
 class LogisticRegression(PredictorModel):
     """Logistic regression of labels ``y`` (n,) in {0, 1} with log odds ``x · z``; data ``(x, y)``;
     posterior Gaussian. For an intercept add a column of ones to ``x``.
+
+    >>> model, x = LogisticRegression(), np.array([[1.0, -2.0], [1.0, 2.0]])
+    >>> model.log_likelihood(np.array([0.0, 1.0]), (x, np.array([0, 1]))).round(3)
+    array([-0.127, -0.127])
     """
 
     numpy: ClassVar[bool] = True
@@ -190,6 +200,10 @@ class PoissonRegression(_Regression):
     """Poisson regression of counts ``y`` (n,) with log rate ``x · z``; data ``(x, y)``; posterior
     Gaussian. With ``exposure``, ``y`` (n, 2) are pairs of a count and its exposure, and ``x · z``
     is the log rate per unit of exposure.
+
+    >>> model, x = PoissonRegression(exposure=True), np.ones((1, 1))
+    >>> model.log_likelihood(np.array([np.log(2.0)]), (x, np.array([[6, 3.0]]))).round(3)
+    array([-1.829])
     """
 
     exposure: bool = static(default=False)
@@ -238,6 +252,10 @@ class NegativeBinomialRegression(PredictorModel):
     """Negative binomial regression of counts with log mean ``x · z`` and variance ``μ + dispersion
     μ²``; data as in :class:`PoissonRegression`, the limit of zero dispersion (hilbe2011). The
     ``dispersion`` is known and positive.
+
+    >>> model, x = NegativeBinomialRegression(0.5), np.ones((1, 1))
+    >>> model.log_likelihood(np.array([np.log(2.0)]), (x, np.array([3]))).round(3)
+    array([-2.079])
     """
 
     dispersion: float = static()
@@ -280,6 +298,10 @@ class GammaRegression(_Regression):
     """Gamma regression of positive ``y`` (n,) with log mean ``x · z`` and variance ``dispersion
     μ²``; data ``(x, y)``; posterior Gaussian. The ``dispersion``, the inverse of the gamma
     distribution's shape, is known (mccullagh1989).
+
+    >>> model, x = GammaRegression(dispersion=0.5), np.ones((1, 1))
+    >>> model.log_likelihood(np.array([np.log(2.0)]), (x, np.array([3.0]))).round(3)
+    array([-1.901])
     """
 
     dispersion: float = static(default=1.0)
@@ -315,6 +337,11 @@ class Adjusted(PredictorModel):
 
     Data are ``(x, y)``. The columns of ``y`` (n, k + 2) are the ``model``'s, then the offset, which
     is added to ``x · z``, then the weight, which multiplies the record's log likelihood.
+
+    >>> model, x = Adjusted(PoissonRegression()), np.ones((1, 1))
+    >>> count, offset, weight = 6.0, np.log(3.0), 2.0
+    >>> model.log_likelihood(np.log([2.0]), (x, np.array([[count, offset, weight]]))).round(3)
+    array([-3.657])
     """
 
     model: PredictorModel

@@ -225,7 +225,7 @@ def _searched(
     own = _narrowed(form, own, lambda own: along(own, search.nodes)(zero))
     for _ in range(ROUNDS):
         end = maximised(along(own, search.nodes), zero)
-        own = jax.tree.map(np.asarray, objectives.moved(form, own, end.v))
+        own = objectives.moved(form, own, end.v)
         count += end.evaluations * len(search.nodes)
         if np.abs(end.v).max() < 1:
             break

@@ -3,8 +3,8 @@
 Objectives are means over draws that are smooth functions of noise. With fixed noise they can be
 maximised to full precision (giordano2024); with fresh noise and minibatches their gradients are
 unbiased. Gradients are assembled on the host from compiled programs of one batch of events each.
-Two of these contain the target; the others are compiled once per family and number of components,
-for all targets and numbers of draws.
+Two of these contain the target; the others, for families whose gradients have no closed form, are
+compiled once per family and number of components, for all targets and numbers of draws.
 """
 
 import functools
@@ -20,7 +20,7 @@ from jaxtyping import Float, PyTree
 from posterity.arrays import keys
 from posterity.arrays.search import lbfgs
 from posterity.arrays.typing import KeyArray, Real
-from posterity.families.free_forms import FreeForm
+from posterity.families.free_forms import ExactForm, FreeForm
 from posterity.pursuit.target import Target
 
 compiled = functools.partial(jax.jit, static_argnums=0)
@@ -81,15 +81,30 @@ def values_and_slopes(
 
 
 @compiled
-def densities(form: FreeForm, parameters: PyTree, z: Real) -> Float[jax.Array, "n k"]:
-    """Return ``log h_k`` of all components at events (n, d)."""
+def _densities(form: FreeForm, parameters: PyTree, z: Real) -> Any:
     return jax.vmap(lambda z: jax.vmap(lambda own: form.log_prob(own, z))(parameters))(z)
 
 
+def densities(
+    form: FreeForm, parameters: PyTree, z: Float[np.ndarray, "n d"]
+) -> Float[np.ndarray, "n k"]:
+    """Return ``log h_k`` of all components at events."""
+    if not isinstance(form, ExactForm):
+        return batched(_densities, (form, parameters), z)
+    slots = range(len(jax.tree.leaves(parameters)[0]))
+    return np.stack([form.log_prob(slot_of(parameters, slot), z) for slot in slots], 1)
+
+
 @compiled
-def moved(form: FreeForm, parameters: PyTree, v: Float[Any, " p"]) -> Any:
-    """Return the parameters of a component after a move ``v``."""
+def _moved(form: FreeForm, parameters: PyTree, v: Float[Any, " p"]) -> Any:
     return form.move(parameters, v)
+
+
+def moved(form: FreeForm, parameters: PyTree, v: Float[np.ndarray, " p"]) -> Any:
+    """Return the parameters of a component after a move ``v``."""
+    if isinstance(form, ExactForm):
+        return form.move(parameters, v)
+    return jax.tree.map(np.asarray, _moved(form, parameters, v))
 
 
 def _draws(form: FreeForm, own: PyTree, v: Float[Any, " p"], noise: PyTree) -> Any:
@@ -146,6 +161,8 @@ def _batches(rows: PyTree) -> Iterator[tuple[Float[np.ndarray, " batch"], Any]]:
 
 def drawn(form: FreeForm, own: PyTree, noise: Any, v: Float[Any, " p"] | None = None) -> Any:
     """Return draws (n, d) of one component, moved by ``v``."""
+    if isinstance(form, ExactForm):
+        return form.draw(own if v is None else form.move(own, v), noise)
     return batched(_drawn, (form, own, np.zeros(form.moves) if v is None else v), noise)
 
 
@@ -158,6 +175,9 @@ def _pulled(
     form: FreeForm, v: Any, own: PyTree, noise: Float[np.ndarray, "n m"], slopes: Any
 ) -> tuple[float, Float[np.ndarray, " p"], Float[np.ndarray, " p"]]:
     """Return :func:`_entropy_and_pull` for any number of draws."""
+    if isinstance(form, ExactForm):
+        entropy = float(form.entropy(form.move(own, v)))
+        return entropy, form.widening, form.pull(own, v, noise, slopes)
     entropy, turn, total = 0.0, np.zeros(len(v)), np.zeros(len(v))
     for real, (some, slope) in _batches((noise, slopes)):
         entropy, turn, pull = _entropy_and_pull(form, v, own, some, slope * real[:, None])
@@ -175,6 +195,8 @@ def mixture(
     """Return ``log q`` of a mixture moved by ``v``, and the gradients of its sum weighted by
     ``shares`` in the events and in ``v``.
     """
+    if isinstance(form, ExactForm):
+        return _exact_mixture(form, v, start, shares, z)
     parts, total = [], np.zeros(v.shape)
     for real, (share, some) in _batches((shares, z)):
         *own, turn = _mixture(form, v, start, share * real, some)
@@ -182,6 +204,27 @@ def mixture(
         total += np.asarray(turn)
     logs, slopes = (np.concatenate(own)[: len(z)] for own in zip(*parts, strict=True))
     return logs, slopes, total
+
+
+def _exact_mixture(
+    form: ExactForm, v: np.ndarray, start: Components, shares: np.ndarray, z: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    logits = np.asarray(start.log_weights) + v[:, -1]
+    weights, total = scipy.special.softmax(logits), np.zeros(v.shape)
+    used, slopes = np.flatnonzero(weights).tolist(), np.zeros(z.shape)
+    starts = [slot_of(start.parameters, slot) for slot in used]
+    laws = [form.move(own, v[slot, :-1]) for own, slot in zip(starts, used, strict=True)]
+    logs = np.stack([form.log_prob(law, z) for law in laws]) + np.log(weights[used])[:, None]
+    log_q = scipy.special.logsumexp(logs, axis=0)
+    for slot, own, law, each in zip(used, starts, laws, np.exp(logs - log_q), strict=True):
+        away = form.standardised(law, z - law[0])
+        pull = (shares * each)[:, None] * form.pulled(law, away)
+        slopes -= pull
+        rest = shares @ each
+        total[slot, :-1] = form.pull(own, v[slot, :-1], away, pull)
+        total[slot, :-1] -= rest * form.widening
+        total[slot, -1] = rest - weights[slot] * shares.sum()
+    return log_q, slopes, total
 
 
 def mixed(

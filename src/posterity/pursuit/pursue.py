@@ -146,7 +146,7 @@ def pursue(
     SCHEDULE.or_none().check(schedule=schedule)
     POSITIVE.check(tolerance=tolerance)
     key = keys.seeded(0) if key is None else keys.plain(key)
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         own, supports = getattr(origin, "unmapped", (origin, None))
         form = form_of(own)
         if form is None:

@@ -28,7 +28,9 @@ SEVERAL = Constraint(
 
 
 class LambdaSchedule(abc.ABC):
-    """A rule for λ."""
+    """A rule for λ, the weight of ``log L/q_t`` relative to the entropy in the objective of a
+    component: λ above 1 sharpens the ratio, λ below 1 flattens it.
+    """
 
     @abc.abstractmethod
     def values(self, t: int, log_ratios: Float[np.ndarray, " n"]) -> tuple[float, ...]:
@@ -39,7 +41,11 @@ class LambdaSchedule(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class Best(LambdaSchedule):
-    """Try several λ and keep the one whose component adds most to the ELBO."""
+    """Try several λ and keep the one whose component adds most to the ELBO.
+
+    >>> Best().values(2, np.zeros(3))
+    (0.5, 1.0, 1.7)
+    """
 
     choices: tuple[float | int, ...] = (0.5, 1.0, 1.7)
 
@@ -54,7 +60,11 @@ class Best(LambdaSchedule):
 
 @dataclasses.dataclass(frozen=True)
 class Fixed(LambdaSchedule):
-    """A constant λ; with 1, variational inference with a penalty on similarity to the mixture."""
+    """A constant λ; with 1, variational inference with a penalty on similarity to the mixture.
+
+    >>> Fixed(0.5).values(2, np.zeros(3))
+    (0.5,)
+    """
 
     value: float | int = 1.0
 
@@ -92,6 +102,10 @@ class Flatness(LambdaSchedule):
     one, between 0.3 and 3.
 
     Source: egorov2019.
+
+    >>> [lam] = Flatness(share=0.5).values(2, np.array([0.0, 1.0, 2.0, 3.0]))
+    >>> round(lam, 2)
+    1.45
     """
 
     share: float | int = 0.1

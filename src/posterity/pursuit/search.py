@@ -71,7 +71,7 @@ class Search:
         log_l = with_row(cache.log_l, slot, batched(objectives.values, (self.target,), z))
         z, values = with_row(cache.z, slot, z), cache.densities.copy()
         for other in used:
-            logs = batched(objectives.densities, (self.form, parameters), z[other])
+            logs = objectives.densities(self.form, parameters, z[other])
             values[:, other] = logs.T
         return SampleCache(z, log_l, values)
 

@@ -104,7 +104,7 @@ def scouted(search: Search, state: State, ratio: Ratio, key: KeyArray) -> Scoute
 
 def _log_q(form: FreeForm, q: Components, z: Float[np.ndarray, "n d"]) -> Any:
     """Return the log density of the mixture at events (n,)."""
-    logs = batched(objectives.densities, (form, q.parameters), z) + q.log_weights
+    logs = objectives.densities(form, q.parameters, z) + q.log_weights
     return np.maximum(np.logaddexp.reduce(logs, axis=1), LEAST)
 
 
@@ -225,8 +225,8 @@ def _known(search: Search, state: State, z: Float[np.ndarray, "n d"]) -> Bool[np
     form, used, parameters = search.form, state.used, state.parameters
     if not used:
         return np.zeros(len(z), bool)
-    logs = batched(objectives.densities, (form, parameters), z)[:, used]
-    peaks = batched(objectives.densities, (form, parameters), state.middles(form))
+    logs = objectives.densities(form, parameters, z)[:, used]
+    peaks = objectives.densities(form, parameters, state.middles(form))
     fall = scipy.special.gammainccinv(form.noise_size / 2, OUTSIDE)
     return (logs >= np.diagonal(peaks)[used] - fall).any(1)
 
@@ -256,7 +256,7 @@ def beyond(search: Search, state: State) -> float:
     for rays in np.array_split(np.arange(RAYS), min(parts, RAYS)):
         along = middles[rays] + np.exp(scales)[..., None] * steps[rays]
         along = along.reshape(-1, len(mean))
-        logs = batched(objectives.densities, (form, state.parameters), along)
+        logs = objectives.densities(form, state.parameters, along)
         logs = logs.reshape(-1, len(rays), len(weights))
         log_q[:, rays] = scipy.special.logsumexp(logs[far][..., state.used], 2, weights[state.used])
         radial = logs[:, np.arange(len(rays)), slots[rays]] + len(mean) * scales

@@ -102,7 +102,7 @@ def summarise(posterior: object, level: Any = 0.9) -> Summary:
     >>> from posterity.families import Gaussian
     >>> q = Gaussian.from_standard([1.0, 2.0], [[1.0, 0.5], [0.5, 4.0]]).named(["age", "dose"])
     >>> for row in summarise(q).rows:
-    ...     print(row.name, row.mean, row.sd, round(row.low, 2), round(row.high, 2))
+    ...     print(row.name, *(round(x, 2) for x in (row.mean, row.sd, row.low, row.high)))
     age 1.0 1.0 -0.64 2.64
     dose 2.0 2.0 -1.29 5.29
     """

@@ -1,6 +1,7 @@
 """Chains sample what they should: against exact posteriors; and say when they do not."""
 
 import warnings
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -245,6 +246,20 @@ def test_chains_leave_a_saddle_and_say_that_they_are_in_two_modes() -> None:
     assert abs(stack.prod(1).mean() - 4) < 0.2
     assert 0 < (stack[:, 0] > 0).mean() < 1
     assert found.diagnostics.rhat is not None and found.diagnostics.rhat > 1.1
+
+
+def test_modes_of_the_same_height_are_found_and_said() -> None:
+    """The log density is distributed alike in both, so that only positions tell them apart."""
+
+    def log_likelihood(z: Any, data: Any) -> Any:
+        modes = jnp.logaddexp(-2 * (z[0] - 3) ** 2, -8 * (z[0] + 3) ** 2)
+        return jnp.full(len(data), modes + z[0] ** 2 / 200)
+
+    prior = Gaussian.from_standard(np.zeros(1), np.full((1, 1), 100.0))
+    teacher = Langevin(FunctionModel(log_likelihood), prior, np.zeros((1, 1)), burn_in=250)
+    with pytest.warns(ConvergenceWarning, match="disagree"):
+        found = teacher.sample(250, key=KEY)
+    assert 0 < (np.asarray(found.stack) > 0).mean() < 1
 
 
 def test_a_temperature_of_a_large_error_is_not_known() -> None:

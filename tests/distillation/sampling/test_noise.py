@@ -1,13 +1,11 @@
 """Noise is shaped as asked, the same for the same key, and other for any other."""
 
-import doctest
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posterity.distillation.sampling import kernels, noise, schedules
+from posterity.distillation.sampling import noise
 from posterity.errors import UsageError
 
 LIKE = {name: np.zeros(own, np.float32) for name, own in
@@ -15,13 +13,6 @@ LIKE = {name: np.zeros(own, np.float32) for name, own in
 normal = jax.jit(noise.normal, static_argnames="kind")
 bits_of = jax.jit(noise.bits, static_argnums=1)
 indices = jax.jit(noise.indices, static_argnums=(1, 2))
-
-
-@pytest.mark.slow  # a hundred operations by themselves, each compiled
-@pytest.mark.parametrize("module", [noise, schedules, kernels], ids=lambda m: m.__name__)
-def test_examples_say_what_they_print(module):
-    found = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
-    assert found.attempted > 0 and found.failed == 0
 
 
 @pytest.mark.parametrize("kind", ["binomial", "normal"])

@@ -77,7 +77,9 @@ class Call:
 
 
 class Prior(Distribution):
-    """The prior of a model's latent sites, by name."""
+    """The prior of a model's latent sites, a law of the dictionary of their values by name. It
+    samples the model without its observations, and its density leaves out observed sites.
+    """
 
     arrays: Any
     call: Call = static()
@@ -132,7 +134,9 @@ class Prior(Distribution):
 
 
 class Model(Target):
-    """``log p(z, x)`` of a NumPyro model at its latent sites; made by :func:`joint`."""
+    """``log p(z, x)`` of a NumPyro model at its latent sites ``z``, a dictionary of values by name,
+    with the model's arguments ``x``; made by :func:`joint`.
+    """
 
     arrays: Any
     call: Call = eqx.field(static=True)

@@ -72,7 +72,7 @@ def misfit(outputs: Any, y: Any, noise_variance: Any) -> list[str]:
     records = len(mean[0])
     if noise is None or np.size(y) != mean[0].size:  # a user's model may have other outputs
         return []
-    away = np.abs(np.asarray(mean) - np.reshape(y, (records, -1)))
+    away = np.abs(mean - np.reshape(y, (records, -1)))
     share = float((away < HALF * np.sqrt(noise)).mean())
     if abs(share - 0.5) <= max(UNEVEN, SURE / 2 / records**0.5):
         return []

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
 from posterity.arguments import POSITIVE, SHARE, Constraint
@@ -67,8 +68,9 @@ class Kernel:
         if scale is not None:
             _check(position, scale, "a scale", _broadcasts)
             scale = jax.tree.map(lambda s, own: jnp.asarray(s, own.dtype), scale, position)
-        memory = jax.tree.map(jnp.zeros_like, position) if self.remembers else None
-        return State(position, jnp.zeros((), jnp.int32), scale, memory)
+        zeros = lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype))  # compiles nothing
+        memory = jax.tree.map(zeros, position) if self.remembers else None
+        return State(position, jax.device_put(np.int32(0)), scale, memory)
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         """Make one step, with the gradient of the log density at ``state.position``."""

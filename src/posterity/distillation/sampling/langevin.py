@@ -19,7 +19,7 @@ from posterity.distillation.sampling.kernels import SGHMC, SGLD, Kernel, Precond
 from posterity.distillation.sampling.kernels import State as KernelState
 from posterity.distillation.sampling.noise import KEY
 from posterity.distillation.sampling.schedules import size_at
-from posterity.distillation.sampling.target import Target, WeightsTarget, target
+from posterity.distillation.sampling.target import ModelTarget, Target, WeightsTarget, target
 from posterity.distillation.student import NETWORKS
 from posterity.distillation.teachers import WATCHED, Draws, Health, Teacher, in_units
 from posterity.errors import ConvergenceWarning, ParameterError
@@ -38,6 +38,7 @@ BURN_IN = (1000, (40_000, 5_000))
 CHUNK = 250
 LOOKS = (0, 1, 3, 7, 15)
 """Chunks of burn-in after which the step size is checked at the chains' positions."""
+COORDINATES = 100  # Most coordinates of a model by which its chains are compared
 HOT = 0.5  # Excess temperature of an array of weights above which steps are tuned once more
 KERNEL = Constraint(
     "SGLD(...), PreconditionedSGLD(step_size=...) or SGHMC(...) of posterity.distillation: the "
@@ -180,7 +181,7 @@ class Langevin(Teacher):
         """
         sought = self.kernel.step_size is None
         if not (sought or self.scaled):
-            ones = jax.tree.map(lambda leaf: jnp.ones_like(leaf[:1]), positions)
+            ones = jax.tree.map(lambda leaf: np.ones((1, *leaf.shape[1:]), leaf.dtype), positions)
             return ones, 1.0, self.kernel.friction or 1.0
         scaled = self.scaled and isinstance(self.target, WeightsTarget)
         scale, size, friction = tuning.tuned(
@@ -199,7 +200,7 @@ class Langevin(Teacher):
             return state
         tuned, _, friction = self._tuned(at, key)
         kernel = state.kernel._replace(scale=jax.tree.map(np.minimum, scale, tuned))
-        return state._replace(kernel=kernel, friction=jnp.float32(friction))
+        return state._replace(kernel=kernel, friction=jax.device_put(np.float32(friction)))
 
     def blank(self) -> State:
 
@@ -224,8 +225,9 @@ class Langevin(Teacher):
     def _counted(self, kernel: KernelState, friction: Any = 1.0, modes: PyTree = None) -> State:
         """Return the state at the end of burn-in, with diagnostics at zero."""
         shape = jax.eval_shape(self.target.temperatures, *[kernel.position] * 2).shape
-        heat, level = (jnp.zeros(own, jnp.float32) for own in (shape, self.chains))
-        return State(kernel, heat, kernel.position, level, jnp.float32(friction), modes)
+        parts = np.zeros(shape, np.float32), np.zeros(self.chains, np.float32), np.float32(friction)
+        heat, level, friction = jax.device_put(parts)  # compiles nothing
+        return State(kernel, heat, kernel.position, level, friction, modes)
 
     def advance(self, state: State, *, key: jax.Array) -> State:
         number = lambda state, place: (self._step(state, jax.random.fold_in(key, place)), None)
@@ -269,9 +271,14 @@ class Langevin(Teacher):
             )
 
     def watch(self, state: State, x: Array | None) -> Any:
-        """Return each chain's heat, steps, log density and, at ``x``, probabilities or means."""
+        """Return each chain's heat, steps, log density, coordinates of a model that is not a
+        network, at most :data:`COORDINATES`, and, at ``x``, probabilities or means.
+        """
         step = jnp.full((self.chains, 1), state.kernel.step, jnp.float32)
         parts = [state.heat.T, step, state.level[:, None]]
+        if isinstance(self.target, ModelTarget):  # weights of equal networks may differ
+            at = state.kernel.position
+            parts.append(at[:, :: -(-at.shape[1] // COORDINATES)])
         if x is not None:
             out = self.outputs(self.draws(state), x)
             kind = self.target.model.likelihood
@@ -297,7 +304,8 @@ class Langevin(Teacher):
         x = self.inputs()
         if getattr(self.target.model, "likelihood", None) == "gaussian" and x is not None:
             some = slice(None, None, -(-len(x) // health.RECORDS))
-            outputs, y = self.outputs(self.draws(state), x[some]), self.target.data[1][some]
+            x, y = (np.asarray(part)[some] for part in self.target.data)
+            outputs = jax.tree.map(np.asarray, _answers(self, state, x))
             reasons += health.misfit(outputs, y, getattr(self.target.model, "noise_variance", None))
         agreement, *known = health.agreement(chains[..., groups + 1 :])
         return Health((*reasons, *agreement), temperature, *known)
@@ -321,7 +329,7 @@ class Langevin(Teacher):
         first, second = jax.random.split(key)
         model, parts, series, x = self.target.model, [], [], self.inputs()
         predicts = hasattr(model, "outputs") and getattr(model, "likelihood", None)
-        x = x[:WATCHED] if predicts and x is not None else None
+        x = np.asarray(x)[:: -(-len(x) // WATCHED)] if predicts and x is not None else None
         with jax.enable_x64(False):
             state = self.begin(key=first)
             for begin in range(0, samples, CHUNK):
@@ -348,6 +356,11 @@ class Langevin(Teacher):
 def _is_large(model: Model) -> bool:
     size = getattr(model, "size", 0)
     return isinstance(size, int) and size >= LARGE
+
+
+@jax.jit
+def _answers(teacher: Langevin, state: State, x: Any) -> Any:
+    return teacher.outputs(teacher.draws(state), x)
 
 
 @functools.partial(jax.jit, static_argnums=2)

@@ -35,7 +35,7 @@ GROUPS = 32  # Most coordinates with separate temperatures
 DENSE = 500  # Most parameters whose full curvature is computed; beyond it, its diagonal
 MOST = 50_000  # Most records of the search for modes, reweighted to stand for all
 STEPS = 500
-SCALES = np.array([0.0, 0.1, 0.3, 1.0])  # Factors of the prior's draws that the search starts from
+SCALES = np.array([0.0, 0.1, 0.3, *[1.0] * 13])  # Of the prior's draws that the search starts from
 SINGLE = 1e-5  # Least ratio of deviation to mean that single precision resolves
 WIDEST = 1e3  # The largest standard deviation, in unconstrained coordinates, at a mode
 
@@ -122,7 +122,7 @@ class WeightsTarget(Target):
             inputs = np.prod(precision.shape[:-1]) if precision.ndim > 1 else np.inf
             scale = np.minimum((2.0 / inputs) ** 0.5, np.asarray(precision) ** -0.5)
             draws = scale * rng.standard_normal((chains, *precision.shape))
-            return jnp.asarray(draws.astype(np.float32))
+            return jax.device_put(draws.astype(np.float32))
 
         return jax.tree.map(one, self.prior[1])
 
@@ -165,7 +165,8 @@ class ModelTarget(Target):
     def start(self, chains: int, *, key: jax.Array) -> Any:
         """Draw positions about the modes, with the Laplace covariance of the centre."""
         draws = keys.of_numpy(key).standard_normal((chains, len(self.centre)))
-        return jnp.asarray(self.modes[np.arange(chains) % len(self.modes)] + draws, jnp.float32)
+        modes = np.asarray(self.modes)[np.arange(chains) % len(self.modes)]
+        return jax.device_put((modes + draws).astype(np.float32))
 
     def prior_density(self, positions: PyTree) -> Float[Real, " c"]:
 

@@ -38,11 +38,16 @@ def _gradient(target: Target, positions: PyTree, key: jax.Array) -> Any:
 
 def climb(target: Target, positions: PyTree, steps: int, *, key: jax.Array) -> Any:
     """Return positions after ``steps`` of Adam on the log density, with a rate that falls to 0."""
-    state = positions, adam(-RATE, 0, steps).init(positions)
+    state = positions, _moments(positions)
     for begin in range(0, steps, CHUNK):
         ends = np.array([begin, min(begin + CHUNK, steps), steps], np.int32)
         state = _climbed(target, state, ends, key)
     return state[0]
+
+
+@jax.jit
+def _moments(positions: PyTree) -> Any:
+    return adam(-RATE, 0, 1).init(positions)
 
 
 @jax.jit
@@ -133,7 +138,7 @@ def heat(target: Target, positions: PyTree, scale: PyTree, *, key: jax.Array) ->
     if target.batch_size == target.count:
         return 0.0
     noise = _like(positions, _spread(target, positions, key)[None])
-    warm = jax.tree.map(lambda own, s: float(np.mean(own * s)) / 4, noise, scale)
+    warm = jax.tree.map(lambda own, s: float(np.mean(own * np.asarray(s))) / 4, noise, scale)
     return max(jax.tree.leaves(warm))
 
 
