@@ -355,11 +355,11 @@ def _notes(
         seen = np.isin(np.arange(len(recipe.levels)), y)
         if none := [level for level, one in zip(recipe.levels, seen, strict=True) if not one]:
             yield f"no record has the level {some(none)}: {_SILENT}"
-    if recipe.model == "multinomial":
-        size = len(recipe.inputs())
-        odds = data.x[:, :size] @ mean.reshape(-1, size).T
-        if seen.all() and (np.insert(odds, 0, 0.0, axis=1).argmax(1) == y).all():
-            yield _TOLD_APART
+        elif recipe.model == "multinomial":
+            size = len(recipe.inputs())
+            odds = data.x[:, :size] @ mean.reshape(-1, size).T
+            if (np.insert(odds, 0, 0.0, axis=1).argmax(1) == y).all():
+                yield _TOLD_APART
     if recipe.model == "logistic":
         if (y == y[0]).all():
             yield f"the target is {y[0]:g} in every record: {_SILENT}"
