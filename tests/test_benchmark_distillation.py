@@ -72,14 +72,6 @@ def test_fastest_peer_is_a_sampler_of_someone_else():
     assert distillation.inverse(point, "gradient") == [1.25, 1.25]
 
 
-def test_full_plan_covers_the_goals():
-    plan = distillation.full(limit=1)
-    assert [problem.chains for problem in plan.small] == [1, 16, 256]
-    assert {problem.sizes for problem in plan.small} == {(2, 10, 2)}
-    (large,) = plan.large
-    assert large.sizes == (784, 400, 400, 10) and large.batch == 100
-
-
 def test_parts_that_are_not_asked_for_stay_as_they_are(tmp_path, monkeypatch):
     output = tmp_path / "run.json"
     output.write_text('{"small": {"points": [{"chains": 7}]}}')

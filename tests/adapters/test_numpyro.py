@@ -31,10 +31,10 @@ def every(x: Any, y: Any = None) -> None:
     w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
     scale = numpyro.sample("scale", dist.HalfNormal(2.0))
     share = numpyro.sample("share", dist.Beta(2.0, 3.0))
-    mix = numpyro.sample("mix", dist.Dirichlet(jnp.ones(3)))
+    mix = numpyro.sample("mix", dist.Dirichlet(np.ones(3)))
     numpyro.deterministic("twice", 2 * share)
     with numpyro.plate("records", len(x)):
-        mean = x @ w + share + mix @ jnp.arange(3.0)
+        mean = x @ w + share + mix @ np.arange(3.0)
         numpyro.sample("y", dist.Normal(mean, scale), obs=y)
 
 

@@ -55,7 +55,7 @@ def test_pbp_forward_is_the_moments_of_its_network() -> None:
     """Exact for the mean; units are taken as independent for the variance, as the paper does."""
     rng = np.random.default_rng(0)
     with jax.enable_x64(True):
-        state = peers_pbp.started((3, 40, 1), rng)
+        state = jax.device_get(jax.jit(lambda: peers_pbp.started((3, 40, 1), rng))())
         x = rng.normal(size=3)
         mean, variance = jax.jit(peers_pbp.forward)(state.means, state.variances, x)
     first, second = (

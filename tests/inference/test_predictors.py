@@ -27,7 +27,8 @@ def wide():
 
 def compiled(method, model, q, records, **options):
     """A method of an estimator in one program: by itself each operation would be one."""
-    return jax.jit(lambda q, records: method(model, q, records, **options))(q, records)
+    program = jax.jit(lambda q, records: method(model, q, records, **options))
+    return jax.device_get(program(q, records))
 
 
 def gaussian(size):
@@ -101,9 +102,12 @@ def test_predictors_are_found_and_sums_over_them_are_the_expectation(function, q
     model = FunctionModel(function)
     found = predictors_of(model, q, RECORDS)
     assert found is not None
-    z = jnp.asarray(joint_mean(q))
-    each = jax.jit(jax.vmap(lambda *own: found.log_likelihood(found.linear(z, own), own)))
-    assert np.allclose(each(X, Y), function(q.join_event(pieces(q, z)), (X, Y)), atol=1e-12)
+
+    def both(z, data):
+        each = jax.vmap(lambda *own: found.log_likelihood(found.linear(z, own), own))
+        return each(*data), function(q.join_event(pieces(q, z)), data)
+
+    assert np.allclose(*jax.jit(both)(np.asarray(joint_mean(q)), (X, Y)), atol=1e-12)
     expected, _, curvature = compiled(Cubature().curved, model, q, RECORDS)
     other = compiled(Cubature().evaluate, model, q, RECORDS, otherwise=True)
     key, draws = jax.random.key(0), 100_000
@@ -113,7 +117,7 @@ def test_predictors_are_found_and_sums_over_them_are_the_expectation(function, q
     assert abs(other.value - expected.value) < 2e-3
     # The gradient is that of the sum, in means and precisions alike, and so is the curvature's.
     value = lambda eta: Cubature().evaluate(model, q.with_natural_parameters(eta), RECORDS).value
-    slope = jax.jit(jax.grad(value))(jnp.asarray(q.natural_parameters))
+    slope = jax.jit(jax.grad(value))(q.natural_parameters)
     natural = q.inverse_fisher_product(np.asarray(slope))
     assert np.allclose(expected.gradient.natural_parameters, natural, rtol=1e-6, atol=1e-8)
     assert found.number <= number and curvature.shape == (q.event_size, q.event_size)

@@ -252,7 +252,7 @@ def test_a_long_chain_far_off_neither_overflows_nor_vanishes() -> None:
 
 def test_single_precision_is_single_precision() -> None:
     own = Potentials(*(np.asarray(leaf, np.float32) for leaf in chain(0, 4, 2)))
-    assert log_normalizer(own, 4).dtype == np.float32
+    assert jax.eval_shape(log_normalizer, own, 4).dtype == np.float32
 
 
 # --- a user's own family as what the states of a chain emit -----------------------------------

@@ -105,7 +105,7 @@ def test_a_fused_posterior_goes_back_to_the_sites() -> None:
     fused = posterity.fuse(ledgers, rule="product")
     data = {name: documents(x) for name, x in halves.items()}
     with pytest.warns(UserWarning, match="not converged"):
-        run = posterity.federate(data, model, fused.ledger, steps=3)
+        run = posterity.federate(data, model, fused.ledger, steps=2)
     before, after = fused.posterior, run.posterior
     assert isinstance(before, Plate) and isinstance(after, Plate) and before.size == after.size
     assert elbo_of(model, after, fused.ledger.prior) > elbo_of(model, before, fused.ledger.prior)

@@ -93,7 +93,8 @@ def test_the_divergence_of_scales(mean: float, deviation: float, scale: float) -
 def test_the_horseshoe_as_a_gaussian_has_its_second_moment() -> None:
     prior = Horseshoe(scale=0.5, slab=2.0)
     density = scipy.stats.halfcauchy(scale=0.5).pdf
-    square = lambda t: density(t) * regularised(np.log(t), 2.0) ** 2
+    scale = jax.jit(regularised)
+    square = lambda t: density(t) * float(scale(np.log(t), 2.0)) ** 2
     expected = scipy.integrate.quad(square, 0, np.inf)[0]
     np.testing.assert_allclose(prior.variances(LAYERS)[0], expected, rtol=1e-5)
     assert prior.network(LAYERS).layers == LAYERS

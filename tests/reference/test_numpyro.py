@@ -11,7 +11,7 @@ import pytest
 from tests.laws.table import some
 
 TWINS: dict[str, Callable[[Any], dist.Distribution]] = {
-    "Gaussian": lambda q: dist.MultivariateNormal(q.mean, q.covariance),
+    "Gaussian": lambda q: dist.MultivariateNormal(q.mean, q.covariance, validate_args=False),
     "DiagonalGaussian": lambda q: dist.Normal(q.mean, q.variance**0.5).to_event(1),
     "Gamma": lambda q: dist.Gamma(q.shape, q.rate),
     "Beta": lambda q: dist.Beta(q.a, q.b),

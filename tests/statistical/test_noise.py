@@ -271,12 +271,11 @@ def test_a_preconditioner_that_was_found_and_then_fixed_leaves_the_posterior():
     finder, curvature = PreconditionedSGLD(0.01, floor=0.3), CURVATURE[:, None]
     start = np.asarray(normal(jax.random.key(12), np.zeros((len(CURVATURE), CHAINS), np.float32)))
     start = start * (curvature**-0.5).astype(np.float32)
-    state = finder.init(start)
     slope = lambda state: -jnp.asarray(curvature, jnp.float32) * state.position
     step = lambda state, key: (finder.step(state, slope(state), key=key)[0], None)
     keys = jax.random.split(jax.random.key(13), 50)
-    state = jax.jit(lambda state: jax.lax.scan(step, state, keys)[0])(state)
-    scale = np.asarray(finder.scale_of(state), float)
+    found = lambda start: finder.scale_of(jax.lax.scan(step, finder.init(start), keys)[0])
+    scale = np.asarray(jax.jit(found)(start), float)
     assert (scale.std(1) > 0.05 * scale.mean(1)).all()
     expected = stationary_langevin(0.1 * scale, curvature)
     relative = (run(SGLD(0.1), scale=scale) ** 2).mean(0) / expected

@@ -233,15 +233,13 @@ def _beside(
     return lonely & (squares(first, second, first) < least / 4) & (len(holds) > 2)
 
 
-def at_no_site(
-    site: Int[Array, " n"], alignment: Alignment | None, pairs: Any
-) -> Bool[Array, " n"]:
-    """Return whether no site has both fused components of each pair."""
+def at_no_site(table: Any, alignment: Alignment | None, pairs: Any) -> Bool[Array, " n"]:
+    """Return whether no site of a table has both fused components of each pair."""
     labels = np.zeros(0, int) if alignment is None else alignment.labels
-    have = lambda g: site[labels == g]
-    return np.array(
-        [not len(np.intersect1d(have(a), have(b))) for a, b in zip(*pairs, strict=True)], bool
-    )
+    have = lambda g: np.unique(table.site[labels == g])
+    sites = {g: have(g) for g in np.unique(pairs).tolist()}
+    both = [np.isin(sites[a], sites[b]).any() for a, b in np.transpose(pairs).tolist()]
+    return ~np.array(both, bool)
 
 
 def more(count: int) -> str:

@@ -51,7 +51,7 @@ def diagnostics(sites: Sites, fusion: Fusion) -> Iterator[str]:
             else:
                 known = alignment and alignment.confidence
                 confidence = known if isinstance(known, PassConfidence) else _of_one_group(block)
-                apart = functools.partial(at_no_site, block.site, alignment)
+                apart = functools.partial(at_no_site, block, alignment)
                 few = confidence.passes.table.ranked(EXAMINED)
                 sample, matching = _of_sites(confidence, alignment, few)
                 block, alignment = _of_sites(confidence, alignment, confidence.examined())
@@ -80,7 +80,8 @@ def _of_sites(
     block, clustering, places = confidence.of_sites(sites)
     labels = clustering.labels
     if alignment is not None:
-        labels = alignment.labels[np.flatnonzero(confidence.passes.table.used)[places]]
+        used = confidence.passes.table.used
+        labels = alignment.labels[places if used.all() else np.flatnonzero(used)[places]]
     own = Alignment(
         matching=block.by_site(labels),
         components=len(confidence.result.counts),

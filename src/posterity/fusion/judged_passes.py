@@ -112,14 +112,13 @@ class PassConfidence(Confidence):
         chosen = np.zeros(len(sizes), bool)
         chosen[table.ranked(EXAMINED)] = chosen[np.lexsort((table.keys, -sizes))[0]] = True
         chosen[np.lexsort((table.keys, -np.concatenate(furthest)))[:WORST]] = True
-        site = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-        have = np.bincount(result.labels[chosen[site]], minlength=len(result.counts))
+        have = np.bincount(result.labels[np.repeat(chosen, sizes)], minlength=len(result.counts))
         few = have < np.minimum(HOLDERS, result.counts)
         rows = np.flatnonzero(few[result.labels])
-        rows = rows[np.lexsort((table.keys[site[rows]], result.labels[rows]))]
-        first = np.searchsorted(own := result.labels[rows], own)
-        rows = rows[np.arange(len(rows)) < first + HOLDERS]
-        chosen[site[rows[:EXAMINED]]] = True
+        site = np.searchsorted(np.cumsum(sizes), rows, side="right")
+        order = np.lexsort((table.keys[site], result.labels[rows]))
+        first = np.searchsorted(own := result.labels[rows[order]], own)
+        chosen[site[order[np.arange(len(rows)) < first + HOLDERS]][:EXAMINED]] = True
         return np.flatnonzero(chosen)
 
     def of_sites(self, sites: Int[Array, " some"]) -> tuple[Block, Clustering, Int[Array, " n"]]:

@@ -231,7 +231,7 @@ def test_chains_that_have_not_spread_are_said() -> None:
 
 PRODUCT = FunctionModel(
     lambda z, d: -((d[1] - z[0] * z[1]) ** 2) / 2,
-    predict=lambda z, x: (z[0] * jnp.ones(len(x)), jnp.ones(len(x))),
+    predict=lambda z, x: (z[0] * np.ones(len(x)), np.ones(len(x))),
     likelihood="gaussian",
 )
 """The product of two numbers is seen, which has a saddle at zero and two modes."""
@@ -275,8 +275,9 @@ def test_a_temperature_of_a_large_error_is_not_known() -> None:
 
 
 def test_a_chain_that_diverges_is_an_error() -> None:
+    data, prior, _ = line()
     with pytest.raises(ParameterError, match="diverged"):
-        network_teacher(kernel=SGLD(100.0)).sample(10, key=KEY)
+        Langevin(LINE, prior, data, kernel=SGLD(100.0), chains=32).sample(10, key=KEY)
 
 
 def test_the_same_key_gives_the_same_draws() -> None:
