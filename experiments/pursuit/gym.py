@@ -309,6 +309,8 @@ def goals(tables: dict[str, Any]) -> list[dict[str, Any]]:
     """What is to hold of each target, by medians over seeds, beside the peers that have run."""
     verdicts = []
     for name, table in tables.items():
+        if OURS not in table:
+            continue
         best = min((middle(table[peer]) for peer in VARIATIONAL if peer in table), default=np.inf)
         bound = max(RIGHT, best / 2) if np.isfinite(best) else RIGHT
         false = [

@@ -129,6 +129,10 @@ class Ledger:
     def factor(self, site: str) -> ExponentialFamily:
         """Return the factor of one site, in natural parameters; it may be improper. Raises
         LedgerError if the ledger has no factor of the site.
+
+        >>> from posterity import Beta
+        >>> Ledger(Beta.from_standard(1.0, 1.0)).update("north", Beta(2.0, 1.0)).factor("north")
+        Beta(0.6 ± 0.2)
         """
         entry = self.entries.get(site)
         if entry is None or entry.factor is None:

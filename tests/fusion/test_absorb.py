@@ -392,8 +392,7 @@ def test_columns_far_out_of_scale_are_one_clear_error(scale):
         posterity.fuse({name: site(name, x) for name, x in data.items()})
 
 
-@pytest.mark.parametrize("apart", [2.0, 3.0])
-@pytest.mark.parametrize("count", [300, 4000])
+@pytest.mark.parametrize(("apart", "count"), [(2.0, 300), (3.0, 4000)])
 def test_what_labels_tell_apart_stays_apart_at_the_only_site_that_has_it(apart, count):
     rng, places = np.random.default_rng([count, 3]), np.array([[0.0, 0], [0, 12], [apart, 0]])
     sites = {

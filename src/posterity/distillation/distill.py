@@ -210,9 +210,7 @@ class Run:
         return np.diff(ends).astype(np.int32)
 
 
-@jax.jit
-def _networks(teacher: Teacher, state: PyTree) -> Any:
-    return teacher.networks(state)
+_networks = jax.jit(lambda teacher, state: teacher.networks(state))
 
 
 def set_up(
@@ -408,8 +406,8 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
             f"the halves of the run say different things of the teacher ({drift:.2g} nats): its "
             "chains have not explored the posterior"
         )
-    units = {name: getattr(state.scaling, name) for name in ("y_shift", "y_scale")}
-    scaling = dataclasses.replace(run.scaling, **units)
+    y_shift, y_scale = jax.tree.map(np.asarray, (state.scaling.y_shift, state.scaling.y_scale))
+    scaling = dataclasses.replace(run.scaling, y_shift=y_shift, y_scale=y_scale)
     made = run.network, state.parameters, run.constants.head, scaling, run.domain
     return Distillation(
         student=students.finish(*made),

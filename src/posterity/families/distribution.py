@@ -280,6 +280,11 @@ class Distribution(Node, abc.ABC):
 
         Raises:
             StructureError: if names are not distinct texts, or not as many as coordinates.
+
+        >>> from posterity.families import Gaussian
+        >>> q = Gaussian.from_standard([1.0, 2.0], np.eye(2)).named(["age", "dose"])
+        >>> q.names
+        ('age', 'dose')
         """
         return with_names(self, names_of(self) | checked_tree(self, names))
 

@@ -307,6 +307,12 @@ class VectorSpace(Distribution):
 
         Raises:
             StructureError: if an axis does not exist, or does not have ``k`` entries.
+
+        >>> import numpy as np
+        >>> from posterity.families import Dirichlet
+        >>> counts = Dirichlet(np.array([5.0, 2.0, 1.0]))
+        >>> counts.relabel(np.array([2, 0, -1]), 4).natural_parameters
+        array([2., 0., 5., 0.])
         """
         one = lambda law, axis: law._relabel_axis(np.asarray(labels), size, axis)
         return functools.reduce(one, axes, self)
@@ -332,11 +338,22 @@ class VectorSpace(Distribution):
 
     @property
     def natural_parameters(self) -> Flat:
-        """The natural parameters ``eta``, flat."""
+        """The natural parameters ``eta``, flat.
+
+        >>> from posterity.families import Gaussian
+        >>> Gaussian.from_standard([3.0], [[0.5]]).natural_parameters
+        array([6., 2.])
+        """
         return self.flatten(**{name: getattr(self, name) for name in self.coordinates})
 
     def with_natural_parameters(self, vector: Flat) -> Self:
-        """Return the law with these flat natural parameters."""
+        """Return the law with these flat natural parameters.
+
+        >>> from posterity.families import Gamma
+        >>> like = Gamma.from_standard(1.0, 1.0)
+        >>> like.with_natural_parameters(np.array([2.0, 4.0])).rate.item()
+        4.0
+        """
         self._check_length(vector)
         made = self._with(**self.unflatten(as_leaf(vector)))
         return labelled(made, self.__dict__.get(LABEL, ()))

@@ -18,6 +18,9 @@ from posterity.inference.descent import HALVINGS, NARROWER
 
 DRAWS, CLOSE = 16, 0.8
 """Number of draws from the prior, and the weight of the chosen one in the mean of a start."""
+APART = 2.0
+"""Least distance of a start from the posterior, in standard deviations. If the posterior stretches
+over several optima, as between symmetric ones, starts near its middle return to it."""
 DIRECTIONS, DEVIATIONS = 4, (1.0, 2.0)
 """Number of directions in which the free energy is evaluated, to both sides, and distances."""
 FEW = 64
@@ -59,9 +62,13 @@ def _elsewhere(part: Any, prior: Any, rng: np.random.Generator, place: int) -> A
     if part.batch_shape:
         return prior
     if part.gaussian:
-        noise = part.at_noise(rng.normal(size=part.own_size)) - part.mean
+        noise = rng.normal(size=part.own_size)
         mirrored = 2 * (prior.mean - part.mean) if place == 0 else 0.0
-        return part.translate(mirrored + noise) * NARROWER
+        start = part.translate(mirrored + part.at_noise(noise) - part.mean)
+        if float(start.kl(part)) < APART**2 / 2:
+            noise *= APART / np.linalg.norm(noise)
+            start = part.translate(part.at_noise(noise) - part.mean)
+        return start * NARROWER
     draws = prior.sample(of_jax(fold_in(first_key(), place)), (DRAWS,))
     least = np.argmin(np.nan_to_num(part.log_prob(draws), nan=np.inf))
     there = np.asarray(part.sufficient_statistics(draws))[least]

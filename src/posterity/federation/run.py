@@ -209,6 +209,14 @@ class Run(Position):
             SiteError: as in :func:`federate`. Every exception that ends a step, including
                 KeyboardInterrupt, has the attribute ``run``: the run after the completed visits.
                 ``advance`` on that run first makes the rest of the step.
+
+        >>> import numpy as np
+        >>> from posterity import Beta
+        >>> from posterity.federation import Sequential, start
+        >>> from posterity.models import BetaBernoulli
+        >>> sites, prior = {"a": np.array([1, 0]), "b": np.array([1])}, Beta.from_standard(1.0, 1.0)
+        >>> start(sites, BetaBernoulli(), prior, schedule=Sequential()).advance(1).posterior
+        Beta(0.6 ± 0.2)
         """
         NATURAL.check(steps=steps)
         run = self

@@ -287,7 +287,7 @@ class Aligner:
         elif self.matching is Matching.HUNGARIAN:
             result, trace = passes.permute()
         else:
-            if absorb := self.absorb and self.free:
+            if absorb := self.absorb and self.free and table.weighted:
                 within_sites(passes, self.divergence, into)
             result, trace = passes.search(self.components, self.stages)
             while absorb and (more := absorbed(passes, result, into)) is not None:

@@ -18,7 +18,7 @@ from posterity.fusion.blocks import Block
 from posterity.fusion.components_in_doubt import apart_for_nothing, at_no_site, more
 from posterity.fusion.confidence import Confidence
 from posterity.fusion.conflict import contradiction
-from posterity.fusion.judged_passes import EXAMINED, PassConfidence
+from posterity.fusion.judged_passes import PassConfidence, examinable
 from posterity.fusion.passes import Passes
 from posterity.fusion.result import Fusion
 from posterity.fusion.scale import Scale, scales_of
@@ -52,8 +52,7 @@ def diagnostics(sites: Sites, fusion: Fusion) -> Iterator[str]:
                 known = alignment and alignment.confidence
                 confidence = known if isinstance(known, PassConfidence) else _of_one_group(block)
                 apart = functools.partial(at_no_site, block, alignment)
-                few = confidence.passes.table.ranked(EXAMINED)
-                sample, matching = _of_sites(confidence, alignment, few)
+                sample, matching = _of_sites(confidence, alignment, confidence.sample())
                 block, alignment = _of_sites(confidence, alignment, confidence.examined())
                 own = {path: sample}, {path: matching}, fusion.divergence
                 scales = functools.partial(scales_of, *own)
@@ -69,7 +68,7 @@ def diagnostics(sites: Sites, fusion: Fusion) -> Iterator[str]:
 
 def _of_one_group(table: BlockTable) -> PassConfidence:
     """Return the confidence in that all sites of a table, with one law each, are alike."""
-    passes = Passes(table, EXAMINED)
+    passes = Passes(table, examinable(table))
     return PassConfidence(passes, passes.as_labelled(None)[0], {}, free=False)
 
 

@@ -26,10 +26,16 @@ from posterity.fusion.rows import GroupSums, Rows
 from posterity.fusion.search import SearchResult
 
 Array = np.ndarray
-EXAMINED = 2**12  # Components of the sample of sites that warnings are about
+EXAMINED = 2**12  # Components of the sample of sites that warnings are about, at most
+FLOATS = 2**22  # Numbers of that sample, at most
 WORST, HOLDERS = 64, 4
 """Sites whose components are furthest from their groups, and sites with each group, that warnings
 are about as well."""
+
+
+def examinable(table: Any) -> int:
+    """Return how many components of a table warnings may be about at a time."""
+    return min(EXAMINED, FLOATS // table.dim)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +108,10 @@ class PassConfidence(Confidence):
         """The description length as computed by passes."""
         return self.passes.objective(self.result)
 
+    def sample(self) -> Int[Array, " some"]:
+        """Return some sites by contents alone, but at least two."""
+        return self.passes.table.ranked(examinable(self.passes.table))
+
     def examined(self) -> Int[Array, " some"]:
         """Return the sites that warnings are about, whatever the order of sites: a sample, those
         with a component that is furthest from its group, one with most components, and several
@@ -109,16 +119,17 @@ class PassConfidence(Confidence):
         """
         table, result, sizes = self.passes.table, self.result, self.passes.store.sizes
         furthest = [np.maximum.reduceat(p.own_costs, p.local.starts[:-1]) for p in self.parts]
-        chosen = np.zeros(len(sizes), bool)
-        chosen[table.ranked(EXAMINED)] = chosen[np.lexsort((table.keys, -sizes))[0]] = True
-        chosen[np.lexsort((table.keys, -np.concatenate(furthest)))[:WORST]] = True
+        chosen, most = np.zeros(len(sizes), bool), examinable(table)
+        chosen[self.sample()] = chosen[np.lexsort((table.keys, -sizes))[0]] = True
+        worst = np.lexsort((table.keys, -np.concatenate(furthest)))[:WORST]
+        chosen[worst[: max(1, np.searchsorted(np.cumsum(sizes[worst]), most, side="right"))]] = True
         have = np.bincount(result.labels[np.repeat(chosen, sizes)], minlength=len(result.counts))
         few = have < np.minimum(HOLDERS, result.counts)
         rows = np.flatnonzero(few[result.labels])
         site = np.searchsorted(np.cumsum(sizes), rows, side="right")
         order = np.lexsort((table.keys[site], result.labels[rows]))
         first = np.searchsorted(own := result.labels[rows[order]], own)
-        chosen[site[order[np.arange(len(rows)) < first + HOLDERS]][:EXAMINED]] = True
+        chosen[site[order[np.arange(len(rows)) < first + HOLDERS]][:most]] = True
         return np.flatnonzero(chosen)
 
     def of_sites(self, sites: Int[Array, " some"]) -> tuple[Block, Clustering, Int[Array, " n"]]:
@@ -154,8 +165,6 @@ def within_sites(passes: Passes, divergence: Any, into: Int[Array, " all"]) -> N
     absorbed each one, is changed in place.
     """
     table, store = passes.table, passes.store
-    if not table.weighted:
-        return
     passes.population = _population(passes)
     parts = np.arange(len(store), dtype=into.dtype)
     for rows in store.blocks():
@@ -189,7 +198,7 @@ def absorbed(
     alone = np.flatnonzero(result.counts[result.labels] == 1)
     ends = np.cumsum(passes.store.sizes)
     sites = np.unique(np.searchsorted(ends, alone, side="right"))
-    if not table.weighted or not len(sites):
+    if not len(sites):
         return None
     rows, starts, places = table.rows_of(sites)
     block = _where_they_were(passes, rows, sites)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from posterity.arguments import Constraint, at_least
-from posterity.arrays.namespace import is_jax, namespace
+from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import Setting, static
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.families import Categorical, ExponentialFamily
@@ -22,7 +22,7 @@ from posterity.inference.descent import dtype_of
 from posterity.inference.joint import joint_mean, moved_to, slope_in_mean
 from posterity.lazy import jax, jnp
 from posterity.models import ConjugateModel, ExpectedModel, Model, PredictorModel, Records
-from posterity.models.nodes import AT_A_TIME, TAIL, expectation_nodes, normal_nodes
+from posterity.models.nodes import TAIL, expectation_nodes, in_parts, normal_nodes
 
 Q = TypeVar("Q", bound=ExponentialFamily)
 Flag = Bool[Real, ""] | bool
@@ -300,7 +300,7 @@ class PredictorQuadrature(Nodal):
             values, slopes = model.predictor_value_and_slope(predictor, y)
             return chances @ values, *(sums @ slopes)
 
-        value, slope, bend = in_parts(along_nodes, (mean, deviation, y), AT_A_TIME // self.nodes)
+        value, slope, bend = in_parts(along_nodes, (mean, deviation, y), self.nodes)
         # If x = 0 the deviation is zero, and the curvature is later multiplied by zero.
         bend = bend / np_.where(deviation > 0, deviation, 1.0)
         return x, weights @ value, weights * slope, -weights * bend
@@ -435,16 +435,6 @@ class VariationalOnlineNewton(Sampling):
         slopes = jax.vmap(jax.grad(lambda z: model.total(z, records)))(draws)
         curvature = (slopes * (draws - q.mean)).mean(0) * q.precision
         return q.at_mean(slopes.mean(0), -curvature)
-
-
-def in_parts(function: Callable[..., Any], columns: tuple[Any, ...], size: int) -> tuple[Any, ...]:
-    """Return ``function(*columns)``, columns (n,); by NumPy in parts of ``size`` rows."""
-    rows = len(columns[0])
-    if rows <= size or any(map(is_jax, columns)):
-        return function(*columns)
-    starts = range(0, rows, size)
-    parts = [function(*(column[at : at + size] for column in columns)) for at in starts]
-    return tuple(map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _natural(q: Q, gradient: Float[Real, " dim"]) -> Q:

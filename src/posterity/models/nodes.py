@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arrays.leaves import frozen
-from posterity.arrays.namespace import namespace
+from posterity.arrays.namespace import is_jax, namespace
 from posterity.arrays.typing import Float, Real
 from posterity.families import ExponentialFamily
 from posterity.lazy import jax, jnp
@@ -131,6 +131,18 @@ def _integrand(
 ) -> tuple[Any, Any]:
     u = low + (high - low) * steps
     return u, log_function(u) - (u**2 + math.log(2 * math.pi)) / 2
+
+
+def in_parts(function: Callable[..., Any], columns: tuple[Any, ...], nodes: int) -> tuple[Any, ...]:
+    """Return ``function(*columns)``, which evaluates ``nodes`` for each row of columns (n,); by
+    NumPy in parts of ``AT_A_TIME`` nodes.
+    """
+    rows, size = len(columns[0]), max(1, AT_A_TIME // nodes)
+    if rows <= size or any(map(is_jax, columns)):
+        return function(*columns)
+    starts = range(0, rows, size)
+    parts = [function(*(column[at : at + size] for column in columns)) for at in starts]
+    return tuple(map(np.concatenate, zip(*parts, strict=True)))
 
 
 class Nodes(NamedTuple):

@@ -24,7 +24,7 @@ from posterity.models.data import (
     Column,
     check_data,
 )
-from posterity.models.nodes import AT_A_TIME, hermite
+from posterity.models.nodes import hermite, in_parts
 from posterity.models.records import Records
 
 NARROW = ((0.2, 8), (0.5, 16), (1.0, 32))
@@ -151,14 +151,12 @@ class LogisticRegression(PredictorModel):
         signed, level = sign * mean, np.searchsorted([most for most, _ in NARROW], deviation)
         sums, first, last = np.empty((3, len(signed))), level.min(initial=9), level.max(initial=0)
         for number in range(first, last + 1):
-            narrow, rows = number < len(NARROW), np.flatnonzero(level == number)
-            nodes = NARROW[number][1] if narrow else POINTS
-            size = AT_A_TIME // nodes
-            for begin in range(0, len(rows), size):
-                end = begin + size
-                some = slice(begin, end) if first == last else rows[begin:end]
-                own = signed[some], deviation[some]
-                sums[:, some] = _narrow(*own, nodes) if narrow else _wide(*own)
+            rows = slice(None) if first == last else np.flatnonzero(level == number)
+            nodes, along = POINTS, _wide
+            if number < len(NARROW):
+                nodes = NARROW[number][1]
+                along = functools.partial(_narrow, nodes=nodes)
+            sums[:, rows] = in_parts(along, (signed[rows], deviation[rows]), nodes)
         value, wrong, bend = sums
         return value, sign * wrong, -bend
 

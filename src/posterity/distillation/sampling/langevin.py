@@ -182,7 +182,7 @@ class Langevin(Teacher):
         sought = self.kernel.step_size is None
         if not (sought or self.scaled):
             ones = jax.tree.map(lambda leaf: np.ones((1, *leaf.shape[1:]), leaf.dtype), positions)
-            return ones, 1.0, self.kernel.friction or 1.0
+            return ones, 1.0, float(self.kernel.friction or 1)
         scaled = self.scaled and isinstance(self.target, WeightsTarget)
         scale, size, friction = tuning.tuned(
             self.target, positions, self.kernel.friction, scaled=scaled, key=key
@@ -358,9 +358,7 @@ def _is_large(model: Model) -> bool:
     return isinstance(size, int) and size >= LARGE
 
 
-@jax.jit
-def _answers(teacher: Langevin, state: State, x: Any) -> Any:
-    return teacher.outputs(teacher.draws(state), x)
+_answers = jax.jit(lambda teacher, state, x: teacher.outputs(teacher.draws(state), x))
 
 
 @functools.partial(jax.jit, static_argnums=2)

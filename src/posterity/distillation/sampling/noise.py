@@ -57,7 +57,7 @@ def normal(key: jax.Array, like: PyTree, kind: str = "binomial") -> Any:
                 fix="Leave what is not sampled out of the position.",
             )
 
-    def draw(index: int, leaf: jax.Array) -> jax.Array:
+    def draw(index: int, leaf: np.ndarray | jax.Array) -> jax.Array:
         if kind == "normal":
             return jax.random.normal(jax.random.fold_in(key, index), leaf.shape, leaf.dtype)
         ones = lax.population_count(bits(key, leaf.shape, stream=index))

@@ -45,9 +45,7 @@ def climb(target: Target, positions: PyTree, steps: int, *, key: jax.Array) -> A
     return state[0]
 
 
-@jax.jit
-def _moments(positions: PyTree) -> Any:
-    return adam(-RATE, 0, 1).init(positions)
+_moments = jax.jit(lambda positions: adam(-RATE, 0, 1).init(positions))
 
 
 @jax.jit
