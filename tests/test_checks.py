@@ -136,7 +136,7 @@ def test_a_constraint_says_what_to_do() -> None:
         (lambda: LAYERS.check(layers=layers), "Pass Layers.dense"),
         (lambda: FEATURES.check(features=key), "OwnFeatures"),
         (lambda: GOSSIP.check(schedule=model), "Use `advance` and `forget`"),
-        (lambda: COUNT.check(steps=0), "Mend this argument."),
+        (lambda: COUNT.check(steps=0), "Correct this argument."),
     ):
         with pytest.raises(PosterityError) as error:
             act()

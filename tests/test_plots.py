@@ -21,14 +21,14 @@ from posterity import (
 )
 from posterity import status as statuses
 from posterity.distillation import Head, Student
-from posterity.errors import MissingExtraError, UsageError
+from posterity.errors import ArtifactError, MissingExtraError, PosterityError, UsageError
 from posterity.families import Mixture
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Rule
 from posterity.networks import Layers
 from posterity.plots import plot_distillation, plot_matching, plot_pursuit
-from posterity.plots.canvas import INK, ORANGE, PALE
+from posterity.plots.canvas import INK, ORANGE, PALE, finish
 from posterity.plots.matches import COLOURS, Kind, read
 from posterity.pursuit import Pursuit, Row
 from posterity.status import Status
@@ -275,9 +275,18 @@ def test_images_and_names_that_do_not_fit_are_refused(fusion, images):
 @pytest.mark.parametrize("name", ["missing/folder.png", "picture.gif", "picture", "folder.png"])
 def test_paths_that_cannot_be_written_are_refused(fusion, tmp_path, name):
     (tmp_path / "folder.png").mkdir()
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(PosterityError, match="cannot be written"):
         plot_matching(fusion, tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["folder.png"]
+
+
+def test_an_old_picture_is_kept_if_the_disk_is_full(tmp_path, monkeypatch):
+    old, no_space = tmp_path / "old.png", OSError(28, "No space left on device")
+    old.write_bytes(b"old")
+    monkeypatch.setattr("os.fsync", lambda handle: (_ for _ in ()).throw(no_space))
+    with pytest.raises(ArtifactError, match="No space left"):
+        finish(Figure(), old)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
 
 
 def test_pictures_are_saved_drawn_into_axes_and_need_the_extra(fusion, tmp_path, monkeypatch):
@@ -355,7 +364,7 @@ def test_no_picture_of_no_trace(plot, tmp_path):
     for trace in ([], nan[plot is plot_pursuit]):
         with pytest.raises(UsageError, match="a trace of"):
             plot(trace)
-    with pytest.raises(UsageError, match="its ending names no format"):
+    with pytest.raises(UsageError, match="its extension is not a picture's"):
         plot_distillation(distilled([1.0]), tmp_path / "convergence.gif")
 
 
@@ -391,7 +400,7 @@ def test_a_picture_of_growth_shows_the_trace():
 
 @pytest.mark.parametrize("gains", [(), (-0.1,), (1e-9, 0.0), (50.0, 1e-12)])
 def test_growth_of_nothing_can_be_drawn(gains, tmp_path):
-    path = tmp_path / "grown.png" if len(gains) != 1 else None
+    path = tmp_path / "grown.png" if gains in ((), (50.0, 1e-12)) else None
     figure = plot_pursuit(grown(*gains, state="not converged"), path)
     assert figure.get_suptitle().startswith("Not converged: ")
     assert path is None or shows_data(path)

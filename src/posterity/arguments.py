@@ -20,7 +20,7 @@ class Constraint:
     expected: str
     holds: Callable[[Any], bool]
     error: type[PosterityError] = UsageError
-    fix: str = "Mend this argument."
+    fix: str = "Correct this argument."
 
     def check(self, **arguments: Any) -> None:
         """Raise the error if an argument does not meet the condition."""

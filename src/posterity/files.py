@@ -31,20 +31,21 @@ def alongside(path: Path, content: bytes) -> Iterator[None]:
     with writing(path):
         clean_stale(path)
         temporary, file = _temporary(path)
-    with file:
-        try:
-            with writing(path):
-                if path.is_dir():
-                    raise IsADirectoryError(0, "it is a folder")
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            yield
-            with writing(path):
-                os.replace(temporary, path)
-                force_to_disk(path.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
+    try:
+        with writing(path):
+            if path.is_dir():
+                raise IsADirectoryError(0, "it is a folder")
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        yield
+        with writing(path):
+            os.replace(temporary, path)
+            force_to_disk(path.parent)
+    finally:
+        with contextlib.suppress(OSError):  # of a full disk, for the second time
+            file.close()
+        temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -57,7 +58,7 @@ def writing(path: Path) -> Iterator[None]:
         raise ArtifactError(
             found=f"output {os.fspath(path)!r} that cannot be written ({reason})",
             expected="a writable path in a folder that exists",
-            fix="Choose another output, or mend permissions or disk space; nothing was changed.",
+            fix="Choose another output, or change permissions or free space; it was not changed.",
         ) from error
 
 

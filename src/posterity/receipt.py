@@ -157,7 +157,7 @@ def _unreadable(path: str | os.PathLike[str], why: str) -> ArtifactError:
     return ArtifactError(
         found=f"receipt {os.fspath(path)!r} that cannot be read ({why})",
         expected="a JSON document as `posterity forget` writes it",
-        fix="Fetch the receipt again from who issued it.",
+        fix="Obtain the receipt again from its issuer.",
     )
 
 
@@ -212,7 +212,7 @@ def _checked(document: Any, constraints: Mapping[str, Constraint]) -> dict[str, 
             raise ArtifactError(
                 found=f"{name} {reprlib.repr(content[name])} in a receipt",
                 expected=constraint.expected,
-                fix="Fetch the receipt again from who issued it.",
+                fix="Obtain the receipt again from its issuer.",
             )
     return content
 

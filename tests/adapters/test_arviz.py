@@ -109,7 +109,7 @@ def test_names_of_the_law_are_coordinates(arviz: Any) -> None:
 
 
 def test_what_is_refused(arviz: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="expected one law"):
+    with pytest.raises(UsageError, match="expected one proper"):
         to_arviz(DiagonalGaussian.from_standard(np.zeros((2, 1)), np.ones((2, 1))), key=KEY)
     factor = DiagonalGaussian.from_standard([0.0], [1.0])
     with pytest.raises(UsageError, match="an improper DiagonalGaussian"):

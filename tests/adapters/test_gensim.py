@@ -63,7 +63,7 @@ def test_sites_of_both_libraries_fuse() -> None:
 
 
 def test_what_is_refused(monkeypatch) -> None:
-    with pytest.raises(UsageError, match="seen no documents"):
+    with pytest.raises(UsageError, match="without documents"):
         to_ledger(LdaModel(num_topics=2, id2word=WORDS), "a")
     with pytest.raises(UsageError, match=r"builtins\.dict"):
         to_ledger({}, "a")

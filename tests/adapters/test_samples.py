@@ -316,7 +316,7 @@ COPY = np.column_stack([FINE["a"], FINE["b"], FINE["a"] - FINE["b"][:, 1]])
         ({**FINE, "c": np.zeros(49)}, {}, StructureError, "as many of each variable"),
         ({**FINE, "c": np.full(50, 3.0)}, {}, ParameterError, r"draws of \['c'\] that do not vary"),
         (np.full((50, 1), 1e8), {}, ParameterError, "do not vary"),
-        (COPY, {"names": list("wxyz")}, ParameterError, r"'[wyz]', .*one follows from the others"),
+        (COPY, {"names": list("wxyz")}, ParameterError, r"'[wyz]', .*are linearly dependent"),
         (RNG.normal(size=(20, 25)), {}, StructureError, "20 draws of 25.*at least 26.*'diagonal'"),
         (RNG.normal(size=(5, 1)), {}, StructureError, "5 draws"),
         (RNG.normal(size=(3, 20, 2, 2)), {}, StructureError, "a dictionary by name"),
@@ -339,7 +339,7 @@ COPY = np.column_stack([FINE["a"], FINE["b"], FINE["a"] - FINE["b"][:, 1]])
         (RNG.normal(size=(50, 1)) * 1e200, {}, ParameterError, "beyond 1e"),
         ("draws.csv", {}, UsageError, "draws as str"),
         (None, {}, UsageError, "draws as NoneType"),
-        ({}, {}, UsageError, "with something in it"),
+        ({}, {}, UsageError, "not empty"),
         (np.empty((0, 3)), {}, StructureError, r"shape \(0, 3\)"),
     ],
 )

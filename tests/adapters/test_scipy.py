@@ -98,7 +98,7 @@ def test_names_come_along() -> None:
         (stats.invgamma(2.0), "of the inverse"),
         (stats.invwishart(5, np.eye(2)), "of the inverse"),
         (stats.weibull_min(2.0), "Gamma"),
-        (stats.poisson(2.0), "None comes near"),
+        (stats.poisson(2.0), "None is similar"),
         (stats.gamma(2.0, loc=1.0), "loc=0"),
         (stats.lognorm(1.0, 1.0), "loc=0"),
         (stats.beta(2.0, 3.0, scale=2.0), "scale=1"),

@@ -155,7 +155,11 @@ def test_data_of_another_fit_are_refused(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("ask", "error", "words"),
     [
-        (lambda m: from_estimator(m, X.assign(age="old")), ParameterError, "no array of numbers"),
+        (
+            lambda m: from_estimator(m, X.assign(age="old")),
+            ParameterError,
+            "not an array of numbers",
+        ),
         (lambda m: from_estimator(m, X, ["old"] * len(X)), ParameterError, "values y"),
         (lambda m: from_estimator(m, X, sample_weight="no"), ParameterError, "sample_weight"),
         (lambda m: from_estimator(m, X, sample_weight=np.ones(3)), StructureError, "sample_weight"),
@@ -357,7 +361,7 @@ def test_separated_classes_pass_with_a_penalty_alone() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         free = LogisticRegression(C=np.inf, max_iter=200).fit(X, label)
-    with pytest.raises(ParameterError, match=r"\['age'\] tell apart"):
+    with pytest.raises(ParameterError, match=r"\['age'\] separate perfectly"):
         from_estimator(free, X, label)
 
 

@@ -161,7 +161,7 @@ def test_a_prior_of_other_order_is_met_and_of_other_names_refused() -> None:
     np.testing.assert_allclose(ledger.posterior.mean[::-1], plain.mean, rtol=1e-8)
     with pytest.raises(StructureError, match="'dose'"):
         to_ledger(results, "north", prior=prior.named(["bp", "age", "dose"]))
-    with pytest.raises(StructureError, match="one like the factor"):
+    with pytest.raises(StructureError, match="a prior like the factor"):
         to_ledger(results, "north", prior=Gaussian.from_standard(np.zeros(2), np.eye(2)))
 
 

@@ -272,7 +272,7 @@ def test_nodes_of_one_s_own_must_be_registered(path: Path, monkeypatch: pytest.M
             artifact.register(other)
     monkeypatch.undo()
     assert artifact.inspect(path).kind == "State"
-    with pytest.raises(ArtifactError, match=r"'(Own|State)' that this installation does not know"):
+    with pytest.raises(ArtifactError, match=r"'(Own|State)' that is not registered here"):
         artifact.load(path)
 
 

@@ -263,14 +263,14 @@ def test_headers_that_are_no_json_of_their_own(path: Path) -> None:
     assert identical(artifact.load(raw(path, both, data)), Gamma(1.0, 2.0))
     for header, said in [
         (both[:-1] + ', "rate": ' + json.dumps(RATE) + "}", "'rate' comes twice"),
-        (both.replace("[8, 16]", "[8, NaN]"), "NaN is no number"),
+        (both.replace("[8, 16]", "[8, NaN]"), "NaN is not a JSON number"),
         (both.replace("[8, 16]", "[8, 1e1]"), "at bytes"),
         (both.replace('"__metadata__": {', '"__metadata__": {"n": 1, '), "not text by key"),
         (both.replace('"__metadata__": {', '"__metadata__": {"note": "x", '), "metadata ['note']"),
         (both + "x", "header that cannot be read"),
         ("{" + "[" * 100_000, "header that cannot be read"),
         ("{" + '"a":[' * 100_000, "header that cannot be read"),
-        (" " + both, "no safetensors content"),
+        (" " + both, "not a safetensors file"),
     ]:
         for reader in (artifact.load, artifact.inspect):
             assert said in refusal(raw(path, header, data), reader)
@@ -381,7 +381,7 @@ MANIFESTS: dict[str, tuple[Change, str]] = {
         lambda f: become(f, node("dict", n=2**63)), "a whole number beyond 64 bits at 'n'"
     ),
     "infinity as a number": (
-        lambda f: become(f, node("dict", x=[0.5, float("inf")])), "Infinity is no number of JSON"
+        lambda f: become(f, node("dict", x=[0.5, float("inf")])), "Infinity is not a JSON number"
     ),
 }  # fmt: skip
 

@@ -157,7 +157,7 @@ def test_the_concentration_of_unseen_words_has_to_be_known() -> None:
     np.testing.assert_array_equal(found.members.concentration[:, 2], [0.5])
     before = Plate(Dirichlet.from_standard([[0.1, 0.9]]))
     uneven = over(Ledger.of_site("a", prior=before, posterior=bare), ["x", "y"])
-    with pytest.raises(StructureError, match="prefers some"):
+    with pytest.raises(StructureError, match="differs between words"):
         with_vocabulary(uneven, ["x", "y", "z"])
     moved = with_vocabulary(uneven, ["z", "y", "x"], unseen=0.2)
     np.testing.assert_allclose(moved.prior.members.concentration, [[0.2, 0.9, 0.1]])

@@ -309,7 +309,7 @@ def test_a_mixture_of_posteriors_teaches_in_any_order_and_what_sites_have_alone_
     line = f"fit {regressions}/t.csv --columns age --target ill --model logistic --own intercept"
     succeed(*line.split(), "--site", "t", "-o", "own.safetensors")
     line = f"distill own.safetensors -o s.safetensors --inputs {regressions}/t.csv"
-    refuse(line, 2, "sites unseen; own.safetensors; --site-column")
+    refuse(line, 2, "unseen sites; own.safetensors; --site-column")
 
 
 @pytest.mark.parametrize("model", ["poisson", "survival of a Weibull hazard"])
@@ -423,17 +423,17 @@ def test_a_constant_column_is_not_perturbed(folder):
     [
         ("distill net.safetensors --inputs pool.npz", 2, "no output.file; --output"),
         ("distill net.safetensors -o s.safetensors", 2, "no inputs; --inputs; --low"),
-        (f"{DISTILL} --low -1 --high 1", 2, "a box beside"),
+        (f"{DISTILL} --low -1 --high 1", 2, "a box and"),
         (f"{DISTILL} --noise 0.1 --inputs-kind mixup", 2, "noise; [inputs]"),
-        (f"{DISTILL} --model logistic", 2, "--model logistic-regression beside Network"),
+        (f"{DISTILL} --model logistic", 2, "both --model logistic-regression and Network"),
         (f"{DISTILL} --noise-variance 1", 2, "noise variance 1.0 of labels"),
         (f"{DISTILL} --likelihood gaussian", 2, "no noise variance"),
         (f"{DISTILL} --likelihood poisson", 2, "poisson"),
         (f"{DISTILL} --likelihood bernoulli", 4, "2 outputs; bernoulli"),
-        (f"{DISTILL} --array z", 5, "none is 'z'"),
+        (f"{DISTILL} --array z", 5, "not 'z'"),
         ("distill net.safetensors -o s.safetensors --inputs nan.npy", 3, "NaN; record 0"),
         ("distill net.safetensors -o s.safetensors --inputs two.npz", 5, "['a', 'b']; --array"),
-        ("distill net.safetensors -o s.safetensors --inputs wide.npz", 4, "3 numbers; 2, as"),
+        ("distill net.safetensors -o s.safetensors --inputs wide.npz", 4, "3 columns; 2 columns"),
         ("distill net.safetensors -o s.safetensors --inputs pool.csv --array x", 2, ".npz"),
         ("distill single.safetensors -o s.safetensors --inputs pool.npz", 2, "--likelihood"),
         ("distill student.safetensors -o s.safetensors --inputs pool.npz", 4, "a Student"),
@@ -454,7 +454,7 @@ def test_a_constant_column_is_not_perturbed(folder):
             4,
             "['dose'] missing; ['height'] unknown",
         ),
-        ("distill logistic.toml logit.safetensors", 2, "data.file beside the posterior"),
+        ("distill logistic.toml logit.safetensors", 2, "data.file and the posterior"),
         ("distill net.safetensors -o s.safetensors --times 1", 2, "no posterior of survival"),
     ],
 )

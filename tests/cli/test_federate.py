@@ -236,14 +236,14 @@ def test_networks_that_make_no_sense(folder, old, new, code, words):
 @pytest.mark.parametrize(
     "name, content, words",
     [
-        ("east.csv", "", "nothing in it"),
-        ("east.csv", "1\n2\n", "of numbers, no names"),
+        ("east.csv", "", "no rows"),
+        ("east.csv", "1\n2\n", "of numbers, not names"),
         ("east.csv", "a,a\n1,2\n", "come twice"),
         ("east.csv", "a,b,c,d\n1,2\n3,4\n", "2 cells in line 2 under 4 names"),
         ("east.csv", "a\nmany\n", "many"),
         ("east.csv", "a,b\n1,2\n1\n", "1 cells in line 3 under 2 names"),
-        ("north.npz", "", "not a whole archive"),
-        ("north.npz", "PK\x03\x04", "not a whole archive"),
+        ("north.npz", "", "not a complete archive"),
+        ("north.npz", "PK\x03\x04", "not a complete archive"),
         ("north.npz", None, "Is a directory"),
     ],
 )

@@ -79,8 +79,8 @@ def test_what_has_not_converged_gets_no_receipt_unless_told_to(folder):
         ("", 2, "site"),
         ("--site south --sweeps 3", 2, "--sweeps 3 without --config"),
         ("--site south --config logistic.toml", 6, "prior"),
-        ("--site south -o /dev/null", 5, "which is no file"),
-        ("--site south --receipt history.jsonl", 2, "which is there"),
+        ("--site south -o /dev/null", 5, "which is not a file"),
+        ("--site south --receipt history.jsonl", 2, "which exists already"),
     ],
 )
 def test_what_cannot_be_forgotten(folder, arguments, code, words):
@@ -126,4 +126,4 @@ def test_the_same_may_be_forgotten_again(files):
     for _ in range(2):
         succeed(*line.split())
     assert document("verify", "receipt.json", "n.safetensors", "left.safetensors")["exact"]
-    refuse(line.replace("n.safe", "s.safe").replace("north", "south"), 2, "which is there")
+    refuse(line.replace("n.safe", "s.safe").replace("north", "south"), 2, "which exists already")

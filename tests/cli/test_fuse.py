@@ -39,7 +39,7 @@ def test_the_matching_is_drawn_where_asked(files):
     assert "Drew the matching in matching.svg" in succeed(*line, "--plot", "matching.svg").stdout
     drawn = Path("matching.svg").read_text()
     assert "<svg" in drawn and "2 sites, 2 fused components" in drawn
-    refuse("fuse n.safetensors s.safetensors -o new --plot new", 2, "another output too")
+    refuse("fuse n.safetensors s.safetensors -o new --plot new", 2, "another output")
     refuse("fuse n.safetensors s.safetensors -o new --plot a.nonsense", 2, "cannot be written")
     refuse("fuse n.safetensors s.safetensors -o new --plot a.png --plate b", 2, "plate='b'; out")
 
@@ -128,7 +128,7 @@ def test_doubtful_matches_are_listed_and_warned_of_once(files):
     posterity.save(ledger("t\x1bhin", 1.75, 5.0), "t.safetensors")
     arguments = ("fuse", "n.safetensors", "s.safetensors", "t.safetensors", "-o", "out.safetensors")
     result, found = call(*arguments), document(*arguments, code=9)["plates"][""]
-    assert result.exit_code == 9 and result.stderr.count("hangs on little") == 1
+    assert result.exit_code == 9 and result.stderr.count("matching is uncertain") == 1
     assert "on standard error" in result.stdout
     doubtful = [row for row in found["doubtful"] if row["site"] == "t\x1bhin"]
     assert [row["component"] for row in doubtful] == [0]
@@ -196,7 +196,7 @@ def test_help_has_every_choice():
 @pytest.mark.parametrize(
     "arguments, code, words",
     [
-        ("", 2, "no posteriors"),
+        ("", 2, "no files"),
         ("n.safetensors", 2, "1 site"),
         ("n.safetensors n.safetensors", 2, "two files of site 'north'"),
         ("plain.safetensors sub/plain.safetensors", 2, "two files of site 'plain'"),
@@ -231,8 +231,8 @@ def test_inputs_that_are_refused(strange, arguments, code, words):
     "output, code, words",
     [
         ("no/such/folder.safetensors", 5, "in a folder that does not exist"),
-        ("sub", 5, "'sub', which is no file"),
-        ("/dev/null", 5, "which is no file"),
+        ("sub", 5, "'sub', which is not a file"),
+        ("/dev/null", 5, "which is not a file"),
         ("s.safetensors", 2, "one of the inputs"),
         ("./s.safetensors", 2, "one of the inputs"),
         ("link.safetensors", 2, "one of the inputs"),

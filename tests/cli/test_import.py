@@ -92,6 +92,7 @@ def test_a_covariance_by_name():
         ("import north.csv -o n.safetensors --family gamma", 3, "'bp'; north.csv"),
         ("import north.csv -o n.safetensors --decimal .", 5, "line 2; 'mean'"),
         ("import north.csv -o n.safetensors --decimal x", 2, "--decimal = 'x'"),
+        ("import north.csv -o south.csv", 2, "FILE.safetensors"),
         ("import bad.csv -o n.safetensors", 5, "bad.csv; line 2; column 'sd'"),
         ("export north.safetensors -o n.xlsx", 2, ".csv, .json or .onnx"),
         ("export north.safetensors -o n.csv --covariance v.csv", 2, "of a diagonal law"),

@@ -93,7 +93,7 @@ def test_sites_with_an_intercept_each_are_fused_and_federated_as_one_fit_of_all(
         told = call("fuse", "n1.safetensors", "s1.safetensors", "--personal", "b:intercept",
                     "-o", "p.safetensors", "--json")  # fmt: skip
         (note,) = json.loads(told.stdout)["notes"]
-        assert "is not known" in note and "federate" not in note
+        assert "is unknown" in note and "federate" not in note
     if model in ("logistic", "multinomial"):
         classes = 3 if model == "multinomial" else 2
         size = 2 * (classes - 1)
@@ -151,9 +151,7 @@ def test_a_record_is_predicted_by_its_sites_own_coefficient_or_by_the_prior(monk
     put("new.csv", {"x": [0.0] * 3, "where": ["n", "s", "west"]})
     data = document("predict", "b.safetensors", "new.csv", "-o", "p.csv", "--site-column", "where")
     (note,) = data["notes"]
-    assert (
-        "1 records are predicted as of a site unseen (['west'])" in note and "prior alone" in note
-    )
+    assert "predicted for an unseen site (['west'])" in note and "with the prior of" in note
     north, south, unseen = rows("p.csv")["p"]
     q = posterity.load("b.safetensors").posterior
     assert north < 0.6 < south and unseen == pytest.approx(0.5)
@@ -334,7 +332,7 @@ def test_a_precision_below_zero_by_rounding_costs_no_digits_and_one_farther_off_
     wanted = pooled(0.0)
     near = pooled(-4e-16)
     assert float(near.kl(wanted)) < 1e-12
-    with pytest.warns(FusionWarning, match="site 'm' is less sure than its prior"):
+    with pytest.warns(FusionWarning, match="site 'm' is wider than its prior"):
         pooled(-1e-3)
 
 

@@ -153,7 +153,7 @@ def test_a_known_site_and_an_unseen_one_are_predicted_as_all_records_together_sa
     federated("--model", "linear", "--noise-variance", "0.49")
     table = "x,hospital\n0.5,h1\n-1.0, new \n2.0,h3\n0.5,\n,h2\n"
     ours, notes = predicted(table, "--site-column", "hospital")
-    assert "2 records are predicted as of a site unseen (['new'])" in notes
+    assert "2 records are predicted for an unseen site (['new'])" in notes
     assert np.isnan(ours["mean"][4]), "a value is missing"
     for place, (site, x) in enumerate([("h1", 0.5), (None, -1.0), ("h3", 2.0), (None, 0.5)]):
         weights, means, deviations = exactly(tables, site, x, np.linspace(-4, 3, 61))

@@ -157,7 +157,7 @@ def test_a_network_is_averaged_over_draws(folder):
         ("net.safetensors wide.npy -o p.csv", 4, "(4, 3); wide.npy"),
         ("classes.safetensors nan.npy -o p.csv", 3, "record 1; nan.npy"),
         ("classes.safetensors flat.npy -o p.csv", 4, "(2,); flat.npy"),
-        ("classes.safetensors empty.csv -o p.csv", 4, "one at least"),
+        ("classes.safetensors empty.csv -o p.csv", 4, "at least one"),
         ("classes.safetensors words.csv -o p.csv", 5, "'two'"),
         ("classes.safetensors bare.csv -o p.csv", 5, "first line"),
         ("classes.safetensors renamed.csv -o p.csv", 4, "['dose'] missing; ['height'] unknown"),

@@ -111,7 +111,7 @@ def test_what_is_improper_is_said(shown):
     found = document("show", "broken.safetensors")
     told = (found["proper"], found["rows"][0]["mean"], found["sites"][0]["nats"])
     assert told == (False, None, None)
-    assert "no distribution" in succeed("show", "broken.safetensors").stdout
+    assert "improper" in succeed("show", "broken.safetensors").stdout
     refuse("show broken.safetensors --plot p.png", 2, "no interval is known")
 
 
@@ -153,7 +153,7 @@ def test_pictures(shown):
     for name, options in (("ledger", ("--site", "north")), ("ledger", ()), ("plate", ())):
         succeed("show", f"{name}.safetensors", "--plot", f"{name}.png", *options)
         assert Path(f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    refuse("show q.safetensors --plot q.txt", 2, "its ending names no format")
+    refuse("show q.safetensors --plot q.txt", 2, "its extension is not a picture's")
     refuse("show q.safetensors --plot no/q.png", 5, "folder that does not exist")
 
 

@@ -47,7 +47,7 @@ def test_a_site_is_made_in_two_steps(sites):
 def test_what_is_agreed_on_is_said_in_words(sites):
     (sites / "a" / "site.db").unlink()
     (sites / "dir.toml").mkdir()  # a folder, which is no configuration
-    assert "without a site.toml" in fail(5, "site", "status", sites / "dir.toml")["found"]
+    assert "no site.toml" in fail(5, "site", "status", sites / "dir.toml")["found"]
     said = succeed("site", "init", sites / "a", "--federation", sites / "federation.toml").stdout
     for words in ("Members: a (", "Links: a - b", "walks at random", "nats are left", "Refused"):
         assert words in said.replace("\n", " ")
@@ -58,7 +58,7 @@ def test_what_is_agreed_on_is_said_in_words(sites):
     [
         ("site init", 2, "0 arguments"),
         ("site init x", 2, "no name"),
-        ("site init x --name ' '", 2, "a name"),
+        ("site init x --name ' '", 2, "one line"),
         ("site init x --name n --data d.csv --loader p:q", 2, "data.file; data.path"),
         ("site init x --name n --federation no.toml", 5, "no.toml"),
         ("site init a --name b", 2, "name; site.toml"),

@@ -29,8 +29,10 @@ def folders(tmp_path_factory):
     assert [step["command"] for step in told["steps"]] == [step.command for step in story.STEPS]
     # What the page says of them: of the first model it is not known how far one shot is.
     heart, lives = [step["printed"] for step in told["steps"] if step["command"][:4] == "fuse"][:2]
-    assert "how far off the fusion is, is not known" in " ".join(heart.split())
-    (nats,) = re.findall(r"In one shot: some ([\d.]+) nats", lives)
+    assert "the distance of the fusion from the posterior of all records is unknown" in " ".join(
+        heart.split()
+    )
+    (nats,) = re.findall(r"In one shot: about ([\d.]+) nats", lives)
     assert 0.03 < float(nats) < 0.3
     story.write_tables(python)
     code = "\n".join([story.SETUP, *(step.python for step in story.STEPS)])

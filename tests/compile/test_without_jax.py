@@ -26,7 +26,7 @@ for command in COMMANDS:
     try:
         main()
     except SystemExit as end:
-        assert end.code in (None, 0, 9), (command, end.code)  # 9: a matching that hangs on little
+        assert end.code in (None, 0, 9), (command, end.code)  # 9: an uncertain matching
     strangers = {"jax", "equinox", "jaxtyping"} & set(sys.modules)
     assert not strangers, (command, strangers)
 """

@@ -58,8 +58,8 @@ def test_a_site_has_its_records_and_its_key(folder):
     [
         ('name = "coins"', "", "no name"),
         ('name = "coins"', "name = 3", "name = 3"),
-        ('name = "coins"', 'name = "coins"\nowner = "us"', "owner, of which nothing is known"),
-        ("[limits]", "[limits]\npatients = 3", "limits.patients, of which nothing is known"),
+        ('name = "coins"', 'name = "coins"\nowner = "us"', "owner, which is unknown"),
+        ("[limits]", "[limits]\npatients = 3", "limits.patients, which is unknown"),
         ("pseudo_counts = 1000", "pseudo_counts = -1", "limits.pseudo_counts = -1"),
         ("pseudo_counts = 1000", "bytes = 0.5", "limits.bytes = 0.5"),
         ('["c", "d"]]', '["c"]]', "a pair"),
@@ -88,12 +88,12 @@ def test_terms_with_something_wrong_are_refused_by_name(folder, old, new, words)
     ("old", "new", "words"),
     [
         ('name = "b"', 'name = "e"', "name = 'e'"),
-        ('name = "b"', 'name = "a"', "the key"),
+        ('name = "b"', 'name = "a"', "a key file"),
         ("site.key", "other.key", "other.key"),
         ("engine.records:coins", "engine.records:dice", "data.path"),
         ("tails = 2", "tails = 2, edges = 1", "edges"),
         ("heads = 3, ", "", "data"),
-        ("[data]", "[data]\nrows = 3", "data.rows, of which nothing is known"),
+        ("[data]", "[data]\nrows = 3", "data.rows, which is unknown"),
     ],
 )
 def test_sites_with_something_wrong_are_refused_by_name(folder, old, new, words):

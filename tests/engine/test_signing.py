@@ -124,8 +124,13 @@ def test_a_statement_is_taken_for_what_it_claims_alone():
         statement_of(envelope, "tombstone", PUBLIC)
 
 
-def test_private_keys_are_their_owners_files(tmp_path):
+def test_private_keys_are_their_owners_files(tmp_path, monkeypatch):
     path = tmp_path / "site.key"
+    with monkeypatch.context() as full:
+        full.setattr("os.fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "full")))
+        with pytest.raises(ArtifactError, match="full"):
+            KEYS["a"].save(path)
+    assert not path.exists()  # half a key would stand in the way
     KEYS["a"].save(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert PrivateKey.load(path) == KEYS["a"]

@@ -33,7 +33,7 @@ def bundle(*notes: TreeHead) -> dict:
 def test_a_cosignature_of_what_the_keeper_never_signed_does_not_count():
     coins, fake = Coins(), cosigned(TreeHead(OWN, 3, bytes(32)), "b")
     audit = audit_log(coins.terms, bundle(fake))
-    assert audit.passed and "nobody cosigned" in audit.statement
+    assert audit.passed and "no other member cosigned" in audit.statement
     head = TreeHead.of(Tree(ENTRIES[:3]), OWN, KEYS["a"])
     for note in (fake, head, dataclasses.replace(cosigned(head, "b"), origin="coins/c")):
         with pytest.raises(Refusal):
@@ -45,7 +45,7 @@ def test_a_cosignature_of_what_the_keeper_never_signed_does_not_count():
 def test_who_keeps_a_log_is_no_witness_of_it():
     coins, head = Coins(), TreeHead.of(Tree(ENTRIES), OWN, KEYS["a"])
     audit = audit_log(coins.terms, bundle(cosigned(head, "a")))
-    assert audit.passed and "nobody cosigned" in audit.statement
+    assert audit.passed and "no other member cosigned" in audit.statement
     with pytest.raises(Refusal):
         Author(coins.terms, "a", KEYS["a"]).cosignature("a", cosigned(head, "a"))
 

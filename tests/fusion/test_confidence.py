@@ -51,7 +51,7 @@ def by_trying(clustering: Clustering, free: bool, spread: float | None = None) -
 
 
 def said(*arguments: Any, **options: Any) -> list[str]:
-    """The warnings that a matching hangs on little."""
+    """The warnings that a matching is uncertain."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fuse(*arguments, **options)

@@ -61,8 +61,8 @@ def to_arviz(
     if not one or not np.all(posterior.is_proper()):
         raise UsageError(
             found=f"an improper {type(posterior).__name__}" if one else f"{posterior!r}",
-            expected="one law, a distribution, which can be drawn from",
-            fix="Pass a posterior, or one member of a batch; to a factor add a proper prior first.",
+            expected="one proper distribution, from which draws exist",
+            fix="Pass a posterior, or one member of a batch; add a proper prior to a factor.",
         )
     with jax.enable_x64(True):
         drawn = jax.device_get(_drawn(posterior, key, (chains, draws)))
@@ -84,8 +84,8 @@ def to_arviz(
         if shape != (len(names),) or len(set(names)) < len(names):
             raise UsageError(
                 found=f"{len(names)} names, {len(set(names))} of them distinct, for events {shape}",
-                expected="a name for each number of an event that is one vector",
-                fix="Leave names out, or give as many as there are numbers.",
+                expected="a different name for each number of an event that is one vector",
+                fix="Leave names out, or pass as many as there are numbers.",
             )
         variables = {name: drawn[..., place] for place, name in enumerate(names)}
     if int(arviz.__version__.split(".")[0]) >= 1:

@@ -52,7 +52,7 @@ def check_layers(student: Student) -> Layers:
     if isinstance(student.network.layers[-1], Conv):
         raise StructureError(
             found=f"a convolution as the last layer of {student.network.summary}",
-            expected="a dense one: outputs of a head are numbers, not images",
+            expected="a dense layer, since outputs of a head are numbers, not images",
             fix="Add Dense(outputs, head.size, 'identity').",
         )
     return student.network

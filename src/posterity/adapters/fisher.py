@@ -95,7 +95,7 @@ class Task:
         if self.noise_variance is not None and self.likelihood == CLASSIFICATION:
             raise UsageError(
                 found=f"noise_variance={self.noise_variance!r} of a classification",
-                expected="none: labels have no noise beside that of their chances",
+                expected="no noise variance, since labels have none",
                 fix="Leave it out, or pass likelihood='regression'.",
             )
 
@@ -110,7 +110,7 @@ class Task:
             raise UsageError(
                 found=f"only={some(list(map(str, only)))}",
                 expected=f"tensors, or what their names begin with, of {some(names)}",
-                fix="Name them as the library does.",
+                fix="Use the library's names.",
             )
         return [name for name in names if any(fits(name, wanted) for wanted in only)]
 
@@ -243,8 +243,8 @@ def _target(task: Task, outputs: Array, target: Array) -> tuple[Array, float]:
     if not rows or (not classes and target.size != outputs.size):
         raise StructureError(
             found=f"outputs of shape {outputs.shape} for y of shape {target.shape}",
-            expected="a row of outputs (n, K) for each of n records, and as many values",
-            fix="Pass a network that gives one vector an input, and as many y as x.",
+            expected="outputs (n, K) and targets of the same n records",
+            fix="Pass a network with one vector for each input, and as many y as x.",
         )
     numbers(outputs, "the outputs")
     if classes:
@@ -271,14 +271,14 @@ def _labels(outputs: Array, target: Array) -> tuple[Array, bool]:
         raise StructureError(
             found=f"labels of shape {shape} and type {target.dtype}, for {classes} classes",
             expected=f"whole numbers (n,) from 0 to {classes - 1}",
-            fix="Number classes as the outputs.",
+            fix="Number classes in the order of the outputs.",
         )
     codes = target.astype(int)
     several = len(set(codes.tolist())) > 1
     sums = outputs.min() >= 0 and np.allclose(outputs.sum(1), 1, atol=1e-4) and len(outputs) > 1
     if sums or (single and several and outputs.min() >= 0 and outputs.max() <= 1):
         raise StructureError(
-            found=f"outputs from {outputs.min():.3g} to {outputs.max():.3g} that look like chances",
+            found=f"outputs from {outputs.min():.3g} to {outputs.max():.3g}, like probabilities",
             expected="log odds of class 1" if single else "logits",
             fix=f"Leave the {'sigmoid' if single else 'softmax'} out, as losses of logits do.",
         )

@@ -144,9 +144,9 @@ def _flat(tree: Any) -> tuple[dict[str, Any], Any]:
     strange = [n for n, leaf in leaves.items() if not _is_float(leaf)]
     if strange or not leaves:
         raise StructureError(
-            found=f"parameters {strange} that are no floating-point arrays, of {list(leaves)}",
+            found=f"parameters {strange} that are not floating-point arrays, of {list(leaves)}",
             expected="a tree of arrays of weights",
-            fix="Pass the parameters alone, without counters and keys.",
+            fix="Pass only the parameters, without counters and keys.",
         )
     return leaves, structure
 

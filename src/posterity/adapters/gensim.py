@@ -45,8 +45,8 @@ def to_ledger(model: Any, site: str) -> Ledger:
         )
     if not model.state.numdocs:  # before any document, counts are random initial values
         raise UsageError(
-            found="an LdaModel that has seen no documents",
-            expected="a fitted one",
+            found="an LdaModel without documents",
+            expected="a fitted model",
             fix="Pass a corpus, or call update(corpus).",
         )
     counts = np.asarray(model.state.sstats, dtype=np.float64)
@@ -88,7 +88,7 @@ def to_model(
         lambda law: getattr(law, "is_plate", False) and topics(law),
         "gensim",
         expected="topics: a Plate of Dirichlet without weights",
-        fix="In a topic model each document has weights of its own.",
+        fix="Leave the weights out; each document has its own.",
     )
     values = np.asarray(plate.members.concentration)
     known = plate.members.names or [str(index) for index in range(values.shape[1])]

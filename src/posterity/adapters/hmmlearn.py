@@ -54,7 +54,7 @@ def to_ledger(model: Any, site: str) -> Ledger:
     if isinstance(model, gaussian) and model.covariance_type not in KINDS:
         raise StructureError(
             found=f"covariance_type={model.covariance_type!r}",
-            expected=f"one of {KINDS}: a conjugate posterior for each state",
+            expected=f"one of {KINDS}, which have a conjugate posterior for each state",
             fix="Fit again with covariance_type='full', or 'diag' if data are scarce.",
         )
     with shared.at_site(site):
@@ -89,7 +89,7 @@ def to_model(posterior: families.ExponentialFamily | Ledger, **parameters: Any) 
         "hmmlearn",
         expected="one HiddenMarkov that emits NormalWishart, NormalGamma or Dirichlet, or a "
         "Ledger of one",
-        fix="Of a Product pass the block.",
+        fix="For a Product pass the block.",
     )
     members = emitted(q)
     priors = [name for name in parameters if name.endswith("_prior")]

@@ -49,8 +49,8 @@ def of_covariance(
         shapes = f"estimates of shape {mean.shape} and a matrix of shape {matrix.shape}"
         raise StructureError(
             found=f"{shapes} for {size} coordinates of {place}",
-            expected=f"one of each of {some(names)}",
-            fix="Fit again, and pass the results as they are.",
+            expected=f"one value for each of {some(names)}",
+            fix="Fit again, and pass the results unchanged.",
         )
     if (wrong := ~np.isfinite(mean)).any():
         raise ParameterError(
@@ -73,7 +73,7 @@ def of_covariance(
         raise ParameterError(
             found=f"{why} at {some(at(names, wrong))} in {place}",
             expected="a positive definite covariance",
-            fix="Leave out columns that are constant or that others add up to, or fit with a prior "
+            fix="Leave out columns that are constant or sums of others, or fit with a prior "
             "or penalty. A covariance by clusters needs more clusters than coefficients.",
         )
     precision = matrix if inverse else inverted / scale / scale[:, None]
@@ -92,7 +92,7 @@ def check_mode(
     mean = " (root mean square)" if size > 1 else ""
     message = f"{what} {off:.2g} posterior standard deviations{mean} from the mode of {place}"
     if not off <= FAR:
-        raise ParameterError(found=message, expected="a fit: an estimate at its mode", fix=fix)
+        raise ParameterError(found=message, expected="a fit that has reached its mode", fix=fix)
     if off > NEAR:
         warnings.warn(f"{message}. {fix}", ConvergenceWarning, stacklevel=4)
 
@@ -147,7 +147,7 @@ def check_separation(x: ArrayLike, classes: ArrayLike, names: Sequence[str], pla
     columns = separating(x, classes)
     if columns.any():
         raise ParameterError(
-            found=f"classes that {some(at(names, columns))} tell apart without error in {place}",
-            expected="classes that overlap: the estimate is at infinity",
+            found=f"classes that {some(at(names, columns))} separate perfectly in {place}",
+            expected="classes that overlap, since otherwise the estimate is infinite",
             fix="Fit with a prior, as posterity.federate and scikit-learn's penalty do.",
         )

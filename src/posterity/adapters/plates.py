@@ -63,7 +63,7 @@ class Gaussians(NamedTuple):
             if unshared := [name for name, v in zip(names, shared, strict=True) if v is None]:
                 raise StructureError(
                     found=f"a NormalGamma whose {unshared[0]} differs between features",
-                    expected=f"one value a component: {library} has no more of its diagonal type",
+                    expected=f"one value for each component, as in {library}'s diagonal type",
                     fix="Fuse with rule='product' or divergence='reverse', which keep it shared.",
                 )
         return cls(*(np.asarray(part, np.float64) for part in (members.mean, kappa, nu, inverse)))

@@ -72,8 +72,8 @@ def from_frozen(frozen: Any, *, names: Sequence[str] | None = None) -> Any:
         known = sorted([*UNIVARIATE, "multivariate_normal", "dirichlet", "wishart"])
         raise StructureError(
             found=f"scipy.stats.{kind}",
-            expected=f"one of {known}, which a law here holds exactly",
-            fix=f"{' '.join(near) or 'None comes near.'} To approximate, fit a family to draws: "
+            expected=f"one of {known}, which have an exact counterpart",
+            fix=f"{' '.join(near) or 'None is similar.'} To approximate, fit a family to draws: "
             "from_samples(frozen.rvs(10_000)) of posterity.adapters.",
         )
     return law if names is None else law.named(names)
@@ -110,7 +110,7 @@ def to_frozen(law: object) -> Any:
         raise StructureError(
             found=f"{law!r}",
             expected="a Gaussian, Gamma, Beta, Dirichlet or Wishart, or exp of one Gaussian number",
-            fix="scipy.stats has no counterpart: pass one part of it, such as a Product's block.",
+            fix="Pass one part of it, such as a Product's block; scipy.stats has no counterpart.",
         )
     check_one(law)
     if isinstance(inner, families.Dirichlet):
@@ -155,7 +155,7 @@ def _univariate(
         raise StructureError(
             found=asked,
             expected="loc=0" + " and scale=1" * stretched,
-            fix="Take the law of z - loc, over the scale too if that is named.",
+            fix="Use the distribution of z - loc, divided by the scale if that is named.",
         )
     ones = np.ones_like(scale)
     if kind in ("norm", "lognorm"):

@@ -59,8 +59,8 @@ class Laws(NamedTuple):
         if (self.prior is None) == (prior is None):
             raise UsageError(
                 found=f"a {type(model).__name__} with {'no prior' if prior is None else 'two'}",
-                expected="the model's own, or one over its coefficients, the same at all sites",
-                fix="Pass prior= of a model that has none, or take the posterior alone.",
+                expected="one prior, the model's own or prior=, the same at all sites",
+                fix="Pass prior= only for a model without one, or use only the posterior.",
             )
         factor, outline = self.factor, getattr(prior, "outline", lambda: None)
         if prior is None and factor is None:
@@ -70,8 +70,8 @@ class Laws(NamedTuple):
         if not isinstance(prior, ExponentialFamily) or outline() != factor.outline():
             raise StructureError(
                 found=f"prior={prior!r}",
-                expected=f"one like the factor, {factor!r}, with coordinates {names_of(factor)}",
-                fix="Make one for all sites, whose variances are wide in the columns' units.",
+                expected=f"a prior like the factor, {factor!r}, of coordinates {names_of(factor)}",
+                fix="Make one prior for all sites, with wide variances in the columns' units.",
             )
         wanted = names_of(prior) or names_of(factor)
         factor = in_order(factor, wanted, f"site {site!r}", "the prior")
@@ -144,7 +144,7 @@ def check_fitted(model: object, *attributes: str) -> None:
     """Raise a UsageError if a model lacks an attribute that its ``fit`` sets."""
     if not all(hasattr(model, name) for name in attributes):
         found = f"a {type(model).__name__} that is not fitted"
-        raise UsageError(found=found, expected="a fitted one", fix="Call fit first.")
+        raise UsageError(found=found, expected="a fitted model", fix="Call fit first.")
 
 
 def check_undetermined(parameters: Collection[str], determined: Iterable[str]) -> None:
@@ -159,8 +159,8 @@ def check_one(law: Distribution) -> None:
     if law.batch_shape:
         raise StructureError(
             found=f"a batch of shape {law.batch_shape} of {type(law).__name__}",
-            expected="one law",
-            fix="Take them one by one: law[0].",
+            expected="one distribution",
+            fix="Pass them one by one, as law[0].",
         )
 
 
@@ -174,9 +174,9 @@ def numbers(values: object, what: str, *, names: Sequence[str] = ()) -> Array:
         made = np.asarray(values, np.float64)
     except (TypeError, ValueError) as error:
         raise ParameterError(
-            found=f"{what} that are no array of numbers ({str(error)[:80]})",
+            found=f"{what} that are not an array of numbers ({str(error)[:80]})",
             expected="numbers, in rows of one length",
-            fix="Encode texts.",
+            fix="Encode texts as numbers.",
         ) from error
     wrong = ~np.isfinite(made)
     if wrong.any():

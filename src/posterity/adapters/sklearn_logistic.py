@@ -42,7 +42,7 @@ def laplace(
         raise UsageError(
             found=f"labels that y and {place} do not have in common: {strange[:10]}",
             expected=f"the labels it was fitted with: {classes.tolist()}",
-            fix="Pass y as it was given to fit.",
+            fix="Pass the y that was passed to fit.",
         )
     codes = np.searchsorted(classes, y)
     if model.class_weight is not None:
@@ -95,7 +95,7 @@ def to_logistic(
     if len(labels) < 2 or labels.tolist() != sorted(set(labels.tolist())):
         raise UsageError(
             found=f"classes={classes!r}",
-            expected="two different classes or more in order: that of reference is the first",
+            expected="at least two different classes, the reference class first",
             fix="Pass classes=model.classes_ of a model that was fitted.",
         )
     single = len(labels) == 2
@@ -124,14 +124,14 @@ def _prior_precision(model: Any, place: str) -> Array:
     if ratio:
         raise UsageError(
             found=f"{place} with an l1 penalty (l1_ratio={ratio})",
-            expected="an l2 penalty: at a mode at zero the density has a kink, and no curvature",
+            expected="an l2 penalty, since with l1 the density has no curvature at zero",
             fix="Fit with l1_ratio=0, or choose columns first and fit again with those.",
         )
     if getattr(model, "multi_class", None) == "ovr" and len(model.classes_) > 2:
         raise StructureError(
-            found=f"{place} of one class against the rest, several times",
-            expected="one likelihood: a multinomial one",
-            fix="Fit with multi_class='multinomial', or one model a class.",
+            found=f"{place} that fits each class against the rest",
+            expected="a multinomial likelihood",
+            fix="Fit with multi_class='multinomial', or one model for each class.",
         )
     precision = 0.0 if penalty in (None, "none") else 1 / float(model.C)
     own = np.full(model.coef_.shape[1], precision)

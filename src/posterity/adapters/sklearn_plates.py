@@ -57,7 +57,7 @@ def to_plates(model: BayesianGaussianMixture | LatentDirichletAllocation) -> tup
     if model.covariance_type not in KINDS:
         raise StructureError(
             found=f"a BayesianGaussianMixture with covariance_type={model.covariance_type!r}",
-            expected=f"one of {KINDS}: a conjugate posterior for each component",
+            expected=f"one of {KINDS}, which have a conjugate posterior for each component",
             fix="Fit again with covariance_type='full', or 'diag' if data is scarce.",
         )
     read = lambda *names: [np.asarray(getattr(model, f"{name}_"), np.float64) for name in names]
@@ -99,7 +99,7 @@ def _topics(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> Fi
     if plate.weights is not None:
         raise StructureError(
             found=f"a Plate of Dirichlet with {type(plate.weights).__name__} weights",
-            expected="topics without weights: each document has some of its own",
+            expected="topics without weights, since each document has its own",
             fix="Drop them: Plate(plate.members).",
         )
     known = {}
@@ -182,7 +182,7 @@ def _concentrations(plate: Plate) -> tuple[Any, ...]:
     if plate.weights is None:
         raise StructureError(
             found=f"a Plate of {type(plate.members).__name__} without mixing weights",
-            expected="mixing weights: BayesianGaussianMixture has a posterior over them",
+            expected="mixing weights, as in BayesianGaussianMixture",
             fix="Add them: Plate(plate.members, Dirichlet.from_standard(np.ones(plate.size))).",
         )
     return tuple(plate.weights.standard_parameters().values())

@@ -112,8 +112,8 @@ def _coefficients(results: Any, other: Mapping[str, str] | None) -> Gaussian:
             sizes = f"{int(results.nobs)} records and {len(results.params)} coefficients"
             raise ParameterError(
                 found=f"{sizes} with squared residuals of {results.ssr:.3g}, in {place}",
-                expected="residuals, which say how far the coefficients are known",
-                fix="Fit to more records than coefficients, without the response among them.",
+                expected="residuals, which determine the uncertainty of coefficients",
+                fix="Fit more records than coefficients, without the response among the columns.",
             )
     names, mean, covariance = _numbers(results, model)
     other = other or {}
@@ -121,7 +121,7 @@ def _coefficients(results: Any, other: Mapping[str, str] | None) -> Gaussian:
         raise UsageError(
             found=f"other names for {some(unknown)}",
             expected=f"for some of {some(names)}",
-            fix="Name coefficients as statsmodels does.",
+            fix="Use statsmodels' names of coefficients.",
         )
     converged = getattr(results, "converged", None)
     if converged is None:
@@ -184,6 +184,6 @@ def _noise(results: Any) -> tuple[float, float]:
         raise UsageError(
             found=f"noise of {type(results.model).__name__} results",
             expected="a linear regression: OLS, WLS or GLS",
-            fix="Leave the noise out: a GLM's dispersion is already in its covariance.",
+            fix="Leave the noise out, since a GLM's covariance includes its dispersion.",
         )
     return float(results.df_resid) / 2, float(results.ssr) / 2

@@ -90,7 +90,7 @@ def _laws(module: Any, x: object, y: ArrayLike, task: core.Task) -> Laws:
     own = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if not own:
         found, fix = "a module without parameters that need a gradient", "requires_grad_(True)"
-        raise UsageError(found=found, expected="some, which the law is of", fix=f"Call {fix}.")
+        raise UsageError(found=found, expected="some, over which the law is", fix=f"Call {fix}.")
     own = {name: own[name].detach() for name in task.tensors(own)}
     try:
         inputs: Any = x if torch.is_tensor(x) else torch.tensor(np.asarray(x))
@@ -100,8 +100,8 @@ def _laws(module: Any, x: object, y: ArrayLike, task: core.Task) -> Laws:
     if not inputs.ndim or not len(inputs):
         raise StructureError(
             found=f"inputs of shape {tuple(inputs.shape)}",
-            expected="a record at least",
-            fix="Pass the data of the training.",
+            expected="at least one record",
+            fix="Pass the training data.",
         )
     like = next(iter(own.values()))  # with their device and floating type
     inputs = inputs.to(like.device, like.dtype if inputs.is_floating_point() else inputs.dtype)
@@ -115,7 +115,7 @@ def _laws(module: Any, x: object, y: ArrayLike, task: core.Task) -> Laws:
             raise StructureError(
                 found=f"outputs of shape {shape}",
                 expected="one tensor, with a row (n, K) for each of n records",
-                fix="Keep the last axis; wrap a module that gives more than logits or values.",
+                fix="Keep the last axis; wrap a module that returns more than logits or values.",
             )
         jacobians = _jacobians(torch, module, own, inputs)
         tensors = {name: _numpy(value) for name, value in own.items()}

@@ -75,7 +75,7 @@ def ordered(value: Any, wanted: Names, place: str, of: str) -> Any:
         raise StructureError(
             found=f"other words at {place}: not in both are {odd}",
             expected=f"the words of {of}, in any order",
-            fix="Put all over one vocabulary first: posterity.artifact.one_vocabulary.",
+            fix="Put all on one vocabulary first, by posterity.artifact.one_vocabulary.",
         )
     if isinstance(value, Ledger):
         return value.in_order(wanted, place, of)
@@ -166,7 +166,7 @@ def with_vocabulary(posterior: Any, wanted: Sequence[str], *, unseen: float | No
         raise StructureError(
             found=f"the words that are wanted: {why}",
             expected="distinct words, none of them empty",
-            fix="Name every category once, by text.",
+            fix="Give each category one name, a text.",
         )
     CONCENTRATION.check(unseen=unseen)
     if tuple(words) == tuple(wanted):
@@ -186,9 +186,9 @@ def with_vocabulary(posterior: Any, wanted: Sequence[str], *, unseen: float | No
         values = np.asarray(prior.members.concentration)
         if not np.allclose(values, values.flat[0], rtol=1e-10, atol=0.0):
             raise StructureError(
-                found="a prior over words that prefers some of them, or differs between topics",
+                found="a prior that differs between words or topics",
                 expected="one concentration of words",
-                fix="Pass unseen=, the concentration of a word that the site has not seen.",
+                fix="Pass unseen=, the prior concentration of a new word.",
             )
         unseen = float(values.flat[0])
     wider = lambda factor: factor.relabel(labels, len(wanted), (1,))
@@ -262,7 +262,7 @@ def words_of(posterior: object) -> tuple[str, ...]:
         raise StructureError(
             found=f"{posterior!r}",
             expected="topics: a Plate of Dirichlet, or a Ledger over one",
-            fix="Only categories of a Dirichlet go by words.",
+            fix="Pass topics; only categories of a Dirichlet have words.",
         )
     family: Any = posterior.prior if isinstance(posterior, Ledger) else posterior
     if not family.members.names:
@@ -278,9 +278,9 @@ def _spread(plate: Any, labels: np.ndarray, words: Sequence[str], unseen: float 
     """Return topics over more words; the new ones have the concentration ``unseen``."""
     if len(words) > len(labels) and unseen is None:
         raise StructureError(
-            found="words that a posterior without its prior has not seen",
-            expected="the prior's concentration of words",
-            fix="Pass unseen=, or the ledger in place of the posterior.",
+            found="new words for a posterior without its prior",
+            expected="the prior concentration of new words",
+            fix="Pass unseen=, or the ledger instead of the posterior.",
         )
     # Without new words the concentration 1.0 is not used.
     members = plate.members.widened(labels, len(words), 1.0 if unseen is None else unseen)

@@ -25,7 +25,7 @@ def register_architecture(name: str, build: Callable[..., Any]) -> Callable[...,
     if _BUILDERS.setdefault(name, build) is not build:
         raise ArtifactError(
             found=f"a second architecture named {name!r}",
-            expected="one function a name",
+            expected="a different name for each function",
             fix="Rename the new one.",
         )
     return build
@@ -63,7 +63,7 @@ class Architecture:
             raise UsageError(
                 found=f"options {self.options!r} of architecture {self.name!r}",
                 expected="numbers, texts, lists, and dictionaries of these by name",
-                fix="Pass arrays as parameters; convert what else there is to numbers and text.",
+                fix="Pass arrays as parameters, and convert other values to numbers or text.",
             )
         object.__setattr__(self, "options", copy.deepcopy(dict(self.options)))
         object.__setattr__(self, "parameters", _owned(dict(self.parameters)))

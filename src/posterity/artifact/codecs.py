@@ -101,7 +101,7 @@ def _wrong(found: str, expected: str) -> ArtifactError:
     return ArtifactError(
         found=f"{found} of a ledger",
         expected=expected,
-        fix="Fetch the ledger again.",
+        fix="Obtain the file again.",
     )
 
 

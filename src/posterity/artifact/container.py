@@ -135,12 +135,12 @@ def read_header(file: File, size: int) -> Header:
     start = file.read(9)
     length = struct.unpack("<Q", start[:8])[0] if len(start) == 9 else 0
     if not 2 <= length <= size - 8 or start[8:] != b"{":
-        raise altered(f"{size} bytes that are no safetensors content")
+        raise altered(f"{size} bytes that are not a safetensors file")
     if length > MAX_HEADER:
         raise ArtifactError(
             found=f"a header of {length} bytes",
             expected=f"at most {MAX_HEADER}",
-            fix="Save fewer sites a file; keep texts elsewhere.",
+            fix="Save fewer sites per file, or less text.",
         )
     file.seek(8)
     text = _filled(file, bytearray(length))
@@ -255,4 +255,4 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def no_number(text: str) -> float:
     """Hook of ``json.loads`` that refuses NaN and infinity."""
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")

@@ -300,7 +300,8 @@ class Recipe:
         if kind == "power":
             return [f"{name}^{numbers[0]:g}"]
         if kind == "spline":
-            return [f"bs({name})[{place}]" for place in range(1, spline_size(numbers) + 1)]
+            size = int(numbers[0]) + len(numbers) - 3  # of degree, two bounds and inner knots
+            return [f"bs({name})[{place}]" for place in range(1, size + 1)]
         return [f"{kind}({name})"]
 
     def replaced(self, **changes: Any) -> "Recipe":
@@ -357,11 +358,6 @@ class Recipe:
         return f"{name} ({', '.join(parts)})" if parts else name
 
 
-def spline_size(numbers: Sequence[float]) -> int:
-    """Return the number of a spline's columns from its degree, bounds and inner knots."""
-    return int(numbers[0]) + len(numbers) - 3
-
-
 # --- checks --------------------------------------------------------------------------------------
 
 
@@ -396,7 +392,7 @@ _LEVELS = Constraint(
     ),
 )
 _TERM = Constraint(
-    "factors that a recipe knows",
+    "factors that a recipe supports",
     lambda term: isinstance(term, tuple) and bool(term) and all(map(_is_factor, term)),
 )
 FIELDS: Mapping[str, Constraint] = {

@@ -86,7 +86,7 @@ def reconciled(
     if len(labels) > 1:
         plain = [site for site, recipe in recipes.items() if not recipe.levels]
         zero, one = common.levels
-        notes.append(f"0 and 1 of {common.target!r} at {some(plain)}: taken for {zero} and {one}")
+        notes.append(f"0 and 1 in {common.target!r} at {some(plain)} are read as {zero} and {one}")
     names = common.coefficients()
     with_third = sum(bool(own.get("third")) for own in facts.values())
     if with_third * comb(len(names) + 2, 3) > MOST_NUMBERS:  # too many for a file
@@ -275,7 +275,7 @@ def affine(recipe: Recipe, common: Recipe) -> Affine:
         if INTERCEPT not in place:
             raise StructureError(
                 found=f"column {name!r} with another center or reference, and no intercept",
-                expected="an intercept, which takes it up",
+                expected="an intercept, which absorbs the change",
                 fix="Fit with the same --center and --category at every site.",
             )
         matrix[place[INTERCEPT], column] = value
@@ -303,7 +303,7 @@ def _of_strata(recipe: Recipe, common: Recipe) -> Affine:
         raise StructureError(
             found=f"another center or reference of a column of which each site has a coefficient, "
             f"and one intercept of {some(recipe.strata)}",
-            expected="an intercept of each site, which takes up the difference",
+            expected="an intercept for each site, which absorbs the difference",
             fix="Fuse the files of single sites, or fit with the same --center and --category.",
         )
     return Affine(there.offset[[row for row, _ in mine]], np.where(others, 0.0, matrix))
@@ -374,7 +374,7 @@ def _like(law: Any, linear: np.ndarray, square: np.ndarray, names: Any, site: st
 
 def _unlike(site: str) -> StructureError:
     return StructureError(
-        found=f"a posterior of {site!r} in other units or levels that is no full Gaussian",
+        found=f"a posterior of {site!r} in other units or levels that is not a full Gaussian",
         expected="a ledger of Gaussians, as of fit",
-        fix="Fit it again by the recipe of another site: posterity fit TABLE --like FILE.",
+        fix="Fit again with another site's recipe: posterity fit TABLE --like FILE.",
     )

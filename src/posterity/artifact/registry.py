@@ -123,7 +123,7 @@ def enrol(
     if codec.of is not kind or kind.__name__ == ARRAY:
         raise ArtifactError(
             found=f"a second family named {kind.__name__!r}",
-            expected="one type a name",
+            expected="a different name for each type",
             fix="Rename the new one.",
         )
 

@@ -52,7 +52,7 @@ class Strata:
             raise StructureError(
                 found=f"own={list(own)} and a prior {prior!r}",
                 expected=f"coefficients among {some(columns)}, or their numbers",
-                fix="Name those that each site has for itself.",
+                fix="Name coefficients that differ by site.",
             )
         every = (place for place in range(size) if place % width in places)
         return cls(names, frozenset(every), tuple(sorted(sites)), bool(known))
@@ -100,8 +100,8 @@ class Strata:
         if x.ndim != 2 or x.shape[1] != len(self.names):
             raise StructureError(
                 found=f"inputs of shape {x.shape} at site {site!r}",
-                expected=f"records by columns of {some(self.names)}",
-                fix="Give x (n, columns), with a column for each coefficient of the prior.",
+                expected=f"records (n, columns), with columns {some(self.names)}",
+                fix="Pass x with a column for each coefficient of the prior.",
             )
         index = np.array([place for place, _ in self.coefficients])
         return x[:, index] * np.array([owner in ("", site) for _, owner in self.coefficients])

@@ -87,7 +87,7 @@ def decode(node: Any, arrays: dict[str, np.ndarray], path: str = "", check: bool
     codec = codec_of(node["type"])
     if codec is None:
         raise ArtifactError(
-            found=f"a family {node['type']!r} that this installation does not know",
+            found=f"a family {node['type']!r} that is not registered here",
             expected=f"one of {sorted(CODECS)}",
             fix="Import the package that defines and registers it, or upgrade posterity.",
         )
@@ -118,8 +118,8 @@ def _checked(plain: Any, path: str) -> Any:
     if not -(2**63) <= min(whole) <= max(whole) < 2**63:
         raise ArtifactError(
             found=f"a whole number beyond 64 bits at {path!r}",
-            expected="one from -2**63 to 2**63 - 1",
-            fix="Keep it as text.",
+            expected="a whole number from -2**63 to 2**63 - 1",
+            fix="Save it as text.",
         )
     if float in kinds:
         _array(np.array([n for n in values if type(n) is float]), path)
@@ -133,7 +133,7 @@ def _array(array: np.ndarray, path: str) -> np.ndarray:
         raise ParameterError(
             found=f"{wrong[0]} at {path!r} ({wrong.size} such values)",
             expected="finite numbers",
-            fix="Check that the fit which made them converged, and fit again.",
+            fix="Check that the fit has converged, and fit again.",
         )
     return array
 

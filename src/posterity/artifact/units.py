@@ -85,7 +85,7 @@ def suspicious(
                 about = f", which is about {1 / factor:.2g}" if scaled else ""
                 lines.append(
                     f"{name!r} is {m:.3g} ± {s:.2g} at {site!r} and {mean[other]:.3g} ± "
-                    f"{sd[other]:.2g} at {sites[other]!r}: are they in one unit? If not, convert "
+                    f"{sd[other]:.2g} at {sites[other]!r}: is the unit the same? If not, convert "
                     f"the table of {site!r}: --convert {name}=FACTOR{about}"
                 )
     return lines

@@ -355,9 +355,9 @@ def _check_own(folder: Path) -> None:
     for name in (*STAYING, CONFIGURATION, *(f"{hospital}.csv" for hospital in HOSPITALS)):
         if (folder / name).exists():
             raise UsageError(
-                found=f"{name} in folder {str(folder)!r}, which no earlier run wrote",
-                expected="a folder that is new, or of an earlier run",
-                fix="Choose another by --output.",
+                found=f"{name} in folder {str(folder)!r}, which is not of an earlier run",
+                expected="a folder that is new, or that an earlier run wrote",
+                fix="Choose another folder by --output.",
             )
 
 
@@ -396,7 +396,7 @@ def tell(folder: Path, say: Callable[[str], None]) -> list[dict[str, Any]]:
             raise PosterityError(
                 found=f"exit code {result.returncode} of step {number}: {step.title}",
                 expected="0",
-                fix="Read what the step printed; run it by itself in the folder.",
+                fix="Read what the step printed, or run it by itself in the folder.",
             )
         seconds = round(time.monotonic() - began, 2)
         done.append({**step._asdict(), "printed": result.stdout, "seconds": seconds})

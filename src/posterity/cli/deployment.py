@@ -104,9 +104,9 @@ class SiteFiles(NamedTuple):
         key = PrivateKey.load(self.key)
         if key.public != self.terms.members[self.name]:
             raise UsageError(
-                found=f"the key {str(key.public)!r} of {self.name!r}",
-                expected=f"{str(self.terms.members[self.name])!r}, as members.{self.name} says",
-                fix="Name the right key file, or agree on new terms.",
+                found=f"a key file of {self.name!r} with the public key {str(key.public)!r}",
+                expected=f"{str(self.terms.members[self.name])!r}, as in members.{self.name}",
+                fix="Restore the right key file, or agree on new terms.",
             )
         site = Site.of(self.terms.agreement, self.name, self.records())
         kind = Server if self.name == self.terms.server else Machine
@@ -120,22 +120,22 @@ def read_site(file: Path) -> SiteFiles:
         federation, name = Path(settings.need("federation")), settings.need("name")
         if not os.path.isfile(federation):  # also if its name is too long for a socket
             raise ArtifactError(
-                found=f"no file {str(federation)!r} with what the members have agreed on",
-                expected="the federation.toml that all members have",
+                found=f"no file {str(federation)!r}",
+                expected="the federation.toml with the terms that all members have",
                 fix=f"Run: posterity site init {file.parent} --federation FILE",
             )
         terms = read_terms(federation)
         if name not in terms.members:
             raise UsageError(
-                found=f"name = {name!r}",
-                expected=f"a member: one of {sorted(terms.members)}",
+                found=f"name = {name!r}, which is not a member,",
+                expected=f"one of {sorted(terms.members)}",
                 fix="Spell it as federation.toml does, or agree on new terms.",
             )
         sockets = settings["transport.sockets"] or {}
         if (strangers := sorted(sockets.keys() - terms.members.keys())) or name in sockets:
             raise UsageError(
-                found=f"transport.sockets of {strangers or name}",
-                expected="those of other members",
+                found=f"transport.sockets for {strangers or name}",
+                expected="sockets of other members only",
                 fix="Spell them as federation.toml does.",
             )
         if sockets and settings["transport.kind"] == "courier":
@@ -219,9 +219,9 @@ def configuration(folder: Path) -> Path:
     file = folder / "site.toml"
     if not os.path.isfile(file):
         raise ArtifactError(
-            found=f"folder {str(folder)!r} without a site.toml",
+            found=f"no site.toml in folder {str(folder)!r}",
             expected="the folder of a site",
-            fix="Make it by `posterity site init`.",
+            fix="Make one by `posterity site init`.",
         )
     return file
 

@@ -141,9 +141,9 @@ def _of_data(settings: Settings) -> Distilled:
     recipe = recipe_in(problem.record)
     if getattr(problem.model, "likelihood", None) is None or (recipe and offset_of(recipe)):
         raise UsageError(
-            found=f"chains on data for --model {problem.kind}",
+            found=f"a sampler (--data) for --model {problem.kind}",
             expected="a network, or a linear or logistic regression without offset or weights",
-            fix="Fit it first, which takes no chains: posterity fit TABLE ... -o FILE; then "
+            fix="Fit it without a sampler: posterity fit TABLE ... -o FILE; then "
             "posterity distill FILE -o STUDENT --inputs TABLE.",
         )
     x = problem.data[0]
@@ -192,10 +192,9 @@ def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
     if kind not in kinds or not full:
         raise UsageError(
             found=f"{'' if kind is None else f'--model {kind} for '}{posterior!r} in {str(path)!r}",
-            expected="a network, a regression with its recipe, as posterity fit writes it, or a "
-            f"Gaussian over coefficients and --model {' or '.join(kinds)}",
-            fix="Name a file of the same model by --like, or the regression that it was fitted "
-            "with; of other models call posterity.distill in Python.",
+            expected="a network, a regression that posterity fit wrote, or a Gaussian and --model "
+            f"{' or '.join(kinds)}",
+            fix="Name a file of the same model by --like, or call posterity.distill in Python.",
         )
     specification.check_noise(kind == "linear-regression", noise)
     return specification.MODELS[kind](**known)
@@ -211,16 +210,16 @@ def _pool(
     if recipe is not None and recipe.regression:
         data, notes = table_of(settings, recipe, path, scored=False)
         if data.dropped:
-            notes.append(f"{data.dropped} of {data.total} inputs have a missing value: left out")
+            notes.append(f"{data.dropped} of {data.total} inputs with missing values are left out")
         pool = Table(inputs_of(recipe, data)[1], None, inputs_of(recipe)[0])
     else:
         pool = read_inputs(path, settings["inputs.array"])
     x = reordered(pool, names, str(path), of)
     if (wide := x[0].size) != size:
         raise StructureError(
-            found=f"inputs of {wide} numbers in {str(path)!r}",
-            expected=f"{size}, as the network or regression takes",
-            fix="Give the columns that it was trained on, without labels.",
+            found=f"inputs with {wide} columns in {str(path)!r}",
+            expected=f"{size} columns, those of the network or regression",
+            fix="Pass the columns that it was trained on, without labels.",
         )
     return pool, x, notes
 
@@ -235,9 +234,9 @@ def _inputs(
     kind = settings["inputs.kind"] or ("box" if options.keys() & {"low", "high"} else default)
     if x is None and kind != "box":
         raise UsageError(
-            found="no inputs to listen at",
-            expected="a file of inputs like those that will come (--inputs), or --low and --high",
-            fix="Unlabelled records will do: the teacher says what they are.",
+            found="no inputs for the student",
+            expected="a file of inputs like those to be predicted (--inputs), or --low and --high",
+            fix="Pass records; they need no labels, which the teacher predicts.",
         )
     if kind == "box" and settings["inputs.file"] is not None:
         raise conflict("a box", "a file of inputs")
@@ -275,7 +274,7 @@ def _report(data: Data) -> Group:
         parts.append(f"Temperature of the chains: {status['temperature']:.3f}; it should be 1.")
     if status["rhat"] is not None:
         parts.append(f"R-hat {status['rhat']:.2f}, {status['effective']:.0f} effective draws.")
-    parts.append(wrote("Drew how it closed in, in", data["plot"]))
+    parts.append(wrote("Drew the gap in", data["plot"]))
     return group(*parts, f"Wrote the student to {printable(data['output'])}")
 
 

@@ -38,7 +38,7 @@ def read_ledger(path: Path) -> tuple[Ledger, Inspection]:
     """Return the ledger in a file; a StructureError if the file holds something else."""
     ledger, about = read(path)
     if not isinstance(ledger, Ledger):
-        expected = "a ledger, which knows what each site contributed"
+        expected = "a ledger, which has each site's factor"
         fix = "Use the ledger that the posterior was made of."
         raise _other(about.kind, path, expected, fix)
     return ledger, about
@@ -74,7 +74,7 @@ def write(posterior: Any, path: Path, verb: str, provenance: Mapping[str, str]) 
 def no_likelihood(path: Path) -> UsageError:
     """Return the error for a network whose single output is ambiguous."""
     return UsageError(
-        found=f"a network of one output in {str(path)!r}, and no --likelihood",
+        found=f"a network with one output in {str(path)!r}, without --likelihood",
         expected="bernoulli for labels in {0, 1}, or gaussian (with its --noise-variance)",
         fix="Pass the likelihood that it was trained with.",
     )
@@ -99,7 +99,7 @@ def make_folder(folder: Path, expected: str, **options: Any) -> None:
         raise ArtifactError(
             found=f"folder {str(folder)!r} that cannot be made ({error.strerror})",
             expected=expected,
-            fix="Choose another one, or mend permissions.",
+            fix="Choose another folder, or change its permissions.",
         ) from error
 
 
@@ -107,17 +107,17 @@ def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path | str]) -> None
     """Raise unless outputs are distinct, not inputs, and in folders that exist."""
     for index, output in enumerate(outputs):
         if not output.parent.is_dir() or (output.exists() and not output.is_file()):
-            what = "which is no file" if output.exists() else "in a folder that does not exist"
+            what = "which is not a file" if output.exists() else "in a folder that does not exist"
             raise ArtifactError(
                 found=f"output {str(output)!r}, {what}",
                 expected="a file in a folder that exists",
                 fix="Make the folder, or choose another output; nothing was written.",
             )
-        for files, what in ((inputs, "one of the inputs"), (outputs[:index], "another output too")):
+        for files, what in ((inputs, "one of the inputs"), (outputs[:index], "another output")):
             if any(_same(output, file) for file in files):
                 raise UsageError(
                     found=f"output {str(output)!r}, which is {what}",
-                    expected="a file for each output, and the inputs kept as they are",
+                    expected="a different file for each output, and none of the inputs",
                     fix="Choose another output.",
                 )
 
@@ -126,7 +126,7 @@ def check_ending(output: Path, formats: Sequence[str]) -> None:
     """Raise a UsageError unless an output's ending names one of these formats."""
     if output.suffix.lower() not in formats:
         raise UsageError(
-            found=f"output {str(output)!r}, whose ending names no format",
+            found=f"output {str(output)!r}, whose extension is not a known format",
             expected=f"a path that ends in {', '.join(formats[:-1])} or {formats[-1]}",
             fix="Choose another output.",
         )

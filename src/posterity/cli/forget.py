@@ -25,13 +25,13 @@ def _report(data: Data) -> str:
     left = len(data["left"])
     count = "1 site is left" if left == 1 else f"{left} sites are left"
     if data["exact"]:
-        how = "Exact: the posterior is, to the last bit, that of a ledger that never saw them."
+        how = "Exact: the posterior is, to the last bit, that of a ledger without them."
     elif not data["refined"]:
-        how = "Not exact: the factors that stay were fitted in their company. Refine by --config."
+        how = "Not exact: the remaining factors were fitted together with them. Refine by --config."
     elif data["distance"] is None:
-        how = "Not exact: by how much going on would change it is not known."
+        how = "Not exact: how much more refinement would change it is unknown."
     else:
-        how = f"Not exact: going on would change it by about {data['distance']:.2g} nats."
+        how = f"Not exact: more refinement would change it by about {data['distance']:.2g} nats."
     return (
         f"Forgot {', '.join(map(printable, data['sites']))}; {count}.\n"
         f"{how}\nWrote the ledger to {printable(data['output'])}, "
@@ -84,9 +84,9 @@ def _check_new(receipt: Path, sites: tuple[str, ...], before: Ledger) -> None:
             return
     if receipt.exists():
         raise UsageError(
-            found=f"receipt {str(receipt)!r}, which is there",
-            expected="a new file: a receipt cannot be made again once the ledger is deleted",
-            fix="Choose another --receipt.",
+            found=f"receipt {str(receipt)!r}, which exists already",
+            expected="a new file, since a receipt cannot be made again once its ledger is deleted",
+            fix="Choose another file by --receipt.",
         )
 
 

@@ -62,15 +62,15 @@ def _report(data: Data) -> report.Group:
             f"{tried if len(network['tried']) > 1 else ''}."
         )
     if data["personal"]:
-        parts.append("Coefficients of sites differ about those of a population (partial pooling).")
+        parts.append("Sites' coefficients vary around those of a population (partial pooling).")
     if data["one_shot"] is not None:
-        far = f"some {data['one_shot']:.2g} nats from" if data["one_shot"] else "it is"
+        far = f"about {data['one_shot']:.2g} nats from" if data["one_shot"] else "it is"
         parts.append(f"In one shot: {far} the posterior of all records.")
     parts.append(report.wrote("Drew the matching in", data["plot"]))
     for path, plate in data["plates"].items():
         parts += ["", *_plate_report(path, plate, network is None)]
     if count := len(data["warnings"]):
-        line = f"Warned of {count} thing{'s' * (count > 1)} on standard error."
+        line = f"{count} warning{'s' * (count > 1)} on standard error."
         parts += ["", alarming(line, True)]
     return report.group(*parts, "", f"Wrote {data['kind']} to {printable(data['output'])}")
 
@@ -131,7 +131,7 @@ def fuse(settings: Settings) -> Data:
     named = [*settings.files, *(settings["posteriors"] or [])]
     if not named:
         raise UsageError(
-            found="no posteriors", expected="the files of two sites at least", fix="Name them."
+            found="no files", expected="posteriors of at least two sites", fix="Name their files."
         )
     paths = [path for name in named for path in plans.files(name)]
     settings.check_outputs(*paths)
@@ -188,7 +188,7 @@ def _partially_pooled(fusion: Fusion, inputs: "Inputs", columns: Any) -> tuple[A
     """
     ledger, recipe = fusion.ledger, recipe_in(inputs.record)
     if ledger is None or recipe is None or recipe.own:
-        where = "of files that are no regressions of common coefficients"
+        where = "with files that are not regressions with the same coefficients"
         raise unwanted("--personal", where, "the files of posterity fit, without --own")
     names = names_of(ledger.prior).get("", ())
     apart = personal_of(columns, names)
@@ -198,10 +198,10 @@ def _partially_pooled(fusion: Fusion, inputs: "Inputs", columns: Any) -> tuple[A
     heard = [str(warning.message) for warning in caught]
     exact = recipe.conjugate and run.status.converged and not heard
     if not recipe.conjugate:
-        again = f": federate --personal, if sites can be asked again{CHOOSE}"
+        again = f": if the sites can take part again, run federate --personal{CHOOSE}"
         inputs.notes.append(
-            "how far this is from partial pooling of all records is not known, as sites' Gaussians "
-            f"stand for their records{'' if recipe.model == 'multinomial' else again}"
+            "the distance from partial pooling of all records is unknown, since sites' Gaussians "
+            f"replace their records{'' if recipe.model == 'multinomial' else again}"
         )
     if not run.status.converged:
         heard.append(f"partial pooling has {run.status}")
@@ -254,8 +254,8 @@ def _one_shot(fusion: Fusion, inputs: "Inputs") -> OneShot:
         heard = _warnings_of(rest) if len(rest) > 1 else ()
     if known.distance is None and not known.warnings:
         inputs.notes.append(
-            "how far this is from the posterior of all records together is not known, as the "
-            f"sites' files do not say: federate, if sites can be asked again{CHOOSE}"
+            "the distance from the posterior of all records together is unknown, since the sites' "
+            f"files do not determine it: if the sites can take part again, federate{CHOOSE}"
         )
     return known._replace(warnings=(*heard, *known.warnings))
 
@@ -359,8 +359,8 @@ class Inputs:
                 raise UsageError(
                     found=f"two files of site {name!r}",
                     expected="each site once",
-                    fix="Leave one out, or rename one: a file goes by the sites of its ledger, "
-                    "else by its name.",
+                    fix="Leave one out, or rename one: a site's name is that in its ledger, or "
+                    "else that of its file.",
                 )
             self.all.update(f"{name} {digest}\n".encode())
             if len(self.digests) < LISTED:

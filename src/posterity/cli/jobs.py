@@ -75,7 +75,7 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
     if intercept and kind == "function" and unlabelled:
         raise StructureError(
             found=f"model.intercept = true, and no target at {some(unlabelled)}",
-            expected="x and y, of which x gets a column of ones",
+            expected="inputs x and a target y at every site",
             fix="Leave model.intercept out, or name the target in model.target.",
         )
     options = settings.table("model", "kind", "target", "intercept", "personal")
@@ -101,14 +101,14 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
     names, size = columns.names, getattr(prior, "own_size", 0)
     if regression and names and size != len(names) and not by_column(prior, len(names)):
         raise StructureError(  # as the library does, without the names
-            found=f"a prior of {size} dimensions for {len(names)} columns {some(names)}",
+            found=f"a prior of {size} coefficients for {len(names)} columns {some(names)}",
             expected="a coefficient for each column, in this order",
-            fix="Give the prior as many dimensions; set model.target if one is no input.",
+            fix="Use a prior of this size; if one column is the target, set model.target.",
         )
     if recipe and recipe.model == "multinomial" and names != (wanted := recipe.coefficients()):
         raise StructureError(
             found=f"a prior or ledger of coefficients {some(names)}",
-            expected=f"those of each class in the order of the model, {some(wanted)}",
+            expected=f"those of each class in the model's order, {some(wanted)}",
             fix="Leave the prior out, or put its coefficients in this order.",
         )
     order = dict.fromkeys(by_column(prior, len(names)), names)
@@ -164,7 +164,7 @@ def _of_recipe(
         raise UsageError(
             found=f"{given[0] if given else 'arrays'} with model {kind}",
             expected="a regression whose records are tables with a header",
-            fix="Leave it out, or save the records as .csv.",
+            fix="Leave it out, or save the records as .csv files with a header.",
         )
     return None
 
@@ -175,8 +175,8 @@ def _intercept(settings: Settings, kind: str, kinds: Mapping[Any, Any]) -> bool:
     if settings["model.intercept"] and kind not in WITH_INTERCEPT:
         seeing = [name for name in WITH_INTERCEPT if name in kinds]
         raise UsageError(
-            found=f"model.intercept = true beside model.kind = {kind!r}",
-            expected=f"one of {seeing}, which see a column of ones",
+            found=f"model.intercept = true with model.kind = {kind!r}",
+            expected=f"a model with a column of ones: one of {seeing}",
             fix=f"Leave model.intercept out{': layers have biases' * (kind == 'network')}.",
         )
     return bool(settings["model.intercept"])
@@ -219,15 +219,15 @@ def personal_of(
         own = [place for place, n in enumerate(names) if column in (n, n.partition("[")[0])]
         if not own and not column.isdecimal():
             raise UsageError(
-                found=f"model.personal for a column {column!r}",
+                found=f"a column {column!r} in model.personal",
                 expected=f"columns among {some(names)}, or their numbers, from 0",
-                fix="Name those whose coefficients differ from site to site; of an intercept pass "
+                fix="Name columns whose coefficients differ between sites; for an intercept pass "
                 "--intercept too.",
             )
         own = own or [int(column)]
         if places.keys() & set(own):
             raise UsageError(
-                found=f"model.personal with a column named twice: {some(list(map(str, columns)))}",
+                found=f"a column twice in model.personal: {some(list(map(str, columns)))}",
                 expected="each column once, by its name or its number",
                 fix="Leave one out.",
             )
@@ -267,7 +267,7 @@ def problem_of(settings: Settings) -> Problem:
         raise StructureError(
             found=f"data {str(path)!r} without labels",
             expected="x and y, or a column that model.target names",
-            fix="Name the column that is predicted in model.target.",
+            fix="Set model.target to the column that is predicted.",
         )
     options = settings.table("model", "kind", "target", "intercept")
     model, prior = specification.make_model_and_prior(kind, options, variance, *data)
@@ -283,8 +283,8 @@ def _regression(settings: Settings, kind: str, sites: Sites) -> Problem:
     elif variance is not None or not (settings["prior.sd"] or settings["data.like"]):
         raise UsageError(
             found=f"prior.variance = {variance}",
-            expected="the variance of a coefficient before any data, or standard deviations",
-            fix="Give it: variance = 1.0 suits columns of a scale near one.",
+            expected="the prior variance of a coefficient, or standard deviations",
+            fix="Set it; variance = 1.0 suits columns of a scale near one.",
         )
     prior = _of_units(recipe, table.names)
     notes = (*sites.notes, *oddities([table.x], table.names))

@@ -111,7 +111,7 @@ class Settings:
             raise UsageError(
                 found=f"{len(self.files)} arguments",
                 expected=" and ".join(what),
-                fix="Name them in this order: see --help.",
+                fix="Pass them in this order; see --help.",
             )
         return self.files
 
@@ -120,9 +120,9 @@ class Settings:
         named = [*self.files, *([Path(self[place])] if self[place] else [])]
         if len(named) != 1:
             raise UsageError(
-                found=f"{len(named)} files where one is taken" if named else f"no {place}",
+                found=f"{len(named)} files" if named else f"no {place}",
                 expected="one file",
-                fix="Name it as the argument, and all else by options: see --help.",
+                fix="Pass the file as the argument, and the rest by options; see --help.",
             )
         return named[0]
 
@@ -132,7 +132,7 @@ class Settings:
             raise UsageError(
                 found=f"no {place}",
                 expected="a value for it",
-                fix=f"Give {self.flag(place)}, or {place} in a TOML file.",
+                fix=f"Pass {self.flag(place)}, or set {place} in a TOML file.",
             )
         return self[place]
 
@@ -140,7 +140,7 @@ class Settings:
 def conflict(option: str, other: str) -> UsageError:
     """Return the error for two options that exclude each other."""
     fix = f"Leave {option} out, or {other}."
-    return UsageError(found=f"{option} beside {other}", expected="one of both", fix=fix)
+    return UsageError(found=f"both {option} and {other}", expected="one of them", fix=fix)
 
 
 def unwanted(option: str, where: str, expected: str) -> UsageError:
@@ -155,7 +155,7 @@ def unwanted(option: str, where: str, expected: str) -> UsageError:
 
 def incomplete(option: str, other: str) -> UsageError:
     """Return the error for an option that needs another one."""
-    fix = f"Give {other} too, or leave {option} out."
+    fix = f"Pass {other} too, or leave {option} out."
     return UsageError(found=f"{option} without {other}", expected="both, or neither", fix=fix)
 
 
@@ -193,7 +193,7 @@ def read(
             raise refusal(
                 found=f"configuration {str(file)!r} that cannot be read ({error})",
                 expected="a TOML file",
-                fix="Check the path and the line.",
+                fix="Check the path, and the line that the message names.",
             ) from error
     flags_of_all = {name for option in options for name in (option.name, option.short) if name}
     for place, value in flags.items():
@@ -205,7 +205,7 @@ def read(
         if others := flags_of_all.intersection(texts):
             every = FLAG in option.kind.alternatives
             raise UsageError(
-                found=f"{option.name} {others.pop()}: an option in the place of its value",
+                found=f"{option.name} {others.pop()}, an option instead of a value,",
                 expected=f"{option.name} NAME,NAME, or {option.name} true for all"
                 if every
                 else f"{option.name} {option.kind.metavar}",
@@ -217,7 +217,7 @@ def read(
             raise UsageError(
                 found=" ".join(f"{option.name} {text}" for text in texts),
                 expected=str(error),
-                fix=f"Write for example {option.name} {option.kind.metavar}.",
+                fix=f"Write {option.name} {option.kind.metavar}.",
             ) from error
         values[place] = option.kind.check(option.name, parsed)
     return Settings(values, options, file, tuple(files), as_json)
@@ -226,9 +226,9 @@ def read(
 def unknown(found: str, known: Iterable[str]) -> UsageError:
     """Return the error for a key that is no option."""
     return UsageError(
-        found=f"{found}, of which nothing is known",
+        found=f"{found}, which is unknown",
         expected=f"one of {', '.join(known)}",
-        fix="Leave it out, or spell it as it is.",
+        fix="Check its spelling, or leave it out.",
     )
 
 

@@ -92,10 +92,9 @@ def predicted(
         call = posterior.predict
     elif recipe is None:
         raise StructureError(
-            found=f"a {type(posterior).__name__} in {str(file)!r}, which does not say what it "
-            "predicts",
-            expected="a student, a network, or a regression with its recipe, as posterity fit "
-            "writes it",
+            found=f"a {type(posterior).__name__} in {str(file)!r}, which does not specify "
+            "what it predicts",
+            expected="a student, a network, or a regression that posterity fit wrote",
             fix="Name a file of the same model by --like; of another model make a student: "
             "posterity distill FILE -o student.safetensors.",
         )
@@ -147,14 +146,12 @@ def predicted(
     if recipe.exposure and data.exposure is None:
         notes.append(f"no column {recipe.exposure!r}: predictions are of one unit of exposure")
     if beyond := int((~np.isfinite(flat)).any(1).sum()):
-        notes.append(
-            f"records beyond what float64 can predict: {beyond}; are their units the model's?"
-        )
+        notes.append(f"predictions of {beyond} records overflow: are their units the model's?")
     if scored and recipe.weights:
         notes.append(f"each record counts once in the scores, whatever its {recipe.weights!r}")
     if dropped := data.dropped:
-        missing = f"{dropped} of {data.total} records are not predicted"
-        notes.append(f"{missing}: a value is missing or unknown")
+        missing = f"{dropped} of {data.total} records are not predicted, since"
+        notes.append(f"{missing} a value is missing or unknown")
     table = {name: np.full((data.total, *own.shape[1:]), np.nan) for name, own in parts.items()}
     for name, own in parts.items():
         table[name][data.kept] = own
@@ -171,9 +168,9 @@ def _site_labels(
     column = settings["data.site_column"]
     if column is not None and not (is_pooled(posterior) or recipe.own):
         raise UsageError(
-            found=f"--site-column {column} for a posterior of one set of coefficients",
-            expected="sites with coefficients of their own (--personal, --own)",
-            fix="Leave it out; posterity evaluate scores sites apart by --by.",
+            found=f"--site-column {column} for a posterior with the same coefficients at all sites",
+            expected="a posterior with coefficients by site (--personal, --own)",
+            fix="Leave it out; posterity evaluate --by scores sites separately.",
         )
     return None if column is None else texts_of(inputs, column)[data.kept]
 
@@ -185,7 +182,7 @@ def texts_of(inputs: Path, name: str) -> np.ndarray:
         raise StructureError(
             found=f"no column {name!r} in {str(inputs)!r}",
             expected="the column that names groups or sites of records",
-            fix="Name it as the table does.",
+            fix="Use the name in the table's header.",
         )
     return np.array([clean(text) for text in cells.column(name)])
 

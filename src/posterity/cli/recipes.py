@@ -74,8 +74,8 @@ def recipe_of(path: Path) -> Recipe:
     if recipe is None:
         raise StructureError(
             found=f"no recipe in {str(path)!r}",
-            expected="a file that posterity fit wrote, or what was made of one",
-            fix="Name the file of another site, or give flags in place of --like.",
+            expected="a file that posterity fit wrote, or one made from such files",
+            fix="Name another site's file, or pass flags instead of --like.",
         )
     return recipe
 
@@ -120,7 +120,7 @@ def sites_of(settings: Settings, paths: Mapping[str, Path], *, estimate: bool) -
         raise UsageError(
             found=f"a table of site {strange[0]!r}",
             expected=f"one of the sites {list(paths)}",
-            fix="Name the site as among the sites.",
+            fix="Use the site's name under [sites] or --site.",
         )
     designs, notes, first = dict[str, Design](), list[str](), None
     for site, path in paths.items():
@@ -198,9 +198,9 @@ def table_of(
     columns_to_predict(recipe, cells)
     if (target := settings.values.get("model.target")) not in (None, recipe.target):
         raise UsageError(
-            found=f"--target {target} for a model of {recipe.target!r}",
-            expected="the target that the file says, or none",
-            fix=f"Leave it out, or say --rename {recipe.target}={target}.",
+            found=f"--target {target} for a model that predicts {recipe.target!r}",
+            expected="the model's target",
+            fix=f"Leave it out, or pass --rename {recipe.target}={target}.",
         )
     data = design(cells, recipe, reading, predicting=True, scored=scored)
     notes += data.notes[: len(data.notes) - bool(data.dropped)]
@@ -215,8 +215,8 @@ def _check_units(units: dict[str, str], recipe: Recipe, reading: Reading, like: 
             raise UsageError(
                 found=f"--unit {name}={unit}, and "
                 + (f"{common} in {str(like)!r}" if common else f"no unit of it in {str(like)!r}"),
-                expected="what one of this table's units is in that one",
-                fix=f"Give it: --convert {name}=FACTOR (38.67 from mmol/L to mg/dL of cholesterol; "
+                expected="the factor between the two units",
+                fix=f"Pass --convert {name}=FACTOR (38.67 from mmol/L to mg/dL of cholesterol; "
                 "1 if they are the same).",
             )
 
@@ -249,8 +249,8 @@ def _levels(categories: dict[str, str | list[str]]) -> dict[str, tuple[str, ...]
         if len(levels) < 2 or len(set(levels)) < len(levels):
             raise UsageError(
                 found=f"--category {name}={value}",
-                expected="--category NAME=A,B of two different levels at least, once a column",
-                fix="Name the reference first.",
+                expected="--category NAME=A,B with at least two different levels, once a column",
+                fix="Name the reference level first.",
             )
         by_column[clean(name)] = levels
     return by_column

@@ -61,7 +61,7 @@ def read_records(path: Path, target: str | None = None) -> Table:
         arrays = _read_arrays(path, "an .npz file with x (and y), or a .csv file of numbers")
         with _refused(path):
             if not {"x"} <= arrays.keys() <= {"x", "y", COLUMNS}:
-                raise ValueError(f"arrays {some(sorted(arrays))}, where there should be x (and y)")
+                raise ValueError(f"arrays {some(sorted(arrays))}, not x (and y)")
             return Table(arrays["x"], arrays.get("y"), _names_of(arrays, "x"))
     names, values = read_numbers(path)
     label = TARGET if target is None else target
@@ -71,8 +71,8 @@ def read_records(path: Path, target: str | None = None) -> Table:
         return Table(values[:, 0] if len(names) == 1 else values, None, names)
     raise StructureError(
         found=f"no column {target!r} among {some(names)} in {str(path)!r}",
-        expected="the target, a column of every table",
-        fix="Name it by model.target or --target as the tables do.",
+        expected="the target, as a column of every table",
+        fix="Set model.target or --target to its name in the tables.",
     )
 
 
@@ -93,8 +93,8 @@ def read_inputs(path: Path, array: str | None = None, target: str | None = None)
     if x.dtype.kind not in "biuf" or x.ndim < 2 or not x.size:
         raise StructureError(
             found=f"inputs of shape {x.shape} and type {x.dtype} in {str(path)!r}",
-            expected="numbers: an axis of records, one at least, before those of one input",
-            fix="Save x of shape (n, d), x[:, None] for a single column.",
+            expected="numbers: at least one record, on the first axis, before those of one input",
+            fix="Save x with shape (n, d); for a single column x[:, None].",
         )
     if not np.isfinite(x).all():
         row = int(np.argmin(np.isfinite(x).reshape(len(x), -1).all(1)))
@@ -109,7 +109,7 @@ def read_inputs(path: Path, array: str | None = None, target: str | None = None)
         raise StructureError(
             found=f"columns {some(table.names)} in {str(path)!r}",
             expected=f"the target {target!r} among them, and others to predict it from",
-            fix="Name it by --target as the table does, or leave --target out.",
+            fix="Set --target to its name in the table, or leave it out.",
         )
     return _split(table.names, x, clean(target))
 
@@ -119,8 +119,8 @@ def as_cells(path: Path, table: Table) -> Cells:
     x, names = table.x.reshape(len(table.x), -1), table.names
     if not names:
         raise StructureError(
-            found=f"an array of inputs in {str(path)!r} whose columns have no names",
-            expected="names, by which a model finds its columns",
+            found=f"an array of inputs without names of columns in {str(path)!r}",
+            expected="names, by which the model identifies its columns",
             fix="Add an array `columns` of texts, or save the inputs as a .csv with a header.",
         )
     rows = [[repr(cell) for cell in row] for row in x.tolist()]
@@ -155,7 +155,7 @@ def _read_arrays(path: Path, expected: str) -> dict[str, np.ndarray]:
     with _refused(path, expected):
         with path.open("rb") as raw:
             if not zipfile.is_zipfile(raw):
-                raise ValueError("not a whole archive of numpy.savez")
+                raise ValueError("not a complete archive of numpy.savez")
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
 
@@ -168,7 +168,7 @@ def _inputs(path: Path, array: str | None) -> Table:
             others = [name for name in arrays if name != COLUMNS]
             name = array or (others[0] if len(others) == 1 else "x")
             if name not in arrays:
-                raise ValueError(f"arrays {some(sorted(arrays))}, of which none is {name!r}")
+                raise ValueError(f"arrays {some(sorted(arrays))}, not {name!r}")
             return Table(arrays[name], None, () if name == COLUMNS else _names_of(arrays, name))
     if path.suffix == ".npy":
         with _refused(path, expected):
@@ -203,7 +203,7 @@ def read_sites(paths: Mapping[str, Path], target: str | None, intercept: bool) -
                 _check_target([target or TARGET], table.names, "x")
                 if np.shape(table.x)[1:] == (0,):
                     raise StructureError(
-                        found=f"the column {target or TARGET!r} alone, which is the target",
+                        found=f"only the column {target or TARGET!r}, which is the target",
                         expected="columns to predict it from, or model.intercept = true",
                         fix="Add columns, or name another target.",
                     )
@@ -261,17 +261,17 @@ def oddities(inputs: Sequence[np.ndarray], names: Sequence[str]) -> Iterator[str
     zero = [name for name in value if value[name] == 0]
     level = [name for name in value if value[name] != 0]
     if zero:
-        yield f"0 in every record: {some(zero)}; the prior alone speaks of the coefficients"
+        yield f"0 in every record: {some(zero)}; only the prior determines these coefficients"
     if not level:
         yield "no intercept: pass --intercept (model.intercept = true) unless that is what you want"
     elif [value[name] for name in level] != [1.0]:
-        yield f"the same in every record: {some(level)}, which an intercept is too"
+        yield f"the same in every record: {some(level)}, as an intercept is"
 
 
 def _check_target(label: Sequence[str], names: Sequence[str], of: str) -> None:
     if both := set(label) & set(names):
         raise StructureError(
             found=f"the target {both.pop()!r} among the columns of {of}",
-            expected="one that is not predicted from itself",
-            fix="Name another one in model.target, or rename a column.",
+            expected="a target that is not also an input",
+            fix="Set model.target to another column, or rename one.",
         )

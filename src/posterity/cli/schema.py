@@ -76,7 +76,7 @@ class Kind:
             raise UsageError(
                 found=f"{place} = {value!r}",
                 expected=self.constraint.expected,
-                fix="See --help for what it is, and docs/cli.md for a complete file.",
+                fix="See --help, and docs/cli.md for a complete file.",
             )
         for kind in self.alternatives:
             if kind.allows(value):
@@ -155,6 +155,11 @@ TABLE = Kind(Constraint("a table", lambda value: isinstance(value, dict)), "{...
 TEXT, NAME = _text("a string", "TEXT"), _text("a name", "NAME")
 FILE = _text("the path of a file, as a string", "FILE", written=False)
 OUTPUT = dataclasses.replace(FILE, written=True)
+_TABLES = (".csv", ".json", ".npy", ".npz", ".parquet", ".toml", ".tsv", ".xlsx")
+_IS_POSTERIOR = lambda value: OUTPUT.allows(value) and not value.lower().endswith(_TABLES)
+POSTERIOR = dataclasses.replace(
+    OUTPUT, constraint=Constraint("a path as FILE.safetensors, not that of a table", _IS_POSTERIOR)
+)
 FLAG = Kind(arguments.FLAG)
 COUNT, NATURAL = _number(arguments.COUNT, "N"), _number(arguments.NATURAL, "N")
 POSITIVE, SHARE = _number(arguments.POSITIVE), _number(arguments.SHARE)

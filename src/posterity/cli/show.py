@@ -39,7 +39,7 @@ def _report(data: Data) -> Group | None:
         return _print_csv(data)
     if "sites" not in data or "content" in data or isinstance(data["family"], dict):
         return inspect_report(data)
-    proper = "" if data["proper"] else ", which is no distribution: its numbers are not known"
+    proper = "" if data["proper"] else ", which is improper: its numbers are not defined"
     ledger, sites = "", data["sites"]
     if sites is not None:
         left = sum(site["why"] == "forgotten" for site in sites)
@@ -49,8 +49,7 @@ def _report(data: Data) -> Group | None:
     parts: list[Any] = [f"{printable(data['path'])}: {ledger}{data['family']}{proper}"]
     parts += map(printable, data.get("about", ()))
     if sites is not None:
-        nobody = "No site has contributed: this is the prior."
-        parts.append(_sites_table(data) if sites else nobody)
+        parts.append(_sites_table(data) if sites else "No site has contributed: this is the prior.")
     if any(one["top"] or one["weight"] is not None for one in data["components"]):
         parts.append(_components_table(data))
     if data["layers"]:
@@ -92,7 +91,7 @@ def show(settings: Settings) -> Data:
 
         plot_summary(posterior, plot, level=level, site=site)
     shown = summary if whole else _unsaid(summary)
-    by_layer = "weights of networks are told by layer, not row by row"
+    by_layer = "weights of networks are summarised by layer, not listed"
     return {
         "path": about.path,
         "kind": about.kind,
@@ -140,7 +139,7 @@ def _without_posterior(settings: Settings) -> Data:
 
 
 def _no_ledger(site: str, kind: str) -> UsageError:
-    expected = "a ledger, which knows what each site contributed"
+    expected = "a ledger, which has each site's factor"
     return unwanted(f"--site {site}", f"of a {kind}", expected)
 
 

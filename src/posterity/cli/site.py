@@ -43,10 +43,10 @@ def folder_of(settings: Settings) -> Path:
 def _init_report(data: Data) -> str:
     lines = [f"Site {data['name']} in {data['folder']}, with the public key {data['key']}"]
     if data["terms"] is None:
-        lines.append("Give that key to whoever writes the federation.toml, and run it again with")
-        lines.append("--federation federation.toml once all keys are in it.")
+        lines.append("Send this key to the coordinator, who writes the federation.toml, and then")
+        lines.append("run this command with --federation federation.toml.")
     else:
-        lines += ["", *data["terms"], "", "To take part is to agree to that:"]
+        lines += ["", *data["terms"], "", "To agree to these terms and take part, run:"]
         lines.append(f"posterity site run {data['folder']}")
     return "\n".join(printable(part) for line in lines for part in line.split("\n"))
 
@@ -59,9 +59,9 @@ def init(settings: Settings) -> Data:
         _write_site(folder, file, settings)
     elif named := sorted(settings.values.keys() - {"federation", "epoch"}):
         raise UsageError(
-            found=f"{named[0]} for a site that has a site.toml",
-            expected="only what is new: --federation, --epoch",
-            fix=f"Edit {file}.",
+            found=f"{named[0]} for a site that exists already",
+            expected="only --federation and --epoch",
+            fix=f"Leave it out, or edit {file}.",
         )
     key = PrivateKey.load(folder / KEY).public
     data: Data = {
@@ -88,7 +88,7 @@ def _write_site(folder: Path, file: Path, settings: Settings) -> None:
     """Write the folder, the key and the ``site.toml``, in this order."""
     name = settings.need("name")
     if not name.strip() or "\n" in name:
-        raise UsageError(found=f"name = {name!r}", expected="a name", fix="Give another --name.")
+        raise UsageError(found=f"name = {name!r}", expected="one line", fix="Pass another --name.")
     files.make_folder(folder, "a folder of this user", mode=0o700)
     folder.chmod(0o700)
     values = {"name": name, "federation": str(folder / "federation.toml")}
@@ -108,7 +108,7 @@ def _name_federation(file: Path, federation: Path) -> None:
         raise UsageError(
             found=f"{len(places)} lines 'federation =' in {str(file)!r}",
             expected="one",
-            fix="Name the federation there by hand.",
+            fix="Edit that line by hand.",
         )
     values = {"federation": str(federation)}
     lines[places[0]] = deployment.as_toml("site-file", values, file.parent).strip()
@@ -125,8 +125,8 @@ def _make_store(path: Path, machine: Any, epoch: int | None) -> None:
         if epoch is not None or memory.terms in ("", machine.terms.digest):
             raise ArtifactError(
                 found=f"store {str(path)!r}, which exists",
-                expected="none, or one under other terms",
-                fix="Run it as it is; if it is to begin anew, move the store away, give --epoch.",
+                expected="no store, or one under earlier terms",
+                fix="Run the site with it; to begin anew move the store away and pass --epoch.",
             )
         store.commit(Step(machine.adopt(memory)).change)
 
@@ -165,8 +165,8 @@ def _check_private(folder: Path) -> None:
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & 0o077:
         raise UsageError(
-            found=f"folder {str(folder)!r}, which others may enter (mode {mode:o})",
-            expected="mode 700: whoever opens the socket in it is the site itself",
+            found=f"folder {str(folder)!r}, which other users may enter (mode {mode:o})",
+            expected="mode 700, since whoever can open its socket can act as the site",
             fix=f"Run: chmod 700 {folder}",
         )
 
@@ -178,9 +178,9 @@ def status_table(data: Data) -> Group:
     runs = "runs" if data["running"] is not None else "does not run"
     rows.add_row("site", printable(f"{data['site']} of {data['federation']}, {runs}"))
     rows.add_row("terms", data["terms"][:16])
-    rows.add_row("epoch", printable(f"{number} by {who or 'nobody'}, sequence {data['sequence']}"))
+    rows.add_row("epoch", printable(f"{number} by {who or 'none'}, sequence {data['sequence']}"))
     if data["server"] is None:
-        rows.add_row("token", printable(f"with {data['holder'] or 'somebody else'}"))
+        rows.add_row("token", printable(f"with {data['holder'] or 'another member'}"))
         counted = "counts" if data["counted"] else "does not count yet"
         counted = "destroyed" if data["site"] in data["forgotten"] else counted
         rows.add_row("factor", counted + (", leaves at the next visit" if data["leaving"] else ""))
@@ -188,12 +188,12 @@ def status_table(data: Data) -> Group:
         rows.add_row("server", printable(data["server"]))
     for name, seconds in data["heard"].items():
         if name in data["absent"]:
-            rows.add_row(printable(name), "passed over, until it is heard of")
+            rows.add_row(printable(name), "passed over until it answers")
             continue
         heard = "not heard yet" if seconds is None else f"heard {seconds:.0f} s ago"
         waits = data["waiting"].get(name, 0)
-        heard += f", {waits} letters wait for it" * bool(waits)
-        heard += ", nothing goes on without it" * (name in data["awaited"])
+        heard += f", letters waiting for it: {waits}" * bool(waits)
+        heard += ", the others wait for it" * (name in data["awaited"])
         rows.add_row(printable(name), heard)
     if data["forgotten"]:
         rows.add_row("forgotten", printable(", ".join(data["forgotten"])))
@@ -231,9 +231,9 @@ def confirm(question: str) -> None:
     """Ask for confirmation; raise if it is refused or there is no terminal."""
     if not sys.stdin.isatty():
         raise UsageError(
-            found="a forgetting that nobody confirms",
-            expected="--yes, where nobody can be asked",
-            fix="Give --yes if it is meant: it cannot be undone.",
+            found="no terminal on which to confirm the forgetting",
+            expected="--yes, without a terminal",
+            fix="Pass --yes if you are sure: forgetting cannot be undone.",
         )
     typer.confirm(question, abort=True, err=True)
 
@@ -276,9 +276,9 @@ def result(settings: Settings) -> Data:
     head, content = deployment.ask(folder, "result")
     if certificate is not None and head["certificate"] is None:
         raise UsageError(
-            found=f"--certificate {certificate}, and no certificate of that posterior yet",
-            expected="a posterior about which all have answered",
-            fix="Wait for it, or leave --certificate out.",
+            found=f"--certificate {certificate}, before that posterior has a certificate",
+            expected="a posterior that all members have signed",
+            fix="Wait until they have, or leave --certificate out.",
         )
     if certificate is not None:
         write_file(certificate, head["certificate"].encode())

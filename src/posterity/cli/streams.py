@@ -159,7 +159,7 @@ def _stopped(interrupts: Interrupts, number: int, count: int, as_json: bool) -> 
     if count == 2 or interrupts.rescue is None:
         threading.Thread(target=_end, args=(interrupts, number, as_json), daemon=True).start()
     elif sys.stderr.isatty():
-        print("Ending after this step. Again: at once.", file=sys.stderr)
+        print("Ending after this step. Press Ctrl-C again to end at once.", file=sys.stderr)
 
 
 def _end(interrupts: Interrupts, number: int, as_json: bool) -> None:
@@ -180,9 +180,9 @@ def explain(error: BaseException) -> tuple[str, str, str, int]:
         return error.found, error.expected, error.fix, error.exit_code
     again = f"Run the command again: {shlex.join(['posterity', *sys.argv[1:]])}"
     if isinstance(error, typer.Abort | KeyboardInterrupt):
-        return "an interruption", "to run to the end", again, INTERRUPTED
+        return "an interruption", "a run to the end", again, INTERRUPTED
     if isinstance(error, Terminated):
-        return "a request to end", "to run to the end", again, TERMINATED
+        return "a request to end (SIGTERM)", "a run to the end", again, TERMINATED
     if hasattr(error, "format_message"):  # click's; typer may have its own copy of click
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "posterity"
@@ -190,8 +190,8 @@ def explain(error: BaseException) -> tuple[str, str, str, int]:
         found = (message[:1].lower() + message[1:]).rstrip(".")
         return found, "arguments as in the help", f"See '{command} --help'.", USAGE
     if isinstance(error, OSError):
-        expected, fix = "files and folders that can be used", "Mend path, permissions or space."
-        return f"that the system refused ({error})", expected, fix, ArtifactError.exit_code
+        expected, fix = "files that can be read and written", "Check paths, permissions and space."
+        return f"an error of the system ({error})", expected, fix, ArtifactError.exit_code
     found = f"an unexpected {type(error).__name__} ({error})"
     fix = f"Run again with {DEBUG}=1 to see the traceback, and report it with that."
     return found, "no error of this kind: it is a bug in posterity", fix, BUG

@@ -69,9 +69,8 @@ def _audit(path: Path, federation: Path, since: Path | None) -> Data:
 def _upheld(verification: Verification, what: str, by: str) -> dict[str, bool]:
     if not verification.passed:
         raise LedgerError(
-            found=f"a {what} that does not hold: not true that "
-            + "; nor that ".join(verification.broken),
-            expected=f"every claim borne out by {by}",
-            fix="Check that these are the files that belong to it; if so, ask who issued it.",
+            found=f"a {what} of which these claims are false: " + "; ".join(verification.broken),
+            expected=f"only claims that {by} confirm",
+            fix="Check that these are the right files; if they are, ask the issuer.",
         )
     return dict(verification.claims)

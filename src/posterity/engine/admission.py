@@ -31,19 +31,19 @@ def admitted(terms: Terms, content: bytes, receiver: str, gone: Container[str]) 
     envelope.verify({sender: terms.members[sender]})  # before anything else is read
     letter = Letter.from_bytes(envelope.payload)
     if not terms.members.keys() >= set(letter.gone):
-        raise Refusal.of("tombstones of who is no member", "those of members", "membership")
+        raise Refusal.of("tombstones of nonmembers", "tombstones of members", "membership")
     if (letter.terms, letter.receiver) != (terms.digest, receiver):
         found = f"a letter for {letter.receiver!r} under terms {letter.terms[:16]!r}"
         expected = f"one for {receiver!r} under {terms.digest[:16]!r}"
         raise Refusal.of(found, expected, "membership")
     if isinstance(letter.body, Token | Question | Answer | Handover) and letter.sender in gone:
         kind = type(letter.body).__name__
-        raise Refusal.of(f"a {kind} of {letter.sender!r}", "one of who stays", "tombstone")
+        raise Refusal.of(f"a {kind} of {letter.sender!r}", "one of a remaining member", "tombstone")
     if isinstance(letter.body, Token):
         if terms.server is not None:
-            raise Refusal.of("a token", "what a server asks, where there is one", "membership")
+            raise Refusal.of("a token", "a question of the server", "membership")
         if letter.body.epoch[0] > letter.highest:
-            raise Refusal.of(f"a token of epoch {letter.body.epoch}", "one heard of", "epoch")
+            raise Refusal.of(f"a token of epoch {letter.body.epoch}", "one announced", "epoch")
         _check_token(terms, letter.sender, letter.body)
     if isinstance(letter.body, Handover):
         with reading("a file that was handed over", "an artifact of posterity"):

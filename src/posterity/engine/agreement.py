@@ -83,8 +83,8 @@ class Terms:
         if both := sorted(self.members.keys() & self.authorities):
             raise UsageError(
                 found=f"{both[0]!r}, a member and an authority",
-                expected="authorities that are no members",
-                fix="Leave it out: a member may have itself forgotten as it is; or rename it.",
+                expected="authorities that are not members",
+                fix="Leave it out, since a member may always have itself forgotten, or rename it.",
             )
         graph = nx.Graph(self.links)
         graph.add_nodes_from(self.members)
@@ -92,7 +92,7 @@ class Terms:
             raise UsageError(
                 found=f"links {sorted(map(list, self.links))} of members {sorted(self.members)}",
                 expected="links between members, by which each can be reached from each",
-                fix="Add a link to whom none leads; take out those of whom is no member.",
+                fix="Link every member, and remove links to others.",
             )
         COUNT.or_none().check(steps=self.steps)
         POSITIVE.or_none().check(tolerance=self.tolerance)
@@ -102,9 +102,9 @@ class Terms:
         keys = [*self.members.values(), *self.authorities.values()]
         if len(set(keys)) < len(keys):
             raise UsageError(
-                found="one public key of two members or authorities",
-                expected="a key of its own for each",
-                fix="Let each site make its key by `posterity site init`.",
+                found="one public key for two members or authorities",
+                expected="a different key for each",
+                fix="Each site makes its own key, by `posterity site init`.",
             )
 
     @classmethod
@@ -155,8 +155,8 @@ class Terms:
         if server is None and order:
             raise UsageError(
                 found=f"options {sorted(order)} in table [schedule]",
-                expected="a kind alone, where a token walks",
-                fix="Leave them out; `links` say between whom it walks.",
+                expected="only a kind, for a walking token",
+                fix="Leave them out; `links` determine where it walks.",
             )
         ends = [server] if server is not None and server in members else names
         pairs = links or [[one, other] for one in ends for other in names if one != other]

@@ -16,9 +16,9 @@ from posterity.engine.refusal import Refusal, reading
 from posterity.receipt import Verification
 
 TRUST = (
-    "What rests on trust: that each member did what it signed, as that it destroyed the factor and "
-    "every copy outside of its store; that its log holds all that it did; and that the keys in the "
-    "terms are theirs."
+    "What rests on trust: that each member did what it signed, such as destroying the factor and "
+    "every copy outside its store; that its log is complete; and that the keys in the terms are "
+    "theirs."
 )
 
 
@@ -50,7 +50,7 @@ def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
     predicate = known.predicate
     if predicate["residuals"] and not predicate["envelopes"]:
         found = f"a certificate with digests of {len(predicate['residuals'])} members' answers"
-        expected = "the answers themselves, without which nothing of it can be checked"
+        expected = "the answers themselves, without which it cannot be checked"
         fix = "They are left out where they are too large: agree on a larger limits.bytes."
         raise Refusal.of(found, expected, fix=fix)
     residuals = notices_in(terms, predicate["envelopes"], "residual")
@@ -58,17 +58,17 @@ def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
     stay, gone = set(terms.staying(frozenset(tombstones))), sorted(tombstones)
     answers = {site: standing_of(terms, each) for site, each in residuals.items()}
     claims = claims_on_answers(terms, known, residuals) | {
-        "every member that stays has answered, and nobody else": set(residuals) == stay,
+        "every remaining member has answered, and no other": set(residuals) == stay,
         "the forgotten that it names have tombstones, signed by themselves or by an authority": (
             {site: each.digest for site, each in tombstones.items()} == predicate["forgotten"]
         ),
         "the epoch began after every tombstone": all(
             known.version[0][0] > each.predicate["highest"] for each in tombstones.values()
         ),
-        "every member that stays says that it destroyed what held the forgotten": all(
+        "every remaining member reports that it destroyed the forgotten factors": all(
             set(gone) <= set(answer.forgotten) for answer in answers.values()
         ),
-        "it is called independent if and only if every factor that stays is": (
+        "it is called independent if and only if every remaining factor is": (
             predicate["independent"] == all(answer.independent for answer in answers.values())
         ),
     }
@@ -85,12 +85,12 @@ def _words(known: Known, gone: list[str], answers: int) -> tuple[str, ...]:
         f"{predicate['state']}, with {nats} nats left to change."
     )
     if not gone:
-        return certified, "Nobody was forgotten."
+        return certified, "No member was forgotten."
     names, was = ", ".join(map(json.dumps, gone)), "was" if len(gone) == 1 else "were"
-    began = f"The epoch began at the prior, after {names} {was} forgotten, without what they gave."
-    how = "The factors that stay were found in company of the forgotten, and refined since."
+    began = f"The epoch began at the prior, after {names} {was} forgotten, without their factors."
+    how = "The remaining factors were fitted together with the forgotten ones, and refined since."
     if predicate["independent"]:
-        how = "Each factor depends on its own site's records alone, as it signs."
+        how = "Each site signed that its factor depends only on its own records."
     return certified, began, how
 
 
@@ -125,7 +125,7 @@ def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = Non
         claims["the log continues the checkpoint that was kept"] = _holds(
             lambda: continues(old, head, path, key)
         )
-    others = ", ".join(cosigned) or "nobody"
+    others = ", ".join(cosigned) or "no other member"
     shown = f"The log of {site!r} has {len(tree)} entries; {others} cosigned a beginning of it."
     return Audit(Verification(claims), (shown,))
 

@@ -61,7 +61,7 @@ class Elsewhere(Federation):
             raise SiteError(
                 found=f"no answer of site {question.site!r} but {answer.error!r}",
                 expected="an answer to the question that it was sent",
-                fix="Mend the site; its factor was not changed.",
+                fix="Repair the site; its factor was not changed.",
             )
         return answer
 

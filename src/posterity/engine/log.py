@@ -188,7 +188,7 @@ class TreeHead:
             checkpoint = cls(origin, int(size), from_base64(root, "a root"), pairs)
             known = len(pairs) <= MOST_LINES and len(checkpoint.root) == 32
             if not known or not 0 <= checkpoint.size < 2**62 or checkpoint.to_bytes() != content:
-                raise ValueError("another spelling of it")
+                raise ValueError("another encoding of it")
             return checkpoint
 
     def verify(self, key: PublicKey) -> None:

@@ -201,10 +201,10 @@ class Machine(Member):
         number is by default one above the highest that the site has recorded. Raises a Refusal if
         it is not above the present one, if there is a server, or if the site was forgotten.
         """
-        self._check_walk()
+        self._check_walk(memory)
         epoch: Epoch = (memory.highest + 1 if number is None else number, self.name)
-        if not memory.own.epoch < epoch < (MOST_EPOCHS, "") or self.name in memory.gone:
-            raise forbidden(f"epoch {epoch} to begin after {memory.own.epoch}", "order")
+        if not memory.own.epoch < epoch < (MOST_EPOCHS, ""):
+            raise forbidden(f"a request to begin epoch {epoch} after {memory.own.epoch}", "order")
         first = Token(self.terms.digest, epoch, 0, TreeSum.of([self.terms.agreement.prior]))
         step = self._answer(memory.heard(epoch[0]), first)
         return Step(memory).logging("begun", epoch=list(epoch)).then(step)
@@ -214,17 +214,17 @@ class Machine(Member):
         token is known to walk, the site begins an epoch without its factor. Raises a Refusal if
         there is a server, which alone removes factors, or if the site was forgotten.
         """
-        self._check_walk()
-        if self.name in memory.gone:
-            raise forbidden(f"{self.name!r}, to leave", "order")
+        self._check_walk(memory)
         memory = memory.with_own(leaving=True)
         step = Step(memory).logging("leaving")
         return step.then(self.begin(memory)) if memory.newest("survey") is not None else step
 
-    def _check_walk(self) -> None:
+    def _check_walk(self, memory: Memory) -> None:
+        if self.name in memory.gone:
+            raise forbidden(f"site {self.name!r}, which was forgotten", "order")
         if self.terms.server is not None:
             found, who = f"member {self.name!r} of a star", f"its server {self.terms.server!r}"
-            raise forbidden(found, "order", f"{who}, which begins epochs and takes factors out")
+            raise forbidden(found, "order", f"{who}, which begins epochs and removes factors")
 
     def forget(self, memory: Memory) -> Step:
         """Forget the site: destroy its factor, and all messages that hold it.
@@ -262,7 +262,7 @@ class Machine(Member):
         absent = frozenset(sites)
         if not absent < self.terms.members.keys() or self.name in absent:
             others = f"some of {sorted(self.terms.members.keys() - {self.name})}"
-            raise forbidden(f"sites {sorted(absent)} to pass over", "membership", others)
+            raise forbidden(f"a request to pass over {sorted(absent)}", "membership", others)
         memory = dataclasses.replace(memory, absent=memory.absent | absent - memory.gone)
         step = Step(memory).logging("passed over", sites=sorted(absent))
         token = memory.outbox.get(TOKEN)
@@ -302,7 +302,7 @@ class Machine(Member):
         is_back = lambda site: site in barred or members[site].id in barred.values()
         back = sorted(filter(is_back, members))
         if memory.numbers not in ("", numbers) or back or memory.own.name != self.name:
-            raise forbidden(f"terms with {back}, or with other numbers, to adopt", "order")
+            raise forbidden(f"terms that readmit {back}, or change numbers", "order")
         kept = {name: getattr(memory, name) for name in KEPT_BY_TERMS}
         new = Memory(memory.own, terms=self.terms.digest, numbers=numbers, barred=barred, **kept)
         return new.fenced((memory.highest + 1, ""))

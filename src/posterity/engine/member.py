@@ -74,7 +74,7 @@ class Member(abc.ABC):
         if memory.own.name != self.name or memory.terms not in ("", self.terms.digest):
             found = f"the store of {memory.own.name!r} under terms {memory.terms[:16]!r}"
             expected = f"that of {self.name!r} under {self.terms.digest[:16]!r}"
-            fix = "Take over the new terms by `posterity site init FOLDER --federation FILE`."
+            fix = "Adopt the new terms by `posterity site init FOLDER --federation FILE`."
             raise Refusal.of(found, expected, "membership", fix)
         digests = {"terms": self.terms.digest, "numbers": self.terms.agreement.digest}
         return dataclasses.replace(memory, **digests)
@@ -88,7 +88,7 @@ class Member(abc.ABC):
             letter = admitted(self.terms, content, self.name, memory.gone)
             most = memory.highest + self.terms.limits.epochs
             if letter.highest > most:  # each letter after a long absence raises it further
-                far = forbidden(f"epoch {letter.highest} where {memory.highest} was last", "epoch")
+                far = forbidden(f"epoch {letter.highest}, far above {memory.highest}", "epoch")
                 return refused(memory.heard(most), far, digest)
             heard = self._heard_from(memory, letter)
             if isinstance(letter.body, Acknowledgement):
@@ -118,7 +118,7 @@ class Member(abc.ABC):
         body, sender = letter.body, letter.sender
         unknown = sorted({*letter.gone} - memory.gone)
         if unknown and isinstance(body, Token | Question):
-            refusal = forbidden(f"a letter of who has tombstones of {unknown}", "tombstone")
+            refusal = forbidden(f"a letter whose sender has tombstones of {unknown}", "tombstone")
             return refused(memory, refusal, digest), Acknowledgement("")  # sent again later
         match body:
             case Token():
@@ -152,7 +152,7 @@ class Member(abc.ABC):
             reason = "replay" if epoch == own.epoch else "epoch"
             refusal = forbidden(f"question {asked.number} of epoch {epoch}", reason)
         elif unknown:
-            refusal = forbidden(f"a question of who has no tombstones of {unknown}", "tombstone")
+            refusal = forbidden(f"a question without tombstones of {unknown}", "tombstone")
         if refusal is not None:
             return refused(memory, refusal, order.question.digest), Acknowledgement("")
         answer, entry = order.answered(self.site, self.author, memory.gone)
@@ -313,7 +313,7 @@ class Member(abc.ABC):
         new, before, member = known.head, old and old.head, known.site
         paths, size = known.predicate["paths"], before.size if before else 0
         if before and 0 < size < new.size and str(size) not in paths:
-            found = f"a log of {member!r} with no path from its {size} entries that are known"
+            found = f"a log of {member!r} without proof that it continues its first {size} entries"
             refusal = forbidden(found, "unwitnessed")
             step = step.then(refused(step.memory, refusal, known.digest))
             new = before

@@ -97,11 +97,11 @@ class Letter:
         """
         line, _, body = content.partition(b"\n")
         head = read_json(line, "head of a letter")
-        with reading("a letter", "one that a site wrote"):
+        with reading("a letter", "a letter of a site"):
             kind, plain = head.pop("kind"), head.pop("body")
             types = [type(head[field]) for field in HEAD]
             if types != [str, str, str, int, list] or not 0 <= head["highest"] < MOST_EPOCHS:
-                raise ValueError("a head of other fields")
+                raise ValueError("a head with other fields")
             head["gone"] = tuple(head["gone"])
             if list(head["gone"]) != sorted({*map(str, head["gone"])}):
                 raise ValueError("names that are not sorted")
@@ -109,7 +109,7 @@ class Letter:
             if letter.to_bytes() == content:
                 return letter
         unique = "the only spelling of its content"
-        raise Refusal.of("a letter of another spelling", unique, "canonical")
+        raise Refusal.of("a letter in another encoding", unique, "canonical")
 
     def sealed(self, key: PrivateKey) -> bytes:
         """Return the bytes to send: the letter in an envelope with the sender's signature."""
@@ -134,7 +134,7 @@ def sender_of(content: bytes) -> str:
 def _token(body: bytes) -> Token:
     token: Any = loads(body)
     if not isinstance(token, Token) or token.epoch[0] >= MOST_EPOCHS:
-        raise ValueError(f"a {type(token).__name__} where a token should be")
+        raise ValueError(f"a {type(token).__name__} instead of a token")
     return token
 
 

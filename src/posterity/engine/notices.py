@@ -132,7 +132,7 @@ def read(terms: Terms, envelope: bytes) -> Known:
     claim, predicate = statement.claim, statement.predicate
     with reading("a notice", NOTICE):
         if claim not in FIELDS or predicate["terms"] != terms.digest:
-            raise ValueError("other terms, or none that members make")
+            raise ValueError("other terms, or an unknown claim")
         kinds = {"terms": _is_text, "site": _is_text, **FIELDS[claim]}
         if predicate.keys() != kinds.keys():
             raise ValueError("other fields")

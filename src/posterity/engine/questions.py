@@ -70,9 +70,9 @@ class Order(NamedTuple):
         question = _read(body.content)
         if not isinstance(question, Improve | Measure) or question.site != site:
             kind = type(question).__name__
-            raise Refusal.of(f"a {kind}", f"what a server asks {site!r}", "membership")
+            raise Refusal.of(f"a {kind}", f"a question of a server to {site!r}", "membership")
         if not 0 < question.epoch[0] < MOST_EPOCHS:
-            raise Refusal.of(f"a question of epoch {question.epoch}", "one that was begun", "epoch")
+            raise Refusal.of(f"a question of epoch {question.epoch}", "a begun epoch", "epoch")
         if isinstance(question, Measure) and question.samples > SAMPLES:
             raise Refusal.of(f"{question.samples} samples", f"at most {SAMPLES}", "magnitude")
         view = question.view if isinstance(question, Improve) else question.posterior

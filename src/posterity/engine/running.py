@@ -227,8 +227,8 @@ class Running:
                 full = f"{MOST_LETTERS} letters that wait"
                 raise SiteError(
                     found="an agent that ends" if self._stopping else full,
-                    expected="an agent that takes letters in",
-                    fix="Bring it later: it stays in its sender's outbox.",
+                    expected="an agent that accepts letters",
+                    fix="Deliver it later; it stays in its sender's outbox.",
                 )
             self._inbox[letter] = None  # duplicates are dropped
             self._moved.notify_all()
@@ -254,8 +254,8 @@ class Running:
         if self.encrypted and not encrypted:
             raise UsageError(
                 found="a courier that does not encrypt letters from end to end",
-                expected="one that does: tokens tell of records",
-                fix="Send by an engine that can, or set transport.encrypted = false in site.toml.",
+                expected="one that encrypts, since tokens reveal information about records",
+                fix="Use an engine that does, or set transport.encrypted = false in site.toml.",
             )
         if again:
             self.post.heard(to)
@@ -280,7 +280,7 @@ class Running:
                 raise UsageError(
                     found=f"file {name!r}, whose letter has {size:,} bytes",
                     expected=f"letters, digits, '.', '-' and '_', and {self._largest:,} bytes",
-                    fix="Give it another name, or agree on larger letters.",
+                    fix="Rename the file, or agree on larger letters.",
                 )
             return step
 
@@ -297,8 +297,8 @@ class Running:
             about = {"epoch": list(state.epoch), "sequence": state.step, "by": who}
             return {**about, "certificate": None}, to_bytes(state.posterior)
         if known is None:
-            found, expected = "a site that knows no posterior yet", "one that all were asked about"
-            fix = "Wait until the token rests, or ask the server: see `posterity site status`."
+            found, expected = "no posterior yet", "one that all members were asked about"
+            fix = "Wait until the token rests, or ask the server; see `posterity site status`."
             raise Refusal.of(found, expected, "order", fix)
         epoch, sequence, *_ = known.version
         certificate = known.envelope.decode() if known is memory.certificate else None

@@ -51,7 +51,7 @@ class PublicKey:
         with reading(f"public key {str(text)[:60]!r}", "an Ed25519 key, 32 bytes in base64", fix):
             raw = base64.b64decode(text, validate=True)
             if len(raw) != 32 or base64.b64encode(raw).decode() != text:
-                raise ValueError("other bytes, or another spelling of them")
+                raise ValueError("other bytes, or another encoding of them")
             return cls(raw)
 
     def __str__(self) -> str:
@@ -103,10 +103,14 @@ class PrivateKey:
         text = self._key.private_bytes(*form, serialization.NoEncryption())
         with writing(Path(path)):
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(handle, "wb") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(handle)
+            try:
+                with open(handle, "wb") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(handle)
+            except BaseException:
+                os.unlink(path)
+                raise
 
     @functools.cached_property
     def public(self) -> PublicKey:
@@ -128,7 +132,7 @@ def from_base64(text: Any, what: str) -> bytes:
         raw = base64.b64decode(text, validate=True)
         if base64.b64encode(raw).decode() == text:
             return raw
-    raise Refusal.of(f"{what} that is not in standard base64", "base64 of one spelling")
+    raise Refusal.of(f"{what} that is not in standard base64", "canonical base64")
 
 
 # --- envelopes -----------------------------------------------------------------------------------
@@ -168,7 +172,7 @@ class Envelope:
         }
         if len(set(signers.values())) < max(threshold, 1):
             least = f"at least {threshold} among {sorted(keys)}"
-            raise Refusal.of(f"signatures of {sorted(signers)} that hold", least, "signature")
+            raise Refusal.of(f"valid signatures of {sorted(signers)}", least, "signature")
         return tuple(sorted(signers))
 
     def to_bytes(self) -> bytes:
@@ -200,7 +204,7 @@ class Envelope:
             if envelope.to_bytes() == content:
                 return envelope
         ordered = "keys sorted, no spaces, signatures by key ID"
-        raise Refusal.of("an envelope of another spelling", ordered, "canonical")
+        raise Refusal.of("an envelope in another encoding", ordered, "canonical")
 
 
 def read_json(content: bytes, what: str) -> dict[str, Any]:
@@ -266,7 +270,7 @@ class Statement:
             digests = all(len(bytes.fromhex(digest)) == 32 for digest in subjects.values())
             statement = cls(claims[document["predicateType"]], subjects, document["predicate"])
             if not digests or statement.to_bytes() != content:
-                raise ValueError("another spelling of it")
+                raise ValueError("another encoding of it")
             return statement
 
     def signed(self, *keys: PrivateKey) -> Envelope:

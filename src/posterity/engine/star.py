@@ -78,7 +78,7 @@ class Server(Machine):
         absent = {*memory.gone, *([name] if self.site.records.silent else [])}
         sites = tuple(sorted(self.terms.members.keys() - absent))
         if not last < epoch < (MOST_EPOCHS, "") or epoch[0] < 1 or not sites:
-            raise forbidden(f"epoch {epoch} of {len(sites)} sites to begin after {last}", "order")
+            raise forbidden(f"epoch {epoch} of {len(sites)} sites, after {last}", "order")
         run = self._run(sites)
         state = run.schedule.init(run.state, sites, key=fold_in(run.key, 0))
         run = dataclasses.replace(run, state=dataclasses.replace(state, epoch=epoch))
@@ -103,7 +103,7 @@ class Server(Machine):
         """
         known = _known(memory)
         if known.course.phase != "rest" or not known.course.is_begun:
-            raise forbidden("a server that does not rest", "order")
+            raise forbidden("a server that is busy", "order")
         course = dataclasses.replace(known.course, phase="look", sweeps=0)
         known = self._at(dataclasses.replace(known, absent=frozenset()), course, ())
         return self._made(memory, self._onward(known), line("resumed"))
@@ -117,7 +117,7 @@ class Server(Machine):
         known, content, digest = _known(memory), answer.content, digest_of(answer.content)
         asked = known.course.open.get(sender)
         if asked is None or asked.digest != answer.question:
-            refusal = forbidden(f"an answer of {sender!r} that nobody waits for", "replay")
+            refusal = forbidden(f"an unexpected answer of {sender!r}", "replay")
             return refused(memory, refusal, digest)
         step, total = Step(known), known.course.total
         try:

@@ -65,7 +65,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
         """
         self.path, self._lock = Path(path), threading.RLock()
         if first is None and not os.path.isfile(self.path):  # also if its name is too long
-            fix = "Run `posterity site init`. A site that lost its store is let in by a new epoch."
+            fix = "Run `posterity site init`. A site that lost its store rejoins in a new epoch."
             raise _unusable(self.path, "does not exist", fix)
         self._connect(wait)
         with self._whole():
@@ -163,7 +163,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
             yield
         # UnicodeDecodeError: SQLite's message on a table whose name was altered.
         except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
-            fix = "See whether another process has it, and to permissions and space on the disk."
+            fix = "Check that no other process uses it, and permissions and space on the disk."
             raise _unusable(self.path, f"cannot be used ({error})", fix) from error
 
     @contextlib.contextmanager
@@ -190,11 +190,13 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
     def _read(self) -> None:
         """Read the store into memory, and check that it was not altered."""
-        broken = "Restore no copy: begin with an empty store, which a new epoch lets in."
+        broken = "Do not restore a copy: begin with an empty store, which rejoins in a new epoch."
+        if not self._one("select count(*) from sqlite_master")[0]:
+            raise _unusable(self.path, "is incomplete", "Remove it, and run `posterity site init`.")
         form = self._one("pragma application_id") + self._one("pragma user_version")
         if form != (APPLICATION, VERSION):
-            why = f"is of form {form[1]}, where this release has {VERSION}"
-            raise _unusable(self.path, why, "Open it with its own release.")
+            why = f"has version {form[1]}, and this release version {VERSION}"
+            raise _unusable(self.path, why, "Use the release that made it.")
         if self._run("pragma quick_check").fetchall() != [("ok",)]:
             raise _unusable(self.path, "is damaged", broken)
         try:
@@ -236,7 +238,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
         """Move all pages into the database, and empty SQLite's write-ahead log."""
         busy, *_ = self._one("pragma wal_checkpoint(truncate)")
         if busy:
-            raise sqlite3.OperationalError("somebody reads what is to be erased")
+            raise sqlite3.OperationalError("another process reads data to be erased")
 
 
 def _digest(content: bytes) -> bytes:

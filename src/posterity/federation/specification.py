@@ -133,7 +133,7 @@ def check_keys(options: Options, known: Sequence[str], place: str) -> None:
     """Raise a UsageError if the table ``place`` has an unknown option."""
     if unknown := [name for name in options if name not in known]:
         raise UsageError(
-            found=f"{place}.{unknown[0]}, of which nothing is known",
+            found=f"{place}.{unknown[0]}, which is unknown",
             expected=f"one of {list(known)}",
             fix="Leave it out, or spell it as it is.",
         )

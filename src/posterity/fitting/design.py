@@ -69,7 +69,7 @@ class Design(NamedTuple):
         needed = [repr(name) for name in (recipe.target, recipe.event) if name]
         raise StructureError(
             found=f"no column {' or '.join(needed)} in {str(path)!r}",
-            expected="what was observed, which predictions are compared with",
+            expected="the observed target, with which predictions are compared",
             fix=f"Add it, or name the table's own by --rename {recipe.target}=NAME.",
         )
 
@@ -109,7 +109,7 @@ def design(
     if not cells.rows and not empty:
         raise StructureError(
             found=f"no records in {str(path)!r}" + (f", {dropped} dropped" if dropped else ""),
-            expected="one at least",
+            expected="at least one",
             fix="Add records.",
         )
     reading, notes = labelled(cells, recipe, reading, wanted)
@@ -129,12 +129,12 @@ def design(
                 path, f"{name!r} in line {line} that is not positive", "positive numbers"
             )
     if dropped:
-        notes.append(f"{dropped} of {total} records dropped, of which a value is missing")
+        notes.append(f"{dropped} of {total} records are dropped, since a value is missing")
     pairs, ones = zip(plain, columns, strict=True), {INTERCEPT, *recipe.baseline}
     level = [name for name, c in pairs if name not in ones and len(c) and np.ptp(c) == 0]
     if level and not (predicting or empty):
         notes.append(
-            f"the same in every record: {some(level)}; the prior alone tells them from others"
+            f"constant in all records: {some(level)}; only the prior determines these coefficients"
         )
     x = np.column_stack(columns) if columns else np.zeros((len(lines), 0))
     sizes = abs(x).max(0, initial=0)
@@ -165,14 +165,14 @@ def _check_coefficients(recipe: Recipe, plain: tuple[str, ...]) -> None:
         raise UsageError(
             found=f"--own {odd[0]}",
             expected=f"coefficients or columns among {some(plain)}",
-            fix="Name those that each site has for itself; of an intercept pass --intercept too.",
+            fix="Name coefficients that differ by site; for an intercept pass --intercept too.",
         )
     own = recipe.coefficients()
     if twice := [name for name in own if own.count(name) > 1]:
         raise StructureError(
             found=f"two coefficients {twice[0]!r}",
-            expected="a name for each",
-            fix="Rename a column or a level; a column of ones wants --no-intercept.",
+            expected="different names",
+            fix="Rename a column or a level; with a column of ones pass --no-intercept.",
         )
 
 
@@ -214,16 +214,15 @@ def _at_risk(
         raise table_error(
             path,
             f"time {time[at]:g}, entry {entry[at]:g}, event {event[at]:g} in line {data.lines[at]}",
-            "a time after the entry, which is not negative, and an event that is 0 or 1",
-            "Where times of events are rounded down to their entry add half the unit that they are "
-            "rounded to, as 0.5 of a day."
+            "a time after a nonnegative entry, and an event that is 0 or 1",
+            "If rounding moved events to their entry, add half the unit of rounding, 0.5 of a day."
             if rounded[at]
-            else "Mend the file there.",
+            else "Correct the file there.",
         )
     if predicting:
         return data._replace(y=event, times=np.column_stack([time, event, entry]))
     if idle := int((time == entry).sum()):
-        notes = (*data.notes, f"{idle} records censored at their entry, which say nothing")
+        notes = (*data.notes, f"{idle} records are censored at their entry, and contribute nothing")
         data = data._replace(notes=notes)
     at, spent = hazard_nodes(recipe, entry, time)
     row, interval, node = np.nonzero(spent > 0)
@@ -369,5 +368,5 @@ def _check_target(design: Design, recipe: Recipe, path: Path) -> None:
     raise ParameterError(
         found=f"{y[at]:g} in line {design.lines[at]} of target {recipe.target!r} in {str(path)!r}",
         expected=expected,
-        fix="Mend the column, or choose another --model.",
+        fix="Correct the column, or choose another --model.",
     )

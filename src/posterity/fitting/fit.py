@@ -36,12 +36,12 @@ _SURE = 4.0
 _FAR = 3.0
 """Distance from the prior's mean, in prior standard deviations, beyond which there is a note."""
 _SILENT = (
-    "the prior alone keeps coefficients finite, and this file says next to nothing in one shot: "
-    "federate"
+    "only the prior keeps coefficients finite, and in one shot this file contributes almost "
+    "nothing: federate"
 )
 _TOLD_APART = (
-    "the columns tell the classes apart without an error: the prior alone keeps coefficients "
-    "finite, and a Gaussian is a rough picture of what is left open"
+    "the columns separate the classes perfectly: only the prior keeps coefficients finite, and a "
+    "Gaussian is a rough approximation of this posterior"
 )
 
 
@@ -169,7 +169,7 @@ def imputed(fits: Sequence[Fit]) -> Fit:
         raise UsageError(
             found=f"tables of columns {'; '.join(str(list(f.recipe.columns or ())) for f in fits)}",
             expected="the same columns in each imputed table",
-            fix="Name those to be used: --columns A,B.",
+            fix="Name the columns to be used by --columns A,B.",
         )
     full = all(q.gaussian and not q.diagonal for q in posteriors)
     if not full or not all(np.array_equal(own.kept, first.kept) for own in fits):
@@ -177,7 +177,7 @@ def imputed(fits: Sequence[Fit]) -> Fit:
             found=f"tables of {', '.join(str(own.records) for own in fits)} records, or a "
             f"posterior {posteriors[0]!r}",
             expected="the same records in each imputed table, and a full Gaussian",
-            fix="Impute all missing values, and fit a regression of family gaussian.",
+            fix="Impute all missing values, and fit a regression with --family gaussian.",
         )
     names = names_of(posteriors[0])[""]
     posteriors = [in_order(q, {"": names}, "a table", "the first") for q in posteriors]
@@ -191,8 +191,8 @@ def imputed(fits: Sequence[Fit]) -> Fit:
     share = np.diagonal((1 + 1 / count) * between) / np.diagonal(pooled.covariance)
     worst = int(np.argmax(share))
     note = (
-        f"{count} imputed tables by Rubin's rule: missing values make {share[worst]:.0%} of the "
-        f"variance of {names[worst]!r}, and less of others"
+        f"{count} imputed tables are combined by Rubin's rules: missing values account for "
+        f"{share[worst]:.0%} of the variance of {names[worst]!r}, and for less of others"
     )
     spreads = [own.spread for own in fits if own.spread is not None]
     notes = tuple(dict.fromkeys(line for own in fits for line in own.notes))
@@ -213,7 +213,7 @@ def records_of(path: Path, reading: Reading) -> tuple[Cells, list[str]]:
     cells, notes = read_cells(path, unnamed=True), []
     if len(cells.header) > 1 and not cells.header[0]:
         cells = cells._replace(header=cells.header[1:], rows=[row[1:] for row in cells.rows])
-        notes = ["the first column has no name: it is taken for an index, and left out"]
+        notes = ["the first column has no name, and is left out as an index"]
     return reading.renamed(cells), notes
 
 
@@ -222,9 +222,9 @@ def _mixture(data: Design, recipe: Recipe, site: str, seed: int) -> Fit:
 
     if recipe.prior is not None or recipe.prior_sd.keys() != {""}:
         raise UsageError(
-            found="a prior by file or by column of a mixture",
+            found="a prior from a file or by column, for a mixture",
             expected="one prior_sd for all",
-            fix="Give one, and units (--scale) to columns that differ in size.",
+            fix="Pass one, and use --scale for columns that differ in size.",
         )
     assert recipe.components is not None and recipe.component_sd is not None
     wide, width = float(recipe.prior_sd[""]), float(recipe.component_sd)
@@ -276,9 +276,8 @@ def _regression(
     notes = (*data.notes, *_notes(data, recipe, posterior.mean, predictor, sd, prior))
     if sure:
         notes += (
-            f"a diagonal posterior is far too sure of {some(sure)}, by a factor of {_SURE:g} and "
-            "more in the variance, as what others say of them is left out: --center columns, or "
-            "--family gaussian",
+            f"the variances of {some(sure)} are too small by a factor of {_SURE:g} or more, as a "
+            "diagonal posterior ignores correlations: --center columns, or use --family gaussian",
         )
     third, dispersed = third_derivatives(recipe, data, posterior, spread), None
     if recipe.dispersion == ESTIMATE and spread is not None:
@@ -304,7 +303,7 @@ def prior_of(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
             raise UsageError(
                 found=f"--prior-sd for {unknown[0]!r}",
                 expected=f"coefficients among {some(names)}",
-                fix="Name one of them, or leave it out.",
+                fix="Use one of these names, or leave it out.",
             )
         sd = np.array(recipe.deviations())
         if recipe.family == "diagonal":
@@ -337,26 +336,30 @@ def _notes(
     named = list(zip(data.names, sd, own, far, strict=True))
     if loud := [name for name, s, o, _ in named if s**2 > _LOUD * o**2]:
         yield (
-            f"records say little of {some(loud)}, where more than a quarter of the precision is "
-            "the prior's: unless you want that, change units or --prior-sd at every site"
+            f"the prior contributes more than a quarter of the precision of {some(loud)}: unless "
+            "you want that, change units or --prior-sd at every site"
         )
     if away := [name for name, _, _, f in named if f > _FAR]:
         yield (
-            f"{some(away)} more than {_FAR:g} prior standard deviations from the prior's mean: "
+            f"{some(away)} lie more than {_FAR:g} prior standard deviations from the prior's mean: "
             "change units (--center, --scale) or --prior-sd at every site"
         )
     y: Any = data.y
     if recipe.model in (*COUNTS, "survival") and not y.any():
         what = "an event" if recipe.model == "survival" else "a count above 0"
         yield f"no record has {what}: {_SILENT}"
-    if recipe.model == "multinomial":
+    if recipe.model == "ordinal":  # the last row of each record has its level
+        step = data.x[:, : len(recipe.baseline)].argmax(1)
+        y = (step + y)[(y == 0) | (step == len(recipe.baseline) - 1)]
+    if recipe.model in ("multinomial", "ordinal"):
         seen = np.isin(np.arange(len(recipe.levels)), y)
         if none := [level for level, one in zip(recipe.levels, seen, strict=True) if not one]:
-            yield f"no record is of {some(none)}: {_SILENT}"
-        size = len(recipe.inputs())
-        odds = data.x[:, :size] @ mean.reshape(-1, size).T
-        if seen.all() and (np.insert(odds, 0, 0.0, axis=1).argmax(1) == y).all():
-            yield _TOLD_APART
+            yield f"no record has the level {some(none)}: {_SILENT}"
+        elif recipe.model == "multinomial":
+            size = len(recipe.inputs())
+            odds = data.x[:, :size] @ mean.reshape(-1, size).T
+            if (np.insert(odds, 0, 0.0, axis=1).argmax(1) == y).all():
+                yield _TOLD_APART
     if recipe.model == "logistic":
         if (y == y[0]).all():
             yield f"the target is {y[0]:g} in every record: {_SILENT}"

@@ -124,9 +124,9 @@ def _factor(formula: str, text: str, recipe: Recipe) -> tuple[Any, ...]:
     if function == "C":
         if column not in recipe.categories:
             raise UsageError(
-                found=f"C({column}) in the formula, and no levels of it",
+                found=f"C({column}) in the formula, without its levels",
                 expected="the levels, the same at every site, the reference first",
-                fix=f"Say --category {column}=A,B,...",
+                fix=f"Pass --category {column}=A,B,...",
             )
         return ("levels", column)
     _check_numbers(formula, text, column, recipe)
@@ -194,9 +194,9 @@ def _spline(
         knots = (knots,)
     if None in bounds or (knots is None and "df" not in named):
         raise UsageError(
-            found=f"{text} in the formula, whose knots would be taken from a site's own data",
+            found=f"{text} in the formula, whose knots would depend on a site's own data",
             expected="bounds and knots that are the same at every site",
-            fix="Write for example bs(age, knots=[50, 65], lower_bound=18, upper_bound=100), or "
+            fix="For example write bs(age, knots=[50, 65], lower_bound=18, upper_bound=100), or "
             "df=5 in place of knots, which are then equally spaced.",
         )
     lower, upper = bounds

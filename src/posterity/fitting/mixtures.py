@@ -56,7 +56,7 @@ def fit_mixture(
     if count < 2:
         raise StructureError(
             found=f"{count} record{'s' * (count != 1)} for a mixture",
-            expected="two at least",
+            expected="at least two",
             fix="Leave the site out, or give its records to another site.",
         )
     center, scale = x.mean(0), x.std(0)
@@ -83,9 +83,9 @@ def fit_mixture(
         model.fit((x - center) / scale)
     if not model.converged_:
         raise ConvergenceError(
-            found=f"a mixture whose bound still rises after {STEPS} steps",
-            expected=f"one that rises by less than {_TOLERANCE:g} nats a record",
-            fix="Ask for fewer components, and bring columns to the scale of component_sd.",
+            found=f"a mixture that has not converged after {STEPS} steps",
+            expected=f"a bound that rises by less than {_TOLERANCE:g} nats a record",
+            fix="Use fewer components, and rescale columns (--scale) to be near --component-sd.",
         )
     box = np.outer(scale, scale)
     model.means_ = center + model.means_ * scale
@@ -138,7 +138,7 @@ def _check_kept(model: Any, plate: Plate, names: tuple[str, ...]) -> None:
     if not (lost.max() <= _KEPT and bool(np.all(members.is_proper()))):
         worst = names[int(np.argmax(lost.max(0)))]
         raise ParameterError(
-            found=f"column {worst!r}, so far from 0 that its scatter is lost in its squares",
-            expected="columns about as far from 0 as they vary",
-            fix=f"Take a number off that is the same at every site: --center {worst}=VALUE.",
+            found=f"column {worst!r}, so far from 0 that float64 cannot represent its variance",
+            expected="columns centred near 0",
+            fix=f"Subtract the same number at every site: --center {worst}=VALUE.",
         )

@@ -168,10 +168,10 @@ def expected_distance(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) ->
         hessian += bend
     if beyond:
         warning = (
-            f"the files of {some(beyond)} do not tell what their records say of the posterior of "
-            "all: as of one class only, of a level or an interval without an event, or of few "
-            "records; how far off the fusion is, is not known: federate, if sites can be asked "
-            f"again{CHOOSE}"
+            f"the distance of the fusion from the posterior of all records is unknown, since the "
+            f"likelihoods of {some(beyond)} are not nearly Gaussian: with one class only, a level "
+            "or an interval without an event, or few records. If the sites can take part again, "
+            f"federate{CHOOSE}"
         )
         return OneShot(None, (warning,), tuple(silent))
     if "dispersed" in known or len({own.get("dispersion") for own in facts}) > 1:

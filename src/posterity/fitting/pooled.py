@@ -54,7 +54,7 @@ def site_coefficients(
     if not names or not set(differ) <= set(names) or not differ:
         raise StructureError(
             found=f"coefficients without names: {posterior!r}",
-            expected="a name for each, by which columns are found",
+            expected="their names, by which columns are identified",
             fix="Federate tables with a header, or predict in Python by run.site(name).",
         )
     own = np.array([names.index(name) for name in differ])
@@ -74,11 +74,9 @@ def site_coefficients(
             (message,) = messages(posterior, [factor], own)
             if message is None or factor.coefficients.diagonal:
                 raise StructureError(
-                    found=f"a factor of site {site!r} that does not determine what its records say "
-                    "of its own coefficients",
-                    expected="a full Gaussian, which the site found under the spreads that there "
-                    "are now",
-                    fix="Federate until it has converged; or leave --site-column out, for an "
+                    found=f"a factor of site {site!r} that does not determine its own coefficients",
+                    expected="a full Gaussian, fitted under the present spreads between sites",
+                    fix="Federate until convergence, or leave --site-column out, to predict for an "
                     "unseen site.",
                 )
         mean, covariance = _at_spreads(message, at, own)
@@ -111,9 +109,8 @@ def partially_pooled(ledger: Ledger, personal: bool | Sequence[int] | Mapping[in
         least = np.linalg.eigvalsh(factor.precision / np.sqrt(np.outer(total, total)))[0]
         if least < -LEAST:
             warnings.warn(
-                f"the file of site {site!r} is less sure than its prior in some direction, as no "
-                "records make it: there its records count as none. Write its posterior and "
-                "its prior with all digits",
+                f"the posterior of site {site!r} is wider than its prior in some direction, which "
+                "records cannot cause; it is ignored there. Save both with all digits",
                 FusionWarning,
                 stacklevel=2,
             )
@@ -178,8 +175,8 @@ def own_coefficients(
     if missing := {*recipe.coefficients()} - {*names}:
         raise StructureError(
             found=f"a posterior of {some(names)}",
-            expected=f"the recipe's coefficients, {some(sorted(missing))} among them",
-            fix="Name the file that fit, fuse or federate wrote.",
+            expected=f"the recipe's coefficients, including {some(sorted(missing))}",
+            fix="Pass the file that fit, fuse or federate wrote.",
         )
     strata, result = recipe.stratified, {}
     own, size = sorted(strata.own), len(strata.names)
@@ -213,8 +210,8 @@ def _prior_of_one(value: Any, recipe: Recipe) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(len(deviations)), np.diag(deviations**2)
     if not isinstance(value, Ledger):
         raise StructureError(
-            found="records of a site that the posterior has no coefficients of, without its prior",
-            expected="a ledger, whose prior tells of them",
+            found="records of a site without coefficients in the posterior, and no prior",
+            expected="a ledger, whose prior includes them",
             fix="Predict from the file that fit, fuse or federate wrote.",
         )
     _, (prior,), names = gaussians(value.prior)
@@ -242,9 +239,10 @@ def by_site(
     if unseen := places.get(None):
         which = sorted({label for label in rows[unseen].tolist() if label})
         named = f" ({some(which)})" if which else ""
-        tail = "" if labels is not None else ": --site-column NAME says which site a record is of"
-        prior = f", of whose {some(recipe.own)} the prior alone tells" if recipe.own else ""
-        notes.append(f"{len(unseen)} records are predicted as of a site unseen{named}{prior}{tail}")
+        tail = "" if labels is not None else "; --site-column NAME names the column of their sites"
+        prior = f", with the prior of {some(recipe.own)}" if recipe.own else ""
+        which = f"for an unseen site{named}{prior}{tail}"
+        notes.append(f"{len(unseen)} records are predicted {which}")
     return [(laws[site], np.array(own)) for site, own in places.items()], notes
 
 
@@ -300,11 +298,11 @@ def teacher_of(
     posterior, notes = value.posterior if isinstance(value, Ledger) else value, list[str]()
     pooled = is_pooled(posterior)
     if recipe.own or (pooled and recipe.model in (*COUNTS, "gamma")):
-        why = "of which the prior alone tells" if recipe.own else "whose expectations are infinite"
+        why = "known only by the prior" if recipe.own else "whose expectations are infinite"
         raise UsageError(
-            found=f"a student for sites unseen, {why}",
+            found=f"a student for unseen sites, {why}",
             expected="a posterior that predicts at every site",
-            fix="Predict from the file itself: posterity predict FILE TABLE --site-column NAME.",
+            fix="Predict from the file directly: posterity predict FILE TABLE --site-column NAME.",
         )
     if pooled:
         laws, notes = site_coefficients(value, [None])

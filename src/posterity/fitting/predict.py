@@ -20,7 +20,7 @@ from posterity.fitting.recipe_model import (
     surviving,
 )
 from posterity.fitting.regressions import model_of
-from posterity.models import LogisticRegression, PredictorModel
+from posterity.models import LogisticRegression
 from posterity.models.nodes import log_normal_mean, normal_pairs
 
 HALVINGS = 60
@@ -81,13 +81,13 @@ def gaussians(posterior: Any) -> tuple[np.ndarray, list[Any], tuple[str, ...]]:
         raise StructureError(
             found=f"{posterior!r}",
             expected="a Gaussian, or a mixture of Gaussians, over the coefficients",
-            fix="Predict in Python by what made it, or distill it.",
+            fix="Predict in Python with the model that made it, or distill it.",
         )
     if not names and parts.own_size > 1:
         raise StructureError(
             found=f"coefficients without names: {posterior!r}",
-            expected="a name for each, by which columns are found",
-            fix="Name them, posterior.named([...]), and save it again.",
+            expected="their names, by which columns are identified",
+            fix="Name them by posterior.named([...]), and save it again.",
         )
     if not mixture:
         return np.ones(1), [parts], names
@@ -193,9 +193,9 @@ def log_predictive(
     known = spread_in(recipe, spread)
     if recipe.spread and known is None:
         raise StructureError(
-            found=f"a {recipe.model} model whose {recipe.spread.replace('_', ' ')} is not known",
-            expected="that, which densities depend on",
-            fix="Score the file that fit, fuse or federate wrote, or say --noise-variance of a "
+            found=f"a {recipe.model} model whose {recipe.spread.replace('_', ' ')} is unknown",
+            expected="its value, on which densities depend",
+            fix="Score the file that fit, fuse or federate wrote, or pass --noise-variance for a "
             "linear model.",
         )
     if recipe.model == "survival":
@@ -213,8 +213,10 @@ def log_predictive(
         model = model_of(recipe.replaced(weights=None, offset=None), known)
         if recipe.model in COUNTS:
             y = np.stack([y, np.ones(len(y)) if data.exposure is None else data.exposure], -1)
+        score = lambda f: model.predictor_log_likelihood(f, y[:, None])
+        mean = lambda m, s: log_normal_mean(lambda u: score(m[:, None] + s[:, None] * u), m)
         with np.errstate(over="ignore"):
-            return f.log_average(lambda m, s: _log_mean(model, m, s, y[:, None]))
+            return f.log_average(mean)
     scale = float(recipe.scale.get(recipe.target or "", 1.0))
     variance = lambda deviation: deviation**2 + (known or 0.0)
     density = lambda m, s: -((y - m) ** 2 / variance(s) + np.log(2 * np.pi * variance(s))) / 2
@@ -309,11 +311,6 @@ def _log_survival(posterior: Any, recipe: Recipe, data: Design) -> np.ndarray:
         logs = event[rows] * (log_hazard(recipe, z, time[rows]) + ratio) - spent
         result[rows] = logsumexp(logs, axis=0, b=shares[:, None])
     return result
-
-
-def _log_mean(model: PredictorModel, mean: np.ndarray, deviation: np.ndarray, y: Any) -> np.ndarray:
-    at = lambda u: mean[:, None] + deviation[:, None] * u
-    return log_normal_mean(lambda u: model.predictor_log_likelihood(at(u), y), mean)
 
 
 def _label(mean: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, ...]:

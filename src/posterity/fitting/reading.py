@@ -11,6 +11,7 @@ from posterity.adapters.tables.reader import Cells, is_missing, table_error
 from posterity.artifact.recipe import INTERCEPT, LABELS, Recipe
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.families.names import some
+from posterity.text import listed
 
 MOST = 5000
 """Largest number of columns of a fit; a step then takes minutes, the covariance 200 MB."""
@@ -45,13 +46,13 @@ class Reading:
         """Return the table with its columns under the recipe's names."""
         own = {table: name for name, table in self.rename.items()}
         if unknown := [table for table in own if table not in cells.header]:
-            raise _no_column(unknown[0], "--rename", cells.header, cells.path)
+            raise _no_column(unknown[0], "the column of --rename", cells.header, cells.path)
         header = tuple(own.get(name, name) for name in cells.header)
         if twice := [name for name in self.rename if header.count(name) > 1]:
             raise UsageError(
-                found=f"a column {twice[0]!r} in {str(cells.path)!r} beside the one renamed to it",
-                expected="one column of a name",
-                fix="Leave --rename out, or take the other column out of the table.",
+                found=f"a column {twice[0]!r} in {str(cells.path)!r} and another renamed to it",
+                expected="one column of each name",
+                fix="Leave --rename out, or remove the other column from the table.",
             )
         return cells._replace(header=header)
 
@@ -90,13 +91,8 @@ def columns_to_predict(recipe: Recipe, cells: Cells) -> None:
     """Raise a StructureError unless a table has the columns that a recipe predicts from."""
     wanted = [*(recipe.columns or ()), *([recipe.offset] if recipe.offset else [])]
     if missing := [name for name in wanted if name not in cells.header]:
-        raise StructureError(
-            found=f"no column {missing[0]!r} in {str(cells.path)!r}, which has "
-            f"{some(cells.header)}",
-            expected=f"the columns that the model takes: {some(wanted)}",
-            fix="Add it, or name the table's own by --rename "
-            f"{missing[0]}=NAME; leave its cells empty where it is not known.",
-        )
+        expected = f"the model's columns {some(wanted)}"
+        raise _no_column(missing[0], expected, cells.header, cells.path)
 
 
 def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, ...]:
@@ -109,34 +105,33 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
         "--without": recipe.without,
     }.items():
         if unknown := [name for name in names if name not in header]:
-            raise _no_column(unknown[0], flag, header, path)
+            raise _no_column(unknown[0], f"the column of {flag}", header, path)
     if recipe.columns is not None:
         if both := apart & set(recipe.columns):
             raise UsageError(
-                found=f"{both.pop()!r} among --columns, and by itself as "
-                + ", ".join(FLAGS.values()),
-                expected="what is not predicted from itself",
-                fix="Leave it out of one.",
+                found=f"{both.pop()!r} both in --columns and in one of {', '.join(FLAGS.values())}",
+                expected="a column in one role",
+                fix="Leave it out of one of them.",
             )
         used = tuple(dict.fromkeys(recipe.columns))
     else:
         used = tuple(name for name in header if name not in {*apart, *recipe.without})
         if rows := [name for name in used if SAVED_INDEX.fullmatch(name)]:
             raise StructureError(
-                found=f"a column {rows[0]!r} in {str(path)!r}, as a table's row numbers are called "
-                "that were saved with it",
-                expected="columns that say something of a record",
-                fix=f"Say --without {rows[0]!r}, or name the columns to use by --columns.",
+                found=f"a column {rows[0]!r} in {str(path)!r}, the name that pandas gives to row "
+                "numbers",
+                expected="columns that describe records",
+                fix=f"Pass --without {rows[0]!r}, or name the columns to use by --columns.",
             )
     _check_names(recipe, used, path)
     return used
 
 
-def _no_column(name: str, flag: str, header: Sequence[str], path: Path) -> StructureError:
+def _no_column(name: str, expected: str, header: Sequence[str], path: Path) -> StructureError:
     return StructureError(
         found=f"no column {name!r} in {str(path)!r}, which has {some(header)}",
-        expected=f"the column that {flag} names",
-        fix="Name it as the table does: --rename RECIPE=TABLE where the recipe has another name.",
+        expected=expected,
+        fix=f"Use the table's name, or, if the model has another, pass --rename {name}=NAME.",
     )
 
 
@@ -157,20 +152,20 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
         if unknown := [name for name in names if name not in known]:
             raise UsageError(
                 found=f"{flag} for {unknown[0]!r}",
-                expected=f"a column that it is for: {some(known)}",
-                fix="Leave it out, or name the column as the table does.",
+                expected=f"one of the columns {some(known)}",
+                fix="Leave it out, or use the column's name in the table.",
             )
     if len(used) > MOST:
         raise StructureError(
             found=f"{len(used):,} columns in {str(path)!r}",
-            expected=f"{MOST:,} at most, whose covariance is to be computed",
+            expected=f"at most {MOST:,}, since their covariance is computed",
             fix="Name those to use by --columns, or leave some out by --without.",
         )
     if not used and not (recipe.regression and recipe.intercept):
         raise StructureError(
             found=f"no columns but the target in {str(path)!r}",
-            expected="one column at least",
-            fix="Name columns, or leave --no-intercept out.",
+            expected="at least one more column",
+            fix="Add columns, or leave --no-intercept out.",
         )
 
 
@@ -183,7 +178,7 @@ def labelled(
         return reading, []
     if {"0", "1"} & {*levels} or not {text.strip() for text in cells.column(target)} <= {"0", "1"}:
         return reading, []
-    note = f"0 and 1 of {target!r} are taken for {levels[0]} and {levels[1]}"
+    note = f"0 and 1 in {target!r} are read as {levels[0]} and {levels[1]}"
     return dataclasses.replace(reading, levels={**reading.levels, target: ("0", "1")}), [note]
 
 
@@ -193,8 +188,8 @@ def values_of(
     """Return, by column, numbers in the recipe's unit, or positions of a category's levels."""
     numeric = [name for name in wanted if name not in recipe.categories]
     expected = (
-        "numbers; a column of texts by its levels (--category {column}=a,b), or left out "
-        "(--without {column})"
+        "numbers; for a column of texts pass its levels (--category {column}=a,b), or leave it "
+        "out (--without {column})"
     )
     numbers = _logical(cells, numeric).numbers(numeric, reading.decimal, expected=expected).T
     values = dict(zip(numeric, numbers, strict=True))
@@ -202,8 +197,8 @@ def values_of(
         if name not in values:
             raise UsageError(
                 found=f"--convert for {name!r}",
-                expected=f"a column of numbers that is used: {some(numeric)}",
-                fix="Leave it out, or name the column as the recipe does.",
+                expected=f"one of the numeric columns {some(numeric)}",
+                fix="Leave it out, or use the column's name in the model.",
             )
         values[name] = values[name] * factor
     for name in wanted:
@@ -234,9 +229,9 @@ def whole(cells: Cells, places: Mapping[str, int], drop: bool) -> tuple[Cells, n
         lines = [str(line) for line, one in zip(cells.lines, gap, strict=True) if one]
         raise ArtifactError(
             found=f"{sum(gap)} records with a missing value in {str(cells.path)!r}, the first in "
-            f"line {cells.lines[first]} (column {name!r}), in lines {some(lines)}",
+            f"line {lines[0]} (column {name!r}), in lines {listed(lines)}",
             expected="a value in every column that is used",
-            fix="Impute them, leave columns out (--without NAME), drop records: --drop-missing, or "
+            fix="Impute them, leave columns out (--without NAME) or records (--drop-missing), or "
             "add an indicator (--formula 'TARGET ~ NAME + missing(NAME)').",
         )
     rows, lines = [cells.rows[n] for n in kept], [cells.lines[n] for n in kept]
@@ -264,9 +259,9 @@ def known(
         texts = [row[place].strip() for row in rows]
         odd = [n for n, text in enumerate(texts) if text not in own and not is_missing(text)]
         if odd:
-            lines = some([str(cells.lines[n]) for n in odd])
+            lines = listed(str(cells.lines[n]) for n in odd)
             levels = some(sorted({texts[n] for n in odd}))
-            notes.append(f"column {name!r}: {levels} in lines {lines}, unknown to the model")
+            notes.append(f"column {name!r} has unknown levels {levels} in lines {lines}")
         for n in odd:
             rows[n][place] = ""
     return cells._replace(rows=rows), notes
@@ -276,9 +271,9 @@ def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) 
     """Return positions of a column's texts among its levels, by this table's names of them."""
     if len(own) != len(levels):
         raise UsageError(
-            found=f"--category {name} with {len(own)} levels",
+            found=f"{len(own)} levels in --category {name}",
             expected=f"the table's own text for each of {some(list(levels))}, in this order",
-            fix="Name all of them, also those that are not in this table.",
+            fix="List all, also those that do not occur in this table.",
         )
     place = {text: index for index, text in enumerate(own)}
     texts = [cell.strip() for cell in cells.column(name)]
@@ -287,6 +282,6 @@ def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) 
             raise table_error(
                 cells.path,
                 f"{cell[:50]!r} in line {line}, column {name!r}",
-                f"one of its levels {some(list(own))}, the same at every site",
+                f"one of its levels {some(list(own))}",
             )
     return np.array([place[cell] for cell in texts], dtype=float)

@@ -104,9 +104,9 @@ def check_times(recipe: Recipe, times: Sequence[float]) -> None:
     """Raise a UsageError for survival without a time at which to predict it."""
     if recipe.model == "survival" and not times:
         raise UsageError(
-            found="survival, and no times to predict it at",
-            expected="one time at least",
-            fix="Give --times T,T,...",
+            found="a survival model, without times at which to predict",
+            expected="at least one time",
+            fix="Pass --times T,T,...",
         )
 
 
@@ -136,8 +136,8 @@ class RecipeModel(Model):
         if self.recipe.spread and self.spread is None:
             raise UsageError(
                 found=f"a {self.recipe.model} model of unknown {self.recipe.spread}",
-                expected="that, which students predict too",
-                fix="Distill the file that fit, fuse or federate wrote, or say --noise-variance.",
+                expected="its value, which students predict too",
+                fix="Distill the file that fit, fuse or federate wrote, or pass --noise-variance.",
             )
 
     @property

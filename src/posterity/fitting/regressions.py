@@ -33,8 +33,8 @@ _KEPT = 1e-3
 """Largest displacement of the mean by rounding, in standard deviations."""
 _UNITS = "Change units (--center, --scale) or --prior-sd; nothing was written."
 _NO_EVENTS = (
-    "No record has an event, so a file of this site would say next to nothing. Leave it out of the "
-    "fusion, or federate, where it takes part as it is; or pass a smaller --prior-sd at every site "
+    "No record has an event, so a file of this site would contribute almost nothing. Leave it out "
+    "of the fusion, or federate with it; or pass a smaller --prior-sd at every site "
     "(--prior-sd 10); nothing was written."
 )
 LOG_DISPERSIONS, LEAST = (math.log(1e-6), math.log(1e4)), 1.01e-6
@@ -100,7 +100,7 @@ def fitted(
             return federate({site: data_of(recipe, data)}, model, prior, **options)
     except SiteError as error:
         raise ConvergenceError(
-            found=error.found, expected="a posterior near the records", fix=_way_out(recipe, data)
+            found=error.found, expected="a search that succeeds", fix=_way_out(recipe, data)
         ) from error
 
 
@@ -108,7 +108,7 @@ def check_converged(run: Run, recipe: Recipe, data: Design) -> None:
     """Raise a ConvergenceError if the search has not converged."""
     if not run.status.converged:
         raise ConvergenceError(
-            found=f"a fit that has {run.status}", expected="an end", fix=_way_out(recipe, data)
+            found=f"a fit that has {run.status}", expected="convergence", fix=_way_out(recipe, data)
         )
 
 
@@ -140,10 +140,9 @@ class Residuals(NamedTuple):
         variance = self.sum / self.spare if self.spare > 0 else 0.0
         if not variance > (1e-13 * self.top) ** 2:
             raise ParameterError(
-                found=f"{self.records} records for {self.size} coefficients, which leave no "
-                "residual to estimate the noise from",
-                expected="more records, or a noise variance that is known",
-                fix="Say --noise-variance V, the same at every site.",
+                found=f"{self.records} records for {self.size} coefficients, without residuals",
+                expected="more records, or a known noise variance",
+                fix="Pass --noise-variance V, the same at every site.",
             )
         return variance
 
@@ -181,9 +180,9 @@ def dispersion_of(recipe: Recipe, sites: Iterable[Design]) -> float:
     same = recipe.model == "gamma" and math.exp(found.x) < LEAST  # counts may be Poisson
     if spare <= 0 or same or found.x > high - 0.01:
         raise ParameterError(
-            found=f"{sum(len(data.x) for data in sites)} records, which do not tell the dispersion",
-            expected="more records, or a dispersion that is known",
-            fix="Say --dispersion V, the same at every site.",
+            found=f"{sum(len(data.x) for data in sites)} records, too few to estimate a dispersion",
+            expected="more records, or a known dispersion",
+            fix="Pass --dispersion V, the same at every site.",
         )
     return math.exp(float(found.x))
 
@@ -230,8 +229,8 @@ def deviations(linear: np.ndarray, precision: np.ndarray, names: Sequence[str]) 
     if not values[0] > 10 * len(size) * rounding:
         alike = [n for n, part in zip(names, vectors[:, 0], strict=True) if abs(part) > 0.1]
         raise ParameterError(
-            found=f"columns that say the same, or nearly: {some(alike)}",
-            expected="columns of which none follows from the others, or a prior that holds them",
+            found=f"columns that are linearly dependent, or nearly so: {some(alike)}",
+            expected="independent columns, or a more informative prior",
             fix="Leave one out (--without NAME), --center those far from 0, or lower --prior-sd.",
         )
     covariance, units = (vectors / values) @ vectors.T, np.sqrt((vectors**2 / values).sum(1))
@@ -242,9 +241,9 @@ def deviations(linear: np.ndarray, precision: np.ndarray, names: Sequence[str]) 
     if not off.max(initial=0) <= _KEPT:
         worst = names[int(np.argmax(off))]
         raise ParameterError(
-            found=f"columns so far from 0, beside how much they vary, that float64 displaces the "
+            found=f"columns so far from 0, given their variation, that rounding displaces the "
             f"coefficient of {worst!r} by {off.max():.2g} standard deviations",
-            expected="columns about as far from 0 as they vary",
-            fix="Take a number off them that is the same at every site: --center NAME=VALUE.",
+            expected="columns centred near 0",
+            fix="Subtract the same number at every site: --center NAME=VALUE.",
         )
     return units / size

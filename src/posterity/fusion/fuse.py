@@ -286,8 +286,8 @@ def _ambiguities(fusion: Fusion, plan: Plan) -> Iterator[str]:
         suspect = plate.confidence is not None and plate.confidence.suspect
         if suspect and (reasons := plate.reasons()):
             yield (
-                f"The matching{f' in block {path!r}' * bool(path)} hangs on little: "
-                f"{'; '.join(reasons)}. All is in .margins and .components_evidence."
+                f"The matching{f' in block {path!r}' * bool(path)} is uncertain: "
+                f"{'; '.join(reasons)}. See .margins and .components_evidence."
             )
 
 

@@ -1,9 +1,13 @@
 """Elements that all plots share: colours, new figures, plain axes, and saving."""
 
+import io
 import os
+import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posterity.errors import MissingExtraError, UsageError
+from posterity.files import write_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,10 +42,14 @@ def new_panels(down: int, across: int, inches: tuple[float, float], **options: A
 
 def check_format(path: str | os.PathLike[str]) -> None:
     """Raise a UsageError for a path that is a folder, or whose ending names no image format."""
-    if os.path.splitext(path)[1].lower() not in FORMATS:
-        raise _unwritable(path, "its ending names no format")
-    if os.path.isdir(path):
-        raise _unwritable(path, "it is a folder")
+    known = os.path.splitext(path)[1].lower() in FORMATS
+    if not known or os.path.isdir(path):
+        why = "it is a folder" if known else "its extension is not a picture's"
+        raise UsageError(
+            found=f"a picture {os.fspath(path)!r} that cannot be written ({why})",
+            expected="a path that ends in .png, .pdf or .svg",
+            fix="Choose another path.",
+        )
 
 
 def plain_axes(ax: "Axes", x: str = "", y: str = "") -> None:
@@ -76,22 +84,15 @@ def note(
 def finish(figure: Any, path: str | os.PathLike[str] | None, title: str = "") -> Any:
     """Write a title above the figure, save it if there is a path, and return it.
 
-    Raise a UsageError if the path's ending names no format, or the file cannot be written.
+    A file that cannot be written is unchanged; another format is a UsageError.
     """
     if title:
         figure.suptitle(title, fontsize=11, weight="bold", color=INK, x=0.01, ha="left")
     if path is not None:
         check_format(path)
-        try:
-            figure.savefig(path, dpi=150, facecolor="white", bbox_inches="tight")
-        except OSError as error:
-            raise _unwritable(path, str(error)) from error
+        image, style = io.BytesIO(), {"format": Path(path).suffix[1:], "facecolor": "white"}
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph")  # names with emoji, which few fonts have
+            figure.savefig(image, dpi=150, bbox_inches="tight", **style)
+        write_file(Path(path), image.getvalue())
     return figure
-
-
-def _unwritable(path: str | os.PathLike[str], why: str) -> UsageError:
-    return UsageError(
-        found=f"a picture {os.fspath(path)!r} that cannot be written ({why})",
-        expected="a writable path that ends in .png, .pdf or .svg",
-        fix="Choose another path.",
-    )

@@ -181,7 +181,7 @@ def to_numpyro(law: families.Distribution) -> Any:
     raise StructureError(
         found=f"{law!r}",
         expected="a law of the table in docs/adapters/numpyro.md, on one array",
-        fix="For laws on several sites use to_params and a guide; a block at a time, otherwise.",
+        fix="For laws on several sites use to_params and a guide; otherwise pass single blocks.",
     )
 
 
@@ -246,8 +246,8 @@ def _at_mode(
             raise
         raise UsageError(
             found=f"an AutoDelta without its data ({error.found})",
-            expected="the arguments of the model: a point says nothing of the spread around it",
-            fix="Pass them as SVI.run had them: from_guide(guide, params, *args).",
+            expected="the arguments of the model, since a point does not determine its uncertainty",
+            fix="Pass those of SVI.run: from_guide(guide, params, *args).",
         ) from error
     supports = Supports({name: target.supports.tree[name] for name in start})
     inside = {  # simplices with float32 rounding errors

@@ -196,7 +196,7 @@ def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
                 found=f"{drawn}{site['args'][0]}"
                 if plate
                 else f"the parameter {name!r} in the model",
-                expected="latent sites and plates of all data: one density for all calls",
+                expected="latent sites and plates over all data, with one density for all calls",
                 fix="Leave subsample_size out; for minibatches use posterity.pursuit.Joint. Give a "
                 "parameter a prior, or fix it by numpyro.handlers.substitute.",
             )
@@ -215,8 +215,8 @@ def supports_of(trace: Mapping[str, Any]) -> Supports:
     if not latent:
         raise UsageError(
             found="a model without latent sites",
-            expected="one at least",
-            fix="Pass the data as the model takes them, and let the rest be sampled.",
+            expected="at least one",
+            fix="Pass the model's data, and sample the other sites.",
         )
     return Supports({name: support_of(name, site) for name, site in latent.items()})
 

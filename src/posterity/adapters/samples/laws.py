@@ -120,7 +120,7 @@ def block(
         raise StructureError(
             found=f"{count} draws of {size} coordinates ({some(free_labels)})",
             expected=f"at least {least} for family={family!r}",
-            fix="Draw more; or take family='diagonal' or 'low-rank', which need fewer.",
+            fix="Draw more, or use family='diagonal' or 'low-rank', which need fewer.",
         )
     free = standard(u, free_labels)
     fits = {
@@ -194,7 +194,7 @@ def _checked(law: Any, z: Array, family: str) -> Any:
         raise ParameterError(
             found=f"draws without a {family} of maximum likelihood (of means {means})",
             expected="draws that vary within the support",
-            fix="Take family='gaussian' with a support=.",
+            fix="Use family='gaussian' with a support=.",
         )
     return law
 
@@ -206,7 +206,7 @@ def _dirichlet(variables: Sequence[Variable]) -> Fit:
         raise StructureError(
             found=f"variables {shapes} for one Dirichlet",
             expected="one variable, (K,) or (m, K)",
-            fix="Say independent=True, or a family for each variable: family={'pi': 'dirichlet'}.",
+            fix="Pass independent=True, or a family for each variable: family={'pi': 'dirichlet'}.",
         )
     z = variables[0].values
     statistics = np.log(z).mean((0, 1))
@@ -234,8 +234,8 @@ def standard(u: Float[Array, "chains n d"], labels: Sequence[str]) -> Standard:
     if wrong or constant.any():
         raise ParameterError(
             found=wrong or f"draws of {some(at(labels, constant))} that do not vary",
-            expected="draws of a distribution, whose squares can be held",
-            fix="Leave out what is fixed: it is no parameter; or take other units.",
+            expected="draws that vary, with finite squares",
+            fix="Leave out what is fixed, or use other units.",
         )
     return Standard(first[0, 0] + mean, scale, gap / scale)
 
@@ -249,9 +249,9 @@ def correlation(units: Float[Array, "chains n d"], labels: Sequence[str]) -> Flo
         heavy = np.argsort(-abs(axes[:, 0]))
         chosen = [i for i in heavy if abs(axes[i, 0]) > 0.3 * abs(axes[heavy[0], 0])][:5]
         raise ParameterError(
-            found=f"draws of {[labels[i] for i in chosen]} of which one follows from the others",
-            expected="coordinates free of each other",
-            fix="Leave one of them out; or take family='diagonal', which has no covariance.",
+            found=f"draws of {[labels[i] for i in chosen]} that are linearly dependent",
+            expected="independent coordinates",
+            fix="Leave one of them out, or use family='diagonal', which has no covariance.",
         )
     return result
 
@@ -289,7 +289,7 @@ def low_rank(draws: Standard, rank: int | None) -> Fit:
         raise StructureError(
             found=f"family='low-rank', rank={rank} for {size} coordinates",
             expected="fewer factors than coordinates",
-            fix="Leave rank= out, or take family='gaussian'.",
+            fix="Leave rank= out, or use family='gaussian'.",
         )
     most = max(1, min(size - 1, count - 1))
     ranks = [rank] if rank else [r for r in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if r <= most]

@@ -100,7 +100,7 @@ def variable(name: str, values: object, chains: Chains, coords: Sequence[Any] = 
         raise ParameterError(
             found=f"{int(wrong.sum())} draws of {called!r} that are NaN or infinite, {where}",
             expected="finite numbers",
-            fix="Look for why the sampler diverged; or leave out these draws, or the variable.",
+            fix="Find out why the sampler diverged, or leave out these draws or the variable.",
         )
     labels = entry_names(called, draws.shape[2:], coords)
     return Variable(name, draws, labels, supports.RealNumbers(draws.shape[2:]))
@@ -148,7 +148,7 @@ def with_supports(variables: Sequence[Variable], asked: Any) -> list[Variable]:
         raise UsageError(
             found=f"supports for {some(strange)}",
             expected=f"variables among {some(known)}",
-            fix="Name variables as the draws do.",
+            fix="Use the names in the draws.",
         )
     return [on(v, asked[v.name]) if v.name in asked else v for v in variables]
 
@@ -166,7 +166,7 @@ def on(own: Variable, support: Any) -> Variable:
         raise StructureError(
             found=f"draws of {called!r} of shape {own.shape} each",
             expected=f"{support.name} on the last {axes} axes" if axes > 1 else support.name,
-            fix="Mend support=.",
+            fix="Correct support=.",
         )
     if support is supports.Simplex:
         total = values.sum(-1, keepdims=True)  # larger errors than float32 rounding are refused
@@ -182,7 +182,7 @@ def on(own: Variable, support: Any) -> Variable:
         raise ParameterError(
             found=f"{int((~inside).sum())} draws of {called!r} outside of the support, as {such}",
             expected=support.name,
-            fix="Mend support=, or leave out draws that lie on its border.",
+            fix="Correct support=, or leave out draws that lie on its border.",
         )
     return dataclasses.replace(own, values=values, support=made)
 
@@ -201,7 +201,7 @@ def variables_of(draws: Any, chains: Chains, named: bool) -> tuple[list[Variable
         if chains is not None:
             raise UsageError(
                 found=f"chains={chains!r} beside {type(draws).__name__}",
-                expected="draws that say what an axis is",
+                expected="an array",
                 fix="Leave chains= out.",
             )
         return _numpyro(draws) if run else (_dataset(draws), [])
@@ -270,7 +270,7 @@ def _table(table: Any, chains: Chains) -> list[Variable]:
     if wrong := unfit(texts):
         raise UsageError(
             found=f"columns of which {wrong}",
-            expected="a text for each column, no two alike",
+            expected="a different text for each column",
             fix="Rename them.",
         )
     kept = [name for name in texts if not name.endswith("__") and name not in (*CHAIN, *ORDER)]
@@ -288,7 +288,7 @@ def _table(table: Any, chains: Chains) -> list[Variable]:
     if wrong:
         raise StructureError(
             found=wrong,
-            expected="a row a draw, as many in each chain, and a column of numbers a variable",
+            expected="a row for each draw, equally many a chain, and numeric columns of variables",
             fix="Cut longer chains, and leave other columns out: table.drop().",
         )
     of = lambda name: table[name].to_numpy(dtype=float, na_value=np.nan)
@@ -334,7 +334,7 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
     if getattr(mcmc, "last_state", None) is None:
         raise UsageError(
             found="an MCMC that has not been run",
-            expected="one with draws",
+            expected="one that has draws",
             fix="Call mcmc.run(key, ...) first.",
         )
     drawn = mcmc.get_samples(group_by_chain=True)
@@ -358,7 +358,7 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
         except UsageError as error:
             if site["fn"].support.is_discrete:
                 raise
-            notes.append(f"{error.found} is taken for any real number")
+            notes.append(f"{error.found} is treated as any real number")
         variables.append(own)
     return variables, notes
 
@@ -366,6 +366,6 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
 def _unknown(draws: object) -> UsageError:
     return UsageError(
         found=f"draws as {type(draws).__name__}",
-        expected="arrays, a DataFrame, InferenceData, MCMC or states, with something in it",
+        expected="arrays, a DataFrame, InferenceData, MCMC or states, not empty",
         fix="Pass draws; files are read by their own libraries: arviz.from_netcdf, numpy.load.",
     )

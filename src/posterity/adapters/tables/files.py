@@ -80,7 +80,7 @@ def roles_of(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
             found=wrong,
             expected="one column 'name', one 'mean' (or 'estimate', 'coef'), and one 'sd' (or "
             "'se', 'std. error', 'variance', or the limits '2.5 %' and '97.5 %')",
-            fix="Name the columns so, and leave others of the same meaning out.",
+            fix="Rename the columns, and leave out others with the same meaning.",
         )
     return result, unused
 
@@ -152,7 +152,7 @@ def read_moments(
     if result.covariance is not None:
         raise UsageError(
             found=f"a covariance in {str(path)!r}, and another in {str(covariance)!r}",
-            expected="one of them",
+            expected="one covariance",
             fix="Leave one out.",
         )
     cells = reader.read_cells(Path(covariance), unnamed=True)
@@ -167,8 +167,8 @@ def read_moments(
             if not abs(one - other) <= 0.005 * max(abs(one), other):
                 raise StructureError(
                     found=f"sd {one:g} of {name!r} in {str(path)!r}, {other:g} by the covariance",
-                    expected="tables of one fit",
-                    fix="Give the two that belong together, or leave the sd out.",
+                    expected="two tables of the same fit",
+                    fix="Pass two that belong together, or leave the standard deviations out.",
                 )
     return result._replace(sd=None, covariance=matrix)
 
@@ -192,8 +192,8 @@ def write(
     if covariance is not None and (as_json or "covariance" not in table):
         raise UsageError(
             found=f"a file {str(covariance)!r} for a covariance"
-            + (" beside JSON, which has it" if as_json else f" of a {table['family']} law"),
-            expected="it for a Gaussian that is not diagonal, beside a .csv",
+            + (" beside a .json, which includes it" if as_json else f" of a {table['family']} law"),
+            expected="it only for a Gaussian that is not diagonal, beside a .csv",
             fix="Leave it out.",
         )
     if as_json:
@@ -225,8 +225,8 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
         if wrong:
             raise StructureError(
                 found=wrong,
-                expected="a row a parameter, with a column 'sd', or limits",
-                fix="Add them, or give a covariance.",
+                expected="a row for each parameter, with its standard deviation or limits",
+                fix="Add them, or pass a covariance.",
             )
     except StructureError as error:
         raise error.at(f"table {str(path)!r}") from error
@@ -271,18 +271,19 @@ def _check_interval(
         text, expected = f"{name!r} in line {line}: {mean:g} within {low:g} to {high:g}", ""
         lopsided = 2 * _LOPSIDED * (high - low) + (0.0 if alone else 2 * unit)
         if not low < mean < high:
-            expected = "an estimate between its limits"
+            expected = "limits on both sides of the estimate"
         elif abs(low + high - 2 * mean) > lopsided and not drawn:
-            expected = "limits as far to either side, as of a Gaussian (of odds ratios take "
-            expected += "logarithms: exponentiate = FALSE)"
+            expected = (
+                "limits alike on both sides (for odds ratios use logarithms: exponentiate = FALSE)"
+            )
             expected += ", or a column of standard errors" * alone
         elif "sd" in columns:
             sd, half = values["sd"][at], reader.last_digit(row[columns["sd"]]) / 2
             wide = high - low + unit >= 2 * _LEAST * (sd - half)
             if not (wide and high - low - unit <= 2 * _MOST * (sd + half)):
                 text += f", with sd {sd:g}"
-                expected = f"limits {_LEAST:g} to {_MOST:g} standard deviations off, of one scale "
-                expected += "with the sd (that of a log odds ratio is none of the odds ratio's)"
+                expected = f"limits {_LEAST:g} to {_MOST:g} standard deviations away, on the scale "
+                expected += "of the sd (that of a log odds ratio is not on the odds ratio's)"
         if expected:
             raise reader.table_error(path, text, expected)
 
@@ -296,14 +297,14 @@ def _json(path: Path) -> Moments:
     try:
         data = json.loads(text, object_pairs_hook=_once, parse_constant=no_number)
         if not isinstance(data, dict) or "mean" not in data:
-            raise ValueError("no object with a key 'mean'")
+            raise ValueError("no object with the key 'mean'")
         if unknown := sorted(data.keys() - KEYS):
-            raise ValueError(f"keys {some(unknown)}")
+            raise ValueError(f"unknown keys {some(unknown)}")
         if ("sd" in data) == ("covariance" in data):
             raise ValueError("neither or both of 'sd' and 'covariance'")
         by_name = isinstance(data["mean"], dict)
         if by_name == isinstance(data.get("names"), list):
-            raise ValueError("names of the means twice, or nowhere")
+            raise ValueError("names given both by 'mean' and 'names', or by neither,")
         names = list(data["mean"] if by_name else data["names"])
         row = lambda values, what: [_number(one, what) for one in _listed(values, names, what)]
         sd = row(data["sd"], "sd") if "sd" in data else None
@@ -313,7 +314,7 @@ def _json(path: Path) -> Moments:
         return Moments(tuple(names), row(data["mean"], "mean"), sd, covariance, *extra)
     except json.JSONDecodeError as error:
         place = f"{error.msg} in line {error.lineno}, column {error.colno}"
-        raise reader.table_error(path, f"no JSON ({place})", "a JSON object") from error
+        raise reader.table_error(path, f"invalid JSON ({place})", "a JSON object") from error
     except (ValueError, OverflowError, RecursionError) as error:
         expected = 'an object of "mean" and "sd" by name, or of "names", "mean" and "covariance"'
         raise reader.table_error(path, str(error)[:300], expected) from error
@@ -322,7 +323,7 @@ def _json(path: Path) -> Moments:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     cleaned = [(reader.clean(key), value) for key, value in pairs]
     if twice := sorted({key for key, n in Counter(key for key, _ in cleaned).items() if n > 1}):
-        raise ValueError(f"{some(twice)} twice in one object")
+        raise ValueError(f"keys {some(twice)} twice in one object")
     return dict(cleaned)
 
 
@@ -333,11 +334,11 @@ def _listed(values: object, names: Sequence[str], what: str) -> list[Any]:
             raise ValueError(f"{what} whose names differ from those of the means: {some(odd)}")
         return [values[name] for name in names]
     if not isinstance(values, list) or len(values) != len(names):
-        raise ValueError(f"{what} that is no list of {len(names)}")
+        raise ValueError(f"{what} that is not a list of {len(names)}")
     return values
 
 
 def _number(value: object, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{what} {value!r}, which is no number")
+        raise ValueError(f"{what} {value!r}, which is not a number,")
     return float(value)

@@ -59,8 +59,8 @@ def from_table(
         both = f"{'neither' if sd is None else 'both'} of sd and covariance"
         raise UsageError(
             found=f"a covariance for family {family!r}" if one else both,
-            expected="one of sd and covariance, and the latter for family 'gaussian' alone",
-            fix="Say how far off the means may be, once; nothing is dropped unasked.",
+            expected="either sd or covariance, and covariance only for family 'gaussian'",
+            fix="Pass the uncertainty of the means once, in the form of the family.",
         )
     count = len(mean) if hasattr(mean, "__len__") else np.size(mean)
     names = checked(names, count, "the parameters of a table")
@@ -100,7 +100,7 @@ def to_ledger(
     if not flat_prior or (prior is None and not getattr(law, "gaussian", False)):
         raise UsageError(
             found=f"neither a prior nor flat_prior, for a {type(law).__name__}",
-            expected="what the site started from, or of a Gaussian that it started from nothing",
+            expected="the prior that the site used, or for a Gaussian that it used none",
             fix="Pass the prior (--prior FILE), or flat_prior=True (--flat-prior).",
         )
     if prior is None:
@@ -109,7 +109,7 @@ def to_ledger(
             if max(abs(mean), sd) > _NEAR_FLAT * FLAT:
                 raise UsageError(
                     found=f"parameter {name!r} of mean {mean:.4g} and sd {sd:.4g}",
-                    expected=f"at most {_NEAR_FLAT * FLAT:g}, beside which N(0, {FLAT:g}²) is flat",
+                    expected=f"at most {_NEAR_FLAT * FLAT:g}, where N(0, {FLAT:g}²) is flat",
                     fix="Change units, or pass a wider prior (--prior FILE).",
                 )
         wide = np.full(len(row.names), FLAT**2)
@@ -137,7 +137,7 @@ def to_table(law: Any) -> dict[str, Any]:
         raise StructureError(
             found=f"a {type(law).__name__}",
             expected="one Gaussian, a network, or a product of gammas or betas",
-            fix="Look at it with posterity show; a block of a product is posterior.blocks[name].",
+            fix="See posterity show; pass a block of a product, posterior.blocks[name].",
         )
     if blocks:
         family, names = kinds.pop().__name__.lower(), list(blocks)
@@ -170,7 +170,7 @@ def _numbers(names: Sequence[str], values: object, axes: int, what: str) -> np.n
     """Return finite numbers along ``axes`` axes, each as long as there are names."""
     size = len(names)
     expected = f"numbers, in {size} rows of {size}" if axes > 1 else f"numbers, {size} of them"
-    fix = "Pass a number a parameter."
+    fix = "Pass a number for each parameter."
     try:
         result = np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:
@@ -210,7 +210,7 @@ def _covariance(names: Sequence[str], covariance: object) -> np.ndarray:
         raise ParameterError(
             found=f"a covariance that is not positive definite, mostly because of {most}",
             expected="a positive definite covariance",
-            fix="Give more digits, or leave out a parameter that follows from the others.",
+            fix="Use more digits, or leave out a parameter that depends on the others.",
         )
     return correlation * np.outer(sd, sd)
 
@@ -230,4 +230,4 @@ def _of_moments(family: str, name: str, mean: float, sd: float) -> families.Gamm
 
 def _unfit(name: str, found: str, expected: str) -> ParameterError:
     found = f"{found} of parameter {name!r}"
-    return ParameterError(found=found, expected=expected, fix="Mend the table there.")
+    return ParameterError(found=found, expected=expected, fix="Correct the table there.")

@@ -101,7 +101,7 @@ class Cells(NamedTuple):
         except ValueError as error:
             wanted = expected.replace("{column}", name)
             if isinstance(error, AmbiguousNumber):
-                wanted = "one decimal mark: say --decimal . or --decimal ,"
+                wanted = "one decimal mark, or the option --decimal"
             raise table_error(self.path, f"{error}{where}", wanted) from error
         self._check_digits(columns, values)
         return values
@@ -113,10 +113,10 @@ class Cells(NamedTuple):
             if re.fullmatch(r"[+-]?[0-9]+", text) and int(text) != int(values[row, place]):
                 raise table_error(
                     self.path,
-                    f"{text} in line {self.lines[row]}, column {name!r}, whose last digits would "
-                    "be lost",
+                    f"{text} in line {self.lines[row]}, column {name!r}, whose last digits "
+                    "would be lost",
                     "whole numbers up to 2^53, about 9.0e15, which float64 holds exactly",
-                    "Leave the column out if it numbers records; else change its unit.",
+                    "Leave the column out if it identifies records; otherwise change its unit.",
                 )
 
 
@@ -127,44 +127,41 @@ def read_cells(path: Path, *, unnamed: bool = False) -> Cells:
     ignored; names are in Unicode's composed form. With ``unnamed`` the first column may have no
     name, as indices of R and pandas. Anything else is an ArtifactError with the file and line.
     """
-    if path.suffix.lower() in FRAMES:
-        return of_frame(_frame(path), path)
-    text = read_text(path)
     try:
-        return _cells(path, text, unnamed)
+        if path.suffix.lower() in (".parquet", ".xlsx"):
+            return _of_frame(path, unnamed)
+        return _of_text(path, read_text(path), unnamed)
     except (ValueError, csv.Error) as error:
-        expected = "a line of column names, and rows of as many cells, parted by one of comma, "
-        raise table_error(path, str(error), expected + "semicolon and tab") from error
+        expected = "a line of column names, then rows of as many cells, separated by commas, "
+        raise table_error(path, str(error), expected + "semicolons or tabs") from error
 
 
-FRAMES = {".parquet": "read_parquet", ".xlsx": "read_excel"}
-"""Tables that pandas reads, by extension, with its functions."""
-
-
-def _frame(path: Path) -> Any:
+def _of_frame(path: Path, unnamed: bool) -> Cells:
+    """Return the cells of the only sheet with any, of a file that pandas reads."""
     try:
         import pandas
 
-        return getattr(pandas, FRAMES[path.suffix.lower()])(path)
+        if path.suffix.lower() == ".xlsx":
+            frames = pandas.read_excel(path, sheet_name=None, header=None)
+        else:
+            frame = pandas.read_parquet(path)
+            frame = frame if frame.index.names == [None] else frame.reset_index()
+            frames = {"": pandas.DataFrame([frame.columns, *frame.itertuples(index=False)])}
     except ImportError as error:
         raise MissingExtraError.of("pandas, and pyarrow or openpyxl,", "tables") from error
     except Exception as error:  # each library that pandas calls has its own errors
         raise _unreadable(path, str(error)[:200], path.suffix) from error
-
-
-def of_frame(frame: Any, path: Path) -> Cells:
-    """Return the cells of a data frame: numbers with all digits, empty for missing values; an
-    ArtifactError for names that are empty or duplicate.
-    """
-    header = tuple(clean(str(name)) for name in frame.columns)
-    if why := unfit(header):
-        raise table_error(path, f"unfit names of columns: {why}", "a name for each, once")
-    missing = frame.isna().to_numpy()
-    rows = [
-        ["" if gap else _cell(value) for value, gap in zip(row, gaps, strict=True)]
-        for row, gaps in zip(frame.itertuples(index=False, name=None), missing, strict=True)
-    ]
-    return Cells(path, header, rows, list(range(2, len(rows) + 2)), ",")
+    cell = lambda value: "" if pandas.isna(value) else _cell(value)
+    texts = {
+        name: [[*map(cell, row)] for row in frame.itertuples(index=False, name=None)]
+        for name, frame in frames.items()
+    }
+    sheets = [name for name, rows in texts.items() if any(map(any, rows))]
+    if len(sheets) > 1:
+        raise ValueError(f"{len(sheets)} sheets {some(sheets)} with cells, not one,")
+    rows = texts[sheets[0]] if sheets else []
+    lines = [place for place, row in enumerate(rows, 1) if any(row)]
+    return _cells(path, [rows[place - 1] for place in lines], lines, ",", unnamed)
 
 
 def _cell(value: Any) -> str:
@@ -199,7 +196,7 @@ def read_text(path: Path) -> str:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise _unreadable(path, getattr(error, "strerror", None) or str(error)) from error
     if "\0" in text:
-        raise _unreadable(path, "it holds NUL characters: it is no text")
+        raise _unreadable(path, "it contains NUL characters, so it is not text")
     return text
 
 
@@ -221,24 +218,22 @@ def as_text(name: str) -> str:
 
 
 def table_error(
-    path: Path, found: str, expected: str, fix: str = "Mend the file there."
+    path: Path, found: str, expected: str, fix: str = "Correct the file there."
 ) -> ArtifactError:
     """Return the error for a defect of a table, with its place in ``found``."""
-    return ArtifactError(found=f"{found} of table {str(path)!r}", expected=expected, fix=fix)
+    return ArtifactError(found=f"{found} in table {str(path)!r}", expected=expected, fix=fix)
 
 
 def _unreadable(path: Path, why: str, kind: str = "") -> ArtifactError:
     return ArtifactError(
         found=f"table {str(path)!r} that cannot be read ({why})",
-        expected=f"a whole {kind} file" if kind else "a text file in UTF-8",
-        fix="Mend the path or the file.",
+        expected=f"a complete {kind} file" if kind else "a text file in UTF-8",
+        fix="Check the path and the file.",
     )
 
 
-def _cells(path: Path, text: str, unnamed: bool) -> Cells:
-    first = next((line for line in text.splitlines() if line.strip()), None)
-    if first is None:
-        raise ValueError("nothing in it")
+def _of_text(path: Path, text: str, unnamed: bool) -> Cells:
+    first = next((line for line in text.splitlines() if line.strip()), "")
     outside = "".join(first.split('"')[::2])  # within quotes, marks do not separate cells
     delimiter = max(DELIMITERS, key=outside.count)
     rows, lines, end = [], [], 0
@@ -251,18 +246,29 @@ def _cells(path: Path, text: str, unnamed: bool) -> Cells:
                 lines.append(start)
     except csv.Error as error:
         raise ValueError(f"{error} in line {reader.line_num}") from error
+    return _cells(path, rows, lines, delimiter, unnamed)
+
+
+def _cells(
+    path: Path, rows: list[list[str]], lines: list[int], delimiter: str, unnamed: bool
+) -> Cells:
+    """Return the table of rows, of which the first is the header, and of their line numbers."""
+    if not rows:
+        raise ValueError("no rows")
     rows = _without_ends(rows)
     header = tuple(map(clean, rows[0]))
     if unnamed and len(rows) > 1 and len(rows[1]) == len(header) + 1:
         header = ("", *header)  # R's write.table does not name the column of row names
     named = header[1:] if unnamed and header[0] == "" else header
     if any(map(_is_number, named)):  # a first record taken as a header would be lost silently
-        raise ValueError(f"a first line {some(header)} (line {lines[0]}) of numbers, no names")
+        raise ValueError(f"a first line {some(header)} (line {lines[0]}) of numbers, not names")
     if why := unfit(named):
-        raise ValueError(f"a first line {some(header)} (line {lines[0]}) of unfit names: {why}")
+        raise ValueError(
+            f"a first line {some(header)} (line {lines[0]}) without valid names: {why}"
+        )
     for row, line in zip(rows[1:], lines[1:], strict=True):
         if len(row) != len(header):
-            marks = f" (columns are parted by {delimiter!r})" * (len(header) == 1)
+            marks = f" (columns are separated by {delimiter!r})" * (len(header) == 1)
             raise ValueError(f"{len(row)} cells in line {line} under {len(header)} names{marks}")
     return Cells(path, header, rows[1:], lines[1:], delimiter)
 
@@ -314,7 +320,7 @@ def decimal_mark(cells: Iterable[str], delimiter: str = COMMA) -> str | None:
         both = f"both {seen[POINT]!r} and {seen[COMMA]!r}"
         raise AmbiguousNumber(f"numbers with two decimal marks: {both}")
     if pointed and not seen:
-        text = "numbers with points that may part thousands or decimals"
+        text = "numbers whose points may separate thousands or decimals"
         raise AmbiguousNumber(f"{text}: {pointed!r} between semicolons")
     return next(iter(seen), None)
 
@@ -331,17 +337,17 @@ def number(text: str, mark: str | None) -> float:
     """
     digits, words = _digits(text), repr(text.strip()[:50])
     if not _NUMBER.fullmatch(digits):
-        raise ValueError(f"{words}, which is no number")
+        raise ValueError(f"{words}, which is not a number,")
     if mark is None and COMMA in digits:
-        raise AmbiguousNumber(f"{words}, of which the comma may part thousands or decimals,")
+        raise AmbiguousNumber(f"{words}, whose comma may separate thousands or decimals,")
     other = COMMA if mark != COMMA else POINT
     whole, _, rest = digits.partition(mark or POINT)
     grouped = re.fullmatch(rf"[+-]?\d{{1,3}}(\{other}\d{{3}})*", re.split("[eE]", whole)[0])
     if other in rest or (other in digits and not grouped):
-        raise ValueError(f"{words}, which is no number with decimal {mark!r}")
+        raise ValueError(f"{words}, which is not a number with the decimal mark {mark!r},")
     result = float(digits.replace(other, "").replace(mark or POINT, POINT))
     if not math.isfinite(result):
-        raise ValueError(f"{words}, which is beyond all numbers")
+        raise ValueError(f"{words}, which float64 cannot represent,")
     return result
 
 

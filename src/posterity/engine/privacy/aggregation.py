@@ -91,7 +91,7 @@ class Plan:
                 found=f"{len(keys)} keys of {len(self.members)} members, least={least}, "
                 f"most={self.most:g}",
                 expected=f"a key each, `least` of 4,095 members at most, numbers up to {LARGEST:g}",
-                fix="Give each member its key once; lower `least` or `most`.",
+                fix="Pass one key for each member, or lower `least` or `most`.",
             )
 
     @functools.cached_property
@@ -218,7 +218,7 @@ class Participant:
         if path.read_bytes() != letter:
             found = f"another letter {round!r} of {self.site!r} in this aggregation"
             fix = "Begin another aggregation, in a folder of its own, with all members."
-            raise Refusal.of(found, "one: two would tell what the masks hide", "replay", fix)
+            raise Refusal.of(found, "one: two reveal what the masks hide", "replay", fix)
         return letter
 
     def _sent(self, round: Round) -> Mapping[str, Any]:
@@ -241,7 +241,7 @@ class Participant:
         try:
             shared = self._secret.exchange(theirs)
         except ValueError as error:  # a point of small order gives all the same secret
-            raise Refusal.of(f"a key of {peer!r} that is none", "a key of X25519") from error
+            raise Refusal.of(f"an invalid key of {peer!r}", "a key of X25519") from error
         info = b"posterity secure aggregation v1 " + as_text(pair).encode()
         return HKDF(hashes.SHA256(), length=32, salt=None, info=info).derive(shared)
 
@@ -260,7 +260,7 @@ def total(plan: Plan, letters: Iterable[bytes]) -> Aggregate:
     whole = {site: masked[site]["sha"] for site in first if site in masked} == first
     lists = [openings[site]["masked"] for site in first]
     if not whole or any(each != first for each in lists) or any(r != rosters[0] for r in rosters):
-        raise Refusal.of("masked factors that are not those opened", "the ones signed for", "order")
+        raise Refusal.of("masked factors other than those opened", "the ones signed for", "order")
     numbers: Any = 0
     gone = rosters[0].keys() - first.keys()
     for site in first:
@@ -325,7 +325,7 @@ def _read(plan: Plan, letters: Iterable[bytes]) -> Letters:
         except (TypeError, ValueError, AttributeError, Refusal):
             sound = False
         if not sound:
-            raise Refusal.of(f"a letter {round!r} of {site!r} that cannot be read", "one that can")
+            raise Refusal.of(f"a letter {round!r} of {site!r} that cannot be read", "a valid one")
         if result[round].setdefault(site, {**content, "sha": sha})["sha"] != sha:
             raise Refusal.of(f"two letters {round!r} of {site!r}", "one", "replay")
     return result

@@ -203,7 +203,7 @@ def _log_predictive(predictor: Any, model: Model | None, records: Any, draws: in
     if model is None:
         raise UsageError(
             found=f"a {type(predictor).__name__} without a model",
-            expected="the model whose posterior it is",
+            expected="its model",
             fix="Pass model=, or a function from records to log predictive probabilities.",
         )
     import jax

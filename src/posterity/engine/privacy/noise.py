@@ -77,7 +77,7 @@ class GaussianMechanism:
                 found=f"a reference of {self.reference.dimension} natural parameters, of batch "
                 f"shape {self.reference.batch_shape}",
                 expected=f"one law of at most {MOST_PARAMETERS}",
-                fix="Protect fewer parameters: noise in so many leaves little of what they say.",
+                fix="Protect fewer parameters, since noise in so many leaves little information.",
             )
         object.__setattr__(self, "reference", at_rest(self.reference))
 
@@ -166,7 +166,7 @@ class GaussianMechanism:
             raise ParameterError(
                 found="NaN, infinity or overflow among contributions",
                 expected="finite numbers",
-                fix="Look for the records that they come from; do not tell others which.",
+                fix="Find the records that cause them, without revealing which.",
             )
         largest = np.abs(rows).max(1, keepdims=True, initial=np.finfo(float).tiny)
         lengths = largest * np.linalg.norm(rows / largest, axis=1, keepdims=True)
@@ -181,7 +181,7 @@ class GaussianMechanism:
         except np.linalg.LinAlgError as error:
             raise ParameterError(
                 found=f"a reference {self.reference!r} whose Fisher information is singular",
-                expected="one whose parameters are known to similar precision",
+                expected="a reference whose parameters have similar precision",
                 fix="Take the prior, or a release with less noise, as the reference.",
             ) from error
 

@@ -68,7 +68,7 @@ def from_message(content: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def _no_number(text: str) -> None:
-    raise ValueError(f"{text}, which is no number")
+    raise ValueError(f"{text}, which is not a number")
 
 
 def framed(raw: socket.socket, seconds: float) -> Connection:
@@ -145,7 +145,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
             raise UsageError(
                 found=f"socket {str(path)!r}, which cannot be made ({error.strerror or error})",
                 expected="a folder in which sockets can be made",
-                fix="Mend its permissions, or keep the site in a folder of a local disk.",
+                fix="Change its permissions, or move the site to a folder on a local disk.",
             ) from error
 
     def __enter__(self) -> Self:
@@ -244,7 +244,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
             raise SiteError(
                 found=f"no answer of the agent at {str(self.path)!r} ({error or 'it ended'})",
                 expected=f"one within {wait:g} seconds",
-                fix="See its log; if it hangs, end it and start it again: what is durable stays.",
+                fix="See its log; if it hangs, restart it, which loses nothing.",
             ) from error
         head, body = from_message(answer)
         if "error" in head:
@@ -270,7 +270,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
                 raw.close()
                 raise Absent(
                     found=f"no agent at {str(self.path)!r} ({error.strerror or error})",
-                    expected="one that runs",
+                    expected="a running agent",
                     fix="Start it by `posterity site run`.",
                 ) from error
             self._connection = framed(raw, self.timeout)
@@ -342,6 +342,6 @@ def no_agent(name: str) -> UsageError:
     """Return the error if a letter arrives at a machine whose environment names no site."""
     return UsageError(
         found=f"no {SITE} in the environment of the engine at {name!r}",
-        expected="the folder of the site whose letters it carries",
+        expected="the folder of the site whose letters it transports",
         fix=f"Start the engine there by: {SITE}=FOLDER COMMAND",
     )
