@@ -139,7 +139,7 @@ def in_parts(function: Callable[..., Any], columns: tuple[Any, ...], nodes: int)
     """
     rows, size = len(columns[0]), max(1, AT_A_TIME // nodes)
     if rows <= size or any(map(is_jax, columns)):
-        return function(*columns)
+        return tuple(function(*columns))
     starts = range(0, rows, size)
     parts = [function(*(column[at : at + size] for column in columns)) for at in starts]
     return tuple(map(np.concatenate, zip(*parts, strict=True)))

@@ -172,7 +172,7 @@ def middle(form: FreeForm, parameters: PyTree) -> Float[np.ndarray, " d"]:
 
 
 def _pulled(
-    form: FreeForm, v: Any, own: PyTree, noise: Float[np.ndarray, "n m"], slopes: Any
+    form: FreeForm, v: Any, own: PyTree, noise: Any, slopes: Any
 ) -> tuple[float, Float[np.ndarray, " p"], Float[np.ndarray, " p"]]:
     """Return :func:`_entropy_and_pull` for any number of draws."""
     if isinstance(form, ExactForm):
