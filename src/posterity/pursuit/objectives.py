@@ -215,7 +215,7 @@ def _exact_mixture(
     starts = [slot_of(start.parameters, slot) for slot in used]
     laws = [form.move(own, v[slot, :-1]) for own, slot in zip(starts, used, strict=True)]
     logs = np.stack([form.log_prob(law, z) for law in laws]) + np.log(weights[used])[:, None]
-    log_q = scipy.special.logsumexp(logs, axis=0)
+    log_q: Any = scipy.special.logsumexp(logs, axis=0)
     for slot, own, law, each in zip(used, starts, laws, np.exp(logs - log_q), strict=True):
         away = form.standardised(law, z - law[0])
         pull = (shares * each)[:, None] * form.pulled(law, away)

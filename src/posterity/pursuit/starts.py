@@ -260,7 +260,8 @@ def beyond(search: Search, state: State) -> float:
         logs = logs.reshape(-1, len(rays), len(weights))
         log_q[:, rays] = scipy.special.logsumexp(logs[far][..., state.used], 2, weights[state.used])
         radial = logs[:, np.arange(len(rays)), slots[rays]] + len(mean) * scales
-        mass[:, rays] = radial[far] - scipy.special.logsumexp(radial, 0)
+        normaliser: Any = scipy.special.logsumexp(radial, 0)
+        mass[:, rays] = radial[far] - normaliser
     log_l = batched(objectives.values, (search.target,), points.reshape(-1, len(mean)))
     excess = log_l.reshape(log_q.shape) - state.log_z - log_q
     excess = np.nan_to_num(excess, nan=-np.inf, posinf=np.inf, neginf=-np.inf)
