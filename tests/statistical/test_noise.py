@@ -61,8 +61,9 @@ def chi_square(found, expected):
     return stats.chi2.sf(((found - expected) ** 2 / expected).sum(), len(expected) - 1)
 
 
-def test_law_is_the_binomial_one_to_its_tails():
-    ones = np.rint(drawn(0) * 8**0.5 + 16).astype(int)
+@pytest.mark.parametrize("seed", quick_first(0, 1))
+def test_law_is_the_binomial_one_to_its_tails(seed):
+    ones = np.rint(drawn(seed) * 8**0.5 + 16).astype(int)
     found = np.bincount(ones, minlength=33)
     assert chi_square(found, LAW.pmf(np.arange(33)) * COUNT) > LEVEL
     for tail in (2.8, 3.5, 4.2):  # in standard deviations: 1 in 100 to 1 in 100,000

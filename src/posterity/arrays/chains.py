@@ -16,6 +16,8 @@ FEW = 50
 """Effective sample size below which estimates of moments are not reliable."""
 DISAGREE = 1.1
 """R-hat above which chains are taken to have different distributions."""
+BY_CHANCE = 1e-3
+"""Probability that chains that agree are taken to be apart in any of their coordinates."""
 LEAST = 8
 """Draws of a chain below which its autocorrelation is not estimated."""
 
@@ -50,6 +52,26 @@ def diagnose(draws: Float[Array, "chains n d"]) -> Diagnostics:
     rhat = np.fmax(_rhat(_ranked(split)), _rhat(_ranked(apart)))
     still = (np.ptp(split, axis=1) == 0).reshape(2, chains, size).any(0).sum(0)
     return Diagnostics(_sizes(split), rhat, still)
+
+
+def apart(draws: Float[Array, "chains n d"]) -> np.ndarray:
+    """Return of each coordinate (d,) whether two chains differ by more than slow mixing explains.
+
+    R-hat grows with the autocorrelation of chains and, at its largest, with the number of
+    coordinates, also where chains agree. Here the mean normal scores of two chains differ by more
+    standard errors, from the autocorrelation within chains, than all pairs of chains in all
+    coordinates do but for a probability of :data:`BY_CHANCE`. Squared errors are doubled, as short
+    chains underestimate their autocorrelation. False for one chain or fewer than eight draws.
+    """
+    chains, count, size = draws.shape
+    if chains == 1 or count < LEAST:
+        return np.zeros(size, bool)
+    scores = _ranked(draws)
+    means = scores.mean(1)
+    own = scores - means[:, None]
+    errors = (own.var((0, 1)) * chains * 4 / sizes(own)) ** 0.5
+    most = scipy.special.ndtri(BY_CHANCE / (size * chains * (chains - 1)))
+    return np.ptp(means, axis=0) > -most * errors
 
 
 def _split(draws: Float[Array, "chains n d"]) -> Float[Array, "m half d"]:

@@ -141,6 +141,8 @@ def distill(
         probe: inputs at which student and teacher are compared; by default drawn from ``inputs``.
         tolerance: largest accepted gap at the probe, in nats.
         checkpoint: path of a file from which the same call resumes, with the same result.
+            If an earlier version saved other diagnostics of chains, those of the result are of the
+            draws since then.
         progress: called after each chunk of steps; ``objective`` is the loss, ``left`` the gap.
 
     Warns:

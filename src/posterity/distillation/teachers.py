@@ -29,7 +29,8 @@ class Health(NamedTuple):
     """Diagnostics of a teacher's chains; ``reasons`` say why not to rely on them.
     ``temperature`` is 1 for chains that sample their target. ``rhat`` is the largest R-hat of split
     chains, over the log density and the outputs at some inputs, and ``effective`` the smallest
-    effective sample size of these. Each is None without chains or where it cannot be estimated.
+    effective sample size of these, not of coordinates. Each is None without chains or where it
+    cannot be estimated.
     """
 
     reasons: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, PyTree
 
-from posterity.arrays.chains import DISAGREE, FEW, LEAST, diagnose, mean_and_error
+from posterity.arrays.chains import DISAGREE, FEW, LEAST, apart, diagnose, mean_and_error
 from posterity.distillation.sampling import tuning
 from posterity.distillation.sampling.target import Target
 
@@ -83,9 +83,14 @@ def misfit(outputs: Any, y: Any, noise_variance: Any) -> list[str]:
 
 
 def agreement(
-    chains: Float[np.ndarray, "chains n d"],
+    chains: Float[np.ndarray, "chains n d"], coordinates: Float[np.ndarray, "chains n q"]
 ) -> tuple[list[str], float | None, float | None]:
-    """Return reasons to doubt that chains agree, the largest R-hat and the least effective size."""
+    """Return reasons to doubt that chains agree, the largest R-hat and the least effective size.
+
+    These are of ``chains``, the log density and outputs. Of the ``coordinates`` of a model only
+    chains in different places count: the largest R-hat of many is above the bound by chance, and
+    the names of parameters may be permuted, so that only their coordinates differ.
+    """
     alone = "one chain cannot show that another would be elsewhere: run two at least"
     reasons, found = [alone] if len(chains) == 1 else [], diagnose(chains)
     if np.isnan(found.rhat).all():
@@ -97,6 +102,15 @@ def agreement(
             f"the chains disagree (R-hat {rhat:.2f}): they are in different places; raise "
             "burn_in and the number of draws"
         )
+    elif coordinates.size:
+        modes = np.where(apart(coordinates), diagnose(coordinates).rhat, 0.0)
+        if (worst := float(np.nanmax(modes, initial=0.0))) > DISAGREE:
+            reasons.append(
+                f"the chains disagree in coordinates alone (R-hat {worst:.2f}): they are in "
+                "different modes, whose weights are then not known, or in the same one under "
+                "permuted names of parameters; look at the draws of each chain, or give "
+                "parameters that can be permuted an order in the model"
+            )
     if not effective >= FEW:
         reasons.append(f"their draws are worth {effective:.0f} independent ones; make more")
     return reasons, rhat, effective

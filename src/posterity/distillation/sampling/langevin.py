@@ -276,9 +276,7 @@ class Langevin(Teacher):
         """
         step = jnp.full((self.chains, 1), state.kernel.step, jnp.float32)
         parts = [state.heat.T, step, state.level[:, None]]
-        if isinstance(self.target, ModelTarget):  # weights of equal networks may differ
-            at = state.kernel.position
-            parts.append(at[:, :: -(-at.shape[1] // COORDINATES)])
+        parts.append(self._coordinates(state))
         if x is not None:
             out = self.outputs(self.draws(state), x)
             kind = self.target.model.likelihood
@@ -286,6 +284,15 @@ class Langevin(Teacher):
             act = {"categorical": jax.nn.softmax, "bernoulli": jax.nn.sigmoid}.get(kind)
             parts.append((act(values) if act else values).reshape(self.chains, -1))
         return jnp.concatenate(parts, axis=1)
+
+    def _coordinates(self, state: State) -> Any:
+        """Return the coordinates (chains, q) that are compared, q = 0 for networks, of which equal
+        ones may have different weights.
+        """
+        at = state.kernel.position
+        if not isinstance(self.target, ModelTarget):
+            return jnp.zeros((self.chains, 0), jnp.float32)
+        return at[:, :: -(-at.shape[1] // COORDINATES)]
 
     def health(self, state: State, series: np.ndarray) -> Health:
         self.check(state)
@@ -307,7 +314,10 @@ class Langevin(Teacher):
             x, y = (np.asarray(part)[some] for part in self.target.data)
             outputs = jax.tree.map(np.asarray, _answers(self, state, x))
             reasons += health.misfit(outputs, y, getattr(self.target.model, "noise_variance", None))
-        agreement, *known = health.agreement(chains[..., groups + 1 :])
+        first = groups + 2  # after heat, steps and the log density
+        end = first + jax.eval_shape(self._coordinates, state).shape[1]
+        others = np.delete(chains[..., groups + 1 :], np.s_[1 : 1 + end - first], axis=-1)
+        agreement, *known = health.agreement(others, chains[..., first:end])
         return Health((*reasons, *agreement), temperature, *known)
 
     @renamed(draws="samples")
