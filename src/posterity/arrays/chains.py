@@ -58,7 +58,7 @@ def apart(draws: Float[Array, "chains n d"]) -> np.ndarray:
     """Return of each coordinate (d,) whether two chains differ by more than slow mixing explains.
 
     R-hat grows with the autocorrelation of chains and, at its largest, with the number of
-    coordinates, also where chains agree. Here the mean normal scores of two chains differ by more
+    coordinates, also where chains agree. Here the means of two chains differ by more
     standard errors, from the autocorrelation within chains, than all pairs of chains in all
     coordinates do but for a probability of :data:`BY_CHANCE`. Squared errors are doubled, as short
     chains underestimate their autocorrelation. False for one chain or fewer than eight draws.
@@ -66,9 +66,8 @@ def apart(draws: Float[Array, "chains n d"]) -> np.ndarray:
     chains, count, size = draws.shape
     if chains == 1 or count < LEAST:
         return np.zeros(size, bool)
-    scores = _ranked(draws)
-    means = scores.mean(1)
-    own = scores - means[:, None]
+    means = draws.mean(1)
+    own = draws - means[:, None]
     errors = (own.var((0, 1)) * chains * 4 / sizes(own)) ** 0.5
     most = scipy.special.ndtri(BY_CHANCE / (size * chains * (chains - 1)))
     return np.ptp(means, axis=0) > -most * errors

@@ -257,7 +257,7 @@ def test_modes_of_the_same_height_are_found_and_said() -> None:
 
     prior = Gaussian.from_standard(np.zeros(1), np.full((1, 1), 100.0))
     teacher = Langevin(FunctionModel(log_likelihood), prior, np.zeros((1, 1)), burn_in=250)
-    with pytest.warns(ConvergenceWarning, match="disagree"):
+    with pytest.warns(ConvergenceWarning, match="disagree in coordinates"):
         found = teacher.sample(250, key=KEY)
     assert 0 < (np.asarray(found.stack) > 0).mean() < 1
 

@@ -102,11 +102,11 @@ def agreement(
             f"the chains disagree (R-hat {rhat:.2f}): they are in different places; raise "
             "burn_in and the number of draws"
         )
-    elif coordinates.size:
+    if coordinates.size:
         modes = np.where(apart(coordinates), diagnose(coordinates).rhat, 0.0)
         if (worst := float(np.nanmax(modes, initial=0.0))) > DISAGREE:
             reasons.append(
-                f"the chains disagree in coordinates alone (R-hat {worst:.2f}): they are in "
+                f"the chains disagree in coordinates (R-hat {worst:.2f}): they are in "
                 "different modes, whose weights are then not known, or in the same one under "
                 "permuted names of parameters; look at the draws of each chain, or give "
                 "parameters that can be permuted an order in the model"
