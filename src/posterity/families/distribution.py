@@ -306,7 +306,8 @@ class Distribution(Node, abc.ABC):
         """Return a draw of the member at each label, of shape ``labels.shape + event``."""
         if is_traced(labels):
             return jax.tree.map(jnp.asarray, self)[labels].sample(key)
-        return self[np.asarray(labels)].sample(key)  # in float64, where members are
+        members: Any = self  # on the host, where parameters are in float64
+        return members[np.asarray(labels)].sample(key)
 
     def moment_matched(self, weights: Float[Real, " k"]) -> Self:
         """Return the law that matches the moments of the mixture of a batch (K,), with weights that
