@@ -244,3 +244,25 @@ def test_a_site_that_is_less_sure_than_its_prior_is_named() -> None:
         ({**sites, **{"site 0": exchanged["site 0"]}}, "'site 0'"),
     ):
         assert f"site {line} is less sure than its prior" in fuse(some).warnings[0]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("budget", [None, 2000])
+@pytest.mark.parametrize(
+    ("prior", "learnt"),
+    [
+        (Beta.from_standard(1.0, 1.0), Beta(30.0, 20.0)),
+        (Gamma.from_standard(1.0, 1.0), Gamma(30.0, 20.0)),
+        (Dirichlet.from_standard(np.ones(3)), Dirichlet(np.array([9.0, 8.0, 7.0]))),
+    ],
+)
+def test_an_exchanged_ledger_of_counts_is_named(
+    prior: Any, learnt: Any, budget: int | None
+) -> None:
+    own, names = prior + learnt, [f"s{j}" for j in range(40)]
+    sites = {n: Ledger.of_site(n, prior=prior, posterior=own) for n in names}
+    assert not any("less sure" in line for line in fuse(sites, budget=budget).warnings)
+    sites["s2"] = Ledger.of_site("s2", prior=own, posterior=prior)
+    lines = fuse(sites, prior=prior, budget=budget).warnings
+    assert any("site 's2' is less sure than its prior" in line for line in lines)
+    assert not any("says nothing" in line for line in lines)
