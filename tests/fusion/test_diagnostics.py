@@ -9,6 +9,7 @@ from scipy import stats
 
 from posterity import (
     Beta,
+    DiagonalGaussian,
     Dirichlet,
     Gamma,
     Gaussian,
@@ -21,6 +22,7 @@ from posterity import (
 from posterity.errors import FusionWarning
 from posterity.families import stack
 from posterity.families.marginals import BETA, NORMAL, Closed
+from posterity.fusion import judged_passes
 from posterity.fusion.conflict import apart, jointly
 from tests.fusion import made
 
@@ -266,3 +268,22 @@ def test_an_exchanged_ledger_of_counts_is_named(
     lines = fuse(sites, prior=prior, budget=budget).warnings
     assert any("site 's2' is less sure than its prior" in line for line in lines)
     assert not any("says nothing" in line for line in lines)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_lines_about_some_sites_say_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judged_passes, "EXAMINED", 6)
+    rng = np.random.default_rng(0)
+    own = [[[0.0, 0.0], [100.0 if j < 12 else -90.0 * j, 2.0 * (j == 5)]] for j in range(40)]
+    laws = [
+        DiagonalGaussian.from_standard(mean + 0.1 * rng.normal(size=(2, 2)), np.full((2, 2), 0.01))
+        for mean in np.array(own)
+    ]
+    sites = {f"s{j:02}": Plate(law) for j, law in enumerate(laws)}
+    fused = fuse(sites, budget=2000)
+    (plate,) = fused.plates.values()
+    assert isinstance(plate.confidence, judged_passes.PassConfidence)
+    examined = len(plate.confidence.examined())
+    # A sample, those that fit worst, and some with each group: six components of each, at most.
+    assert 3 <= examined <= 10
+    assert any(f"Of 40 sites {examined} were examined" in line for line in fused.warnings)

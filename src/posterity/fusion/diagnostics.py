@@ -38,7 +38,7 @@ GLANCE = 1.5
 def diagnostics(sites: Sites, fusion: Fusion) -> Iterator[str]:
     """Yield warnings with advice. Of sites that were matched in passes only some are examined
     (:meth:`.PassConfidence.examined`), of which lines have the number; those that say nothing are
-    looked for only if there is one block.
+    looked for only if there is one block. Topics in passes, and mixing weights, are not checked.
     """
     with np.errstate(all="ignore"):
         whole = {path: b for path, b in sites.blocks.items() if isinstance(b, Block)}
