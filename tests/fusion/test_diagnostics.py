@@ -65,7 +65,7 @@ def test_a_contradiction_that_no_coefficient_shows_alone_is_seen() -> None:
         fuse(sites)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_prior_far_from_all_records_is_no_contradiction(seed: int) -> None:
     """It inflates the variances of sites with few records the most, and those of all a little."""
     rng, base = np.random.default_rng(seed), Dirichlet.from_standard(np.ones(1))
