@@ -7,6 +7,7 @@ import contextlib
 import functools
 import hashlib
 import importlib
+import operator
 import os
 import platform
 import sys
@@ -14,6 +15,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -44,8 +47,20 @@ def jitted(function: Function, **options: Any) -> Function:
     return _made_once(function, lambda: jax.jit(function, **options))
 
 
-sampler = functools.partial(jitted, static_argnames="shape", inline=True)
-"""Decorator of methods ``sample(self, key, shape)``, which JAX compiles as one program each."""
+def sampler(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function ``draw(key, shape, *parameters)`` that JAX compiles as one program.
+
+    The shape is an integer or a sequence of integers. Without x64, parameters are rounded to
+    float32; callers compute standard parameters before, since natural ones may cancel.
+    """
+    compiled = jitted(draw, static_argnames="shape", inline=True)
+
+    @functools.wraps(draw)
+    def call(key: Any, shape: Any, *parameters: Any) -> Any:
+        sizes = (shape,) if np.ndim(shape) == 0 else shape
+        return compiled(key, tuple(map(operator.index, sizes)), *parameters)
+
+    return call
 
 
 def _made_once(function: Any, make: Callable[[], Any]) -> Any:

@@ -566,7 +566,7 @@ def test_weights_are_no_matter_for_predictions_and_what_overflows_is_noted(recwa
     succeed(*line.split(), "-o", "t.safetensors")
     put("new.csv", {"x": [1.0, 2.0, 1e5], "w": ["", 0, 1], "y": [2, 4, 1]})
     data = document("predict", "t.safetensors", "new.csv", "-o", "p.csv")
-    assert data["records"] == 3 and "predictions of 1 records overflow" in data["notes"][0]
+    assert data["records"] == 3 and "predictions of 1 of 3 records overflow" in data["notes"][0]
     assert rows("p.csv")["variance"][2] == np.inf
     notes = document("evaluate", "t.safetensors", "new.csv")["notes"]
     assert any("counts once in the scores" in note for note in notes)

@@ -159,7 +159,7 @@ def test_a_network_is_averaged_over_draws(folder):
         ("classes.safetensors flat.npy -o p.csv", 4, "(2,); flat.npy"),
         ("classes.safetensors empty.csv -o p.csv", 4, "at least one"),
         ("classes.safetensors words.csv -o p.csv", 5, "'two'"),
-        ("classes.safetensors bare.csv -o p.csv", 5, "first line"),
+        ("classes.safetensors bare.csv -o p.csv", 5, "of numbers, not names"),
         ("classes.safetensors renamed.csv -o p.csv", 4, "['dose'] missing; ['height'] unknown"),
         ("classes.safetensors pair.npz -o p.csv", 5, "['a', 'b']; --array"),
         ("classes.safetensors new.csv -o p.csv --array a", 2, "--array a"),

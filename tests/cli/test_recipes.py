@@ -532,31 +532,71 @@ def test_a_table_may_call_levels_otherwise():
     assert result.exit_code == 5 and "--category smoker" in result.stderr
 
 
-def test_a_data_frame_is_the_table_that_it_would_be_as_text(monkeypatch):
-    """Also its index where that has a name; of several sheets none is taken silently."""
-    pandas = pytest.importorskip("pandas")
-    columns = {"age": [50.0, np.nan, 61.5], "grade": [1, 2, 3], "sex": ["f", None, "m"],
-               "ill": [True, False, True]}  # fmt: skip
-    frame = pandas.DataFrame(columns)
-    frame.assign(ill=frame.ill.astype(int)).to_csv("t.csv", index=False)
-    rows = [["50", "1", "f", "1"], ["", "2", "", "0"], ["61.5", "3", "m", "1"]]
-    read = read_cells(Path("t.csv"))._replace(rows=rows)  # whole numbers without a point
-    sheet = pandas.DataFrame([list(columns), *zip(*columns.values(), strict=True)])
-    for own in (frame, frame.set_index("age")):
-        monkeypatch.setattr(pandas, "read_parquet", lambda path, own=own: own)
-        assert read_cells(Path("t.parquet"))[1:] == read[1:]
-    sheets = {"data": sheet, "empty": pandas.DataFrame()}
-    monkeypatch.setattr(pandas, "read_excel", lambda path, **options: sheets)
-    assert read_cells(Path("t.xlsx"))[1:] == read[1:]
-    for twice in ({"more": sheet}, {"data": sheet.assign(more=["age", 1, 2, 3])}):
-        sheets |= twice
-        with pytest.raises(posterity.errors.ArtifactError, match=r"2 sheets|come twice"):
-            read_cells(Path("t.xlsx"))
-        sheets.pop("more", None)
-    monkeypatch.undo()
+COLUMNS = {"NA": [50.0, np.nan, 61.5], "grade": [1, None, 3], "sex": ["f", None, "NA"],
+           "ill": [True, None, False]}  # fmt: skip
+
+
+def test_a_workbook_is_the_table_that_it_would_be_as_text():
+    """Of several sheets none is taken silently, and blank rows within a table are records."""
+    reason = "openpyxl reads and writes workbooks, and is not installed"
+    pandas, _ = pytest.importorskip("pandas"), pytest.importorskip("openpyxl", reason=reason)
+    frame, own = pandas.DataFrame(COLUMNS), posterity.errors.ArtifactError
+    frame.to_csv("t.csv", index=False)
+    text = read_cells(Path("t.csv"))
+    with pandas.ExcelWriter("t.xlsx") as file:
+        frame.to_excel(file, sheet_name="data", index=False, startrow=2)
+        pandas.DataFrame().to_excel(file, sheet_name="empty")
+    read = read_cells(Path("t.xlsx"))
+    assert read.header == text.header == tuple(COLUMNS) and read.lines == [4, 5, 6]
+    assert read.rows == [["50", "1", "f", "1"], [""] * 4, ["61.5", "3", "NA", "0"]]
+    frame[["grade"]].to_excel("t.xlsx", index=False)
+    assert read_cells(Path("t.xlsx")).rows == [["1"], [""], ["3"]]
+    frame.rename(columns={"sex": "NA"}).to_excel("t.xlsx", index=False)
+    with pytest.raises(own, match="come twice"):
+        read_cells(Path("t.xlsx"))
+    frame.rename(columns={"sex": 2020}).to_excel("t.xlsx", index=False)
+    with pytest.raises(own, match=r"of numbers, not names.*column names, then records"):
+        read_cells(Path("t.xlsx"))
+    with pandas.ExcelWriter("t.xlsx") as file:
+        for name in ("data", "more"):
+            frame.to_excel(file, sheet_name=name, index=False)
+    with pytest.raises(own, match=r"2 sheets \['data', 'more'\] with cells.*save it as .csv"):
+        read_cells(Path("t.xlsx"))
+
+
+def test_a_parquet_file_has_all_its_rows_and_its_named_indices():
+    reason = "pyarrow reads and writes Parquet files, and is not installed"
+    pandas, _ = pytest.importorskip("pandas"), pytest.importorskip("pyarrow", reason=reason)
+    frame = pandas.DataFrame({**COLUMNS, "0": [[1, 2], None, [3]]}).astype({"ill": "boolean"})
+    frame = pandas.concat([frame, frame[1:2]])
+    frame.to_parquet("t.parquet")
+    read = read_cells(Path("t.parquet"))
+    assert read.header == tuple(frame.columns) and read.lines == [2, 3, 4, 5] and not read.notes
+    assert [row[:4] for row in read.rows[::2]] == [["50", "1", "f", "1"], ["61.5", "3", "NA", "0"]]
+    assert read.rows[1] == read.rows[3] == [""] * 5 and "1" in read.column("0")[0]
+    levels = [[7, 8, 9, 6], [1, 2, 3, 4], [2, 3, 4, 5]]
+    frame = frame.set_index(pandas.MultiIndex.from_arrays(levels, names=["pid", "grade", None]))
+    frame.drop(columns="0").to_parquet("t.parquet")
+    read = read_cells(Path("t.parquet"))
+    assert read.header == ("pid", *COLUMNS) and read.column("pid") == ["7", "8", "9", "6"]
+    notes = dict(read.notes)
+    assert "--without 'pid'" in notes["pid"] and "is left out" in notes["grade"]
+    index = pandas.Index([3, 1, 2], name="pid")
+    pandas.DataFrame({"x": [1.0, 2.0, 4.0], "y": [1.0, 3.0, 4.0]}, index).to_parquet("t.parquet")
+    for without, noted in (((), True), (("pid",), False)):
+        made = fit("t.parquet", Recipe("linear", "y", noise_variance=1.0, without=without))
+        assert any("the index 'pid'" in note for note in made.notes) == noted
+
+
+def test_a_file_that_is_no_table_and_text_with_blank_rows():
+    pytest.importorskip("pandas")
     Path("bad.parquet").write_bytes(b"no table")
     with pytest.raises(posterity.errors.PosterityError, match=r"parquet|pyarrow"):
         read_cells(Path("bad.parquet"))
+    Path("t.csv").write_text("sep=;\n;\n\nx;y,z\n1;2\n ;\n \n3;4\n;\n")
+    read = read_cells(Path("t.csv"))
+    assert (read.header, read.lines) == (("x", "y,z"), [5, 6, 8])
+    assert read.rows == [["1", "2"], [" ", ""], ["3", "4"]]
 
 
 def test_imputed_tables_are_put_together_by_rubins_rule():

@@ -89,6 +89,12 @@ def test_a_symmetric_optimum_is_left_for_better_ones_in_whatever_direction_they_
         assert run.status.state == SEVERAL and sign * run.posterior.mean.prod() > 0.1
 
 
+def test_a_narrow_optimum_opposite_the_prior_s_mean_is_seen_from_nearby():
+    spiked = lambda z, y: -0.5 * (y - z[0]) ** 2 + jnp.logaddexp(0, 8 - (z[0] + 0.6) ** 2 / 0.005)
+    run = quietly({"a": np.array([1.2])}, spiked, Gaussian.from_standard([0.0], [[1.0]]))
+    assert run.status.state == SEVERAL and abs(run.posterior.mean[0] + 0.6) < 0.02
+
+
 def test_an_optimum_of_a_beta_posterior_that_draws_from_the_prior_find():
     twice = lambda z, x: -480 * (z - 0.2) ** 2 * (z - 0.8) ** 2 * x
     sites = {site: np.ones(5) for site in "ab"}

@@ -109,6 +109,12 @@ def test_too_few_rounds_are_warned_of(settled):
 def test_one_site_alone_is_done_at_once():
     run = federate({"ash": SITES["ash"]}, MODEL, NORMAL)
     assert run.state.step == 1 and run.status.converged
+    # Each of its line searches lowers the free energy, so that longer visits are no divergence.
+    trace = [dataclasses.replace(run.trace[0], change=change) for change in (0.005, 2.0)]
+    far = dataclasses.replace(run.restarted().state, step=20)
+    longer = dataclasses.replace(run, state=far, trace=trace)
+    assert longer.claim[1] and longer.status.state == "not converged"
+    assert "more and more" in str(longer.status)
 
 
 def test_the_rule_is_said():
@@ -127,6 +133,7 @@ def test_nodes_are_added_until_they_suffice(settled):
     assert run.status.converged and float(run.posterior.kl(settled.posterior)) < 1e-3
     errors = [visit.quadrature_error for visit in run.trace]
     assert 0 < max(errors) <= ERROR
+    assert run.status.left >= math.fsum(errors[-len(NAMES) :])
 
 
 # --- what could deceive it ------------------------------------------------------------------
@@ -232,8 +239,9 @@ def test_counts_of_nothing_under_a_wide_prior_are_no_further_off_than_allowed():
     prior = Gaussian.from_standard(np.zeros(8), 1e3 * np.eye(8))
     run = federate(sites, PoissonRegression(), prior)
     assert run.status.converged and from_optimum(run) < run.tolerance
-    many = {"a": (np.random.default_rng(1).normal(size=(120, 60)), np.zeros(120))}
-    run = federate(many, PoissonRegression(), Gaussian.from_standard(np.zeros(60), np.eye(60)))
+    x = np.column_stack([np.ones(200), np.random.default_rng(5).normal(size=(200, 59))])
+    prior = Gaussian.from_standard(np.zeros(60), 100 * np.eye(60))
+    run = federate({"a": (x, np.zeros(200))}, PoissonRegression(), prior)
     assert run.status.converged and run.state.step == 1
 
 

@@ -9,6 +9,7 @@ from scipy import stats
 
 from posterity import (
     Beta,
+    DiagonalGaussian,
     Dirichlet,
     Gamma,
     Gaussian,
@@ -21,6 +22,7 @@ from posterity import (
 from posterity.errors import FusionWarning
 from posterity.families import stack
 from posterity.families.marginals import BETA, NORMAL, Closed
+from posterity.fusion import judged_passes
 from posterity.fusion.conflict import apart, jointly
 from tests.fusion import made
 
@@ -63,7 +65,7 @@ def test_a_contradiction_that_no_coefficient_shows_alone_is_seen() -> None:
         fuse(sites)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_prior_far_from_all_records_is_no_contradiction(seed: int) -> None:
     """It inflates the variances of sites with few records the most, and those of all a little."""
     rng, base = np.random.default_rng(seed), Dirichlet.from_standard(np.ones(1))
@@ -244,3 +246,44 @@ def test_a_site_that_is_less_sure_than_its_prior_is_named() -> None:
         ({**sites, **{"site 0": exchanged["site 0"]}}, "'site 0'"),
     ):
         assert f"site {line} is less sure than its prior" in fuse(some).warnings[0]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("budget", [None, 2000])
+@pytest.mark.parametrize(
+    ("prior", "learnt"),
+    [
+        (Beta.from_standard(1.0, 1.0), Beta(30.0, 20.0)),
+        (Gamma.from_standard(1.0, 1.0), Gamma(30.0, 20.0)),
+        (Dirichlet.from_standard(np.ones(3)), Dirichlet(np.array([9.0, 8.0, 7.0]))),
+    ],
+)
+def test_an_exchanged_ledger_of_counts_is_named(
+    prior: Any, learnt: Any, budget: int | None
+) -> None:
+    own, names = prior + learnt, [f"s{j}" for j in range(40)]
+    sites = {n: Ledger.of_site(n, prior=prior, posterior=own) for n in names}
+    assert not any("less sure" in line for line in fuse(sites, budget=budget).warnings)
+    sites["s2"] = Ledger.of_site("s2", prior=own, posterior=prior)
+    lines = fuse(sites, prior=prior, budget=budget).warnings
+    assert any("site 's2' is less sure than its prior" in line for line in lines)
+    assert not any("says nothing" in line for line in lines)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_lines_about_some_sites_say_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judged_passes, "EXAMINED", 6)
+    rng = np.random.default_rng(0)
+    own = [[[0.0, 0.0], [100.0 if j < 12 else -90.0 * j, 2.0 * (j == 5)]] for j in range(40)]
+    laws = [
+        DiagonalGaussian.from_standard(mean + 0.1 * rng.normal(size=(2, 2)), np.full((2, 2), 0.01))
+        for mean in np.array(own)
+    ]
+    sites = {f"s{j:02}": Plate(law) for j, law in enumerate(laws)}
+    fused = fuse(sites, budget=2000)
+    (plate,) = fused.plates.values()
+    assert isinstance(plate.confidence, judged_passes.PassConfidence)
+    examined = len(plate.confidence.examined())
+    # A sample, those that fit worst, and some with each group: six components of each, at most.
+    assert 3 <= examined <= 10
+    assert any(f"Of 40 sites {examined} were examined" in line for line in fused.warnings)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.optimize
 import scipy.stats
 
@@ -86,6 +87,18 @@ def test_closed_forms_of_full_covariances_are_those_of_autodiff() -> None:
     pulls = [np.linalg.solve(s @ s.T, (m - z).T).T for m, s in zip(means, factors, strict=True)]
     wanted = (weighted[..., None] * pulls).sum(0) / weighted.sum(0)[:, None]
     np.testing.assert_allclose(down, wanted, rtol=1e-9)
+
+
+def test_badly_scaled_triangles_are_inverted_to_rounding() -> None:
+    """Below a diagonal of a millionth to a million, and a hundred thousand times as large."""
+    form: Any = form_of(Gaussian.from_standard(np.zeros(5), np.eye(5)))
+    rng = np.random.default_rng(0)
+    factor = np.logspace(-6, 6, 5)[:, None] * (
+        1e5 * np.tril(rng.normal(size=(5, 5)), -1) + np.eye(5)
+    )
+    wanted = scipy.linalg.solve_triangular(factor, np.eye(5), lower=True)
+    found = form.standardised((np.zeros(5), factor), np.eye(5)).T
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=0)
 
 
 def test_the_joint_objective_is_the_bound_of_the_mixture() -> None:

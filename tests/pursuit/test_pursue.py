@@ -1,5 +1,6 @@
 """Mixtures that are grown: against quadrature, closed forms and what must not be believed."""
 
+import functools
 import warnings
 from typing import Any
 
@@ -267,6 +268,7 @@ ONE = DiagonalGaussian.from_standard([0.0], [1.0])
     (lambda z: jnp.where(z[0] > 0, -z[0], -jnp.inf), "bounds"),
     (lambda z: z[0], "ran away"),
     (lambda z: jnp.nan * z[0], "finite at none"),
+    (lambda z: -(((z[0] - 0.3) / 1e-10) ** 2) / 2, "collapsed.*pole"),
 ])  # fmt: skip
 def test_what_no_component_fits(target: Any, reason: str) -> None:
     with pytest.raises(ParameterError, match=reason):
@@ -275,18 +277,13 @@ def test_what_no_component_fits(target: Any, reason: str) -> None:
 
 @pytest.mark.slow
 def test_a_pole_is_not_believed() -> None:
-    """A density of infinite mass about zero has no mixture: what rounding leaves of the symmetry
-    decides whether all components collapse or stop on the way.
+    """A density of infinite mass has no mixture. Its pole is off the symmetric nodes, so that some
+    components stop on the way to it, and their mixture must not count as converged.
     """
-    pole = lambda z: -1.5 * jnp.log(jnp.abs(z[0])) - z[0] ** 2
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            run = pursue(pole, ONE, key=KEY, components=3)
-    except ParameterError as error:
-        assert "pole" in str(error)
-    else:
-        assert not run.status.converged and run.status.left > 1
+    pole = lambda z: -1.5 * jnp.log(jnp.abs(z[0] - 0.3)) - z[0] ** 2
+    with pytest.warns(ConvergenceWarning, match="by its own draws"):
+        run = pursue(pole, ONE, key=KEY, components=3)
+    assert run.status.left > 1
 
 
 @pytest.mark.parametrize(("changes", "error", "words"), [
@@ -416,12 +413,32 @@ def test_modes_that_climbs_from_the_base_do_not_meet_are_found_or_narrower_than_
 
     run = pursue(target, DiagonalGaussian.from_standard([0.0, 0.0], [9.0, 9.0]), key=KEY)
     assert run.status.converged and "draws lead to" in str(run)
-    wide = f"converged for modes wider than {run.narrowest:.2g} of the base"
+    wide = f"converged for modes wider than {run.narrowest:.2g} of the base's deviations"
     assert str(run.status).startswith(wide) and wide in repr(run)
-    if deviation > 3 * run.narrowest:
+    if deviation > 0.01:
         np.testing.assert_allclose(run.posterior.weights, 0.5, atol=1e-3)
-    else:
-        assert run.posterior.size == 1 and deviation < 0.05
+    else:  # the base's deviations are 3
+        assert run.posterior.size == 1 and deviation / 3 < run.narrowest
+
+
+@pytest.mark.slow
+def test_modes_wider_than_the_status_says_are_found_at_nearly_all_places() -> None:
+    """At one and a half of the width: more than 4 of 20 misses at 5 % each have chance 0.003."""
+    base = DiagonalGaussian.from_standard([0.0, 0.0], [1.0, 1.0])
+
+    def target(place: Any, deviation: float, z: Any) -> Any:
+        there = (z - place) / deviation
+        narrow = -(there @ there) / 2 - 2 * jnp.log(deviation)
+        return jnp.logaddexp(-2 * (z @ z) + jnp.log(4.0), narrow)
+
+    alone = pursue(lambda z: -2 * (z @ z), base, key=KEY)
+    assert alone.posterior.size == 1 and 1e-3 < alone.narrowest < 0.1
+    places, missed = np.random.default_rng(0).standard_normal((20, 2)), 0
+    for number, place in enumerate(places):
+        own = functools.partial(target, place, 1.5 * alone.narrowest)
+        run = pursue(own, base, key=jax.random.key(number))
+        missed += run.status.converged and run.posterior.size == 1
+    assert missed <= 4
 
 
 def test_draws_without_a_density_are_not_searched() -> None:

@@ -375,7 +375,7 @@ def test_the_command():
     text = succeed("report", "ledger.safetensors", "-o", "two.html", "--title", "Ours").stdout
     assert "Ours" in text and "<h1>Ours</h1>" in Path("two.html").read_text()
     refuse("report -o new.html", 2, "no file")
-    refuse("report ledger.safetensors -o new.pdf", 2, "ending")
+    refuse("report ledger.safetensors -o new.pdf", 2, "ends in .html")
     refuse("report ledger.safetensors -o none/new.html", 5, "folder")
     refuse("report none.safetensors -o new.html", 5, "none.safetensors")
 

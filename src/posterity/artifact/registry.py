@@ -124,7 +124,7 @@ def enrol(
         raise ArtifactError(
             found=f"a second family named {kind.__name__!r}",
             expected="a different name for each type",
-            fix="Rename the new one.",
+            fix="Rename one of the two types.",
         )
 
 

@@ -146,7 +146,8 @@ def predicted(
     if recipe.exposure and data.exposure is None:
         notes.append(f"no column {recipe.exposure!r}: predictions are of one unit of exposure")
     if beyond := int((~np.isfinite(flat)).any(1).sum()):
-        notes.append(f"predictions of {beyond} records overflow: are their units the model's?")
+        counts = f"{beyond} of {len(flat)} records"
+        notes.append(f"predictions of {counts} overflow: are their units the model's?")
     if scored and recipe.weights:
         notes.append(f"each record counts once in the scores, whatever its {recipe.weights!r}")
     if dropped := data.dropped:

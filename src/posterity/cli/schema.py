@@ -28,7 +28,7 @@ class Kind:
 
     ``many`` values are a list; a flag has commas between them. Values ``by_name`` are a table; a
     flag NAME=VALUE is repeated, and ``nameless`` allows one without a name. For paths, ``written``
-    tells whether the file is an output.
+    tells whether the file is an output. ``fix`` is the advice in the error.
     """
 
     constraint: Constraint
@@ -42,6 +42,7 @@ class Kind:
     of: "Kind | None" = None
     alternatives: "tuple[Kind, ...]" = ()
     choices: tuple[str, ...] = ()
+    fix: str = "See --help, and docs/cli.md for a complete file."
 
     def parsed(self, texts: Sequence[str]) -> Any:
         """Return the value of a flag that occurs once or several times; a ValueError if invalid."""
@@ -76,7 +77,7 @@ class Kind:
             raise UsageError(
                 found=f"{place} = {value!r}",
                 expected=self.constraint.expected,
-                fix="See --help, and docs/cli.md for a complete file.",
+                fix=self.fix,
             )
         for kind in self.alternatives:
             if kind.allows(value):
@@ -158,7 +159,9 @@ OUTPUT = dataclasses.replace(FILE, written=True)
 _TABLES = (".csv", ".json", ".npy", ".npz", ".parquet", ".toml", ".tsv", ".xlsx")
 _IS_POSTERIOR = lambda value: OUTPUT.allows(value) and not value.lower().endswith(_TABLES)
 POSTERIOR = dataclasses.replace(
-    OUTPUT, constraint=Constraint("a path as FILE.safetensors, not that of a table", _IS_POSTERIOR)
+    OUTPUT,
+    constraint=Constraint(f"a path that does not end in {', '.join(_TABLES)}", _IS_POSTERIOR),
+    fix="Choose another output, such as FILE.safetensors.",
 )
 FLAG = Kind(arguments.FLAG)
 COUNT, NATURAL = _number(arguments.COUNT, "N"), _number(arguments.NATURAL, "N")

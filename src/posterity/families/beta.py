@@ -16,7 +16,7 @@ from posterity.families.emitting import MixingWeights, check_exchangeable
 from posterity.families.marginals import BETA, Closed, Marginal, known_moments, same_shape
 from posterity.families.supports import UnitInterval
 from posterity.families.vector_space import place
-from posterity.lazy import jax, jnp, sampler
+from posterity.lazy import jax, sampler
 
 
 class Beta(MixingWeights):
@@ -120,15 +120,9 @@ class Beta(MixingWeights):
         xp = namespace(z).np
         return self.flatten(a_minus_one=xp.log(z), b_minus_one=xp.log1p(-z))
 
-    @sampler
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape"]:
         """Draw the share of one gamma variate in the sum of two."""
-        from posterity.arrays.jax_namespace import log_gamma
-
-        a, b = jnp.asarray(self.a), jnp.asarray(self.b)
-        ones, zeros = jax.random.split(key)
-        shape = (*shape, *a.shape)
-        return jax.nn.sigmoid(log_gamma(ones, a, shape) - log_gamma(zeros, b, shape))
+        return _draw(key, shape, self.a, self.b)
 
     # --- as sticks of a Dirichlet process ---------------------------------------------------------
 
@@ -185,3 +179,12 @@ class Beta(MixingWeights):
         """Return None, as the law depends on the order of the sticks."""
         del rows
         return None
+
+
+@sampler
+def _draw(key: KeyArray, shape: tuple[int, ...], a: Real, b: Real) -> Float[Real, "*shape"]:
+    from posterity.arrays.jax_namespace import log_gamma
+
+    ones, zeros = jax.random.split(key)
+    full = shape + a.shape
+    return jax.nn.sigmoid(log_gamma(ones, a, full) - log_gamma(zeros, b, full))

@@ -11,7 +11,7 @@ from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
 from posterity.families.marginals import Marginal, known_moments, numbered
 from posterity.families.supports import Labels
-from posterity.lazy import jax, jnp, sampler
+from posterity.lazy import jax, sampler
 
 
 class Categorical(ExponentialFamily):
@@ -104,11 +104,14 @@ class Categorical(ExponentialFamily):
             )
         return super()._relabel_axis(labels, size, axis)
 
-    @sampler
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Int[Real, "*shape"]:
-        logits = jnp.asarray(self._logits())
-        return jax.random.categorical(key, logits, shape=shape + logits.shape[:-1])
+        return _draw(key, shape, self._logits())
 
     def _logits(self) -> Real:
         last = self.xp.np.zeros_like(self.log_odds[..., :1])
         return self.xp.np.concatenate([self.log_odds, last], axis=-1)
+
+
+@sampler
+def _draw(key: KeyArray, shape: tuple[int, ...], logits: Real) -> Int[Real, "*shape"]:
+    return jax.random.categorical(key, logits, shape=shape + logits.shape[:-1])

@@ -8,7 +8,7 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Number, Real
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
 from posterity.families.gaussian import DEVIATIONS, AnyGaussian, trusted_rate
-from posterity.lazy import jax, jnp, sampler
+from posterity.lazy import jax, sampler
 from posterity.text import SHOWN
 
 
@@ -86,12 +86,9 @@ class DiagonalGaussian(AnyGaussian):
         distance = other.precision * (self.mean - other.mean) ** 2
         return (excess - log + distance).sum(-1) / 2
 
-    @sampler
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
         """Draw ``m + sqrt(v) ε``."""
-        mean, variance = jnp.asarray(self.mean), jnp.asarray(self.variance)
-        noise = jax.random.normal(key, shape + mean.shape, mean.dtype)
-        return mean + jnp.sqrt(variance) * noise
+        return _draw(key, shape, self.mean, self.xp.np.sqrt(self.variance))
 
     def _first_moments(self) -> tuple[Any, Any, int]:
         some = slice(0, SHOWN)
@@ -134,3 +131,10 @@ class DiagonalGaussian(AnyGaussian):
         step = np_.clip(rate * slope / deviation, -DEVIATIONS, DEVIATIONS) / deviation
         moved = mean + step
         return self._with(precision_mean=precision * moved, precision=precision)
+
+
+@sampler
+def _draw(
+    key: KeyArray, shape: tuple[int, ...], mean: Real, deviation: Real
+) -> Float[Real, "*shape d"]:
+    return mean + deviation * jax.random.normal(key, shape + mean.shape, mean.dtype)

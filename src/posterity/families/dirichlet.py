@@ -11,7 +11,7 @@ from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinate
 from posterity.families.emitting import EmittingSymbols, MixingWeights, check_exchangeable
 from posterity.families.marginals import BETA, Closed, Marginal
 from posterity.families.supports import Simplex
-from posterity.lazy import jax, jnp, sampler
+from posterity.lazy import jax, sampler
 
 
 class Dirichlet(MixingWeights, EmittingSymbols):
@@ -93,11 +93,9 @@ class Dirichlet(MixingWeights, EmittingSymbols):
     def sufficient_statistics(self, z: Float[Real, "*shape k"]) -> Float[Real, "*shape dim"]:
         return namespace(z).np.log(z)
 
-    @sampler
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape k"]:
         """Draw by JAX's log-space gamma sampler."""
-        alpha = jnp.asarray(self.concentration)
-        return jax.random.dirichlet(key, alpha, shape + alpha.shape[:-1], alpha.dtype)
+        return _draw(key, shape, self.concentration)
 
     # --- as mixing weights -----------------------------------------------------------------------
 
@@ -227,3 +225,8 @@ def _inverse_digamma(xp: Namespace, y: Real) -> Real:
         return x - (xp.digamma(x) - y) / xp.trigamma(x)
 
     return xp.iterate(newton, start, 6)
+
+
+@sampler
+def _draw(key: KeyArray, shape: tuple[int, ...], alpha: Real) -> Float[Real, "*shape k"]:
+    return jax.random.dirichlet(key, alpha, shape + alpha.shape[:-1], alpha.dtype)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from posterity.arrays.namespace import is_jax, namespace
+from posterity.arrays.namespace import is_jax, is_traced, namespace
 from posterity.arrays.tree import LABEL, Node, leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int, KeyArray, PyTree, Real
 from posterity.errors import StructureError, UsageError
@@ -304,7 +304,10 @@ class Distribution(Node, abc.ABC):
 
     def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
         """Return a draw of the member at each label, of shape ``labels.shape + event``."""
-        return jax.tree.map(jnp.asarray, self)[labels].sample(key)
+        if is_traced(labels):
+            return jax.tree.map(jnp.asarray, self)[labels].sample(key)
+        members: Any = self  # on the host, where parameters are in float64
+        return members[np.asarray(labels)].sample(key)
 
     def moment_matched(self, weights: Float[Real, " k"]) -> Self:
         """Return the law that matches the moments of the mixture of a batch (K,), with weights that

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.linalg
 from jaxtyping import Float
 
 from posterity.arrays.jax_namespace import cholesky, inverse_lower
@@ -284,10 +285,12 @@ class _Full(_Gaussian, ExactForm):
         return np_.concatenate(numbers)[_triangle_places(size)]
 
     def _inverse(self, factor: Real) -> Any:
-        try:
-            return namespace(factor).inverse_lower(factor)
-        except np.linalg.LinAlgError:
-            return np.full_like(factor, np.nan)
+        if not isinstance(factor, np.ndarray):
+            return inverse_lower(factor)
+        # Elimination with pivots, as of a general matrix, is inexact for badly scaled triangles.
+        solve = scipy.linalg.lapack.dtrtri  # pyright: ignore[reportAttributeAccessIssue]
+        inverse, singular = solve(factor, lower=1)
+        return np.full_like(factor, np.nan) if singular else inverse
 
     def place(self, z: Real, deviation: Real, root: np.ndarray | None = None) -> Any:
         if root is None:

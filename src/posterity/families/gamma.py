@@ -8,7 +8,7 @@ from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
 from posterity.families.marginals import GAMMA, Closed, Marginal, same_shape
 from posterity.families.supports import PositiveNumbers
-from posterity.lazy import jax, jnp, sampler
+from posterity.lazy import jax, sampler
 
 
 class Gamma(ExponentialFamily):
@@ -99,10 +99,13 @@ class Gamma(ExponentialFamily):
     def sufficient_statistics(self, z: Float[Real, "*shape"]) -> Float[Real, "*shape dim"]:
         return self.flatten(shape_minus_one=namespace(z).np.log(z), rate=-z)
 
-    @sampler
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape"]:
-        a, rate = jnp.asarray(self.shape), jnp.asarray(self.rate)
-        return jax.random.gamma(key, a, shape + a.shape, a.dtype) / rate
+        return _draw(key, shape, self.shape, self.rate)
+
+
+@sampler
+def _draw(key: KeyArray, shape: tuple[int, ...], a: Real, rate: Real) -> Float[Real, "*shape"]:
+    return jax.random.gamma(key, a, shape + a.shape, a.dtype) / rate
 
 
 @compiled()

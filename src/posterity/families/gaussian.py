@@ -1,7 +1,6 @@
 """Gaussians in information form: their base class, and Gaussians of full covariance."""
 
 import abc
-import functools
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,7 +23,7 @@ from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import POSITIVE_DEFINITE, Coordinates, matrix, vector
 from posterity.families.marginals import NORMAL, Closed, Marginal, same_shape
 from posterity.families.supports import RealNumbers
-from posterity.lazy import jax, jitted, jnp, sampler
+from posterity.lazy import jax, jnp, sampler
 
 LOG_2PI = float(np.log(2 * np.pi))
 DEVIATIONS = 2.0
@@ -306,23 +305,13 @@ class Gaussian(AnyGaussian):
         distance = quadratic(other.precision, self.mean - other.mean)
         return (eigenvalue_excess - xp.logdet(theirs) + xp.logdet(mine) + distance) / 2
 
-    @sampler
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
         """Draw ``m + L⁻ᵀ ε`` with ``L`` the Cholesky factor of the precision."""
-        return self._scattered(key, shape + self.precision_mean.shape, ...)
+        return _draw(key, shape, self.mean, self._inverse_factor)
 
-    @functools.partial(jitted, inline=True)
     def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
         """Draw from the labelled members; each member's precision is factorised once."""
-        return self._scattered(key, labels.shape + self.precision_mean.shape[1:], labels)
-
-    def _scattered(self, key: KeyArray, shape: tuple[int, ...], which: Any) -> Any:
-        """Return ``L⁻ᵀ (L⁻¹ h + ε)`` for the members ``which``, with ``ε`` of this shape."""
-        mine = jax.tree.map(jnp.asarray, self)
-        half = mine._inverse_factor
-        along = (half @ mine.precision_mean[..., None])[..., 0]
-        noise = jax.random.normal(key, shape, half.dtype) + along[which]
-        return jnp.einsum("...ij,...i->...j", half[which], noise)
+        return _draw(key, (), self.mean, self._inverse_factor, labels)
 
     def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
         """Draw ``h ~ N(A θ, A)`` for each factor ``(h, A)``, relative to the prior's mean."""
@@ -372,3 +361,18 @@ class Gaussian(AnyGaussian):
         precision = symmetric(self.precision + change + bend)
         step = rate * moved
         return self._with(precision_mean=precision @ (mean + step), precision=precision)
+
+
+@sampler
+def _draw(
+    key: KeyArray,
+    shape: tuple[int, ...],
+    mean: Real,
+    half: Real,
+    labels: Int[Real, "*shape"] | None = None,
+) -> Float[Real, "*shape d"]:
+    """Draw ``m + L⁻ᵀ ε``, given ``L⁻¹``; with labels, of the member at each of them."""
+    if labels is not None:
+        mean, half = mean[labels], half[labels]
+    noise = jax.random.normal(key, shape + mean.shape, half.dtype)
+    return mean + jnp.einsum("...ij,...i->...j", half, noise)

@@ -15,7 +15,7 @@ from posterity.families.gaussian import LOG_2PI
 from posterity.families.marginals import NORMAL, Closed, Marginal, same_shape
 from posterity.families.supports import RealNumbers
 from posterity.families.vector_space import batch_index
-from posterity.lazy import jax, jnp, sampler
+from posterity.lazy import jax, sampler
 
 
 class LowRankGaussian(Distribution):
@@ -148,13 +148,8 @@ class LowRankGaussian(Distribution):
         many = np.sqrt(np.asarray(self.variance)) * rng.standard_normal(shape)
         return np.asarray(self.mean) + (np.asarray(self.factor) @ few)[..., 0] + many
 
-    @sampler
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
-        mean, factor, variance = (jnp.asarray(leaf) for leaf in self.children())
-        first, second = jax.random.split(key)
-        few = jax.random.normal(first, (*shape, *self.batch_shape, self.rank), mean.dtype)
-        many = jax.random.normal(second, shape + mean.shape, mean.dtype)
-        return mean + (factor @ few[..., None])[..., 0] + jnp.sqrt(variance) * many
+        return _draw(key, shape, self.mean, self.factor, self.xp.np.sqrt(self.variance))
 
     def _log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "..."]:
         """Return the log density by the Woodbury identity, which factorises ``r x r`` matrices."""
@@ -183,3 +178,14 @@ class LowRankGaussian(Distribution):
 
     def _log_determinant(self, factors: Float[Real, "*batch r r"]) -> Float[Real, "*batch"]:
         return self.xp.logdet(factors) + self.xp.np.log(self.variance).sum(-1)
+
+
+@sampler
+def _draw(
+    key: KeyArray, shape: tuple[int, ...], mean: Real, factor: Real, deviation: Real
+) -> Float[Real, "*shape d"]:
+    """Draw ``m + F ε + s ε'``."""
+    first, second = jax.random.split(key)
+    few = jax.random.normal(first, (*shape, *mean.shape[:-1], factor.shape[-1]), mean.dtype)
+    many = jax.random.normal(second, shape + mean.shape, mean.dtype)
+    return mean + (factor @ few[..., None])[..., 0] + deviation * many

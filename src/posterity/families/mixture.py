@@ -8,14 +8,14 @@ import numpy as np
 from posterity.arguments import one_of
 from posterity.arrays.leaves import as_leaf
 from posterity.arrays.namespace import is_traced, namespace
-from posterity.arrays.typing import Bool, Float, KeyArray, PyTree, Real
+from posterity.arrays.typing import Bool, Float, Int, KeyArray, PyTree, Real
 from posterity.errors import StructureError
 from posterity.families.coordinates import POSITIVE, checked, vector
 from posterity.families.distribution import Distribution, Members
 from posterity.families.marginals import Marginal, MixedMarginal, Names, Table
 from posterity.families.names import alike, called, copies, few, joined, names_of, with_names
 from posterity.families.supports import map_supports
-from posterity.lazy import jax, jnp, sampler
+from posterity.lazy import jax, sampler
 
 COLLAPSE = one_of("moments", "heaviest")
 
@@ -154,12 +154,10 @@ class Mixture(Distribution):
             return self.components[int(weights.argmax())]
         return with_names(self.components.moment_matched(weights), names_of(self.components))
 
-    @sampler
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
         """Return independent draws of shape ``shape + event``."""
-        first, second = jax.random.split(key)
-        labels = jax.random.categorical(first, jnp.asarray(self.log_weights), shape=shape)
-        return self.components.sample_members(second, labels)
+        labels, rest = _drawn_labels(key, shape, self.log_weights)
+        return self.components.sample_members(rest, labels)
 
     def entropy(self, *, key: KeyArray, num_samples: int = 1024) -> Estimate:
         """Return the differential entropy in nats, by Monte Carlo."""
@@ -187,3 +185,12 @@ class Mixture(Distribution):
 
 def _estimate(values: Real) -> Estimate:
     return Estimate(values.mean(), values.std(ddof=1) / len(values) ** 0.5)
+
+
+@sampler
+def _drawn_labels(
+    key: KeyArray, shape: tuple[int, ...], log_weights: Real
+) -> tuple[Int[Real, "*shape"], KeyArray]:
+    """Return labels of components, and a key for draws of these."""
+    first, second = jax.random.split(key)
+    return jax.random.categorical(first, log_weights, shape=shape), second

@@ -10,7 +10,6 @@ from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinate
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.normal_wishart import NormalPrecision, NormalWishart
 from posterity.families.supports import PositiveNumbers, RealNumbers
-from posterity.lazy import sampler
 
 Pair = tuple[Float[Real, "*shape d"], Float[Real, "*shape d"]]
 
@@ -114,7 +113,6 @@ class NormalGamma(NormalPrecision):
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
         return self.coordinatewise.kl(other.coordinatewise).sum(-1)
 
-    @sampler
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Pair:
         mean, precision = self.coordinatewise.sample(key, shape)
         return mean[..., 0], precision[..., 0, 0]

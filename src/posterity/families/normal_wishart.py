@@ -29,7 +29,7 @@ from posterity.families.emitting import Emitting
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.marginals import INVERSE_GAMMA, STUDENT_T, Closed, Marginal, same_shape
 from posterity.families.supports import PositiveDefiniteMatrices, RealNumbers
-from posterity.families.wishart import LOG_2, MORE_THAN_SIZE, Wishart, bartlett_root
+from posterity.families.wishart import LOG_2, MORE_THAN_SIZE, Wishart, bartlett_root, drawn_root
 from posterity.lazy import jax, jnp, sampler
 
 
@@ -318,16 +318,10 @@ class NormalWishart(NormalPrecision):
         conditional = (logdet - distance - self.own_size * LOG_2PI) / 2
         return self.wishart.log_prob(precision) + conditional
 
-    @sampler
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Pair:
         """Draw ``Λ`` from its marginal, then ``μ`` given ``Λ``."""
-        first, second = jax.random.split(key)
-        root = self.wishart.sample_root(first, shape)
-        transposed = jnp.swapaxes(root, -1, -2)
-        noise = jax.random.normal(second, (*root.shape[:-2], 1, root.shape[-1]), root.dtype)
-        scaled = noise @ namespace(root).inverse_lower(root)
-        scaled = scaled[..., 0, :] / jnp.sqrt(jnp.asarray(self.mean_precision))[..., None]
-        return jnp.asarray(self.mean) + scaled, root @ transposed
+        root = self.xp.np.sqrt(self.mean_precision)
+        return _draw(key, shape, self.mean, root, *self.wishart.bartlett())
 
     # --- as about a Gaussian, and as what is observed ---------------------------------------------
 
@@ -380,3 +374,15 @@ def _unit_scatter(
     else:
         root = rng.standard_normal((draws, size, max(round(degrees), 0)))
     return root @ np.swapaxes(root, -1, -2)
+
+
+@sampler
+def _draw(
+    key: KeyArray, shape: tuple[int, ...], mean: Real, root: Real, halves: Real, factor: Real
+) -> Pair:
+    """Draw from the mean, the root of its precision, and what Bartlett's decomposition takes."""
+    first, second = jax.random.split(key)
+    lower = drawn_root(first, shape, halves, factor)
+    noise = jax.random.normal(second, (*lower.shape[:-2], 1, lower.shape[-1]), lower.dtype)
+    scaled = (noise @ namespace(lower).inverse_lower(lower))[..., 0, :] / root[..., None]
+    return mean + scaled, lower @ jnp.swapaxes(lower, -1, -2)

@@ -28,7 +28,6 @@ from posterity.families.supports import (
     listed,
     map_supports,
 )
-from posterity.lazy import sampler
 from posterity.text import short_name
 
 
@@ -333,7 +332,6 @@ class Transformed(Distribution):
     def _described(self, numbers: bool) -> str:
         return called(self, [f"{self.law._described(numbers)} onto {_outline(self.supports.tree)}"])
 
-    @sampler
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
         return self.supports.forward(self.supports.unravel(self.law.sample(key, shape)))
 

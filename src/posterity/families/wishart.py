@@ -141,22 +141,36 @@ class Wishart(ExponentialFamily):
             + (nu - other_nu) / 2 * xp.multidigamma(nu / 2, self.own_size)
         )
 
-    @sampler
     def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d d"]:
         """Draw by Bartlett's decomposition."""
-        root = self.sample_root(key, shape)
-        return root @ root.swapaxes(-1, -2)
+        return _draw(key, shape, *self.bartlett())
 
-    def sample_root(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d d"]:
-        """Draw lower Cholesky factors, which are valid even if draws are numerically singular."""
-        nu, d = jnp.asarray(self.degrees_of_freedom), self.own_size
-        full = shape + nu.shape
-        below, diagonal = jax.random.split(key)
-        chi2 = jax.random.gamma(diagonal, (nu[..., None] - jnp.arange(d)) / 2, (*full, d), nu.dtype)
-        noise = jnp.tril(jax.random.normal(below, (*full, d, d), nu.dtype), -1)
-        bartlett = noise + jnp.sqrt(2 * chi2)[..., None] * jnp.eye(d, dtype=nu.dtype)
-        scale = jnp.asarray(self.scale)
-        return namespace(scale).cholesky(scale) @ bartlett
+    def bartlett(self) -> tuple[Float[Real, "*batch d"], Float[Real, "*batch d d"]]:
+        """Return what Bartlett's decomposition takes: half the degrees of freedom of each diagonal
+        entry, and the Cholesky factor of the scale.
+        """
+        nu = self.degrees_of_freedom[..., None]
+        halves = (nu - np.arange(self.own_size, dtype=nu.dtype)) / 2
+        return halves, self.xp.cholesky(self.scale)
+
+
+@sampler
+def _draw(
+    key: KeyArray, shape: tuple[int, ...], halves: Real, factor: Real
+) -> Float[Real, "*shape d d"]:
+    root = drawn_root(key, shape, halves, factor)
+    return root @ root.swapaxes(-1, -2)
+
+
+def drawn_root(
+    key: KeyArray, shape: tuple[int, ...], halves: Real, factor: Real
+) -> Float[Real, "*shape d d"]:
+    """Draw lower Cholesky factors, which are valid even if draws are numerically singular."""
+    full, d = shape + halves.shape, halves.shape[-1]
+    below, diagonal = jax.random.split(key)
+    chi2 = jax.random.gamma(diagonal, halves, full, halves.dtype)
+    noise = jnp.tril(jax.random.normal(below, (*full, d), halves.dtype), -1)
+    return factor @ (noise + jnp.sqrt(2 * chi2)[..., None] * jnp.eye(d, dtype=halves.dtype))
 
 
 @compiled(static=("size",))

@@ -19,8 +19,8 @@ from posterity.inference.descent import HALVINGS, NARROWER
 DRAWS, CLOSE = 16, 0.8
 """Number of draws from the prior, and the weight of the chosen one in the mean of a start."""
 APART = 2.0
-"""Least distance of a start from the posterior, in standard deviations. If the posterior stretches
-over several optima, as between symmetric ones, starts near its middle return to it."""
+"""Distance in standard deviations to which a start is moved away if it is nearer and has returned:
+if a posterior stretches over several optima, as between symmetric ones, near starts return."""
 DIRECTIONS, DEVIATIONS = 4, (1.0, 2.0)
 """Number of directions in which the free energy is evaluated, to both sides, and distances."""
 FEW = 64
@@ -41,13 +41,17 @@ def is_due(agreed: Agreement) -> bool:
     return not (exact or long) and agreed.model.known_optima == "unknown"
 
 
-def start_elsewhere(agreed: Agreement, posterior: ExponentialFamily, place: int) -> Any:
-    """Return an admitted member elsewhere, moved back to the posterior by halves if necessary."""
+def start_elsewhere(
+    agreed: Agreement, posterior: ExponentialFamily, place: int, least: float = 0.0
+) -> Any:
+    """Return an admitted member elsewhere, moved back to the posterior by halves if necessary.
+    Gaussians are at least ``least`` standard deviations away before that.
+    """
     q: Any = posterior
     prior: Any = agreed.prior
     rng = np.random.default_rng(place)
     parts = zip(q.parts(), prior.parts(), strict=True)
-    start = q.rebuild([_elsewhere(part, own, rng, place) for part, own in parts])
+    start = q.rebuild([_elsewhere(part, own, rng, place, least) for part, own in parts])
     for _ in range(HALVINGS):
         if agreed.admits(start):
             break
@@ -55,8 +59,9 @@ def start_elsewhere(agreed: Agreement, posterior: ExponentialFamily, place: int)
     return start
 
 
-def _elsewhere(part: Any, prior: Any, rng: np.random.Generator, place: int) -> Any:
-    """Return a narrow Gaussian on the other side of the prior's mean, displaced by noise. In other
+def _elsewhere(part: Any, prior: Any, rng: np.random.Generator, place: int, least: float) -> Any:
+    """Return a narrow Gaussian on the other side of the prior's mean, displaced by noise; if it is
+    nearer than ``least`` standard deviations, one that far away along the noise. In other
     families, return a member around the least likely of some draws from the prior.
     """
     if part.batch_shape:
@@ -65,8 +70,8 @@ def _elsewhere(part: Any, prior: Any, rng: np.random.Generator, place: int) -> A
         noise = rng.normal(size=part.own_size)
         mirrored = 2 * (prior.mean - part.mean) if place == 0 else 0.0
         start = part.translate(mirrored + part.at_noise(noise) - part.mean)
-        if float(start.kl(part)) < APART**2 / 2:
-            noise *= APART / np.linalg.norm(noise)
+        if float(start.kl(part)) < least**2 / 2:
+            noise *= least / np.linalg.norm(noise)
             start = part.translate(part.at_noise(noise) - part.mean)
         return start * NARROWER
     draws = prior.sample(of_jax(fold_in(first_key(), place)), (DRAWS,))

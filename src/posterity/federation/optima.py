@@ -24,7 +24,7 @@ from posterity.errors import PosterityError, SiteError
 from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
-from posterity.federation.elsewhere import start_elsewhere
+from posterity.federation.elsewhere import APART, start_elsewhere
 from posterity.federation.messages import Part, Report
 from posterity.federation.site import canonical
 from posterity.federation.state import State, commit, contributing, distance, measures
@@ -261,14 +261,19 @@ def to_come(now: float, before: float, sites: int) -> float:
 
 
 def second_start(federation: Federation, state: State, tolerance: float) -> Second | None:
-    """Return the result of a second start; None if it ends close to the state. Questions to the
-    sites have the epoch and step of the state, by which a remote driver identifies the answers.
-    Raises the error of the last start (a PosterityError, such as SiteError) if all starts fail.
+    """Return the result of a second start; None if it ends close to the state. A start that was
+    near, and ends close, is followed by one further away. Questions to the sites have the epoch and
+    step of the state, by which a remote driver identifies the answers. Raises the error of the last
+    start (a PosterityError, such as SiteError) if all starts fail.
     """
     tolerance = min(tolerance, ELSEWHERE)
     for place in range(PLACES):
         try:
-            return _second(federation, _displaced(federation, state, place), state, tolerance)
+            near, far = (_displaced(federation, state, place, least) for least in (0.0, APART))
+            second = _second(federation, near, state, tolerance)
+            if second is None and far.posterior != near.posterior:
+                second = _second(federation, far, state, tolerance)
+            return second
         except PosterityError:  # for example because sums exceed float64
             if place == PLACES - 1:
                 raise
@@ -323,10 +328,10 @@ def free_energy(federation: Federation, state: State) -> float:
     return energy
 
 
-def _displaced(federation: Federation, state: State, place: int) -> State:
+def _displaced(federation: Federation, state: State, place: int, least: float) -> State:
     """Return a state with a displaced posterior and equal factors of all contributing sites."""
     members = contributing(federation.agreement, state)
-    start = start_elsewhere(federation.agreement, state.posterior, place)
+    start = start_elsewhere(federation.agreement, state.posterior, place, least)
     others: Any = [state.factor(site) for site in set(state.entries) - set(members)]
     share: Any = start - sum(others, start=state.prior)
     share = canonical(share / len(members))

@@ -45,8 +45,9 @@ from posterity.models import FunctionModel, Model, Records
 ERROR = 5e-5
 """Displacement of a posterior by quadrature error, in nats, above which more nodes are used."""
 OF_MOVE = 1e-2
-"""Such displacement, as a share of the change by the visit, up to which no more nodes are used: a
-large change is followed by further visits."""
+"""Largest displacement by quadrature error, as a share of the change by the visit, at which no more
+nodes are used either. ``federate`` without ``steps`` makes further visits, with more nodes, unless
+the displacement is within the tolerance."""
 NARROW = 2.0
 """Variance of a record's linear predictor above which a Newton step may be much too short."""
 NEAR = 0.1

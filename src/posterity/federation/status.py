@@ -55,6 +55,8 @@ MOST_NOISY = 256
 """Largest number of parameters for which the distance of a noisy run to its optimum is computed."""
 UNKNOWN = "how far the optimum is could not be measured"
 """The reason if the remaining change is unknown and there is no other reason."""
+GROWING = "the last visits changed the posterior by more and more"
+"""The reason if changes grow at a lone site, whose line searches cannot diverge."""
 FURTHER, LITTLE = 9.0, 0.1
 """Largest ratio of a site's distance from its optimum to the length of its Newton step, both in
 nats, if no record's predictor varies widely (the step was .35 of the way or more in 120 small
@@ -142,8 +144,9 @@ def status_of(run: Position) -> Status:
     ``left`` is ``KL(optimum ‖ posterior)`` in nats. For a converged run it is an upper estimate of
     the change by further rounds. Otherwise line searches find the optimum
     (:mod:`posterity.federation.optima`), and ``left`` is measured. It is infinite if there is no
-    line search, if it does not end, or if too few nodes misplace the optimum. The tolerance is the
-    run's; where gradients are noisy, it is multiplied by the number of coordinates.
+    line search, if it does not end, or if too few nodes misplace the optimum. It is at least the
+    estimated error of the last visits' sums over nodes. The tolerance is the run's; where gradients
+    are noisy, it is multiplied by the number of coordinates.
     """
     visits, allowed = _last_two(run), _allowed(run.agreement, run.tolerance)
     waiting = [s for s, turns in visits.items() if not turns]
@@ -160,9 +163,12 @@ def status_of(run: Position) -> Status:
     )
     if not error <= allowed and not growing:
         return Status.of(math.inf, allowed, reasons)  # these nodes have another optimum
-    status = Status.of(left, allowed, reasons)
+    status = Status.of(max(left, error), allowed, reasons)
     if status.converged:
         return _looked_at_twice(run, status)
+    if growing and len(visits) == 1 and run.agreement.update.searches:
+        # Each visit lowers the free energy, however much it changes the posterior.
+        return Status.of(math.inf, allowed, (*reasons, GROWING))
     if growing:
         return dataclasses.replace(status, state="diverged", left=math.inf)
     if left <= allowed:
@@ -175,7 +181,7 @@ def status_of(run: Position) -> Status:
         reasons = (*reasons, APART)
     if math.isinf(left) and not reasons:
         reasons = (UNKNOWN,)
-    status = Status.of(left, allowed, reasons)
+    status = Status.of(max(left, error), allowed, reasons)
     return _looked_at_twice(run, status) if status.converged else status
 
 
@@ -266,7 +272,7 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
     if len(visits) == 1 and before is None:
         (alone,) = visits.values()
         if alone[0].quadrature_error > run.tolerance:
-            return math.inf, False  # a large change by few nodes, to be followed by another visit
+            return math.inf, False  # its nodes were too few, as the change was large
         length = alone[0].residual or 0.0  # no other site moves the posterior
     elif now is None or before is None:
         return math.inf, False
@@ -385,8 +391,9 @@ def status_from(
     ``reports`` are by site, with the parts :func:`parts_needed`. ``left`` is infinite if one of the
     agreement's sites with records did not report, or if there are no reports.
 
-    Otherwise it is the larger of two upper estimates: the change by one round, and the change by
-    the joint Newton step. Where gradients are noisy and the Newton step applies, it is the latter.
+    Otherwise it is the largest of the error of sums over nodes and two upper estimates: the change
+    by one round, and the change by the joint Newton step. Where gradients are noisy and the Newton
+    step applies, the change by one round is left out.
     """
     certificate = Certificate.of(posterior, reports)
     left = certificate.upper
@@ -408,7 +415,7 @@ def status_from(
     )
     if not reasons and not known:
         reasons = (UNKNOWN,)
-    return Status.of(left if known else math.inf, allowed, reasons)
+    return Status.of(max(left, error) if known else math.inf, allowed, reasons)
 
 
 def parts_needed(agreed: Agreement) -> tuple[Part, ...]:

@@ -113,7 +113,7 @@ def design(
             fix="Add records.",
         )
     reading, notes = labelled(cells, recipe, reading, wanted)
-    notes += strange
+    notes += [*strange, *(note for name, note in cells.notes if name in wanted)]
     values = values_of(cells, recipe, reading, wanted)
     names, plain = recipe.inputs(), recipe.shared.inputs()
     columns = _columns(recipe, values, cells, gaps)

@@ -129,13 +129,15 @@ class Alignment:
         return max(0.0, -float(self.confidence.margins.min(initial=least)))
 
     def ambiguous(self) -> list[tuple[str, int, float]]:
-        """Return site, local component and margin of each match below 3 nats, least first."""
+        """Return site, local component and margin of each match below 3 nats, least first; matches
+        with margins that are equal to six digits by the site's name, whatever the sites' order.
+        """
         rows = [
             (site, int(k), float(own[k]))
             for site, own in self.margins.items()
             for k in np.flatnonzero(own < AMBIGUOUS)
         ]
-        return sorted(rows, key=lambda row: row[2])
+        return sorted(rows, key=lambda row: (round(row[2], 6), row[0], row[1]))
 
     def reasons(self) -> list[str]:
         """Return, in words, what is determined by less than 3 nats; empty for known matchings."""
@@ -163,9 +165,10 @@ class Alignment:
             reasons.append(f"{other[0]} components are {by}")
         if unsure := self.ambiguous():
             (site, component, margin), matched = unsure[0], (self.labels >= 0).sum()
+            least = round(margin, 1) + 0.0  # no negative zero
             reasons.append(
                 f"less than {AMBIGUOUS:g} nats better than the next best are {len(unsure)} of "
-                f"{matched} matches, component {component} of {site!r} the least ({margin:.1f})"
+                f"{matched} matches, component {component} of {site!r} the least ({least})"
             )
         return reasons
 

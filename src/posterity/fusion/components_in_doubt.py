@@ -34,27 +34,31 @@ MOST_PAIRS = 2**12  # Largest number of pairs of fused components that are compa
 
 
 def apart_for_nothing(
-    block: Block, alignment: Alignment, apart: Callable[[Any], Bool[Array, " n"]], only: bool
+    block: Block,
+    alignment: Alignment,
+    apart: Callable[[Any], Bool[Array, " n"]],
+    holders: Int[Array, " g"] | None,
+    only: bool,
 ) -> Iterator[str]:
     """Yield lines on fused components that no site distinguishes, and on sites that share none.
 
-    ``apart`` says of which pairs no site has both, if the block has only some sites. If this is the
-    ``only`` plate, a line names the argument of a fusion that merges them; numbers of components
-    and matchings apply to all plates.
+    If the block has only some sites, ``apart`` says of which pairs no site has both, and
+    ``holders`` how many sites have each component. If this is the ``only`` plate, a line names the
+    argument of a fusion that merges them; numbers of components and matchings apply to all plates.
     """
     labels, parts = alignment.labels, Absorbing.of(block, alignment.into)
     rows = np.flatnonzero((labels >= 0) & parts.whole)
-    sizes = np.bincount(labels[rows])
+    holds = np.zeros((len(block.names), alignment.components), bool)
+    holds[block.site[rows], labels[rows]] = True
+    sizes = holds.sum(0) if holders is None else holders
     if sizes.max() == 1 and len(block.names) > 2:
         yield (
             f"no component{block.place} was matched: sites share nothing, or differ by more than "
             "their posteriors allow. Look at their units, or say components="
         )
         return
-    holds = np.zeros((len(block.names), alignment.components), bool)
-    holds[block.site[rows], labels[rows]] = True
     compare = functools.partial(_compared, block, alignment) if only else lambda pair: ""
-    yield from _undecided(parts, rows, labels, holds, compare)
+    yield from _undecided(parts, rows, labels, holds, sizes, compare)
     yield from _likelier_elsewhere(parts, rows, labels, holds, only)
     yield from in_other_units(parts, rows, labels[rows])
     each, groups = holds.sum(1), np.flatnonzero(holds.any(0))
@@ -87,10 +91,10 @@ def apart_for_nothing(
             f"the records of both{compare((int(one[least]), int(other[least])))}"
         )
         return
-    beside = np.flatnonzero(_beside(fused, holds, np.stack([one, other])))
+    beside = np.flatnonzero(_beside(fused, holds, sizes, np.stack([one, other])))
     if len(beside := beside[apart((one[beside], other[beside]))]):
         pair = np.array([one[beside[0]], other[beside[0]]])
-        own, rest = pair[np.argsort(holds.sum(0)[pair], kind="stable")]
+        own, rest = pair[np.argsort(sizes[pair], kind="stable")]
         yield (
             f"fused component {own}{more(len(beside) - 1)}{block.place}, which site "
             f"{block.names[int(holds[:, own].argmax())]!r} alone has, lies beside {rest}, "
@@ -122,16 +126,18 @@ def _undecided(
     rows: Int[Array, " n"],
     labels: Int[Array, " all"],
     holds: Bool[Array, "sites g"],
+    sizes: Int[Array, " g"],
     compare: Callable[[tuple[int, int]], str],
 ) -> Iterator[str]:
     """Yield a line on two components, one of them at few sites, that no site with both
     distinguishes: the records of these sites are nearly as likely under one component.
     """
-    sizes, block = holds.sum(0), parts.block
+    block = parts.block
     known = bool(block.priors.exchangeable.all())
     if not known and isinstance(block.members, NormalPrecision):
         parts = dataclasses.replace(parts, empty=True)
-    few = (labels >= 0) & (sizes[labels] <= FEW)
+    # If these are only some sites, they have to include all with the component.
+    few = (labels >= 0) & ((sizes <= FEW) & (holds.sum(0) == sizes))[labels]
     if not len(rows := parts.counted(rows)) or not few.any():
         return
     origin = middle(parts.members[rows])
@@ -203,14 +209,14 @@ def _likelier_elsewhere(
 
 
 def _beside(
-    fused: Any, holds: Bool[Array, "sites g"], pairs: Int[Array, "2 n"]
+    fused: Any, holds: Bool[Array, "sites g"], sizes: Int[Array, " g"], pairs: Int[Array, "2 n"]
 ) -> Bool[Array, " n"]:
     """Return which pairs, one component of which a single site has, are closer than two would be.
 
     The limit is :data:`BESIDE` standard deviations of a record of the wider component. For
     Gaussians, whose records' scatter is unknown, it is half the least distance within one site.
     """
-    lonely = (holds.sum(0) == 1)[pairs].any(0)
+    lonely = (sizes == 1)[pairs].any(0)
     if (moments := fused.expected_moments()) is None or not lonely.any():
         return np.zeros_like(lonely)
     mean, spread = moments

@@ -49,7 +49,7 @@ def contradiction(block: Block, alignment: Alignment | None, names: Names) -> st
         if z.max(initial=0.0) > most:
             most, at = float(z.max()), int(z.argmax())
             own = names.get(block.path, ()) if len(names.get(block.path, ())) == len(z) else ()
-            what = f"{mine.quantity} {(own or mine.names)[at]}".strip()
+            what = f"{mine.quantity} {(own or mine.names)[at]}".strip() or "its value"
             tails = " (or its records have heavier tails)" * (mine.quantity == "variance")
     row = int(groups.rows[worst])
     where = f", component {alignment.labels[row]}" if alignment and block.plate else ""

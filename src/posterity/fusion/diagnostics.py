@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.typing import Float, Int
-from posterity.families import NormalWishart, stack
+from posterity.families import Beta, Dirichlet, Gamma, NormalWishart, Wishart, stack
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.blocks import Block
@@ -37,33 +37,46 @@ GLANCE = 1.5
 
 def diagnostics(sites: Sites, fusion: Fusion) -> Iterator[str]:
     """Yield warnings with advice. Of sites that were matched in passes only some are examined
-    (:meth:`.PassConfidence.examined`), and sites that say nothing are not looked for.
+    (:meth:`.PassConfidence.examined`), of which lines have the number; those that say nothing are
+    looked for only if there is one block. Topics in passes, and mixing weights, are not checked.
     """
     with np.errstate(all="ignore"):
-        yield from _say_nothing({p: b for p, b in sites.blocks.items() if isinstance(b, Block)})
+        whole = {path: b for path, b in sites.blocks.items() if isinstance(b, Block)}
+        yield from _say_nothing(whole, len(whole) == len(sites.blocks))
         for path, block in sites.blocks.items():
             alignment, scales = fusion.plates.get(path), lambda: fusion.scales
             apart: Any = lambda pairs: np.ones(len(pairs[0]), bool)
+            lines: list[str] = []
+            note, holders = "", None
             if are_topics(block):  # topics are merged as far as this helps prediction
                 continue
             if isinstance(block, Block):
                 sample, matching = block, alignment
             else:
+                total = len(block.names)
                 known = alignment and alignment.confidence
                 confidence = known if isinstance(known, PassConfidence) else _of_one_group(block)
                 apart = functools.partial(at_no_site, block, alignment)
+                if alignment is not None:
+                    own = alignment.labels[block.used]
+                    holders = np.bincount(own[own >= 0], minlength=alignment.components)
                 sample, matching = _of_sites(confidence, alignment, confidence.sample())
                 block, alignment = _of_sites(confidence, alignment, confidence.examined())
                 own = {path: sample}, {path: matching}, fusion.divergence
                 scales = functools.partial(scales_of, *own)
-            yield from _few_records(block)
+                if len(block.names) < total:
+                    note = f". Of {total} sites {len(block.names)} were examined"
+                lines += _say_nothing({path: block}, len(sites.blocks) == 1)
+            lines += _few_records(block)
             line = contradiction(block, alignment, sites.coordinates)
             if line:
-                yield line
+                lines.append(line)
             elif matching is not None and _glance(sample, matching) > GLANCE:
-                yield from _residual(scales()[path], sample)
+                lines += _residual(scales()[path], sample)
             if alignment is not None and alignment.confidence and alignment.confidence.free:
-                yield from apart_for_nothing(block, alignment, apart, len(fusion.plates) == 1)
+                only = len(fusion.plates) == 1
+                lines += apart_for_nothing(block, alignment, apart, holders, only)
+            yield from (line + note for line in lines)
 
 
 def _of_one_group(table: BlockTable) -> PassConfidence:
@@ -95,37 +108,36 @@ def _of_sites(
 # --- uninformative sites --------------------------------------------------------------------------
 
 
-def _say_nothing(blocks: Mapping[str, Block]) -> Iterator[str]:
-    """Yield lines on sites whose posterior is within a tenth of a nat of their prior, or less sure
-    than it: a Gaussian of larger entropy, or one that counts fewer observations.
+def _say_nothing(blocks: Mapping[str, Block], every: bool) -> Iterator[str]:
+    """Yield lines on sites whose posterior is less sure than their prior in a block, or within a
+    tenth of a nat of it in all, if these are ``every`` block.
     """
-    nats: Any = 0.0
     names = next((block.names for block in blocks.values()), ())
-    lost = np.zeros(len(names))
+    nats, lost = np.zeros((2, len(names)))
     for block in blocks.values():
         if not block.priors.exchangeable.all():
             return
         kl, less = _learnt(block)
-        nats, lost = nats + kl, np.maximum(lost, less)
-    if len(unsure := np.flatnonzero(lost > NOTHING)):
+        nats, lost = nats + kl, np.fmax(lost, less)
+    by_name = np.argsort(np.array(names, str), kind="stable")
+    unsure, quiet = (by_name[own[by_name]] for own in (lost > NOTHING, nats < NOTHING))
+    if len(unsure):
         yield (
             f"site {names[unsure[0]]!r}{more(len(unsure) - 1)} is less sure than its prior, and "
             "takes away what other sites know. Look whether prior and posterior of its ledger are "
             "exchanged, or prior= is another than its own"
         )
-    quiet = [(name, n) for name, n in zip(names, np.atleast_1d(nats), strict=False) if n < NOTHING]
-    if quiet:
-        name, least = quiet[0]
+    if every and len(quiet := quiet[~np.isin(quiet, unsure)]):
         yield (
-            f"site {name!r}{more(len(quiet) - 1)} says nothing: its posterior is {least:.2g} "
-            "nats from its prior. Check its records and its fit, or leave it out"
+            f"site {names[quiet[0]]!r}{more(len(quiet) - 1)} says nothing: its posterior is "
+            f"{nats[quiet[0]]:.2g} nats from its prior. Check its records and its fit, or leave it "
+            "out"
         )
 
 
 def _learnt(block: Block) -> tuple[Float[Array, " sites"], Any]:
     """Return the KL of each site's heaviest component from its prior, in nats; if that is nearly
-    zero, the sum over the site's components. And the entropy that it gained, or the observations
-    that it lost; zero for families whose uncertainty may rise, and which count none.
+    zero, the sum over the site's components. And how much less sure it is (:func:`_lost`).
     """
     starts = np.cumsum([0, *block.sizes[:-1]])
     heaviest = np.array(
@@ -135,15 +147,40 @@ def _learnt(block: Block) -> tuple[Float[Array, " sites"], Any]:
         ]
     )
     beyond = lambda rows: block.members[rows].kl(block.priors.at(block.site[rows]))
-    own, prior, lost = block.members[heaviest], block.priors.at(block.site[heaviest]), 0.0
+    own, prior = block.members[heaviest], block.priors.at(block.site[heaviest])
     nats = own.kl(prior)
-    if own.gaussian:
-        lost = own.entropy() - prior.entropy()
-    elif (before := prior.observations()) is not None:
-        lost = before - np.asarray(own.observations())
     for site in np.flatnonzero(nats < NOTHING).tolist():
         nats[site] = beyond(np.flatnonzero(block.site == site)).sum()
-    return nats, lost
+    return nats, _lost(own, prior)
+
+
+def _lost(own: Any, prior: Any) -> Any:
+    """Return how much less sure laws are than their priors, in nats: the entropy that Gaussians
+    gained, or half the log ratio of numbers that no records of a conjugate likelihood reduce; of
+    several blocks the most. Zero for families without such a number.
+    """
+    if own.gaussian:
+        return own.entropy() - prior.entropy()
+    if parts := own.independent_blocks():
+        others = prior.independent_blocks()
+        return functools.reduce(np.fmax, [_lost(parts[name], others[name]) for name in parts])
+    if (counts := [_counted(law) for law in (prior, own)])[0] is None:
+        return 0.0
+    return np.log(np.divide(*counts)) / 2
+
+
+def _counted(law: Any) -> Any:
+    """Return the number of observations that a law amounts to, up to a factor; None if none."""
+    match law:
+        case Beta():
+            return np.asarray(law.a + law.b)
+        case Dirichlet():
+            return np.asarray(law.concentration).sum(-1)
+        case Gamma():
+            return np.asarray(law.shape)
+        case Wishart():
+            return np.asarray(law.degrees_of_freedom)
+    return law.observations()
 
 
 def _few_records(block: Block) -> Iterator[str]:

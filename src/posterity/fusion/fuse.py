@@ -125,7 +125,8 @@ def fuse(
 
     Returns:
         A :class:`Fusion`, or a :class:`NetworkFusion` for networks. It does not depend on the
-        order of sites or components, nor on how many sites were read at a time.
+        order of sites or components, nor, in passes, on how many sites were read at a time. In
+        passes warnings are about some sites, so they may name others than in memory.
 
     Warns:
         IdentificationWarning: if the number of components or a match is determined by less than
@@ -133,8 +134,8 @@ def fuse(
             fused component with at most 2^27 numbers in all.
         FusionWarning: if sites contradict each other, differ by more than sampling explains, are
             uninformative, or have the same data. Of sites that are matched in passes, a sample,
-            those that fit worst, and some with each component are checked, and uninformative ones
-            are not looked for. All lines are in ``Fusion.warnings``.
+            those that fit worst, and some with each component are checked. All lines are in
+            ``Fusion.warnings``.
         UserWarning: for a product of sites whose priors differ, without ``prior``.
 
     Raises:

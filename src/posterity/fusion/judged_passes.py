@@ -115,7 +115,7 @@ class PassConfidence(Confidence):
     def examined(self) -> Int[Array, " some"]:
         """Return the sites that warnings are about, whatever the order of sites: a sample, those
         with a component that is furthest from its group, one with most components, and several
-        that have each group, or all of few.
+        that have each group, or all of few, as far as their components are not too many.
         """
         table, result, sizes = self.passes.table, self.result, self.passes.store.sizes
         furthest = [np.maximum.reduceat(p.own_costs, p.local.starts[:-1]) for p in self.parts]
@@ -128,8 +128,11 @@ class PassConfidence(Confidence):
         rows = np.flatnonzero(few[result.labels])
         site = np.searchsorted(np.cumsum(sizes), rows, side="right")
         order = np.lexsort((table.keys[site], result.labels[rows]))
-        first = np.searchsorted(own := result.labels[rows[order]], own)
-        chosen[site[order[np.arange(len(rows)) < first + HOLDERS]][:most]] = True
+        rank = np.arange(len(rows)) - np.searchsorted(own := result.labels[rows[order]], own)
+        order = order[np.argsort(rank, kind="stable")][: int((rank < HOLDERS).sum())]
+        more = site[order[~chosen[site[order]]]]  # one of each group, then another of each
+        more = more[np.sort(np.unique(more, return_index=True)[1])]
+        chosen[more[: np.searchsorted(np.cumsum(sizes[more]), most, side="right")]] = True
         return np.flatnonzero(chosen)
 
     def of_sites(self, sites: Int[Array, " some"]) -> tuple[Block, Clustering, Int[Array, " n"]]:

@@ -25,6 +25,8 @@ from posterity.pursuit.target import Target
 
 compiled = functools.partial(jax.jit, static_argnums=0)
 """Decorator ``jax.jit`` for functions whose first argument is a (static) free form."""
+_quiet = functools.partial(np.errstate, over="ignore", divide="ignore", invalid="ignore")
+"""Decorator of numeric functions whose results may not be finite, which their callers check."""
 BATCH = 128
 """Number of events per call of a program, so that each is compiled for one size."""
 RATE = 0.05
@@ -85,6 +87,7 @@ def _densities(form: FreeForm, parameters: PyTree, z: Real) -> Any:
     return jax.vmap(lambda z: jax.vmap(lambda own: form.log_prob(own, z))(parameters))(z)
 
 
+@_quiet()
 def densities(
     form: FreeForm, parameters: PyTree, z: Float[np.ndarray, "n d"]
 ) -> Float[np.ndarray, "n k"]:
@@ -100,6 +103,7 @@ def _moved(form: FreeForm, parameters: PyTree, v: Float[Any, " p"]) -> Any:
     return form.move(parameters, v)
 
 
+@_quiet()
 def moved(form: FreeForm, parameters: PyTree, v: Float[np.ndarray, " p"]) -> Any:
     """Return the parameters of a component after a move ``v``."""
     if isinstance(form, ExactForm):
@@ -159,6 +163,7 @@ def _batches(rows: PyTree) -> Iterator[tuple[Float[np.ndarray, " batch"], Any]]:
         yield (places < count).astype(float), jax.tree.map(lambda leaf, at=at: leaf[at], rows)
 
 
+@_quiet()
 def drawn(form: FreeForm, own: PyTree, noise: Any, v: Float[Any, " p"] | None = None) -> Any:
     """Return draws (n, d) of one component, moved by ``v``."""
     if isinstance(form, ExactForm):
@@ -171,6 +176,7 @@ def middle(form: FreeForm, parameters: PyTree) -> Float[np.ndarray, " d"]:
     return drawn(form, parameters, np.zeros((1, form.noise_size)))[0]
 
 
+@_quiet()
 def _pulled(
     form: FreeForm, v: Any, own: PyTree, noise: Any, slopes: Any
 ) -> tuple[float, Float[np.ndarray, " p"], Float[np.ndarray, " p"]]:
@@ -185,6 +191,7 @@ def _pulled(
     return float(entropy), np.asarray(turn), total
 
 
+@_quiet()
 def mixture(
     form: FreeForm,
     v: Float[np.ndarray, "k p1"],
@@ -217,7 +224,8 @@ def _exact_mixture(
     logs = np.stack([form.log_prob(law, z) for law in laws]) + np.log(weights[used])[:, None]
     log_q: Any = scipy.special.logsumexp(logs, axis=0)
     for slot, own, law, each in zip(used, starts, laws, np.exp(logs - log_q), strict=True):
-        away = form.standardised(law, z - law[0])
+        # Events where a component has no share are left out: products of zero and infinity are NaN.
+        away = form.standardised(law, (z - law[0]) * (each > 0)[:, None])
         pull = (shares * each)[:, None] * form.pulled(law, away)
         slopes -= pull
         rest = shares @ each
@@ -227,6 +235,7 @@ def _exact_mixture(
     return log_q, slopes, total
 
 
+@_quiet()
 def mixed(
     form: FreeForm, ratio: Ratio, z: Float[np.ndarray, "n d"]
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n d"]]:

@@ -146,7 +146,7 @@ def pursue(
     SCHEDULE.or_none().check(schedule=schedule)
     POSITIVE.check(tolerance=tolerance)
     key = keys.seeded(0) if key is None else keys.plain(key)
-    with jax.enable_x64(True), np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+    with jax.enable_x64(True):
         own, supports = getattr(origin, "unmapped", (origin, None))
         form = form_of(own)
         if form is None:
@@ -395,7 +395,7 @@ def _status(
         "missing: a base of Gaussian components has such starts"
     )
     status = Status.of(left, tolerance, tuple(reasons))
-    wide = f" for modes wider than {result.narrowest:.2g} of the base"
+    wide = f" for modes wider than {result.narrowest:.2g} of the base's deviations"
     scope = wide if math.isfinite(result.narrowest) else " where it was searched"
     scope = scope if status.converged else ""
     return dataclasses.replace(status, reasons=(*status.reasons, unsearched), scope=scope)

@@ -70,9 +70,9 @@ class Pursuit:
     there ended at a known component or where another would add nothing. ``blank`` is the share of
     the base's draws at which the log density is NaN or infinitely large. ``unseen`` is the share
     that may still lead to missed modes, the blank ones included, which may hold any mass.
-    ``narrowest`` is the width down to which a mode as heavy as the mixture would have been seen, in
-    deviations of the base: the density at one of the points compared would exceed ten times the
-    mixture's, at 95 % of places drawn from the base and the mixture. It is infinite if unknown. The
+    ``narrowest`` is the width, in deviations of the base, from which round modes as heavy as the
+    mixture would have been seen: centred at 95 % of the base's draws or more, their density would
+    exceed ten times the mixture's at one of the points compared. It is infinite if unknown. The
     last of ``status.reasons`` says both, also if the state is "converged".
 
     ``status.left`` is the largest, in nats, of the gap with two standard errors, the gain of

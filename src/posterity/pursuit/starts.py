@@ -42,9 +42,11 @@ RAYS, INNER, OUT = 64, 0.03, 100.0
 FINE, COARSE = 0.03, 8
 """Logarithmic step along a ray, and number of steps between evaluations of the target."""
 ROOM = 1_000_000  # Most numbers in the points along rays at a time (at least one ray)
-PLACES, HALVED, SHOWN = 16, 11, 0.95
-"""Number of places in the base, and in the mixture, at which modes are imagined; the number of
-their widths, each half of the last; and the share of places at which they must be seen."""
+PLACES, HALVED = 256, 11
+"""Number of places, drawn from the base, of imagined modes, and number of their widths, each half
+of the last."""
+SHOWN, SURE = 0.95, 0.95
+"""Share of all places at which modes must be seen, and the probability of that bound."""
 WITHIN = 8  # Most peaks within known components that are considered
 
 
@@ -141,7 +143,7 @@ def places(
     most = np.arange(len(kinds))[:, None] * points.block + most
     most = most[~explained.ravel()[most]]
     parts = base, points.block + np.arange(wide), others, most
-    narrowest = _narrowest(search, state, points, seen.ravel(), rng)
+    narrowest = _narrowest(search, state, points, seen.ravel())
     return np.unique(np.concatenate(parts)), int(searched), narrowest
 
 
@@ -150,32 +152,37 @@ def _narrowest(
     state: State,
     points: Scouted,
     seen: Bool[np.ndarray, " n"],
-    rng: np.random.Generator,
 ) -> float:
     """Return the least deviation, in those of the base, of round modes as heavy as the mixture that
-    are seen: at all but a twentieth of places drawn from the base and from the mixture, its density
-    is over nine times the mixture's at one of the points, or nowhere. Infinite without a mixture.
+    are seen at 95 % of the base's draws as their centres, and so are all wider ones of the grid.
+
+    A mode is seen if its density is over nine times the mixture's at one of the points, or does not
+    exceed that at its centre: it is then part of the divergence. The share is Clopper and Pearson's
+    lower confidence bound from fresh draws. Infinite without a mixture, or if none is seen.
     """
     form, base, width = search.form, search.form.parameters(search.base), math.inf
     if not state.used or not seen.any():
         return width
     assert isinstance(form, SmoothForm)
-    slots = rng.choice(len(state.weights), PLACES, p=state.weights)
-    inside = state.cache.z[slots, rng.integers(search.samples, size=PLACES)]
-    outside = objectives.drawn(form, base, rng.standard_normal((PLACES, form.noise_size)))
+    # From a key of their own: places that repeat the points' noise would lie at the points.
+    noise = objectives.noise(form, keys.fold_in(search.key, 3), PLACES)
+    places = objectives.drawn(form, base, noise)
     unit = form.deviation(base)
-    places = np.concatenate([inside, outside])
-    squares = scipy.spatial.distance.cdist(points.z[seen] / unit, places / unit, "sqeuclidean")
     noticed = np.log(9 * np.sqrt(2 * np.pi) ** form.size) + np.log(unit).sum()
     least, top = points.log_q[seen, None] + noticed, _log_q(form, state.q, places) + noticed
-    for halved in range(HALVED):
-        narrower = halved * form.size * np.log(2)
-        there = (narrower - squares * (0.5 * 4.0**halved) > least).any(0)
-        # A mode that nowhere exceeds the mixture so much is part of its divergence.
-        if np.mean(there | (narrower <= top)) < SHOWN:
-            break
-        width = 0.5**halved
-    return width
+    narrower = np.arange(HALVED)[:, None] * form.size * np.log(2)
+    shown = narrower <= top
+    parts = min(PLACES, -(-PLACES * len(least) // ROOM))
+    for some in np.array_split(np.arange(PLACES), parts):
+        pairs = points.z[seen] / unit, places[some] / unit
+        squares = scipy.spatial.distance.cdist(*pairs, "sqeuclidean")
+        for halved in range(HALVED):
+            there = narrower[halved] - squares * (0.5 * 4.0**halved) > least
+            shown[halved, some] |= there.any(0)
+    hits = shown.sum(1)
+    enough = scipy.special.betaincinv(hits, PLACES - hits + 1, 1 - SURE) >= SHOWN
+    last = int(np.argmin(np.append(enough, False)))
+    return 0.5 ** (last - 1) if last else width
 
 
 def tops(

@@ -47,7 +47,8 @@ class AmbiguousNumber(ValueError):
 class Cells(NamedTuple):
     """The texts of a table: a header, and rows of the same length.
 
-    ``lines`` are the line numbers, from 1, at which the rows start.
+    ``lines`` are the line numbers, from 1, at which the rows start; ``notes`` are pairs of a
+    column's name and a remark on it.
     """
 
     path: Path
@@ -55,6 +56,7 @@ class Cells(NamedTuple):
     rows: list[list[str]]
     lines: list[int]
     delimiter: str
+    notes: tuple[tuple[str, str], ...] = ()
 
     def column(self, name: str) -> list[str]:
         """Return the texts of one column."""
@@ -123,50 +125,69 @@ class Cells(NamedTuple):
 def read_cells(path: Path, *, unnamed: bool = False) -> Cells:
     """Read the cells of a table with a header; also of a ``.parquet`` or ``.xlsx``.
 
-    A byte order mark, blank lines, blanks around cells and delimiters at the end of all lines are
-    ignored; names are in Unicode's composed form. With ``unnamed`` the first column may have no
-    name, as indices of R and pandas. Anything else is an ArtifactError with the file and line.
+    A byte order mark, lines without a cell, blank rows before and after all others (of a
+    ``.parquet`` none), blanks around cells and delimiters at the end of all lines are ignored;
+    names are in Unicode's composed form. With ``unnamed`` the first column may have no name, as
+    indices of R and pandas. Anything else is an ArtifactError with the file and line.
     """
+    expected = "column names, then records"
     try:
         if path.suffix.lower() in (".parquet", ".xlsx"):
             return _of_frame(path, unnamed)
+        expected = "a line of column names, then rows of as many cells, separated by commas, "
+        expected += "semicolons or tabs"
         return _of_text(path, read_text(path), unnamed)
     except (ValueError, csv.Error) as error:
-        expected = "a line of column names, then rows of as many cells, separated by commas, "
-        raise table_error(path, str(error), expected + "semicolons or tabs") from error
+        raise table_error(path, str(error), expected) from error
 
 
 def _of_frame(path: Path, unnamed: bool) -> Cells:
     """Return the cells of the only sheet with any, of a file that pandas reads."""
+    notes: list[tuple[str, str]] = []
+    parquet = path.suffix.lower() == ".parquet"
     try:
         import pandas
 
-        if path.suffix.lower() == ".xlsx":
-            frames = pandas.read_excel(path, sheet_name=None, header=None)
-        else:
+        if parquet:
             frame = pandas.read_parquet(path)
-            frame = frame if frame.index.names == [None] else frame.reset_index()
-            frames = {"": pandas.DataFrame([frame.columns, *frame.itertuples(index=False)])}
+            for place, name in reversed([*enumerate(frame.index.names)]):
+                if name is None:
+                    continue
+                text = clean(str(name))
+                use = f"is read as a column (--without {text!r} leaves it out of a fit)"
+                if name in frame.columns:
+                    use = "is left out, since a column has the same name"
+                else:
+                    frame.insert(0, name, frame.index.get_level_values(place))
+                notes.append((text, f"the index {text!r} of the table {use}"))
+            sheets = {"": [[*map(str, frame.columns)], *_texts(frame)]}
+        else:
+            options: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
+            frames = pandas.read_excel(path, sheet_name=None, header=None, **options)
+            sheets = {name: _texts(frame) for name, frame in frames.items()}
     except ImportError as error:
         raise MissingExtraError.of("pandas, and pyarrow or openpyxl,", "tables") from error
     except Exception as error:  # each library that pandas calls has its own errors
         raise _unreadable(path, str(error)[:200], path.suffix) from error
-    cell = lambda value: "" if pandas.isna(value) else _cell(value)
-    texts = {
-        name: [[*map(cell, row)] for row in frame.itertuples(index=False, name=None)]
-        for name, frame in frames.items()
-    }
-    sheets = [name for name, rows in texts.items() if any(map(any, rows))]
-    if len(sheets) > 1:
-        raise ValueError(f"{len(sheets)} sheets {some(sheets)} with cells, not one,")
-    rows = texts[sheets[0]] if sheets else []
-    lines = [place for place, row in enumerate(rows, 1) if any(row)]
-    return _cells(path, [rows[place - 1] for place in lines], lines, ",", unnamed)
+    own = [name for name, rows in sheets.items() if any(map(any, rows))]
+    if len(own) > 1:
+        found, fix = f"{len(own)} sheets {some(own)} with cells", "Keep one, or save it as .csv."
+        raise table_error(path, found, "one sheet with cells", fix)
+    rows = sheets[own[0]] if own else []
+    lines = [*range(1, len(rows) + 1)]
+    return _cells(path, rows, lines, ",", unnamed, stored=parquet)._replace(notes=(*notes,))
+
+
+def _texts(frame: Any) -> list[list[str]]:
+    """Return the rows of a data frame as texts, of which those of missing values are empty."""
+    columns = (zip(column, column.isna(), strict=True) for _, column in frame.items())
+    texts = [["" if gap else _cell(value) for value, gap in column] for column in columns]
+    return [list(row) for row in zip(*texts, strict=True)]
 
 
 def _cell(value: Any) -> str:
     """Return the text of a value; a whole number has no decimal point, so that levels match."""
-    if isinstance(value, bool):
+    if isinstance(value, bool | np.bool_):
         return str(int(value))
     whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
     return str(int(value)) if whole else str(value)
@@ -233,15 +254,17 @@ def _unreadable(path: Path, why: str, kind: str = "") -> ArtifactError:
 
 
 def _of_text(path: Path, text: str, unnamed: bool) -> Cells:
+    if stated := re.match(r"(?i)sep=([,;\t])\r?\n", text):  # a line for Excel
+        text = "\n" + text[stated.end() :]
     first = next((line for line in text.splitlines() if line.strip()), "")
     outside = "".join(first.split('"')[::2])  # within quotes, marks do not separate cells
-    delimiter = max(DELIMITERS, key=outside.count)
+    delimiter = stated[1] if stated else max(DELIMITERS, key=outside.count)
     rows, lines, end = [], [], 0
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         for row in reader:
             start, end = end + 1, reader.line_num
-            if any(map(str.strip, row)):
+            if len(row) > 1 or (row and not row[0].isspace()):
                 rows.append(row)
                 lines.append(start)
     except csv.Error as error:
@@ -250,22 +273,34 @@ def _of_text(path: Path, text: str, unnamed: bool) -> Cells:
 
 
 def _cells(
-    path: Path, rows: list[list[str]], lines: list[int], delimiter: str, unnamed: bool
+    path: Path,
+    rows: list[list[str]],
+    lines: list[int],
+    delimiter: str,
+    unnamed: bool,
+    stored: bool = False,
 ) -> Cells:
-    """Return the table of rows, of which the first is the header, and of their line numbers."""
-    if not rows:
+    """Return the table of rows, of which the first is the header, and of their line numbers.
+
+    Only a table whose names the file has ``stored`` as such has names that are numbers. Others
+    begin and end with rows that are not blank; a blank row between them is a record.
+    """
+    filled = [place for place, row in enumerate(rows) if any(map(str.strip, row))]
+    if not filled:
         raise ValueError("no rows")
+    if not stored:
+        within = slice(filled[0], filled[-1] + 1)
+        rows, lines = rows[within], lines[within]
     rows = _without_ends(rows)
     header = tuple(map(clean, rows[0]))
     if unnamed and len(rows) > 1 and len(rows[1]) == len(header) + 1:
         header = ("", *header)  # R's write.table does not name the column of row names
     named = header[1:] if unnamed and header[0] == "" else header
-    if any(map(_is_number, named)):  # a first record taken as a header would be lost silently
-        raise ValueError(f"a first line {some(header)} (line {lines[0]}) of numbers, not names")
+    # A first record taken as a header would be lost silently.
+    if not stored and any(map(_is_number, named)):
+        raise ValueError(f"a header {some(header)} (line {lines[0]}) of numbers, not names")
     if why := unfit(named):
-        raise ValueError(
-            f"a first line {some(header)} (line {lines[0]}) without valid names: {why}"
-        )
+        raise ValueError(f"a header {some(header)} (line {lines[0]}) without valid names: {why}")
     for row, line in zip(rows[1:], lines[1:], strict=True):
         if len(row) != len(header):
             marks = f" (columns are separated by {delimiter!r})" * (len(header) == 1)
