@@ -42,16 +42,16 @@ def is_due(agreed: Agreement) -> bool:
 
 
 def start_elsewhere(
-    agreed: Agreement, posterior: ExponentialFamily, place: int, least: float = 0.0
+    agreed: Agreement, posterior: ExponentialFamily, place: int, apart: float = 0.0
 ) -> Any:
     """Return an admitted member elsewhere, moved back to the posterior by halves if necessary.
-    Gaussians are at least ``least`` standard deviations away before that.
+    Gaussians are at least ``apart`` standard deviations away before that.
     """
     q: Any = posterior
     prior: Any = agreed.prior
     rng = np.random.default_rng(place)
     parts = zip(q.parts(), prior.parts(), strict=True)
-    start = q.rebuild([_elsewhere(part, own, rng, place, least) for part, own in parts])
+    start = q.rebuild([_elsewhere(part, own, rng, place, apart) for part, own in parts])
     for _ in range(HALVINGS):
         if agreed.admits(start):
             break
@@ -59,9 +59,9 @@ def start_elsewhere(
     return start
 
 
-def _elsewhere(part: Any, prior: Any, rng: np.random.Generator, place: int, least: float) -> Any:
+def _elsewhere(part: Any, prior: Any, rng: np.random.Generator, place: int, apart: float) -> Any:
     """Return a narrow Gaussian on the other side of the prior's mean, displaced by noise; if it is
-    nearer than ``least`` standard deviations, one that far away along the noise. In other
+    nearer than ``apart`` standard deviations, one that far away along the noise. In other
     families, return a member around the least likely of some draws from the prior.
     """
     if part.batch_shape:
@@ -70,8 +70,8 @@ def _elsewhere(part: Any, prior: Any, rng: np.random.Generator, place: int, leas
         noise = rng.normal(size=part.own_size)
         mirrored = 2 * (prior.mean - part.mean) if place == 0 else 0.0
         start = part.translate(mirrored + part.at_noise(noise) - part.mean)
-        if float(start.kl(part)) < least**2 / 2:
-            noise *= least / np.linalg.norm(noise)
+        if float(start.kl(part)) < apart**2 / 2:
+            noise *= apart / np.linalg.norm(noise)
             start = part.translate(part.at_noise(noise) - part.mean)
         return start * NARROWER
     draws = prior.sample(of_jax(fold_in(first_key(), place)), (DRAWS,))

@@ -269,7 +269,7 @@ def second_start(federation: Federation, state: State, tolerance: float) -> Seco
     tolerance = min(tolerance, ELSEWHERE)
     for place in range(PLACES):
         try:
-            near, far = (_displaced(federation, state, place, least) for least in (0.0, APART))
+            near, far = (_displaced(federation, state, place, apart) for apart in (0.0, APART))
             second = _second(federation, near, state, tolerance)
             if second is None and far.posterior != near.posterior:
                 second = _second(federation, far, state, tolerance)
@@ -328,10 +328,10 @@ def free_energy(federation: Federation, state: State) -> float:
     return energy
 
 
-def _displaced(federation: Federation, state: State, place: int, least: float) -> State:
+def _displaced(federation: Federation, state: State, place: int, apart: float) -> State:
     """Return a state with a displaced posterior and equal factors of all contributing sites."""
     members = contributing(federation.agreement, state)
-    start = start_elsewhere(federation.agreement, state.posterior, place, least)
+    start = start_elsewhere(federation.agreement, state.posterior, place, apart)
     others: Any = [state.factor(site) for site in set(state.entries) - set(members)]
     share: Any = start - sum(others, start=state.prior)
     share = canonical(share / len(members))
