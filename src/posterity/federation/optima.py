@@ -7,7 +7,7 @@ matrix of derivatives of all sites' slopes in all means gives that joint step.
 A fixed point of all sites may be a saddle point, or one of several optima: if the likelihood is
 symmetric about the prior's mean, the posterior can remain there. The curvature in the mean does not
 show this, because at a stationary Gaussian it is the precision, which is positive. So a run counts
-as converged only after the sites have also started on the other side of the prior's mean.
+as converged only after the sites have also started elsewhere.
 """
 
 import dataclasses
