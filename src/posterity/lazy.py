@@ -16,8 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -57,6 +55,8 @@ def sampler(draw: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(draw)
     def call(key: Any, shape: Any, *parameters: Any) -> Any:
+        import numpy as np  # not above: commands without arrays import this module
+
         sizes = (shape,) if np.ndim(shape) == 0 else shape
         return compiled(key, tuple(map(operator.index, sizes)), *parameters)
 
