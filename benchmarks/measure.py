@@ -8,19 +8,22 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from benchmarks.resident import highest, resident
 
 REFS = Path("/proc/self/clear_refs")
+SHORT = 0.05
+"""Seconds of a call below which its CPU seconds may be miscounted."""
 
 
 def timings(
     call: Callable[[], Any], *, runs: int, budget: float, least: float = 0.0
 ) -> dict[str, Any]:
     """Median wall and CPU seconds of up to `runs` calls, as many as fit into `budget` seconds; of
-    short calls, as many more as take the `least` number of seconds together.
+    short calls, as many more as take the `least` number of seconds together. CPU seconds of calls
+    shorter than `SHORT` are their mean, since some systems count them by the tick.
     """
     wall, cpu = [], []
     while not wall or (
@@ -30,7 +33,8 @@ def timings(
         call()
         wall.append(time.perf_counter() - before)
         cpu.append(time.process_time() - before_cpu)
-    return {"wall_s": median(wall), "cpu_s": median(cpu), "runs": len(wall)}
+    usual = fmean if median(wall) < SHORT else median
+    return {"wall_s": median(wall), "cpu_s": usual(cpu), "runs": len(wall)}
 
 
 def peak(call: Callable[[], Any]) -> dict[str, Any]:
