@@ -53,7 +53,7 @@ class Point(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Whether a point is accepted, the share of a step to try next, and whether the search ends."""
+    """True if a point is accepted, the share of a step to try next, and true if the search ends."""
 
     taken: Bool[Real, "*g"]
     rate: Float[Real, "*g"]
