@@ -48,6 +48,9 @@ OF_MOVE = 1e-2
 """Largest displacement by quadrature error, as a share of the change by the visit, at which no more
 nodes are used either. ``federate`` without ``steps`` makes further visits, with more nodes, unless
 the displacement is within the tolerance."""
+TAILS, REDUCED = 1.0, 0.7
+"""Such displacement from which it counts as caused by the tails, where there are no more nodes, if
+four times the nodes leave more than this share of it."""
 NARROW = 2.0
 """Variance of a record's linear predictor above which a Newton step may be much too short."""
 NEAR = 0.1
@@ -157,14 +160,16 @@ class Site:
             factor, pooled = pooling.improved(self.model, view, factor, self.records, count)
             return Improvement(self.name, canonical(factor), 0, *pooled)
         records, taken, start = self._records(update), np.asarray(count), view
+        before = math.inf
         while True:
             new, info = self._run(_improve, update, view, factor, records, taken, key)
             if not info.finite:
                 raise not_finite()
             error = float(info.quadrature_error)
             finer = None if error <= ERROR else update.finer()
-            if finer is None:
+            if finer is None or error > max(TAILS, REDUCED * before):
                 break
+            before = error
             new = at_rest(new)
             after = view + (new - factor)
             if error <= OF_MOVE * float(after.kl(start)):

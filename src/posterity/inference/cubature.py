@@ -40,7 +40,10 @@ FAR = 1e-9
 NONE = 1e-20
 """Probability up to which a node of a grid is left out; together these have 1e-17 at most. So
 expectations of ``exp(s u)``, with ``u`` in deviations of a predictor, are too small from ``s = 7``
-(2 %) and half at ``s = 9``; the other grid, which lacks the same nodes, does not show it."""
+(2 %) and half at ``s = 9``."""
+SHELLS, SCATTERED_SHELLS = (8.0, 10.0, 12.0), (6.0, 8.0, 10.0, 12.0)
+"""Radii, in deviations, of further nodes of the other sum, with their tiny probabilities. If tails
+matter, as of ``exp(9 u)`` or of a log likelihood without expectation, both sums differ."""
 ANGLE = math.atan((math.sqrt(5) - 1) / 2)
 """Angle by which grids are turned in each plane, so that no row of nodes is along an axis, a
 diagonal or a small slope: its tangent is the inverse of the golden ratio."""
@@ -260,17 +263,40 @@ def _roots(covariances: Any) -> tuple[Any, Any]:
 
 
 def nodes_for(number: int, budget: int, otherwise: Any, dtype: Any) -> tuple[Any, Any]:
-    """Return standard normal nodes (m, number) and probabilities; ``otherwise``, other nodes."""
+    """Return standard normal nodes (m, number) and probabilities; ``otherwise``, other nodes, some
+    of them far out (:func:`shells`).
+    """
+    far, tiny = shells(number)
     if number == 1:
         nodes, chances = normal_nodes(max(budget // 2, 8), dtype)
         half = jnp.where(jnp.arange(len(chances)) % 2 == 0, chances, 0.0)
-        return nodes[:, None], jnp.where(otherwise, half / half.sum(), chances)
-    if number in AXES:
+        nodes, chances, others, theirs = nodes[:, None], chances, nodes[:, None], half / half.sum()
+    elif number in AXES:
         count = round(AXES[number] * (budget / 128) ** (1 / number))
-        (nodes, chances), (others, their_chances) = grids(number, count)
-        return jnp.where(otherwise, others, nodes), jnp.where(otherwise, their_chances, chances)
-    both = [normal_pairs(number, 2 * budget, seed) for seed in (0, 1)]
-    return jnp.where(otherwise, both[1], both[0]), jnp.full(4 * budget, 1 / (4 * budget), dtype)
+        (nodes, chances), (others, theirs) = grids(number, count)
+    else:
+        nodes, others = (normal_pairs(number, 2 * budget, seed) for seed in (0, 1))
+        chances = theirs = np.full(4 * budget, 1 / (4 * budget))
+    nodes, chances = (jnp.where(otherwise, b, a) for a, b in ((nodes, others), (chances, theirs)))
+    nodes = jnp.concatenate([nodes, jnp.asarray(far, nodes.dtype)])
+    chances = jnp.concatenate([chances, jnp.where(otherwise, tiny, 0.0)])
+    return nodes, chances.astype(dtype)
+
+
+@functools.cache
+def shells(number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes (m, number) along the axes, and up to three dimensions the diagonals, at
+    ``SHELLS`` or ``SCATTERED_SHELLS``, and their probabilities by the trapezoidal rule.
+    """
+    if number in (1, *AXES):
+        along = np.array([v for v in itertools.product((-1, 0, 1), repeat=number) if any(v)])
+        radii = SHELLS
+    else:
+        along, radii = np.concatenate([np.eye(number), -np.eye(number)]), SCATTERED_SHELLS
+    along = along / np.linalg.norm(along, axis=1, keepdims=True)
+    nodes = np.concatenate([radius * along for radius in radii])
+    density = np.exp(-np.square(radii) / 2) / math.sqrt(2 * math.pi)
+    return nodes, np.repeat((radii[1] - radii[0]) * density, len(along))
 
 
 @functools.cache
