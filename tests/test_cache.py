@@ -1,10 +1,15 @@
-"""Programs that are kept for other processes: where, for whom, and what a broken entry does."""
+"""Programs that are kept for other processes: where, for whom, and what a broken entry does.
+
+And when a process releases its own.
+"""
 
 import os
 import stat
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 CODE = """
 import warnings
@@ -20,11 +25,24 @@ print(program(lambda x: jnp.sin(x).sum() + 3)(np.zeros(4)))
 """
 
 
-def run(cache: Path) -> subprocess.CompletedProcess:
+RELEASED = """
+import numpy as np
+from posterity import lazy
+traces = []
+function = lazy.jitted(lambda x: traces.append(x) or x + 1)
+for size, (lazy.NEW, lazy.MAPPINGS) in enumerate(((1, 1.0), (1, 1e-9), (9, 1e-9))):
+    function(np.zeros(size))
+    lazy.release_programs()
+    function(np.zeros(size))
+    print(len(traces))
+"""
+
+
+def run(cache: Path, code: str = CODE) -> subprocess.CompletedProcess:
     environment = {**os.environ, "POSTERITY_CACHE": str(cache)}
     source = str(Path(__file__).parents[1] / "src")
     return subprocess.run(
-        [sys.executable, "-W", "error", "-c", CODE],
+        [sys.executable, "-W", "error", "-c", code],
         capture_output=True, text=True, env=environment | {"PYTHONPATH": source},
     )  # fmt: skip
 
@@ -46,3 +64,9 @@ def test_where_nothing_can_be_written_nothing_is_kept(tmp_path):
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         done = run(place)
         assert done.returncode == 0 and done.stderr == "" and done.stdout == "3.0\n"
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="mappings are counted on Linux")
+def test_programs_are_released_before_mappings_run_out(tmp_path):
+    """After a new program, if there are many mappings."""
+    assert run(tmp_path, RELEASED).stdout.split() == ["1", "3", "4"]

@@ -37,12 +37,12 @@ else:
 
 def program(function: Function) -> Function:
     """Return a function of trees that JAX compiles at its first call: ``equinox.filter_jit``."""
-    return _made_once(function, lambda: eqx.filter_jit(function))
+    return _made_once(function, lambda traced: eqx.filter_jit(traced))
 
 
 def jitted(function: Function, **options: Any) -> Function:
     """Return a function of arrays that JAX compiles at its first call: ``jax.jit``."""
-    return _made_once(function, lambda: jax.jit(function, **options))
+    return _made_once(function, lambda traced: jax.jit(traced, **options))
 
 
 def sampler(draw: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,11 +63,16 @@ def sampler(draw: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _made_once(function: Any, make: Callable[[], Any]) -> Any:
+def _made_once(function: Any, make: Callable[[Any], Any]) -> Any:
+    @functools.wraps(function)
+    def traced(*args: Any, **kwargs: Any) -> Any:  # JAX calls it once for each program
+        _new_programs.append(function.__name__)
+        return function(*args, **kwargs)
+
     @functools.cache
     def made() -> Any:
         keep_programs()
-        return make()
+        return make(traced)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -82,6 +87,29 @@ VARIABLE = "POSTERITY_CACHE"
 """Environment variable of the folder of compiled programs; if empty, programs are not cached."""
 WORTH = 0.2
 """Compilation time, in seconds, from which a program is cached."""
+
+
+NEW, MAPPINGS = 16, 0.5
+"""Number of new programs after which the memory mappings of the process are counted, and the share
+of the number that Linux allows from which programs are released."""
+_new_programs: list[str] = []
+"""Names of the programs that were compiled since the last count."""
+
+
+def release_programs() -> None:
+    """Make JAX release all compiled programs if the process has many memory mappings.
+
+    A program takes hundreds of mappings, and LLVM ends a process that has no more. A new function
+    means a new program, so a few hundred federations would get there. Not while JAX traces.
+    """
+    if len(_new_programs) < NEW:
+        return
+    _new_programs.clear()
+    with contextlib.suppress(OSError, ValueError):  # other systems have no such files
+        allowed = int(Path("/proc/sys/vm/max_map_count").read_text())
+        used = Path("/proc/self/maps").read_bytes().count(b"\n")
+        if used > MAPPINGS * allowed:
+            jax.clear_caches()
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from scipy.special import ndtr
 
 from posterity.families import DiagonalGaussian, Gaussian, Product
 from posterity.inference import Cubature, PredictorQuadrature
-from posterity.inference.cubature import AXES, grids, predictors_of
+from posterity.inference.cubature import AXES, grids, nodes_for, predictors_of, shells
 from posterity.inference.joint import joint_mean, moved_to, pieces
 from posterity.models import FunctionModel, LogisticRegression, Records
 
@@ -159,6 +159,24 @@ def test_a_kink_across_an_axis_does_not_meet_rows_of_nodes_at_once(number, error
         for along in nodes.T:
             off = np.sign(places - along) @ chances - (2 * ndtr(places[:, 0]) - 1)
             assert np.sqrt((off**2).mean()) < error
+
+
+@pytest.mark.parametrize(("number", "steep"), [(1, 10), (2, 9), (2, 11), (3, 9), (5, 7)])
+def test_tails_beyond_the_nodes_are_in_the_other_sum(number, steep):
+    """Sums of ``exp(s u)``, of expectation ``exp(s² / 2)``, differ where they miss half of it; sums
+    of milder functions do not."""
+    mild = 2.0 if number < 4 else 0.5  # scattered nodes are not that accurate
+    for along in shells(number)[0][: 2 * number]:
+        along = along / np.linalg.norm(along)
+        sums = {}
+        for slope in (mild, steep):
+            for otherwise in (False, True):
+                nodes, chances = nodes_for(number, 128, otherwise, np.float64)
+                assert np.isclose(chances.sum(), 1, atol=1e-8)
+                sums[slope, otherwise] = np.exp(slope * nodes @ along) @ chances
+        assert np.isclose(sums[mild, False], sums[mild, True], rtol=1e-4 if number < 4 else 0.1)
+        assert sums[steep, True] > 1.5 * sums[steep, False]
+        assert sums[steep, False] < 0.6 * np.exp(steep**2 / 2)
 
 
 def test_kinks_are_not_taken_for_jumps():

@@ -39,7 +39,7 @@ from posterity.federation.tables import at_site, of_one_site
 from posterity.inference.descent import dtype_of, not_finite
 from posterity.inference.estimators import Evaluator
 from posterity.inference.update import LocalUpdate, TrainedApart, exact_factor
-from posterity.lazy import eqx, jax, jitted, jnp, program
+from posterity.lazy import eqx, jax, jitted, jnp, program, release_programs
 from posterity.models import FunctionModel, Model, Records
 
 ERROR = 5e-5
@@ -292,6 +292,7 @@ class Site:
         if not update.needs_jax(self.model):
             with np.errstate(all="ignore"):  # results that are not finite are checked later
                 return function(update, self.model, *others)
+        release_programs()
         with jax.enable_x64(True):
             # JAX programs need JAX keys; updates without noise need none.
             key_of = lambda key: of_jax(key) if update.noisy else None
