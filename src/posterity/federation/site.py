@@ -48,9 +48,6 @@ OF_MOVE = 1e-2
 """Largest displacement by quadrature error, as a share of the change by the visit, at which no more
 nodes are used either. ``federate`` without ``steps`` makes further visits, with more nodes, unless
 the displacement is within the tolerance."""
-TAILS, REDUCED = 1.0, 0.7
-"""Such displacement from which it counts as caused by the tails, where there are no more nodes, if
-four times the nodes leave more than this share of it."""
 NARROW = 2.0
 """Variance of a record's linear predictor above which a Newton step may be much too short."""
 NEAR = 0.1
@@ -158,18 +155,17 @@ class Site:
         if update.pools:
             pooling: Any = update
             factor, pooled = pooling.improved(self.model, view, factor, self.records, count)
-            return Improvement(self.name, canonical(factor), 0, *pooled)
+            error = self._pooled_error(pooled)
+            return Improvement(self.name, canonical(factor), 0, pooled.residual, error)
         records, taken, start = self._records(update), np.asarray(count), view
-        before = math.inf
         while True:
             new, info = self._run(_improve, update, view, factor, records, taken, key)
             if not info.finite:
                 raise not_finite()
             error = float(info.quadrature_error)
             finer = None if error <= ERROR else update.finer()
-            if finer is None or error > max(TAILS, REDUCED * before):
+            if finer is None:
                 break
-            before = error
             new = at_rest(new)
             after = view + (new - factor)
             if error <= OF_MOVE * float(after.kl(start)):
@@ -178,7 +174,7 @@ class Site:
             if error <= NEAR:  # continue from the result of fewer nodes
                 view, factor = after, new
         residual, halvings = float(info.residual), int(info.halvings)
-        return Improvement(self.name, canonical(new), halvings, residual, error)
+        return Improvement(self.name, canonical(new), halvings, residual, error + float(info.tail))
 
     def report(
         self,
@@ -212,6 +208,10 @@ class Site:
             errors.append(error)
         return Report(self.name, quadrature_error=max(errors), **known)
 
+    def _pooled_error(self, pooled: Any) -> float:
+        """Errors of messages have the same sign at all sites, so that their lengths add up."""
+        return pooled.quadrature_error + 0.1*len(self.agreement.sites) * pooled.correction
+
     def _steps_far(self, posterior: Any) -> bool:
         """True if a natural gradient is a Newton step that leads most of the way to the site's
         optimum, as where the log likelihood is nearly quadratic over the width of the posterior.
@@ -230,12 +230,13 @@ class Site:
         elif update.pools:
             pooling: Any = update
             target, pooled = pooling.target(self.model, posterior, factor, self.records)
-            direction, error = target - factor, pooled.quadrature_error
+            direction, error = target - factor, self._pooled_error(pooled)
         elif update.trains:  # training is too slow for several samples
             direction = self.improve(posterior, factor, key=key).factor - factor
         else:
             others = posterior, factor, samples, key
-            direction, variance, error = self._by_enough_nodes(_gradient, update, *others)
+            direction, variance, tail, error = self._by_enough_nodes(_gradient, update, *others)
+            error = error + tail
         direction = canonical(direction)
         numbers = [direction.natural_parameters, variance, error]
         if not all(np.isfinite(part).all() for part in numbers):
@@ -435,16 +436,19 @@ def _improve(
 
 def _gradient(
     update: LocalUpdate, model: Any, q: Any, records: Any, factor: Any, samples: int, key: Any
-) -> tuple[Any, Any, Any]:
-    """Return the mean gradient, its squared length from noise, and the quadrature error."""
+) -> tuple[Any, ...]:
+    """Return the mean gradient, its squared length from noise, the tail of the sums over nodes, and
+    their quadrature error.
+    """
     records = records.widened()
     if not update.noisy:
-        mean, error = update.direction(model, q, factor, records, key=key), 0.0
+        mean, tail, error = update.direction(model, q, factor, records, key=key), 0.0, 0.0
         estimator = update.estimator
         if isinstance(estimator, Evaluator) and estimator.by_nodes(model, q, records):
-            other = estimator.evaluate(model, q, records, otherwise=True).gradient
-            error = q.squared_length(other / update.temperature - factor - mean) / 4
-        return mean, 0.0, error
+            other = estimator.evaluate(model, q, records, otherwise=True)
+            error = q.squared_length(other.gradient / update.temperature - factor - mean) / 4
+            tail = other.tail / update.temperature
+        return mean, 0.0, tail, error
 
     # Draws are sequential, because those of a network together do not fit into memory.
     def add(carry: Any, key: Any) -> tuple[Any, None]:
@@ -456,7 +460,7 @@ def _gradient(
     (total, squares), _ = jax.lax.scan(add, start, jax.random.split(key, samples))
     mean = total / samples
     spread = squares / samples - q.squared_length(mean)
-    return mean, jnp.maximum(spread, 0.0) / max(samples - 1, 1), 0.0
+    return mean, jnp.maximum(spread, 0.0) / max(samples - 1, 1), 0.0, 0.0
 
 
 def _value(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, Any]:

@@ -42,8 +42,9 @@ NONE = 1e-20
 expectations of ``exp(s u)``, with ``u`` in deviations of a predictor, are too small from ``s = 7``
 (2 %) and half at ``s = 9``."""
 SHELLS, SCATTERED_SHELLS = (8.0, 10.0, 12.0), (6.0, 8.0, 10.0, 12.0)
-"""Radii, in deviations, of further nodes of the other sum, with their tiny probabilities. If tails
-matter, as of ``exp(9 u)`` or of a log likelihood without expectation, both sums differ."""
+"""Radii, in deviations, of nodes of tiny probability in the tails, which are not part of the sums:
+:attr:`~posterity.inference.estimators.Expectation.tail` is what they would add, where it matters,
+as for ``exp(9 u)`` or a log likelihood without expectation."""
 ANGLE = math.atan((math.sqrt(5) - 1) / 2)
 """Angle by which grids are turned in each plane, so that no row of nodes is along an axis, a
 diagonal or a small slope: its tangent is the inverse of the golden ratio."""
@@ -144,6 +145,7 @@ class Seen(NamedTuple):
     rows: Any
     slopes: Any
     curvatures: Any
+    tail: Any
 
     def curved(self, q: ExponentialFamily) -> Curved:
         """Return the sum over records with its derivatives."""
@@ -155,7 +157,7 @@ class Seen(NamedTuple):
             precision = (flat * bent).sum(0) if part.diagonal else symmetric(flat.T @ bent)
             factors.append(part.at_mean(along, precision))
         curvature = self.rows.reshape(-1, self.rows.shape[-1]).T @ self._bent(self.rows)
-        return Curved(Expectation(self.value, q.rebuild(factors)), slope, curvature)
+        return Curved(Expectation(self.value, q.rebuild(factors), self.tail), slope, curvature)
 
     def _bent(self, rows: Any) -> Any:
         return jnp.einsum("npq,nqd->npd", self.curvatures, rows).reshape(-1, rows.shape[-1])
@@ -171,7 +173,8 @@ def seen(
 ) -> tuple[Seen, Seen | None]:
     """Return sums over standard normal ``nodes`` (m, p), transformed to predictors of each record.
 
-    The first result has the exact derivatives of that sum in means and covariances of predictors.
+    The first result has the exact derivatives of that sum in means and covariances of predictors,
+    and what further nodes in the tails (:func:`shells`) would add to the sum of absolute values.
     The second, only if ``by_values``, has derivatives from values by Stein's lemma, which include
     the effect of jumps.
     """
@@ -185,32 +188,39 @@ def seen(
     of_all = jax.vmap(of_record)
 
     def add(sums: Any, some: Any) -> tuple[Any, None]:
-        own, mass = some
+        own, mass, far = some
         at = middle + jnp.einsum("npq,mq->mnp", root, own)
         values, slopes = jax.vmap(lambda each: of_all(each, *data))(at)
         # Values that are not finite at nodes of negligible probability are left out.
-        known = jnp.isfinite(values) & jnp.isfinite(slopes).all(-1) | (mass[:, None] > FAR)
+        finite = jnp.isfinite(values)
+        known = finite & jnp.isfinite(slopes).all(-1) | (mass[:, None] > FAR)
         known &= (mass[:, None] > 0) & (records.weights != 0)
+        moments, bends, tails = sums
+        tails = tails + far @ jnp.abs(jnp.where(finite, values, 0.0))
         values = jnp.where(known, values, 0.0)
         slopes = jnp.where(known[..., None], slopes, 0.0)
-        moments, bends = sums
         powers = jnp.concatenate([jnp.ones_like(own[:, :1]), own, own[:, i] * own[:, j]], 1)
         powers = mass[:, None] * powers
         return (
             moments + powers.T @ values,
             bends + powers[:, : number + 1].T @ slopes.reshape(len(own), -1),
+            tails,
         ), None
 
     # Products of two coordinates of a node: all, or squares only.
     i, j = np.triu_indices(number) if by_values else [np.arange(number)] * 2
     size = len(middle)
+    outer, theirs = shells(number)
+    far = jnp.concatenate([jnp.zeros(len(nodes), mean.dtype), theirs.astype(mean.dtype)])
+    nodes = jnp.concatenate([nodes, outer.astype(mean.dtype)])
+    chances = jnp.pad(chances, (0, len(outer)))
     some = max(1, min(len(nodes), ENTRIES // max(size * number, 1)))
     lacking = -len(nodes) % some
     nodes = jnp.pad(nodes, ((0, lacking), (0, 0))).reshape(-1, some, number)
-    chances = jnp.pad(chances, (0, lacking)).reshape(-1, some)
-    shapes = (1 + number + len(i), size), (1 + number, size * number)
+    chances, far = (jnp.pad(own, (0, lacking)).reshape(-1, some) for own in (chances, far))
+    shapes = (1 + number + len(i), size), (1 + number, size * number), (size,)
     zeros = tuple(jnp.zeros(shape, mean.dtype) for shape in shapes)
-    (moments, bends), _ = jax.lax.scan(add, zeros, (nodes, chances))
+    (moments, bends, tails), _ = jax.lax.scan(add, zeros, (nodes, chances, far))
     slope, *bend = bends.reshape(-1, size, number)
     bend = jnp.stack(bend, -1)
     value, tilt, swell = moments[0], moments[1 : number + 1].T, moments[number + 1 :]
@@ -220,12 +230,13 @@ def seen(
     flat = (slope == 0).all() & (bend == 0).all()
     value = jnp.where(flat & (bent > 1e-9 * (1 + jnp.abs(value).max())), jnp.nan, value)
     weights = records.weights
+    tail = weights @ tails
 
     def known(slope: Any, inner: Any) -> Seen:
         inner = jnp.tril(inner) + jnp.swapaxes(jnp.tril(inner, -1), -1, -2)
         curved = -jnp.einsum("nqp,nqr,nrs->nps", inverse, inner, inverse)
         return Seen(
-            weights @ value, rows, weights[:, None] * slope, weights[:, None, None] * curved
+            weights @ value, rows, weights[:, None] * slope, weights[:, None, None] * curved, tail
         )
 
     by_slopes = known(slope, jnp.einsum("npq,npr->nqr", root, bend))
@@ -263,24 +274,17 @@ def _roots(covariances: Any) -> tuple[Any, Any]:
 
 
 def nodes_for(number: int, budget: int, otherwise: Any, dtype: Any) -> tuple[Any, Any]:
-    """Return standard normal nodes (m, number) and probabilities; ``otherwise``, other nodes, some
-    of them far out (:func:`shells`).
-    """
-    far, tiny = shells(number)
+    """Return standard normal nodes (m, number) and probabilities; ``otherwise``, other nodes."""
     if number == 1:
         nodes, chances = normal_nodes(max(budget // 2, 8), dtype)
         half = jnp.where(jnp.arange(len(chances)) % 2 == 0, chances, 0.0)
-        nodes, chances, others, theirs = nodes[:, None], chances, nodes[:, None], half / half.sum()
-    elif number in AXES:
+        return nodes[:, None], jnp.where(otherwise, half / half.sum(), chances)
+    if number in AXES:
         count = round(AXES[number] * (budget / 128) ** (1 / number))
-        (nodes, chances), (others, theirs) = grids(number, count)
-    else:
-        nodes, others = (normal_pairs(number, 2 * budget, seed) for seed in (0, 1))
-        chances = theirs = np.full(4 * budget, 1 / (4 * budget))
-    nodes, chances = (jnp.where(otherwise, b, a) for a, b in ((nodes, others), (chances, theirs)))
-    nodes = jnp.concatenate([nodes, jnp.asarray(far, nodes.dtype)])
-    chances = jnp.concatenate([chances, jnp.where(otherwise, tiny, 0.0)])
-    return nodes, chances.astype(dtype)
+        (nodes, chances), (others, their_chances) = grids(number, count)
+        return jnp.where(otherwise, others, nodes), jnp.where(otherwise, their_chances, chances)
+    both = [normal_pairs(number, 2 * budget, seed) for seed in (0, 1)]
+    return jnp.where(otherwise, both[1], both[0]), jnp.full(4 * budget, 1 / (4 * budget), dtype)
 
 
 @functools.cache

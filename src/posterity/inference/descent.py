@@ -153,6 +153,8 @@ class Descent(NamedTuple):
     """Estimated displacement of the result, in nats, by the error of sums over nodes."""
     ahead: Bool[Real, ""]
     """True if the descent ended with a step without an evaluation at its end."""
+    tail: Float[Real, ""]
+    """What sums over nodes at the end lack by their tails, in nats."""
 
 
 class _Search(NamedTuple):
@@ -166,6 +168,7 @@ class _Search(NamedTuple):
     started: Any
     done: Any
     uncertainty: Any
+    tail: Any
     checked: Any
     """True if the search is over: after ``done``, other nodes are evaluated once at its end."""
     ahead: Any
@@ -205,7 +208,7 @@ def descend(
         # One evaluation per iteration for all purposes, since it takes long to compile.
         best, started, ended = search.best, search.started, search.done
         there = either(started, lambda: further(search), lambda: starts(search.looks))
-        result = _look(evaluate, there, cavity, temperature, admits, best.direction, ended)
+        result, tail = _look(evaluate, there, cavity, temperature, admits, best.direction, ended)
         verdict = judged(best, result, search.rate, scale=temperature)
         better = np_.where(started, verdict.taken, result.finite & (result.value < best.value))
         taken = better & ~ended
@@ -233,6 +236,7 @@ def descend(
             uncertainty=np_.where(
                 ended, np_.where(result.finite, result.squared / 4, np.inf), search.uncertainty
             ),
+            tail=np_.where(ended, tail, search.tail),
             checked=ended if by_nodes else done,
             ahead=search.ahead | ahead,
         )
@@ -244,13 +248,15 @@ def descend(
     number, zero = lambda value: np_.asarray(value, dtype_of(q)), np_.zeros((), np.int32)
     no = np_.asarray(False)
     nothing = Point(q, q.zero(), number(np_.inf), number(0), number(np_.inf), no)
-    start = _Search(nothing, number(1.0), zero, zero, no, no, number(0), no, no)
+    none = number(0)
+    start = _Search(nothing, number(1.0), zero, zero, no, no, none, none, no, no)
     with np.errstate(all="ignore"):  # points have a flag of whether they are finite
         end = q.xp.repeat(goes_on, body, start)
     best = end.best
     there = either(end.ahead, lambda: best.at + best.direction, lambda: best.at)
+    length = np_.sqrt(best.squared)
     return Descent(
-        there, best.finite, end.halvings, np_.sqrt(best.squared), end.uncertainty, end.ahead
+        there, best.finite, end.halvings, length, end.uncertainty, end.ahead, end.tail
     )
 
 
@@ -262,12 +268,14 @@ def _look(
     admits: Callable[..., Any],
     before: ExponentialFamily,
     ended: Bool[Real, ""],
-) -> Point:
-    """Return energy and slope at ``q``; after the search ``ended``, the slope minus ``before``."""
+) -> tuple[Point, Any]:
+    """Return energy and slope at ``q``; after the search ``ended``, the slope minus ``before``.
+    Return the tail of the expectation, too.
+    """
     inside = q.is_proper() & admits(q)
     np_ = namespace(inside).np
     if np_ is np and not inside:  # no evaluation is possible
-        return Point(q, before, *map(np.asarray, (np.inf, 0.0, np.inf, False)))
+        return Point(q, before, *map(np.asarray, (np.inf, 0.0, np.inf, False))), np.asarray(0.0)
     result = evaluate(q, ended)
     slope = result.gradient / temperature + (cavity - q)
     direction = either(ended, lambda: slope - before, lambda: slope)
@@ -278,7 +286,8 @@ def _look(
     sizes = temperature * (np_.abs(terms).sum() + np_.abs(entropy))
     finite = np_.isfinite(energy) & np_.isfinite(squared) & inside
     rounding = ROUNDING * (sizes + np_.abs(result.value) + 1e-3)
-    return Point(q, direction, np_.where(finite, energy, np_.inf), rounding, squared, finite)
+    point = Point(q, direction, np_.where(finite, energy, np_.inf), rounding, squared, finite)
+    return point, np_.asarray(result.tail, dtype_of(q))
 
 
 def _starts(q: ExponentialFamily, rough: Any) -> Callable[[Any], Any]:

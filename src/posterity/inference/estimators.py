@@ -74,10 +74,14 @@ class Estimator(Setting):
 
 
 class Expectation(NamedTuple):
-    """``E_q[log likelihood]`` in nats, and its gradient ``∇_μ`` as a factor."""
+    """``E_q[log likelihood]`` in nats, and its gradient ``∇_μ`` as a factor.
+
+    ``tail`` is an estimate of what a sum over nodes lacks by tails beyond its nodes, in nats.
+    """
 
     value: Float[Real, ""]
     gradient: Any
+    tail: Float[Real, ""] | float = 0.0
 
 
 class Curved(NamedTuple):

@@ -50,6 +50,13 @@ SHORTEST = 1e-3
 FEW, MANY = 0.2, 15
 """Share of the precision below which a site counts as one of many, and half the number of visits
 after which that is ignored."""
+FEW_RECORDS = 32
+"""Number of records per own coefficient up to which the factor is corrected for messages at other
+log spreads."""
+WIDE = 0.25
+"""Variance of a log spread above which less of the correction's curvature is used."""
+APART, SHARE = 3.0**0.5, 1 / 6
+"""Distance in deviations, and probability, of the two outer nodes of Gauss-Hermite quadrature."""
 LEAST = 1e-9
 """Smallest precision of a record's message, relative to the precision of its predictor, so that the
 message can change the predictor's mean."""
@@ -124,6 +131,8 @@ class PooledInfo(NamedTuple):
     """Fisher length of the remaining natural gradient, in sqrt(nats)."""
     quadrature_error: float
     """Estimated displacement of the posterior, in nats, by the error of sums over nodes."""
+    correction: float
+    """Displacement of the posterior, in nats, by the correction for few records."""
 
 
 class PartialPooling(LocalUpdate):
@@ -210,14 +219,14 @@ class PartialPooling(LocalUpdate):
             one, other = site.gradients()
             # Two sets of random nodes have equal errors; that of a finer grid is negligible.
             erring = 2 if site.drawn else 1
-            error = float(view.squared_length(other - one)) / 2 / erring + site.likelihood.left
+            error = float(view.squared_length(other - one)) / 2 / erring + site.likelihoods[0].left
             if not np.isfinite(error):
                 raise not_finite()
             new = site.factor() if steps else one
             far = steps and site.drawn  # grids are cheap
             moved = float(view.squared_length(new - factor)) / 2 if far else 0.0
             if error <= max(ERROR, ERROR_OF_MOVE * moved) or 4 * count > self.most:
-                return new, PooledInfo(float(site.residual), error)
+                return new, PooledInfo(float(site.residual), error, site.correction)
             count *= 4
 
 
@@ -231,7 +240,16 @@ class _Site:
         self.cavity = self.coefficients.plus(Normal.of(factor.coefficients), -1.0)
         self.spread = Normal.of(view.log_spread)
         self.others = self.spread.plus(Normal.of(factor.log_spread), -1.0)
-        self.residual, self.likelihood = np.inf, Likelihood(model, records)
+        few = records.size <= FEW_RECORDS * len(self.own) and not isinstance(
+            model.model, LinearRegression
+        )
+        self.likelihoods = [
+            Likelihood(model, records) for _ in range(1 + 2 * len(self.own) * few)
+        ]
+        self.residual, self.correction = np.inf, 0.0
+        self.more = tuple(
+            Normal(0 * part.linear, 0 * part.precision) for part in (self.coefficients, self.spread)
+        )
         self.drawn = len(self.own) not in GRID
 
     def take_nodes(self, count: int, finer: int) -> None:
@@ -243,7 +261,9 @@ class _Site:
         """Make natural-gradient steps of the log spreads, each shortened by a line search."""
         for step in range(steps + 1):
             if step < REFRESHED:
-                self.message = self._message()
+                self.message = self._message(self.spread.mean)
+                if len(self.likelihoods) > 1:
+                    self._correct()
             energy, at = self._energy(self.spread)
             if at is None:
                 raise ParameterError(
@@ -283,14 +303,50 @@ class _Site:
             steps.append(self._joined(self._of_coefficients(at, seed), gradient))
         return steps
 
+    def _correct(self) -> None:
+        """Set ``self.more``, the correction of the factor's parts for messages that differ from log
+        spread to log spread, as with few records, whose likelihood is far from Gaussian.
+
+        The means of the differences over the log spreads are sums over three nodes each.
+        """
+        root, law = np.linalg.cholesky(self.spread.covariance), self.coefficients
+        shared, spread = (Normal(0 * part.linear, 0 * part.precision) for part in self.more)
+        for index, away in enumerate(APART * np.concatenate([root.T, -root.T])):
+            s = self.spread.mean + away
+            own, all_ = (
+                marginal(message, law.mean, law.covariance, s[None], self.own)
+                for message in (self._message(s, 1 + index), self.message)
+            )
+            slope = own.slope[0] - all_.slope[0]
+            bend = -np.outer(slope, self.spread.precision @ away)  # Stein's lemma
+            bend = self._kept(self.view.log_spread, (bend + bend.T) / 2)
+            spread = spread.plus(Normal(slope + bend @ self.spread.mean, bend), SHARE)
+            bend = own.precision[0] - all_.precision[0]
+            kept = self._kept(self.view.coefficients, bend)
+            linear = own.linear[0] - all_.linear[0] + (kept - bend) @ law.mean
+            shared = shared.plus(Normal(linear, kept), SHARE)
+        self.correction = sum(
+            _length(law, change) ** 2
+            for law, change in ((law, shared), (self.spread, spread))
+        ) / 2
+        # Three nodes do not do for a wide spread, and overrate how much wider it is.
+        share = min(1.0, WIDE / np.linalg.eigvalsh(self.spread.covariance)[-1])
+        kept = share * spread.precision
+        linear = spread.linear + (kept - spread.precision) @ self.spread.mean
+        self.more = shared, Normal(linear, kept)
+
+    @staticmethod
+    def _kept(like: Any, precision: Matrix) -> Matrix:
+        return np.diag(np.diagonal(precision)) if like.diagonal else precision
+
     def _joined(self, coefficients: Normal, spread: Normal) -> Any:
         laws = {"coefficients": coefficients, "log_spread": spread}
         return type(self.view)(**{n: _law(getattr(self.view, n), law) for n, law in laws.items()})
 
-    def _message(self) -> Normal:
+    def _message(self, log_spread: Vector, place: int = 0) -> Normal:
         covariance = self.cavity.covariance
-        covariance[self.own, self.own] += np.exp(2 * self.spread.mean)
-        return self.likelihood.message(self.cavity.mean, covariance)
+        covariance[self.own, self.own] += np.exp(2 * log_spread)
+        return self.likelihoods[place].message(self.cavity.mean, covariance)
 
     def _at(self, spread: Normal, seed: int) -> Any:
         place = spread, self.coefficients, self.message
@@ -319,7 +375,10 @@ class _Site:
         others, covariance = self.others, spread.covariance
         cross = (others.precision * covariance).sum() + mean @ others.precision @ mean
         entropy = -np.linalg.slogdet(spread.precision)[1] / 2
-        return float(cross / 2 - others.linear @ mean - entropy - self.grids[0][1] @ at.value), at
+        more = self.more[1]
+        cross = cross + (more.precision * covariance).sum() + mean @ more.precision @ mean
+        linear = others.linear + more.linear
+        return float(cross / 2 - linear @ mean - entropy - self.grids[0][1] @ at.value), at
 
     def _of_coefficients(self, at: Marginal, seed: int) -> Normal:
         """Return ``∇_μ E[log Z]`` as a factor of the population's coefficients."""
@@ -328,8 +387,8 @@ class _Site:
         linear = chances @ at.linear
         if self.view.coefficients.diagonal:
             kept = np.diag(np.diagonal(precision))
-            return Normal(linear + (kept - precision) @ self.coefficients.mean, kept)
-        return Normal(linear, precision)
+            linear, precision = linear + (kept - precision) @ self.coefficients.mean, kept
+        return Normal(linear, precision).plus(self.more[0])
 
     def _gradient(self, spread: Normal, at: Marginal, seed: int) -> Normal:
         """Return ``∇_μ E[log Z]`` as a factor of the log spreads (Bonnet and Price)."""
@@ -337,7 +396,8 @@ class _Site:
         precision = -np.tensordot(chances, at.curvature, 1)
         if self.view.log_spread.diagonal:
             precision = np.diag(np.diagonal(precision))
-        return Normal(chances @ at.slope + precision @ spread.mean, precision)
+        gradient = Normal(chances @ at.slope + precision @ spread.mean, precision)
+        return gradient.plus(self.more[1])
 
 
 class Likelihood:

@@ -31,6 +31,8 @@ PLACED = 4
 """Number of placements of the nodes."""
 ENOUGH = 100
 """Smallest effective sample size of the nodes."""
+RANGE = 3.0
+"""Distance from the mean, in deviations, up to which corrections of log spreads are quadratic."""
 TURNS, SETTLED, EXACT = 30, 1e-11, 1e-2
 """Iterations of the search for a site's message, its relative residual at convergence, and the
 relative residual of the linear solve in an iteration."""
@@ -71,12 +73,14 @@ def population(prior: Any, posterior: Any, factors: Sequence[Any], own: Any) -> 
     if any(message is None for message in every):
         return Population(posterior, 0.0)
     found = [message for message in every if message is not None and message.precision.any()]
+    more = _correction(posterior, factors, every, own)
     before = Normal.of(prior.coefficients), Normal.of(prior.log_spread)
     shared = (c.mean, c.covariance), (s.mean, s.covariance)
     draws, at = np.inf, None
     for turn in range(PLACED if found else 0):
         places, widths = _places(*shared[1], turn, len(found) * len(c.linear) ** 3)
         log, means, covariances = _integrated(found, before, c, places, own)
+        log = log + _along_rays(more, s, places)
         weights = np.exp(log + widths - (log + widths).max())
         weights /= weights.sum()
         worth, on_grid = float(1 / (weights**2).sum()), len(own) in LINES
@@ -138,6 +142,48 @@ def message_of(
     shrunk = np.tensordot(chances, np.linalg.inv(np.eye(len(noise)) + inverse @ between), 1)
     along = np.linalg.lstsq(basis, factor.linear, rcond=None)[0]
     return Normal(basis @ np.linalg.solve(shrunk, along), basis @ inverse @ basis.T)
+
+
+def _correction(
+    posterior: Any, factors: Sequence[Any], messages: Sequence[Normal | None], own: Any
+) -> Normal:
+    """Return what the factors of the log spreads have beyond what the messages imply: corrections
+    for few records, whose messages differ from spread to spread.
+    """
+    c, s = Normal.of(posterior.coefficients), Normal.of(posterior.log_spread)
+    nodes, chances = grids(len(own))[0]
+    places = s.mean + nodes @ np.linalg.cholesky(s.covariance).T
+    total = Normal(np.zeros(len(own)), np.zeros((len(own), len(own))))
+    for factor, message in zip(factors, messages, strict=True):
+        if message is not None and message.precision.any():
+            at = marginal(message, c.mean, c.covariance, places, own)
+            precision = -np.tensordot(chances, at.curvature, 1)
+            if posterior.log_spread.diagonal:
+                precision = np.diag(np.diagonal(precision))
+            implied = Normal(chances @ at.slope + precision @ s.mean, precision)
+            total = total.plus(Normal.of(factor.log_spread)).plus(implied, -1.0)
+    return total
+
+
+def _along_rays(
+    more: Normal, s: Normal, places: Float[np.ndarray, "m p"]
+) -> Float[np.ndarray, " m"]:
+    """Return the logarithm of a correction at log spreads ``places``, relative to its value at the
+    mean of ``s``.
+
+    A Gaussian correction is known near the mean only. Along a ray its slope does not change beyond
+    ``RANGE`` deviations, and where it becomes zero it stays so.
+    """
+    ray = places - s.mean
+    length = np.sqrt(((ray @ s.precision) * ray).sum(1))
+    slope = ray @ (more.linear - more.precision @ s.mean)
+    bend = -((ray @ more.precision) * ray).sum(1)
+    end = np.minimum(1.0, RANGE / np.maximum(length, RANGE))
+    turn = np.full(len(ray), np.inf)
+    np.divide(-slope, bend, out=turn, where=slope * bend < 0)
+    stop = np.minimum(end, turn)
+    beyond = np.where(turn <= end, 0.0, slope + bend * end)
+    return slope * stop + bend * stop**2 / 2 + beyond * (1 - end)
 
 
 def _newton(

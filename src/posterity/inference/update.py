@@ -125,6 +125,8 @@ class UpdateInfo(NamedTuple):
     """Length of the last ``∇_μ E_q[log likelihood]/α - η_k`` in the Fisher metric, sqrt(nats)."""
     quadrature_error: Float[Real, ""]
     """Estimated displacement of the posterior, in nats, by the error of sums over nodes."""
+    tail: Float[Real, ""]
+    """What these sums lack by tails beyond their nodes, in nats; more nodes do not help."""
 
 
 class Decaying(Setting):
@@ -342,7 +344,7 @@ class LocalUpdate(Setting):
         zero = jnp.zeros((), jnp.int32)
         # Every step stays where expectations are finite; a start outside has no gradient.
         none = jnp.zeros((), dtype_of(q))
-        info = UpdateInfo(zero, zero, jnp.asarray(model.admits(q)), none, none)
+        info = UpdateInfo(zero, zero, jnp.asarray(model.admits(q)), none, none, none)
         start = (q, factor, (q, q.zero()), info)
         # A loop, not a scan: the number of steps is a traced argument of the program.
         first = jnp.zeros((), jnp.arange(0).dtype)
@@ -381,8 +383,8 @@ class LocalUpdate(Setting):
         if slow and q.event_size <= MOST:
             there = convex_end(evaluate, end.q, cavity, self.temperature)
             end = descend(evaluate, there, cavity, **about)
-        _, finite, halvings, residual, uncertainty, _ = end
-        return end.q - cavity, UpdateInfo(halvings, 0 * halvings, finite, residual, uncertainty)
+        info = end.halvings, 0 * end.halvings, end.finite, end.residual, end.uncertainty
+        return end.q - cavity, UpdateInfo(*info, end.tail / self.temperature)
 
     @functools.cached_property
     def traced(self) -> "LocalUpdate":
