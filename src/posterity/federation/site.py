@@ -209,8 +209,10 @@ class Site:
         return Report(self.name, quadrature_error=max(errors), **known)
 
     def _pooled_error(self, pooled: Any) -> float:
-        """Errors of messages have the same sign at all sites, so that their lengths add up."""
-        return pooled.quadrature_error + 0.1*len(self.agreement.sites) * pooled.correction
+        """Return the error of a visit, such that the sum over sites is that of the posterior: those
+        for few records have the same sign at all sites, so that their lengths add up.
+        """
+        return pooled.quadrature_error + len(self.agreement.sites) * pooled.few_records_error
 
     def _steps_far(self, posterior: Any) -> bool:
         """True if a natural gradient is a Newton step that leads most of the way to the site's

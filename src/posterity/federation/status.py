@@ -37,6 +37,7 @@ from posterity.federation.optima import (
 from posterity.federation.schedules import Asynchronous, Schedule
 from posterity.federation.state import State, Visit, contributing, distance, measures
 from posterity.inference.descent import fisher_length
+from posterity.inference.population import few_records_error
 from posterity.ledger import Ledger
 from posterity.status import Status
 
@@ -154,16 +155,22 @@ def status_of(run: Position) -> Status:
         s for s, turns in visits.items() if turns and turns[0].outcome in ("failed", "refused")
     ]
     error = math.fsum(turns[0].quadrature_error for turns in visits.values() if turns)
+    few = _few_records(run)
     left, growing = run.claim
     reasons = (
         *_named("waiting for the visit at which to forget", list(run.state.leaving)),
         *_named("no visit yet to", waiting),
         *_named("no update of", stuck),
         *_misplaced(error, allowed),
+        *(
+            []
+            if few <= allowed
+            else [f"sites of few records may misplace spreads by {few:.2g} nats"]
+        ),
     )
     if not error <= allowed and not growing:
         return Status.of(math.inf, allowed, reasons)  # these nodes have another optimum
-    status = Status.of(max(left, error), allowed, reasons)
+    status = Status.of(max(left, error, few), allowed, reasons)
     if status.converged:
         return _looked_at_twice(run, status)
     if growing and len(visits) == 1 and run.agreement.update.searches:
@@ -492,8 +499,17 @@ def _last_two(run: Position) -> dict[str, list[Visit]]:
     return turns
 
 
+def _few_records(run: Position) -> float:
+    """Return the error in nats that few records leave in partial pooling; else zero."""
+    if not run.agreement.update.pools:
+        return 0.0
+    own = np.array(run.agreement.model.personal)  # pyright: ignore[reportAttributeAccessIssue]
+    factors = [run.state.factor(site) for site in run.contributing]
+    return few_records_error(run.posterior, factors, own)
+
+
 def _misplaced(error: float, allowed: float) -> list[str]:
-    return [] if error <= allowed else [f"sums over nodes may be off by {error:.2g} nats"]
+    return [] if error <= allowed else [f"expectations may be off by {error:.2g} nats"]
 
 
 def _named(what: str, sites: list[str]) -> list[str]:

@@ -255,9 +255,7 @@ def descend(
     best = end.best
     there = either(end.ahead, lambda: best.at + best.direction, lambda: best.at)
     length = np_.sqrt(best.squared)
-    return Descent(
-        there, best.finite, end.halvings, length, end.uncertainty, end.ahead, end.tail
-    )
+    return Descent(there, best.finite, end.halvings, length, end.uncertainty, end.ahead, end.tail)
 
 
 def _look(

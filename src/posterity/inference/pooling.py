@@ -53,6 +53,9 @@ after which that is ignored."""
 FEW_RECORDS = 32
 """Number of records per own coefficient up to which the factor is corrected for messages at other
 log spreads."""
+LONE, LARGEST = 2, 1.0
+"""Number of records per own coefficient below which the correction is estimated, but not made, and
+the largest one that is made, in nats."""
 WIDE = 0.25
 """Variance of a log spread above which less of the correction's curvature is used."""
 APART, SHARE = 3.0**0.5, 1 / 6
@@ -131,8 +134,8 @@ class PooledInfo(NamedTuple):
     """Fisher length of the remaining natural gradient, in sqrt(nats)."""
     quadrature_error: float
     """Estimated displacement of the posterior, in nats, by the error of sums over nodes."""
-    correction: float
-    """Displacement of the posterior, in nats, by the correction for few records."""
+    few_records_error: float
+    """The same by the correction for few records, if it was not made."""
 
 
 class PartialPooling(LocalUpdate):
@@ -226,7 +229,7 @@ class PartialPooling(LocalUpdate):
             far = steps and site.drawn  # grids are cheap
             moved = float(view.squared_length(new - factor)) / 2 if far else 0.0
             if error <= max(ERROR, ERROR_OF_MOVE * moved) or 4 * count > self.most:
-                return new, PooledInfo(float(site.residual), error, site.correction)
+                return new, PooledInfo(float(site.residual), error, site.left)
             count *= 4
 
 
@@ -243,10 +246,8 @@ class _Site:
         few = records.size <= FEW_RECORDS * len(self.own) and not isinstance(
             model.model, LinearRegression
         )
-        self.likelihoods = [
-            Likelihood(model, records) for _ in range(1 + 2 * len(self.own) * few)
-        ]
-        self.residual, self.correction = np.inf, 0.0
+        self.likelihoods = [Likelihood(model, records) for _ in range(1 + 2 * len(self.own) * few)]
+        self.residual, self.left = np.inf, 0.0
         self.more = tuple(
             Normal(0 * part.linear, 0 * part.precision) for part in (self.coefficients, self.spread)
         )
@@ -263,7 +264,9 @@ class _Site:
             if step < REFRESHED:
                 self.message = self._message(self.spread.mean)
                 if len(self.likelihoods) > 1:
-                    self._correct()
+                    failures = ParameterError, np.linalg.LinAlgError  # far from the optimum
+                    with np.errstate(all="ignore"), contextlib.suppress(*failures):
+                        self._correct()
             energy, at = self._energy(self.spread)
             if at is None:
                 raise ParameterError(
@@ -273,7 +276,7 @@ class _Site:
                 )
             ahead = self._gradient(self.spread, at, 0)
             change = ahead.plus(self.spread.plus(self.others, -1.0), -1.0)
-            self.residual = _length(self.spread, change)
+            self.residual = length(self.spread, change)
             if step == steps or self.residual**2 / 2 <= SMALL:
                 break
             # Sums over nodes are not exact: near the optimum they may rise while the energy falls.
@@ -325,15 +328,14 @@ class _Site:
             kept = self._kept(self.view.coefficients, bend)
             linear = own.linear[0] - all_.linear[0] + (kept - bend) @ law.mean
             shared = shared.plus(Normal(linear, kept), SHARE)
-        self.correction = sum(
-            _length(law, change) ** 2
-            for law, change in ((law, shared), (self.spread, spread))
-        ) / 2
+        displaced = (length(law, shared) ** 2 + length(self.spread, spread) ** 2) / 2
+        self.left = displaced if np.isfinite(displaced) else 0.0
         # Three nodes do not do for a wide spread, and overrate how much wider it is.
         share = min(1.0, WIDE / np.linalg.eigvalsh(self.spread.covariance)[-1])
         kept = share * spread.precision
         linear = spread.linear + (kept - spread.precision) @ self.spread.mean
-        self.more = shared, Normal(linear, kept)
+        if displaced <= LARGEST and len(self.likelihoods[0].y) >= LONE * len(self.own):
+            self.more, self.left = (shared, Normal(linear, kept)), 0.0
 
     @staticmethod
     def _kept(like: Any, precision: Matrix) -> Matrix:
@@ -614,7 +616,7 @@ def _largest_share(factor: Any, posterior: Any) -> float:
     return float(max(shares))
 
 
-def _length(law: Normal, change: Normal) -> float:
+def length(law: Normal, change: Normal) -> float:
     """Return the length of a natural-parameter change in the Fisher metric, in sqrt(nats)."""
     covariance, slope = law.covariance, change.linear - change.precision @ law.mean
     bend = covariance @ change.precision

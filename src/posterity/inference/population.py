@@ -17,7 +17,7 @@ from scipy.special import chdtri, ndtr
 from posterity.arrays.typing import Float
 from posterity.families import Gaussian, Product
 from posterity.families.names import names_of, with_names
-from posterity.inference.pooling import Matrix, Normal, grids, marginal
+from posterity.inference.pooling import Matrix, Normal, grids, length, marginal
 from posterity.models.nodes import normal_pairs
 
 LINES = {1: (401, 12.0), 2: (61, 8.0)}
@@ -31,6 +31,9 @@ PLACED = 4
 """Number of placements of the nodes."""
 ENOUGH = 100
 """Smallest effective sample size of the nodes."""
+REMAINS = 0.1
+"""Share of the correction for few records, in nats, that its own error is: .03 to 1 of it in fifteen
+problems."""
 RANGE = 3.0
 """Distance from the mean, in deviations, up to which corrections of log spreads are quadratic."""
 TURNS, SETTLED, EXACT = 30, 1e-11, 1e-2
@@ -144,6 +147,18 @@ def message_of(
     return Normal(basis @ np.linalg.solve(shrunk, along), basis @ inverse @ basis.T)
 
 
+def few_records_error(posterior: Any, factors: Sequence[Any], own: Any) -> float:
+    """Return the estimated displacement of the posterior, in nats, by what remains of the sites'
+    corrections for few records. Zero if factors come from very different spreads, as early in a
+    run.
+    """
+    every = messages(posterior, factors, own)
+    if any(message is None for message in every):
+        return 0.0
+    more = _correction(posterior, factors, every, own)
+    return REMAINS * length(Normal.of(posterior.log_spread), more) ** 2 / 2
+
+
 def _correction(
     posterior: Any, factors: Sequence[Any], messages: Sequence[Normal | None], own: Any
 ) -> Normal:
@@ -175,10 +190,10 @@ def _along_rays(
     ``RANGE`` deviations, and where it becomes zero it stays so.
     """
     ray = places - s.mean
-    length = np.sqrt(((ray @ s.precision) * ray).sum(1))
+    away = np.sqrt(((ray @ s.precision) * ray).sum(1))
     slope = ray @ (more.linear - more.precision @ s.mean)
     bend = -((ray @ more.precision) * ray).sum(1)
-    end = np.minimum(1.0, RANGE / np.maximum(length, RANGE))
+    end = np.minimum(1.0, RANGE / np.maximum(away, RANGE))
     turn = np.full(len(ray), np.inf)
     np.divide(-slope, bend, out=turn, where=slope * bend < 0)
     stop = np.minimum(end, turn)
