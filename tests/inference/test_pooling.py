@@ -348,7 +348,7 @@ def exact_population(sites, prior):
     ("number", "records", "spread", "level"), [(8, 16, 1.0, 0.0), (29, 16, 1.0, 1.0)]
 )
 def test_sixteen_binary_records_a_site_are_enough(number, records, spread, level):
-    """Without corrections, means were up to a seventh of a deviation off, deviations a sixteenth."""
+    """Without corrections, means were up to a seventh of a deviation off."""
     sites = binary_sites(number, records, spread, level)
     wide = Gaussian.from_standard(np.zeros(1), 100 * np.eye(1))
     run = federate(sites, LogisticRegression(), wide, personal=True)

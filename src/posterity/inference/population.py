@@ -32,8 +32,8 @@ PLACED = 4
 ENOUGH = 100
 """Smallest effective sample size of the nodes."""
 REMAINS = 0.1
-"""Share of the correction for few records, in nats, that its own error is: .03 to 1 of it in fifteen
-problems."""
+"""Share of the correction for few records, in nats, that its own error is: .03 to 1 of it in
+fifteen problems."""
 RANGE = 3.0
 """Distance from the mean, in deviations, up to which corrections of log spreads are quadratic."""
 TURNS, SETTLED, EXACT = 30, 1e-11, 1e-2
