@@ -30,6 +30,7 @@ import numpy as np
 from posterity import lazy
 traces = []
 function = lazy.jitted(lambda x: traces.append(x) or x + 1)
+lazy.MORE = -1.0
 for size, (lazy.NEW, lazy.MAPPINGS) in enumerate(((1, 1.0), (1, 1e-9), (9, 1e-9))):
     function(np.zeros(size))
     lazy.release_programs()

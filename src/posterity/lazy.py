@@ -4,6 +4,7 @@ Importing JAX takes longer, and more memory, than a federation of regressions do
 """
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import importlib
@@ -66,7 +67,7 @@ def sampler(draw: Callable[..., Any]) -> Callable[..., Any]:
 def _made_once(function: Any, make: Callable[[Any], Any]) -> Any:
     @functools.wraps(function)
     def traced(*args: Any, **kwargs: Any) -> Any:  # JAX calls it once for each program
-        _new_programs.append(function.__name__)
+        _programs.new += 1
         return function(*args, **kwargs)
 
     @functools.cache
@@ -89,27 +90,39 @@ WORTH = 0.2
 """Compilation time, in seconds, from which a program is cached."""
 
 
-NEW, MAPPINGS = 16, 0.5
-"""Number of new programs after which the memory mappings of the process are counted, and the share
-of the number that Linux allows from which programs are released."""
-_new_programs: list[str] = []
-"""Names of the programs that were compiled since the last count."""
+NEW, MAPPINGS, MORE = 16, 0.5, 0.25
+"""Number of new programs after which the memory mappings of the process are counted, the share of
+the number that Linux allows from which programs are released, and the share by which they must have
+grown since the last release, as other packages may have many mappings."""
+
+
+@dataclasses.dataclass
+class _Programs:
+    new: int = 0
+    """Number of programs since mappings were counted."""
+    others: int = 0
+    """Number of mappings after the last release."""
+
+
+_programs = _Programs()
 
 
 def release_programs() -> None:
     """Make JAX release all compiled programs if the process has many memory mappings.
 
     A program takes hundreds of mappings, and LLVM ends a process that has no more. A new function
-    means a new program, so a few hundred federations would get there. Not while JAX traces.
+    means a new program, so a few hundred federations would get there. Not to be called while JAX
+    traces a function.
     """
-    if len(_new_programs) < NEW:
+    if _programs.new < NEW:
         return
-    _new_programs.clear()
+    _programs.new = 0
     with contextlib.suppress(OSError, ValueError):  # other systems have no such files
         allowed = int(Path("/proc/sys/vm/max_map_count").read_text())
-        used = Path("/proc/self/maps").read_bytes().count(b"\n")
-        if used > MAPPINGS * allowed:
+        used = lambda: Path("/proc/self/maps").read_bytes().count(b"\n")
+        if used() > max(MAPPINGS * allowed, _programs.others + MORE * allowed):
             jax.clear_caches()
+            _programs.others = used()
 
 
 @functools.cache

@@ -240,11 +240,11 @@ def test_a_status_of_reports_knows_of_too_few_nodes():
     reports = reports_of(run, parts_needed(run.agreement))
     told = sum(report.quadrature_error for report in reports.values())
     status = status_from(run.agreement, run.posterior, reports, told / 2)
-    assert told > 0 and f"expectations may be off by {told:.2g} nats" in status.reasons
+    assert told > 0 and f"sums over nodes may be off by {told:.2g} nats" in status.reasons
     assert status.left == np.inf
     assert not status_from(run.agreement, run.posterior, reports, 2 * told).reasons
     within = dataclasses.replace(run, tolerance=told / 100)
-    assert any("expectations may be off" in reason for reason in within.status.reasons)
+    assert any("sums over nodes may be off" in reason for reason in within.status.reasons)
     assert within.status.left == np.inf  # by other nodes the optimum is elsewhere
 
 

@@ -139,7 +139,7 @@ def test_an_expectation_that_nodes_miss_is_not_converged():
     prior = DiagonalGaussian.from_standard(np.zeros(2), np.full(2, 10.0))
     messages, run = said(lambda: federate(sites, weibull, prior))
     assert run.status.state == "not converged" and math.isinf(run.status.left)
-    assert messages and "expectations may be off" in messages[-1]
+    assert messages and "sums over nodes may be off" in messages[-1]
 
 
 def test_nodes_are_added_until_they_suffice(settled):

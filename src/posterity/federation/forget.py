@@ -189,7 +189,8 @@ def _left(run: Run, upper: float, rehearse: bool) -> float | None:
         return _known(upper)
     if not rehearse:
         # A certificate covers one round only, not the distance beyond it.
-        return None if run.status.reasons else _known(max(upper, run.status.left))
+        known = run.status.converged or not run.status.reasons
+        return _known(max(upper, run.status.left)) if known else None
     try:
         far, beyond = _rehearsed(run)
     except SiteError:
@@ -206,7 +207,8 @@ def _rehearsed(run: Run) -> tuple[float, float]:
         left, growing = end.claim
         if left <= max(far / SHARE, NEGLIGIBLE) or growing:
             break
-    return far, math.inf if {*end.status.reasons} - {UNKNOWN} else end.claim[0]
+    unknown = not end.status.converged and {*end.status.reasons} - {UNKNOWN}
+    return far, math.inf if unknown else end.claim[0]
 
 
 def _known(number: float) -> float | None:

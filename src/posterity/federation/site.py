@@ -48,6 +48,9 @@ OF_MOVE = 1e-2
 """Largest displacement by quadrature error, as a share of the change by the visit, at which no more
 nodes are used either. ``federate`` without ``steps`` makes further visits, with more nodes, unless
 the displacement is within the tolerance."""
+MOST_ERROR = 1e6
+"""Largest reported error, in nats, of tails beyond the nodes and of messages in partial pooling,
+which have no bound; engines refuse huge numbers."""
 NARROW = 2.0
 """Variance of a record's linear predictor above which a Newton step may be much too short."""
 NEAR = 0.1
@@ -155,8 +158,7 @@ class Site:
         if update.pools:
             pooling: Any = update
             factor, pooled = pooling.improved(self.model, view, factor, self.records, count)
-            error = self._pooled_error(pooled)
-            return Improvement(self.name, canonical(factor), 0, pooled.residual, error)
+            return Improvement(self.name, canonical(factor), 0, *pooled[:2])
         records, taken, start = self._records(update), np.asarray(count), view
         while True:
             new, info = self._run(_improve, update, view, factor, records, taken, key)
@@ -174,7 +176,8 @@ class Site:
             if error <= NEAR:  # continue from the result of fewer nodes
                 view, factor = after, new
         residual, halvings = float(info.residual), int(info.halvings)
-        return Improvement(self.name, canonical(new), halvings, residual, error + float(info.tail))
+        error = error + min(float(info.tail), MOST_ERROR)
+        return Improvement(self.name, canonical(new), halvings, residual, error)
 
     def report(
         self,
@@ -208,12 +211,6 @@ class Site:
             errors.append(error)
         return Report(self.name, quadrature_error=max(errors), **known)
 
-    def _pooled_error(self, pooled: Any) -> float:
-        """Return the error of a visit, such that the sum over sites is that of the posterior: those
-        for few records have the same sign at all sites, so that their lengths add up.
-        """
-        return pooled.quadrature_error + len(self.agreement.sites) * pooled.few_records_error
-
     def _steps_far(self, posterior: Any) -> bool:
         """True if a natural gradient is a Newton step that leads most of the way to the site's
         optimum, as where the log likelihood is nearly quadratic over the width of the posterior.
@@ -232,13 +229,15 @@ class Site:
         elif update.pools:
             pooling: Any = update
             target, pooled = pooling.target(self.model, posterior, factor, self.records)
-            direction, error = target - factor, self._pooled_error(pooled)
+            # If errors of messages have the same sign at all sites, their lengths add up.
+            error = min(len(self.agreement.sites) * pooled.message_error, MOST_ERROR)
+            direction, error = target - factor, pooled.quadrature_error + error
         elif update.trains:  # training is too slow for several samples
             direction = self.improve(posterior, factor, key=key).factor - factor
         else:
             others = posterior, factor, samples, key
             direction, variance, tail, error = self._by_enough_nodes(_gradient, update, *others)
-            error = error + tail
+            error = error + min(float(tail), MOST_ERROR)
         direction = canonical(direction)
         numbers = [direction.natural_parameters, variance, error]
         if not all(np.isfinite(part).all() for part in numbers):

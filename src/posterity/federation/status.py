@@ -8,7 +8,7 @@ again and their answers are averaged.
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,6 @@ from posterity.federation.optima import (
 from posterity.federation.schedules import Asynchronous, Schedule
 from posterity.federation.state import State, Visit, contributing, distance, measures
 from posterity.inference.descent import fisher_length
-from posterity.inference.population import few_records_error
 from posterity.ledger import Ledger
 from posterity.status import Status
 
@@ -155,22 +154,18 @@ def status_of(run: Position) -> Status:
         s for s, turns in visits.items() if turns and turns[0].outcome in ("failed", "refused")
     ]
     error = math.fsum(turns[0].quadrature_error for turns in visits.values() if turns)
-    few = _few_records(run)
     left, growing = run.claim
     reasons = (
         *_named("waiting for the visit at which to forget", list(run.state.leaving)),
         *_named("no visit yet to", waiting),
         *_named("no update of", stuck),
         *_misplaced(error, allowed),
-        *(
-            []
-            if few <= allowed
-            else [f"sites of few records may misplace spreads by {few:.2g} nats"]
-        ),
     )
     if not error <= allowed and not growing:
         return Status.of(math.inf, allowed, reasons)  # these nodes have another optimum
-    status = Status.of(max(left, error, few), allowed, reasons)
+    status = Status.of(max(left, error), allowed, reasons)
+    if status.converged and run.agreement.update.pools:
+        return _of_messages(run, status)
     if status.converged:
         return _looked_at_twice(run, status)
     if growing and len(visits) == 1 and run.agreement.update.searches:
@@ -190,6 +185,14 @@ def status_of(run: Position) -> Status:
         reasons = (UNKNOWN,)
     status = Status.of(max(left, error), allowed, reasons)
     return _looked_at_twice(run, status) if status.converged else status
+
+
+def _of_messages(run: Position, status: Status) -> Status:
+    """Return the status of converged partial pooling with a caveat if Gaussian messages of sites'
+    records are inaccurate.
+    """
+    reports = _known(run, lambda run: _error(reports_of(run, ("gradient",)).values()))
+    return dataclasses.replace(status, reasons=_inaccurate(reports, status.tolerance))
 
 
 def _looked_at_twice(run: Position, status: Status) -> Status:
@@ -412,7 +415,9 @@ def status_from(
     unknown = [site for site, length in certificate.residuals.items() if not math.isfinite(length)]
     absent = [s for s in agreed.sites if s not in agreed.silent and s not in reports]
     allowed = _allowed(agreed, tolerance)
-    error = math.fsum(report.quadrature_error for report in reports.values())
+    error, pools = _error(reports.values()), agreed.update.pools
+    messages = _inaccurate(error, allowed) if pools else ()
+    error = 0.0 if pools else error  # of messages, which is a caveat
     known = math.isfinite(left) and reports and not absent and error <= allowed
     reasons = (
         *_named("no finite report of", unknown),
@@ -422,7 +427,8 @@ def status_from(
     )
     if not reasons and not known:
         reasons = (UNKNOWN,)
-    return Status.of(max(left, error) if known else math.inf, allowed, reasons)
+    status = Status.of(max(left, error) if known else math.inf, allowed, reasons)
+    return dataclasses.replace(status, reasons=messages) if status.converged else status
 
 
 def parts_needed(agreed: Agreement) -> tuple[Part, ...]:
@@ -499,17 +505,21 @@ def _last_two(run: Position) -> dict[str, list[Visit]]:
     return turns
 
 
-def _few_records(run: Position) -> float:
-    """Return the error in nats that few records leave in partial pooling; else zero."""
-    if not run.agreement.update.pools:
-        return 0.0
-    own = np.array(run.agreement.model.personal)  # pyright: ignore[reportAttributeAccessIssue]
-    factors = [run.state.factor(site) for site in run.contributing]
-    return few_records_error(run.posterior, factors, own)
+def _error(reports: Iterable[Report]) -> float:
+    return math.fsum(report.quadrature_error for report in reports)
+
+
+def _inaccurate(error: float, allowed: float) -> tuple[str, ...]:
+    """Return a caveat if messages of partial pooling are inaccurate by more than is allowed."""
+    if error <= allowed:
+        return ()
+    nats = f"by up to {error:.1g} nats" if math.isfinite(error) else "by an unknown number of nats"
+    why = "likelihoods of sites with few records or events are far from Gaussian"
+    return (f"{why}, which may displace the posterior {nats}",)
 
 
 def _misplaced(error: float, allowed: float) -> list[str]:
-    return [] if error <= allowed else [f"expectations may be off by {error:.2g} nats"]
+    return [] if error <= allowed else [f"sums over nodes may be off by {error:.2g} nats"]
 
 
 def _named(what: str, sites: list[str]) -> list[str]:

@@ -41,10 +41,12 @@ NONE = 1e-20
 """Probability up to which a node of a grid is left out; together these have 1e-17 at most. So
 expectations of ``exp(s u)``, with ``u`` in deviations of a predictor, are too small from ``s = 7``
 (2 %) and half at ``s = 9``."""
-SHELLS, SCATTERED_SHELLS = (8.0, 10.0, 12.0), (6.0, 8.0, 10.0, 12.0)
-"""Radii, in deviations, of nodes of tiny probability in the tails, which are not part of the sums:
-:attr:`~posterity.inference.estimators.Expectation.tail` is what they would add, where it matters,
-as for ``exp(9 u)`` or a log likelihood without expectation."""
+SHELLS = {1: (10.0, 12.0), 2: (10.0, 12.0), 3: (8.0, 10.0, 12.0)}
+"""Radii, in deviations, of nodes of tiny probability beyond those of a grid, by its dimension:
+:attr:`~posterity.inference.estimators.Expectation.tail` is what they would add. It matters for
+``exp(9 u)``, or for a log likelihood without an expectation."""
+BEYOND_SCATTERED = 6.0, 8.0, 10.0, 12.0
+"""The same beyond scattered nodes."""
 ANGLE = math.atan((math.sqrt(5) - 1) / 2)
 """Angle by which grids are turned in each plane, so that no row of nodes is along an axis, a
 diagonal or a small slope: its tangent is the inverse of the golden ratio."""
@@ -289,14 +291,14 @@ def nodes_for(number: int, budget: int, otherwise: Any, dtype: Any) -> tuple[Any
 
 @functools.cache
 def shells(number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes (m, number) along the axes, and up to three dimensions the diagonals, at
-    ``SHELLS`` or ``SCATTERED_SHELLS``, and their probabilities by the trapezoidal rule.
+    """Return nodes (m, number) beyond those of sums, along the axes and for grids the diagonals,
+    and their probabilities by the trapezoidal rule.
     """
-    if number in (1, *AXES):
+    radii = SHELLS.get(number, BEYOND_SCATTERED)
+    if number in SHELLS:
         along = np.array([v for v in itertools.product((-1, 0, 1), repeat=number) if any(v)])
-        radii = SHELLS
     else:
-        along, radii = np.concatenate([np.eye(number), -np.eye(number)]), SCATTERED_SHELLS
+        along = np.concatenate([np.eye(number), -np.eye(number)])
     along = along / np.linalg.norm(along, axis=1, keepdims=True)
     nodes = np.concatenate([radius * along for radius in radii])
     density = np.exp(-np.square(radii) / 2) / math.sqrt(2 * math.pi)

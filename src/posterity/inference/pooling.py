@@ -50,16 +50,9 @@ SHORTEST = 1e-3
 FEW, MANY = 0.2, 15
 """Share of the precision below which a site counts as one of many, and half the number of visits
 after which that is ignored."""
-FEW_RECORDS = 32
-"""Number of records per own coefficient up to which the factor is corrected for messages at other
-log spreads."""
-LONE, LARGEST = 2, 1.0
-"""Number of records per own coefficient below which the correction is estimated, but not made, and
-the largest one that is made, in nats."""
-WIDE = 0.25
-"""Variance of a log spread above which less of the correction's curvature is used."""
-APART, SHARE = 3.0**0.5, 1 / 6
-"""Distance in deviations, and probability, of the two outer nodes of Gauss-Hermite quadrature."""
+ASIDE = 3.0**0.5
+"""Displacement of all log spreads, in deviations, to which the message is compared: the outer nodes
+of a sum over three, of probability 1/6 each."""
 LEAST = 1e-9
 """Smallest precision of a record's message, relative to the precision of its predictor, so that the
 message can change the predictor's mean."""
@@ -134,8 +127,8 @@ class PooledInfo(NamedTuple):
     """Fisher length of the remaining natural gradient, in sqrt(nats)."""
     quadrature_error: float
     """Estimated displacement of the posterior, in nats, by the error of sums over nodes."""
-    few_records_error: float
-    """The same by the correction for few records, if it was not made."""
+    message_error: float = 0.0
+    """The same by one Gaussian message for all log spreads; 0 after a visit, which is not asked."""
 
 
 class PartialPooling(LocalUpdate):
@@ -222,14 +215,15 @@ class PartialPooling(LocalUpdate):
             one, other = site.gradients()
             # Two sets of random nodes have equal errors; that of a finer grid is negligible.
             erring = 2 if site.drawn else 1
-            error = float(view.squared_length(other - one)) / 2 / erring + site.likelihoods[0].left
+            error = float(view.squared_length(other - one)) / 2 / erring + site.likelihood.left
             if not np.isfinite(error):
                 raise not_finite()
             new = site.factor() if steps else one
             far = steps and site.drawn  # grids are cheap
             moved = float(view.squared_length(new - factor)) / 2 if far else 0.0
             if error <= max(ERROR, ERROR_OF_MOVE * moved) or 4 * count > self.most:
-                return new, PooledInfo(float(site.residual), error, site.left)
+                aside = 0.0 if steps else site.message_error()
+                return new, PooledInfo(float(site.residual), error, aside)
             count *= 4
 
 
@@ -243,14 +237,7 @@ class _Site:
         self.cavity = self.coefficients.plus(Normal.of(factor.coefficients), -1.0)
         self.spread = Normal.of(view.log_spread)
         self.others = self.spread.plus(Normal.of(factor.log_spread), -1.0)
-        few = records.size <= FEW_RECORDS * len(self.own) and not isinstance(
-            model.model, LinearRegression
-        )
-        self.likelihoods = [Likelihood(model, records) for _ in range(1 + 2 * len(self.own) * few)]
-        self.residual, self.left = np.inf, 0.0
-        self.more = tuple(
-            Normal(0 * part.linear, 0 * part.precision) for part in (self.coefficients, self.spread)
-        )
+        self.residual, self.likelihood = np.inf, Likelihood(model, records)
         self.drawn = len(self.own) not in GRID
 
     def take_nodes(self, count: int, finer: int) -> None:
@@ -263,10 +250,6 @@ class _Site:
         for step in range(steps + 1):
             if step < REFRESHED:
                 self.message = self._message(self.spread.mean)
-                if len(self.likelihoods) > 1:
-                    failures = ParameterError, np.linalg.LinAlgError  # far from the optimum
-                    with np.errstate(all="ignore"), contextlib.suppress(*failures):
-                        self._correct()
             energy, at = self._energy(self.spread)
             if at is None:
                 raise ParameterError(
@@ -276,7 +259,7 @@ class _Site:
                 )
             ahead = self._gradient(self.spread, at, 0)
             change = ahead.plus(self.spread.plus(self.others, -1.0), -1.0)
-            self.residual = length(self.spread, change)
+            self.residual = _length(self.spread, change)
             if step == steps or self.residual**2 / 2 <= SMALL:
                 break
             # Sums over nodes are not exact: near the optimum they may rise while the energy falls.
@@ -306,49 +289,44 @@ class _Site:
             steps.append(self._joined(self._of_coefficients(at, seed), gradient))
         return steps
 
-    def _correct(self) -> None:
-        """Set ``self.more``, the correction of the factor's parts for messages that differ from log
-        spread to log spread, as with few records, whose likelihood is far from Gaussian.
+    def message_error(self) -> float:
+        """Return the displacement of the posterior, in nats, if log spreads had messages of their
+        own; infinite if these are not finite. It is large if records are few or rare events, whose
+        likelihood is far from Gaussian.
 
-        The means of the differences over the log spreads are sums over three nodes each.
+        All log spreads are displaced together, which is cheap, so it is a rough estimate.
         """
-        root, law = np.linalg.cholesky(self.spread.covariance), self.coefficients
-        shared, spread = (Normal(0 * part.linear, 0 * part.precision) for part in self.more)
-        for index, away in enumerate(APART * np.concatenate([root.T, -root.T])):
-            s = self.spread.mean + away
-            own, all_ = (
-                marginal(message, law.mean, law.covariance, s[None], self.own)
-                for message in (self._message(s, 1 + index), self.message)
+        if isinstance(self.model.model, LinearRegression):
+            return 0.0
+        deviation = np.sqrt(np.diagonal(self.spread.covariance))
+        law, zero = self.coefficients, np.zeros((len(self.own), len(self.own)))
+        shared, spread = Normal(0 * law.mean, 0 * law.precision), Normal(zero[0], zero)
+        for away in (ASIDE * deviation, -ASIDE * deviation):
+            place = self.spread.mean + away
+            try:
+                both = self._message(place), self.message
+            except ParameterError:
+                return np.inf
+            own, one = (
+                marginal(message, law.mean, law.covariance, place[None], self.own)
+                for message in both
             )
-            slope = own.slope[0] - all_.slope[0]
-            bend = -np.outer(slope, self.spread.precision @ away)  # Stein's lemma
-            bend = self._kept(self.view.log_spread, (bend + bend.T) / 2)
-            spread = spread.plus(Normal(slope + bend @ self.spread.mean, bend), SHARE)
-            bend = own.precision[0] - all_.precision[0]
-            kept = self._kept(self.view.coefficients, bend)
-            linear = own.linear[0] - all_.linear[0] + (kept - bend) @ law.mean
-            shared = shared.plus(Normal(linear, kept), SHARE)
-        displaced = (length(law, shared) ** 2 + length(self.spread, spread) ** 2) / 2
-        self.left = displaced if np.isfinite(displaced) else 0.0
-        # Three nodes do not do for a wide spread, and overrate how much wider it is.
-        share = min(1.0, WIDE / np.linalg.eigvalsh(self.spread.covariance)[-1])
-        kept = share * spread.precision
-        linear = spread.linear + (kept - spread.precision) @ self.spread.mean
-        if displaced <= LARGEST and len(self.likelihoods[0].y) >= LONE * len(self.own):
-            self.more, self.left = (shared, Normal(linear, kept)), 0.0
-
-    @staticmethod
-    def _kept(like: Any, precision: Matrix) -> Matrix:
-        return np.diag(np.diagonal(precision)) if like.diagonal else precision
+            slope = (own.slope[0] - one.slope[0]) / 6
+            bend = -np.diag(slope * away) / deviation**2  # Stein's lemma
+            spread = spread.plus(Normal(slope + bend @ self.spread.mean, bend))
+            parts = own.linear[0] - one.linear[0], own.precision[0] - one.precision[0]
+            shared = shared.plus(Normal(*parts), 1 / 6)
+        nats = (_length(law, shared) ** 2 + _length(self.spread, spread) ** 2) / 2
+        return nats if np.isfinite(nats) else np.inf
 
     def _joined(self, coefficients: Normal, spread: Normal) -> Any:
         laws = {"coefficients": coefficients, "log_spread": spread}
         return type(self.view)(**{n: _law(getattr(self.view, n), law) for n, law in laws.items()})
 
-    def _message(self, log_spread: Vector, place: int = 0) -> Normal:
+    def _message(self, log_spread: Vector) -> Normal:
         covariance = self.cavity.covariance
         covariance[self.own, self.own] += np.exp(2 * log_spread)
-        return self.likelihoods[place].message(self.cavity.mean, covariance)
+        return self.likelihood.message(self.cavity.mean, covariance)
 
     def _at(self, spread: Normal, seed: int) -> Any:
         place = spread, self.coefficients, self.message
@@ -377,10 +355,7 @@ class _Site:
         others, covariance = self.others, spread.covariance
         cross = (others.precision * covariance).sum() + mean @ others.precision @ mean
         entropy = -np.linalg.slogdet(spread.precision)[1] / 2
-        more = self.more[1]
-        cross = cross + (more.precision * covariance).sum() + mean @ more.precision @ mean
-        linear = others.linear + more.linear
-        return float(cross / 2 - linear @ mean - entropy - self.grids[0][1] @ at.value), at
+        return float(cross / 2 - others.linear @ mean - entropy - self.grids[0][1] @ at.value), at
 
     def _of_coefficients(self, at: Marginal, seed: int) -> Normal:
         """Return ``∇_μ E[log Z]`` as a factor of the population's coefficients."""
@@ -389,8 +364,8 @@ class _Site:
         linear = chances @ at.linear
         if self.view.coefficients.diagonal:
             kept = np.diag(np.diagonal(precision))
-            linear, precision = linear + (kept - precision) @ self.coefficients.mean, kept
-        return Normal(linear, precision).plus(self.more[0])
+            return Normal(linear + (kept - precision) @ self.coefficients.mean, kept)
+        return Normal(linear, precision)
 
     def _gradient(self, spread: Normal, at: Marginal, seed: int) -> Normal:
         """Return ``∇_μ E[log Z]`` as a factor of the log spreads (Bonnet and Price)."""
@@ -398,8 +373,7 @@ class _Site:
         precision = -np.tensordot(chances, at.curvature, 1)
         if self.view.log_spread.diagonal:
             precision = np.diag(np.diagonal(precision))
-        gradient = Normal(chances @ at.slope + precision @ spread.mean, precision)
-        return gradient.plus(self.more[1])
+        return Normal(chances @ at.slope + precision @ spread.mean, precision)
 
 
 class Likelihood:
@@ -616,7 +590,7 @@ def _largest_share(factor: Any, posterior: Any) -> float:
     return float(max(shares))
 
 
-def length(law: Normal, change: Normal) -> float:
+def _length(law: Normal, change: Normal) -> float:
     """Return the length of a natural-parameter change in the Fisher metric, in sqrt(nats)."""
     covariance, slope = law.covariance, change.linear - change.precision @ law.mean
     bend = covariance @ change.precision

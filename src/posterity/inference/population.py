@@ -17,7 +17,7 @@ from scipy.special import chdtri, ndtr
 from posterity.arrays.typing import Float
 from posterity.families import Gaussian, Product
 from posterity.families.names import names_of, with_names
-from posterity.inference.pooling import Matrix, Normal, grids, length, marginal
+from posterity.inference.pooling import Matrix, Normal, grids, marginal
 from posterity.models.nodes import normal_pairs
 
 LINES = {1: (401, 12.0), 2: (61, 8.0)}
@@ -31,11 +31,6 @@ PLACED = 4
 """Number of placements of the nodes."""
 ENOUGH = 100
 """Smallest effective sample size of the nodes."""
-REMAINS = 0.1
-"""Share of the correction for few records, in nats, that its own error is: .03 to 1 of it in
-fifteen problems."""
-RANGE = 3.0
-"""Distance from the mean, in deviations, up to which corrections of log spreads are quadratic."""
 TURNS, SETTLED, EXACT = 30, 1e-11, 1e-2
 """Iterations of the search for a site's message, its relative residual at convergence, and the
 relative residual of the linear solve in an iteration."""
@@ -76,14 +71,12 @@ def population(prior: Any, posterior: Any, factors: Sequence[Any], own: Any) -> 
     if any(message is None for message in every):
         return Population(posterior, 0.0)
     found = [message for message in every if message is not None and message.precision.any()]
-    more = _correction(posterior, factors, every, own)
     before = Normal.of(prior.coefficients), Normal.of(prior.log_spread)
     shared = (c.mean, c.covariance), (s.mean, s.covariance)
     draws, at = np.inf, None
     for turn in range(PLACED if found else 0):
         places, widths = _places(*shared[1], turn, len(found) * len(c.linear) ** 3)
         log, means, covariances = _integrated(found, before, c, places, own)
-        log = log + _along_rays(more, s, places)
         weights = np.exp(log + widths - (log + widths).max())
         weights /= weights.sum()
         worth, on_grid = float(1 / (weights**2).sum()), len(own) in LINES
@@ -145,60 +138,6 @@ def message_of(
     shrunk = np.tensordot(chances, np.linalg.inv(np.eye(len(noise)) + inverse @ between), 1)
     along = np.linalg.lstsq(basis, factor.linear, rcond=None)[0]
     return Normal(basis @ np.linalg.solve(shrunk, along), basis @ inverse @ basis.T)
-
-
-def few_records_error(posterior: Any, factors: Sequence[Any], own: Any) -> float:
-    """Return the estimated displacement of the posterior, in nats, by what remains of the sites'
-    corrections for few records. Zero if factors come from very different spreads, as early in a
-    run.
-    """
-    every = messages(posterior, factors, own)
-    if any(message is None for message in every):
-        return 0.0
-    more = _correction(posterior, factors, every, own)
-    return REMAINS * length(Normal.of(posterior.log_spread), more) ** 2 / 2
-
-
-def _correction(
-    posterior: Any, factors: Sequence[Any], messages: Sequence[Normal | None], own: Any
-) -> Normal:
-    """Return what the factors of the log spreads have beyond what the messages imply: corrections
-    for few records, whose messages differ from spread to spread.
-    """
-    c, s = Normal.of(posterior.coefficients), Normal.of(posterior.log_spread)
-    nodes, chances = grids(len(own))[0]
-    places = s.mean + nodes @ np.linalg.cholesky(s.covariance).T
-    total = Normal(np.zeros(len(own)), np.zeros((len(own), len(own))))
-    for factor, message in zip(factors, messages, strict=True):
-        if message is not None and message.precision.any():
-            at = marginal(message, c.mean, c.covariance, places, own)
-            precision = -np.tensordot(chances, at.curvature, 1)
-            if posterior.log_spread.diagonal:
-                precision = np.diag(np.diagonal(precision))
-            implied = Normal(chances @ at.slope + precision @ s.mean, precision)
-            total = total.plus(Normal.of(factor.log_spread)).plus(implied, -1.0)
-    return total
-
-
-def _along_rays(
-    more: Normal, s: Normal, places: Float[np.ndarray, "m p"]
-) -> Float[np.ndarray, " m"]:
-    """Return the logarithm of a correction at log spreads ``places``, relative to its value at the
-    mean of ``s``.
-
-    A Gaussian correction is known near the mean only. Along a ray its slope does not change beyond
-    ``RANGE`` deviations, and where it becomes zero it stays so.
-    """
-    ray = places - s.mean
-    away = np.sqrt(((ray @ s.precision) * ray).sum(1))
-    slope = ray @ (more.linear - more.precision @ s.mean)
-    bend = -((ray @ more.precision) * ray).sum(1)
-    end = np.minimum(1.0, RANGE / np.maximum(away, RANGE))
-    turn = np.full(len(ray), np.inf)
-    np.divide(-slope, bend, out=turn, where=slope * bend < 0)
-    stop = np.minimum(end, turn)
-    beyond = np.where(turn <= end, 0.0, slope + bend * end)
-    return slope * stop + bend * stop**2 / 2 + beyond * (1 - end)
 
 
 def _newton(
