@@ -91,7 +91,8 @@ def test_the_target_and_an_intercept(tables):
         Path(f"{name}.csv").write_text(Path(f"{name}.csv").read_text().replace("y", "pain"))
     wide = with_model('target = "pain"\nintercept = true', WIDE)
     data, q = federated(wide)
-    assert (data["columns"], data["notes"]) == (["intercept", "age", "dose"], [])
+    (note,) = data["notes"]  # its prior has as much weight as a record, of five
+    assert data["columns"] == ["intercept", "age", "dose"] and "precision of ['intercept']" in note
     x = np.array([[1, 1, 2], [1, 0, 1], [1, 4, 1], [1, 2, 0], [1, -1, 3]])
     y = np.array([3, 2.5, -1, 1, 0])
     prior = np.diag([1, 1 / 4, 1 / 9])
@@ -159,7 +160,11 @@ def test_arrays_without_names_are_taken_for_those_of_tables(tables):
         ([1, 1, 1, 2, 2], "", "no intercept"),
         ([0, 0, 0, 0, 0], "", "0 in every record: ['dose']"),
         ([1, 1, 1, 1, 1], "intercept = true", "the same in every record: ['intercept', 'dose']"),
-        ([0, 1, 2, 3, 4], "intercept = true", None),
+        (
+            [0, 1, 2, 3, 4],
+            "intercept = true",
+            "more than a quarter of the precision of ['intercept']",
+        ),
     ],
 )
 def test_constant_columns_and_a_missing_intercept(tables, column, model, words):

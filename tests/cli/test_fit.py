@@ -240,6 +240,12 @@ def test_separable_records_are_held_by_the_prior_and_said_to_be():
     told = document(*line, "--center", "x=2.5e6", "--scale", "x=1e6")
     assert any("perfectly" in note for note in told["notes"])
     assert 1 < told["parameters"][1]["mean"] < 20
+    line = ("federate", "--site", "t=t.csv", *line[2:], "--center", "x=2.5e6", "--scale", "x=1e6")
+    notes = document(*line, "--intercept")["notes"]
+    assert [note for note in told["notes"] if "perfectly" in note] == notes
+    put("t.csv", {"x": [1e6, 2e6, 3e6, 4e6], "ill": [1, 1, 1, 1]})
+    notes = document(*line, "--intercept", "-o", "one.safetensors")["notes"]
+    assert "the target is 1 in every record: only the prior" in notes[-1]
 
 
 @pytest.mark.parametrize("model", ["logistic", "poisson", "linear"])

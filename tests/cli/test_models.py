@@ -512,6 +512,7 @@ def test_survival_at_the_shell_is_fused_federated_and_predicted():
     sites = ("--site", "n=n.csv", "--site", "s=s.csv")
     notes = document("federate", *sites, *line, "-o", "fed.safetensors")["notes"]
     assert not any("no intercept" in note for note in notes), "hazards are in its place"
+    assert not any("more than a quarter" in note for note in notes)
     one, fed = (posterity.load(f"{name}.safetensors").posterior for name in ("one", "fed"))
     assert float(one.kl(fed)) < 0.1
     told = document("predict", "fed.safetensors", "n.csv", "-o", "p.csv", "--times", "0.5,1.5")

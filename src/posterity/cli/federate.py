@@ -3,6 +3,9 @@
 import dataclasses
 import json
 from collections import Counter
+from typing import Any
+
+import numpy as np
 
 from posterity.artifact.aligned import listed, names_in
 from posterity.artifact.recipe import recipe_in
@@ -13,9 +16,12 @@ from posterity.cli.jobs import Federated, federation_of
 from posterity.cli.options import Settings
 from posterity.cli.report import Group, alarming, first, group, status_of, status_report, table
 from posterity.cli.streams import Data, bar, printable, verb
+from posterity.families import DiagonalGaussian, Gaussian
+from posterity.families.names import names_of
 from posterity.federation import Run
 from posterity.federation.federate import proceed, too_few_hops
 from posterity.files import write_file
+from posterity.fitting.fit import notes_of_labels, notes_of_prior
 from posterity.status import Progress
 
 
@@ -67,6 +73,14 @@ def _written(settings: Settings, job: Federated, run: Run) -> Data:
     record = {"schedule": schedule, "steps": str(steps), "status": str(run.status)}
     recipe = recipe_in(job.record)
     notes = [] if recipe is None else suspicious({"": ledger}, recipe)
+    posterior: Any = ledger.posterior
+    if recipe is not None and isinstance(posterior, Gaussian | DiagonalGaussian):
+        sd = np.sqrt(posterior.marginal_variance)
+        notes += notes_of_prior(names_of(posterior)[""], posterior.mean, sd, ledger.prior)
+        if recipe.model == "logistic":
+            x, y = map(np.concatenate, zip(*job.arguments["sites"].values(), strict=True))
+            y = y.reshape(len(y), -1)  # the label, and where records are adjusted their offset
+            notes += notes_of_labels(y[:, 0], x @ posterior.mean + y[:, 1:2].sum(1))
     written = files.write(ledger, settings.output, "federate", record | job.record)
     if (history := settings.path("output.history")) is not None:
         lines = (json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.trace)

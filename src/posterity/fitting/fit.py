@@ -1,7 +1,7 @@
 """Fit of a recipe to a table of records, as the ledger of one site."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,8 @@ _SURE = 4.0
 """Ratio of marginal to conditional variance above which a diagonal law has a note."""
 _FAR = 3.0
 """Distance from the prior's mean, in prior standard deviations, beyond which there is a note."""
-_SILENT = (
-    "only the prior keeps coefficients finite, and in one shot this file contributes almost "
-    "nothing: federate"
-)
+_FINITE = "only the prior keeps coefficients finite"
+_SILENT = f"{_FINITE}, and in one shot this file contributes almost nothing: federate"
 _TOLD_APART = (
     "the columns separate the classes perfectly: only the prior keeps coefficients finite, and a "
     "Gaussian is a rough approximation of this posterior"
@@ -322,18 +320,15 @@ def prior_of(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
     return in_order(known, {"": names}, "the prior", "the table")
 
 
-def _notes(
-    data: Design,
-    recipe: Recipe,
-    mean: np.ndarray,
-    predictor: np.ndarray,
-    sd: np.ndarray,
-    prior: Any,
-) -> Any:
-    """Yield notes on a converged fit: what the prior determines, and what lies far from it."""
+def notes_of_prior(
+    names: Sequence[str], mean: np.ndarray, sd: np.ndarray, prior: Any
+) -> Iterator[str]:
+    """Yield notes on coefficients with posterior means and deviations ``mean`` and ``sd`` (d,):
+    those that a Gaussian ``prior`` determines, and those far from it.
+    """
     own = np.sqrt(prior.marginal_variance)
     far = abs(mean - prior.mean) / own
-    named = list(zip(data.names, sd, own, far, strict=True))
+    named = list(zip(names, sd, own, far, strict=True))
     if loud := [name for name, s, o, _ in named if s**2 > _LOUD * o**2]:
         yield (
             f"the prior contributes more than a quarter of the precision of {some(loud)}: unless "
@@ -344,6 +339,28 @@ def _notes(
             f"{some(away)} lie more than {_FAR:g} prior standard deviations from the prior's mean: "
             "change units (--center, --scale) or --prior-sd at every site"
         )
+
+
+def notes_of_labels(y: np.ndarray, predictor: np.ndarray, alike: str = _FINITE) -> Iterator[str]:
+    """Yield a note if labels (n,) of zeros and ones are all equal, which ends with ``alike``, or if
+    the signs of the log odds at the posterior mean, ``predictor`` (n,), tell them apart.
+    """
+    if (y == y[:1]).all():
+        yield from [f"the target is {one:g} in every record: {alike}" for one in y[:1]]
+    elif (np.where(y > 0, 1.0, -1.0) * predictor > 0).all():
+        yield _TOLD_APART
+
+
+def _notes(
+    data: Design,
+    recipe: Recipe,
+    mean: np.ndarray,
+    predictor: np.ndarray,
+    sd: np.ndarray,
+    prior: Any,
+) -> Any:
+    """Yield notes on a converged fit: what the prior determines, and what lies far from it."""
+    yield from notes_of_prior(data.names, mean, sd, prior)
     y: Any = data.y
     if recipe.model in (*COUNTS, "survival") and not y.any():
         what = "an event" if recipe.model == "survival" else "a count above 0"
@@ -361,7 +378,4 @@ def _notes(
             if (np.insert(odds, 0, 0.0, axis=1).argmax(1) == y).all():
                 yield _TOLD_APART
     if recipe.model == "logistic":
-        if (y == y[0]).all():
-            yield f"the target is {y[0]:g} in every record: {_SILENT}"
-        elif (np.where(y > 0, 1.0, -1.0) * predictor > 0).all():
-            yield _TOLD_APART
+        yield from notes_of_labels(y, predictor, _SILENT)
