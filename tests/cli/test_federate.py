@@ -99,6 +99,44 @@ def test_an_interrupt_is_told_and_the_next_call_goes_on(folder, monkeypatch):
     assert posterity.load("shared.safetensors") == whole
 
 
+def collinear(twice=1):
+    """Two sites with columns x and x2, of which the second site's is ``twice`` the first."""
+    for site, offset, ratio in (("u", 0.0, 1), ("v", 0.37, twice)):
+        x = [round(50 + offset + 7.3 * i % 31, 1) for i in range(40)]
+        rows = [
+            f"{a},{ratio * a},{0.5 * a + i * 37 % 11 / 5:.2f},{i % 3 % 2}\n"
+            for i, a in enumerate(x)
+        ]
+        Path(f"{site}.csv").write_text("x,x2,y,ill\n" + "".join(rows))
+
+
+TWO = "federate --site u=u.csv --site v=v.csv --intercept -o d.safetensors"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--model linear --target y --without ill",
+        "--model linear --target y --without ill --personal intercept",
+        "--model linear --target y --without ill --own intercept",
+        "--model logistic --target ill --without y --prior-sd 1e7",
+    ],
+)
+def test_columns_that_depend_on_each_other_at_all_sites_are_refused_as_fit_does(folder, options):
+    collinear()
+    refuse(f"{TWO} {options}", 3, "linearly dependent, or nearly so: ['x', 'x2']; --prior-sd")
+    assert not any(Path().glob("d.safetensors*"))
+
+
+@pytest.mark.parametrize(("twice", "more"), [(2, ""), (1, " --prior-sd 1")])
+def test_other_sites_or_the_prior_determine_what_one_site_does_not(folder, twice, more):
+    collinear(twice)
+    options = f"--model linear --target y --without ill{more}"
+    data = document(*TWO.split(), *options.split())
+    assert data["status"]["state"] == "converged"
+    assert abs(posterity.load("d.safetensors").posterior.mean[1:]).max() < 1
+
+
 @pytest.mark.parametrize("position", ["{}", "[]", "x", '{"fingerprint": 1}'])
 def test_checkpoints_that_were_tampered_with(folder, position):
     document("federate", "gossip.toml")

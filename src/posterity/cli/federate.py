@@ -16,6 +16,7 @@ from posterity.cli.streams import Data, bar, printable, verb
 from posterity.federation import Run
 from posterity.federation.federate import proceed, too_few_hops
 from posterity.files import write_file
+from posterity.fitting.pooled import by_default, check_coefficients, check_columns
 from posterity.status import Progress
 
 
@@ -48,6 +49,8 @@ def federate(settings: Settings) -> Data:
     with settings.named():
         job = federation_of(settings)
     run, steps = job.start(), []
+    if regression := recipe_in(job.record) is not None:
+        check_columns(run)
     converge = job.steps is None or job.arguments["tolerance"] is not None
     with bar("Federating") as moved:
 
@@ -57,6 +60,8 @@ def federate(settings: Settings) -> Data:
 
         run = proceed(run, job.steps, converge, progress=report, checkpoint=settings.checkpoint)
     resumed = steps[0] - 1 if steps else run.state.step
+    if regression:
+        check_coefficients(run)
     return _written(settings, job, run) | {"resumed": resumed}
 
 
@@ -66,6 +71,8 @@ def _written(settings: Settings, job: Federated, run: Run) -> Data:
     record = {"schedule": schedule, "steps": str(steps), "status": str(run.status)}
     recipe = recipe_in(job.record)
     notes = [] if recipe is None else suspicious({"": run.ledger}, recipe)
+    if recipe is not None and not isinstance(settings["model.personal"], dict):
+        notes += by_default(run.agreement.prior, recipe)
     written = files.write(run.ledger, settings.output, "federate", record | job.record)
     if (history := settings.path("output.history")) is not None:
         lines = (json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.trace)
