@@ -47,15 +47,14 @@ def check_columns(run: Run) -> None:
     Gaussian prior.
     """
     law = _coefficients_of(run.agreement.prior)
-    if law is None:
+    sites = [own.records for own in run.federation.sites.values() if own.records.size]
+    if law is None or not sites:
         return
-    total, sites = np.array(law.precision), run.federation.sites.values()
-    for records in (site.records for site in sites if site.records.size):
-        x = records.data[0]
-        size = x.shape[1]  # inputs per class of a multinomial model
-        total[:size, :size] += (x.T * records.weights) @ x
-    size = max((site.records.data[0].shape[1] for site in sites if site.records.size), default=0)
-    deviations(np.zeros(size), total[:size, :size], names_of(law)[""][:size])
+    size = sites[0].data[0].shape[1]  # inputs per class of a multinomial model
+    total = np.array(law.precision)[:size, :size]
+    for x, weights in ((own.data[0], own.weights) for own in sites):
+        total += (x.T * weights) @ x
+    deviations(np.zeros(size), total, names_of(law)[""][:size])
 
 
 def check_coefficients(run: Run) -> None:
