@@ -99,42 +99,51 @@ def test_an_interrupt_is_told_and_the_next_call_goes_on(folder, monkeypatch):
     assert posterity.load("shared.safetensors") == whole
 
 
-def collinear(twice=1):
-    """Two sites with columns x and x2, of which the second site's is ``twice`` the first."""
-    for site, offset, ratio in (("u", 0.0, 1), ("v", 0.37, twice)):
-        x = [round(50 + offset + 7.3 * i % 31, 1) for i in range(40)]
-        rows = [
-            f"{a},{ratio * a},{0.5 * a + i * 37 % 11 / 5:.2f},{i % 3 % 2}\n"
-            for i, a in enumerate(x)
-        ]
-        Path(f"{site}.csv").write_text("x,x2,y,ill\n" + "".join(rows))
-
-
 TWO = "federate --site u=u.csv --site v=v.csv --intercept -o d.safetensors"
+LINEAR = "--model linear --target y --columns x,x2"
+
+
+def two_columns(ratio=1):
+    """Two sites with columns x and x2, which are equal at u and of this ratio at v."""
+    for site, offset, times in (("u", 0.0, 1), ("v", 0.37, ratio)):
+        x = [round(50 + offset + 7.3 * i % 31, 1) for i in range(40)]
+        y = [round(0.5 * own + i * 37 % 11 / 5, 2) for i, own in enumerate(x)]
+        rows = [
+            (own, times * own, y[i], i % 3 % 2, "abc"[i * 7 % 11 % 3]) for i, own in enumerate(x)
+        ]
+        lines = [",".join(map(str, row)) for row in rows]
+        Path(f"{site}.csv").write_text("\n".join(["x,x2,y,ill,kind", *lines]))
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        "--model linear --target y --without ill",
-        "--model linear --target y --without ill --personal intercept",
-        "--model linear --target y --without ill --own intercept",
-        "--model logistic --target ill --without y --prior-sd 1e7",
+        LINEAR,
+        f"{LINEAR} --personal intercept",
+        f"{LINEAR} --own intercept",
+        "--model logistic --target ill --columns x,x2 --prior-sd 1e7",
     ],
 )
 def test_columns_that_depend_on_each_other_at_all_sites_are_refused_as_fit_does(folder, options):
-    collinear()
+    two_columns()
     refuse(f"{TWO} {options}", 3, "linearly dependent, or nearly so: ['x', 'x2']; --prior-sd")
     assert not any(Path().glob("d.safetensors*"))
 
 
-@pytest.mark.parametrize(("twice", "more"), [(2, ""), (1, " --prior-sd 1")])
-def test_other_sites_or_the_prior_determine_what_one_site_does_not(folder, twice, more):
-    collinear(twice)
-    options = f"--model linear --target y --without ill{more}"
+@pytest.mark.parametrize(
+    ("ratio", "options"),
+    [
+        (2, LINEAR),
+        (1, f"{LINEAR} --prior-sd 1"),
+        (1, "--model multinomial --target kind --category kind=a,b,c --columns x --prior-sd 1e6"),
+    ],
+    ids=["another site", "the prior", "a column for each class"],
+)
+def test_columns_that_all_sites_and_the_prior_determine_are_federated(folder, ratio, options):
+    two_columns(ratio)
     data = document(*TWO.split(), *options.split())
     assert data["status"]["state"] == "converged"
-    assert abs(posterity.load("d.safetensors").posterior.mean[1:]).max() < 1
+    assert posterity.load("d.safetensors").posterior.marginal_variance.max() < 100
 
 
 @pytest.mark.parametrize("position", ["{}", "[]", "x", '{"fingerprint": 1}'])

@@ -49,8 +49,9 @@ def federate(settings: Settings) -> Data:
     with settings.named():
         job = federation_of(settings)
     run, steps = job.start(), []
-    if regression := recipe_in(job.record) is not None:
-        check_columns(run)
+    recipe = recipe_in(job.record)
+    if recipe is not None:
+        check_columns(run, recipe)
     converge = job.steps is None or job.arguments["tolerance"] is not None
     with bar("Federating") as moved:
 
@@ -60,7 +61,7 @@ def federate(settings: Settings) -> Data:
 
         run = proceed(run, job.steps, converge, progress=report, checkpoint=settings.checkpoint)
     resumed = steps[0] - 1 if steps else run.state.step
-    if regression:
+    if recipe is not None:
         check_coefficients(run)
     return _written(settings, job, run) | {"resumed": resumed}
 

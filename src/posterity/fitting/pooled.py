@@ -42,7 +42,7 @@ def is_pooled(posterior: Any) -> bool:
     return dict(posterior.independent_blocks()).keys() == BLOCKS
 
 
-def check_columns(run: Run) -> None:
+def check_columns(run: Run, recipe: Recipe) -> None:
     """Raise a ParameterError if all sites' columns together are linearly dependent under a full
     Gaussian prior.
     """
@@ -50,9 +50,9 @@ def check_columns(run: Run) -> None:
     sites = [own.records for own in run.federation.sites.values() if own.records.size]
     if law is None or not sites:
         return
-    size = sites[0].data[0].shape[1]  # inputs per class of a multinomial model
+    size = len(recipe.inputs())  # the columns of one class, which each class repeats
     total = np.array(law.precision)[:size, :size]
-    for x, weights in ((own.data[0], own.weights) for own in sites):
+    for x, weights in ((own.data[0][:, :size], own.weights) for own in sites):
         total += (x.T * weights) @ x
     deviations(np.zeros(size), total, names_of(law)[""][:size])
 
