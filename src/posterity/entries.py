@@ -63,6 +63,13 @@ def with_factors(
     return changed
 
 
+def dependent(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Return the entries with none marked as independent, as where one estimate from the data of
+    several sites, such as a noise variance, entered every factor.
+    """
+    return {site: entry._replace(independent=False) for site, entry in entries.items()}
+
+
 def merge_entries(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> dict[str, Entry]:
     """Return each site's highest entry, sorted by name. Raises LedgerError if one version of a site
     has two contents.

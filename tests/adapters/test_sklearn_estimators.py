@@ -132,6 +132,8 @@ def test_what_a_linear_model_forgot_is_exact_without_records():
         fitted(FederatedLinearRegression, rows=SITES == "west"),
     )
     assert left.noise_variance_ == pytest.approx(again.noise_variance_, rel=1e-12)
+    assert left.status_.converged and left.ledger_.independent  # of one site's noise alone
+    assert not (model.ledger_.independent or model.forget("west").ledger_.independent)
     np.testing.assert_allclose(left.posterior_.mean, again.posterior_.mean, rtol=1e-9)
     np.testing.assert_allclose(left.posterior_.covariance, again.posterior_.covariance, rtol=1e-9)
 

@@ -3,11 +3,14 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli.commands import contents, document, fail, refuse, succeed
 from cli.configurations import COUNTS, LOGISTIC
 
 import posterity
+from posterity.artifact.recipe import recipe_in
+from posterity.artifact.sites import sites_in
 from posterity.cli import files as command_files
 
 
@@ -54,6 +57,47 @@ def test_forget_says_that_it_is_not_exact_and_refines_with_a_configuration(folde
         for name in ("plain", "refined")
     ]
     assert distances[1] < 1e-5 < distances[0]
+
+
+SPREADS = {"linear": "noise_variance", "gamma": "dispersion"}
+
+
+@pytest.mark.parametrize("model", SPREADS)
+def test_noise_of_the_forgotten_is_estimated_again_from_who_stays(tmp_path, monkeypatch, model):
+    monkeypatch.chdir(tmp_path)
+    rng, sites, spread = np.random.default_rng(4), {}, SPREADS[model]
+    for site, noise in {"a": 0.3, "b": 0.3, "c": 4.0, "d": 4.0}.items():
+        x = rng.normal(size=30)
+        errors = rng.gamma(1 / noise, noise, 30) if model == "gamma" else rng.normal(0, noise, 30)
+        y = np.exp(x / 2) * errors + 1e-6 if model == "gamma" else 2 + x + errors
+        rows = [f"{one},{two}" for one, two in zip(x, y, strict=True)]
+        Path(f"{site}.csv").write_text("\n".join(["x,y", *rows]))
+        sites[site] = f'{site} = "{site}.csv"'
+    for name, known in {"all": "abcd", "few": "ab"}.items():
+        lines = ["[sites]", *(sites[site] for site in known), "[model]", f'kind = "{model}"']
+        lines += ['target = "y"', "intercept = true", "[schedule]", "tolerance = 1e-6"]
+        Path(f"{name}.toml").write_text("\n".join(lines))
+        assert not document("federate", f"{name}.toml", "-o", f"{name}.safetensors")["exact"]
+
+    def forgotten(before, site, after, *options, code=0):
+        out = ["-o", f"{after}.safetensors", "--receipt", f"{after}.json"]
+        line = ["forget", f"{before}.safetensors", "--site", site, *out, *options]
+        told = document(*line, code=code)
+        succeed("verify", f"{after}.json", f"{before}.safetensors", f"{after}.safetensors")
+        return told
+
+    told = forgotten("all", "c", "plain", code=9)
+    assert not told["exact"] and f"{spread.replace('_', ' ')} of the file stays" in told["notes"][0]
+    for line in (("all", "c", "one"), ("one", "d", "two")):
+        told = forgotten(*line, "--config", "all.toml")
+        assert not told["exact"] and "of the sites that stay" in told["notes"][0]
+    kept, never = (command_files.read_ledger(Path(f"{n}.safetensors")) for n in ("two", "few"))
+    assert float(never[0].posterior.kl(kept[0].posterior)) < 1e-5 and not kept[0].independent
+    assert sites_in(kept[1].provenance) == sites_in(never[1].provenance)
+    assert recipe_in(kept[1].provenance) == recipe_in(never[1].provenance)
+    if model == "linear":  # a variance that is known has nothing of any site's
+        line = ("federate", "all.toml", "--noise-variance", "2", "-o", "known.safetensors")
+        assert document(*line)["exact"] and forgotten("known", "c", "left")["exact"]
 
 
 def test_what_has_not_converged_gets_no_receipt_unless_told_to(folder):

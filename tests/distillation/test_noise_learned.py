@@ -1,9 +1,11 @@
 """Regressions that learn their noise, of values of any scale."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import posterity
 from posterity.distillation import Langevin
 from posterity.errors import (
     ConvergenceWarning,
@@ -14,6 +16,7 @@ from posterity.errors import (
 )
 from posterity.models import NeuralNetwork
 from posterity.models.forward import NoisyForward
+from posterity.models.likelihoods import log_likelihood
 from posterity.networks import GaussianPrior, Layers
 from tests.distillation.examples import KEY
 
@@ -38,6 +41,35 @@ def test_a_constant_noise_is_that_of_least_squares(scale: float) -> None:
     assert (np.abs(found.mean[:, 0] - design[:5] @ best) < errors[:5]).all()
     np.testing.assert_allclose(found.noise_variance, noise, rtol=4 * np.sqrt(2 / 300))
     np.testing.assert_allclose(found.variance[:, 0], errors[:5] ** 2, rtol=0.4)
+
+
+@pytest.mark.parametrize("deviation", [1e-10, 1.0, 1e10])
+def test_the_slope_in_the_noise_has_its_sign_at_any_scale(deviation: float) -> None:
+    """In single precision a variance squared would overflow."""
+    at = lambda log: log_likelihood(
+        np.zeros((1, 1), np.float32), np.full((1, 1), 2 * deviation, np.float32), "gaussian",
+        jnp.exp(log),
+    )[0]  # fmt: skip
+    slope = jax.grad(at)(np.float32(2 * np.log(deviation)))
+    np.testing.assert_allclose(slope, 1.5, rtol=1e-4)
+
+
+def test_a_variance_that_is_far_off_is_a_caveat() -> None:
+    """Of a student without hidden units, whose log variance is a line; by default it has some."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(1000, 2))
+    y = (x @ [1.0, -1.0] + rng.normal(size=1000))[:, None]
+    line = Layers.dense(2, 1)
+    net = NeuralNetwork.of_layers(line, likelihood="gaussian", noise_variance=1.0)
+    teacher = Langevin(net, GaussianPrior().network(line), (x, y))
+    plain = posterity.distill(teacher, Layers.dense(2, 2), key=KEY, split=True)
+    assert plain.status.converged and "variance" in plain.status.reasons[0]
+    default = posterity.distill(teacher, key=KEY, split=True)
+    assert default.status.converged and not default.status.reasons
+    design = np.c_[np.ones(1000), x]
+    exact = np.einsum("nd,de,ne->n", design, np.linalg.inv(design.T @ design + np.eye(3)), design)
+    ratio = default.student.predict(x).variance[:, 0] / exact
+    assert 0.5 < np.quantile(ratio, 0.1) < np.quantile(ratio, 0.9) < 2
 
 
 def test_a_varying_noise_is_found_where_it_is() -> None:

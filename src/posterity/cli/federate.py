@@ -63,10 +63,11 @@ def federate(settings: Settings) -> Data:
 def _written(settings: Settings, job: Federated, run: Run) -> Data:
     """Write the ledger, and the history if requested; return the report."""
     schedule, steps = type(run.schedule).__name__, run.state.step
+    ledger = job.marked(run.ledger)
     record = {"schedule": schedule, "steps": str(steps), "status": str(run.status)}
     recipe = recipe_in(job.record)
-    notes = [] if recipe is None else suspicious({"": run.ledger}, recipe)
-    written = files.write(run.ledger, settings.output, "federate", record | job.record)
+    notes = [] if recipe is None else suspicious({"": ledger}, recipe)
+    written = files.write(ledger, settings.output, "federate", record | job.record)
     if (history := settings.path("output.history")) is not None:
         lines = (json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.trace)
         write_file(history, "".join(lines).encode())
@@ -78,12 +79,12 @@ def _written(settings: Settings, job: Federated, run: Run) -> Data:
     }
     return {
         **written,
-        "columns": listed(names_in(run.ledger)),
+        "columns": listed(names_in(ledger)),
         "notes": [*job.notes, *notes],
         "schedule": schedule,
         "unit": run.schedule.unit,
         "steps": steps,
-        "exact": run.exact,
+        "exact": run.exact and ledger.independent,
         "rule": run.rule,
         "warning": too_few_hops(run, job.steps),
         "status": status_of(run.status),

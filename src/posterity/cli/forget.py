@@ -2,14 +2,16 @@
 
 import contextlib
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 from posterity.artifact import digest
 from posterity.artifact.aligned import names_in
+from posterity.artifact.recipe import recipe_in
 from posterity.artifact.sites import kept
 from posterity.checks import check_proper
 from posterity.cli import files
-from posterity.cli.jobs import federation_of
+from posterity.cli.jobs import Federated, federation_of
 from posterity.cli.options import Settings, incomplete, read
 from posterity.cli.report import status_of
 from posterity.cli.streams import Data, bar, printable, verb
@@ -57,10 +59,12 @@ def forget(settings: Settings) -> Data:
             distance = 0.0 if issued.exact else None
             why = ("the sites that stay were not asked to refine their factors",)
             status = Status.of(0.0, 0.0) if issued.exact else Status.of(math.inf, 0.0, why)
+            notes, record = [] if issued.exact else _of_noise(about.provenance), {}
         else:
-            left, issued, distance, status = _refined(settings, ledger, sites, moved)
+            left, issued, distance, status, job = _refined(settings, ledger, sites, moved)
+            notes, record = ([], {}) if issued.exact else (job.notes, job.record)
     # The receipt is written last: if it exists, so does its ledger.
-    record = {"before": issued.before, **kept(about.provenance, left.sites)}
+    record = {"before": issued.before, **kept(record or about.provenance, left.sites)}
     with alongside(receipt, issued.to_json().encode()):
         written = files.write(left, output, "forget", record)
     return {
@@ -73,7 +77,20 @@ def forget(settings: Settings) -> Data:
         "statement": issued.statement,
         "distance": distance,
         "status": status_of(status),
+        "notes": notes,
     }
+
+
+def _of_noise(provenance: Mapping[str, str]) -> list[str]:
+    """Return a note on the noise variance or dispersion of factors that are not independent."""
+    recipe = recipe_in(provenance)
+    if recipe is None or recipe.spread is None:
+        return []
+    return [
+        f"the {recipe.spread.replace('_', ' ')} of the file stays: if federate estimated it, "
+        "deviations and predictions still contain what was forgotten. Forget by --config, which "
+        "estimates it again from the sites that stay"
+    ]
 
 
 def _check_new(receipt: Path, sites: tuple[str, ...], before: Ledger) -> None:
@@ -92,12 +109,14 @@ def _check_new(receipt: Path, sites: tuple[str, ...], before: Ledger) -> None:
 
 def _refined(
     settings: Settings, before: Ledger, sites: tuple[str, ...], progress: ProgressCallback
-) -> tuple[Ledger, Receipt, float | None, Status]:
-    """Return the ledger refined by the remaining sites, its receipt, distance and status."""
+) -> tuple[Ledger, Receipt, float | None, Status, Federated]:
+    """Return the ledger refined by the remaining sites, its receipt, distance and status, and the
+    federation, whose noise variance or dispersion is estimated from those sites.
+    """
     federation = read("federate", {}, Path(settings["config"]))
     settings.check_outputs(*federation.inputs)
     with federation.named():
-        job = federation_of(federation, names_in(before))
+        job = federation_of(federation, names_in(before), (*sites, *before.forgotten))
     run = job.start().with_ledger(before)
     done = forgotten(
         run,
@@ -107,4 +126,8 @@ def _refined(
         allow_unconverged=bool(settings["allow_unconverged"]),
         rehearse=bool(settings["rehearse"]),
     )
-    return done.ledger, done.receipt, done.distance, done.status
+    left, receipt = done.ledger, done.receipt
+    if receipt.refinement is not None:
+        left = job.marked(left)
+        receipt = issue(before, left, receipt.refinement)
+    return left, receipt, done.distance, done.status, job

@@ -1,7 +1,7 @@
 """Federations, and models with their records, made from settings."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from posterity.cli.options import Settings, conflict, incomplete
 from posterity.cli.recipes import NOISE_OF_ONE, Sites, recipe_of, sites_of
 from posterity.cli.records import in_one_order, oddities, read_sites
 from posterity.cli.schema import options_of, places_of
+from posterity.entries import dependent
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.names import Names, some
@@ -28,6 +29,7 @@ from posterity.federation.federate import start
 from posterity.federation.specification import build, one_of
 from posterity.federation.tables import SPREAD, by_column, columns_of, with_columns
 from posterity.fitting.fit import prior_of
+from posterity.ledger import Ledger
 
 OF_SITES = dict.fromkeys((*specification.MODELS, "function", "network"))
 OF_ONE_TABLE: dict[str, Any] = dict.fromkeys(("network", *specification.REGRESSIONS))
@@ -45,31 +47,40 @@ OF_REGRESSIONS = (
 class Federated:
     """A federation that is ready to start: arguments of :func:`posterity.federate`.
 
-    ``record`` is the provenance of its ledger: the recipe, if the records are tables.
+    ``record`` is the provenance of its ledger: the recipe, if the records are tables. ``pooled`` is
+    whether the model's noise variance or dispersion was estimated from several sites.
     """
 
     arguments: dict[str, Any]
     steps: int | None
     notes: tuple[str, ...]
     record: dict[str, str]
+    pooled: bool
 
     def start(self) -> Run:
         """Return the run before its first step."""
         return start(**self.arguments)
 
+    def marked(self, ledger: Ledger) -> Ledger:
+        """Return the ledger, with no factor marked as independent if the noise is ``pooled``."""
+        return ledger.holding(dependent(ledger.entries)) if self.pooled else ledger
 
-def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
+
+def federation_of(
+    settings: Settings, ledger: Names | None = None, without: Collection[str] = ()
+) -> Federated:
     """Return the federation that settings describe.
 
     Columns of the records are put in the order of names: of a ``ledger``'s coordinates, else of the
-    prior's file, else of the first site that has names.
+    prior's file, else of the first site that has names. A noise variance or dispersion is estimated
+    without the records of the sites ``without``.
     """
     kind = _kind(settings)
     intercept = _intercept(settings, kind, OF_SITES)
     target, key = settings["model.target"], seeded(settings["seed"])
     paths = {site: Path(path) for site, path in settings.need("sites").items()}
     usual = not settings.table("prior", "sd")
-    of_recipe = _of_recipe(settings, kind, paths, estimate=usual)
+    of_recipe = _of_recipe(settings, kind, paths, estimate=usual, without=without)
     tables = read_sites(paths, target, intercept) if of_recipe is None else of_recipe.tables
     unlabelled = [site for site, table in tables.items() if table.y is None]
     if intercept and kind == "function" and unlabelled:
@@ -137,7 +148,8 @@ def federation_of(settings: Settings, ledger: Names | None = None) -> Federated:
         "key": key,
     }
     more = _of_noise(settings, kind) if of_recipe is None else of_recipe.notes
-    return Federated(arguments, settings["schedule.steps"], (*columns.notes, *more), record)
+    pooled = of_recipe is not None and of_recipe.pooled
+    return Federated(arguments, settings["schedule.steps"], (*columns.notes, *more), record, pooled)
 
 
 def _kind(settings: Settings, usual: str | None = None) -> str:
@@ -149,14 +161,19 @@ def _kind(settings: Settings, usual: str | None = None) -> str:
 
 
 def _of_recipe(
-    settings: Settings, kind: str, paths: Mapping[str, Path], *, estimate: bool
+    settings: Settings,
+    kind: str,
+    paths: Mapping[str, Path],
+    *,
+    estimate: bool,
+    without: Collection[str] = (),
 ) -> Sites | None:
     """Return a regression's records if all files are tables; None for arrays and other models."""
     tabular = all(path.suffix.lower() not in (".npz", ".npy") for path in paths.values())
     if kind in specification.REGRESSIONS and tabular:
         others = settings.table("model", *OF_REGRESSIONS)
         specification.check_keys(others, [], "model")
-        return sites_of(settings, paths, estimate=estimate)
+        return sites_of(settings, paths, estimate=estimate, without=without)
     of_tables = places_of("recipe", "reading") | {"data.drop_missing", "tables"}
     of_tables -= {"model.dispersion"}  # also an option of the model
     given = [settings.flag(place) for place in settings.values if place in of_tables]

@@ -2,7 +2,7 @@
 
 import csv
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,7 +99,8 @@ def reading_of(settings: Settings) -> Reading:
 class Sites(NamedTuple):
     """Records of several sites under one recipe.
 
-    ``tables`` and ``facts`` are by site; ``model`` is the library's.
+    ``tables`` and ``facts`` are by site; ``model`` is the library's. ``pooled`` is whether its
+    noise variance or dispersion was estimated from several sites.
     """
 
     recipe: Recipe
@@ -107,13 +108,21 @@ class Sites(NamedTuple):
     tables: dict[str, Table]
     facts: dict[str, dict[str, Any]]
     notes: list[str]
+    pooled: bool
 
 
-def sites_of(settings: Settings, paths: Mapping[str, Path], *, estimate: bool) -> Sites:
+def sites_of(
+    settings: Settings,
+    paths: Mapping[str, Path],
+    *,
+    estimate: bool,
+    without: Collection[str] = (),
+) -> Sites:
     """Return the records of sites whose files are tables, as a regression's columns.
 
     The option ``tables`` sets each site's differences. ``estimate`` is whether to estimate a linear
-    model's unknown noise from all sites' residuals; otherwise it is one.
+    model's unknown noise from all sites' residuals; otherwise it is one. Records of the sites
+    ``without`` are not used to estimate a noise variance or dispersion.
     """
     recipe, common = requested(settings)
     if recipe.target is None:
@@ -145,15 +154,19 @@ def sites_of(settings: Settings, paths: Mapping[str, Path], *, estimate: bool) -
         site: {"records": data.records} | ({"dropped": data.dropped} if data.dropped else {})
         for site, data in designs.items()
     }
+    pooled = False
     if first.spread is not None:
         value = getattr(first, first.spread)
+        stay = [data for site, data in designs.items() if site not in without]
+        stay = stay or [*designs.values()]
+        whose = "all sites" if len(stay) == len(designs) else "the sites that stay"
+        pooled = value == ESTIMATE and len(stay) > 1 and (estimate or first.model != "linear")
         if value == ESTIMATE and first.model != "linear":
-            value = dispersion_of(first, designs.values())
-            notes.append(f"dispersion {value:.4g}, estimated from the records of all sites")
+            value = dispersion_of(first, stay)
+            notes.append(f"dispersion {value:.4g}, estimated from the records of {whose}")
         elif value == ESTIMATE and estimate:
-            own = (residuals_of(first, design) for design in designs.values())
-            value = Residuals.together(own).variance
-            notes.append(f"noise variance {value:.4g}, estimated from the residuals of all sites")
+            value = Residuals.together(residuals_of(first, data) for data in stay).variance
+            notes.append(f"noise variance {value:.4g}, estimated from the residuals of {whose}")
         elif value == ESTIMATE:
             value = 1.0
             notes.append(NOISE_OF_ONE)
@@ -169,7 +182,7 @@ def sites_of(settings: Settings, paths: Mapping[str, Path], *, estimate: bool) -
             wide[:, [names.index(name) for name in data.names]] = x
             data, x = data._replace(names=names), wide
         made[site] = Table(x, y, data.names)
-    return Sites(first, model_of(first), made, facts, notes)
+    return Sites(first, model_of(first), made, facts, notes, pooled)
 
 
 def _with(common: Reading, own: dict[str, Any], site: str) -> Reading:

@@ -38,7 +38,8 @@ from posterity.text import html
 STEPS, BATCH_SIZE, LEARNING_RATE = 10_000, 64, 3e-3
 STEADY = 0.3  # Share of the steps at Adam's full rate; then it falls to zero by half a cosine
 TOLERANCE = 0.01  # Default bound, in nats, on the divergence of the student from its teacher
-HIDDEN = (64, 64)  # Hidden units of a student whose teacher is not a network
+OFTEN, FACTOR = 0.9, 2.0  # Quantile at the probe, and least factor, of variances that are told
+HIDDEN = (64, 64)  # Hidden units of a student whose teacher is no network, or has none
 PROBE, LOOKS = 256, 10  # Inputs of the probe, and evaluations of the teacher there per chunk
 HEARD = 8  # Least number of draws averaged at each step, by default
 CHUNKS, LEAST = 200, 50
@@ -253,7 +254,7 @@ def set_up(
                 fix="Pass inputs like those that the student learns on.",
             )
         head = dataclasses.replace(teacher.head(some[:2]), split=split)
-        if student is None and teacher.layers is None:
+        if student is None and (teacher.layers is None or len(teacher.layers) == 1):
             student = Layers.dense(some[0].size, *HIDDEN, head.size)
         elif student is None:
             networks = jax.eval_shape(teacher.networks, teacher.blank())
@@ -385,6 +386,23 @@ def _gaps(run: Run, state: State) -> tuple[float, float | None]:
     return float(gaps[0]), None if gaps[1] is None else float(gaps[1])
 
 
+def _of_variances(run: Run, student: Student, teacher: Prediction) -> tuple[str, ...]:
+    """Return a caveat if the student's variance of the function is often far from its teacher's.
+
+    If the noise is much larger, that variance hardly matters to predictions, and so to the gaps.
+    """
+    flat = lambda variance: np.asarray(variance).reshape(len(run.constants.probe), -1)
+    own, right = flat(student.predict(run.constants.probe).variance), flat(teacher.variance)
+    least = np.finfo(float).tiny, 1e-9 * right.max()
+    apart = np.abs(np.log(np.maximum(own, least[0]) / np.maximum(right, least[1])))
+    factor = float(np.exp(np.quantile(apart, OFTEN)))
+    if factor <= FACTOR:
+        return ()
+    return (
+        f"at {1 - OFTEN:.0%} of the probe `variance` is off by a factor of {factor:.2g} or more",
+    )
+
+
 def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) -> Distillation:
     gap, shares = _gaps(run, state)
     whole, halves = online.averages(state)
@@ -411,9 +429,12 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
     y_shift, y_scale = jax.tree.map(np.asarray, (state.scaling.y_shift, state.scaling.y_scale))
     scaling = dataclasses.replace(run.scaling, y_shift=y_shift, y_scale=y_scale)
     made = run.network, state.parameters, run.constants.head, scaling, run.domain
+    student, status = students.finish(*made), Status.of(gap, run.tolerance, tuple(reasons))
+    if status.converged and shares is not None and run.constants.head.likelihood == "gaussian":
+        status = dataclasses.replace(status, reasons=_of_variances(run, student, predicted(whole)))
     return Distillation(
-        student=students.finish(*made),
-        status=Status.of(gap, run.tolerance, tuple(reasons)),
+        student=student,
+        status=status,
         trace=trace,
         probe=run.constants.probe,
         teacher=predicted(whole),

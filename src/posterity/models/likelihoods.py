@@ -49,6 +49,8 @@ def log_likelihood(
         log_probabilities = jax.nn.log_softmax(outputs)
         labels = jnp.asarray(y, int)[:, None]
         return jnp.take_along_axis(log_probabilities, labels, -1)[:, 0]
-    residual = ((y - outputs.reshape(y.shape)) ** 2).reshape(y.shape[0], -1)
-    each = residual / noise_variance + namespace(noise_variance).np.log(noise_variance) + LOG_2PI
+    np_ = namespace(noise_variance).np
+    residual = (y - outputs.reshape(y.shape)).reshape(y.shape[0], -1)
+    # A square over a variance has a derivative with its square, which overflows in float32.
+    each = (residual / np_.sqrt(noise_variance)) ** 2 + np_.log(noise_variance) + LOG_2PI
     return -each.sum(-1) / 2

@@ -17,6 +17,7 @@ from posterity.arguments import COUNT, POSITIVE
 from posterity.artifact.recipe import Recipe, check_recipe
 from posterity.artifact.reconcile import prior_digest
 from posterity.artifact.sites import as_provenance
+from posterity.entries import dependent
 from posterity.errors import FitWarning, ParameterError
 from posterity.families import ExponentialFamily
 from posterity.federation import Schedule
@@ -150,6 +151,8 @@ class FederatedRegression(OfSites):
         self.run_ = posterity.federate(data, model, prior, **options)
         self.records_ = {site: design.total for site, design in designs.items()}
         self.ledger_, self.status_ = self.run_.ledger, self.run_.status
+        if len(getattr(self, "residuals_", None) or ()) > 1:  # every factor hangs on their noise
+            self.ledger_ = self.ledger_.holding(dependent(self.ledger_.entries))
         self.n_iter_ = self.run_.state.step
         return self
 
@@ -287,7 +290,8 @@ class FederatedLinearRegression(RegressorMixin, FederatedRegression):
         other.noise_variance_ = self._estimated(other.residuals_.values())
         ratio = self.noise_variance_ / other.noise_variance_  # factors scale with its inverse
         left = {site: other.ledger_.factor(site) * ratio for site in other.ledger_.sites}
-        other.ledger_ = Ledger(other._prior()).extend(left, independent=True)
+        other.ledger_ = Ledger(other._prior()).extend(left, independent=len(left) == 1)
+        other.status_ = self.status_
         return other
 
     def _problem(self, designs: Mapping[str, Design]) -> tuple[Any, dict[str, Any]]:
