@@ -284,6 +284,7 @@ def by_site(
     places: dict[str | None, list[int]] = {}
     for place, label in enumerate(rows.tolist()):
         places.setdefault(label if label in known else None, []).append(place)
+    places = places or {None: []}
     if recipe.own:
         laws, notes = own_coefficients(value, recipe, places), []
     else:
@@ -295,7 +296,7 @@ def by_site(
         prior = f", with the prior of {some(recipe.own)}" if recipe.own else ""
         which = f"for an unseen site{named}{prior}{tail}"
         notes.append(f"{len(unseen)} records are predicted {which}")
-    return [(laws[site], np.array(own)) for site, own in places.items()], notes
+    return [(laws[site], np.array(own, dtype=int)) for site, own in places.items()], notes
 
 
 def predictions(
