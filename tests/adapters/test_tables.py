@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import posterity
 from posterity import errors
 from posterity.adapters import tables
-from posterity.adapters.tables.reader import AmbiguousNumber, decimal_mark, number
+from posterity.adapters.tables.reader import AmbiguousNumber, Cells, decimal_mark, number
 from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian, Product
 
 R = '"","Estimate","Std. Error","t value","Pr(>|t|)"\n"(Intercept)",1.25,0.5,2.5,0.0124\n'
@@ -164,6 +165,17 @@ def test_a_mark_that_is_not_said_is_not_guessed():
     with pytest.raises(AmbiguousNumber, match="may separate thousands"):
         decimal_mark(["1.250", "7"], ";")
     assert decimal_mark(["1.250", "0.5"], ";") == "." and decimal_mark(["1.250", "0,5"], ";") == ","
+
+    def between_tabs(*texts):
+        lines = [*range(2, len(texts) + 2)]
+        return Cells(Path("t.txt"), ("x",), [[text] for text in texts], lines, "\t")
+
+    with pytest.raises(errors.ArtifactError, match=r"'5\.071' between tabs"):
+        between_tabs("5.071", "956").numbers("x")
+    assert between_tabs("5.071", "956").numbers("x", ",").tolist() == [[5071], [956]]
+    assert between_tabs("5.071", "956", "0.5").numbers("x").tolist() == [[5.071], [956], [0.5]]
+    fixed = between_tabs("5.071", "4.956")  # three digits everywhere: decimals, with a note
+    assert fixed.numbers("x").tolist() == [[5.071], [4.956]] and fixed.grouped("x") == ["x"]
     assert (number("1,234", "."), number("1,234", ",")) == (1234.0, 1.234)
     assert number("1 234,5", ",") == number("1\u202f234,5", ",") == 1234.5
     for text in ("1,23,4", "1_000", "0x1", "inf", "nan", "1e999", "12 5", "--1", "٣"):

@@ -99,6 +99,53 @@ def test_an_interrupt_is_told_and_the_next_call_goes_on(folder, monkeypatch):
     assert posterity.load("shared.safetensors") == whole
 
 
+TWO = "federate --site u=u.csv --site v=v.csv --intercept -o d.safetensors"
+LINEAR = "--model linear --target y --columns x,x2"
+
+
+def two_columns(ratio=1):
+    """Two sites with columns x and x2, which are equal at u and of this ratio at v."""
+    for site, offset, times in (("u", 0.0, 1), ("v", 0.37, ratio)):
+        x = [round(50 + offset + 7.3 * i % 31, 1) for i in range(40)]
+        y = [round(0.5 * own + i * 37 % 11 / 5, 2) for i, own in enumerate(x)]
+        rows = [
+            (own, times * own, y[i], i % 3 % 2, "abc"[i * 7 % 11 % 3]) for i, own in enumerate(x)
+        ]
+        lines = [",".join(map(str, row)) for row in rows]
+        Path(f"{site}.csv").write_text("\n".join(["x,x2,y,ill,kind", *lines]))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        LINEAR,
+        f"{LINEAR} --personal intercept",
+        f"{LINEAR} --own intercept",
+        "--model logistic --target ill --columns x,x2 --prior-sd 1e7",
+    ],
+)
+def test_columns_that_depend_on_each_other_at_all_sites_are_refused_as_fit_does(folder, options):
+    two_columns()
+    refuse(f"{TWO} {options}", 3, "linearly dependent, or nearly so: ['x', 'x2']; --prior-sd")
+    assert not any(Path().glob("d.safetensors*"))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "options"),
+    [
+        (2, LINEAR),
+        (1, f"{LINEAR} --prior-sd 1"),
+        (1, "--model multinomial --target kind --category kind=a,b,c --columns x --prior-sd 1e6"),
+    ],
+    ids=["another site", "the prior", "a column for each class"],
+)
+def test_columns_that_all_sites_and_the_prior_determine_are_federated(folder, ratio, options):
+    two_columns(ratio)
+    data = document(*TWO.split(), *options.split())
+    assert data["status"]["state"] == "converged"
+    assert posterity.load("d.safetensors").posterior.marginal_variance.max() < 100
+
+
 @pytest.mark.parametrize("position", ["{}", "[]", "x", '{"fingerprint": 1}'])
 def test_checkpoints_that_were_tampered_with(folder, position):
     document("federate", "gossip.toml")

@@ -257,6 +257,8 @@ def test_one_record_one_class_and_a_constant_column(model):
     assert any("constant in all records" in note for note in told["notes"])
     assert any("more than a quarter of the precision of" in note for note in told["notes"])
     assert posterity.load("t.safetensors").posterior.is_proper()
+    told = document(*line, "--no-intercept")
+    assert not any("constant in all records" in note for note in told["notes"])
 
 
 @pytest.mark.parametrize("size", [1e-6, 1e6])

@@ -1,6 +1,7 @@
 """Partial pooling, as a configuration asks for it and as its file predicts."""
 
 import csv
+import json
 import shutil
 from pathlib import Path
 
@@ -214,3 +215,37 @@ def test_a_model_of_one_set_of_coefficients_has_no_column_of_sites(folder):
     hospitals(10, lambda rng, f: rng.poisson(np.exp(f)))
     document("fit", "h0.csv", "--model", "poisson", "--target", "y", "-o", "f.safetensors")
     refuse("predict f.safetensors h1.csv -o q.csv --site-column x", 2, "--site-column; --by")
+
+
+def test_a_spread_whose_prior_is_that_of_a_default_is_noted(folder):
+    """A quarter of 1000 for an intercept, and of 10 for a column; a site of one class is named."""
+    tables = hospitals(40, lambda rng, f: (rng.random(len(f)) < expit(f)).astype(int))
+    alone = "\n".join(f"{x},0" for x in tables["h1"][0])
+    Path("h1.csv").write_text(f"x,y\n{alone}\n")
+    for site in SITES:
+        document(
+            "fit",
+            f"{site}.csv",
+            "--model",
+            "logistic",
+            "--target",
+            "y",
+            "-o",
+            f"{site}.safetensors",
+        )
+    files = [f"{site}.safetensors" for site in SITES]
+
+    def told(*options):
+        result = call("fuse", *files, "-o", "f.safetensors", "--json", "--personal", *options)
+        data = json.loads(result.stdout)
+        warning, *others = data["warnings"]
+        assert "likelihoods of ['h1'] are not nearly Gaussian" in warning and not others
+        return [note for note in data["notes"] if "prior medians" in note]
+
+    (note,) = told("true")
+    assert "(250 for 'intercept', 2.5 for 'x')" in note and "--personal intercept=SD" in note
+    assert not told("intercept=0.5")
+    sites = [word for site in SITES for word in ("--site", f"{site}={site}.csv")]
+    line = "--model linear --target y --intercept --personal true --prior-sd intercept=2"
+    data = document("federate", *sites, *line.split(), "-o", "g.safetensors")
+    assert "(2.5e+05 for 'x')" in data["notes"][-1]

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -280,6 +281,27 @@ def test_labels_of_a_formulas_target_may_be_known_at_one_site_alone():
     assert recipe_in(posterity.inspect("c.safetensors").provenance).levels == ("no", "yes")
 
 
+def test_labels_that_are_0_and_1_are_matched_by_their_texts():
+    columns = take(records(60, 0), "age", "ill")
+    put("t.csv", columns)
+    put("u.csv", {"age": columns["age"], "ill": 1 - columns["ill"]})
+    line = "--target ill --model logistic --center age=60 --scale age=10"
+    for site, own in {"a": line, "b": line, "c": f"{line} --category ill=1,0"}.items():
+        succeed(*f"fit t.csv {own} --site {site} -o {site}.safetensors".split())
+    like = "fit u.csv --like a.safetensors --category ill=1,0 --site b -o d.safetensors"
+    assert "1, 0 in 'ill' are read as 0, 1" in document(*like.split())["notes"]
+
+    def fused(*sites):
+        files = [f"{site}.safetensors" for site in sites]
+        assert "read as" not in str(document("fuse", *files, "-o", "f.safetensors")["notes"])
+        return posterity.load("f.safetensors").posterior.mean
+
+    mean = fused("a", "b")
+    assert abs(mean[1]) > 0.1
+    for sites, sign in {"ac": 1, "ca": -1, "ad": 1, "cd": -1}.items():
+        np.testing.assert_allclose(fused(*sites), sign * mean, rtol=1e-6)
+
+
 def test_numbers_of_records_that_are_rounded_to_nothing_leave_the_rest():
     put("t.csv", take(records(40, 0), "age", "bp"))
     for site in "ab":
@@ -366,6 +388,15 @@ def test_records_of_an_unknown_level_are_left_out_of_predictions():
     succeed("predict", "t.safetensors", "t.csv", "-o", "q.csv")
     np.testing.assert_array_equal(rows("p.csv")["p"][:58], rows("q.csv")["p"][:58])
     refuse("fit n.csv --like t.safetensors -o n.safetensors --drop-missing", 5, "'pipe'")
+    put("n.csv", {**columns, "smoker": np.where(columns["smoker"] == "no", "none", "NA")})
+    succeed("predict", "t.safetensors", "n.csv", "-o", "p.csv", "--category", "smoker=none,ex,NA")
+    same = columns["smoker"] != "ex"
+    np.testing.assert_array_equal(rows("p.csv")["p"][same], rows("q.csv")["p"][same])
+    put("n.csv", {"age": [60], "smoker": ["pipe"], "ill": [1]})  # and none is left
+    data = document("predict", "t.safetensors", "n.csv", "-o", "p.csv")
+    assert data["records"] == 0 and "'pipe'] in lines 2" in data["notes"][0]
+    assert np.isnan(rows("p.csv")["p"]).tolist() == [True]
+    refuse("evaluate t.safetensors n.csv", 4, "1 dropped; column 'smoker'; ['pipe'] in lines 2")
 
 
 def test_a_mixture_of_posteriors_predicts_their_average():
@@ -522,13 +553,14 @@ def test_a_table_of_sites_has_finite_numbers(own):
 def test_a_table_may_call_levels_otherwise():
     columns = take(records(40, 0), "age", "smoker", "ill")
     put("a.csv", columns)
-    german = dict(zip(SMOKING, ("nein", "früher", "ja"), strict=True))
-    put("b.csv", {**columns, "smoker": [german[one] for one in columns["smoker"]]})
+    german = dict(zip(SMOKING, ("none", "früher", "ja"), strict=True))  # none is a level here
+    texts = [unicodedata.normalize("NFD", german[one]) for one in columns["smoker"]]
+    put("b.csv", {**columns, "smoker": texts})
     recipe = Recipe("logistic", "ill", ("age", "smoker"), categories={"smoker": SMOKING})
     levels = Reading(levels={"smoker": tuple(german.values())})
     one, other = fit("a.csv", recipe, "s"), fit("b.csv", recipe, "s", reading=levels)
     assert one.ledger == other.ledger and one.provenance == other.provenance
-    result = call("fit", "b.csv", "--target", "ill", "--model", "logistic", "-o", "x.safetensors")
+    result = call("fit", "a.csv", "--target", "ill", "--model", "logistic", "-o", "x.safetensors")
     assert result.exit_code == 5 and "--category smoker" in result.stderr
 
 

@@ -24,7 +24,7 @@ from posterity.federation.federate import start
 from posterity.federation.messages import Measure
 from posterity.federation.optima import ROUNDING, to_come
 from posterity.federation.site import ERROR
-from posterity.federation.status import from_optimum
+from posterity.federation.status import from_optimum, status_from
 from posterity.graphs import ring, star
 from posterity.inference.estimators import PredictorQuadrature
 from posterity.inference.update import LocalUpdate
@@ -333,3 +333,16 @@ def test_a_run_whose_factors_have_vanished_has_not_converged():
     back = dataclasses.replace(run, state=dataclasses.replace(run.restarted().state, step=1))
     true = float(federate(SITES, MODEL, prior).posterior.kl(prior))
     assert not back.status.converged and true / 3 < back.status.left < 3 * true
+
+
+def test_an_improper_posterior_has_not_converged():
+    """As sums of natural parameters are, where rounding takes the prior's part."""
+    case = CONJUGATE["Beta"]
+    run = federate(case.sites, case.model, case.prior)
+    assert run.status.converged
+    entry, less = run.state.entries["ash"], run.posterior + run.posterior
+    entries = {**run.state.entries, "ash": entry._replace(factor=entry.factor - less)}
+    lost = dataclasses.replace(run, state=run.state.with_entries(entries))
+    for status in (lost.status, status_from(lost.agreement, lost.posterior, {})):
+        assert not status.converged and math.isinf(status.left)
+        assert "improper" in str(status)

@@ -77,6 +77,8 @@ def reconciled(
     facts = {k: v for site in values for k, v in sites_in(provenances[site]).items() if k}
     if not recipes:
         return Reconciled(None, dict(values), {}, [])
+    if {"0", "1"} & {level for recipe in recipes.values() for level in recipe.levels}:
+        recipes = {site: as_texts(recipe) for site, recipe in recipes.items()}
     first = next(iter(recipes))
     common, notes = recipes[first], []
     for site, recipe in recipes.items():
@@ -171,6 +173,13 @@ def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
         odd.add("scale")  # the offset is in these units
     if odd:
         raise _apart(first, common, site, recipe, sorted(odd), by_hand=False)
+
+
+def as_texts(recipe: Recipe) -> Recipe:
+    """Return the recipe with the texts 0 and 1 as labels, if it is logistic and has none."""
+    if recipe.model != "logistic" or recipe.levels:
+        return recipe
+    return recipe.replaced(categories={**recipe.categories, recipe.target: ("0", "1")})
 
 
 def _differ_in_labels(common: Recipe, recipe: Recipe) -> bool:

@@ -22,6 +22,7 @@ from posterity.federation import Run
 from posterity.federation.federate import proceed, too_few_hops
 from posterity.files import write_file
 from posterity.fitting.fit import notes_of_labels, notes_of_prior
+from posterity.fitting.pooled import by_default, check_coefficients, check_columns
 from posterity.status import Progress
 
 
@@ -54,6 +55,9 @@ def federate(settings: Settings) -> Data:
     with settings.named():
         job = federation_of(settings)
     run, steps = job.start(), []
+    recipe = recipe_in(job.record)
+    if recipe is not None:
+        check_columns(run, recipe)
     converge = job.steps is None or job.arguments["tolerance"] is not None
     with bar("Federating") as moved:
 
@@ -63,6 +67,8 @@ def federate(settings: Settings) -> Data:
 
         run = proceed(run, job.steps, converge, progress=report, checkpoint=settings.checkpoint)
     resumed = steps[0] - 1 if steps else run.state.step
+    if recipe is not None:
+        check_coefficients(run)
     return _written(settings, job, run) | {"resumed": resumed}
 
 
@@ -81,6 +87,8 @@ def _written(settings: Settings, job: Federated, run: Run) -> Data:
             x, y = map(np.concatenate, zip(*job.arguments["sites"].values(), strict=True))
             y = y.reshape(len(y), -1)  # the label, and where records are adjusted their offset
             notes += notes_of_labels(y[:, 0], x @ posterior.mean + y[:, 1:2].sum(1))
+    if recipe is not None and not isinstance(settings["model.personal"], dict):
+        notes += by_default(run.agreement.prior, recipe)
     written = files.write(ledger, settings.output, "federate", record | job.record)
     if (history := settings.path("output.history")) is not None:
         lines = (json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.trace)

@@ -26,9 +26,9 @@ from posterity.cli.report import alarming, first, listed, short, status_of
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import CHOOSE, FusionWarning, IdentificationWarning, UsageError
 from posterity.families import Gaussian
-from posterity.families.names import names_of
-from posterity.fitting.one_shot import OneShot, expected_distance
-from posterity.fitting.pooled import partially_pooled
+from posterity.families.names import names_of, some
+from posterity.fitting.one_shot import NOT_GAUSSIAN, OneShot, expected_distance
+from posterity.fitting.pooled import by_default, partially_pooled
 from posterity.fusion import Fusion
 from posterity.fusion import plan as plans
 from posterity.fusion.alignment import NO_SCALE, Alignment
@@ -197,12 +197,20 @@ def _partially_pooled(fusion: Fusion, inputs: "Inputs", columns: Any) -> tuple[A
         run = partially_pooled(ledger, apart)
     heard = [str(warning.message) for warning in caught]
     exact = recipe.conjugate and run.status.converged and not heard
+    if not isinstance(columns, dict):
+        inputs.notes += by_default(run.ledger.prior, recipe)
     if not recipe.conjugate:
         again = f": if the sites can take part again, run federate --personal{CHOOSE}"
+        again = "" if recipe.model == "multinomial" else again
         inputs.notes.append(
             "the distance from partial pooling of all records is unknown, since sites' Gaussians "
-            f"replace their records{'' if recipe.model == 'multinomial' else again}"
+            f"replace their records{again}"
         )
+        if silent := expected_distance(ledger, inputs.sites).silent:
+            heard.append(
+                f"the likelihoods of {some(silent)} {NOT_GAUSSIAN}, so coefficients, and spreads "
+                "between sites, may be far off"
+            )
     if not run.status.converged:
         heard.append(f"partial pooling has {run.status}")
     heard += [line for line in fusion.warnings if CONTRADICTS not in line]

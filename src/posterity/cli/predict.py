@@ -115,7 +115,7 @@ def predicted(
             parts = called(call, x, progress)
         return Predicted(parts, np.arange(len(x)), about.kind, records.y, None, None, tuple(notes))
     of_sites, recipe = recipe, recipe.shared
-    data, notes = table_of(settings, recipe, inputs, scored=scored)
+    data, notes = table_of(settings, recipe, inputs, scored=scored, empty=not scored)
     if scored:
         data.check_observed(recipe, inputs)
     log_score = None
@@ -142,7 +142,7 @@ def predicted(
             times=settings["times"] or (),
         )
         notes += more
-    flat = np.column_stack([own.reshape(len(own), -1) for own in parts.values()])
+    flat = np.column_stack([*parts.values()])
     if recipe.exposure and data.exposure is None:
         notes.append(f"no column {recipe.exposure!r}: predictions are of one unit of exposure")
     if beyond := int((~np.isfinite(flat)).any(1).sum()):
@@ -250,6 +250,7 @@ def predict(settings: Settings) -> Data:
     columns = columns_of(found.parts)
     _write(output, found.parts, columns)
     known = {name: found.parts[name][found.kept] for name in MEANS if name in found.parts}
+    known = known if len(found.kept) else {}
     return {
         "output": output,
         "file": file,

@@ -58,10 +58,14 @@ def requested(settings: Settings) -> tuple[Recipe, Reading]:
 
 
 def labelled(recipe: Recipe, reading: Reading) -> Recipe:
-    """Return the recipe with the labels that this table has for a target of zeros and ones."""
+    """Return the recipe with the labels that this table has for a target of zeros and ones.
+
+    If one of them is itself 0 or 1, the recipe's are 0 and 1, of which these are other names.
+    """
     levels, target = reading.levels, recipe.target or ""
     if target in levels and not recipe.levels and recipe.model == "logistic":
-        recipe = recipe.replaced(categories={**recipe.categories, target: levels[target]})
+        own = ("0", "1") if {"0", "1"} & {*levels[target]} else levels[target]
+        recipe = recipe.replaced(categories={**recipe.categories, target: own})
     if other := [name for name in levels if name not in recipe.categories]:
         expected = f"a category of its recipe, among {list(recipe.categories)}"
         raise unwanted(f"--category {other[0]}", "which is none of the model's", expected)
@@ -195,11 +199,12 @@ def _with(common: Reading, own: dict[str, Any], site: str) -> Reading:
 
 
 def table_of(
-    settings: Settings, recipe: Recipe, inputs: Path, *, scored: bool
+    settings: Settings, recipe: Recipe, inputs: Path, *, scored: bool, empty: bool = False
 ) -> tuple[Design, list[str]]:
     """Return a table's records in a recipe's columns and units, for prediction; and notes.
 
-    Records with a missing value are dropped. The target is read if it is to be ``scored``.
+    Records with a missing value are dropped, all of them only if the result may be ``empty``. The
+    target is read if it is to be ``scored``.
     """
     reading = reading_of(settings)
     recipe = labelled(recipe.shared, reading)
@@ -215,7 +220,7 @@ def table_of(
             expected="the model's target",
             fix=f"Leave it out, or pass --rename {recipe.target}={target}.",
         )
-    data = design(cells, recipe, reading, predicting=True, scored=scored)
+    data = design(cells, recipe, reading, predicting=True, scored=scored, empty=empty)
     notes += data.notes[: len(data.notes) - bool(data.dropped)]
     return data, notes
 

@@ -391,11 +391,10 @@ def _of_variances(run: Run, student: Student, teacher: Prediction) -> tuple[str,
 
     If the noise is much larger, that variance hardly matters to predictions, and so to the gaps.
     """
-    both = student.predict(run.constants.probe).variance, teacher.variance
-    own, right = (np.reshape(variance, (len(run.constants.probe), -1)) for variance in both)
-    apart = np.abs(
-        np.log(np.maximum(own, np.finfo(float).tiny) / np.maximum(right, 1e-9 * right.max()))
-    )
+    flat = lambda variance: np.asarray(variance).reshape(len(run.constants.probe), -1)
+    own, right = flat(student.predict(run.constants.probe).variance), flat(teacher.variance)
+    least = np.finfo(float).tiny, 1e-9 * right.max()
+    apart = np.abs(np.log(np.maximum(own, least[0]) / np.maximum(right, least[1])))
     factor = float(np.exp(np.quantile(apart, OFTEN)))
     if factor <= FACTOR:
         return ()

@@ -53,6 +53,8 @@ MOST_LEFT = 1e6
 """Distance in nats from which it is reported as infinite, as most of its digits are lost."""
 MOST_NOISY = 256
 """Largest number of parameters for which the distance of a noisy run to its optimum is computed."""
+IMPROPER = "the posterior is improper: neither prior nor records determine all parameters"
+"""The reason if a sum of natural parameters is that of no distribution."""
 UNKNOWN = "how far the optimum is could not be measured"
 """The reason if the remaining change is unknown and there is no other reason."""
 GROWING = "the last visits changed the posterior by more and more"
@@ -149,6 +151,8 @@ def status_of(run: Position) -> Status:
     are noisy, it is multiplied by the number of coordinates.
     """
     visits, allowed = _last_two(run), _allowed(run.agreement, run.tolerance)
+    if not np.all(run.posterior.is_proper()):
+        return Status.of(math.inf, allowed, (IMPROPER,))
     waiting = [s for s, turns in visits.items() if not turns]
     stuck = [
         s for s, turns in visits.items() if turns and turns[0].outcome in ("failed", "refused")
@@ -405,6 +409,8 @@ def status_from(
     by one round, and the change by the joint Newton step. Where gradients are noisy and the Newton
     step applies, the change by one round is left out.
     """
+    if not np.all(posterior.is_proper()):
+        return Status.of(math.inf, _allowed(agreed, tolerance), (IMPROPER,))
     certificate = Certificate.of(posterior, reports)
     left = certificate.upper
     if "curvature" in parts_needed(agreed):

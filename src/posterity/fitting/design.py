@@ -11,7 +11,17 @@ from posterity.adapters.tables.reader import Cells, table_error
 from posterity.artifact.recipe import COUNTS, HAZARDS, INTERCEPT, MISSING, SPLINE, Factor, Recipe
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.names import some
-from posterity.fitting.reading import PLAIN, Reading, filled, known, labelled, values_of, whole
+from posterity.fitting.reading import (
+    PLAIN,
+    Reading,
+    ambiguous_points,
+    filled,
+    known,
+    labelled,
+    texts_of_levels,
+    values_of,
+    whole,
+)
 
 LARGEST = 1e100
 """Largest number in a design, such that squares and their sums are finite."""
@@ -93,6 +103,7 @@ def design(
 
     For prediction, records with missing values are always dropped, and weights are not read. The
     exposure and target are optional, and the target is read only if predictions are ``scored``.
+    With ``empty``, the design may be that of no records; of a table to predict, if all are dropped.
     """
     path, total = cells.path, len(cells.rows)
     apart = [recipe.target, recipe.event, recipe.entry] if scored else []
@@ -100,20 +111,23 @@ def design(
     apart = [name for name in apart if name and not (predicting and name not in cells.header)]
     wanted = [name for name in (*(recipe.columns or ()), recipe.offset, *apart) if name]
     places = {name: cells.header.index(name) for name in wanted}
-    cells, strange = known(cells, recipe, reading, places) if predicting else (cells, [])
+    levels = texts_of_levels(recipe, reading)
+    cells, strange = known(cells, recipe, levels, places) if predicting else (cells, [])
     indicated = {name: places[name] for name in recipe.indicated}
     needed = {name: place for name, place in places.items() if name not in indicated}
-    cells, kept = whole(cells, needed, reading.drop_missing or predicting)
-    cells, gaps = filled(cells, indicated)
+    cells, kept = whole(cells, needed, levels, reading.drop_missing or predicting)
+    cells, gaps = filled(cells, indicated, levels)
     lines, dropped = np.asarray(cells.lines), total - len(cells.rows)
-    if not cells.rows and not empty:
+    if not cells.rows and not (empty and (dropped or not predicting)):
+        why = f", {dropped} dropped, since a value is missing" if dropped else ""
         raise StructureError(
-            found=f"no records in {str(path)!r}" + (f", {dropped} dropped" if dropped else ""),
+            found="; ".join([f"no records in {str(path)!r}{why}", *strange]),
             expected="at least one",
             fix="Add records.",
         )
     reading, notes = labelled(cells, recipe, reading, wanted)
-    notes += [*strange, *(note for name, note in cells.notes if name in wanted)]
+    notes += [*strange, *ambiguous_points(cells, recipe, reading, wanted)]
+    notes += [note for name, note in cells.notes if name in wanted]
     values = values_of(cells, recipe, reading, wanted)
     names, plain = recipe.inputs(), recipe.shared.inputs()
     columns = _columns(recipe, values, cells, gaps)
@@ -131,10 +145,16 @@ def design(
     if dropped:
         notes.append(f"{dropped} of {total} records are dropped, since a value is missing")
     pairs, ones = zip(plain, columns, strict=True), {INTERCEPT, *recipe.baseline}
-    level = [name for name, c in pairs if name not in ones and len(c) and np.ptp(c) == 0]
+    level = {name: c[0] for name, c in pairs if name not in ones and len(c) and np.ptp(c) == 0}
+    fixed = (
+        recipe.intercept or recipe.baseline or any(f for term in recipe.coded() for _, f in term)
+    )
+    if not fixed and np.count_nonzero([*level.values()]) == 1:  # an intercept by another name
+        level = {name: value for name, value in level.items() if value == 0}
     if level and not (predicting or empty):
         notes.append(
-            f"constant in all records: {some(level)}; only the prior determines these coefficients"
+            f"constant in all records: {some([*level])}; only the prior determines these "
+            "coefficients"
         )
     x = np.column_stack(columns) if columns else np.zeros((len(lines), 0))
     sizes = abs(x).max(0, initial=0)
@@ -342,7 +362,8 @@ def _made(
     from scipy.interpolate import BSpline
 
     knots = [lower] * (int(degree) + 1) + inner + [upper] * (int(degree) + 1)
-    basis = BSpline.design_matrix(own, np.array(knots), int(degree)).toarray()
+    own = np.append(own, lower)  # which SciPy needs if there are no records
+    basis = BSpline.design_matrix(own, np.array(knots), int(degree)).toarray()[:-1]
     return list(basis[:, 1:].T)
 
 

@@ -39,6 +39,11 @@ fused mean; beyond it the cubic approximation is not valid."""
 SKEWED = 0.7
 """Size of third derivatives, in units of a site's own deviations, above which its file is not
 informative: its curvature changes by as much within one deviation."""
+NOT_GAUSSIAN = (
+    "are not nearly Gaussian: with one class only, a level or an interval without an event, or few "
+    "records"
+)
+"""What warnings say of likelihoods that are not informative, or not valid up to the fused mean."""
 NODES, STEP, BEND = 32, 1e-3, 0.05
 """Gauss-Hermite nodes of a record's predictor; step of a difference, in its deviations or in the
 log dispersion; and step of a second difference of the profile likelihood."""
@@ -169,8 +174,7 @@ def expected_distance(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) ->
     if beyond:
         warning = (
             f"the distance of the fusion from the posterior of all records is unknown, since the "
-            f"likelihoods of {some(beyond)} are not nearly Gaussian: with one class only, a level "
-            "or an interval without an event, or few records. If the sites can take part again, "
+            f"likelihoods of {some(beyond)} {NOT_GAUSSIAN}. If the sites can take part again, "
             f"federate{CHOOSE}"
         )
         return OneShot(None, (warning,), tuple(silent))

@@ -17,10 +17,12 @@ from posterity.federation import Run, federate
 from posterity.fitting.design import Design
 from posterity.fitting.predict import covariance_of, gaussians, log_predictive, predict, spread_in
 from posterity.fitting.recipe_model import RecipeModel
+from posterity.fitting.regressions import deviations
 from posterity.inference.pooling import Normal, grids
 from posterity.inference.population import Nodes, messages, population
 from posterity.ledger import Ledger
 from posterity.models import LinearRegression
+from posterity.models.personal import TYPICAL
 
 BLOCKS = {"coefficients", "log_spread"}
 """Blocks that sites share: the population's coefficients, and the log spreads of sites."""
@@ -31,11 +33,60 @@ LEAST = 1e-9
 """Negative precision of a site, relative to that of all sites, that counts as rounding error."""
 LIGHT, MOST = 1e-8, 128
 """Probability of a node below which it is left out, and the number of nodes to keep."""
+MOST_NAMED = 4
+"""Number of columns that a note names."""
 
 
 def is_pooled(posterior: Any) -> bool:
     """Return whether a posterior is that of a regression with partially pooled coefficients."""
     return dict(posterior.independent_blocks()).keys() == BLOCKS
+
+
+def check_columns(run: Run, recipe: Recipe) -> None:
+    """Raise a ParameterError if all sites' columns together are linearly dependent under a full
+    Gaussian prior.
+    """
+    law = _coefficients_of(run.agreement.prior)
+    sites = [own.records for own in run.federation.sites.values() if own.records.size]
+    if law is None or not sites:
+        return
+    size = len(recipe.inputs())  # the columns of one class, which each class repeats
+    total = np.array(law.precision)[:size, :size]
+    for x, weights in ((own.data[0][:, :size], own.weights) for own in sites):
+        total += (x.T * weights) @ x
+    deviations(np.zeros(size), total, names_of(law)[""][:size])
+
+
+def check_coefficients(run: Run) -> None:
+    """Raise a ParameterError if the coefficients' full Gaussian is improper or lost to rounding."""
+    if (law := _coefficients_of(run.posterior)) is not None:
+        deviations(law.precision_mean, law.precision, names_of(law)[""])
+
+
+def _coefficients_of(law: Any) -> Gaussian | None:
+    """Return the full Gaussian over a regression's coefficients; None if it is diagonal."""
+    law = law.coefficients if is_pooled(law) else law
+    return law if isinstance(law, Gaussian) else None
+
+
+def by_default(prior: Any, recipe: Recipe) -> list[str]:
+    """Return a note on spreads whose prior median is derived from a default prior deviation."""
+    if not is_pooled(prior):
+        return []
+    usual = recipe.replaced(prior=None, prior_sd={}).filled(recipe.columns or ())
+    wide = dict(zip(usual.coefficients(), TYPICAL * np.array(usual.deviations()), strict=True))
+    medians = zip(names_of(prior.log_spread)[""], np.exp(prior.log_spread.mean), strict=True)
+    derived = {name: own for name, own in medians if np.isclose(own, wide.get(name, np.nan))}
+    if not derived:
+        return []
+    listed = ", ".join(f"{own:.3g} for {name!r}" for name, own in [*derived.items()][:MOST_NAMED])
+    more = ", ..." if len(derived) > MOST_NAMED else ""
+    return [
+        f"prior medians of spreads between sites are a quarter of default prior deviations "
+        f"({listed}{more}), and with few sites they dominate spreads and intervals of unseen "
+        f"sites: pass the standard deviations that you expect between sites, as in --personal "
+        f"{next(iter(derived))}=SD"
+    ]
 
 
 def site_coefficients(
@@ -76,8 +127,9 @@ def site_coefficients(
                 raise StructureError(
                     found=f"a factor of site {site!r} that does not determine its own coefficients",
                     expected="a full Gaussian, fitted under the present spreads between sites",
-                    fix="Federate until convergence, or leave --site-column out, to predict for an "
-                    "unseen site.",
+                    fix="Pool again with the spreads that you expect (--personal NAME=SD), "
+                    "continue a run that has not converged, or leave --site-column out, to predict "
+                    "for an unseen site.",
                 )
         mean, covariance = _at_spreads(message, at, own)
         components = Gaussian.from_standard(mean, covariance).named(names)
@@ -232,6 +284,7 @@ def by_site(
     places: dict[str | None, list[int]] = {}
     for place, label in enumerate(rows.tolist()):
         places.setdefault(label if label in known else None, []).append(place)
+    places = places or {None: []}
     if recipe.own:
         laws, notes = own_coefficients(value, recipe, places), []
     else:
@@ -243,7 +296,7 @@ def by_site(
         prior = f", with the prior of {some(recipe.own)}" if recipe.own else ""
         which = f"for an unseen site{named}{prior}{tail}"
         notes.append(f"{len(unseen)} records are predicted {which}")
-    return [(laws[site], np.array(own)) for site, own in places.items()], notes
+    return [(laws[site], np.array(own, dtype=int)) for site, own in places.items()], notes
 
 
 def predictions(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from posterity.adapters.tables.reader import Cells, is_missing, table_error
+from posterity.adapters.tables.reader import Cells, clean, is_missing, table_error
 from posterity.artifact.recipe import INTERCEPT, LABELS, Recipe
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.families.names import some
@@ -172,14 +172,28 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
 def labelled(
     cells: Cells, recipe: Recipe, reading: Reading, wanted: Sequence[str]
 ) -> tuple[Reading, list[str]]:
-    """Return a reading that accepts 0 and 1 as names of a target's two levels, and a note."""
+    """Return a reading that accepts 0 and 1 as names of a target's two levels, and notes.
+
+    There is also a note if the table's names of a column's levels are the recipe's in another
+    order.
+    """
     target, levels = recipe.target or "", recipe.levels
+    notes = [
+        f"{', '.join(own)} in {name!r} are read as {', '.join(others)}"
+        for name, others in recipe.categories.items()
+        if name in wanted
+        and (own := tuple(reading.levels.get(name, others))) != tuple(others)
+        and {*own} == {*others}
+    ]
     if target not in wanted or len(levels) != 2 or target in reading.levels:
-        return reading, []
+        return reading, notes
     if {"0", "1"} & {*levels} or not {text.strip() for text in cells.column(target)} <= {"0", "1"}:
-        return reading, []
+        return reading, notes
     note = f"0 and 1 in {target!r} are read as {levels[0]} and {levels[1]}"
-    return dataclasses.replace(reading, levels={**reading.levels, target: ("0", "1")}), [note]
+    return dataclasses.replace(reading, levels={**reading.levels, target: ("0", "1")}), [
+        *notes,
+        note,
+    ]
 
 
 def values_of(
@@ -207,6 +221,20 @@ def values_of(
     return values
 
 
+def ambiguous_points(
+    cells: Cells, recipe: Recipe, reading: Reading, wanted: Sequence[str]
+) -> list[str]:
+    """Return a note on columns whose points are read as decimal ones, and may be others."""
+    if reading.decimal is not None or not (
+        found := cells.grouped([name for name in wanted if name not in recipe.categories])
+    ):
+        return []
+    return [
+        f"points in {some(found)} are read as decimal marks: if they separate thousands, pass "
+        "--decimal ,"
+    ]
+
+
 def _logical(cells: Cells, names: Sequence[str]) -> Cells:
     """Convert TRUE and FALSE, the logical values of R and spreadsheets, to 1 and 0."""
     places = (cells.header.index(name) for name in names)
@@ -218,14 +246,28 @@ def _logical(cells: Cells, names: Sequence[str]) -> Cells:
     return cells._replace(rows=rows)
 
 
-def whole(cells: Cells, places: Mapping[str, int], drop: bool) -> tuple[Cells, np.ndarray]:
+def texts_of_levels(recipe: Recipe, reading: Reading) -> dict[str, list[str]]:
+    """Return by category the texts of its levels in this table, which are not missing values."""
+    own = {**recipe.categories, **reading.levels}
+    return {name: [*map(clean, own[name])] for name in recipe.categories}
+
+
+def _is_gap(cell: str, levels: Sequence[str]) -> bool:
+    """Return whether a cell denotes a missing value, and is not among the levels of its column."""
+    return is_missing(cell) and (clean(cell) or None) not in levels
+
+
+def whole(
+    cells: Cells, places: Mapping[str, int], levels: Mapping[str, Sequence[str]], drop: bool
+) -> tuple[Cells, np.ndarray]:
     """Return the records without missing values, and their positions among all."""
-    positions = list(places.values())
-    gap = [any(is_missing(row[place]) for place in positions) for row in cells.rows]
+    own = [(place, levels.get(name, ())) for name, place in places.items()]
+    gap = [any(_is_gap(row[place], texts) for place, texts in own) for row in cells.rows]
     kept = np.flatnonzero(~np.array(gap, dtype=bool))
     if any(gap) and not drop:
         first = gap.index(True)
-        name = next(name for name, place in places.items() if is_missing(cells.rows[first][place]))
+        row = cells.rows[first]
+        name = next(n for n, place in places.items() if _is_gap(row[place], levels.get(n, ())))
         lines = [str(line) for line, one in zip(cells.lines, gap, strict=True) if one]
         raise ArtifactError(
             found=f"{sum(gap)} records with a missing value in {str(cells.path)!r}, the first in "
@@ -238,11 +280,14 @@ def whole(cells: Cells, places: Mapping[str, int], drop: bool) -> tuple[Cells, n
     return cells._replace(rows=rows, lines=lines), kept
 
 
-def filled(cells: Cells, places: Mapping[str, int]) -> tuple[Cells, dict[str, np.ndarray]]:
+def filled(
+    cells: Cells, places: Mapping[str, int], levels: Mapping[str, Sequence[str]]
+) -> tuple[Cells, dict[str, np.ndarray]]:
     """Return a table with placeholders for missing values, and by column a mask (n,) of these."""
     rows, gaps = [list(row) for row in cells.rows], {}
     for name, place in places.items():
-        gap = gaps[name] = np.array([is_missing(row[place]) for row in rows], dtype=bool)
+        own = levels.get(name, ())
+        gap = gaps[name] = np.array([_is_gap(row[place], own) for row in rows], dtype=bool)
         other = next((row[place] for row, one in zip(rows, gap, strict=True) if not one), "0")
         for n in np.flatnonzero(gap):
             rows[n][place] = other
@@ -250,18 +295,18 @@ def filled(cells: Cells, places: Mapping[str, int]) -> tuple[Cells, dict[str, np
 
 
 def known(
-    cells: Cells, recipe: Recipe, reading: Reading, places: Mapping[str, int]
+    cells: Cells, recipe: Recipe, levels: Mapping[str, Sequence[str]], places: Mapping[str, int]
 ) -> tuple[Cells, list[str]]:
     """Return a table for prediction with unknown levels marked as missing, and notes."""
     notes, rows = [], [list(row) for row in cells.rows]
-    for name in set(recipe.columns or ()) & recipe.categories.keys():
-        own, place = reading.levels.get(name, recipe.categories[name]), places[name]
-        texts = [row[place].strip() for row in rows]
+    for name in set(recipe.columns or ()) & levels.keys():
+        own, place = levels[name], places[name]
+        texts = [clean(row[place]) for row in rows]
         odd = [n for n, text in enumerate(texts) if text not in own and not is_missing(text)]
         if odd:
             lines = listed(str(cells.lines[n]) for n in odd)
-            levels = some(sorted({texts[n] for n in odd}))
-            notes.append(f"column {name!r} has unknown levels {levels} in lines {lines}")
+            found = some(sorted({texts[n] for n in odd}))
+            notes.append(f"column {name!r} has unknown levels {found} in lines {lines}")
         for n in odd:
             rows[n][place] = ""
     return cells._replace(rows=rows), notes
@@ -275,8 +320,8 @@ def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) 
             expected=f"the table's own text for each of {some(list(levels))}, in this order",
             fix="List all, also those that do not occur in this table.",
         )
-    place = {text: index for index, text in enumerate(own)}
-    texts = [cell.strip() for cell in cells.column(name)]
+    place = {clean(text): index for index, text in enumerate(own)}
+    texts = [clean(cell) for cell in cells.column(name)]
     for cell, line in zip(texts, cells.lines, strict=True):
         if cell not in place:
             raise table_error(

@@ -227,9 +227,12 @@ def called(
     predict: Callable[[Any], Any], x: np.ndarray, progress: ProgressCallback | None = None
 ) -> Parts:
     """Return the known parts of predictions of a network or student, made in batches of rows."""
+    if not len(x):  # a network needs a row
+        one = called(predict, np.zeros((1, *x.shape[1:])))
+        return {name: own[:0] for name, own in one.items()}
     parts: dict[str, list[Any]] = {}
     rows = max(SLAB // max(int(np.prod(x.shape[1:])), 1), 1)
-    for start in range(0, max(len(x), 1), rows):
+    for start in range(0, len(x), rows):
         prediction = predict(x[start : start + rows])
         for name in PARTS:
             if (value := getattr(prediction, name)) is not None:

@@ -2,7 +2,8 @@
 
 Columns are separated by commas, semicolons or tabs. The decimal mark is never guessed: ``1.5`` and
 ``1,5`` each determine it, ``1,234.5`` and ``1.234,5`` do by their order. ``1,234`` is ambiguous,
-and is read only if other cells or the caller determine the mark.
+and is read only if other cells or the caller determine the mark. So is ``1.234`` between
+semicolons, and between tabs if whole numbers below 1,000 without a point are in the same column.
 """
 
 import csv
@@ -36,6 +37,8 @@ MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "."})
 """Spellings of a missing value, in any case: R, pandas, SQL, Stata."""
 
 _NUMBER = re.compile(r"[+-]?([0-9][0-9.,]*|[.,][0-9]+)([eE][+-]?[0-9]+)?")
+_BELOW = re.compile(r"\s*[+-]?[1-9][0-9]{0,2}\s*")
+"""Whole numbers between 0 and 1,000."""
 _SPACES = dict.fromkeys(map(ord, "\u00a0\u202f\u2009 "))
 """Characters that separate thousands in some languages."""
 
@@ -63,6 +66,18 @@ class Cells(NamedTuple):
         place = self.header.index(name)
         return [row[place] for row in self.rows]
 
+    def grouped(self, columns: Iterable[str]) -> list[str]:
+        """Return the columns, between tabs, whose points may separate thousands or decimals.
+
+        There are none if any number determines the decimal mark, as 0.5 does.
+        """
+        texts = {name: self.column(name) for name in columns} if self.delimiter == "\t" else {}
+        marked = (cell for own in texts.values() for cell in own if POINT in cell or COMMA in cell)
+        if any(_own_mark(_digits(cell)) for cell in marked):
+            return []
+        inside = lambda cell: POINT in cell and _NUMBER.fullmatch(_digits(cell))
+        return [name for name, own in texts.items() if any(map(inside, own))]
+
     def numbers(
         self, columns: Any, decimal: str | None = None, *, expected: str = "a finite number"
     ) -> np.ndarray:
@@ -81,7 +96,11 @@ class Cells(NamedTuple):
         """
         DECIMAL.check(decimal=decimal)
         texts = [self.column(name) for name in columns]
-        if decimal != COMMA and self.delimiter != ";":  # parsed by Python, which is fast
+        strict = self.delimiter == ";" or (
+            decimal is None
+            and any(any(map(_BELOW.fullmatch, self.column(name))) for name in self.grouped(columns))
+        )
+        if decimal != COMMA and not strict:  # parsed by Python, which is fast
             plain = all(all(map(str.isascii, own)) and "_" not in "".join(own) for own in texts)
             try:
                 values = np.array([list(map(float, cells)) for cells in texts])
@@ -93,7 +112,9 @@ class Cells(NamedTuple):
                 return values
         values, name, where = np.empty((len(self.rows), len(columns))), "", ""
         try:
-            mark = decimal or decimal_mark(itertools.chain(*texts), self.delimiter)
+            mark = decimal or decimal_mark(
+                itertools.chain(*texts), self.delimiter if strict else COMMA
+            )
             for place, (name, cells) in enumerate(zip(columns, texts, strict=True)):
                 for row, (line, cell) in enumerate(zip(self.lines, cells, strict=True)):
                     where = f" in line {line}, column {name!r}"
@@ -335,8 +356,8 @@ def is_missing(text: str) -> bool:
 def decimal_mark(cells: Iterable[str], delimiter: str = COMMA) -> str | None:
     """Return the decimal mark on which the cells agree; None if they do not determine it.
 
-    If semicolons separate columns, as where commas are decimal marks, a point before three digits
-    (``1.250``) is ambiguous unless another cell determines it.
+    If semicolons or tabs separate columns, as where commas are decimal marks, a point before three
+    digits (``1.250``) is ambiguous unless another cell determines it.
 
     Raises:
         AmbiguousNumber: if cells disagree, or only such points are there.
@@ -348,7 +369,7 @@ def decimal_mark(cells: Iterable[str], delimiter: str = COMMA) -> str | None:
     for cell in cells:
         digits = _digits(cell)
         mark = _own_mark(digits)
-        if mark or (POINT in digits and delimiter == ";" and _NUMBER.fullmatch(digits)):
+        if mark or (POINT in digits and delimiter != COMMA and _NUMBER.fullmatch(digits)):
             seen.setdefault(mark, cell.strip())
     pointed = seen.pop(None, "")
     if len(seen) > 1:
@@ -356,7 +377,8 @@ def decimal_mark(cells: Iterable[str], delimiter: str = COMMA) -> str | None:
         raise AmbiguousNumber(f"numbers with two decimal marks: {both}")
     if pointed and not seen:
         text = "numbers whose points may separate thousands or decimals"
-        raise AmbiguousNumber(f"{text}: {pointed!r} between semicolons")
+        between = "semicolons" if delimiter == ";" else "tabs"
+        raise AmbiguousNumber(f"{text}: {pointed!r} between {between}")
     return next(iter(seen), None)
 
 
