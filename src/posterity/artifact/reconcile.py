@@ -77,7 +77,7 @@ def reconciled(
     facts = {k: v for site in values for k, v in sites_in(provenances[site]).items() if k}
     if not recipes:
         return Reconciled(None, dict(values), {}, [])
-    if {"0", "1"} & {level for recipe in recipes.values() for level in recipe.levels}:
+    if any(map(are_texts, (recipe.levels for recipe in recipes.values()))):
         recipes = {site: as_texts(recipe) for site, recipe in recipes.items()}
     first = next(iter(recipes))
     common, notes = recipes[first], []
@@ -173,6 +173,13 @@ def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
         odd.add("scale")  # the offset is in these units
     if odd:
         raise _apart(first, common, site, recipe, sorted(odd), by_hand=False)
+
+
+def are_texts(levels: Sequence[str]) -> bool:
+    """Return whether labels are the texts 0 and 1, in either order, or one of them in the place of
+    the other.
+    """
+    return {*levels} == {"0", "1"} or (len(levels) == 2 and (levels[0] == "1" or levels[1] == "0"))
 
 
 def as_texts(recipe: Recipe) -> Recipe:

@@ -16,6 +16,7 @@ from posterity.cli.jobs import Federated, federation_of
 from posterity.cli.options import Settings
 from posterity.cli.report import Group, alarming, first, group, status_of, status_report, table
 from posterity.cli.streams import Data, bar, printable, verb
+from posterity.errors import ParameterError
 from posterity.families import DiagonalGaussian, Gaussian
 from posterity.families.names import names_of
 from posterity.federation import Run
@@ -68,7 +69,11 @@ def federate(settings: Settings) -> Data:
         run = proceed(run, job.steps, converge, progress=report, checkpoint=settings.checkpoint)
     resumed = steps[0] - 1 if steps else run.state.step
     if recipe is not None:
-        check_coefficients(run)
+        try:
+            check_coefficients(run)
+        except ParameterError:  # what the error advises is another computation
+            settings.checkpoint.unlink(missing_ok=True)
+            raise
     return _written(settings, job, run) | {"resumed": resumed}
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from posterity.adapters.tables.reader import clean
 from posterity.artifact.recipe import ESTIMATE, Recipe, check_recipe, recipe_in
+from posterity.artifact.reconcile import are_texts
 from posterity.cli import files
 from posterity.cli.options import Settings, conflict, unknown, unwanted
 from posterity.cli.records import TARGET, Table, as_cells, read_inputs
@@ -60,11 +61,11 @@ def requested(settings: Settings) -> tuple[Recipe, Reading]:
 def labelled(recipe: Recipe, reading: Reading) -> Recipe:
     """Return the recipe with the labels that this table has for a target of zeros and ones.
 
-    If one of them is itself 0 or 1, the recipe's are 0 and 1, of which these are other names.
+    If 1 is the text of the first or 0 of the second, the recipe's labels are the texts 0 and 1.
     """
     levels, target = reading.levels, recipe.target or ""
     if target in levels and not recipe.levels and recipe.model == "logistic":
-        own = ("0", "1") if {"0", "1"} & {*levels[target]} else levels[target]
+        own = ("0", "1") if are_texts(levels[target]) else levels[target]
         recipe = recipe.replaced(categories={**recipe.categories, target: own})
     if other := [name for name in levels if name not in recipe.categories]:
         expected = f"a category of its recipe, among {list(recipe.categories)}"
