@@ -17,7 +17,6 @@ from posterity.cli.options import Settings
 from posterity.cli.report import Group, alarming, first, group, status_of, status_report, table
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import ParameterError
-from posterity.families import DiagonalGaussian, Gaussian
 from posterity.families.names import names_of
 from posterity.federation import Run
 from posterity.federation.federate import proceed, too_few_hops
@@ -85,7 +84,7 @@ def _written(settings: Settings, job: Federated, run: Run) -> Data:
     recipe = recipe_in(job.record)
     notes = [] if recipe is None else suspicious({"": ledger}, recipe)
     posterior: Any = ledger.posterior
-    if recipe is not None and isinstance(posterior, Gaussian | DiagonalGaussian):
+    if recipe is not None and posterior.gaussian:
         sd = np.sqrt(posterior.marginal_variance)
         notes += notes_of_prior(names_of(posterior)[""], posterior.mean, sd, ledger.prior)
         if recipe.model == "logistic":

@@ -43,7 +43,7 @@ NOT_GAUSSIAN = (
     "are not nearly Gaussian: with one class only, a level or an interval without an event, or few "
     "records"
 )
-"""What warnings say of likelihoods that are not informative, or not valid up to the fused mean."""
+"""The end of warnings of likelihoods that are uninformative, or inaccurate at the fused mean."""
 NODES, STEP, BEND = 32, 1e-3, 0.05
 """Gauss-Hermite nodes of a record's predictor; step of a difference, in its deviations or in the
 log dispersion; and step of a second difference of the profile likelihood."""

@@ -71,7 +71,7 @@ def check_coefficients(run: Run) -> None:
 def _coefficients_of(law: Any) -> Gaussian | None:
     """Return the full Gaussian over a regression's coefficients; None if it is diagonal."""
     law = law.coefficients if is_pooled(law) else law
-    return law if isinstance(law, Gaussian) else None
+    return law if law.gaussian and not law.diagonal else None
 
 
 def by_default(prior: Any, recipe: Recipe) -> list[str]:

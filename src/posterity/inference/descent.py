@@ -154,7 +154,7 @@ class Descent(NamedTuple):
     ahead: Bool[Real, ""]
     """True if the descent ended with a step without an evaluation at its end."""
     tail: Float[Real, ""]
-    """What sums over nodes at the end lack by their tails, in nats."""
+    """An estimate of the part of the expectation at the end in tails beyond the nodes, in nats."""
 
 
 class _Search(NamedTuple):

@@ -126,7 +126,8 @@ class UpdateInfo(NamedTuple):
     quadrature_error: Float[Real, ""]
     """Estimated displacement of the posterior, in nats, by the error of sums over nodes."""
     tail: Float[Real, ""]
-    """What these sums lack by tails beyond their nodes, in nats; more nodes do not help."""
+    """An estimate of the part of the expectation in tails beyond the nodes, in nats. More nodes do
+    not reduce it."""
 
 
 class Decaying(Setting):
