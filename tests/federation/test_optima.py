@@ -56,6 +56,18 @@ def test_steps_alone_stay_on_the_saddle_and_the_status_says_so():
     assert run.converge().status.state == SEVERAL
 
 
+@pytest.mark.slow
+def test_a_posterior_over_two_exchangeable_optima_is_left_for_one_of_them():
+    y = np.array([-0.89, -0.47, 0.08, 0.1, 0.8, 1.81, 1.94, 2.09, 2.99, 3.56, 3.99, 4.95])
+
+    def either(z, y):
+        return jnp.logaddexp(-((y - z[0]) ** 2) / 2, -((y - z[1]) ** 2) / 2)
+
+    run = quietly({"a": y}, either, Gaussian.from_standard(np.zeros(2), 100 * np.eye(2)))
+    assert run.status.state == SEVERAL
+    assert np.ptp(run.posterior.mean) > 2  # both are 1.75 at the other fixed point
+
+
 @pytest.mark.parametrize("family", [pytest.param("full", marks=pytest.mark.slow), "product"])
 def test_a_product_of_parameters_from_a_prior_mean_of_zero(family):
     rng, sites = np.random.default_rng(1), {}

@@ -15,12 +15,16 @@ from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
 from posterity.federation.keys import first_key
 from posterity.inference.descent import HALVINGS, NARROWER
+from posterity.inference.joint import pieces, precision_matrix, whitened
 
 DRAWS, CLOSE = 16, 0.8
 """Number of draws from the prior, and the weight of the chosen one in the mean of a start."""
 APART = 2.0
 """Distance in standard deviations to which a start is moved away if it is nearer and has returned:
 if a posterior stretches over several optima, as between symmetric ones, near starts return."""
+HALF = 4.0
+"""Factor by which a member that covers half of a posterior, one deviation away from its mean, is
+more precise along that direction."""
 DIRECTIONS, DEVIATIONS = 4, (1.0, 2.0)
 """Number of directions in which the free energy is evaluated, to both sides, and distances."""
 FEW = 64
@@ -80,6 +84,27 @@ def _elsewhere(part: Any, prior: Any, rng: np.random.Generator, place: int, apar
     about = CLOSE * there + (1 - CLOSE) * np.asarray(prior.mean_parameters)
     start = part.with_mean_parameters(about)
     return start if np.isfinite(start.natural_parameters).all() else prior
+
+
+def halves(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
+    """Return a member that covers half of a Gaussian posterior, in the direction in which it is
+    widest beside the prior; none if that is not admitted, or in other families. If the posterior
+    covers several optima, as of exchangeable parameters, one of them is reached from there.
+    """
+    q: Any = posterior
+    parts: list[Any] = list(q.parts())
+    if not all(part.gaussian and part.batch_shape == () for part in parts):
+        return []
+    widths = whitened(q, whitened(q, precision_matrix(agreed.prior)).T)
+    ways = pieces(q, np.linalg.eigh((widths + widths.T) / 2)[1][:, -1])
+    half = q.rebuild([_half(part, way) for part, way in zip(parts, ways, strict=True)])
+    return [half] if agreed.admits(half) else []
+
+
+def _half(part: Any, way: np.ndarray) -> Any:
+    along = part.gram(part.unwhitened(way)[None], np.array([HALF - 1.0]))
+    moved = part.translate(part.at_noise(way) - part.mean)
+    return moved.at_mean(np.zeros_like(way), part.precision + along)
 
 
 def looked_at(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:

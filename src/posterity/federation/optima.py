@@ -24,7 +24,7 @@ from posterity.errors import PosterityError, SiteError
 from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
-from posterity.federation.elsewhere import APART, start_elsewhere
+from posterity.federation.elsewhere import APART, halves, start_elsewhere
 from posterity.federation.messages import Part, Report
 from posterity.federation.site import canonical
 from posterity.federation.state import State, commit, contributing, distance, measures
@@ -261,28 +261,28 @@ def to_come(now: float, before: float, sites: int) -> float:
 
 
 def second_start(federation: Federation, state: State, tolerance: float) -> Second | None:
-    """Return the result of a second start; None if it ends close to the state. A start that was
-    near, and ends close, is followed by one further away. Questions to the sites have the epoch and
-    step of the state, by which a remote driver identifies the answers. Raises the error of the last
-    start (a PosterityError, such as SiteError) if all starts fail.
+    """Return the result of a second start; None if all end close to the state: one elsewhere, one
+    further away if that was near, and one at half of the posterior. Questions to the sites have the
+    epoch and step of the state, by which a remote driver identifies the answers. Raises the error
+    of the last start (a PosterityError, such as SiteError) if all starts fail.
     """
     tolerance = min(tolerance, ELSEWHERE)
     for place in range(PLACES):
         try:
-            near, far = (_displaced(federation, state, place, apart) for apart in (0.0, APART))
-            second = _second(federation, near, state, tolerance)
-            if second is None and far.posterior != near.posterior:
-                second = _second(federation, far, state, tolerance)
-            return second
+            q, agreed = state.posterior, federation.agreement
+            near, far = (start_elsewhere(agreed, q, place, apart) for apart in (0.0, APART))
+            starts = [near, *([far] if far != near else []), *halves(agreed, q)]
+            ends = (_second(federation, start, state, tolerance) for start in starts)
+            return next((second for second in ends if second is not None), None)
         except PosterityError:  # for example because sums exceed float64
             if place == PLACES - 1:
                 raise
     raise AssertionError("a start is tried")
 
 
-def _second(federation: Federation, start: State, state: State, tolerance: float) -> Second | None:
-    at, moved, settled = start, math.inf, False
-    for after, _ in passes(federation, start):
+def _second(federation: Federation, start: Any, state: State, tolerance: float) -> Second | None:
+    at, moved, settled = _started_at(federation, state, start), math.inf, False
+    for after, _ in passes(federation, at):
         if distance(state.posterior, after.posterior) <= ALIKE * tolerance:
             return None
         last, moved = moved, distance(at.posterior, after.posterior)
@@ -328,10 +328,9 @@ def free_energy(federation: Federation, state: State) -> float:
     return energy
 
 
-def _displaced(federation: Federation, state: State, place: int, apart: float) -> State:
-    """Return a state with a displaced posterior and equal factors of all contributing sites."""
+def _started_at(federation: Federation, state: State, start: Any) -> State:
+    """Return a state with this posterior and equal factors of all contributing sites."""
     members = contributing(federation.agreement, state)
-    start = start_elsewhere(federation.agreement, state.posterior, place, apart)
     others: Any = [state.factor(site) for site in set(state.entries) - set(members)]
     share: Any = start - sum(others, start=state.prior)
     share = canonical(share / len(members))
