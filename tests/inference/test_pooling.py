@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal
 
 from posterity.errors import SiteError, UsageError
 from posterity.families import DiagonalGaussian, Gaussian, Product
-from posterity.federation import Agreement, federate
+from posterity.federation import Agreement, Sequential, Synchronous, federate
 from posterity.federation.status import parts_needed, reports_of, status_from
 from posterity.inference import LocalUpdate, pooling
 from posterity.inference.cubature import Cubature
@@ -251,6 +251,19 @@ def test_units_ten_thousand_apart_and_wide_priors():
     ones = {name: (x[:, :1], y) for name, (x, y) in sites.items()}
     with pytest.raises(SiteError, match="log_spread"):
         federate(ones, LinearRegression(1.0), wide, personal=True)
+
+
+@pytest.mark.parametrize("schedule", [Sequential(), Synchronous()])
+def test_a_wide_prior_of_coefficients_leaves_small_spreads_small(schedule):
+    """The spread may be far smaller than the prior deviation of the population's coefficient."""
+    rng = np.random.default_rng(0)
+    sites = {name: (np.ones((20, 1)), 0.5 + rng.normal(size=20)) for name in "abc"}
+    wide = Gaussian.from_standard([0.0], [[1e12]])
+    law = federate(sites, LinearRegression(1.0), wide, personal={0: 0.25}, schedule=schedule)
+    mean = np.mean([y.mean() for _, y in sites.values()])
+    assert law.status.converged
+    np.testing.assert_allclose(law.population.law.coefficients.mean, [mean], atol=0.05)
+    assert law.population.law.log_spread.mean[0] < 0
 
 
 class Broken(PredictorModel):

@@ -251,6 +251,10 @@ class _Site:
             if step < REFRESHED:
                 self.message = self._message(self.spread.mean)
             energy, at = self._energy(self.spread)
+            if at is not None and steps and not step:
+                # Coefficients first: under a wide prior of theirs any spread would seem too small.
+                self.coefficients = self.cavity.plus(self._of_coefficients(at, 0))
+                energy, at = self._energy(self.spread)
             if at is None:
                 raise ParameterError(
                     found="log spreads that may be so large that sums over them overflow",
