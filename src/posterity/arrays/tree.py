@@ -103,9 +103,12 @@ def _set_once(node: Node, name: str, value: Any) -> None:
 
 def leaves(tree: PyTree) -> list[Any]:
     """All that is neither a node nor a container, in the order of fields and sorted keys."""
-    if type(tree) is np.ndarray or not is_branch(tree):  # arrays at once, of which there are many
+    if not is_branch(tree):
         return [tree]
-    return [leaf for child in _children(tree) for leaf in leaves(child)]
+    found = []
+    for child in _children(tree):  # arrays without a further call, of which there are many
+        found += [child] if type(child) is np.ndarray else leaves(child)
+    return found
 
 
 def leaves_with_path(

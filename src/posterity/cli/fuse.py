@@ -20,15 +20,12 @@ from posterity.artifact.recipe import RECIPE, recipe_in
 from posterity.artifact.reconcile import check_same, reconciled
 from posterity.artifact.sites import MOST_SITES, as_provenance, sites_in, together
 from posterity.cli import files, report
-from posterity.cli.jobs import personal_of
 from posterity.cli.options import Settings, incomplete, unwanted
 from posterity.cli.report import alarming, first, listed, short, status_of
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import CHOOSE, FusionWarning, IdentificationWarning, UsageError
 from posterity.families import Gaussian
 from posterity.families.names import names_of, some
-from posterity.fitting.one_shot import NOT_GAUSSIAN, OneShot, expected_distance
-from posterity.fitting.pooled import by_default, partially_pooled
 from posterity.fusion import Fusion
 from posterity.fusion import plan as plans
 from posterity.fusion.alignment import NO_SCALE, Alignment
@@ -37,9 +34,10 @@ from posterity.fusion.conflict import CONTRADICTS
 from posterity.fusion.networks.options import has_units, is_network
 from posterity.fusion.scale import Scale
 from posterity.ledger import Ledger
-from posterity.plots import plot_matching
 from posterity.status import Progress, ProgressCallback
 
+OneShot = tuple[float | None, tuple[str, ...]]
+"""The distance from the posterior of all records, None if it is unknown, and warnings."""
 LISTED = 10_000
 """Number of sites whose digests and matching are listed one by one."""
 MOST_COLUMNS = 12
@@ -151,8 +149,10 @@ def fuse(settings: Settings) -> Data:
     if personal not in (None, False):
         result, status, one_shot = _partially_pooled(fusion, inputs, personal)
     if plot is not None:  # before the result: if drawing fails, no file is left
+        from posterity.plots import plot_matching
+
         plot_matching(fusion, plot, plate=plate)
-    one_shot = one_shot or _one_shot(fusion, inputs)
+    distance, doubts = one_shot or _one_shot(fusion, inputs)
     written = files.write(result, settings.output, "fuse", _provenance(fusion, options, inputs))
     checkpoint.unlink(missing_ok=True)
     unlisted = f"digests and matching of the first {LISTED} of {len(paths)} files only"
@@ -171,8 +171,8 @@ def fuse(settings: Settings) -> Data:
         "columns": aligned.listed(aligned.names_in(result)),
         "rebased": fusion.rebased[:LISTED],
         "personal": bool(personal),
-        "one_shot": one_shot.distance,
-        "warnings": one_shot.warnings,
+        "one_shot": distance,
+        "warnings": doubts,
         "notes": [
             *inputs.notes,
             *(str(warning.message) for warning in heard),
@@ -186,6 +186,11 @@ def _partially_pooled(fusion: Fusion, inputs: "Inputs", columns: Any) -> tuple[A
 
     Only coefficients that are shared can contradict each other.
     """
+    # Not above: most fusions need neither models nor their optimisers.
+    from posterity.cli.jobs import personal_of
+    from posterity.fitting.one_shot import NOT_GAUSSIAN, expected_distance
+    from posterity.fitting.pooled import by_default, partially_pooled
+
     ledger, recipe = fusion.ledger, recipe_in(inputs.record)
     if ledger is None or recipe is None or recipe.own:
         where = "with files that are not regressions with the same coefficients"
@@ -216,7 +221,7 @@ def _partially_pooled(fusion: Fusion, inputs: "Inputs", columns: Any) -> tuple[A
     heard += [line for line in fusion.warnings if CONTRADICTS not in line]
     own = range(len(names)) if isinstance(apart, bool) else apart
     heard += _contradictions(ledger, [place for place in range(len(names)) if place not in own])
-    return run.ledger, run.status, OneShot(0.0 if exact else None, tuple(heard))
+    return run.ledger, run.status, (0.0 if exact else None, tuple(heard))
 
 
 def _contradictions(ledger: Any, shared: Sequence[int]) -> list[str]:
@@ -252,9 +257,11 @@ def _one_shot(fusion: Fusion, inputs: "Inputs") -> OneShot:
     """
     ledger, recipe = fusion.ledger, recipe_in(inputs.record)
     if ledger is None or recipe is None or not recipe.regression:
-        return OneShot(warnings=fusion.warnings)
+        return None, fusion.warnings
     if recipe.conjugate:
-        return OneShot(0.0, fusion.warnings)
+        return 0.0, fusion.warnings
+    from posterity.fitting.one_shot import expected_distance
+
     known, heard = expected_distance(ledger, inputs.sites), fusion.warnings
     if known.silent:
         alone = lambda site: Ledger(ledger.prior).holding({site: ledger.entries[site]})
@@ -265,7 +272,7 @@ def _one_shot(fusion: Fusion, inputs: "Inputs") -> OneShot:
             "the distance from the posterior of all records together is unknown, since the sites' "
             f"files do not determine it: if the sites can take part again, federate{CHOOSE}"
         )
-    return known._replace(warnings=(*heard, *known.warnings))
+    return known.distance, (*heard, *known.warnings)
 
 
 OF_FUSE = ("rule", "divergence", "matching", "components", "absorb", "weights")

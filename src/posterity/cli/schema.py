@@ -46,17 +46,18 @@ class Kind:
 
     def parsed(self, texts: Sequence[str]) -> Any:
         """Return the value of a flag that occurs once or several times; a ValueError if invalid."""
-        from posterity.adapters.tables.reader import clean
-
         read = str if self.text else _value
         # A table may hold equals signs.
         pairs = (text.partition("=") if self.of is TABLE else _pair(text) for text in texts)
         pairs = (pair for pair in pairs if pair[1] or self.nameless)
-        named = [(clean(name), read(value)) for name, _, value in pairs]
+        named = [(name, read(value)) for name, _, value in pairs]
         if self.by_name and (named or not self.alternatives):
-            if len(dict(named)) < len(texts) or not (self.nameless or all(dict(named))):
+            from posterity.adapters.tables.reader import clean
+
+            own = {clean(name): value for name, value in named}
+            if len(own) < len(texts) or not (self.nameless or all(own)):
                 raise ValueError(f"{self.metavar}, once a name")
-            return dict(named)
+            return own
         if not self.many:
             return read(texts[-1])
         if texts[-1].lstrip().startswith("["):

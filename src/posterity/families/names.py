@@ -54,6 +54,11 @@ def names_of(law: PyTree, path: str = "") -> dict[str, tuple[str, ...]]:
     return {place: own for place, own in parts if own}
 
 
+def has_names(law: PyTree) -> bool:
+    """Return whether the law or one of its parts has names."""
+    return LABEL in law.__dict__ or any(map(has_names, law.named_parts().values()))
+
+
 def with_names(law: Law, names: Names, path: str = "") -> Law:
     """Return the law and its parts under these names, unchecked."""
     parts = law.named_parts().items()

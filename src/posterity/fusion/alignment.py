@@ -335,9 +335,11 @@ def _by_weight(block: Block | BlockTable, labels: Array, importance: Array) -> A
 
     weights = lambda piece: (piece.at_components(importance) * piece.counts * piece.held)[:, None]
     keys = _to_rounding(group_totals(block, labels, groups, weights))
-    if len(np.unique(keys)) < groups:
-        ties = _to_rounding(group_totals(block, labels, groups, learnt))
-        keys = np.hstack([keys, ties])
+    _, place, number = np.unique(keys, return_inverse=True, return_counts=True)
+    if len(number) < groups:
+        tied = np.append(number[place.reshape(-1)] > 1, False)  # the last entry serves -1
+        ties = group_totals(block, np.where(tied[labels], labels, -1), groups, learnt)
+        keys = np.hstack([keys, _to_rounding(ties)])
     rank = np.full(groups + 1, -1, labels.dtype)  # the last entry serves the label -1
     rank[np.lexsort(-keys.T[::-1])] = np.arange(groups)
     return np.take(rank, labels, out=labels, mode="wrap")

@@ -14,7 +14,6 @@ from posterity.errors import UsageError
 from posterity.fusion.blocks import SAME, Block
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Rule
-from posterity.fusion.networks.ledgers import of_other_prior
 from posterity.fusion.plan import Plan
 from posterity.fusion.sites import Sites
 
@@ -61,6 +60,8 @@ def _differ(sites: Sites) -> bool:
     if sites.plan.prior is not None:
         return False
     if sites.networks:
+        from posterity.fusion.networks.ledgers import of_other_prior
+
         return bool(of_other_prior({name: site.prior for name, site in sites.loaded.items()}))
     close = lambda own, first: np.allclose(own, first, rtol=1e3 * SAME, atol=1e3 * SAME)
     for block in sites.blocks.values():

@@ -42,7 +42,6 @@ from posterity.fusion.diagnostics import diagnostics
 from posterity.fusion.divergences import Discrepancy, Name
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, MatchingName, Rule, RuleName
-from posterity.fusion.networks.fuse import NetworkFusion, fuse_networks
 from posterity.fusion.networks.options import Options, without_networks
 from posterity.fusion.passes import Stages
 from posterity.fusion.plan import Fusible, Plan
@@ -205,7 +204,7 @@ class _Problem(NamedTuple):
     importance: Float[Array, " sites"]
     rule: Rule
 
-    def networks(self, progress: ProgressCallback | None) -> NetworkFusion:
+    def networks(self, progress: ProgressCallback | None) -> Fusion:
         """Fuse networks: match their units layer by layer, in memory."""
         sites, plan, importance, rule = self
         if plan.labels is not None:
@@ -214,6 +213,8 @@ class _Problem(NamedTuple):
                 expected="posteriors with one plate",
                 fix="Leave matching out, or choose one by name.",
             )
+        from posterity.fusion.networks.fuse import fuse_networks
+
         return fuse_networks(sites, plan, importance, rule, progress)
 
     def matched(

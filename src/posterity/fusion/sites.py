@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import itertools
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -31,7 +31,7 @@ from posterity.artifact.reconcile import check_same, reconciled
 from posterity.checks import check_adds, check_proper
 from posterity.errors import ParameterError, UsageError
 from posterity.families import ExponentialFamily, Plate, at_rest
-from posterity.families.names import Names
+from posterity.families.names import Names, has_names
 from posterity.fusion.block_table import BlockTable, keys_of_sites
 from posterity.fusion.blocks import Block, blocks, side_by_side
 from posterity.fusion.geometry import Divergence
@@ -117,6 +117,7 @@ class Sites(abc.ABC):
         self._owners: dict[str, str] = {}
         self.shared: tuple[str, str, str] | None = None
         self.ledgers: set[str] = set()
+        self._batch: Any = None  # all sites, if they are in memory as one batch
 
     @property
     def networks(self) -> bool:
@@ -156,6 +157,8 @@ class Sites(abc.ABC):
         """Add sites: posteriors and ledgers, by name."""
         if not opened:
             return
+        if (batch := _as_batch(list(opened.values()))) is not None:
+            return self._take_batch(list(opened), batch, None)
         ordered = self._ordered(opened)
         if any(map(names_in, opened.values())):
             self.labels |= {n: found for n, q in opened.items() if (found := labels_in(q))}
@@ -190,6 +193,7 @@ class Sites(abc.ABC):
             {names[0]: batch} if prior is None else {names[0]: batch, "its prior": prior}
         ).values()
         batch = at_rest(named(batch, {}))
+        self._batch = batch if self.in_memory else None
         start: Any = named(own[0], {}) if own else self.prior
         self._compare({names[0]: batch[0]})
         _check_each(batch, names)
@@ -259,8 +263,7 @@ class SitesInMemory(Sites):
             batch = several[0][1]
             names = [self._enrol(None, None, {}) for _ in range(batch.batch_shape[0])]
             if len(names) > 1:
-                self._batch = batch[np.argsort(names)]
-                self._take_batch(sorted(names), self._batch, None)
+                self._take_batch(sorted(names), batch[np.argsort(names)], None)
             return self._close()
         opened: dict[str, Any] = {}
         about: dict[str, Mapping[str, str]] = {}
@@ -278,12 +281,9 @@ class SitesInMemory(Sites):
         self.blocks |= laid
         self.names += names
 
-    _batch: Any = None
-    """All sites as one batch, if they were passed as one."""
-
     def contents(self) -> Iterable[Any]:
         """Yield the parameters of each site as bytes."""
-        if self._batch is not None:
+        if not self.loaded:
             parts = [np.asarray(leaf) for leaf in leaves(self._batch)]
             yield from (
                 b"".join(part[j].tobytes() for part in parts) for j in range(len(self.names))
@@ -372,6 +372,21 @@ def given_twice(name: str) -> UsageError:
     )
 
 
+def _as_batch(sites: Sequence[Any]) -> Any:
+    """Return posteriors without names as one batch (J,) if they have one outline; None for others,
+    and for ledgers, networks and blocks that share labels.
+    """
+    like, *others = sites
+    kind = type(like)
+    if not issubclass(kind, ExponentialFamily) or not {kind}.issuperset(map(type, others)):
+        return None
+    single = like.network_layers is None and not any(b.is_tied for b in blocks(like).values())
+    outline = like.outline()
+    if not single or any(q.batch_shape or q.outline() != outline or has_names(q) for q in sites):
+        return None
+    return stacked(like, sites)
+
+
 def _checked(opened: Mapping[str, Any]) -> dict[str, Site]:
     """Return the sites, checked for proper parameters, and in NumPy float64."""
     sums = {n: q.total if isinstance(q, Ledger) else q for n, q in opened.items()}
@@ -394,8 +409,9 @@ def _checked(opened: Mapping[str, Any]) -> dict[str, Site]:
 
 def _check_each(batch: ExponentialFamily, names: list[str]) -> None:
     """Raise a ParameterError that names the site whose posterior is improper."""
-    try:
-        check_proper(batch, "these sites")
-    except ParameterError:
-        for index, name in enumerate(names):
-            check_proper(batch[index], f"site {name!r}")
+    for start in range(0, len(names), AT_A_TIME):
+        try:
+            check_proper(batch[start : start + AT_A_TIME], "these sites")
+        except ParameterError:
+            for index, name in enumerate(names):
+                check_proper(batch[index], f"site {name!r}")
