@@ -432,6 +432,9 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
     student, status = students.finish(*made), Status.of(gap, run.tolerance, tuple(reasons))
     if status.converged and shares is not None and run.constants.head.likelihood == "gaussian":
         status = dataclasses.replace(status, reasons=_of_variances(run, student, predicted(whole)))
+    if status.converged and health.searched:
+        reasons, scope = (*status.reasons, health.searched), " where it was searched"
+        status = dataclasses.replace(status, reasons=reasons, scope=scope)
     return Distillation(
         student=student,
         status=status,

@@ -30,13 +30,15 @@ class Health(NamedTuple):
     ``temperature`` is 1 for chains that sample their target. ``rhat`` is the largest R-hat of split
     chains, over the log density and the outputs at some inputs, and ``effective`` the smallest
     effective sample size of these, not of coordinates. Each is None without chains or where it
-    cannot be estimated.
+    cannot be estimated. ``searched`` says where modes were looked for, and so what even draws
+    without a reason may miss; empty if there is one mode, or if it is not known.
     """
 
     reasons: tuple[str, ...] = ()
     temperature: float | None = None
     rhat: float | None = None
     effective: float | None = None
+    searched: str = ""
 
 
 UNKNOWN = Health()

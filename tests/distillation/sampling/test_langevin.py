@@ -262,6 +262,29 @@ def test_modes_of_the_same_height_are_found_and_said() -> None:
     assert 0 < (np.asarray(found.stack) > 0).mean() < 1
 
 
+def test_a_light_mode_and_a_narrow_one_are_started_at() -> None:
+    """One has a twentieth of the mass, three nats below; a climb in forty leads to the other."""
+
+    def log_likelihood(z: Any, data: Any) -> Any:
+        squares = jnp.stack([z @ z, ((z - 6) ** 2).sum(), 16 * ((z + 5) ** 2).sum()])
+        logs = jnp.log(jnp.array([0.5, 0.05, 0.45 * 16])) - squares / 2
+        return jnp.full(len(data), jax.nn.logsumexp(logs) + z @ z / 32)
+
+    prior = Gaussian.from_standard(np.zeros(2), 16 * np.eye(2))
+    own: Any = Langevin(FunctionModel(log_likelihood), prior, np.zeros((1, 1))).target
+    places = np.asarray(jax.vmap(own.event)(own.modes))
+    np.testing.assert_allclose(np.sort(places[:, 0]), [-5, 0, 6], atol=0.01)
+    np.testing.assert_allclose(own.spreads[np.argsort(places[:, 0]), 0], [1, 1, 1])
+    assert own.searched[1] == 3 and own.searched[2] > 1000
+
+
+def test_what_was_searched_is_said() -> None:
+    assert not health.searched(np.array([1, 1, 0]), 16)  # known to have one mode
+    assert "no chain reached" in health.searched(None, 16)
+    words = health.searched(np.array([20, 2, 4096]), 16)
+    assert "ended in 2 optima" in words and "0.073 %" in words
+
+
 def test_a_temperature_of_a_large_error_is_not_known() -> None:
     """Two chains, of which one hardly moved and one is far too warm, in turn."""
     series = np.zeros((2, 32, 1))

@@ -14,6 +14,7 @@ OFF = 0.15  # Largest accepted relative deviation of a temperature
 SURE = 4.0
 """Standard errors from which a difference counts, as the worst of several groups is tested."""
 RECORDS = 2048  # Most records at which the model's noise is checked
+CHANCE = 0.05  # Probability that all draws missed a mode that counts as searched for
 HALF = 0.6745  # Half-width of the central 50 % interval of a normal law, in standard deviations
 UNEVEN = 0.05
 """Least deviation from one half, of the share of records in such intervals, that is a misfit."""
@@ -62,6 +63,28 @@ def too_warm(
         f"{wanted * (1 + sum(warm.values())):.2g}, not {wanted:g}), whatever it is on average: "
         f"use {max(warm, key=lambda name: warm[name])}"
     ]
+
+
+def searched(numbers: Any, chains: int) -> str:
+    """Return where modes were looked for: by climbs, optima and draws of the prior that were
+    compared with these, see :class:`~posterity.distillation.sampling.modes.Laplace`, or by chains
+    alone if these are None or if no draws were compared; empty if there is one mode.
+    """
+    climbs, optima, compared = (0, 0, 0) if numbers is None else map(int, numbers)
+    if climbs == 1:
+        return ""
+    if not compared:
+        return (
+            f"{chains} chains agree on the log density and on outputs, which may be alike in many "
+            "modes; modes that no chain reached are not known"
+        )
+    ended = f"{optima} optima" if optima > 1 else "one optimum"
+    unseen = 100 * (1 - CHANCE ** (1 / compared))
+    return (
+        f"{climbs} climbs ended in {ended}; modes that less than {unseen:.2g} % of the prior's "
+        f"draws lead to are beyond what was searched ({compared} of them were compared with the "
+        "optima, and followed where unexplained), and may hold any mass"
+    )
 
 
 def misfit(outputs: Any, y: Any, noise_variance: Any) -> list[str]:

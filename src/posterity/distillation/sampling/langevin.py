@@ -129,7 +129,7 @@ class Langevin(Teacher):
         COUNT.or_none().check(chains=chains)
         NATURAL.or_none().check(climb=climb, burn_in=burn_in)
         large = _is_large(model)
-        noisy = not large and getattr(model, "noise_variance", 1.0) is None
+        noisy = not large and _is_noisy(model)
         self.climb = (NOISY if noisy else CLIMB[large]) if climb is None else climb
         self.chains, self.thin, self.burn_in = chains or CHAINS[large], thin, burn_in
         self.target = target(model, prior, data, batch_size=batch_size)
@@ -318,7 +318,11 @@ class Langevin(Teacher):
         end = first + jax.eval_shape(self._coordinates, state).shape[1]
         others = np.delete(chains[..., groups + 1 :], np.s_[1 : 1 + end - first], axis=-1)
         agreement, *known = health.agreement(others, chains[..., first:end])
-        return Health((*reasons, *agreement), temperature, *known)
+        searched = getattr(self.target, "searched", None)
+        if self.layers is not None and len(self.layers) == 1 and not _is_noisy(self.target.model):
+            searched = (1, 1, 0)  # a linear model, whose log density is concave
+        searched = health.searched(searched, self.chains)
+        return Health((*reasons, *agreement), temperature, *known, searched=searched)
 
     @renamed(draws="samples")
     def sample(
@@ -366,6 +370,11 @@ class Langevin(Teacher):
 def _is_large(model: Model) -> bool:
     size = getattr(model, "size", 0)
     return isinstance(size, int) and size >= LARGE
+
+
+def _is_noisy(model: Model) -> bool:
+    """Tell whether a network learns its noise."""
+    return getattr(model, "noise_variance", 1.0) is None
 
 
 _answers = jax.jit(lambda teacher, state, x: teacher.outputs(teacher.draws(state), x))

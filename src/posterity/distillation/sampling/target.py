@@ -11,19 +11,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
 from jaxtyping import Float, PyTree
 
 from posterity.arguments import COUNT
 from posterity.arrays import keys
-from posterity.arrays.search import root_of_inverse
 from posterity.arrays.typing import Real
 from posterity.checks import check_prior
 from posterity.distillation.pytrees import Array
 from posterity.distillation.sampling import noise
+from posterity.distillation.sampling.modes import laplace
 from posterity.distillation.teachers import outputs_of
 from posterity.errors import ParameterError, StructureError
-from posterity.families import Distribution
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.unconstrained import Supports, unconstrained
 from posterity.models import Model, NeuralNetwork, Records
@@ -32,12 +30,7 @@ from posterity.models.data import warn_of_scale
 BATCH_SIZE = 100
 WHOLE = 300  # Most records that are all used at every step by default
 GROUPS = 32  # Most coordinates with separate temperatures
-DENSE = 500  # Most parameters whose full curvature is computed; beyond it, its diagonal
-MOST = 50_000  # Most records of the search for modes, reweighted to stand for all
-STEPS = 500
-SCALES = np.array([0.0, 0.1, 0.3, *[1.0] * 13])  # Of the prior's draws that the search starts from
 SINGLE = 1e-5  # Least ratio of deviation to mean that single precision resolves
-WIDEST = 1e3  # The largest standard deviation, in unconstrained coordinates, at a mode
 
 
 class Target(eqx.Module):
@@ -161,12 +154,17 @@ class ModelTarget(Target):
     centre: Any
     factor: Any  # A triangular matrix (d, d), or a diagonal (d,)
     modes: Any  # Positions (k, d) about which chains start, in turn
+    spreads: Any  # Deviation (k, 1) of starts about each
+    searched: Any  # Numbers of climbs, of optima and of draws of the prior, see Laplace
 
     def start(self, chains: int, *, key: jax.Array) -> Any:
-        """Draw positions about the modes, with the Laplace covariance of the centre."""
+        """Draw positions about the modes, with the Laplace covariance of the centre, or with
+        smaller deviations about narrower modes.
+        """
         draws = keys.of_numpy(key).standard_normal((chains, len(self.centre)))
-        modes = np.asarray(self.modes)[np.arange(chains) % len(self.modes)]
-        return jax.device_put((modes + draws).astype(np.float32))
+        turn = np.arange(chains) % len(self.modes)
+        starts = np.asarray(self.modes)[turn] + np.asarray(self.spreads)[turn] * draws
+        return jax.device_put(starts.astype(np.float32))
 
     def prior_density(self, positions: PyTree) -> Float[Real, " c"]:
 
@@ -223,8 +221,8 @@ def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int | None)
         with jax.enable_x64(False):
             trees = tuple(model.unravel(leaf) for leaf in leaves)
         return WeightsTarget(model=model, prior=trees, **sizes)
-    centre, factor, modes = laplace(model, prior, data)
-    return ModelTarget(model=model, prior=prior, centre=centre, factor=factor, modes=modes, **sizes)
+    found = laplace(model, prior, data)._asdict()
+    return ModelTarget(model=model, prior=prior, **found, **sizes)
 
 
 def _check_scale(model: NeuralNetwork, x: Any, y: Any) -> None:
@@ -254,78 +252,3 @@ def _single(leaf: Any) -> jax.Array:
     ends = (leaf.min(), leaf.max()) if leaf.size and leaf.dtype.kind in "iu" else (0, 0)
     small = leaf.dtype.kind != "f" and int(ends[0]) >= -(2**31) and int(ends[1]) < 2**31
     return jax.device_put(leaf.astype(np.int32 if small else np.float32))
-
-
-def laplace(model: Model, prior: Distribution, data: PyTree) -> tuple[Any, Any, Any]:
-    """Return the mode (d,) in unconstrained coordinates, a factor of the covariance there, and all
-    modes found (k, d) in whitened coordinates, in which the posterior has about unit scale.
-
-    The factor is triangular (d, d), or diagonal (d,) for more than DENSE parameters. If the
-    posterior may have several modes, the search starts from zero, which may be a saddle, and from
-    draws of the prior at several scales. The mode is the highest found; the others are at most one
-    nat per parameter below it.
-    """
-    count = len(jax.tree.leaves(data)[0])
-    some = np.random.default_rng(0).permutation(count)[:MOST] if count > MOST else slice(None)
-    with jax.enable_x64(True):
-        kind = lambda leaf: jnp.float64 if np.asarray(leaf).dtype.kind == "f" else jnp.int64
-        seen = jax.tree.map(lambda leaf: jnp.asarray(leaf[some], kind(leaf)), data)
-        share = count / len(jax.tree.leaves(seen)[0])
-        wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), prior)
-        bijection = unconstrained(wide)
-        size = bijection.size
-
-        def energy(u: Any, data: PyTree) -> Any:
-            tree = bijection.unravel(u)
-            z = bijection.forward(tree)
-            density = wide.log_prob(z) + bijection.log_det(tree)
-            return -density - share * model.log_likelihood(z, data).sum()
-
-        value = jax.jit(jax.value_and_grad(energy))
-
-        @jax.jit  # one program for all curvatures, as compiling takes most of the time
-        def products(u: jax.Array, rows: jax.Array) -> jax.Array:
-            slope = lambda u: jax.grad(energy)(u, seen)
-            product = lambda row: jax.jvp(slope, (u,), (row,))[1]
-            short = rows.shape[1] <= DENSE
-            return jax.vmap(product)(rows) if short else jax.lax.map(product, rows)
-
-        widths = lambda at: 1 / np.sqrt(np.maximum(np.abs(_diagonal(products, at)), 1 / WIDEST**2))
-
-        def scaled(v: np.ndarray, at: np.ndarray, scale: np.ndarray) -> tuple[float, np.ndarray]:
-            level, slope = value(jnp.asarray(at + scale * v), seen)
-            if not (np.isfinite(level) and np.isfinite(slope).all()):
-                return 1e300, np.zeros_like(v)
-            return float(level), scale * np.asarray(slope)
-
-        def mode(at: np.ndarray) -> tuple[float, np.ndarray]:
-            # Coordinates are scaled by the curvature, as columns may differ by orders of magnitude.
-            settings = {"jac": True, "method": "L-BFGS-B", "options": {"maxiter": STEPS}}
-            level = np.inf
-            for _ in range(3):
-                scale = widths(at)
-                end = scipy.optimize.minimize(scaled, np.zeros(size), (at, scale), **settings)
-                at, level = at + scale * end.x, float(end.fun)
-            return level, at
-
-        starts = np.zeros((1, size))
-        if model.known_optima != "one":
-            draws = bijection.inverse(wide.sample(jax.random.key(0), (len(SCALES),)))
-            starts = SCALES[:, None] * np.asarray(bijection.ravel(draws))
-        levels, ends = map(np.array, zip(*map(mode, starts), strict=True))
-        at = ends[levels.argmin()]
-        factor = widths(at)
-        if size <= DENSE:
-            factor = root_of_inverse(np.asarray(products(at, np.eye(size))), factor)
-        away = (ends - at)[levels <= levels.min() + size].T
-        away = np.linalg.solve(factor, away) if factor.ndim == 2 else away / factor[:, None]
-    return at.astype(np.float32), factor.astype(np.float32), away.T.astype(np.float32)
-
-
-def _diagonal(products: Any, at: np.ndarray) -> np.ndarray:
-    """Return the curvature's diagonal: exact for few parameters, else estimated by random signs."""
-    size = len(at)
-    if size <= DENSE:
-        return np.diagonal(products(at, np.eye(size))).copy()
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], (32, size))
-    return np.mean(signs * np.asarray(products(at, signs)), axis=0)

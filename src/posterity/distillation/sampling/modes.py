@@ -1,0 +1,239 @@
+"""The search for a posterior's modes, near which chains start: climbs of the log density from
+draws of the prior, until the modes found explain the density at all draws that are compared.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+import scipy.optimize
+import scipy.special
+from jaxtyping import PyTree
+
+from posterity.arrays.search import lbfgs, root_of_inverse
+from posterity.families import Distribution
+from posterity.families.unconstrained import unconstrained
+from posterity.models import Model
+
+DENSE = 500  # Most parameters whose full curvature is computed; beyond it, its diagonal
+MOST = 50_000  # Most records of the search for modes, reweighted to stand for all
+STEPS = 500
+SCALES = np.array([0.0, 0.1, 0.3, *[1.0] * 13])  # Of the prior's draws that the search starts from
+WIDEST = 1e3  # The largest standard deviation, in unconstrained coordinates, at a mode
+NEAR = 0.5  # Distance, in standard deviations of a mode, within which climbs end at that mode
+LIGHT = 1e-3  # Least share of the mass, by Laplace's approximation, of a mode that chains start at
+MODES = 16  # Most modes that chains start at
+COMPARED = 64, 4096  # Least and most draws of the prior that are compared with the modes found
+NUMBERS = 1 << 21  # Approximate bound on the densities of records at these draws
+BATCH = 64  # Points that are evaluated together
+ROUNDS, CLIMB = 4, 60  # Most rounds of climbs from draws, and steps of one
+AGAIN = 16  # Most of these climbs that are continued, as they end away from all modes found
+WIDER = 3.0  # Factor by which draws about known modes are wider than these
+
+
+class Laplace(NamedTuple):
+    """The highest mode found, ``centre`` (d,), in unconstrained coordinates, and a factor of the
+    covariance there: triangular (d, d), or diagonal (d,) for more than DENSE parameters. ``modes``
+    (k, d) are those that chains start at, the heaviest first, in coordinates whitened by it, and
+    ``spreads`` (k, 1) their least deviations there, at most one. ``searched`` are the number of
+    climbs, that of the optima at which they ended, and that of the first draws of the prior that
+    were climbed from or at which the density is at most ten times the mixture of the modes; zero
+    if there is one optimum, or if several are equivalent.
+    """
+
+    centre: np.ndarray
+    factor: np.ndarray
+    modes: np.ndarray
+    spreads: np.ndarray
+    searched: np.ndarray
+
+
+class _Mode(NamedTuple):
+    """A mode; ``mass`` is the logarithm of its mass in Laplace's approximation, plus a constant."""
+
+    energy: float
+    at: np.ndarray
+    factor: np.ndarray
+    mass: float
+
+    def squares(self, u: np.ndarray) -> np.ndarray:
+        """Return squared distances (n,) of points (n, d) in standard deviations."""
+        return (_whitened(self.factor, u - self.at) ** 2).sum(1)
+
+    def near(self, at: np.ndarray) -> bool:
+        """Tell whether a point (d,) is the same mode."""
+        return bool(self.squares(at[None])[0] < NEAR**2)
+
+
+def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
+    """Search for the modes of a posterior. If it may have several, the search starts from zero,
+    which may be a saddle, and from draws of the prior at several scales. If it is not known that
+    modes are equivalent, many draws of the prior are then compared with the mixture of the modes,
+    and those at which the density is more than ten times as large are climbed from.
+    """
+    count = len(jax.tree.leaves(data)[0])
+    some = np.random.default_rng(0).permutation(count)[:MOST] if count > MOST else slice(None)
+    with jax.enable_x64(True):
+        kind = lambda leaf: jnp.float64 if np.asarray(leaf).dtype.kind == "f" else jnp.int64
+        seen = jax.tree.map(lambda leaf: jnp.asarray(leaf[some], kind(leaf)), data)
+        share = count / len(jax.tree.leaves(seen)[0])
+        wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), prior)
+        bijection = unconstrained(wide)
+        size = bijection.size
+
+        def energy(u: Any, data: PyTree) -> Any:
+            tree = bijection.unravel(u)
+            z = bijection.forward(tree)
+            density = wide.log_prob(z) + bijection.log_det(tree)
+            return -density - share * model.log_likelihood(z, data).sum()
+
+        value = jax.jit(jax.value_and_grad(energy))
+
+        @jax.jit  # one program for all curvatures, as compiling takes most of the time
+        def products(u: jax.Array, rows: jax.Array) -> jax.Array:
+            slope = lambda u: jax.grad(energy)(u, seen)
+            product = lambda row: jax.jvp(slope, (u,), (row,))[1]
+            short = rows.shape[1] <= DENSE
+            return jax.vmap(product)(rows) if short else jax.lax.map(product, rows)
+
+        widths = lambda at: 1 / np.sqrt(np.maximum(np.abs(_diagonal(products, at)), 1 / WIDEST**2))
+
+        def scaled(v: np.ndarray, at: np.ndarray, scale: np.ndarray) -> tuple[float, np.ndarray]:
+            level, slope = value(jnp.asarray(at + scale * v), seen)
+            if not (np.isfinite(level) and np.isfinite(slope).all()):
+                return 1e300, np.zeros_like(v)
+            return float(level), scale * np.asarray(slope)
+
+        def mode(at: np.ndarray) -> tuple[float, np.ndarray]:
+            # Coordinates are scaled by the curvature, as columns may differ by orders of magnitude.
+            settings = {"jac": True, "method": "L-BFGS-B", "options": {"maxiter": STEPS}}
+            level = np.inf
+            for _ in range(3):
+                scale = widths(at)
+                end = scipy.optimize.minimize(scaled, np.zeros(size), (at, scale), **settings)
+                at, level = at + scale * end.x, float(end.fun)
+            return level, at
+
+        modes: list[_Mode] = []
+
+        def climbed(starts: np.ndarray) -> None:
+            """Add the modes at which climbs end, the highest first."""
+            for level, at in sorted(map(mode, starts), key=lambda end: end[0]):
+                bad = modes and level >= 1e300
+                if not (bad or any(own.near(at) for own in modes)):
+                    factor = widths(at)
+                    if size <= DENSE:
+                        factor = root_of_inverse(np.asarray(products(at, np.eye(size))), factor)
+                    modes.append(_Mode(level, at, factor, _log_det(factor) - level))
+
+        if model.known_optima == "one" and prior.gaussian:
+            climbed(np.zeros((1, size)))
+            return _laplace(modes, size, 1, 0)
+        records = len(jax.tree.leaves(seen)[0])
+        number = int(np.clip(NUMBERS // max(records, size**2 // 16), *COMPARED))
+        draws = wide.sample(jax.random.key(0), (number,))
+        draws = np.asarray(bijection.ravel(bijection.inverse(draws)))
+        climbed(SCALES[:, None] * draws[: len(SCALES)])
+        if model.known_optima == "several":
+            return _laplace(modes, size, len(SCALES), 0)
+        every = jax.jit(jax.vmap(jax.value_and_grad(energy), (0, None)))
+        batch = int(np.clip(NUMBERS // records, 1, BATCH))
+        looked = lambda u: _batched(lambda part: every(part, seen), u, batch)
+        climbs, compared = _followed(looked, draws, modes, climbed)
+    return _laplace(modes, size, len(SCALES) + climbs, compared)
+
+
+def _laplace(modes: list[_Mode], size: int, climbs: int, compared: int) -> Laplace:
+    """Return the result of a search."""
+    best = min(modes, key=lambda own: own.energy)
+    masses = np.array([own.mass for own in modes])
+    shares = scipy.special.softmax(masses)
+    near = np.array([own.energy <= best.energy + size for own in modes])
+    kept = [place for place in np.argsort(-masses) if near[place] or shares[place] > LIGHT][:MODES]
+    places = _whitened(best.factor, np.array([modes[own].at - best.at for own in kept]))
+    narrow = [_whitened(modes[own].factor, best.factor.T) for own in kept]
+    norms = [np.linalg.norm(own, 2) if own.ndim == 2 else own.max() for own in narrow]
+    spreads = np.minimum(1, 1 / np.array(norms))[:, None]
+    searched = np.array([climbs, len(modes), compared], np.int32)
+    parts = Laplace(best.at, best.factor, places, spreads, searched)
+    return Laplace(*(own.astype(np.int32 if own is searched else np.float32) for own in parts))
+
+
+def _followed(looked: Any, draws: np.ndarray, modes: list[_Mode], climbed: Any) -> tuple[int, int]:
+    """Climb from draws of the prior (n, d), and from wider ones about the modes, that the modes do
+    not explain, and add the modes found. Return the number of climbs and of the first draws of the
+    prior that were explained or climbed from.
+    """
+    noise = np.random.default_rng(0).standard_normal((BATCH, draws.shape[1])) * WIDER
+    around = [own.at + _coloured(own.factor, noise) for own in modes[:MODES]]
+    points, prior = np.concatenate([draws, *around]), len(draws)
+    unit = draws[np.isfinite(draws).all(1)].std(0)
+    logs, followed, climbs, tries = -looked(points)[0], np.zeros(len(points), bool), 0, AGAIN
+
+    def explained() -> np.ndarray:
+        mixture = np.logaddexp.reduce([-own.energy - own.squares(points) / 2 for own in modes])
+        return (logs <= mixture + np.log(10)) | followed
+
+    def down(v: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        levels, slopes = looked(at + unit * v)
+        return levels, slopes * unit
+
+    for _ in range(ROUNDS):
+        left = np.flatnonzero(~explained() & np.isfinite(logs))
+        own, others = left[left < prior], left[left >= prior]
+        highest = lambda some: some[np.argsort(-logs[some])][: BATCH // 4]
+        own, rest = own[: BATCH // 2], own[BATCH // 2 :]
+        chosen = np.concatenate([own, highest(rest), highest(others)])
+        if not len(chosen):
+            break
+        begin, before = points[chosen], len(modes)
+        ends, levels, _ = lbfgs(lambda v, at=begin: down(v, at), np.zeros_like(begin), most=CLIMB)
+        ends, climbs = begin + unit * ends, climbs + len(chosen)
+        known = lambda at: any(own.near(at) for own in modes)
+        for place in np.argsort(levels):
+            if not known(ends[place]):
+                if not (tries and np.isfinite(levels[place])):
+                    continue
+                climbed(ends[place][None])
+                tries -= 1
+            followed[chosen[place]] = True
+        if len(modes) == before:
+            break
+    return climbs, int(np.argmin(np.append(explained()[:prior], False)))
+
+
+def _batched(function: Any, rows: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return a function's results (n,) and (n, d) at rows (n, d), ``size`` at a time."""
+    padded = np.resize(rows, (-(-len(rows) // size) * size, rows.shape[1]))
+    parts = [function(part) for part in padded.reshape(-1, size, rows.shape[1])]
+    first, second = (
+        np.concatenate([np.asarray(own) for own in each]) for each in zip(*parts, strict=True)
+    )
+    return first[: len(rows)], second[: len(rows)]
+
+
+def _whitened(factor: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return the inverse of a factor, (d, d) or (d,), times each row (n, d)."""
+    if factor.ndim == 1:
+        return rows / factor
+    return scipy.linalg.solve_triangular(factor, rows.T, lower=True).T
+
+
+def _coloured(factor: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Return a factor times each row of noise (n, d)."""
+    return noise @ factor.T if factor.ndim == 2 else noise * factor
+
+
+def _log_det(factor: np.ndarray) -> float:
+    return float(np.log(np.diagonal(factor) if factor.ndim == 2 else factor).sum())
+
+
+def _diagonal(products: Any, at: np.ndarray) -> np.ndarray:
+    """Return the curvature's diagonal: exact for few parameters, else estimated by random signs."""
+    size = len(at)
+    if size <= DENSE:
+        return np.diagonal(products(at, np.eye(size))).copy()
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (32, size))
+    return np.mean(signs * np.asarray(products(at, signs)), axis=0)
