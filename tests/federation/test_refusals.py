@@ -2,6 +2,7 @@
 
 from functools import cache, partial
 
+import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 import pytest
@@ -170,3 +171,17 @@ def test_checkpoints_that_cannot_be_made(changes, error, says, tmp_path, monkeyp
     usual = {"steps": 1, "checkpoint": "run"}
     refuse(partial(federate, DATA, MODEL, PRIOR, **(usual | changes)), error, says)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_function_that_uses_neighbouring_records_is_refused():
+    def lagged(z, x):
+        before = jnp.concatenate([jnp.zeros(1), x[:-1]])
+        return -((x - z[0] * before) ** 2) / 2
+
+    x, prior = np.array([1.0, 2.0, 0.5, -1.0]), Gaussian.from_standard([0.0], [[1.0]])
+    with pytest.raises(StructureError, match="depends on no other record.*'a'|'a'.*no other"):
+        federate({"a": x}, lagged, prior)
+    with pytest.raises(StructureError, match="no other record"):
+        federate({"a": x}, lambda z, x: -((x - x.mean() - z[0]) ** 2), prior)
+    with pytest.raises(StructureError, match="index 1 is out of bounds"):
+        federate({"a": x}, lambda z, x: -((x - z[0]) ** 2) / 2 - z[1] ** 2, prior)

@@ -22,6 +22,7 @@ from posterity.entries import all_at_rest
 from posterity.errors import PosterityError, SiteError, StructureError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.federation.agreement import Agreement
+from posterity.federation.by_record import check_by_record
 from posterity.federation.elsewhere import looked_at, values_elsewhere
 from posterity.federation.keys import first_key
 from posterity.federation.messages import (
@@ -393,6 +394,9 @@ def check_fit(agreed: Agreement, sites: Mapping[str, Records]) -> None:
         else:
             if structure(gradient) != structure(prior):
                 raise _misfit(site, leaves, prior, f"the model finds {gradient!r}")
+            if isinstance(model, FunctionModel) and not prior.batch_shape:
+                with at_site(site), jax.enable_x64(True):
+                    check_by_record(model, prior, records)
 
 
 def _misfit(site: str, leaves: list[Any], prior: ExponentialFamily, why: str) -> StructureError:
