@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 from cli.commands import document, ledger, refuse, succeed
@@ -45,6 +47,43 @@ def test_what_overflows_is_still_json(files):
 def test_different_models_are_refused(strange):
     refuse("diff n.safetensors gamma.safetensors", 4, "Gamma; second posterior")
     refuse("diff n.safetensors pipe", 5, "'pipe'")
+
+
+def test_files_in_other_units_and_levels_are_compared_in_those_of_the_first(files):
+    """The same records are at the same posterior, whatever the form of each file."""
+    rng = np.random.default_rng(0)
+    age, group = rng.normal(50, 10, 90), rng.choice(["a", "b", "c"], 90)
+    rise = age / 10 + (group == "b") + rng.normal(size=90)
+    columns = {"age": age, "group": group, "rise": rise, "ill": np.where(rise > 5, "yes", "no")}
+    for name, keep in (("t", slice(None)), ("u", group != "c")):
+        lines = [",".join(map(str, row)) for row in zip(*columns.values(), strict=True)]
+        kept = [",".join(columns), *np.array(lines)[keep]]
+        Path(f"{name}.csv").write_text("\n".join(kept), encoding="utf-8")
+    target = {"linear": "rise", "logistic": "ill"}
+    for name, table, model, flags in (
+        ("v1", "t", "linear", "--noise-variance 1 --category group=a,b,c"),
+        ("v2", "t", "linear", "--noise-variance .01 --scale rise=10 --scale age=3 --center age=5 "
+         "--category group=b,c,a"),
+        ("v3", "u", "linear", "--noise-variance 1 --category group=a,b"),
+        ("v4", "t", "linear", "--noise-variance 1 --category group=a,b,c --prior-sd .1"),
+        ("g1", "t", "logistic", "--category ill=no,yes --category group=a,b,c"),
+        ("g2", "t", "logistic", "--category ill=yes,no --category group=a,b,c"),
+    ):  # fmt: skip
+        flags = f"--columns age,group --model {model} --target {target[model]} {flags}"
+        succeed(*f"fit {table}.csv -o {name}.safetensors --site s {flags}".split())
+    compare = lambda a, b: document("diff", f"{a}.safetensors", f"{b}.safetensors")
+    for a, b in (("v1", "v2"), ("v2", "v1"), ("g1", "g2")):
+        found = compare(a, b)
+        assert found["kl_ab"] + found["kl_ba"] < 1e-6
+        assert (found["sites_a"], found["sites_b"]) == (["s"], ["s"])
+        assert found["notes"] == ["'b' is put into the units and levels of 'a'"]
+    lacking = compare("v1", "v3")
+    assert lacking["kl_ab"] > 1 and len(lacking["columns"]) == 4
+    prior = compare("v1", "v4")  # the prior is part of what is compared
+    assert prior["kl_ab"] > 1 and prior["notes"] == []
+    refuse(
+        "diff g1.safetensors v1.safetensors", 4, "'a' and 'b' fitted by different flags; --model"
+    )
 
 
 @pytest.mark.slow

@@ -42,6 +42,8 @@ _FLAGS = {
 _MOVED = ("center", "scale", "categories")
 _FREE = (*_MOVED, "unit", "prior_sd", "noise_variance", "dispersion", "strata")
 """Keys whose differences can be reconciled or ignored."""
+_OF_THE_FIT = ("prior", "prior_sd", "weights", "components", "component_sd")
+"""Keys that files may differ in that are compared."""
 
 
 class Affine(NamedTuple):
@@ -102,7 +104,7 @@ def reconciled(
             prior = None if base is None else _widened(base, recipes[first], common)
             moved[site] = expressed(value, there, recipe, common, prior, site)
             what = "units and levels" if moves else "prior"
-            if recipe.strata == common.strata or not (moves and same):
+            if site != first and (recipe.strata == common.strata or not (moves and same)):
                 notes.append(f"{site!r} is put into the {what} of {first!r}")
             ratio = _scale(recipe, common.target) / _scale(common, common.target)
             mine = recipe.coefficients()
@@ -118,6 +120,32 @@ def reconciled(
         common = common.replaced(**{spread: ESTIMATE})
     notes += suspicious({site: moved[site] for site in recipes}, common)
     return Reconciled(common, moved, as_provenance(common, facts), notes)
+
+
+def comparable(
+    values: Mapping[str, Any], provenances: Mapping[str, Mapping[str, str]]
+) -> tuple[dict[str, Any], list[str]]:
+    """Convert the second of two files to the units and levels of the first, and return notes.
+
+    Each posterior keeps its own prior, unless a file lacks a level of the other. Files are returned
+    as they are unless both have recipes, and these differ.
+
+    Raises a StructureError if the recipes are not of one model.
+    """
+    recipes = {name: recipe_in(provenances[name]) for name in values}
+    one, other = recipes.values()
+    if one is None or other is None or one == other:
+        return dict(values), []
+    if one.model == other.model:  # these do not change the meaning of coefficients or components
+        other = other.replaced(**{key: getattr(one, key) for key in _OF_THE_FIT})
+    about = dict(zip(values, (as_provenance(one), as_provenance(other)), strict=True))
+    laws = {k: v.posterior if isinstance(v, Ledger) else v for k, v in values.items()}
+    done = reconciled(laws, about)
+    if all(done.values[name] is law for name, law in laws.items()):
+        return dict(values), done.notes
+    if not all(law.is_proper() for law in done.values.values()):
+        done = reconciled(values, about)
+    return done.values, done.notes
 
 
 def check_same(provenances: Mapping[str, Mapping[str, str]]) -> None:
@@ -220,7 +248,7 @@ def _apart(
     if by_hand and set(odd) <= set(_FREE) - {"unit"} and one.regression:
         fix = f"Fuse fewer files at a time, which are put into one form, or f{fix[1:]}"
     return StructureError(
-        found=f"sites {first!r} and {site!r} fitted by different flags: {'; '.join(apart)}",
+        found=f"{first!r} and {site!r} fitted by different flags: {'; '.join(apart)}",
         expected="one model of the same columns and units at every site",
         fix=fix,
     )
@@ -361,6 +389,8 @@ def expressed(
     names, mine = common.coefficients(), recipe.coefficients()
 
     def move(law: Any) -> Any:
+        if not getattr(law, "gaussian", False):
+            raise _unlike(site)
         order = [names_of(law).get("", mine).index(name) for name in mine]
         square, turn = _precision(law)[np.ix_(order, order)], there.matrix.T
         linear = turn @ (law.precision_mean[order] - square @ there.offset)

@@ -3,12 +3,14 @@
 import math
 
 from posterity.artifact.aligned import aligned, listed, unnamed
+from posterity.artifact.reconcile import comparable
 from posterity.cli import files
 from posterity.cli.options import Settings
 from posterity.cli.report import MOST_ROWS, Group, group, short, table
 from posterity.cli.streams import Data, printable, verb
 from posterity.fusion.diff import BlockDiff, Divergences
 from posterity.fusion.diff import diff as compared
+from posterity.ledger import Ledger
 
 MOST_SHIFTS = 5
 """Number of coordinates whose shift is printed."""
@@ -85,15 +87,18 @@ def _cells(data: Data) -> tuple[str, str]:
 def diff(settings: Settings) -> Data:
     """Compare two files: KL divergence in nats, block by block, with components matched."""
     paths = settings.arguments("a posterior or ledger", "another one of the same model")
-    opened = {name: files.read(path)[0] for name, path in zip("ab", paths, strict=True)}
-    both, names = aligned(opened)
+    read = {name: files.read(path) for name, path in zip("ab", paths, strict=True)}
+    opened = {name: value for name, (value, _) in read.items()}
+    moved, notes = comparable(opened, {name: about.provenance for name, (_, about) in read.items()})
+    both, names = aligned(moved)
     result = compared(both["a"], both["b"])
+    sites = {k: tuple(v.sites) if isinstance(v, Ledger) else None for k, v in opened.items()}
     return {
         **_both(result.kl),
         "standard_errors": result.standard_errors and _both(result.standard_errors),
         "blocks": {block.path: _block(block) for block in result.blocks},
-        "sites_a": result.sites_a,
-        "sites_b": result.sites_b,
+        "sites_a": sites["a"],
+        "sites_b": sites["b"],
         "columns": listed(names),
-        "notes": unnamed(opened, names),
+        "notes": [*notes, *unnamed(moved, names)],
     }
