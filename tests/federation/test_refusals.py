@@ -179,9 +179,9 @@ def test_a_function_that_uses_neighbouring_records_is_refused():
         return -((x - z[0] * before) ** 2) / 2
 
     x, prior = np.array([1.0, 2.0, 0.5, -1.0]), Gaussian.from_standard([0.0], [[1.0]])
-    with pytest.raises(StructureError, match="depends on no other record.*'a'|'a'.*no other"):
+    with pytest.raises(StructureError, match="depends on no other record"):
         federate({"a": x}, lagged, prior)
-    with pytest.raises(StructureError, match="no other record"):
+    with pytest.raises(StructureError, match="on no other"):
         federate({"a": x}, lambda z, x: -((x - x.mean() - z[0]) ** 2), prior)
     with pytest.raises(StructureError, match="index 1 is out of bounds"):
         federate({"a": x}, lambda z, x: -((x - z[0]) ** 2) / 2 - z[1] ** 2, prior)

@@ -25,6 +25,8 @@ if a posterior stretches over several optima, as between symmetric ones, near st
 HALF = 4.0
 """Factor by which a member that covers half of a posterior, one deviation away from its mean, is
 more precise along that direction."""
+WIDE = 1024
+"""Largest number of parameters for such a member, as its direction takes matrices (8 MiB)."""
 DIRECTIONS, DEVIATIONS = 4, (1.0, 2.0)
 """Number of directions in which the free energy is evaluated, to both sides, and distances."""
 FEW = 64
@@ -93,7 +95,7 @@ def halves(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
     """
     q: Any = posterior
     parts: list[Any] = list(q.parts())
-    if not all(part.gaussian and part.batch_shape == () for part in parts):
+    if q.event_size > WIDE or not all(p.gaussian and p.batch_shape == () for p in parts):
         return []
     widths = whitened(q, whitened(q, precision_matrix(agreed.prior)).T)
     ways = pieces(q, np.linalg.eigh((widths + widths.T) / 2)[1][:, -1])

@@ -8,6 +8,7 @@ from jaxtyping import Float, PyTree
 
 from posterity.arrays.chains import DISAGREE, FEW, LEAST, apart, diagnose, mean_and_error
 from posterity.distillation.sampling import tuning
+from posterity.distillation.sampling.modes import EQUIVALENT
 from posterity.distillation.sampling.target import Target
 
 OFF = 0.15  # Largest accepted relative deviation of a temperature
@@ -68,18 +69,18 @@ def too_warm(
 def searched(numbers: Any, chains: int) -> str:
     """Return where modes were looked for: by climbs, optima and draws of the prior that were
     compared with these, see :class:`~posterity.distillation.sampling.modes.Laplace`, or by chains
-    alone if these are None or if no draws were compared; empty if there is one mode.
+    alone if these are None or if modes are equivalent; empty if there is one mode.
     """
-    climbs, optima, compared = (0, 0, 0) if numbers is None else map(int, numbers)
+    climbs, optima, compared = (0, 0, EQUIVALENT) if numbers is None else map(int, numbers)
     if climbs == 1:
         return ""
-    if not compared:
+    if compared == EQUIVALENT:
         return (
             f"{chains} chains agree on the log density and on outputs, which may be alike in many "
             "modes; modes that no chain reached are not known"
         )
     ended = f"{optima} optima" if optima > 1 else "one optimum"
-    unseen = 100 * (1 - CHANCE ** (1 / compared))
+    unseen = 100 * (1 - CHANCE ** (1 / compared)) if compared else 100.0
     return (
         f"{climbs} climbs ended in {ended}; modes that less than {unseen:.2g} % of the prior's "
         f"draws lead to are beyond what was searched ({compared} of them were compared with the "

@@ -319,7 +319,8 @@ class Langevin(Teacher):
         others = np.delete(chains[..., groups + 1 :], np.s_[1 : 1 + end - first], axis=-1)
         agreement, *known = health.agreement(others, chains[..., first:end])
         searched = getattr(self.target, "searched", None)
-        if self.layers is not None and len(self.layers) == 1 and not _is_noisy(self.target.model):
+        linear = self.layers is not None and len(self.layers) == 1
+        if searched is None and linear and not _is_noisy(self.target.model):
             searched = (1, 1, 0)  # a linear model, whose log density is concave
         searched = health.searched(searched, self.chains)
         return Health((*reasons, *agreement), temperature, *known, searched=searched)

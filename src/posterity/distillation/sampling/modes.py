@@ -13,6 +13,7 @@ import scipy.special
 from jaxtyping import PyTree
 
 from posterity.arrays.search import lbfgs, root_of_inverse
+from posterity.errors import ParameterError
 from posterity.families import Distribution
 from posterity.families.unconstrained import unconstrained
 from posterity.models import Model
@@ -30,6 +31,7 @@ NUMBERS = 1 << 21  # Approximate bound on the densities of records at these draw
 BATCH = 64  # Points that are evaluated together
 ROUNDS, CLIMB = 4, 60  # Most rounds of climbs from draws, and steps of one
 AGAIN = 16  # Most of these climbs that are continued, as they end away from all modes found
+EQUIVALENT = -1  # In place of a number of draws, where modes are known to be equivalent
 WIDER = 3.0  # Factor by which draws about known modes are wider than these
 
 
@@ -40,7 +42,7 @@ class Laplace(NamedTuple):
     ``spreads`` (k, 1) their least deviations there, at most one. ``searched`` are the number of
     climbs, that of the optima at which they ended, and that of the first draws of the prior that
     were climbed from or at which the density is at most ten times the mixture of the modes; zero
-    if there is one optimum, or if several are equivalent.
+    if there is one optimum, EQUIVALENT if several are known to be equivalent.
     """
 
     centre: np.ndarray
@@ -121,8 +123,7 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
         def climbed(starts: np.ndarray) -> None:
             """Add the modes at which climbs end, the highest first."""
             for level, at in sorted(map(mode, starts), key=lambda end: end[0]):
-                bad = modes and level >= 1e300
-                if not (bad or any(own.near(at) for own in modes)):
+                if level < 1e300 and not any(own.near(at) for own in modes):
                     factor = widths(at)
                     if size <= DENSE:
                         factor = root_of_inverse(np.asarray(products(at, np.eye(size))), factor)
@@ -134,10 +135,12 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
         records = len(jax.tree.leaves(seen)[0])
         number = int(np.clip(NUMBERS // max(records, size**2 // 16), *COMPARED))
         draws = wide.sample(jax.random.key(0), (number,))
+        inside = np.isfinite(wide.log_prob(draws))  # draws of vague priors may round to an end
+        draws = jax.tree.map(lambda leaf: leaf[inside], draws)
         draws = np.asarray(bijection.ravel(bijection.inverse(draws)))
-        climbed(SCALES[:, None] * draws[: len(SCALES)])
+        climbed(SCALES[:, None] * np.resize(draws, (len(SCALES), size)))
         if model.known_optima == "several":
-            return _laplace(modes, size, len(SCALES), 0)
+            return _laplace(modes, size, len(SCALES), EQUIVALENT)
         every = jax.jit(jax.vmap(jax.value_and_grad(energy), (0, None)))
         batch = int(np.clip(NUMBERS // records, 1, BATCH))
         looked = lambda u: _batched(lambda part: every(part, seen), u, batch)
@@ -146,7 +149,13 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
 
 
 def _laplace(modes: list[_Mode], size: int, climbs: int, compared: int) -> Laplace:
-    """Return the result of a search."""
+    """Return the result of a search. Raises a ParameterError if it found no mode."""
+    if not modes:
+        raise ParameterError(
+            found=f"a log density that is not finite at any of {climbs} starts",
+            expected="a finite log density at most draws of the prior",
+            fix="Check the log likelihood at some draws, or give a prior where it is finite.",
+        )
     best = min(modes, key=lambda own: own.energy)
     masses = np.array([own.mass for own in modes])
     shares = scipy.special.softmax(masses)
@@ -170,7 +179,8 @@ def _followed(looked: Any, draws: np.ndarray, modes: list[_Mode], climbed: Any) 
     around = [own.at + _coloured(own.factor, noise) for own in modes[:MODES]]
     points, prior = np.concatenate([draws, *around]), len(draws)
     unit = draws[np.isfinite(draws).all(1)].std(0)
-    logs, followed, climbs, tries = -looked(points)[0], np.zeros(len(points), bool), 0, AGAIN
+    logs = np.nan_to_num(-looked(points)[0], nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+    followed, climbs, tries = np.zeros(len(points), bool), 0, AGAIN
 
     def explained() -> np.ndarray:
         mixture = np.logaddexp.reduce([-own.energy - own.squares(points) / 2 for own in modes])
