@@ -252,6 +252,14 @@ class Verification:
         return not self.broken
 
 
+RECEIPT = Constraint(
+    "a Receipt", lambda it: hasattr(it, "refinement"), fix="Read the file with Receipt.load(path)."
+)
+LEDGERS = Constraint(
+    "a Ledger", lambda it: hasattr(it, "entries"), fix="Read the file with posterity.load(path)."
+)
+
+
 def verify(receipt: Receipt, before: Ledger, after: Ledger) -> Verification:
     """Check the claims of a receipt against the ledgers before and after the forgetting.
 
@@ -262,7 +270,11 @@ def verify(receipt: Receipt, before: Ledger, after: Ledger) -> Verification:
     >>> done = forget(ledger, "north")
     >>> verify(done.receipt, ledger, done.ledger).passed
     True
+
+    Raises a UsageError for other objects, such as names of files.
     """
+    RECEIPT.check(receipt=receipt)
+    LEDGERS.check(before=before, after=after)
     refined, sites = receipt.refinement, set(receipt.sites)
     restarted = refined is not None and refined.restarted
     epochs = {site: entry.epoch for site, entry in before.entries.items()}
