@@ -70,9 +70,7 @@ def test_many_sites_come_to_what_one_with_all_records_does(kind):
 def test_linear_regression_is_that_of_pooled_records_in_closed_form():
     model = fitted(FederatedLinearRegression, prior_sd=3.0)
     ones, y = np.column_stack([np.ones(60), X]), TARGETS[FederatedLinearRegression]
-    rows = [site == SITES for site in np.unique(SITES)]
-    residual = sum(np.linalg.lstsq(ones[own], y[own])[1][0] for own in rows)
-    noise = residual / (60 - 3 * 3)
+    noise = np.linalg.lstsq(ones, y)[1][0] / (60 - 3)
     assert model.noise_variance_ == pytest.approx(noise, rel=1e-10)
     covariance = np.linalg.inv(ones.T @ ones / noise + np.eye(3) / 9)
     mean = covariance @ ones.T @ y / noise

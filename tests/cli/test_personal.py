@@ -249,3 +249,39 @@ def test_a_spread_whose_prior_is_that_of_a_default_is_noted(folder):
     line = "--model linear --target y --intercept --personal true --prior-sd intercept=2"
     data = document("federate", *sites, *line.split(), "-o", "g.safetensors")
     assert "(2.5e+05 for 'x')" in data["notes"][-1]
+
+
+@pytest.mark.parametrize(
+    "options, own, spare",
+    [
+        ({}, [], 47),
+        ({"personal": "x"}, ["x"], 38),
+        ({"personal": "true"}, ["one", "x", "far"], 20),
+        ({"own": "intercept"}, ["one"], 38),
+        ({"weights": "times"}, [], 97),
+    ],
+)
+def test_noise_is_that_of_pooled_least_squares(tmp_path, monkeypatch, options, own, spare):
+    """Of small sites, with a column far from 0 and one that depends on another."""
+    monkeypatch.chdir(tmp_path)
+    rng, sites = np.random.default_rng(3), np.repeat(np.arange(10), 5)
+    x, far, noise = rng.normal(size=(3, 50)).round(3)
+    y, times = noise + 3 * far, np.ones(50) + ("weights" in options)
+    table = np.column_stack([x, 1e8 + far, -2 * x, times, y])
+    for site in range(10):
+        rows = [",".join(map(repr, row)) for row in table[sites == site].tolist()]
+        Path(f"{site}.csv").write_text("\n".join(["x,far,copy,times,y", *rows]))
+    values = {f"model.{key}": value for key, value in options.items()}
+    values |= {"model.kind": "linear", "model.target": "y", "model.intercept": True}
+    values |= {"sites": [f"{site}={site}.csv" for site in range(10)]}
+    values |= {"data.columns": "x,far,copy"}
+    job = federation_of(read("federate", values, None))
+    apart = sites[:, None] == np.arange(10)
+    columns = {"one": np.ones(50), "x": x, "far": far}.items()
+    design = np.column_stack([c[:, None] * apart if n in own else c for n, c in columns])
+    residual = times @ (y - design @ np.linalg.lstsq(design, y)[0]) ** 2
+    assert job.arguments["model"].noise_variance == pytest.approx(residual / spare, rel=1e-6)
+    assert job.notes == (
+        f"noise variance {residual / spare:.4g}, estimated from the residuals of all sites on "
+        f"{spare} degrees of freedom",
+    )

@@ -187,7 +187,7 @@ def _partially_pooled(fusion: Fusion, inputs: "Inputs", columns: Any) -> tuple[A
     Only coefficients that are shared can contradict each other.
     """
     # Not above: most fusions need neither models nor their optimisers.
-    from posterity.cli.jobs import personal_of
+    from posterity.cli.recipes import personal_of
     from posterity.fitting.one_shot import NOT_GAUSSIAN, expected_distance
     from posterity.fitting.pooled import by_default, partially_pooled
 

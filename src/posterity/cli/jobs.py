@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity import models
-from posterity.adapters.tables.reader import clean
 from posterity.arrays.keys import seeded
 from posterity.arrays.typing import KeyArray
 from posterity.artifact.aligned import names_in, ordered
@@ -17,7 +16,7 @@ from posterity.artifact.reconcile import prior_digest
 from posterity.artifact.sites import as_provenance
 from posterity.cli import files
 from posterity.cli.options import Settings, conflict, incomplete
-from posterity.cli.recipes import NOISE_OF_ONE, Sites, recipe_of, sites_of
+from posterity.cli.recipes import NOISE_OF_ONE, Sites, personal_of, recipe_of, sites_of
 from posterity.cli.records import in_one_order, oddities, read_sites
 from posterity.cli.schema import options_of, places_of
 from posterity.entries import dependent
@@ -80,7 +79,8 @@ def federation_of(
     target, key = settings["model.target"], seeded(settings["seed"])
     paths = {site: Path(path) for site, path in settings.need("sites").items()}
     usual = not settings.table("prior", "sd")
-    of_recipe = _of_recipe(settings, kind, paths, estimate=usual, without=without)
+    own = next((own for path, own in (ledger or {}).items() if path != SPREAD), ())
+    of_recipe = _of_recipe(settings, kind, paths, estimate=usual, without=without, names=own)
     tables = read_sites(paths, target, intercept) if of_recipe is None else of_recipe.tables
     unlabelled = [site for site, table in tables.items() if table.y is None]
     if intercept and kind == "function" and unlabelled:
@@ -105,7 +105,6 @@ def federation_of(
             recipe = dataclasses.replace(recipe, prior_sd={}, prior=prior_digest(prior))
             prior = prior_of(first, recipe, prior)
     regression = isinstance(model, models.PredictorModel)
-    own = next((own for path, own in (ledger or {}).items() if path != SPREAD), ())
     leading = recipe and (recipe.baseline or recipe.own)  # in place of one intercept, or several
     plain = regression and not leading
     columns = in_one_order(tables, own or columns_of(prior), target, plain)
@@ -167,13 +166,14 @@ def _of_recipe(
     *,
     estimate: bool,
     without: Collection[str] = (),
+    names: tuple[str, ...] = (),
 ) -> Sites | None:
     """Return a regression's records if all files are tables; None for arrays and other models."""
     tabular = all(path.suffix.lower() not in (".npz", ".npy") for path in paths.values())
     if kind in specification.REGRESSIONS and tabular:
         others = settings.table("model", *OF_REGRESSIONS)
         specification.check_keys(others, [], "model")
-        return sites_of(settings, paths, estimate=estimate, without=without)
+        return sites_of(settings, paths, estimate=estimate, without=without, names=names)
     of_tables = places_of("recipe", "reading") | {"data.drop_missing", "tables"}
     of_tables -= {"model.dispersion"}  # also an option of the model
     given = [settings.flag(place) for place in settings.values if place in of_tables]
@@ -219,39 +219,6 @@ def _of_units(recipe: Recipe, names: tuple[str, ...]) -> Any:
     if recipe.prior is not None:
         raise incomplete("--like of a fit with a --prior", "that prior's file (--prior)")
     return prior_of(names, recipe, None)
-
-
-def personal_of(
-    columns: bool | list[str | int] | dict[str, float] | None, names: tuple[str, ...]
-) -> bool | list[int] | dict[int, float]:
-    """Return the argument of :func:`posterity.federate`, with columns' numbers instead of names.
-
-    A column of texts stands for the columns of all its levels.
-    """
-    if columns is None or isinstance(columns, bool):
-        return bool(columns)
-    places: dict[int, str | int] = {}
-    for given in columns:
-        column = clean(str(given))
-        own = [place for place, n in enumerate(names) if column in (n, n.partition("[")[0])]
-        if not own and not column.isdecimal():
-            raise UsageError(
-                found=f"a column {column!r} in model.personal",
-                expected=f"columns among {some(names)}, or their numbers, from 0",
-                fix="Name columns whose coefficients differ between sites; for an intercept pass "
-                "--intercept too.",
-            )
-        own = own or [int(column)]
-        if places.keys() & set(own):
-            raise UsageError(
-                found=f"a column twice in model.personal: {some(list(map(str, columns)))}",
-                expected="each column once, by its name or its number",
-                fix="Leave one out.",
-            )
-        places |= dict.fromkeys(own, given)
-    if isinstance(columns, dict):
-        return {place: columns[str(given)] for place, given in places.items()}
-    return list(places)
 
 
 class Problem(NamedTuple):
@@ -304,7 +271,7 @@ def _regression(settings: Settings, kind: str, sites: Sites) -> Problem:
             fix="Set it; variance = 1.0 suits columns of a scale near one.",
         )
     prior = _of_units(recipe, table.names)
-    notes = (*sites.notes, *oddities([table.x], table.names))
+    notes = (*sites.notes, *oddities([table.inputs], table.names))
     record = as_provenance(recipe, sites.facts)
     return Problem(kind, sites.model, prior, table.data, table.names, notes, record)
 

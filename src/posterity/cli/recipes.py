@@ -16,11 +16,18 @@ from posterity.cli.options import Settings, conflict, unknown, unwanted
 from posterity.cli.records import TARGET, Table, as_cells, read_inputs
 from posterity.cli.schema import options_of, places_of
 from posterity.errors import PosterityError, StructureError, UsageError
+from posterity.families.names import some
 from posterity.fitting.design import Design, design
 from posterity.fitting.fit import records_of
 from posterity.fitting.formula import with_formula
 from posterity.fitting.reading import ALONE, Reading, columns_of, columns_to_predict
-from posterity.fitting.regressions import Residuals, data_of, dispersion_of, model_of, residuals_of
+from posterity.fitting.regressions import (
+    data_of,
+    dispersion_of,
+    model_of,
+    residuals_of,
+    triangle_of,
+)
 
 OF_FIT = ("family", "components", "component_sd")
 """Parts of a recipe that only posterity fit has options for."""
@@ -118,12 +125,14 @@ def sites_of(
     *,
     estimate: bool,
     without: Collection[str] = (),
+    names: tuple[str, ...] = (),
 ) -> Sites:
     """Return the records of sites whose files are tables, as a regression's columns.
 
     The option ``tables`` sets each site's differences. ``estimate`` is whether to estimate a linear
-    model's unknown noise from all sites' residuals; otherwise it is one. Records of the sites
-    ``without`` are not used to estimate a noise variance or dispersion.
+    model's unknown noise from the residuals of least squares on all records, in which each site has
+    its own personal coefficients; otherwise it is one. Records of the sites ``without`` are not
+    used to estimate a noise variance or dispersion. ``names`` are the ledger's columns, if any.
     """
     recipe, common = requested(settings)
     if recipe.target is None:
@@ -166,8 +175,16 @@ def sites_of(
             value = dispersion_of(first, stay)
             notes.append(f"dispersion {value:.4g}, estimated from the records of {whose}")
         elif value == ESTIMATE and estimate:
-            value = Residuals.together(residuals_of(first, data) for data in stay).variance
-            notes.append(f"noise variance {value:.4g}, estimated from the residuals of {whose}")
+            names = names or next(iter(designs.values())).names
+            personal = personal_of(settings["model.personal"], names)
+            places = range(len(names) * personal) if isinstance(personal, bool) else personal
+            apart = {names[place] for place in places if place < len(names)}
+            left = residuals_of([triangle_of(first, data) for data in stay], apart)
+            value = left.variance
+            notes.append(
+                f"noise variance {value:.4g}, estimated from the residuals of {whose} on "
+                f"{left.spare:.6g} degrees of freedom"
+            )
         elif value == ESTIMATE:
             value = 1.0
             notes.append(NOISE_OF_ONE)
@@ -181,9 +198,43 @@ def sites_of(
             names = first.coefficients()
             wide = np.zeros((len(x), len(names)))
             wide[:, [names.index(name) for name in data.names]] = x
-            data, x = data._replace(names=names), wide
-        made[site] = Table(x, y, data.names)
+            made[site] = Table(wide, y, names)
+        else:
+            made[site] = Table(x, y, data.names, data.x)
     return Sites(first, model_of(first), made, facts, notes, pooled)
+
+
+def personal_of(
+    columns: bool | list[str | int] | dict[str, float] | None, names: tuple[str, ...]
+) -> bool | list[int] | dict[int, float]:
+    """Return the argument of :func:`posterity.federate`, with columns' numbers instead of names.
+
+    A column of texts stands for the columns of all its levels.
+    """
+    if columns is None or isinstance(columns, bool):
+        return bool(columns)
+    places: dict[int, str | int] = {}
+    for given in columns:
+        column = clean(str(given))
+        own = [place for place, n in enumerate(names) if column in (n, n.partition("[")[0])]
+        if not own and not column.isdecimal():
+            raise UsageError(
+                found=f"a column {column!r} in model.personal",
+                expected=f"columns among {some(names)}, or their numbers, from 0",
+                fix="Name columns whose coefficients differ between sites; for an intercept pass "
+                "--intercept too.",
+            )
+        own = own or [int(column)]
+        if places.keys() & set(own):
+            raise UsageError(
+                found=f"a column twice in model.personal: {some(list(map(str, columns)))}",
+                expected="each column once, by its name or its number",
+                fix="Leave one out.",
+            )
+        places |= dict.fromkeys(own, given)
+    if isinstance(columns, dict):
+        return {place: columns[str(given)] for place, given in places.items()}
+    return list(places)
 
 
 def _with(common: Reading, own: dict[str, Any], site: str) -> Reading:

@@ -29,12 +29,18 @@ COLUMNS = "columns"
 
 class Table(NamedTuple):
     """Records: ``x`` (n, ...), the label ``y`` (n,) if there is one, and the names of the columns
-    of ``x``, empty if the file has none.
+    of ``x``, empty if the file has none. ``unweighted`` is ``x`` before multiplication by weights.
     """
 
     x: np.ndarray
     y: np.ndarray | None
     names: tuple[str, ...]
+    unweighted: np.ndarray | None = None
+
+    @property
+    def inputs(self) -> np.ndarray:
+        """The inputs (n, ...) without weights."""
+        return self.x if self.unweighted is None else self.unweighted
 
     @property
     def data(self) -> Any:
@@ -243,10 +249,12 @@ def in_one_order(
     for site, table in named.items():
         mine = (*table.names, *(label if table.y is not None else ()))
         places = order(mine, (*names, *label), f"site {site!r}", of)[: len(names)]
-        ordered[site] = table._replace(x=table.x[..., places] if table.x.ndim > 1 else table.x)
+        if table.x.ndim > 1:
+            inputs = None if table.unweighted is None else table.unweighted[..., places]
+            ordered[site] = table._replace(x=table.x[..., places], unweighted=inputs)
     notes = unnamed({site: table.names for site, table in tables.items()}, names)
     if regression:
-        notes += oddities([table.x for table in ordered.values()], names)
+        notes += oddities([table.inputs for table in ordered.values()], names)
     return Columns({site: table.data for site, table in ordered.items()}, names, tuple(notes))
 
 

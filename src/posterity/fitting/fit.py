@@ -23,6 +23,7 @@ from posterity.fitting.regressions import (
     dispersion_of,
     fitted,
     residuals_of,
+    triangle_of,
 )
 from posterity.ledger import Ledger
 from posterity.status import ProgressCallback
@@ -246,7 +247,7 @@ def _regression(
     if recipe.spread is not None:
         spread = getattr(recipe, recipe.spread)
         if spread == ESTIMATE and recipe.model == "linear":
-            left = residuals_of(recipe, data)
+            left = residuals_of([triangle_of(recipe, data)])
             spread, spare = left.variance, left.spare
         elif spread == ESTIMATE:
             spread = dispersion_of(recipe, [data])
@@ -256,6 +257,8 @@ def _regression(
     if recipe.family != "diagonal":  # collinear columns would need a long search
         size = len(recipe.inputs())  # inputs per class of a multinomial model
         own, known = x[:, :size], prior.precision[:size, :size]
+        if spread is not None and recipe.model == "linear":
+            own = own / np.sqrt(spread)
         deviations(np.zeros(size), known + (own.T * data.counts) @ own, data.names[:size])
     run = fitted(recipe, spread, site, data, prior, progress)
     ledger = Ledger(prior).update(site, run.state.factor(site), independent=True)

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,7 +117,7 @@ def _way_out(recipe: Recipe, data: Design) -> str:
 
 
 class Residuals(NamedTuple):
-    """Least squares residuals at a site: ``sum`` of squares, degrees of freedom ``spare``.
+    """Residuals of least squares: ``sum`` of squares, degrees of freedom ``spare``.
 
     ``records`` and ``size`` are numbers of records and coefficients, ``top`` the largest target.
     """
@@ -127,12 +127,6 @@ class Residuals(NamedTuple):
     top: float
     records: int
     size: int
-
-    @classmethod
-    def together(cls, sites: Iterable["Residuals"]) -> "Residuals":
-        """Return the pooled residuals of all sites, each from its own least squares."""
-        total, spare, top, records, size = zip(*sites, strict=True)
-        return cls(sum(total), sum(spare), max(top), sum(records), max(size))
 
     @property
     def variance(self) -> float:
@@ -147,15 +141,57 @@ class Residuals(NamedTuple):
         return variance
 
 
-def residuals_of(recipe: Recipe, data: Design) -> Residuals:
-    """Return the residuals of least squares on one site's records."""
+class Triangle(NamedTuple):
+    """Triangular factor R of the QR decomposition of one site's inputs and target, ``[x, y]``.
+
+    ``count`` is the sum of weights of its ``records``, ``names`` are those of the columns of x, and
+    ``top`` is the largest target.
+    """
+
+    factor: np.ndarray
+    count: float
+    records: int
+    names: tuple[str, ...]
+    top: float
+
+
+def triangle_of(recipe: Recipe, data: Design) -> Triangle:
+    """Return the triangular factor of one site's records."""
     x, y = data_of(recipe, data)
-    size = _sizes(x)
-    solution, _, rank, _ = np.linalg.lstsq(x / size, y, rcond=None)
-    count = float(data.counts.sum())
-    left = float(((y - (x / size) @ solution) ** 2).sum())
+    factor: Any = np.linalg.qr(np.column_stack([x, y]), mode="r")
     top = float(np.abs(y).max(initial=0))
-    return Residuals(left, count - int(rank), top, len(x), x.shape[1])
+    return Triangle(factor, float(data.counts.sum()), len(x), data.names, top)
+
+
+def residuals_of(sites: Iterable[Triangle], apart: Collection[str] = ()) -> Residuals:
+    """Return the residuals of least squares on the records of all sites.
+
+    Each site has its own coefficients of the columns ``apart``, and of those that others do not
+    have; all other coefficients are common. Orthogonality lets a site eliminate its own.
+    """
+    sites = list(sites)
+    count, records, top = sum(t.count for t in sites), sum(t.records for t in sites), sites[0].top
+    common = [n for n in sites[0].names if n not in apart and all(n in t.names for t in sites)]
+    rounding = np.finfo(float).eps * max(records, *(len(t.names) for t in sites), 1)
+    left, before, size, rank = [], [], len(common), 0
+    for site in sites:
+        places = [*map(site.names.index, common), -1]
+        own = [n for n, name in enumerate(site.names) if name not in common]
+        x, rest = site.factor[:, own], site.factor[:, places]
+        before.append(rest)
+        if own and len(rest):
+            x = x / _sizes(x)
+            solution, _, more, _ = np.linalg.lstsq(x, rest, rcond=rounding)
+            rest, rank = rest - x @ solution, rank + int(more)
+        left.append(rest)
+        size, top = size + len(own), max(top, site.top)
+    scale = _sizes(np.concatenate(before)[:, :-1])  # of columns before elimination
+    rest = np.concatenate(left)
+    x, y = rest[:, :-1] / scale, rest[:, -1]
+    u, values, _ = np.linalg.svd(x, full_matrices=False)
+    u = u[:, values > rounding * math.sqrt(len(x))]
+    total = float(((y - u @ (u.T @ y)) ** 2).sum())
+    return Residuals(total, count - rank - u.shape[1], top, records, size)
 
 
 def _sizes(x: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ from posterity.federation import Schedule
 from posterity.fitting.design import Design
 from posterity.fitting.fit import prior_of
 from posterity.fitting.predict import predict
-from posterity.fitting.regressions import Residuals, data_of, model_of, residuals_of
+from posterity.fitting.regressions import Triangle, data_of, model_of, residuals_of, triangle_of
 from posterity.ledger import Ledger
 from posterity.models import PoissonRegression
 from posterity.models.data import INPUTS, Column, check_data
@@ -151,7 +151,7 @@ class FederatedRegression(OfSites):
         self.run_ = posterity.federate(data, model, prior, **options)
         self.records_ = {site: design.total for site, design in designs.items()}
         self.ledger_, self.status_ = self.run_.ledger, self.run_.status
-        if len(getattr(self, "residuals_", None) or ()) > 1:  # every factor hangs on their noise
+        if len(getattr(self, "triangles_", None) or ()) > 1:  # every factor hangs on their noise
             self.ledger_ = self.ledger_.holding(dependent(self.ledger_.entries))
         self.n_iter_ = self.run_.state.step
         return self
@@ -233,12 +233,13 @@ class FederatedLinearRegression(RegressorMixin, FederatedRegression):
 
     Args:
         noise_variance: variance of a target about its mean. If None it is estimated from the
-            residuals of least squares at each site, pooled, and re-estimated when a site leaves.
+            residuals of least squares on all records, and re-estimated when a site leaves.
         prior_sd: this and all other options are those of :class:`FederatedRegression`.
 
     Attributes:
         noise_variance_: the noise variance that was used.
-        residuals_: by site, the residuals that it was estimated from; None if it was given.
+        triangles_: by site, the triangular factor of its records, from which it was estimated; None
+            if it was given.
 
     >>> x = np.linspace(-1.0, 1.0, 8)[:, None]
     >>> model = FederatedLinearRegression(noise_variance=1.0)
@@ -249,7 +250,7 @@ class FederatedLinearRegression(RegressorMixin, FederatedRegression):
 
     _kind = "linear"
     noise_variance_: Any
-    residuals_: Any
+    triangles_: Any
 
     def __init__(
         self,
@@ -282,12 +283,12 @@ class FederatedLinearRegression(RegressorMixin, FederatedRegression):
             LedgerError: for a site that did not contribute.
             UsageError: if no site would be left.
         """
-        if self.residuals_ is None:
+        if self.triangles_ is None:
             return super().forget(*sites)
         other, _ = self._without(sites)
-        other.residuals_ = {s: own for s, own in self.residuals_.items() if s not in sites}
-        other.records_ = {site: own.records for site, own in other.residuals_.items()}
-        other.noise_variance_ = self._estimated(other.residuals_.values())
+        other.triangles_ = {s: own for s, own in self.triangles_.items() if s not in sites}
+        other.records_ = {site: own.records for site, own in other.triangles_.items()}
+        other.noise_variance_ = self._estimated(other.triangles_.values())
         ratio = self.noise_variance_ / other.noise_variance_  # factors scale with its inverse
         left = {site: other.ledger_.factor(site) * ratio for site in other.ledger_.sites}
         other.ledger_ = Ledger(other._prior()).extend(left, independent=len(left) == 1)
@@ -296,10 +297,10 @@ class FederatedLinearRegression(RegressorMixin, FederatedRegression):
 
     def _problem(self, designs: Mapping[str, Design]) -> tuple[Any, dict[str, Any]]:
         _, data = super()._problem(designs)
-        self.noise_variance_, self.residuals_ = self.noise_variance, None
+        self.noise_variance_, self.triangles_ = self.noise_variance, None
         if self.noise_variance is None:
-            self.residuals_ = {s: residuals_of(self._recipe, own) for s, own in designs.items()}
-            self.noise_variance_ = self._estimated(self.residuals_.values())
+            self.triangles_ = {s: triangle_of(self._recipe, own) for s, own in designs.items()}
+            self.noise_variance_ = self._estimated(self.triangles_.values())
         return model_of(self._recipe, self.noise_variance_), data
 
     def _prior(self) -> Any:
@@ -308,9 +309,9 @@ class FederatedLinearRegression(RegressorMixin, FederatedRegression):
             self._recipe = self._recipe.replaced(prior_sd={"": wide})
         return super()._prior()
 
-    def _estimated(self, sites: Iterable[Residuals]) -> float:
+    def _estimated(self, sites: Iterable[Triangle]) -> float:
         """Return the noise variance; its upper bound, with a warning, if no residual is left."""
-        known = Residuals.together(sites)
+        known = residuals_of(sites)
         try:
             return known.variance
         except ParameterError as error:
