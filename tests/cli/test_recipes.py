@@ -186,6 +186,26 @@ def test_a_forgotten_conversion_is_noticed(model):
         assert all(word in note for word in ("'ldl'", "--convert ldl=FACTOR", "about 3"))
 
 
+def test_no_unit_is_doubted_of_a_few_records_or_of_an_indicator():
+    """Standard normals in 14 sites of 5, whose means differ by any factor, and a column of 0 and 1
+    that is constant at a site and in the table of predict; a factor of 100 is noticed.
+    """
+    rng, sites = np.random.default_rng(3), []
+    for site in range(14):
+        x = rng.normal(size=(5, 2))
+        table = {"a": x[:, 0], "b": 5 + x[:, 1], "m": np.full(5, site % 2), "y": x.sum(1)}
+        put(f"s{site}.csv", table)
+        sites += ["--site", f"s{site}=s{site}.csv"]
+    flags = "--model linear --target y --noise-variance 1 --intercept"
+    doubts = lambda notes: [note for note in notes if "is the unit the same?" in note]
+    done = document(*f"federate {' '.join(sites)} {flags} -o f.safetensors".split())
+    predicted = document("predict", "f.safetensors", "s1.csv", "-o", "p.csv")
+    assert doubts(done["notes"]) == doubts(predicted["notes"]) == []
+    put("s1.csv", {**table, "b": 100 * table["b"]})
+    done = document(*f"federate {' '.join(sites)} {flags} -o g.safetensors".split())
+    assert any("convert b=" in note for note in doubts(done["notes"]))
+
+
 @pytest.mark.parametrize(
     ("other", "words"),
     [

@@ -118,7 +118,7 @@ def reconciled(
     spread = common.spread or "model"
     if len({getattr(recipe, spread) for recipe in recipes.values()}) > 1:
         common = common.replaced(**{spread: ESTIMATE})
-    notes += suspicious({site: moved[site] for site in recipes}, common)
+    notes += suspicious({site: moved[site] for site in recipes}, common, known=facts)
     return Reconciled(common, moved, as_provenance(common, facts), notes)
 
 

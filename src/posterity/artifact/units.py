@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy
 
 from posterity.artifact.recipe import HAZARDS, INTERCEPT, Recipe
 from posterity.artifact.strata import AT
@@ -15,12 +16,15 @@ CONVERTED, CLOSE = 3.0, 1.8
 any column, and for one whose deviation is small relative to its mean."""
 APART = 15.0
 """The distance of two sites' means, in standard deviations, from which units seem to differ."""
+FALSE_ALARMS = 1e-3
+"""Probability that sites of normal records in the same units give any such line by chance."""
 
 
 def suspicious(
     values: Mapping[str, Any],
     common: Recipe,
     table: tuple[str, Sequence[str], np.ndarray] | None = None,
+    known: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[str]:
     """Return lines on columns that seem to have another unit at one site.
 
@@ -28,12 +32,14 @@ def suspicious(
     gives the weighted mean and deviation of every other column. Units seem to differ where mean and
     deviation differ by the same ratio: at least :data:`CONVERTED`, or :data:`CLOSE` for a column
     whose deviation is small relative to its mean. They also seem to differ where means are
-    :data:`APART` deviations apart.
+    :data:`APART` deviations apart. Differences that few records give by chance do not count, and
+    indicators, whose values are 0 and 1, have no unit.
 
     Args:
         values: ledgers of Gaussian factors by name; other values are ignored.
         common: the recipe of all ledgers.
         table: new records to compare: a name, the names of columns, and ``x`` (n, columns).
+        known: summaries of sites by name; those without ``records`` count as large.
     """
     names = common.shared.coefficients()
     prefix = f"{common.levels[1]}:" if common.model == "multinomial" else ""
@@ -71,17 +77,27 @@ def suspicious(
         moments.append((units[0] + units[1] * columns.mean(0), units[1] * columns.std(0)))
     if len(sites) < 2:
         return []
+    number = lambda site: float((known or {}).get(site, {}).get("records", np.inf))
+    counts = [number(site) for site in sites]
+    if table is not None and len(table[2]):
+        counts[-1] = float(len(table[2]))
+    rare = FALSE_ALARMS / (len(sites) * len(plain))
     lines = []
     for name, (mean, sd) in zip(plain, np.transpose(moments), strict=True):
+        if np.allclose(mean * (1 - mean), sd**2, rtol=0.0, atol=1e-6):  # of 0 and 1 only
+            continue
         # Compare with the first of two sites, or with the median of more.
         other = 0 if len(sites) == 2 else int(np.argsort(mean)[(len(sites) - 1) // 2])
-        for site, m, s in zip(sites, mean, sd, strict=True):
+        for site, m, s, count in zip(sites, mean, sd, counts, strict=True):
             with np.errstate(divide="ignore", invalid="ignore"):
                 factor, wide = m / mean[other], s / sd[other]
                 times, off = max(factor, 1 / factor), max(factor / wide, wide / factor)
             narrow = max(s / abs(m), sd[other] / abs(mean[other])) < 0.4 if m and mean[other] else 0
             scaled = (times > CONVERTED and off < 2.5) or (narrow and times > CLOSE and off < 1.3)
-            if scaled or abs(m - mean[other]) > APART * max(s, sd[other]):
+            if not (scaled or abs(m - mean[other]) > APART * max(s, sd[other])):
+                continue
+            pair = np.array([(m, s, count), (mean[other], sd[other], counts[other])]).T
+            if _by_chance(*pair) < rare:
                 about = f", which is about {1 / factor:.2g}" if scaled else ""
                 lines.append(
                     f"{name!r} is {m:.3g} ± {s:.2g} at {site!r} and {mean[other]:.3g} ± "
@@ -89,3 +105,28 @@ def suspicious(
                     f"the table of {site!r}: --convert {name}=FACTOR{about}"
                 )
     return lines
+
+
+def _by_chance(mean: np.ndarray, sd: np.ndarray, count: np.ndarray) -> float:
+    """Return the probability that two samples of one distribution differ so much, at most.
+
+    It is that of an F test of variances, or of a t test of means or of their logarithms, whichever
+    is smallest, times three.
+    """
+    freedom = count.sum() - 2
+    if not np.isfinite(freedom):
+        return 0.0
+    if freedom < 1:
+        return 1.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.sqrt(freedom * np.sum(1 / np.maximum(count, 1.0)))
+        pooled = lambda deviation: share * np.sqrt(count @ deviation**2) / freedom
+        scores = [abs(mean[0] - mean[1]) / pooled(sd)]
+        scores.append(abs(np.log(mean[0] / mean[1])) / pooled(sd / mean))
+        odds = [scipy.special.stdtr(freedom, -score) for score in scores]
+        if min(count) > 1:
+            variance = sd**2 * count / (count - 1)
+            wide, narrow = np.argmax(variance), np.argmin(variance)
+            ratio = variance[wide] / variance[narrow]
+            odds.append(scipy.special.fdtrc(count[wide] - 1, count[narrow] - 1, ratio))
+    return 6 * float(np.nanmin(odds))  # three tests of two sides

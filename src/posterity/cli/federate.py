@@ -82,7 +82,7 @@ def _written(settings: Settings, job: Federated, run: Run) -> Data:
     ledger = job.marked(run.ledger)
     record = {"schedule": schedule, "steps": str(steps), "status": str(run.status)}
     recipe = recipe_in(job.record)
-    notes = [] if recipe is None else suspicious({"": ledger}, recipe)
+    notes = [] if recipe is None else suspicious({"": ledger}, recipe, known=sites_in(job.record))
     posterior: Any = ledger.posterior
     if recipe is not None and posterior.gaussian:
         sd = np.sqrt(posterior.marginal_variance)

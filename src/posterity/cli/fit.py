@@ -6,6 +6,7 @@ from typing import Any
 
 from posterity import fitting
 from posterity.artifact.reconcile import prior_digest
+from posterity.artifact.sites import sites_in
 from posterity.artifact.units import suspicious
 from posterity.cli import files
 from posterity.cli.options import Settings, conflict, incomplete
@@ -61,9 +62,10 @@ def fit(settings: Settings) -> Data:
     ledger, recipe = fitted.ledger, fitted.recipe
     notes = list(fitted.notes)
     if (like := settings.path("data.like")) is not None:
-        other = files.read_any(like)[0]
+        other, theirs = files.read_any(like)
+        known = sites_in(theirs.provenance) | sites_in(fitted.provenance)
         if ledger.sites[0] not in getattr(other, "sites", ()):  # otherwise it would be fitted again
-            notes += suspicious({"like": other, "own": ledger}, recipe)
+            notes += suspicious({"like": other, "own": ledger}, recipe, known=known)
     written = files.write(ledger, settings.output, "fit", fitted.provenance)
     return {
         **written,

@@ -128,9 +128,10 @@ def predicted(
         if scored:
             log_score = log_of_moments(recipe, parts, np.asarray(data.y))
     else:
-        known = together(sites_in(about.provenance).values())
+        each = sites_in(about.provenance)
+        known = together(each.values())
         spread = settings["model.noise_variance"] or known.get(recipe.spread or "")
-        notes += suspicious({"": value}, of_sites, (str(inputs), data.names, data.x))
+        notes += suspicious({"": value}, of_sites, (str(inputs), data.names, data.x), each)
         parts, log_score, more = predictions(
             value,
             of_sites,
