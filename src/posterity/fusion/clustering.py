@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import scipy
 
+from posterity.arrays.assignment import assignment
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.fusion.components import Judged, LocalComponents
 from posterity.fusion.geometry import CACHED, PIECE, ROOM, Centroids, Nearest, cheapest, chunks
@@ -252,7 +253,7 @@ def assign(
         own = costs[rows]
         if price < np.inf:
             own = np.hstack([own, np.full((len(own), len(own)), price)])
-        labels[rows] = np.minimum(scipy.optimize.linear_sum_assignment(own)[1], groups)
+        labels[rows] = np.minimum(assignment(own), groups)
     return labels
 
 

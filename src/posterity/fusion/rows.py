@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from posterity.arrays.exact_sums import exact_sum
 from posterity.arrays.typing import Float, Int
@@ -213,7 +213,7 @@ class ExactGroupSums:
         return self._layers[0].reshape(self._shape)
 
 
-def membership(labels: Int[Array, " n"], groups: int) -> scipy.sparse.csc_array:
+def membership(labels: Int[Array, " n"], groups: int) -> "scipy.sparse.csc_array":
     """Return the membership matrix (G, n)."""
     kept = labels >= 0
     ends = np.concatenate([[0], np.cumsum(kept)])
