@@ -44,6 +44,11 @@ class Status:
         """True if the state is ``"converged"``."""
         return self.state == "converged"
 
+    @property
+    def at_optimum(self) -> bool:
+        """True if it is converged, also to one of several optima."""
+        return self.state in ("converged", "converged to one of several")
+
     def __str__(self) -> str:
         known = math.isfinite(self.left)
         left = f"{self.left:.2g} nats" if known else "an unknown number of nats"

@@ -13,6 +13,7 @@ from posterity.engine.agent import Agent
 from posterity.engine.course import ServerMemory
 from posterity.engine.memory import ANSWER, Memory, Step
 from posterity.engine.messages import Answer, Question
+from posterity.engine.notices import follows
 from posterity.engine.refusal import Refusal
 from posterity.engine.star import QUESTION
 from posterity.engine.store import Store
@@ -20,6 +21,7 @@ from posterity.families import Beta, Gamma
 from posterity.federation import Asynchronous, Sequential, Synchronous, Token, federate, forget
 from posterity.federation.messages import DescribeOwn, Failure, Improvement, dumps, loads
 from posterity.models import BetaBernoulli
+from posterity.status import Status
 
 SCHEDULES = {
     "sequential": Sequential(),
@@ -53,6 +55,20 @@ def test_a_star_is_a_federation_in_one_process(kind, faults):
     assert star.course.phase == "rest" and stands_at(star, run)
     assert star.course.run.state.step == run.state.step
     assert str(star.course.status) == str(run.status)
+
+
+def test_a_server_s_certificate_may_say_less_than_the_answers_but_not_more():
+    star = Star(terms())
+    star.command("server", "begin")
+    star.run()
+    survey, author = star.memories["server"].own_survey, star.machines["server"].author
+    answers = star.memories["server"].residuals(survey)
+    several = Status("converged to one of several", 0.0, 1e-3, ("another has the same energy",))
+    made = author.certificate(survey, answers, {}, 0, several)
+    assert made.predicate["state"] == several.state and follows(star.terms, made)
+    assert made.predicate["reasons"] == [*several.reasons]
+    made = author.certificate(survey, {}, {}, 0, Status("converged", 0.0, 1e-3))
+    assert made.predicate["state"] == "not converged" and follows(star.terms, made)
 
 
 def test_an_answer_counts_once():

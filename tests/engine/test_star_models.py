@@ -66,6 +66,10 @@ def test_a_star_is_a_federation_in_one_process(case):
         assert str(course.status) == str(run.status)
     if saddle:
         assert course.status.state == "converged to one of several"
+        known = {
+            name: machine.status(star.memories[name]) for name, machine in star.machines.items()
+        }
+        assert {status.state for status in known.values()} == {course.status.state}
     if case.startswith("all"):
         assert course.asked > 2 * len(SITES) * run.state.step  # for slopes and curvatures too
         star.command("b", "forget")

@@ -7,12 +7,14 @@ import pytest
 from posterity.errors import ConvergenceWarning, SiteError
 from posterity.families import Beta, DiagonalGaussian, Gaussian, Product
 from posterity.federation import Asynchronous, Gossip, LedgerGossip, Synchronous, federate
+from posterity.federation.agreement import Agreement
+from posterity.federation.elsewhere import compared_elsewhere, looked_at
 from posterity.federation.federate import start
 from posterity.federation.messages import Measure, dumps, loads
 from posterity.federation.optima import free_energy
 from posterity.federation.status import parts_needed, reports_of, status_from
 from posterity.graphs import ring
-from tests.federation.examples import square
+from tests.federation.examples import Square, square
 
 RNG = np.random.default_rng(0)
 SQUARES = {site: 9 + 0.3 * RNG.normal(size=10) for site in "abc"}
@@ -134,6 +136,24 @@ def test_one_optimum_is_believed_wherever_it_is_sought():
     rates = lambda z, y: y * z[0] - jnp.exp(z[0])
     run = federate(sites, rates, Gaussian.from_standard([0.0], [[9.0]]))
     assert run.status.converged and run.second is None
+    reports = reports_of(run, parts_needed(run.agreement))
+    status = status_from(run.agreement, run.posterior, reports)
+    assert status.converged and "no second start was made" in str(status)
+
+
+def test_values_tell_of_an_optimum_with_two_parameters_exchanged():
+    """Of three, of which the third has another prior."""
+    prior = Gaussian.from_standard(np.zeros(3), np.diag([9.0, 9.0, 1.0]))
+    q = Gaussian.from_standard([0.0, 3.0, 1.0], np.diag([0.1, 0.2, 0.3]))
+    agreed = Agreement.of(Square(), prior)
+    means = np.array([member.mean for member in looked_at(agreed, q)])
+    (place,) = np.flatnonzero(np.isclose(means, [3, 0, 1]).all(1))
+    values = np.full(len(means), -50.0)
+    values[[0, place]] = 0
+    _, same = compared_elsewhere(agreed, q, [values], 1e-3)
+    assert np.diag(same.covariance) == pytest.approx([0.2, 0.1, 0.3])
+    values[place] = -1
+    assert compared_elsewhere(agreed, q, [values], 1e-3) == (0, None)
 
 
 def test_sites_that_fail_from_everywhere_else_leave_a_claim_in_doubt(monkeypatch):
@@ -157,10 +177,12 @@ def test_reports_alone_tell_of_a_saddle_by_values_elsewhere():
     end = saddle.converge()
     parts = parts_needed(saddle.agreement)
     assert parts == ("gradient", "elsewhere")
-    for run, found in ((saddle, False), (end, True)):
+    for run, state, why in (
+        (saddle, "not converged", "nats lower elsewhere"),
+        (end, SEVERAL, "± 0.031) has the same free energy"),
+    ):
         reports = {site: loads(dumps(report)) for site, report in reports_of(run, parts).items()}
         status = status_from(run.agreement, run.posterior, reports)
-        assert status.converged == found
-        assert found or "nats lower elsewhere" in str(status)
+        assert status.state == state and why in str(status)
         lacking = reports_of(run, ("gradient",))
         assert not status_from(run.agreement, run.posterior, lacking).converged

@@ -79,10 +79,11 @@ def _words(known: Known, gone: list[str], answers: int) -> tuple[str, ...]:
     predicate, left = known.predicate, known.predicate["left"]
     nats = "an unknown number of" if left is None else f"{left:.2g}"
     (number, who), sequence, _ = known.version
+    state = f"{predicate['state']}, with {nats} nats left to change"
     certified = (
         f"{known.signer!r} certifies the posterior of epoch {number}, begun by {who!r}, at "
         f"sequence {sequence}, with the signed answers of {answers} members: "
-        f"{predicate['state']}, with {nats} nats left to change."
+        f"{'; '.join([state, *predicate['reasons']])}."
     )
     if not gone:
         return certified, "No member was forgotten."

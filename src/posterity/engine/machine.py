@@ -169,7 +169,7 @@ class Machine(Member):
         certificate = self.author.certificate(survey, residuals, memory.tombstones, now)
         step = self._noticed(step, certificate)
         present = status_by(self.terms, survey, residuals, memory.gone | memory.absent)
-        if present.converged or self._is_last(token, memory.gone):
+        if present.at_optimum or self._is_last(token, memory.gone):
             return step.logging("rests", epoch=list(token.epoch), sequence=token.sequence)
         return step.then(self._released(step.memory))
 
@@ -189,7 +189,7 @@ class Machine(Member):
         memory = step.memory.without_absent(site)
         step = dataclasses.replace(step, memory=memory)
         token = self._resting(memory)
-        whole = self.status(memory).converged or bool(self.awaited(memory))
+        whole = self.status(memory).at_optimum or bool(self.awaited(memory))
         if token is None or whole or self._is_last(token, memory.gone):
             return step
         return step.then(self._released(memory))

@@ -38,7 +38,7 @@ from posterity.entries import Entry
 from posterity.federation import Token
 from posterity.federation.messages import Epoch
 from posterity.federation.site import Site
-from posterity.federation.status import TOLERANCE
+from posterity.federation.status import COMPARED, TOLERANCE, UNSEARCHED
 from posterity.status import Status
 
 WITH_POSTERIORS = tuple(f"{claim} of " for claim in SPEAKS_OF_POSTERIOR)
@@ -212,7 +212,8 @@ class Member(abc.ABC):
         state, left, tolerance, reasons = (
             known.predicate[name] for name in ("state", "left", "tolerance", "reasons")
         )
-        return Status(state, math.inf if left is None else left, tolerance, tuple(reasons))
+        left, scope = math.inf if left is None else left, COMPARED if UNSEARCHED in reasons else ""
+        return Status(state, left, tolerance, tuple(reasons), scope)
 
     def _noticed(self, step: Step, known: Known, sender: str | None = None) -> Step:
         """Store a notice, forward it, and do what follows; a Refusal if it is not valid."""

@@ -25,7 +25,7 @@ from posterity.engine.signing import Claim, Envelope, PrivateKey, Statement, fro
 from posterity.errors import PosterityError
 from posterity.families import ExponentialFamily
 from posterity.federation.messages import Epoch, Report, dumps, loads
-from posterity.federation.status import status_from
+from posterity.federation.status import UNSEARCHED, status_from
 from posterity.status import State, Status
 
 NOTICE = "a notice as a member makes it"
@@ -303,9 +303,10 @@ class Author:
         residuals: Mapping[str, Known],
         tombstones: Mapping[str, Known],
         time: int,
+        own: Status | None = None,
     ) -> Known:
         """Make the certificate from the answers to the member's survey, at ``time`` in seconds
-        since 1970.
+        since 1970. ``own`` is the status that a server's run has, which also makes second starts.
 
         It contains the answers, so that a reader can check all of the certificate. It contains only
         their digests if they are larger than a quarter of a letter, or if copies for all listeners
@@ -313,6 +314,8 @@ class Author:
         """
         epoch, sequence = survey.version
         status = status_by(self.terms, survey, residuals, frozenset(tombstones))
+        if own is not None and own.reasons and status.converged and not own.converged:
+            status = dataclasses.replace(status, state=own.state, reasons=own.reasons)
         size = sum(len(each.envelope) for each in residuals.values())
         listeners = self.terms.listeners(self.name, frozenset(tombstones) - {self.name})
         whole = size <= self.terms.limits.bytes * 4 // max(len(listeners), 16)
@@ -362,12 +365,17 @@ def notices_in(terms: Terms, envelopes: Iterable[str], claim: str) -> dict[str, 
 def claims_on_answers(
     terms: Terms, certificate: Known, residuals: Mapping[str, Known]
 ) -> dict[str, bool]:
-    """Check a certificate against its answers: each claim, with True if it holds."""
+    """Check a certificate against its answers: each claim, with True if it holds. A server may call
+    a posterior less than converged for other reasons.
+    """
     predicate, about = certificate.predicate, (certificate.posterior_digest, certificate.signer)
     try:
         status = _plain(status_by(terms, certificate, residuals, certificate.forgotten))
     except PosterityError:
         status = None
+    more = certificate.signer == terms.server and predicate["reasons"]
+    if status is not None and more and status["state"] == "converged" != predicate["state"]:
+        status |= {"state": predicate["state"], "reasons": predicate["reasons"]}
     return {
         "the answers of members that it names are in it, as they signed them": (
             {site: each.digest for site, each in residuals.items()} == predicate["residuals"]
@@ -446,11 +454,14 @@ def status_by(
     agreed = dataclasses.replace(terms.agreement, sites=stay, silent=silent)
     posterior = posterior_of(terms, survey)
     status = status_from(agreed, posterior, reports, *filter(None, [terms.tolerance]))
+    if terms.server is not None and status.converged:  # its run makes the second start
+        reasons = tuple(reason for reason in status.reasons if reason != UNSEARCHED)
+        status = dataclasses.replace(status, reasons=reasons, scope="")
     lacking = sorted(site for site, answer in answers.items() if not answer.counted)
     if not lacking:
         return status
     reasons = (*status.reasons, f"no visit yet to {', '.join(map(repr, lacking))}")
-    return dataclasses.replace(status, state="not converged", reasons=reasons)
+    return dataclasses.replace(status, state="not converged", reasons=reasons, scope="")
 
 
 def _refused(found: str, reason: Reason) -> Refusal:

@@ -267,7 +267,8 @@ class Server(Machine):
         if survey is None or survey.epoch != memory.course.state.epoch:
             return Step(memory)
         residuals, now = memory.residuals(survey), int(self.clock())
-        certificate = self.author.certificate(survey, residuals, memory.tombstones, now)
+        gone, own = memory.tombstones, memory.course.status
+        certificate = self.author.certificate(survey, residuals, gone, now, own)
         return self._noticed(Step(memory), certificate)
 
     # --- forgetting ------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ optimum there, or are some deviations away from it. They are narrow, as a wide m
 optima.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,8 +28,12 @@ HALF = 4.0
 more precise along that direction."""
 WIDE = 1024
 """Largest number of parameters for such a member, as its direction takes matrices (8 MiB)."""
+APART_BY = 1.0
+"""Smallest divergence, in nats, of a member of the same free energy that is another optimum."""
 DIRECTIONS, DEVIATIONS = 4, (1.0, 2.0)
 """Number of directions in which the free energy is evaluated, to both sides, and distances."""
+EXCHANGED = 4
+"""Largest number of parameters of which two at a time are exchanged."""
 FEW = 64
 """Largest number of parameters for a second start with noisy steps."""
 FAR = 1e6
@@ -112,7 +117,7 @@ def _half(part: Any, way: np.ndarray) -> Any:
 def looked_at(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
     """Return the members at which the free energy is compared: the posterior and some elsewhere."""
     q: Any = posterior
-    found = [q, start_elsewhere(agreed, q, 0)]
+    found = [q, *_images(agreed, q), start_elsewhere(agreed, q, 0)]
     parts: list[Any] = list(q.parts())
     if not all(part.gaussian and part.batch_shape == () for part in parts):
         return [*found, *(start_elsewhere(agreed, q, place) for place in (1, 2))]
@@ -126,6 +131,37 @@ def looked_at(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
     return [member for member in found if agreed.admits(member)]
 
 
+def _images(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
+    """Return the images of a Gaussian posterior on the other side of the prior's mean, and with two
+    of few parameters exchanged that have the same prior. A symmetric likelihood has the same free
+    energy there.
+    """
+    q: Any = posterior
+    prior: Any = agreed.prior
+    pairs = list(zip(q.parts(), prior.parts(), strict=True))
+    if not all(part.gaussian and part.batch_shape == () for part, _ in pairs):
+        return []
+    images = [q.rebuild([p.translate(2 * (own.mean - p.mean)) for p, own in pairs])]
+    if q.event_size > EXCHANGED or len(pairs) > 1:
+        return images
+    for orders in itertools.combinations(range(q.event_size), 2):
+        order = np.arange(q.event_size)
+        order[list(orders)] = orders[::-1]
+        image, same = (_reordered(member, order) for member in (q, prior))
+        if same == prior:
+            images.append(image)
+    return images
+
+
+def _reordered(member: Any, order: np.ndarray) -> Any:
+    (part,) = member.parts()
+    precision = part.precision
+    for axis in range(np.ndim(precision)):
+        precision = np.take(precision, order, axis)
+    moved = part.translate(part.mean[order] - part.mean)
+    return member.rebuild([moved.at_mean(np.zeros(len(order)), precision)])
+
+
 def values_elsewhere(values: Sequence[float | None]) -> np.ndarray | None:
     """Return a site's values at these members, clipped; None without that of the posterior."""
     here = values[0]
@@ -135,11 +171,15 @@ def values_elsewhere(values: Sequence[float | None]) -> np.ndarray | None:
     return np.clip(np.array(known), here - FAR, here + FAR)
 
 
-def lower_elsewhere(
-    agreed: Agreement, posterior: ExponentialFamily, values: Sequence[np.ndarray | None]
-) -> float | None:
-    """Return the decrease of the free energy, in nats, at the best of these members; None if
-    unknown.
+def compared_elsewhere(
+    agreed: Agreement,
+    posterior: ExponentialFamily,
+    values: Sequence[np.ndarray | None],
+    allowed: float,
+) -> tuple[float, Any] | None:
+    """Return the decrease of the free energy, in nats, at the best of these members, and a member
+    more than a nat away that has the same free energy up to ``allowed``; None if there is none, or
+    if values are unknown.
     """
     members: Any = looked_at(agreed, posterior)
     told = [each for each in values if each is not None and each.shape == (len(members),)]
@@ -147,4 +187,10 @@ def lower_elsewhere(
         return None
     prior = np.array([float(member.kl(agreed.prior)) for member in members])
     energies = prior - np.sum(told, axis=0)
-    return float(energies[0] - energies.min())
+    q: Any = posterior
+    same = (
+        m
+        for m, energy in zip(members[1:], energies[1:], strict=True)
+        if abs(energy - energies[0]) <= allowed and float(m.kl(q)) > APART_BY
+    )
+    return float(energies[0] - energies.min()), next(same, None)

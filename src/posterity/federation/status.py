@@ -20,7 +20,7 @@ from posterity.families import ExponentialFamily
 from posterity.families.names import described
 from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
-from posterity.federation.elsewhere import is_due, lower_elsewhere
+from posterity.federation.elsewhere import compared_elsewhere, is_due
 from posterity.federation.gossip import OverGraph
 from posterity.federation.messages import Part, Report
 from posterity.federation.optima import (
@@ -57,6 +57,12 @@ IMPROPER = "the posterior is improper: neither prior nor records determine all p
 """The reason if a sum of natural parameters is that of no distribution."""
 UNKNOWN = "how far the optimum is could not be measured"
 """The reason if the remaining change is unknown and there is no other reason."""
+COMPARED = " where values were compared"
+UNSEARCHED = (
+    "no second start was made: the free energy is not lower at some members elsewhere, but there "
+    "may be other optima"
+)
+"""What a converged status is limited to, in words, and the caveat, if sites only reported."""
 GROWING = "the last visits changed the posterior by more and more"
 """The reason if changes grow at a lone site, whose line searches cannot diverge."""
 FURTHER, LITTLE = 9.0, 0.1
@@ -408,6 +414,9 @@ def status_from(
     Otherwise it is the largest of the error of sums over nodes and two upper estimates: the change
     by one round, and the change by the joint Newton step. Where gradients are noisy and the Newton
     step applies, the change by one round is left out.
+
+    Where a run makes a second start, reports have values of the free energy at some members
+    elsewhere only. A converged status says so.
     """
     if not np.all(posterior.is_proper()):
         return Status.of(math.inf, _allowed(agreed, tolerance), (IMPROPER,))
@@ -425,16 +434,24 @@ def status_from(
     messages = _inaccurate(error, allowed) if pools else ()
     error = 0.0 if pools else error  # of messages, which is a caveat
     known = math.isfinite(left) and reports and not absent and error <= allowed
+    elsewhere, several = _elsewhere(agreed, posterior, reports, allowed)
     reasons = (
         *_named("no finite report of", unknown),
         *_named("no report of", absent),
         *_misplaced(error, allowed),
-        *_elsewhere(agreed, posterior, reports, allowed),
+        *elsewhere,
     )
     if not reasons and not known:
         reasons = (UNKNOWN,)
     status = Status.of(max(left, error) if known else math.inf, allowed, reasons)
-    return dataclasses.replace(status, reasons=messages) if status.converged else status
+    if not status.converged:
+        return status
+    if several:
+        both = f"this one is {described(posterior)}", *several
+        return dataclasses.replace(status, state="converged to one of several", reasons=both)
+    if is_due(agreed):
+        return dataclasses.replace(status, reasons=(*messages, UNSEARCHED), scope=COMPARED)
+    return dataclasses.replace(status, reasons=messages)
 
 
 def parts_needed(agreed: Agreement) -> tuple[Part, ...]:
@@ -443,16 +460,24 @@ def parts_needed(agreed: Agreement) -> tuple[Part, ...]:
     return ("gradient", *newton, *(("elsewhere",) if is_due(agreed) else ()))
 
 
-def _elsewhere(agreed: Agreement, posterior: Any, reports: Any, allowed: float) -> list[str]:
-    """Return a reason if reports show that another member has lower free energy, where due."""
+def _elsewhere(
+    agreed: Agreement, posterior: Any, reports: Any, allowed: float
+) -> tuple[list[str], list[str]]:
+    """Return a reason if reports show that another member has lower free energy, where due, and
+    one if another has the same.
+    """
     if not (reports and is_due(agreed)):
-        return []
+        return [], []
     values = [report.elsewhere for report in reports.values()]
-    lower = lower_elsewhere(agreed, posterior, values)
-    if lower is None:
-        return ["no values of the free energy elsewhere"]
-    better = f"the free energy is {lower:.2g} nats lower elsewhere: a saddle, or one of several"
-    return [better] if lower > min(allowed, ELSEWHERE) else []
+    allowed = min(allowed, ELSEWHERE)
+    compared = compared_elsewhere(agreed, posterior, values, allowed)
+    if compared is None:
+        return ["no values of the free energy elsewhere"], []
+    lower, same = compared
+    if lower > allowed:
+        nats = f"the free energy is {lower:.2g} nats lower elsewhere"
+        return [f"{nats}: a saddle, or one of several"], []
+    return [], [] if same is None else [f"{described(same)} has the same free energy"]
 
 
 def _known(run: Position, measure: Callable[[Position], float]) -> float:
