@@ -1,6 +1,8 @@
 """Errors, each with what was found, what was expected, and a fix."""
 
+import contextlib
 import functools
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 CHOOSE = " (docs/how-to-choose.md)"
@@ -28,6 +30,15 @@ class PosterityError(Exception):
     def at(self, place: str) -> "PosterityError":
         """Return the error with its place (a site, a block, a file) in the message."""
         return type(self)(found=f"{self.found} in {place}", expected=self.expected, fix=self.fix)
+
+
+@contextlib.contextmanager
+def within(place: str) -> Iterator[None]:
+    """Return a context that adds a place (a site, a block, a file) to errors in its block."""
+    try:
+        yield
+    except PosterityError as error:
+        raise error.at(place) from error
 
 
 class UsageError(PosterityError):

@@ -23,7 +23,7 @@ import numpy as np
 
 from posterity.arrays.keys import Words
 from posterity.arrays.namespace import is_jax
-from posterity.errors import UsageError
+from posterity.errors import UsageError, within
 from posterity.lazy import jax
 
 VERSION = "__posterity_version__"
@@ -70,10 +70,8 @@ def digests(parts: Mapping[str, Any]) -> dict[str, str]:
     """Return the digest of each part by name. Errors of :func:`digest` name the part."""
     result = {}
     for part, value in parts.items():
-        try:
+        with within(f"the {part}"):
             result[part] = digest(value)
-        except UsageError as error:
-            raise error.at(f"the {part}") from error
     return result
 
 

@@ -6,7 +6,7 @@ a law for another library is checked by :func:`prior_and_law`.
 
 import contextlib
 import importlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +15,9 @@ from posterity.checks import check_proper
 from posterity.errors import (
     MissingExtraError,
     ParameterError,
-    PosterityError,
     StructureError,
     UsageError,
+    within,
 )
 from posterity.families import Distribution, ExponentialFamily, at_rest
 from posterity.families.names import in_order, names_of, some, with_names
@@ -78,15 +78,9 @@ class Laws(NamedTuple):
         return Ledger(with_names(prior, wanted)).update(site, factor, independent=True)
 
 
-@contextlib.contextmanager
-def at_site(site: str | None) -> Iterator[None]:
-    """Name the site, if there is one, in errors about a model."""
-    try:
-        yield
-    except PosterityError as error:
-        if site is None:
-            raise
-        raise error.at(f"site {site!r}") from error
+def at_site(site: str | None) -> contextlib.AbstractContextManager[None]:
+    """Return a context that names the site, if there is one, in errors about a model."""
+    return contextlib.nullcontext() if site is None else within(f"site {site!r}")
 
 
 def split(posterior: Distribution | Ledger) -> tuple[Any, Any]:

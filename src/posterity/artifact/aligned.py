@@ -17,7 +17,7 @@ import numpy as np
 from posterity.arguments import POSITIVE
 from posterity.artifact import provenance
 from posterity.entries import with_factors
-from posterity.errors import ParameterError, StructureError
+from posterity.errors import ParameterError, StructureError, within
 from posterity.families import Distribution, Plate
 from posterity.families.names import Names, in_order, names_of, parts_of, some, unfit, with_names
 from posterity.ledger import Ledger
@@ -247,10 +247,8 @@ def _each(function: Callable[[Any], Any], posteriors: Mapping[str, Any]) -> dict
     """Return a function's value for each site's posterior; a StructureError names the site."""
     values = {}
     for site, posterior in posteriors.items():
-        try:
+        with within(f"site {site!r}"):
             values[site] = function(posterior)
-        except StructureError as error:
-            raise error.at(f"site {site!r}") from error
     return values
 
 

@@ -26,7 +26,7 @@ from posterity.artifact.manifest import (
 )
 from posterity.artifact.registry import codec_of
 from posterity.artifact.tree import decode, encode
-from posterity.errors import ArtifactError, PosterityError
+from posterity.errors import ArtifactError, PosterityError, within
 from posterity.families import Distribution
 from posterity.files import write_file
 from posterity.ledger import Ledger
@@ -59,10 +59,8 @@ def save(
     ...     load(f"{folder}/q.safetensors")
     Beta(0.4 ± 0.2)
     """
-    try:
+    with within("what was to be saved"):
         pieces = _pieces(posterior, provenance or {})
-    except PosterityError as error:
-        raise error.at("what was to be saved") from error
     write_file(Path(path), *pieces)
 
 

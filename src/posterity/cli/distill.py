@@ -34,7 +34,7 @@ from posterity.distillation import (
     Pool,
     Teacher,
 )
-from posterity.errors import ConvergenceWarning, PosterityError, StructureError, UsageError
+from posterity.errors import ConvergenceWarning, StructureError, UsageError, within
 from posterity.federation import specification
 from posterity.federation.specification import build
 from posterity.fitting.pooled import teacher_of
@@ -106,10 +106,8 @@ def distillation_of(settings: Settings) -> Distilled:
         _check_recipe(settings, recipe, path)
         known = together(sites_in(about.provenance).values()).get(recipe.spread or "")
         spread = settings["model.noise_variance"] or known
-        try:
+        with within(f"posterior {str(path)!r}"):
             posterior, model, notes = teacher_of(value, recipe, spread, settings["times"] or ())
-        except PosterityError as error:
-            raise error.at(f"posterior {str(path)!r}") from error
         names = inputs_of(recipe)[0]
         size = len(names)
         record |= as_provenance(recipe) if like is not None else {}

@@ -7,7 +7,7 @@ from typing import Any
 
 from posterity.artifact import Inspection, Posterior, inspect, open_artifact, save
 from posterity.artifact import provenance as provenances
-from posterity.errors import ArtifactError, StructureError, UsageError
+from posterity.errors import ArtifactError, StructureError, UsageError, within
 from posterity.families import Distribution, ExponentialFamily
 from posterity.families.layers import Layers
 from posterity.ledger import Ledger
@@ -58,10 +58,8 @@ def inputs_of(student: Any, inspection: Inspection) -> tuple[str, ...]:
     """Return the names of a student's input columns; empty if its file has none."""
     if not isinstance(student.network, Layers):
         return ()
-    try:
+    with within(f"file {inspection.path!r}"):
         return provenances.inputs_of(inspection.provenance, student.network.inputs)
-    except ArtifactError as error:
-        raise error.at(f"file {inspection.path!r}") from error
 
 
 def write(posterior: Any, path: Path, verb: str, provenance: Mapping[str, str]) -> dict[str, str]:

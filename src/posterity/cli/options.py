@@ -7,12 +7,12 @@ and a flag (``--target``), which overrides the file. Both are read by its kind.
 import contextlib
 import dataclasses
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from posterity.cli.schema import FLAG, Option, options_of
-from posterity.errors import ArtifactError, PosterityError, UsageError
+from posterity.errors import ArtifactError, PosterityError, UsageError, within
 
 ENDING = ".toml"
 """File name extension of configurations."""
@@ -50,14 +50,9 @@ class Settings:
         """Return the name of an option's flag."""
         return self._option(place).name
 
-    @contextlib.contextmanager
-    def named(self) -> Iterator[None]:
-        """Name the configuration in errors of a block."""
-        try:
-            yield
-        except PosterityError as error:
-            place = f"configuration {str(self.file)!r}" if self.file else "the options"
-            raise error.at(place) from error
+    def named(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context that names the configuration in errors of its block."""
+        return within(f"configuration {str(self.file)!r}" if self.file else "the options")
 
     @property
     def output(self) -> Path:

@@ -1,12 +1,11 @@
 """``posterity predict`` and ``evaluate``: predictions for new records, and their scores."""
 
-import contextlib
 import csv
 import dataclasses
 import functools
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from posterity.cli.recipes import recipe_of, table_of
 from posterity.cli.records import read_inputs, reordered
 from posterity.cli.report import Group, first, group, short, table, wrote
 from posterity.cli.streams import Data, bar, plain, printable, verb
-from posterity.errors import StructureError, UsageError
+from posterity.errors import StructureError, UsageError, within
 from posterity.files import write_file
 from posterity.fitting.design import Design
 from posterity.fitting.pooled import is_pooled, predictions
@@ -111,7 +110,7 @@ def predicted(
         records = read_inputs(inputs, settings["inputs.array"], settings["model.target"])
         x = reordered(records, names, str(inputs), str(file))
         notes = unnamed({str(inputs): records.names} if names else {}, names)
-        with _about(inputs):
+        with within(f"inputs {str(inputs)!r}"):
             parts = called(call, x, progress)
         return Predicted(parts, np.arange(len(x)), about.kind, records.y, None, None, tuple(notes))
     of_sites, recipe = recipe, recipe.shared
@@ -123,7 +122,7 @@ def predicted(
         if settings["times"]:
             expected = "none: it learned those of posterity distill"
             raise unwanted("--times", f"for the student in {str(file)!r}", expected)
-        with _about(inputs):
+        with within(f"inputs {str(inputs)!r}"):
             parts = by_student(call, recipe, data, names, about.provenance, progress)
         if scored:
             log_score = log_of_moments(recipe, parts, np.asarray(data.y))
@@ -197,15 +196,6 @@ def _check_used(settings: Settings, recipe: Recipe | None) -> None:
             what = "a file without a recipe" if recipe is None else f"model {model}"
             expected = "options that the predictions hang on"
             raise unwanted(settings.flag(place), f"for {what}", expected)
-
-
-@contextlib.contextmanager
-def _about(inputs: Path) -> Iterator[None]:
-    """Name the file of inputs in a block's structural errors."""
-    try:
-        yield
-    except StructureError as error:
-        raise error.at(f"inputs {str(inputs)!r}") from error
 
 
 def _network(network: Any, asked: dict[str, Any], file: Path) -> Callable[[Any], Any]:

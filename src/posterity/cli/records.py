@@ -16,7 +16,7 @@ from posterity.adapters.tables.reader import Cells, clean, read_numbers
 from posterity.artifact.provenance import unnamed
 from posterity.cli.files import check_regular
 from posterity.cli.options import unwanted
-from posterity.errors import ArtifactError, ParameterError, StructureError
+from posterity.errors import ArtifactError, ParameterError, StructureError, within
 from posterity.families.names import order, some, unfit
 
 TARGET = "y"
@@ -203,7 +203,7 @@ def read_sites(paths: Mapping[str, Path], target: str | None, intercept: bool) -
     """Return every site's records, with the columns and the order of its own file."""
     target, tables = target and clean(target), {}
     for site, path in paths.items():
-        try:
+        with within(f"data {str(path)!r} of site {site!r}"):
             table = tables[site] = _with_intercept(read_records(path, target), intercept)
             if table.y is not None:
                 _check_target([target or TARGET], table.names, "x")
@@ -213,8 +213,6 @@ def read_sites(paths: Mapping[str, Path], target: str | None, intercept: bool) -
                         expected="columns to predict it from, or model.intercept = true",
                         fix="Add columns, or name another target.",
                     )
-        except StructureError as error:
-            raise error.at(f"data {str(path)!r} of site {site!r}") from error
     return tables
 
 

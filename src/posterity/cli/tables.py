@@ -13,7 +13,7 @@ from posterity.cli import files
 from posterity.cli.options import Settings, incomplete
 from posterity.cli.report import Group, group, parameters, wrote
 from posterity.cli.streams import Data, printable, verb
-from posterity.errors import ArtifactError, StructureError
+from posterity.errors import StructureError, within
 from posterity.families import names
 from posterity.fitting.reading import names_in_r
 
@@ -75,10 +75,8 @@ def _recipe(moments: Moments, table: Path) -> dict[str, str]:
     """Return the recipe in a table of moments as provenance; errors name the file."""
     if moments.recipe is None:
         return {}
-    try:
+    with within(f"table {str(table)!r}"):
         return as_provenance(recipe_in({RECIPE: json.dumps(moments.recipe)}))
-    except ArtifactError as error:
-        raise error.at(f"table {str(table)!r}") from error
 
 
 def _graph(path: Path, output: Path) -> Data:

@@ -17,7 +17,7 @@ import numpy as np
 from posterity.arguments import FLAG, Constraint, one_of
 from posterity.arrays.namespace import is_jax, namespace
 from posterity.arrays.typing import Float, PyTree, Real
-from posterity.errors import StructureError, UsageError
+from posterity.errors import StructureError, UsageError, within
 from posterity.lazy import jitted
 
 Activation = Literal["relu", "tanh", "sigmoid", "silu", "gelu", "softplus", "identity"]
@@ -207,10 +207,8 @@ class Layers:
         """The shapes of the inputs of all layers, and of the last layer's output."""
         result = [self.image]
         for index, layer in enumerate(self.layers):
-            try:
+            with within(f"layer {index}"):
                 result.append(layer.image(result[-1]))
-            except StructureError as error:
-                raise error.at(f"layer {index}") from None
         return tuple(result)
 
     @property

@@ -14,7 +14,7 @@ from posterity.arrays.typing import KeyArray
 from posterity.artifact import loaded
 from posterity.checks import check_proper
 from posterity.entries import check_names
-from posterity.errors import ConvergenceWarning, PosterityError, UsageError
+from posterity.errors import ConvergenceWarning, PosterityError, UsageError, within
 from posterity.families import ExponentialFamily
 from posterity.federation.agreement import MODEL, ON_ERROR, Agreement
 from posterity.federation.checkpoint import kept
@@ -26,7 +26,7 @@ from posterity.federation.schedules import Schedule, Sequential, Synchronous
 from posterity.federation.site import Site, check_fit
 from posterity.federation.state import State
 from posterity.federation.status import TOLERANCE
-from posterity.federation.tables import at_site, in_order
+from posterity.federation.tables import in_order
 from posterity.inference.cubature import Cubature
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
@@ -259,7 +259,7 @@ def _records(sites: Mapping[str, Any], weights: Mapping[str, float]) -> dict[str
         )
     records = {}
     for site in sorted(sites):
-        with at_site(site):
+        with within(f"the data of site {site!r}"):
             records[site] = Records.of(sites[site], weights.get(site, 1.0))
     return records
 
@@ -273,7 +273,7 @@ def _check_data(model: Model, records: Mapping[str, Records]) -> None:
                 check(batch.data)
             return
     for site, own in records.items():
-        with at_site(site):
+        with within(f"the data of site {site!r}"):
             if own.size:
                 check(own.data)
 

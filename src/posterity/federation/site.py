@@ -19,7 +19,7 @@ from posterity.arrays.tree import Node, field_names, structure, tree_leaves, tre
 from posterity.arrays.typing import KeyArray
 from posterity.checks import check_finite, check_same_structure
 from posterity.entries import all_at_rest
-from posterity.errors import PosterityError, SiteError, StructureError
+from posterity.errors import PosterityError, SiteError, StructureError, within
 from posterity.families import ExponentialFamily, at_rest
 from posterity.federation.agreement import Agreement
 from posterity.federation.by_record import check_by_record
@@ -36,7 +36,7 @@ from posterity.federation.messages import (
     Question,
     Report,
 )
-from posterity.federation.tables import at_site, of_one_site
+from posterity.federation.tables import of_one_site
 from posterity.inference.descent import dtype_of, not_finite
 from posterity.inference.estimators import Evaluator
 from posterity.inference.update import LocalUpdate, TrainedApart, exact_factor
@@ -86,7 +86,7 @@ class Site:
         3
         """
         data = of_one_site(data, agreement.columns, name)
-        with at_site(name):
+        with within(f"the data of site {name!r}"):
             records = agreement.stratified(name, Records.of(data, weight))
             if records.size:
                 agreement.model.check(records.data)
@@ -395,7 +395,7 @@ def check_fit(agreed: Agreement, sites: Mapping[str, Records]) -> None:
             if structure(gradient) != structure(prior):
                 raise _misfit(site, leaves, prior, f"the model finds {gradient!r}")
             if isinstance(model, FunctionModel) and not prior.batch_shape:
-                with at_site(site), jax.enable_x64(True):
+                with within(f"the data of site {site!r}"), jax.enable_x64(True):
                     check_by_record(model, prior, records)
 
 

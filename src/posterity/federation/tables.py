@@ -1,15 +1,14 @@
 """Sites' tables with named columns, matched to the names of the prior's coordinates."""
 
-import contextlib
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from posterity.artifact.aligned import is_topics
 from posterity.artifact.provenance import unnamed
-from posterity.errors import ParameterError, PosterityError, StructureError
+from posterity.errors import ParameterError, StructureError
 from posterity.families import Distribution
 from posterity.families.gaussian import AnyGaussian
 from posterity.families.names import joined, names_of, order, unfit
@@ -87,15 +86,6 @@ def of_one_site(data: Any, names: Sequence[str], site: str) -> Any:
     """
     frame = _frame(data)
     return data if frame is None else _ordered(data, names or _columns(frame, site), site)
-
-
-@contextlib.contextmanager
-def at_site(site: str) -> Iterator[None]:
-    """Return a context that adds the name of the site to errors about its data."""
-    try:
-        yield
-    except PosterityError as error:
-        raise error.at(f"the data of site {site!r}") from error
 
 
 def _ordered(data: Any, wanted: Sequence[str], site: str) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from posterity.arrays.stacks import unstacked
 from posterity.arrays.tree import leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int
-from posterity.errors import StructureError, UsageError
+from posterity.errors import StructureError, UsageError, within
 from posterity.families import ExponentialFamily, HiddenMarkov, concatenate, stack
 from posterity.families.emitting import MixingWeights
 from posterity.families.names import joined
@@ -300,10 +300,8 @@ def check_seen(block: Any, used: Bool[Array, " n"]) -> None:
 
 
 def _total(weights: MixingWeights, prior: MixingWeights | None, name: str) -> float:
-    try:
+    with within(f"site {name!r}"):
         return weights.total(prior)
-    except StructureError as error:
-        raise error.at(f"site {name!r}") from error
 
 
 def resized(prior: HiddenMarkov, labels: int) -> HiddenMarkov:
@@ -331,10 +329,8 @@ def side_by_side(
             laid[path] = Block.of_sites(path, names, laws, starts)
             continue
         for index, (name, q) in enumerate(zip(names, laws, strict=True)):
-            try:
+            with within(f"site {name!r}"):
                 starts[index] = starts[index] and resized(starts[index], q.states)
-            except StructureError as error:
-                raise error.at(f"site {name!r}") from error
         plates = [q.as_plate(p) for q, p in zip(laws, starts, strict=True)]
         block = Block.of_sites(path, names, plates, [p and p.as_plate(p) for p in starts])
         laid[path] = dataclasses.replace(block, whole=laws, whole_priors=starts)

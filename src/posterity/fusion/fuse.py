@@ -19,8 +19,8 @@ from posterity.checks import check_proper
 from posterity.errors import (
     FusionWarning,
     IdentificationWarning,
-    StructureError,
     UsageError,
+    within,
 )
 from posterity.families import ExponentialFamily
 from posterity.families.names import Names
@@ -243,10 +243,8 @@ class _Problem(NamedTuple):
         for path, law in laws.items() if isinstance(side, Discrepancy) else ():
             if not law.is_plate and rule is not Rule.BARYCENTER:
                 continue
-            try:
+            with within(f"block {path!r}") if path else contextlib.nullcontext():
                 side.check(law.members if law.is_plate else law)  # pyright: ignore
-            except StructureError as error:
-                raise error.at(f"block {path!r}") if path else error from error
         by_name = None
         if labels is None and how in (Matching.EVIDENCE, Matching.IDENTITY):
             by_name = matching_by_name(sites.labels, sites.names, [plate.path for plate in plates])

@@ -16,7 +16,7 @@ import numpy as np
 from posterity.adapters.tables import reader
 from posterity.adapters.tables.laws import from_table, to_table
 from posterity.artifact.container import no_number
-from posterity.errors import PosterityError, StructureError, UsageError
+from posterity.errors import StructureError, UsageError, within
 from posterity.families import ExponentialFamily
 from posterity.families.names import order, some
 from posterity.files import write_file
@@ -134,10 +134,8 @@ def read(
 def law_of(found: Moments, path: Name, family: str | None) -> ExponentialFamily:
     """Return the law of moments that were read; errors name the file."""
     options = {"covariance": found.covariance, "family": family or found.family}
-    try:
+    with within(f"table {str(path)!r}"):
         return from_table(found.names, found.mean, found.sd, **options)
-    except PosterityError as error:
-        raise error.at(f"table {str(path)!r}") from error
 
 
 def read_moments(
@@ -217,7 +215,7 @@ def _write_csv(path: Path, rows: Sequence[Sequence[str]]) -> None:
 
 def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
     cells = reader.read_cells(path, unnamed=True)
-    try:
+    with within(f"table {str(path)!r}"):
         roles, unused = roles_of(cells.header)
         wrong = "" if cells.rows else "a header without rows"
         if not {"sd", "variance", "upper"} & roles.keys() and covariance is None:
@@ -228,8 +226,6 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
                 expected="a row for each parameter, with its standard deviation or limits",
                 fix="Add them, or pass a covariance.",
             )
-    except StructureError as error:
-        raise error.at(f"table {str(path)!r}") from error
     columns = {role: place for role, place in roles.items() if role != "name"}
     read = cells.numbers([cells.header[place] for place in columns.values()], decimal)
     values = dict(zip(columns, read.T, strict=True))
