@@ -1,11 +1,10 @@
 """Constraints on arguments, with their error messages."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 from numbers import Integral, Real
-from typing import Any, TypeVar
+from typing import Any
 
 from posterity.errors import PosterityError, UsageError
 
@@ -64,37 +63,3 @@ NATURAL = at_least(0)
 POSITIVE = Constraint("a positive number", number_of(Real, lambda x: 0 < float(x) < math.inf))
 FLAG = Constraint("True or False", lambda value: isinstance(value, bool))
 SHARE = Constraint("a number in (0, 1]", number_of(Real, lambda x: 0 < float(x) <= 1))
-
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def renamed(**names: str) -> Callable[[Function], Function]:
-    """Decorate a function so that the old name of an argument raises an error with the new one.
-
-    The values are new names of arguments, or sentences with instructions.
-
-    >>> @renamed(batch="batch_size")  # doctest: +ELLIPSIS
-    ... def train(batch_size=10): ...
-    >>> train(batch=3)
-    Traceback (most recent call last):
-    ...
-    posterity.errors.UsageError: found argument 'batch' of train; expected 'batch_size'. ...
-    """
-
-    def decorate(function: Function) -> Function:
-        @functools.wraps(function)
-        def wrapper(*args: Any, **keywords: Any) -> Any:
-            for old in keywords.keys() & names.keys():
-                new = names[old]
-                word = new.isidentifier()
-                raise UsageError(
-                    found=f"argument {old!r} of {function.__name__}",
-                    expected=repr(new) if word else "its successor",
-                    fix=f"Pass {new}= instead." if word else new,
-                )
-            return function(*args, **keywords)
-
-        return wrapper  # type: ignore[return-value]
-
-    return decorate

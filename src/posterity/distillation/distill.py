@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from jaxtyping import PyTree
 
-from posterity.arguments import COUNT, NATURAL, POSITIVE, Constraint, renamed
+from posterity.arguments import COUNT, NATURAL, POSITIVE, Constraint
 from posterity.artifact import loaded
 from posterity.checkpoint import Checkpoint, opened
 from posterity.distillation import online
@@ -93,10 +93,6 @@ class Distillation:
         return html(self, "line")
 
 
-@renamed(
-    batch="batch_size",
-    watch="Pass progress=: the `.result` of what it is called with is the distillation so far.",
-)
 def distill(
     teacher: Teacher | Distribution | str | os.PathLike[str] | Any,
     student: Any = None,
@@ -172,7 +168,7 @@ def distill(
     result = _driven(set_up(**settings), checkpoint, progress)
     if not result.status.converged:
         fix = "Raise `steps`, widen the student, or see to the teacher, as `status.reasons` say."
-        warnings.warn(f"The student has {result.status}. {fix}", ConvergenceWarning, stacklevel=3)
+        warnings.warn(f"The student has {result.status}. {fix}", ConvergenceWarning, stacklevel=2)
     return result
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from posterity.arguments import COUNT, renamed
+from posterity.arguments import COUNT
 from posterity.checks import check_prior
 from posterity.distillation.heads import Head
 from posterity.distillation.pytrees import Array
@@ -186,7 +186,6 @@ class Draws(_OfModel):
     stack: Any
     diagnostics: Health = eqx.field(static=True)
 
-    @renamed(together="samples")
     def __init__(
         self,
         model: Model,
@@ -269,7 +268,6 @@ class Independent(_OfModel):
 
     posterior: Distribution
 
-    @renamed(together="samples")
     def __init__(
         self,
         posterior: Distribution,

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from posterity.arguments import NATURAL, POSITIVE, Constraint, renamed
+from posterity.arguments import NATURAL, POSITIVE, Constraint
 from posterity.arrays.keys import fold_in, plain
 from posterity.arrays.typing import KeyArray
 from posterity.artifact import loaded
@@ -45,11 +45,6 @@ SITES = Constraint(
 )
 
 
-@renamed(
-    until="tolerance",
-    callback="progress",
-    every="Leave it out: a checkpoint is written every 20 seconds, and at the end.",
-)
 def federate(
     sites: Mapping[str, Any],
     model: Model | Callable[[Any, Any], Any],
@@ -142,11 +137,11 @@ def federate(
     options |= {"personal": personal, "own": own, "on_error": on_error, "tolerance": tolerance}
     run = start(sites, model, prior, **options)
     if few := too_few_hops(run, steps):
-        warnings.warn(few, ConvergenceWarning, stacklevel=3)
+        warnings.warn(few, ConvergenceWarning, stacklevel=2)
     run = proceed(run, steps, tolerance is not None, progress=progress, checkpoint=checkpoint)
     if steps != 0 and not run.status.converged:
         done = f"The posterior has {run.status} (after {run.state.step} {run.schedule.unit})."
-        warnings.warn(done, ConvergenceWarning, stacklevel=3)
+        warnings.warn(done, ConvergenceWarning, stacklevel=2)
     return run
 
 

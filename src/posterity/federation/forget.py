@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from posterity.arguments import NATURAL, Constraint, renamed
+from posterity.arguments import NATURAL, Constraint
 from posterity.artifact import loaded
 from posterity.checks import check_proper
 from posterity.errors import ConvergenceError, LedgerError, SiteError, UsageError
@@ -72,7 +72,6 @@ class Forgotten:
         return self.receipt.exact
 
 
-@renamed(unsettled="allow_unconverged")
 def forget(
     target: Ledger | Run | str | os.PathLike[str],
     *sites: str,

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-from posterity.arguments import NATURAL, POSITIVE, Constraint, one_of, renamed
+from posterity.arguments import NATURAL, POSITIVE, Constraint, one_of
 from posterity.errors import LedgerError, PosterityError, SiteError
 from posterity.families.names import posterior_line
 from posterity.federation.gossip import Gossip, OverGraph, named, site_state, token_of
@@ -121,7 +121,6 @@ class Run(Position):
         """A description of how sites compute their factors, and of the order of their turns."""
         return f"{self.agreement.update.rule}; {self.schedule.rule}"
 
-    @renamed(most="steps", callback="progress")
     def converge(
         self,
         tolerance: float | None = None,

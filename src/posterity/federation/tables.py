@@ -76,7 +76,7 @@ def in_order(sites: Mapping[str, Any], prior: Base) -> tuple[dict[str, Any], Bas
     wanted = columns_of(prior) or first
     named = {s: wanted if s in frames or d is None else () for s, d in sites.items()}
     for line in unnamed(named, wanted):
-        warnings.warn(line, stacklevel=5)
+        warnings.warn(line, stacklevel=4)
     return {site: _ordered(data, wanted, site) for site, data in sites.items()}, prior
 
 

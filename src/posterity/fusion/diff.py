@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from posterity.arguments import renamed
 from posterity.arrays.tree import structure
 from posterity.arrays.typing import KeyArray
 from posterity.artifact import Posterior
@@ -111,7 +110,6 @@ class Diff:
         return self.blocks[0].standard_errors  # a mixture is always the only block
 
 
-@renamed(num_samples="samples")
 def diff(a: Posterior, b: Posterior, *, key: KeyArray | None = None, samples: int = 4096) -> Diff:
     """Return KL(a || b) and KL(b || a) in nats, block by block; ledgers stand for their posteriors.
 

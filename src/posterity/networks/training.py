@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from posterity.arguments import COUNT, POSITIVE, Constraint, renamed
+from posterity.arguments import COUNT, POSITIVE, Constraint
 from posterity.arrays import keys
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError
 from posterity.families.layers import Layers
@@ -68,7 +68,6 @@ class Trained:
         return Ledger.of_site(site, prior=self.prior, posterior=self.posterior)
 
 
-@renamed(batch="batch_size")
 def train(
     layers: Layers,
     data: PyTree,
@@ -138,7 +137,7 @@ def train(
             f"before the rate fell), after {trained.steps} steps. "
             "Leave `steps` out, raise it, or standardise the data.",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=2,
         )
     return trained
 
@@ -293,7 +292,7 @@ def checked_records(data: PyTree, layers: Layers, likelihood: str) -> tuple[np.n
     y = y.astype(np.int32 if likelihood == "categorical" else np.float32)
     values = [("what was observed", y.reshape(len(y), -1))] if likelihood == "gaussian" else []
     for what, columns in [("inputs", x), *values]:
-        warn_of_scale(columns, what, stacklevel=5)
+        warn_of_scale(columns, what, stacklevel=4)
     return x, y
 
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from posterity.arguments import COUNT, POSITIVE, Constraint, at_least, one_of, renamed
+from posterity.arguments import COUNT, POSITIVE, Constraint, at_least, one_of
 from posterity.arrays import keys
 from posterity.arrays.typing import KeyArray
 from posterity.artifact import loaded
@@ -61,11 +61,6 @@ RANK = 4
 LOOK = "Pass DiagonalGaussian.from_standard(mean, variance), say, as wide as the posterior may be."
 
 
-@renamed(
-    temper="schedule",
-    steps="iterations",
-    go_on="Pass start=result.posterior; or the same checkpoint= with more components.",
-)
 def pursue(
     target: Any,
     base: PyTree,
@@ -334,7 +329,7 @@ def _driven(
     result = _result(search, state, Status.of(0.0, tolerance), more)
     status = _status(search, state, result, more, tolerance)
     if not status.converged:
-        warnings.warn(f"The posterior has not converged: {status}", ConvergenceWarning, 4)
+        warnings.warn(f"The posterior has not converged: {status}", ConvergenceWarning, 3)
     return dataclasses.replace(result, status=status)
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PyTree
 
-from posterity.arguments import COUNT, renamed
+from posterity.arguments import COUNT
 from posterity.checks import check_prior
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Distribution
@@ -88,7 +88,6 @@ class Joint(Target):
     data: Records
     batch_size: int | None = eqx.field(static=True)
 
-    @renamed(batch="batch_size")
     def __init__(
         self, model: Model, prior: Distribution, data: Any, *, batch_size: int | None = None
     ):

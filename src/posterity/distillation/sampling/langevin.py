@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from posterity.arguments import COUNT, NATURAL, Constraint, renamed
+from posterity.arguments import COUNT, NATURAL, Constraint
 from posterity.distillation.heads import Head
 from posterity.distillation.pytrees import Array, rebuilt
 from posterity.distillation.sampling import health, tuning
@@ -109,7 +109,6 @@ class Langevin(Teacher):
     thin: int = eqx.field(static=True)
     scaled: bool = eqx.field(static=True)
 
-    @renamed(batch="batch_size")
     def __init__(
         self,
         model: Model,
@@ -325,7 +324,6 @@ class Langevin(Teacher):
         searched = health.searched(searched, self.chains)
         return Health((*reasons, *agreement), temperature, *known, searched=searched)
 
-    @renamed(draws="samples")
     def sample(
         self,
         samples: int,
@@ -362,7 +360,7 @@ class Langevin(Teacher):
             warnings.warn(
                 f"Draws may not be the posterior's: {reason}.",
                 ConvergenceWarning,
-                stacklevel=4,  # an equinox module calls its methods itself
+                stacklevel=3,  # an equinox module calls its methods itself
             )
         flat = lambda *leaves: np.concatenate(leaves).reshape(-1, *leaves[0].shape[2:])
         return Draws(model, jax.tree.map(flat, *parts), x=self.inputs(), diagnostics=health)

@@ -232,9 +232,9 @@ def _check_scale(model: NeuralNetwork, x: Any, y: Any) -> None:
     values = np.asarray(y, np.float64).reshape(len(y), -1)
     known = model.noise_variance is not None
     if model.layers is not None:
-        warn_of_scale(np.asarray(x).reshape(len(x), -1), "inputs", stacklevel=7)
+        warn_of_scale(np.asarray(x).reshape(len(x), -1), "inputs", stacklevel=6)
         if known and model.likelihood == "gaussian":
-            warn_of_scale(values, "what was observed", stacklevel=7)
+            warn_of_scale(values, "what was observed", stacklevel=6)
     mean, spread = values.mean(0), values.std(0)
     if not known and ((np.ptp(values, 0) > 0) & (spread < SINGLE * np.abs(mean))).any():
         raise ParameterError(
