@@ -13,7 +13,7 @@ import pytest
 
 from posterity import files
 from posterity.errors import ArtifactError
-from posterity.files import clean_stale, write_atomically, write_file
+from posterity.files import alongside, clean_stale, write_file
 
 
 @pytest.fixture
@@ -124,13 +124,10 @@ def test_a_living_writer_keeps_its_file(path: Path) -> None:
     """Whoever writes meanwhile, in this process or another, leaves it alone."""
     other = f"from posterity.files import write_file as w, Path; w(Path({os.fspath(path)!r}), b'1')"
 
-    def write(file: Any) -> None:
-        file.write(b"outer")
+    with alongside(path, b"outer"):
         write_file(path, b"inner")
         subprocess.run([sys.executable, "-c", other], check=True)
         assert path.read_bytes() == b"1"
-
-    write_atomically(path, write)
     assert path.read_bytes() == b"outer"
     assert names(path.parent) == ["file"]
 

@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,15 +15,15 @@ def write_file(path: Path, *parts: Any) -> None:
     """Write the parts, bytes or contiguous arrays of bytes, one after the other, atomically. Raises
     ArtifactError if that fails; ``path`` is then unchanged.
     """
-    with writing(path):
-        write_atomically(path, lambda file: file.writelines(parts))
+    with alongside(path, *parts):
+        pass
 
 
 @contextlib.contextmanager
-def alongside(path: Path, content: bytes) -> Iterator[None]:
+def alongside(path: Path, *parts: Any) -> Iterator[None]:
     """Write this file around a block that writes others, which runs only if this can be written.
 
-    The content is written to a temporary file before the block, which is renamed after the block.
+    The parts are written to a temporary file before the block, which is renamed after the block.
 
     Raises:
         ArtifactError: if it cannot be written; if possible, before the block is entered.
@@ -35,11 +35,11 @@ def alongside(path: Path, content: bytes) -> Iterator[None]:
         with writing(path):
             if path.is_dir():
                 raise IsADirectoryError(0, "it is a folder")
-            file.write(content)
+            file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
         yield
-        with writing(path):
+        with writing(path):  # before the file is closed and unlocked: others would remove it
             os.replace(temporary, path)
             force_to_disk(path.parent)
     finally:
@@ -60,25 +60,6 @@ def writing(path: Path) -> Iterator[None]:
             expected="a writable path in a folder that exists",
             fix="Choose another output, or change permissions or free space; it was not changed.",
         ) from error
-
-
-def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Call ``write`` on a temporary binary file, flush it to disk, and replace ``path`` by it.
-    Raises OSError if a step fails; ``path`` is then unchanged.
-    """
-    clean_stale(path)
-    temporary, file = _temporary(path)
-    try:
-        with file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-            # Before the file is closed and unlocked, or others would take its writer for dead.
-            os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    force_to_disk(path.parent)
 
 
 def clean_stale(path: Path) -> None:
