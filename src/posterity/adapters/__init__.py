@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 from posterity.lazy import exports
 
 if TYPE_CHECKING:
-    from posterity.adapters.samples import from_samples
+    from posterity.adapters.samples import from_samples as from_samples
 
 __getattr__, __dir__ = exports(__name__, {"samples": ("from_samples",)})
-
-__all__ = ["from_samples"]
