@@ -285,3 +285,44 @@ def test_noise_is_that_of_pooled_least_squares(tmp_path, monkeypatch, options, o
         f"noise variance {residual / spare:.4g}, estimated from the residuals of all sites on "
         f"{spare} degrees of freedom",
     )
+
+
+@pytest.mark.parametrize(
+    "model, options, own",
+    [
+        ("gamma", {}, []),
+        ("gamma", {"personal": "x", "weights": "times"}, ["x"]),
+        ("negative-binomial", {}, []),
+        ("negative-binomial", {"own": "intercept"}, ["one"]),
+        ("negative-binomial", {"personal": "true"}, ["one", "x", "far"]),
+    ],
+)
+def test_a_dispersion_is_that_of_pooled_records(tmp_path, monkeypatch, model, options, own):
+    """Of small sites, beside one table in which sites' own coefficients have columns."""
+    monkeypatch.chdir(tmp_path)
+    rng, sites = np.random.default_rng(3), np.repeat(np.arange(10), 6)
+    x, far = rng.normal(size=(2, 60)).round(3)
+    y = np.exp(1 + x / 2) * rng.gamma(2, 0.5, 60) + 1e-3
+    y, times = (y if model == "gamma" else rng.poisson(y)), rng.integers(1, 4, 60)
+
+    def dispersion(names, columns, rows, **more):
+        for site, kept in rows.items():
+            text = [[*names, "times", "y"], *np.column_stack([*columns, times, y])[kept].tolist()]
+            Path(f"{site}.csv").write_text("\n".join(",".join(map(str, row)) for row in text))
+        values = {f"model.{key}": value for key, value in more.items()}
+        values |= {"model.kind": model, "model.target": "y", "data.columns": ",".join(names)}
+        values |= {"sites": [f"{site}={site}.csv" for site in rows]}
+        job = federation_of(read("federate", values, None))
+        return job.arguments["model"], job.notes[-1]
+
+    columns = {"one": np.ones(60), "x": x, "far": far}.items()
+    blocks = [c[:, None] * (sites[:, None] == range(10)) if n in own else c for n, c in columns]
+    wide = np.column_stack(blocks)
+    weights = {key: value for key, value in options.items() if key == "weights"}
+    rows = {"all": slice(None)}
+    wanted, _ = dispersion([f"c{k}" for k in range(wide.shape[1])], wide.T, rows, **weights)
+    rows, options = {f"s{k}": sites == k for k in range(10)}, {"intercept": True, **options}
+    found, note = dispersion(["x", "far"], [x, 1e6 + far], rows, **options)
+    value = getattr(found, "model", found).dispersion
+    assert value == pytest.approx(getattr(wanted, "model", wanted).dispersion, rel=1e-4)
+    assert note == f"dispersion {value:.4g}, estimated from the records of all sites"

@@ -22,6 +22,8 @@ from posterity.fitting.fit import records_of
 from posterity.fitting.formula import with_formula
 from posterity.fitting.reading import ALONE, Reading, columns_of, columns_to_predict
 from posterity.fitting.regressions import (
+    AS_POISSON,
+    LEAST,
     data_of,
     dispersion_of,
     model_of,
@@ -130,9 +132,9 @@ def sites_of(
     """Return the records of sites whose files are tables, as a regression's columns.
 
     The option ``tables`` sets each site's differences. ``estimate`` is whether to estimate a linear
-    model's unknown noise from the residuals of least squares on all records, in which each site has
-    its own personal coefficients; otherwise it is one. Records of the sites ``without`` are not
-    used to estimate a noise variance or dispersion. ``names`` are the ledger's columns, if any.
+    model's unknown noise from the residuals of least squares on all records; otherwise it is one.
+    For that and for a dispersion each site has its own personal coefficients. Records of the sites
+    ``without`` are not used to estimate either. ``names`` are the ledger's columns, if any.
     """
     recipe, common = requested(settings)
     if recipe.target is None:
@@ -171,14 +173,17 @@ def sites_of(
         stay = stay or [*designs.values()]
         whose = "all sites" if len(stay) == len(designs) else "the sites that stay"
         pooled = value == ESTIMATE and len(stay) > 1 and (estimate or first.model != "linear")
-        if value == ESTIMATE and first.model != "linear":
-            value = dispersion_of(first, stay)
-            notes.append(f"dispersion {value:.4g}, estimated from the records of {whose}")
-        elif value == ESTIMATE and estimate:
-            names = names or next(iter(designs.values())).names
+        names, apart = names or next(iter(designs.values())).names, set[str]()
+        if value == ESTIMATE:
             personal = personal_of(settings["model.personal"], names)
             places = range(len(names) * personal) if isinstance(personal, bool) else personal
             apart = {names[place] for place in places if place < len(names)}
+        if value == ESTIMATE and first.model != "linear":
+            value = dispersion_of(first, stay, apart)
+            notes.append(f"dispersion {value:.4g}, estimated from the records of {whose}")
+            if value < LEAST:
+                notes.append(AS_POISSON)
+        elif value == ESTIMATE and estimate:
             left = residuals_of([triangle_of(first, data) for data in stay], apart)
             value = left.variance
             notes.append(

@@ -17,6 +17,7 @@ from posterity.fitting.design import Design, design
 from posterity.fitting.one_shot import by_dispersion, third_derivatives
 from posterity.fitting.reading import PLAIN, Reading, columns_of
 from posterity.fitting.regressions import (
+    AS_POISSON,
     LEAST,
     check_converged,
     deviations,
@@ -252,8 +253,7 @@ def _regression(
         elif spread == ESTIMATE:
             spread = dispersion_of(recipe, [data])
             if spread < LEAST:
-                notes = (*data.notes, "counts vary no more than Poisson's: try --model poisson")
-                data = data._replace(notes=notes)
+                data = data._replace(notes=(*data.notes, AS_POISSON))
     if recipe.family != "diagonal":  # collinear columns would need a long search
         size = len(recipe.inputs())  # inputs per class of a multinomial model
         own, known = x[:, :size], prior.precision[:size, :size]

@@ -39,6 +39,7 @@ _NO_EVENTS = (
 )
 LOG_DISPERSIONS, LEAST = (math.log(1e-6), math.log(1e4)), 1.01e-6
 """Bounds of the log dispersion, and the dispersion below which counts are taken as Poisson."""
+AS_POISSON = "counts vary no more than Poisson's: try --model poisson"
 RIDGE, STEP, NEWTON, SETTLED = 1e-8, 1e-4, 100, 1e-16
 """For a profile likelihood: precision per record that keeps coefficients of unit columns finite;
 step of differences of slopes; number of Newton steps; squared length of the last one."""
@@ -171,7 +172,7 @@ def residuals_of(sites: Iterable[Triangle], apart: Collection[str] = ()) -> Resi
     """
     sites = list(sites)
     count, records, top = sum(t.count for t in sites), sum(t.records for t in sites), sites[0].top
-    common = [n for n in sites[0].names if n not in apart and all(n in t.names for t in sites)]
+    common = _common(sites, apart)
     rounding = np.finfo(float).eps * max(records, *(len(t.names) for t in sites), 1)
     left, before, size, rank = [], [], len(common), 0
     for site in sites:
@@ -194,67 +195,144 @@ def residuals_of(sites: Iterable[Triangle], apart: Collection[str] = ()) -> Resi
     return Residuals(total, count - rank - u.shape[1], top, records, size)
 
 
+def _common(sites: Sequence[Triangle | Design], apart: Collection[str]) -> list[str]:
+    """Return the columns that all sites have, without those ``apart``."""
+    names = [set(own.names) for own in sites]
+    return [n for n in sites[0].names if n not in apart and all(n in own for own in names)]
+
+
 def _sizes(x: np.ndarray) -> np.ndarray:
     """Return the root mean square of each column, or one for a column of zeros."""
     size = np.sqrt((x**2).mean(0)) if len(x) else np.ones(x.shape[1])
     return np.where(size > 0, size, 1.0)
 
 
-def dispersion_of(recipe: Recipe, sites: Iterable[Design]) -> float:
-    """Return the dispersion that maximises the sum of adjusted profile likelihoods (cox1987).
+def _orthogonal(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Return orthogonal columns with mean square 1, of which those of x are combinations.
 
-    Each site has its own coefficients, which maximise its likelihood. For counts without
-    overdispersion the result is the lower bound.
+    Dependent ones are left out, and those that are zero beside their ``scale``.
+    """
+    u, values, _ = np.linalg.svd(x / scale, full_matrices=False)
+    rounding = np.finfo(float).eps * max(x.shape)
+    return u[:, values > rounding * math.sqrt(len(x))] * math.sqrt(len(x))
+
+
+def dispersion_of(recipe: Recipe, sites: Iterable[Design], apart: Collection[str] = ()) -> float:
+    """Return the dispersion that maximises all records' adjusted profile likelihood (cox1987).
+
+    Each site has its own coefficients of the columns ``apart``, as in :func:`residuals_of`. For
+    counts without overdispersion the result is the lower bound.
     """
     sites = [data for data in sites if len(data.x)]
-    value = profile(recipe, sites)
-    spare = sum(len(data.x) - int(np.linalg.matrix_rank(data.x)) for data in sites)
+    left = Residuals(0.0, 0.0, 0.0, 0, 0)
+    if sites:
+        left = residuals_of([triangle_of(recipe, data) for data in sites], apart)
     low, high = LOG_DISPERSIONS
-    options = {"xatol": 1e-9, "maxiter": 100}
-    loss = lambda log: -value(log)
-    found: Any = minimize_scalar(loss, bounds=(low, high), method="bounded", options=options)
-    same = recipe.model == "gamma" and math.exp(found.x) < LEAST  # counts may be Poisson
-    if spare <= 0 or same or found.x > high - 0.01:
+    log = high
+    if left.spare > 0:
+        value = profile(recipe, sites, apart)
+        options = {"xatol": 1e-9, "maxiter": 100}
+        loss = lambda log: -value(log)
+        found: Any = minimize_scalar(loss, bounds=(low, high), method="bounded", options=options)
+        log = float(found.x)
+    same = recipe.model == "gamma" and math.exp(log) < LEAST  # counts may be Poisson
+    if same or log > high - 0.01:
         raise ParameterError(
-            found=f"{sum(len(data.x) for data in sites)} records, too few to estimate a dispersion",
+            found=f"{left.records} records for {left.size} coefficients, too few to estimate a "
+            "dispersion",
             expected="more records, or a known dispersion",
             fix="Pass --dispersion V, the same at every site.",
         )
-    return math.exp(float(found.x))
+    return math.exp(log)
 
 
-def profile(recipe: Recipe, sites: Iterable[Design]) -> Callable[[float], float]:
-    """Return the sum of sites' adjusted profile log likelihoods, a function of log dispersion."""
-    pairs = [data_of(recipe, data) for data in sites]
-    scaled = [(x / _sizes(x), y, [np.zeros(x.shape[1])]) for x, y in pairs]
-    return lambda log: sum(_profile(model_of(recipe, math.exp(log)), *own) for own in scaled)
+def profile(
+    recipe: Recipe, sites: Iterable[Design], apart: Collection[str] = ()
+) -> Callable[[float], float]:
+    """Return the adjusted profile log likelihood of all records, a function of log dispersion.
+
+    Sites share coefficients, except those of columns ``apart`` and of those that others lack. The
+    sums over sites are all that it needs of them.
+    """
+    sites = list(sites)
+    common, pairs = _common(sites, apart), [data_of(recipe, data) for data in sites]
+    before, left, own = [], [], []
+    for data, (x, _) in zip(sites, pairs, strict=True):
+        mine = x[:, [place for place, name in enumerate(data.names) if name not in common]]
+        mine = _orthogonal(mine, _sizes(mine))
+        theirs = x[:, [*map(data.names.index, common)]]
+        before.append(theirs)
+        left.append(theirs - mine @ (mine.T @ theirs) / len(x))
+        own.append(mine)
+    shared = _orthogonal(np.concatenate(left), _sizes(np.concatenate(before)))
+    parts = [(shared, np.concatenate([y for _, y in pairs]))]
+    if any(mine.size for mine in own):
+        each = np.split(shared, np.cumsum([len(x) for x in own])[:-1])
+        inputs = [np.column_stack(both) for both in zip(each, own, strict=True)]
+        parts = [(x, y) for x, (_, y) in zip(inputs, pairs, strict=True)]
+    at = list[np.ndarray]()
+    return lambda log: _profile(model_of(recipe, math.exp(log)), parts, shared.shape[1], at)
 
 
-def _profile(model: Any, x: np.ndarray, y: np.ndarray, at: list[np.ndarray]) -> float:
+def _profile(
+    model: Any, sites: Sequence[tuple[np.ndarray, np.ndarray]], size: int, at: list[np.ndarray]
+) -> float:
     """Return the profile log likelihood at a dispersion, less half the log determinant.
 
-    ``at`` holds the initial coefficients, which are replaced by the final ones.
+    ``at`` holds each site's initial coefficients, of which the first ``size`` are common. They are
+    replaced by the final ones.
     """
-    z, ridge = at[0], RIDGE * len(x) * np.eye(x.shape[1])
-    start = Gaussian(ridge @ z, ridge)
-    if not z.any():
-        z = (start + model.rough_factor(start, Records.of((x, y)))).mean
-    value = lambda z: model.predictor_log_likelihood(x @ z, y).sum() - z @ ridge @ z / 2
-    slope = lambda f: model.predictor_value_and_slope(f, y)[1]
-    best, bend = value(z), ridge
+    ridges = [RIDGE * len(x) * np.eye(x.shape[1]) for x, _ in sites]
+    value = lambda at: sum(
+        model.predictor_log_likelihood(x @ z, y).sum() - z @ ridge @ z / 2
+        for (x, y), ridge, z in zip(sites, ridges, at, strict=True)
+    )
+    slope = lambda f, y: model.predictor_value_and_slope(f, y)[1]
+    if not at:
+        flat = [Gaussian(np.zeros(len(ridge)), ridge) for ridge in ridges]
+        rough = [
+            q + model.rough_factor(q, Records.of(own)) for q, own in zip(flat, sites, strict=True)
+        ]
+        at[:] = _solved([(q.precision, q.precision_mean) for q in rough], size)[0]
+    best, log_determinant = value(at), 0.0
     for _ in range(NEWTON):
-        f = x @ z
-        bend = ridge + (x.T * (slope(f - STEP) - slope(f + STEP)) / (2 * STEP)) @ x
-        step = np.linalg.solve(bend, x.T @ slope(f) - ridge @ z)
-        decrease = step @ bend @ step
-        while decrease > SETTLED and not value(z + step) >= best:
-            step, decrease = step / 2, decrease / 4
-        z = z + step
-        best = value(z)
+        equations = []
+        for (x, y), ridge, z in zip(sites, ridges, at, strict=True):
+            f = x @ z
+            bend = (slope(f - STEP, y) - slope(f + STEP, y)) / (2 * STEP)
+            equations.append((ridge + (x.T * bend) @ x, x.T @ slope(f, y) - ridge @ z))
+        steps, log_determinant = _solved(equations, size)
+        pairs = zip(steps, equations, strict=True)
+        decrease = sum(step @ bend @ step for step, (bend, _) in pairs)
+        ends = [z + step for z, step in zip(at, steps, strict=True)]
+        while decrease > SETTLED and not value(ends) >= best:
+            ends = [(z + end) / 2 for z, end in zip(at, ends, strict=True)]
+            decrease /= 4
+        at[:], best = ends, value(ends)
         if decrease <= SETTLED:
             break
-    at[0] = z
-    return float(best - np.linalg.slogdet(bend)[1] / 2)
+    return float(best - log_determinant / 2)
+
+
+def _solved(
+    sites: Sequence[tuple[np.ndarray, np.ndarray]], size: int
+) -> tuple[list[np.ndarray], float]:
+    """Return each site's solution of the linear equations of all, and their log determinant.
+
+    A site has a matrix and a right side; the first ``size`` unknowns are common, and matrices and
+    right sides are added up for them. Each site eliminates its own.
+    """
+    total, right, lasting, log_determinant = np.zeros((size, size)), np.zeros(size), [], 0.0
+    for matrix, side in sites:
+        mixed, own = matrix[:size, size:], matrix[size:, size:]
+        left = np.linalg.solve(own, np.column_stack([mixed.T, side[size:]]))
+        total += matrix[:size, :size] - mixed @ left[:, :-1]
+        right += side[:size] - mixed @ left[:, -1]
+        log_determinant += np.linalg.slogdet(own)[1]
+        lasting.append(left)
+    common = np.linalg.solve(total, right)
+    solutions = [np.append(common, left[:, -1] - left[:, :-1] @ common) for left in lasting]
+    return solutions, float(log_determinant + np.linalg.slogdet(total)[1])
 
 
 def deviations(linear: np.ndarray, precision: np.ndarray, names: Sequence[str]) -> np.ndarray:
