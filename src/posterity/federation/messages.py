@@ -19,6 +19,7 @@ from posterity.arrays.tree import leaves
 from posterity.arrays.tree_sums import TreeSum
 from posterity.arrays.typing import Float, KeyArray
 from posterity.artifact.artifact import from_bytes, to_bytes
+from posterity.artifact.container import no_number
 from posterity.errors import ArtifactError, ParameterError
 from posterity.families import ExponentialFamily
 
@@ -273,7 +274,7 @@ def loads(content: bytes, *, most: int = MOST_BYTES) -> Any:
         raise _foreign(f"{len(content)} bytes", f"at most {most}")
     body = from_bytes(content)
     try:
-        head = json.loads(body.pop("head"), parse_constant=_not_a_number)
+        head = json.loads(body.pop("head"), parse_constant=no_number)
         kind, generator = KINDS[head.pop("kind")], head.pop("generator", None)
         if any(type(value) not in PLAIN[name] for name, value in head.items()):
             raise TypeError("a head that holds something else than its fields")
@@ -328,10 +329,6 @@ def _digest(plain: Any, *values: Any) -> str:
     for part in content:
         sha.update(part.tobytes())
     return sha.hexdigest()
-
-
-def _not_a_number(text: str) -> float:
-    raise ValueError(f"{text} among its numbers")
 
 
 def _foreign(found: str, expected: str) -> ArtifactError:

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import entr, expit, logsumexp, ndtr, ndtri
+from scipy.special import entr, expit, logsumexp
 
 from posterity.artifact.recipe import COUNTS, ESTIMATE, Recipe
 from posterity.errors import StructureError
+from posterity.families.marginals import NORMAL, Closed, MixedMarginal
 from posterity.families.names import names_of, order
 from posterity.families.supports import RealNumbers
 from posterity.fitting.design import Design, covariates
@@ -22,9 +23,6 @@ from posterity.fitting.recipe_model import (
 from posterity.fitting.regressions import model_of
 from posterity.models import LogisticRegression
 from posterity.models.nodes import log_normal_mean, normal_pairs
-
-HALVINGS = 60
-"""Bisection steps for the quantile of a mixture."""
 
 
 class Predictor(NamedTuple):
@@ -43,14 +41,11 @@ class Predictor(NamedTuple):
 
     def quantile(self, level: float) -> np.ndarray:
         """Return the quantiles of the predictors at probability ``level``, (n,)."""
-        ends = self.mean + self.deviation * ndtri(level)
-        low, high = ends.min(0), ends.max(0)
-        for _ in range(HALVINGS if len(self.weights) > 1 else 0):
-            middle = (low + high) / 2
-            spread = np.where(self.deviation > 0, self.deviation, np.finfo(float).tiny)
-            below = self.weights @ ndtr((middle - self.mean) / spread) < level
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
-        return (low + high) / 2
+        spread = np.where(self.deviation > 0, self.deviation, np.finfo(float).tiny)
+        each = Closed(NORMAL, (self.mean, spread))
+        if len(self.weights) == 1:
+            return each.quantile(level)[0]
+        return MixedMarginal(self.weights, each).quantile(level)
 
     def log_average(self, each: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
         """Return the logarithm of the average of the exponential of a function, (n,)."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from posterity import errors
+from posterity.artifact.container import no_number
 from posterity.engine.refusal import Refusal, reading
 from posterity.errors import PosterityError, SiteError, UsageError
 
@@ -61,14 +62,10 @@ def from_message(content: bytes) -> tuple[dict[str, Any], bytes]:
     with reading("the head of a message", "a JSON object on one line", fix):
         if not newline or len(line) > HEAD_BYTES:
             raise ValueError(f"no head within {HEAD_BYTES} bytes")
-        head = json.loads(line, parse_constant=_no_number)
+        head = json.loads(line, parse_constant=no_number)
         if not isinstance(head, dict):
             raise TypeError(f"a {type(head).__name__}")
     return head, body
-
-
-def _no_number(text: str) -> None:
-    raise ValueError(f"{text}, which is not a number")
 
 
 def framed(raw: socket.socket, seconds: float) -> Connection:
