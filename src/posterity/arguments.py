@@ -61,5 +61,12 @@ def one_of(*choices: str) -> Constraint:
 COUNT = at_least(1)
 NATURAL = at_least(0)
 POSITIVE = Constraint("a positive number", number_of(Real, lambda x: 0 < float(x) < math.inf))
+NOT_NEGATIVE = Constraint(
+    "a finite number, not negative",
+    lambda x: not isinstance(x, bool | str) and 0 <= float(x) < math.inf,
+)
 FLAG = Constraint("True or False", lambda value: isinstance(value, bool))
 SHARE = Constraint("a number in (0, 1]", number_of(Real, lambda x: 0 < float(x) <= 1))
+BETWEEN = Constraint(
+    "a number between 0 and 1", lambda x: not isinstance(x, str) and 0 < float(x) < 1
+)

@@ -14,9 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posterity.arguments import COUNT, POSITIVE, Constraint
+from posterity.arguments import COUNT, NOT_NEGATIVE, POSITIVE, Constraint
 from posterity.distillation.sampling import noise
-from posterity.distillation.sampling.schedules import NONNEGATIVE
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.models.data import real_numbers
 
@@ -100,7 +99,7 @@ class Perturbed(Pool):
         x = real_numbers(x, "the inputs")
         noise = SPREAD * x.std(0, dtype=np.float64) if noise is None else noise
         noise = real_numbers(noise, "the noise", records=False)
-        NONNEGATIVE.check(noise=float(noise.min(initial=np.inf)))
+        NOT_NEGATIVE.check(noise=float(noise.min(initial=np.inf)))
         _check_columns(noise, "the noise", x)
         self.x, self.noise = _single(x), _single(noise)
         self.mixed, self.plain = np.float32(mixed), np.float32(plain)
@@ -249,7 +248,7 @@ class Adversarial(Inputs):
 
     def __init__(self, inputs: Any, size: Any):
         size = real_numbers(size, "the size", records=False)
-        NONNEGATIVE.check(size=float(size.min(initial=np.inf)))
+        NOT_NEGATIVE.check(size=float(size.min(initial=np.inf)))
         self.inputs, self.size = as_inputs(inputs), _single(size)
 
     def sample(self, n: int, *, key: jax.Array) -> Any:

@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from posterity.arguments import BETWEEN
 from posterity.artifact.provenance import inputs_of
 from posterity.artifact.recipe import INTERCEPT, Recipe
 from posterity.errors import UsageError
@@ -36,7 +37,7 @@ from posterity.reporting.markup import (
 )
 from posterity.reporting.sources import Source, Subjects, known_records, subjects_of
 from posterity.reporting.words import effects_of
-from posterity.summary import LEVEL, Summary, summarise
+from posterity.summary import Summary, summarise
 from posterity.version import __version__
 
 __all__ = ["Report", "report"]
@@ -118,7 +119,7 @@ def report(
     >>> page.title
     'A ledger of 1 site'
     """
-    LEVEL.check(level=level)
+    BETWEEN.check(level=level)
     page = _Page(subjects_of(sources), float(level), None if data is None else Path(data), reading)
     page.fill()
     made = Report(title or page.title, page.html(title or page.title))

@@ -13,7 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 import posterity
 from posterity.adapters.shared import columns_of
-from posterity.arguments import COUNT, POSITIVE
+from posterity.arguments import BETWEEN, COUNT, POSITIVE
 from posterity.artifact.recipe import Recipe, check_recipe
 from posterity.artifact.reconcile import prior_digest
 from posterity.artifact.sites import as_provenance
@@ -29,7 +29,6 @@ from posterity.ledger import Ledger
 from posterity.models import PoissonRegression
 from posterity.models.data import INPUTS, Column, check_data
 from posterity.sklearn.sites import OfSites, rows_of, validate_data
-from posterity.summary import LEVEL
 
 WIDE = 1e3
 """Default prior standard deviation of a linear model's coefficients, per noise deviation."""
@@ -179,7 +178,7 @@ class FederatedRegression(OfSites):
 
         It covers the uncertainty of the coefficients, not the noise of a single record.
         """
-        LEVEL.check(level=level)
+        BETWEEN.check(level=level)
         made = self._predictions(X, level)
         return np.column_stack([made["low"], made["high"]])
 

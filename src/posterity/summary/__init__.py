@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.arguments import Constraint
+from posterity.arguments import BETWEEN
 from posterity.errors import UsageError
 from posterity.families.distribution import Distribution
 from posterity.families.marginals import Table
@@ -37,10 +37,6 @@ __all__ = [
     "influences",
     "summarise",
 ]
-
-LEVEL = Constraint(
-    "a number between 0 and 1", lambda x: not isinstance(x, str) and 0 < float(x) < 1
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +102,7 @@ def summarise(posterior: object, level: Any = 0.9) -> Summary:
     age 1.0 1.0 -0.64 2.64
     dose 2.0 2.0 -1.29 5.29
     """
-    LEVEL.check(level=level)
+    BETWEEN.check(level=level)
     ledger = posterior if isinstance(posterior, Ledger) else None
     law = posterior if ledger is None else ledger.total
     if not isinstance(law, Distribution):

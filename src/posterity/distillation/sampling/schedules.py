@@ -12,18 +12,13 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from posterity.arguments import COUNT, POSITIVE, Constraint
+from posterity.arguments import COUNT, NOT_NEGATIVE, POSITIVE, Constraint
 from posterity.distillation.pytrees import leaves
 from posterity.errors import UsageError
 
 Number = float | int | np.number | jax.Array
 StepSize = float | int | jax.Array | Callable[[Any], Any]
 """A step size, or a function from the step number to the step size."""
-
-
-NONNEGATIVE = Constraint(
-    "a number, not negative", lambda x: not isinstance(x, bool) and 0 <= float(x) < float("inf")
-)
 
 
 def _or_schedule(words: str, number: Constraint) -> Constraint:
@@ -36,7 +31,7 @@ def _or_schedule(words: str, number: Constraint) -> Constraint:
 
 
 STEP_SIZE = _or_schedule("a positive number", POSITIVE).or_none()
-TEMPERATURE = _or_schedule("a number that is not negative", NONNEGATIVE)
+TEMPERATURE = _or_schedule("a number that is not negative", NOT_NEGATIVE)
 
 
 @leaves("a", "b", "gamma")
@@ -58,7 +53,7 @@ class Polynomial:
 
     def __post_init__(self) -> None:
         POSITIVE.check(a=self.a, b=self.b)
-        NONNEGATIVE.check(gamma=self.gamma)
+        NOT_NEGATIVE.check(gamma=self.gamma)
 
     def __call__(self, step: ArrayLike) -> jax.Array:
         """The size of step ``step``."""
@@ -109,7 +104,7 @@ class Cyclical:
     def __post_init__(self) -> None:
         POSITIVE.check(size=self.size)
         COUNT.check(period=self.period)
-        between = lambda least: NONNEGATIVE.allows(least) and least <= self.size
+        between = lambda least: NOT_NEGATIVE.allows(least) and least <= self.size
         Constraint(f"a number from 0 to the size, {self.size!r}", between).check(least=self.least)
 
     def __call__(self, step: ArrayLike) -> jax.Array:

@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import logsumexp, ndtri
 
-from posterity.arguments import COUNT
+from posterity.arguments import BETWEEN, COUNT
 from posterity.arrays.typing import ArrayLike
-from posterity.engine.privacy.noise import BETWEEN, GaussianMechanism, record_contributions
+from posterity.engine.privacy.noise import GaussianMechanism, record_contributions
 from posterity.errors import ParameterError, UsageError
 from posterity.families import Distribution, ExponentialFamily
 from posterity.families.mixture import Estimate

@@ -23,7 +23,7 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr, ndtri
 
-from posterity.arguments import COUNT, POSITIVE, Constraint, one_of
+from posterity.arguments import BETWEEN, COUNT, NOT_NEGATIVE, POSITIVE, one_of
 from posterity.arrays.typing import ArrayLike
 from posterity.checks import check_finite, check_proper
 from posterity.errors import MissingExtraError, ParameterError, StructureError, UsageError
@@ -35,8 +35,6 @@ from posterity.models import ConjugateModel, Model
 from posterity.models.records import Records
 
 Relation = Literal["replace", "add or remove"]
-NOT_NEGATIVE = Constraint("a finite number, not negative", lambda x: 0 <= float(x) < math.inf)
-BETWEEN = Constraint("a number between 0 and 1", lambda x: 0 < float(x) < 1)
 MOST_PARAMETERS = 4096
 LEAST_SHARP = 0.3
 """Noise, in sensitivities, below which the exact accountant is slow: epsilon is above 19."""

@@ -3,7 +3,6 @@
 import dataclasses
 import os
 from collections.abc import Iterable, Sequence
-from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -18,10 +17,6 @@ from posterity.ledger import Ledger
 
 Outputs = Literal["classes", "values"]
 Widths = tuple[int, ...]
-WIDTH = Constraint(
-    "a positive whole number",
-    lambda n: isinstance(n, Integral) and not isinstance(n, bool) and int(n) > 0,
-)
 EXAMPLES = Constraint(
     "at least two examples, one a row, of finite numbers",
     lambda x: np.ndim(x) > 1 and len(x) > 1 and np.isfinite(x).all(),
@@ -78,7 +73,7 @@ def by_layer(value: Any, layers: Layers, name: str) -> Widths:
     hidden = len(layers.widths)
     several = isinstance(value, Sequence) and not isinstance(value, str)
     widths: tuple[Any, ...] = tuple(value) if several else (value,) * hidden
-    if len(widths) != hidden or not all(map(WIDTH.allows, widths)):
+    if len(widths) != hidden or not all(map(COUNT.allows, widths)):
         raise UsageError(
             found=f"{name}={value!r}",
             expected=f"a positive whole number, or one for each of {hidden} hidden layers",
