@@ -40,6 +40,11 @@ def cut(text: str) -> str:
     return text if len(text) <= MOST else f"{text[: MOST - 4]}...)"
 
 
+def natural(name: str) -> list[str | int]:
+    """Return a sort key that orders 2 before 10."""
+    return [int(part) if at % 2 else part for at, part in enumerate(re.split(r"(\d+)", name))]
+
+
 def short_name(name: str) -> str:
     """Return a name in at most :data:`LONGEST` characters."""
     name = clean(name)

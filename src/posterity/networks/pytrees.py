@@ -21,6 +21,7 @@ from posterity.families.layers import Conv, Dense, Layers
 from posterity.families.network import Network
 from posterity.models.forward import outputs
 from posterity.networks.tensors import as_there, leaves_of, without_tensors
+from posterity.text import natural
 
 RECORDS, TOLERANCE = 16, 1e-3
 LAYOUTS = {"kernel": "last", "weight": "first"}
@@ -237,7 +238,7 @@ def _ordered(
             )
         parts = sorted(parts, key=lambda part: list(order).index(part.path))
     else:
-        parts = sorted(parts, key=lambda part: _natural(part.path))
+        parts = sorted(parts, key=lambda part: natural(part.path))
     many = order is not None or len(parts) > MANY  # many layers are ordered by names alone
     orders = [tuple(parts)] if many else [*itertools.permutations(parts)]
     layouts = [(chosen, _layouts(chosen, layout)) for chosen in orders]
@@ -261,16 +262,11 @@ def _ordered(
     return fitting[0]
 
 
-def _natural(path: str) -> list[Any]:
-    pieces = re.split(r"(\d+)", path)
-    return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in pieces]
-
-
 def _kept(chosen: Sequence[Part]) -> bool:
     """Tell whether layers whose names differ only in numbers are in the order of these."""
     stem = lambda part: re.sub(r"\d+", "", part.path)
     return all(
-        _natural(a.path) < _natural(b.path)
+        natural(a.path) < natural(b.path)
         for a, b in itertools.combinations(chosen, 2)
         if stem(a) == stem(b)
     )

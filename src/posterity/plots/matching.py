@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import os
-import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from posterity.fusion.blocks import blocks
 from posterity.fusion.confidence import AMBIGUOUS
 from posterity.plots.canvas import INK, PALE, finish, new_axes, write_title
 from posterity.plots.matches import COLOURS, MEANING, Kind, Matches, read
+from posterity.text import natural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -130,7 +130,7 @@ class _Picture:
     def x(self) -> Float[Array, " g"]:
         """Position of each fused component: first those of several sites, then the others."""
         shared, place = self.matches.shared, np.empty(len(self.names))
-        order = sorted(range(len(place)), key=lambda g: (not shared[g], _natural(self.names[g]), g))
+        order = sorted(range(len(place)), key=lambda g: (not shared[g], natural(self.names[g]), g))
         place[order] = np.arange(len(place))
         return place + np.where(shared, 0.0, self.gap * shared.any())
 
@@ -317,11 +317,6 @@ class _Picture:
 def _grey(images: Iterable[Array]) -> dict[str, float]:
     images = [one for one in images if one.size]
     return {"vmin": min(one.min() for one in images), "vmax": max(one.max() for one in images)}
-
-
-def _natural(name: str) -> list[str | int]:
-    """Return a sort key that orders 2 before 10."""
-    return [int(part) if at % 2 else part for at, part in enumerate(re.split(r"(\d+)", name))]
 
 
 def _longest(names: Iterable[str]) -> int:
