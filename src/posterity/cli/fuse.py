@@ -189,7 +189,7 @@ def _partially_pooled(fusion: Fusion, inputs: "Inputs", columns: Any) -> tuple[A
     # Not above: most fusions need neither models nor their optimisers.
     from posterity.cli.recipes import personal_of
     from posterity.fitting.one_shot import NOT_GAUSSIAN, expected_distance
-    from posterity.fitting.pooled import by_default, partially_pooled
+    from posterity.fitting.pooled import by_default, partially_pooled, spreads_of
 
     ledger, recipe = fusion.ledger, recipe_in(inputs.record)
     if ledger is None or recipe is None or recipe.own:
@@ -199,7 +199,7 @@ def _partially_pooled(fusion: Fusion, inputs: "Inputs", columns: Any) -> tuple[A
     apart = personal_of(columns, names)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        run = partially_pooled(ledger, apart)
+        run = partially_pooled(ledger, spreads_of(apart, recipe, names))
     heard = [str(warning.message) for warning in caught]
     exact = recipe.conjugate and run.status.converged and not heard
     if not isinstance(columns, dict):

@@ -28,6 +28,7 @@ from posterity.federation.federate import start
 from posterity.federation.specification import build, one_of
 from posterity.federation.tables import SPREAD, by_column, columns_of, with_columns
 from posterity.fitting.fit import prior_of
+from posterity.fitting.pooled import spreads_of
 from posterity.ledger import Ledger
 
 OF_SITES = dict.fromkeys((*specification.MODELS, "function", "network"))
@@ -134,6 +135,8 @@ def federation_of(
         apart = range(len(names) * personal) if isinstance(personal, bool) else personal
         spreads = tuple(name for place, name in enumerate(names) if place in apart)
         prior = ordered(prior, {SPREAD: spreads}, "the prior", "model.personal")
+    elif recipe is not None:
+        personal = spreads_of(personal, recipe, names)
     schedule = settings.table("schedule", "kind", "steps", "tolerance")
     arguments = {
         "sites": columns.data,

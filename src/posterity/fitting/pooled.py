@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.artifact.recipe import COUNTS, Recipe
+from posterity.artifact.recipe import COUNTS, INTERCEPT, PRIOR_SD, USUAL_SD, Recipe
 from posterity.errors import ConvergenceWarning, FusionWarning, StructureError, UsageError
 from posterity.families import Gaussian, Mixture
 from posterity.families.names import names_of, some
@@ -74,12 +74,37 @@ def _coefficients_of(law: Any) -> Gaussian | None:
     return law if law.gaussian and not law.diagonal else None
 
 
+def spreads_of(
+    personal: bool | Sequence[int] | Mapping[int, float], recipe: Recipe, names: Sequence[str]
+) -> bool | Sequence[int] | Mapping[int, Any]:
+    """Return the argument ``personal`` of :func:`posterity.federate`, with the prior median of the
+    spread of an intercept, or log hazard, whose prior deviation is the default's.
+
+    It is that of other coefficients: an intercept's prior is wide since it is the predictor where
+    all columns are 0, not since sites differ more in it.
+    """
+    if isinstance(personal, Mapping) or recipe.prior is not None:
+        return personal
+    places = range(len(names) * personal) if isinstance(personal, bool) else personal
+    usual = {
+        place
+        for place in places
+        if place < len(names)
+        and names[place] in (INTERCEPT, *recipe.baseline)
+        and recipe.prior_sd.get(names[place]) == USUAL_SD[INTERCEPT]
+    }
+    median = TYPICAL * USUAL_SD[""]
+    return {n: median if n in usual else None for n in places} if usual else personal
+
+
 def by_default(prior: Any, recipe: Recipe) -> list[str]:
     """Return a note on spreads whose prior median is derived from a default prior deviation."""
     if not is_pooled(prior):
         return []
     usual = recipe.replaced(prior=None, prior_sd={}).filled(recipe.columns or ())
     wide = dict(zip(usual.coefficients(), TYPICAL * np.array(usual.deviations()), strict=True))
+    if recipe.model not in PRIOR_SD:
+        wide |= dict.fromkeys((INTERCEPT, *recipe.baseline), TYPICAL * USUAL_SD[""])
     medians = zip(names_of(prior.log_spread)[""], np.exp(prior.log_spread.mean), strict=True)
     derived = {name: own for name, own in medians if np.isclose(own, wide.get(name, np.nan))}
     if not derived:
@@ -87,10 +112,10 @@ def by_default(prior: Any, recipe: Recipe) -> list[str]:
     listed = ", ".join(f"{own:.3g} for {name!r}" for name, own in [*derived.items()][:MOST_NAMED])
     more = ", ..." if len(derived) > MOST_NAMED else ""
     return [
-        f"prior medians of spreads between sites are a quarter of default prior deviations "
-        f"({listed}{more}), and with few sites they dominate spreads and intervals of unseen "
-        f"sites: pass the standard deviations that you expect between sites, as in --personal "
-        f"{next(iter(derived))}=SD"
+        f"prior medians of spreads between sites are defaults ({listed}{more}), a quarter of "
+        f"default prior deviations of columns, and with few sites they dominate spreads and "
+        f"intervals of unseen sites: pass the standard deviations that you expect between sites, "
+        f"as in --personal {next(iter(derived))}=SD"
     ]
 
 
@@ -142,7 +167,7 @@ def site_coefficients(
     return result, notes
 
 
-def partially_pooled(ledger: Ledger, personal: bool | Sequence[int] | Mapping[int, float]) -> Run:
+def partially_pooled(ledger: Ledger, personal: bool | Sequence[int] | Mapping[int, Any]) -> Run:
     """Pool partially in one shot, with sites' Gaussian factors in place of their records.
 
     Coefficients in the columns ``personal`` differ between sites around a population, as in
