@@ -9,6 +9,7 @@ import pytest
 from federation.examples import CONJUGATE, NAMES, NORMAL, logistic_sites, snapshot
 
 from posterity.artifact import digest
+from posterity.distillation import Langevin
 from posterity.errors import ArtifactError, LedgerError, ParameterError, StructureError, UsageError
 from posterity.families import Beta, Dirichlet, Gaussian
 from posterity.federation import Asynchronous, Gossip, LedgerGossip, Synchronous, federate, forget
@@ -17,9 +18,11 @@ from posterity.ledger import Ledger
 from posterity.models import (
     BetaBernoulli,
     DirichletCategorical,
+    FunctionModel,
     LinearRegression,
     LogisticRegression,
 )
+from posterity.pursuit import Joint
 
 MODEL, PRIOR, DATA = CONJUGATE["Beta"]
 RING = ring(list(NAMES))
@@ -181,7 +184,23 @@ def test_a_function_that_uses_neighbouring_records_is_refused():
     x, prior = np.array([1.0, 2.0, 0.5, -1.0]), Gaussian.from_standard([0.0], [[1.0]])
     with pytest.raises(StructureError, match="depends on no other record"):
         federate({"a": x}, lagged, prior)
-    with pytest.raises(StructureError, match="on no other"):
-        federate({"a": x}, lambda z, x: -((x - x.mean() - z[0]) ** 2), prior)
+    with pytest.raises(StructureError, match="on no other"):  # by the last of many records alone
+        late = lambda z, x: -((x - jnp.where(x > 5, x.min(), 0) - z[0]) ** 2)
+        federate({"a": np.r_[np.zeros(50), 9.0]}, late, prior)
+    with pytest.raises(StructureError, match="without random numbers"):
+        federate({"a": x}, lambda z, x: -((x - np.random.normal() - z[0]) ** 2), prior)
+    with pytest.raises(StructureError, match="of dtype int"):
+        federate({"a": x}, lambda z, x: -jnp.round(abs(x - z[0])).astype(int), prior)
+    with pytest.raises(ParameterError, match="draws of 1"):
+        federate({"a": x}, lambda z, x: -abs(x - z[0]), prior * 1e-300)
     with pytest.raises(StructureError, match="index 1 is out of bounds"):
         federate({"a": x}, lambda z, x: -((x - z[0]) ** 2) / 2 - z[1] ** 2, prior)
+
+
+def test_minibatches_of_a_function_that_uses_neighbouring_records_are_refused():
+    x, prior = np.arange(9.0) % 4, Gaussian.from_standard([0.0], [[1.0]])
+    lagged = FunctionModel(lambda z, x: -((x - z[0] * jnp.roll(x, 1)) ** 2) / 2)
+    assert Joint(lagged, prior, x).records is None
+    for minibatches in (Joint, Langevin):
+        with pytest.raises(StructureError, match="depends on no other record"):
+            minibatches(lagged, prior, x, batch_size=4)

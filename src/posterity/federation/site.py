@@ -22,7 +22,6 @@ from posterity.entries import all_at_rest
 from posterity.errors import PosterityError, SiteError, StructureError, within
 from posterity.families import ExponentialFamily, at_rest
 from posterity.federation.agreement import Agreement
-from posterity.federation.by_record import check_by_record
 from posterity.federation.elsewhere import looked_at, values_elsewhere
 from posterity.federation.keys import first_key
 from posterity.federation.messages import (
@@ -42,6 +41,7 @@ from posterity.inference.estimators import Evaluator
 from posterity.inference.update import LocalUpdate, TrainedApart, exact_factor
 from posterity.lazy import eqx, jax, jitted, jnp, program, release_programs
 from posterity.models import FunctionModel, Model, Records
+from posterity.models.by_record import check_by_record
 
 ERROR = 5e-5
 """Displacement of a posterior by quadrature error, in nats, above which more nodes are used."""
@@ -394,8 +394,8 @@ def check_fit(agreed: Agreement, sites: Mapping[str, Records]) -> None:
         else:
             if structure(gradient) != structure(prior):
                 raise _misfit(site, leaves, prior, f"the model finds {gradient!r}")
-            if isinstance(model, FunctionModel) and not prior.batch_shape:
-                with within(f"the data of site {site!r}"), jax.enable_x64(True):
+            if not prior.batch_shape:
+                with within(f"the data of site {site!r}"):
                     check_by_record(model, prior, records)
 
 

@@ -116,13 +116,20 @@ class Model(Setting):
 
 def weighted(values: PyTree, records: Records) -> Float[Real, ""]:
     """Return the sum of log likelihoods (n,) times the records' weights; a StructureError unless
-    there is one value per record.
+    there is one real number per record.
     """
     if np.shape(values) != np.shape(records.weights):
         raise StructureError(
             found=f"log likelihoods of shape {np.shape(values)} for {records.size} records",
             expected=f"one number a record: shape {np.shape(records.weights)}",
             fix="Return the log likelihood of each record, not their sum or mean.",
+        )
+    kind = getattr(values, "dtype", None)
+    if kind is not None and kind.kind in "biuc":
+        raise StructureError(
+            found=f"log likelihoods of dtype {kind}",
+            expected="real numbers of a floating-point dtype, which have derivatives",
+            fix="Compute them without rounding, comparisons or complex numbers.",
         )
     return (records.weights * values).sum()
 

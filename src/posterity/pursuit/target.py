@@ -17,6 +17,7 @@ from posterity.families import Distribution
 from posterity.families.free_forms import shaped
 from posterity.families.unconstrained import Supports
 from posterity.models import Model, Records
+from posterity.models.by_record import check_by_record
 
 
 class Target(eqx.Module):
@@ -103,6 +104,8 @@ class Joint(Target):
         self.model, self.prior = model, prior
         self.data = records.widened()
         few = batch_size is not None and batch_size < records.size
+        if few:
+            check_by_record(model, prior, records)
         self.batch_size = batch_size if few else None
 
     @property

@@ -25,6 +25,7 @@ from posterity.errors import ParameterError, StructureError
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.unconstrained import Supports, unconstrained
 from posterity.models import Model, NeuralNetwork, Records
+from posterity.models.by_record import check_by_record
 from posterity.models.data import warn_of_scale
 
 BATCH_SIZE = 100
@@ -209,6 +210,8 @@ def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int | None)
         _check_scale(model, *data)
     data, count = jax.tree.map(_single, records.data), records.size
     own = batch_size or (WHOLE if count <= WHOLE else BATCH_SIZE)
+    if own < count:
+        check_by_record(model, prior, records)
     sizes = {"data": data, "count": count, "batch_size": count if model.joint else min(own, count)}
     if isinstance(model, NeuralNetwork) and getattr(prior, "diagonal", False):
         if prior.event_shape != (model.size,):

@@ -1,0 +1,119 @@
+"""Checks whether a user's function returns a log likelihood for each record by itself.
+
+Sites and minibatches call it with some records at a time, or with copies in place of missing ones.
+A function that uses neighbours, such as lags, ranks or the mean of the batch, would return other
+numbers there. JAX also reads the last parameter where an index is beyond the last.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from posterity.arrays.keys import fold_in, of_jax, seeded
+from posterity.arrays.tree import tree_leaves, tree_map
+from posterity.errors import ParameterError, StructureError
+from posterity.lazy import jax, program
+from posterity.models.base import FunctionModel, Model
+from posterity.models.records import Records
+
+RECORDS = 8
+"""Largest number of records that are compared, at equal distances from the first to the last."""
+CONCENTRATED = (1.0, 64.0, 4096.0)
+"""Multiples of the prior that the parameters are draws of; a vague prior's own may overflow."""
+ALIKE = 1e-4
+"""Largest difference, relative to one plus the size, of two values that count as the same."""
+WIDEST = 1e30
+"""Largest draw from a Gaussian prior; searches from wider ones are long, and end in no optimum."""
+
+
+def check_by_record(model: Model, prior: Any, records: Records) -> None:
+    """Raise a StructureError if by a user's function a record's log likelihood changes with the
+    other records, or from call to call, or if it indexes parameters that the prior does not have.
+    Raises a ParameterError if a Gaussian prior is too wide. Other errors are not raised here.
+    """
+    if isinstance(model, FunctionModel):
+        with jax.enable_x64(True):
+            _check(model, prior, records)
+
+
+def _check(model: Model, law: Any, records: Records) -> None:
+    count = min(records.size, RECORDS)
+    places = np.linspace(0, records.size - 1, count).astype(int)
+    batch: Any = tree_map(lambda leaf: leaf[places], records.widened().data)
+    # Each record among others than before: every second one, backwards and then forwards; and the
+    # last among copies of itself.
+    halves = [half for half in (np.r_[:count:2], np.r_[1:count:2], [count - 1]) if len(half)]
+    orders = [np.resize(np.r_[half[::-1], half], count) for half in halves]
+    for number, multiple in enumerate(CONCENTRATED):
+        try:
+            z: Any = (law * multiple).sample(of_jax(fold_in(seeded(0), number)), ())
+            wide = not number and all(part.gaussian for part in law.parts()) and _largest(z)
+            beyond, together, *others = _compared(model, z, batch, orders)
+        except Exception:  # the model's own errors are raised and worded elsewhere
+            return
+        if wide > WIDEST:
+            raise ParameterError(
+                found=f"a prior that has draws of {wide:.2g}",
+                expected=f"parameters up to {WIDEST:.0e}, whose likelihood can be computed",
+                fix="Give the prior a standard deviation that the parameters may have.",
+            )
+        if beyond.get() is not None:
+            _check_parameters(model, z, batch)
+        for order, other in zip(orders, others, strict=True):
+            a, b = np.reshape(together, -1)[order], np.reshape(other, -1)
+            known = np.isfinite(a) & np.isfinite(b)
+            if (apart := known & (np.abs(a - b) > ALIKE * (1 + np.abs(a)))).any():
+                place = int(np.argmax(apart))
+                raise _dependent(model, z, batch, float(a[place]), float(b[place]))
+
+
+def _largest(z: Any) -> float:
+    return max(float(np.abs(leaf).max(initial=0.0)) for leaf in tree_leaves(z))
+
+
+def _dependent(model: Model, z: Any, batch: Any, a: float, b: float) -> StructureError:
+    """Return the error for a record with two log likelihoods: of a function that returns others at
+    each call, or of one that uses other records.
+    """
+    once, again = (np.asarray(model.log_likelihood(z, batch)) for _ in range(2))
+    if not np.array_equal(once, again, equal_nan=True):
+        return StructureError(
+            found=f"a function that returns {a:.4g} and {b:.4g} for the same record and parameters",
+            expected="a log likelihood without random numbers",
+            fix="Draw numbers once, outside of the function: those drawn inside are drawn when JAX "
+            "compiles it, and never again.",
+        )
+    return StructureError(
+        found=f"a record whose log likelihood is {a:.4g} among some records of its site and "
+        f"{b:.4g} among others, at the same parameters",
+        expected="a log likelihood for each record that depends on no other record",
+        fix="Give each record what it needs, as pairs of x[t] and x[t-1], or derive a "
+        "Model with `joint = True`, whose records of a site are dependent.",
+    )
+
+
+def _check_parameters(model: Model, z: Any, batch: Any) -> None:
+    """Raise a StructureError if the function, of NumPy arrays, indexes beyond the parameters."""
+    try:
+        model.log_likelihood(tree_map(np.asarray, z), batch)
+    except IndexError as error:
+        raise StructureError(
+            found=f"a function that indexes beyond the parameters ({error})",
+            expected=f"parameters of shapes {[np.shape(leaf) for leaf in tree_leaves(z)]}, as the "
+            "prior has them",
+            fix="Give the prior a dimension for each parameter.",
+        ) from error
+    except Exception:  # functions of JAX arrays alone
+        return
+
+
+@program
+def _compared(model: Model, z: Any, batch: Any, orders: Any) -> tuple[Any, ...]:
+    """Return an error if an index is out of bounds, and the log likelihoods of the batch, and of
+    its records in other orders.
+    """
+    from jax.experimental import checkify
+
+    checked = checkify.checkify(model.log_likelihood, errors=checkify.index_checks)
+    ordered = lambda order: tree_map(lambda leaf: leaf[order], batch)
+    return *checked(z, batch), *(model.log_likelihood(z, ordered(order)) for order in orders)
