@@ -12,6 +12,7 @@ import posterity
 from posterity.artifact.recipe import recipe_in
 from posterity.artifact.sites import sites_in
 from posterity.cli import files as command_files
+from posterity.cli.forget import _report as report
 
 
 def test_forget_and_verify_exactly(folder):
@@ -38,6 +39,7 @@ def test_forget_says_that_it_is_not_exact_and_refines_with_a_configuration(folde
     plain = document(*arguments, "-o", "plain.safetensors", "--receipt", "plain.json", code=9)
     assert plain["status"]["state"] == "not converged" and plain["status"]["left"] is None
     assert (plain["exact"], plain["distance"]) == (False, None)
+    assert "Not exact, not converged: " in report(plain)
     out = ["-o", "refined.safetensors", "--receipt", "r.json"]
     refined = document(*arguments, *out, "--config", "logistic.toml")
     assert not refined["exact"] and 0 <= refined["distance"] < 1e-5

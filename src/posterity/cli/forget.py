@@ -24,16 +24,18 @@ from posterity.status import ProgressCallback, Status
 
 
 def _report(data: Data) -> str:
-    left = len(data["left"])
+    left, state = len(data["left"]), data["status"]["state"]
     count = "1 site is left" if left == 1 else f"{left} sites are left"
     if data["exact"]:
         how = "Exact: the posterior is, to the last bit, that of a ledger without them."
     elif not data["refined"]:
-        how = "Not exact: the remaining factors were fitted together with them. Refine by --config."
+        how = f"Not exact, {state}: the remaining factors were fitted together with them. Refine "
+        how += "by --config."
     elif data["distance"] is None:
-        how = "Not exact: how much more refinement would change it is unknown."
+        how = f"Not exact, {state}: how much more refinement would change it is unknown."
     else:
-        how = f"Not exact: more refinement would change it by about {data['distance']:.2g} nats."
+        nats = f"{data['distance']:.2g} nats"
+        how = f"Not exact, {state}: more refinement would change it by about {nats}."
     return (
         f"Forgot {', '.join(map(printable, data['sites']))}; {count}.\n"
         f"{how}\nWrote the ledger to {printable(data['output'])}, "
