@@ -155,6 +155,20 @@ def test_values_of_another_kind_are_refused_and_named_alone_in_lists_and_by_name
             assert place in refused.value.found and refused.value.expected
 
 
+@pytest.mark.parametrize(
+    "texts, value",
+    [
+        (["intercept=3,bmi=1"], {"intercept": 3, "bmi": 1}),
+        (["intercept=3", "bmi=1"], {"intercept": 3, "bmi": 1}),
+        (["a,b=3"], {"a,b": 3}),
+        (["age,bmi"], ["age", "bmi"]),
+    ],
+)
+def test_names_with_numbers_may_be_between_commas(texts, value):
+    (personal,) = (each for each in options_of("federate") if each.place == "model.personal")
+    assert personal.kind.parsed(texts) == value
+
+
 def test_every_option_of_a_kind_takes_what_that_kind_takes():
     """Each is declared by a kind that is known, with a sentence, for a function that there is."""
     for name in VERBS:
