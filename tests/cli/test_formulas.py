@@ -14,7 +14,7 @@ from posterity.artifact.recipe import Recipe, recipe_in
 from posterity.artifact.sites import as_provenance
 from posterity.errors import ArtifactError, UsageError
 from posterity.fitting.design import design
-from posterity.fitting.reading import names_in_r
+from posterity.fitting.reading import columns_of, names_in_r
 
 formulaic = pytest.importorskip("formulaic")
 from posterity.fitting.formula import with_formula  # noqa: E402
@@ -136,6 +136,14 @@ def test_a_logarithm_of_nothing_names_the_line():
     recipe = Recipe("linear", "y", ("dose",), terms=((("log", "dose"),),))
     with pytest.raises(ArtifactError, match="line 3"):
         design(read_cells(Path("t.csv")), recipe)
+
+
+def test_a_column_may_also_be_the_offset_but_the_target_may_not(table):
+    header = [*table]
+    made = with_formula(Recipe("linear"), f"bp ~ bs(age, df=4, {BOUNDS}) + offset(age)")
+    assert columns_of(made, header, Path("t.csv")) == ("age",)
+    with pytest.raises(UsageError, match="both --target and --offset"):
+        columns_of(with_formula(Recipe("linear"), "bp ~ age + offset(bp)"), header, Path("t.csv"))
 
 
 def test_an_offset_of_a_logarithm_is_an_exposure():

@@ -106,8 +106,16 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
     }.items():
         if unknown := [name for name in names if name not in header]:
             raise _no_column(unknown[0], f"the column of {flag}", header, path)
+    if twice := [flag for flag, name in alone.items() if name == recipe.target][1:]:
+        raise UsageError(
+            found=f"{recipe.target!r} as both --target and {twice[0]}",
+            expected="another column than the target",
+            fix="Name the column of known values.",
+        )
     if recipe.columns is not None:
-        if both := apart & set(recipe.columns):
+        # Numbers may also be an offset, as of a smooth departure from a linear predictor.
+        numbers = {recipe.offset} - {*recipe.categories, *recipe.indicated}
+        if both := (apart - numbers) & set(recipe.columns):
             raise UsageError(
                 found=f"{both.pop()!r} both in --columns and in one of {', '.join(FLAGS.values())}",
                 expected="a column in one role",
