@@ -25,9 +25,9 @@ from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
 from posterity.federation.elsewhere import APART, halves, start_elsewhere
-from posterity.federation.messages import Part, Report
-from posterity.federation.site import canonical
-from posterity.federation.state import State, commit, contributing, distance, measures
+from posterity.federation.messages import Report
+from posterity.federation.quasi_newton import asked, quasi_newton, started_at
+from posterity.federation.state import State, commit, contributing, distance
 from posterity.inference.joint import (
     is_joint,
     joint_mean,
@@ -193,12 +193,7 @@ def _reports(federation: Federation, state: State, *, begun: bool = True) -> lis
     sites = contributing(federation.agreement, state)
     if begun:
         sites = [s for s in sites if np.any(state.factor(s).natural_parameters)]
-    return _asked(federation, state, sites, "curvature")
-
-
-def _asked(federation: Federation, state: State, sites: Sequence[str], part: Part) -> Any:
-    federation.prepare(asked := measures(state, sites, (part,)))
-    return [federation.demand(question) for question in asked]
+    return asked(federation, state, sites, "curvature")
 
 
 def _is_whole(report: Report, q: ExponentialFamily) -> bool:
@@ -234,12 +229,13 @@ class Second:
 
 
 def optimum_from(federation: Federation, state: State, tolerance: float) -> State | None:
-    """Return the optimum that passes reach from a state; None if that takes too many passes.
+    """Return the optimum that passes reach from a state; None if that takes too long.
 
     A state is the optimum if the estimated change by further passes, in nats, is small relative to
     the distance from the start, or at most a tenth of the tolerance. The remaining gradients must
     also be small, or within the tolerance: a line search that stops elsewhere, as where a
-    likelihood jumps, is not at an optimum. Raises SiteError if a site fails or has no line search.
+    likelihood jumps, is not at an optimum. Quasi-Newton steps go on after too many passes. Raises
+    SiteError if a site fails or has no line search.
     """
     last, before = state, 0.0
     for at, stopped in passes(federation, state):
@@ -249,7 +245,8 @@ def optimum_from(federation: Federation, state: State, tolerance: float) -> Stat
         if left**2 / 2 <= max(near, tolerance / 10) and stopped <= max(near, tolerance):
             return at
         last, before = at, length
-    return None
+    ended = quasi_newton(federation, last)
+    return ended.state if ended is not None and ended.left <= tolerance / 10 else None
 
 
 def to_come(now: float, before: float, sites: int) -> float:
@@ -281,7 +278,7 @@ def second_start(federation: Federation, state: State, tolerance: float) -> Seco
 
 
 def _second(federation: Federation, start: Any, state: State, tolerance: float) -> Second | None:
-    at, moved, settled = _started_at(federation, state, start), math.inf, False
+    at, moved, settled = started_at(federation, state, start), math.inf, False
     for after, _ in passes(federation, at):
         if distance(state.posterior, after.posterior) <= ALIKE * tolerance:
             return None
@@ -289,6 +286,10 @@ def _second(federation: Federation, start: Any, state: State, tolerance: float) 
         at, settled = after, max(moved, last) <= SETTLED * tolerance
         if settled:
             break
+    if not settled and (ended := quasi_newton(federation, at)) is not None:
+        at, settled = ended.state, ended.left <= SETTLED * tolerance
+        if settled and distance(state.posterior, at.posterior) <= ALIKE * tolerance:
+            return None
     lower = free_energy(federation, state) - free_energy(federation, at)
     return Second(at, distance(state.posterior, at.posterior), lower, settled)
 
@@ -301,7 +302,7 @@ def passes(federation: Federation, state: State) -> Iterator[tuple[State, float]
     for _ in range(PASSES):
         stopped = 0.0
         for site in reversed(contributing(federation.agreement, state)):
-            (report,) = _asked(federation, state, [site], "improved")
+            (report,) = asked(federation, state, [site], "improved")
             if report.improved is None:
                 raise SiteError(
                     found=f"no factor of site {site!r} by a line search",
@@ -321,21 +322,8 @@ def free_energy(federation: Federation, state: State) -> float:
     """
     q, members = state.posterior, contributing(federation.agreement, state)
     energy = float(q.kl(state.prior))
-    for report in _asked(federation, state, members, "value"):
+    for report in asked(federation, state, members, "value"):
         energy -= math.nan if report.value is None else report.value
     for site in set(state.entries) - set(members):
         energy -= float(np.sum(state.factor(site).natural_parameters * q.mean_parameters))
     return energy
-
-
-def _started_at(federation: Federation, state: State, start: Any) -> State:
-    """Return a state with this posterior and equal factors of all contributing sites."""
-    members = contributing(federation.agreement, state)
-    others: Any = [state.factor(site) for site in set(state.entries) - set(members)]
-    share: Any = start - sum(others, start=state.prior)
-    share = canonical(share / len(members))
-    entries = dict(state.entries)
-    for site in members:
-        before = entries.get(site, Entry(0, 0, share))
-        entries[site] = Entry(before.epoch, before.sequence + 1, share, False)
-    return state.with_entries(entries)

@@ -13,6 +13,7 @@ from posterity.federation.gossip import Gossip, OverGraph, named, site_state, to
 from posterity.federation.keys import step_key
 from posterity.federation.messages import DescribeOwn, Token
 from posterity.federation.optima import applies, stepped
+from posterity.federation.quasi_newton import quasi_newton
 from posterity.federation.schedules import Machine, Schedule, Sequential
 from posterity.federation.state import State, Visit, leave
 from posterity.federation.status import Position, is_final, reports_of, status_of
@@ -174,16 +175,18 @@ class Run(Position):
 
     def from_better(self) -> "Run":
         """Return the run at the end of its second start if that is better, else itself. After
-        ``STUCK`` rounds the second start is computed here, as the run may be at a saddle point.
+        ``STUCK`` rounds the second start is computed here, as the run may be at a saddle point. If
+        it is not better, quasi-Newton steps are made, as the run may follow a curved ridge.
         """
-        rounds = self.state.step / self.round
+        stuck = self.state.step / self.round in STUCK
         second: Any = self.__dict__.get("second")
-        if second is None and rounds in STUCK:
+        if second is None and stuck:
             with contextlib.suppress(PosterityError):
                 second = self.second
-        if second is None or not second.is_better(self.tolerance):
-            return self
-        return self._restarted_at(second.state)
+        if second is not None and second.is_better(self.tolerance):
+            return self._restarted_at(second.state)
+        ended = quasi_newton(self.federation, self.state) if stuck else None
+        return self if ended is None else self._restarted_at(ended.state)
 
     def newton_step(self) -> "Run":
         """Return the run after a joint Newton step on the mean where one is needed, else itself.
