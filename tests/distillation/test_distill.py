@@ -341,16 +341,6 @@ def test_a_teacher_may_be_a_file_and_its_posterior_comes_back(tmp_path) -> None:
     assert getattr(stored, "posterior", None) is None
 
 
-def test_old_names_of_arguments_name_the_new() -> None:
-    for old, new in (("batch", "batch_size"), ("watch", "progress")):
-        with pytest.raises(UsageError, match=new):
-            distill(POSTERIOR, **{old: 3})
-    with pytest.raises(UsageError, match="samples"):
-        Draws(NET, np.zeros((3, LAYERS.size)), together=2)
-    with pytest.raises(UsageError, match="batch_size"):
-        network_teacher(batch=3)
-
-
 # --- bad input -----------------------------------------------------------------------------------
 
 

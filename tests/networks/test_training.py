@@ -231,7 +231,6 @@ BAD: dict[str, tuple[dict[str, Any], type[PosterityError], str]] = {
     "rate": ({"learning_rate": -1.0}, UsageError, "learning_rate"),
     "steps": ({"steps": 0}, UsageError, "steps"),
     "batch": ({"batch_size": 0}, UsageError, "batch_size"),
-    "old name": ({"batch": 9}, UsageError, "Pass batch_size="),
     "prior": ({"prior": Network.prior(LINEAR)}, UsageError, "same layers"),
     "start": ({"start": Network.prior(LINEAR)}, UsageError, "same layers"),
     "variances": ({"prior": GaussianPrior((1.0, 1.0, 1.0))}, UsageError, "3 variances"),
