@@ -28,10 +28,11 @@ WATCHED = 4  # Inputs at which chains are compared with each other
 class Health(NamedTuple):
     """Diagnostics of a teacher's chains; ``reasons`` say why not to rely on them.
     ``temperature`` is 1 for chains that sample their target. ``rhat`` is the largest R-hat of split
-    chains, over the log density and the outputs at some inputs, and ``effective`` the smallest
-    effective sample size of these, not of coordinates. Each is None without chains or where it
-    cannot be estimated. ``searched`` says where modes were looked for, and so what even draws
-    without a reason may miss; empty if there is one mode, or if it is not known.
+    chains, over coordinates of a model that is not a network, the outputs at some inputs, and the
+    log density unless minibatches estimate it; ``effective`` is the smallest effective sample size
+    of these. Each is None without chains or where it cannot be estimated. ``searched`` says where
+    modes were looked for, and so what even draws without a reason may miss; empty if there is one
+    mode, or if it is not known.
     """
 
     reasons: tuple[str, ...] = ()

@@ -278,6 +278,45 @@ def test_a_light_mode_and_a_narrow_one_are_started_at() -> None:
     assert own.searched[1] == 3 and own.searched[2] > 1000
 
 
+def test_a_pole_is_no_centre() -> None:
+    """A spread near zero has the highest density, and no width that single precision resolves."""
+
+    def log_likelihood(z: Any, y: Any) -> Any:
+        means = z[1:]
+        spread = -((means / jnp.exp(z[0])) ** 2) / 2 - z[0] + means**2 / 50
+        return -((y - means) ** 2) / 2 + spread
+
+    prior = DiagonalGaussian.from_standard(np.zeros(31), np.r_[1.0, np.full(30, 25.0)])
+    model = FunctionModel(lambda z, y: log_likelihood(z, y[0])[None].sum(1))
+    teacher = Langevin(model, prior, np.ones((1, 30)), burn_in=0)
+    with pytest.warns(ConvergenceWarning, match="disagree"):
+        found = teacher.sample(50, key=KEY)
+    assert "no optimum" in found.diagnostics.searched
+
+
+def test_all_coordinates_are_watched() -> None:
+    """Two modes in the second of many parameters, and white noise, which hides them."""
+    rng = np.random.default_rng(0)
+    chains = rng.normal(size=(4, 100, 150))
+    chains[:2, :, 1] += 5
+    noise = rng.normal(size=(4, 100, 1))
+    reasons, rhat, effective = health.agreement(noise, chains)
+    assert "disagree in coordinates" in reasons[0]
+    assert rhat is not None and rhat > 1.5 and effective is not None and effective < 20
+    model = FunctionModel(lambda z, x: -((x - z) ** 2).sum(1) / 2)
+    prior = DiagonalGaussian.from_standard(np.zeros(260), np.ones(260))
+    teacher = Langevin(model, prior, np.zeros((1, 260)), chains=260)
+    state = teacher._counted(teacher.kernel.init(jnp.eye(260)))
+    assert (np.abs(teacher._coordinates(state)).sum(1) == 1).all()
+
+
+def test_a_density_that_is_not_a_number_below_zero_is_said() -> None:
+    model = FunctionModel(lambda z, x: (jnp.log(z[0]) - z[0]) * jnp.ones(len(x)))
+    prior = DiagonalGaussian.from_standard(np.zeros(1), np.array([100.0]))
+    with pytest.raises(ParameterError, match="Transformed"):
+        Langevin(model, prior, np.zeros((1, 1)), burn_in=1000).sample(500, key=KEY)
+
+
 def test_what_was_searched_is_said() -> None:
     assert not health.searched(np.array([1, 1, 0]), 16)  # known to have one mode
     assert "no chain reached" in health.searched(None, 16)

@@ -80,6 +80,8 @@ def searched(numbers: Any, chains: int) -> str:
             "modes; modes that no chain reached are not known"
         )
     ended = f"{optima} optima" if optima > 1 else "one optimum"
+    if not optima:
+        ended = "no optimum that single precision resolves, so that chains start at the prior"
     unseen = 100 * (1 - CHANCE ** (1 / compared)) if compared else 100.0
     return (
         f"{climbs} climbs ended in {ended}; modes that less than {unseen:.2g} % of the prior's "
@@ -109,32 +111,34 @@ def misfit(outputs: Any, y: Any, noise_variance: Any) -> list[str]:
 def agreement(
     chains: Float[np.ndarray, "chains n d"], coordinates: Float[np.ndarray, "chains n q"]
 ) -> tuple[list[str], float | None, float | None]:
-    """Return reasons to doubt that chains agree, the largest R-hat and the least effective size.
-
-    These are of ``chains``, the log density and outputs. Of the ``coordinates`` of a model only
-    chains in different places count: the largest R-hat of many is above the bound by chance, and
-    the names of parameters may be permuted, so that only their coordinates differ.
+    """Return reasons to doubt that chains agree, the largest R-hat and the least effective size, of
+    ``chains``, the log density and outputs, and of the ``coordinates`` of a model. Coordinates in
+    which chains are in different places have a reason of their own, as the names of parameters may
+    be permuted, so that only coordinates differ.
     """
     alone = "one chain cannot show that another would be elsewhere: run two at least"
-    reasons, found = [alone] if len(chains) == 1 else [], diagnose(chains)
-    if np.isnan(found.rhat).all():
+    reasons: list[str] = [alone] if len(chains) == 1 else []
+    watched = diagnose(np.concatenate([chains, coordinates], axis=-1))
+    rhats, many = watched.rhat, coordinates.shape[-1]
+    if np.isnan(rhats).all():
         reasons.append("too few draws, or none that differ, to tell whether chains agree")
         return reasons, None, None
-    rhat, effective = float(np.nanmax(found.rhat)), float(found.size.min())
-    if rhat > DISAGREE:
+    rhat, effective = float(np.nanmax(rhats)), float(watched.size.min())
+    modes = np.zeros(len(rhats), bool)
+    if many:
+        modes[-many:] = apart(coordinates)
+    if (worst := float(np.nanmax(rhats[~modes], initial=0.0))) > DISAGREE:
         reasons.append(
-            f"the chains disagree (R-hat {rhat:.2f}): they are in different places; raise "
+            f"the chains disagree (R-hat {worst:.2f}): they are in different places; raise "
             "burn_in and the number of draws"
         )
-    if coordinates.size:
-        modes = np.where(apart(coordinates), diagnose(coordinates).rhat, 0.0)
-        if (worst := float(np.nanmax(modes, initial=0.0))) > DISAGREE:
-            reasons.append(
-                f"the chains disagree in coordinates (R-hat {worst:.2f}): they are in "
-                "different modes, whose weights are then not known, or in the same one under "
-                "permuted names of parameters; look at the draws of each chain, or give "
-                "parameters that can be permuted an order in the model"
-            )
+    if (worst := float(np.nanmax(rhats[modes], initial=0.0))) > DISAGREE:
+        reasons.append(
+            f"the chains disagree in coordinates (R-hat {worst:.2f}): they are in "
+            "different modes, whose weights are then not known, or in the same one under "
+            "permuted names of parameters; look at the draws of each chain, or give "
+            "parameters that can be permuted an order in the model"
+        )
     if not effective >= FEW:
         reasons.append(f"their draws are worth {effective:.0f} independent ones; make more")
     return reasons, rhat, effective

@@ -38,7 +38,7 @@ BURN_IN = (1000, (40_000, 5_000))
 CHUNK = 250
 LOOKS = (0, 1, 3, 7, 15)
 """Chunks of burn-in after which the step size is checked at the chains' positions."""
-COORDINATES = 100  # Most coordinates of a model by which its chains are compared
+COORDINATES = 250  # Most coordinates, or sums of these, by which a model's chains are compared
 HOT = 0.5  # Excess temperature of an array of weights above which steps are tuned once more
 KERNEL = Constraint(
     "SGLD(...), PreconditionedSGLD(step_size=...) or SGHMC(...) of posterity.distillation: the "
@@ -161,6 +161,9 @@ class Langevin(Teacher):
                 positions = tuning.climb(own, positions, self.climb, key=second)
                 self.check(self._counted(self.kernel.init(positions)))
             scale, size, friction = self._tuned(positions, third)
+            if not np.isfinite(size):
+                kernel, lost = self.kernel.init(positions), np.full(self.chains, np.nan, np.float32)
+                self.check(self._counted(kernel)._replace(level=jax.device_put(lost)))
             kernel = self.kernel.init(positions, scale)
             state = self._counted(kernel, friction, self._first(positions))
             draws, steps = max(CHUNK // self.thin, 1), self.burn_in
@@ -263,10 +266,14 @@ class Langevin(Teacher):
                 found=f"{(~finite).sum()} of {self.chains} chains that diverged (the first is "
                 f"number {int(np.argmin(finite))}) within {int(state.kernel.step)} steps of "
                 f"{self.kernel}",
-                expected="chains that stay finite: a step size below twice the narrowest "
-                "direction's variance",
+                expected="chains that stay finite: a log density that is a number wherever the "
+                "prior leads, and a step size below twice the narrowest direction's variance",
                 fix="Lower the step size, or leave it out, and it is found; standardise data of "
-                "very different scales.",
+                "very different scales."
+                if self.kernel.step_size is not None
+                else "If the log density is not a number in some range, such as log(z) below "
+                "zero, take a prior with these bounds, such as Gamma or Transformed; standardise "
+                "data of very different scales.",
             )
 
     def watch(self, state: State, x: Array | None) -> Any:
@@ -285,13 +292,18 @@ class Langevin(Teacher):
         return jnp.concatenate(parts, axis=1)
 
     def _coordinates(self, state: State) -> Any:
-        """Return the coordinates (chains, q) that are compared, q = 0 for networks, of which equal
-        ones may have different weights.
+        """Return the coordinates (chains, q) that are compared: all, or sums with random signs of
+        which every coordinate is in one. q = 0 for networks, of which equal ones may have
+        different weights.
         """
         at = state.kernel.position
         if not isinstance(self.target, ModelTarget):
             return jnp.zeros((self.chains, 0), jnp.float32)
-        return at[:, :: -(-at.shape[1] // COORDINATES)]
+        if (size := at.shape[1]) <= COORDINATES:
+            return at
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size).astype(np.float32)
+        padded = jnp.pad(at * signs, ((0, 0), (0, -size % COORDINATES)))
+        return padded.reshape(self.chains, -1, COORDINATES).sum(1)
 
     def health(self, state: State, series: np.ndarray) -> Health:
         self.check(state)
@@ -316,6 +328,8 @@ class Langevin(Teacher):
         first = groups + 2  # after heat, steps and the log density
         end = first + jax.eval_shape(self._coordinates, state).shape[1]
         others = np.delete(chains[..., groups + 1 :], np.s_[1 : 1 + end - first], axis=-1)
+        if self.target.batch_size < self.target.count and chains.shape[-1] > first:
+            others = others[..., 1:]  # the noise of minibatches hides how slowly it changes
         agreement, *known = health.agreement(others, chains[..., first:end])
         searched = getattr(self.target, "searched", None)
         linear = self.layers is not None and len(self.layers) == 1

@@ -26,6 +26,7 @@ WIDEST = 1e3  # The largest standard deviation, in unconstrained coordinates, at
 NEAR = 0.5  # Distance, in standard deviations of a mode, within which climbs end at that mode
 LIGHT = 1e-3  # Least share of the mass, by Laplace's approximation, of a mode that chains start at
 MODES = 16  # Most modes that chains start at
+POLE = 1e-10  # Width at and below which a mode is a pole, such as that of a spread that may be 0
 COMPARED = 64, 4096  # Least and most draws of the prior that are compared with the modes found
 NUMBERS = 1 << 21  # Approximate bound on the densities of records at these draws
 BATCH = 64  # Points that are evaluated together
@@ -63,6 +64,11 @@ class _Mode(NamedTuple):
     def squares(self, u: np.ndarray) -> np.ndarray:
         """Return squared distances (n,) of points (n, d) in standard deviations."""
         return (_whitened(self.factor, u - self.at) ** 2).sum(1)
+
+    def resolved(self, widths: np.ndarray) -> bool:
+        """Tell whether single precision resolves deviations (d,) here; not so at a pole."""
+        least = np.finfo(np.float32).eps * np.abs(self.at)
+        return bool((widths > np.maximum(least, POLE)).all() and np.isfinite(self.factor).all())
 
     def near(self, at: np.ndarray) -> bool:
         """Tell whether a point (d,) is the same mode."""
@@ -124,10 +130,12 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
             """Add the modes at which climbs end, the highest first."""
             for level, at in sorted(map(mode, starts), key=lambda end: end[0]):
                 if level < 1e300 and not any(own.near(at) for own in modes):
-                    factor = widths(at)
+                    factor = wide_at = widths(at)
                     if size <= DENSE:
                         factor = root_of_inverse(np.asarray(products(at, np.eye(size))), factor)
-                    modes.append(_Mode(level, at, factor, _log_det(factor) - level))
+                    own = _Mode(level, at, factor, _log_det(factor) - level)
+                    if own.resolved(wide_at):
+                        modes.append(own)
 
         if model.known_optima == "one" and prior.gaussian:
             climbed(np.zeros((1, size)))
@@ -144,6 +152,8 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
         every = jax.jit(jax.vmap(jax.value_and_grad(energy), (0, None)))
         batch = int(np.clip(NUMBERS // records, 1, BATCH))
         looked = lambda u: _batched(lambda part: every(part, seen), u, batch)
+        if not modes:
+            return _of_prior(looked, draws)
         climbs, compared = _followed(looked, draws, modes, climbed)
     return _laplace(modes, size, len(SCALES) + climbs, compared)
 
@@ -167,6 +177,23 @@ def _laplace(modes: list[_Mode], size: int, climbs: int, compared: int) -> Lapla
     spreads = np.minimum(1, 1 / np.array(norms))[:, None]
     searched = np.array([climbs, len(modes), compared], np.int32)
     parts = Laplace(best.at, best.factor, places, spreads, searched)
+    return Laplace(*(own.astype(np.int32 if own is searched else np.float32) for own in parts))
+
+
+def _of_prior(looked: Any, draws: np.ndarray) -> Laplace:
+    """Return draws of the prior (n, d) at which the density is highest as starts, and their scale,
+    where climbs ended at no mode that single precision resolves, such as at poles.
+    """
+    some = draws[np.isfinite(draws).all(1)][: COMPARED[0]]
+    energies, slopes = looked(some)
+    finite = np.isfinite(energies) & np.isfinite(slopes).all(1)
+    if not finite.any():
+        return _laplace([], draws.shape[1], len(SCALES), 0)
+    best, scale = some[finite][np.argsort(energies[finite])][:MODES], some.std(0)
+    places, spreads = (best - best[0]) / scale, np.zeros((len(best), 1))
+    factor = np.diag(scale) if len(scale) <= DENSE else scale
+    searched = np.array([len(SCALES), 0, 0], np.int32)
+    parts = Laplace(best[0], factor, places, spreads, searched)
     return Laplace(*(own.astype(np.int32 if own is searched else np.float32) for own in parts))
 
 
