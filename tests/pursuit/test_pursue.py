@@ -302,8 +302,6 @@ def test_a_pole_is_not_believed() -> None:
     ({"polish": "often"}, UsageError, "each"),
     ({"samples": 1}, UsageError, "at least 2"),
     ({"nodes": 2}, UsageError, "at least 8"),
-    ({"temper": 1}, UsageError, "schedule"), ({"steps": 1}, UsageError, "iterations"),
-    ({"go_on": 1}, UsageError, "start"),
 ])  # fmt: skip
 def test_bad_arguments(changes: dict[str, Any], error: type[Exception], words: str) -> None:
     given: dict[str, Any] = {"target": lambda z: -(z[0] ** 2), "base": ONE, "key": KEY, **changes}

@@ -174,7 +174,7 @@ def sites_of(
         whose = "all sites" if len(stay) == len(designs) else "the sites that stay"
         pooled = value == ESTIMATE and len(stay) > 1 and (estimate or first.model != "linear")
         names, apart = names or next(iter(designs.values())).names, set[str]()
-        if value == ESTIMATE:
+        if value == ESTIMATE and settings.has("model.personal"):
             personal = personal_of(settings["model.personal"], names)
             places = range(len(names) * personal) if isinstance(personal, bool) else personal
             apart = {names[place] for place in places if place < len(names)}

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from posterity import errors
-from posterity.artifact.container import no_number
 from posterity.engine.refusal import Refusal, reading
 from posterity.errors import PosterityError, SiteError, UsageError
 
@@ -62,7 +61,7 @@ def from_message(content: bytes) -> tuple[dict[str, Any], bytes]:
     with reading("the head of a message", "a JSON object on one line", fix):
         if not newline or len(line) > HEAD_BYTES:
             raise ValueError(f"no head within {HEAD_BYTES} bytes")
-        head = json.loads(line, parse_constant=no_number)
+        head = json.loads(line, parse_constant=_no_number)
         if not isinstance(head, dict):
             raise TypeError(f"a {type(head).__name__}")
     return head, body
@@ -342,3 +341,8 @@ def no_agent(name: str) -> UsageError:
         expected="the folder of the site whose letters it transports",
         fix=f"Start the engine there by: {SITE}=FOLDER COMMAND",
     )
+
+
+def _no_number(text: str) -> float:
+    """Refuse NaN and infinity; here, as the hook of files imports NumPy."""
+    raise ValueError(f"{text} is not a JSON number")
