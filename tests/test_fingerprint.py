@@ -6,6 +6,7 @@ import importlib.util
 import subprocess
 import sys
 import threading
+import types
 
 import equinox as eqx
 import flax.linen as nn
@@ -19,9 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import jaxtyped
 
+import posterity
 from posterity.errors import UsageError
-from posterity.fingerprint import digest, digests, versioned
-from posterity.models import FunctionModel, LogisticRegression, NeuralNetwork
+from posterity.families import DiagonalGaussian
+from posterity.fingerprint import digest, digests, renew_programs, versioned
+from posterity.models import FunctionModel, LogisticRegression, Model, NeuralNetwork
 
 SOURCE = """
 import functools
@@ -323,3 +326,98 @@ def test_a_version_stands_for_the_source():
 
 def test_models_of_the_library_count_by_name():
     assert digest(LogisticRegression()) == digest(LogisticRegression())
+
+
+class Holder:
+    centre = 1.0
+
+
+class Centred:
+    def __init__(self, centre):
+        self.centre = centre
+
+    def density(self, z):
+        return -((z - self.centre) ** 2)
+
+    def __call__(self, z):
+        return -((z - SHIFT * self.centre) ** 2)
+
+
+class Shifted(Model):
+    def log_likelihood(self, z, data):
+        return -((z - SHIFT) ** 2) + 0 * data
+
+
+SHIFT, CENTRE, HELD, OWN = 1.0, np.array([1.0]), Holder(), types.ModuleType("a_users_module")
+OWN.SHIFT = 1.0  # type: ignore[attr-defined]
+by_global = lambda z: -((z - SHIFT) ** 2)
+by_helper = lambda z: 1 * by_global(z)
+by_array = lambda z: -((z - CENTRE[0]) ** 2)
+by_class = lambda z: -((z - HELD.centre) ** 2)
+by_module = lambda z: -((z - OWN.SHIFT) ** 2)
+centred = Centred(1.0)
+compiled = jax.jit(by_global)
+
+
+def set_global():
+    globals()["SHIFT"] = 2.0
+
+
+CHANGES = {
+    "global": (by_global, set_global),
+    "helper": (by_helper, set_global),
+    "compiled": (compiled, set_global),
+    "partial": (functools.partial(by_global), set_global),
+    "Partial": (jax.tree_util.Partial(by_global), set_global),
+    "array": (by_array, lambda: CENTRE.fill(2.0)),
+    "class": (by_class, lambda: setattr(Holder, "centre", 2.0)),
+    "object": (by_class, lambda: setattr(HELD, "centre", 2.0)),
+    "module": (by_module, lambda: setattr(OWN, "SHIFT", 2.0)),
+    "method": (centred.density, lambda: setattr(centred, "centre", 2.0)),
+    "callable": (centred, lambda: setattr(centred, "centre", 2.0)),
+    "its method": (centred, set_global),
+    "model": (FunctionModel(lambda z, x: by_global(z)), set_global),
+    "own model": (Shifted(), set_global),
+}
+
+
+@pytest.fixture
+def restored():
+    yield
+    globals()["SHIFT"] = OWN.SHIFT = Holder.centre = centred.centre = 1.0  # type: ignore[attr-defined]
+    CENTRE.fill(1.0)
+    vars(HELD).clear()
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_programs_are_renewed_where_data_changed(name, restored):
+    function, change = CHANGES[name]
+    called = function if callable(function) else lambda z: function.log_likelihood(z, 0.0)
+    program = jax.jit(lambda z: called(z))
+    renew_programs(function, Centred)
+    assert program(1.0) == 0.0
+    renew_programs(function)
+    renew_programs(Centred(3.0), lambda z: z, LogisticRegression())
+    assert program._cache_size() == 1  # nothing has changed
+    change()
+    renew_programs(function)
+    assert program(1.0) == -1.0
+
+
+def test_what_cannot_be_compared_is_taken_as_unchanged():
+    lock = threading.Lock()
+    with_lock = lambda z: z if lock else -z
+    for _ in range(2):
+        renew_programs(with_lock, lock, *OPAQUE.values())
+
+
+def test_verbs_use_the_data_of_today(restored):
+    base, sites = DiagonalGaussian.from_standard([0.0], [100.0]), {"a": np.zeros((4, 1))}
+    model = FunctionModel(lambda z, x: -((z[0] - SHIFT) ** 2) + 0 * x[:, 0])
+    target = lambda z: -50 * (z[0] - SHIFT) ** 2
+    found = []
+    for _ in range(2):
+        found.append(posterity.federate(sites, model, base).posterior.mean[0])
+        found.append(posterity.pursue(target, base, components=1).posterior.components.mean[0, 0])
+        set_global()
+    np.testing.assert_allclose(found, [1.0, 1.0, 2.0, 2.0], atol=0.01)

@@ -3,9 +3,13 @@
 The digest of an array depends on its type, shape and numbers; that of plain data, dataclasses,
 pytrees and other objects on their class and content. Definitions of installed packages enter by
 name. A user's function or class enters by its module, name and source text; a function also by its
-defaults, its closure and the globals that it names, but not by the content of modules that it uses.
-If there is no source, or it is not sufficient, :func:`versioned` gives a function an explicit
-version. Bytecode is not used, as it differs between versions of Python.
+defaults, its closure and the globals that it names, a class by its attributes and methods, and a
+module of the user by those of its contents that the function names. If there is no source, or it is
+not sufficient, :func:`versioned` gives a function an explicit version. Bytecode is not used, as it
+differs between versions of Python.
+
+:func:`renew_programs` compares the same within a process, where JAX compiles a function once and
+would not notice that the data it uses have changed since.
 """
 
 import dataclasses
@@ -15,6 +19,7 @@ import inspect
 import sys
 import textwrap
 import types
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +29,7 @@ import numpy as np
 from posterity.arrays.keys import Words
 from posterity.arrays.namespace import is_jax
 from posterity.errors import UsageError, within
-from posterity.lazy import jax
+from posterity.lazy import jax, new_programs
 
 VERSION = "__posterity_version__"
 KEY = "key<fry>"
@@ -75,10 +80,63 @@ def digests(parts: Mapping[str, Any]) -> dict[str, str]:
     return result
 
 
-class _Walk:
-    """One traversal of a value. References to an enclosing value enter by their depth."""
+_compiled: dict[int, tuple[Callable[[], Any], bytes]] = {}
+"""Functions, callable objects and classes by address, with what they were when last compared."""
 
-    def __init__(self) -> None:
+
+def renew_programs(*values: Any) -> None:
+    """Make JAX release all compiled programs if a function of the user among the values, or data
+    that it uses, has changed since the last call with it.
+
+    JAX compiles a function once for the same object: what it reads from globals, attributes and
+    arrays that are changed in place would stay as it was then. What cannot be compared, such as a
+    lock or a function of a C library, is taken as unchanged. Not to be called while JAX traces.
+    """
+    roots = {id(root): root for value in values for root in _roots(value)}
+    changed = False
+    for address, root in roots.items():
+        seen, now = _compiled.get(address), _Walk(here=True).digest(root)
+        changed |= seen is not None and seen[0]() is root and seen[1] != now
+        try:
+            kept: Any = weakref.ref(root, lambda _, address=address: _compiled.pop(address, None))
+        except TypeError:  # a class with slots
+            kept = lambda root=root: root
+        _compiled[address] = kept, now
+    if changed:
+        new_programs()
+
+
+def _roots(value: Any) -> Iterator[Any]:
+    """Yield the functions, callable objects and classes by which JAX knows a value's programs."""
+    if type(value) in PLAIN or isinstance(value, np.ndarray | np.generic) or is_jax(value):
+        return
+    if isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _roots(item)
+    elif isinstance(value, types.FunctionType):
+        yield value
+    elif isinstance(value, types.MethodType):
+        yield from (*_roots(value.__self__), value.__func__)
+    elif callable(value) or dataclasses.is_dataclass(value):
+        kind = value if isinstance(value, type) else type(value)
+        if not _is_packaged(kind.__module__):
+            yield kind
+        if value is not kind and dataclasses.is_dataclass(value):
+            yield from _roots([vars(value).get(each.name) for each in dataclasses.fields(value)])
+        elif value is not kind:
+            yield value
+            yield from _roots([getattr(value, "func", None), getattr(value, "__wrapped__", None)])
+
+
+class _Walk:
+    """One traversal of a value. References to an enclosing value enter by their depth.
+
+    Within this process (``here``), code enters by its bytecode, and what has no digest by its
+    address.
+    """
+
+    def __init__(self, *, here: bool = False) -> None:
+        self.here = here
         self.path: list[int] = []
         self.functions: dict[int, tuple[Any, bytes]] = {}  # with the value, which keeps its address
 
@@ -92,9 +150,13 @@ class _Walk:
         self.path.append(id(value))
         try:
             result = self.parts(value)
+        except UsageError:
+            if not self.here:
+                raise
+            result = _hash("address", str(id(value)).encode())
         finally:
             self.path.pop()
-        if isinstance(value, types.FunctionType):
+        if isinstance(value, types.FunctionType | type):
             self.functions[id(value)] = value, result
         return result
 
@@ -116,10 +178,11 @@ class _Walk:
             return self.all("sequence", type(value), *value)
         if isinstance(value, type):
             own = [kind for kind in value.__mro__ if not _is_packaged(kind.__module__)]
-            return self.all("type", *_name(value), *map(_source, own))
+            members = {f"{kind.__name__}.{n}": m for kind in own for n, m in _members(kind)}
+            return self.all("type", *_name(value), *map(self.source, own), members)
         if isinstance(value, types.ModuleType):
             return self.all("module", value.__name__)
-        if version := getattr(value, VERSION, None):
+        if not self.here and (version := getattr(value, VERSION, None)):
             return self.all("version", *_name(value), version)
         if isinstance(value, types.FunctionType):
             return self.function(value)
@@ -156,12 +219,17 @@ class _Walk:
         if _is_packaged(home):
             local = "<locals>" in code.co_qualname  # otherwise the name identifies it
             return self.all("function", home, code.co_qualname, *(within if local else ()))
-        names = set(_names(code)) & function.__globals__.keys()
-        seen = {name: function.__globals__[name] for name in names}
-        source = _source(function)
+        seen = _named(set(_names(code)), function.__globals__)
+        source = self.source(function)
         if code.co_name == "<lambda>" and source.count("lambda") > 1:
             raise _opaque(function, "that stands among others on the same lines")
         return self.all("function", *_name(function), source, *within, seen)
+
+    def source(self, value: Any) -> str:
+        """Return the source text of a function or class; of a function here, its bytecode."""
+        if not self.here:
+            return _source(value)
+        return str(hash(value.__code__)) if isinstance(value, types.FunctionType) else ""
 
     def object(self, value: Any) -> bytes:
         """Return the digest of the value's pickled content, without cached properties."""
@@ -201,6 +269,33 @@ def _source(value: Any) -> str:
         return textwrap.dedent(inspect.getsource(value))
     except (OSError, TypeError) as error:
         raise _opaque(value, "whose source is not known") from error
+
+
+def _members(kind: type) -> Iterator[tuple[str, Any]]:
+    """Yield names and values of a class's methods and data, without what Python has generated."""
+    for name, member in vars(kind).items():
+        for part in ("fget", "func", "__func__"):  # of properties, cached ones and static methods
+            member = getattr(member, part, member)
+        member = inspect.unwrap(member) if callable(member) else member
+        if isinstance(member, types.FunctionType):
+            if not member.__code__.co_filename.startswith("<string>"):
+                yield name, member
+        elif not name.startswith("__") and (
+            type(member) in PLAIN or isinstance(member, np.ndarray | list | tuple | dict)
+        ):
+            yield name, member
+
+
+def _named(names: set[str], contents: Mapping[str, Any], *modules: str) -> dict[str, Any]:
+    """Return what code with these names may use of a module's contents, and of further modules of
+    the user that it reaches through them.
+    """
+    seen = {name: contents[name] for name in names & contents.keys()}
+    for name, value in seen.items():
+        if isinstance(value, types.ModuleType) and not _is_packaged(value.__name__):
+            inner = value.__name__ not in modules
+            seen[name] = _named(names, vars(value), *modules, value.__name__) if inner else name
+    return seen
 
 
 def _content(cell: types.CellType) -> Any:

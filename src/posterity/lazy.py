@@ -125,6 +125,12 @@ def release_programs() -> None:
             _programs.others = used()
 
 
+def new_programs() -> None:
+    """Make JAX trace and compile all functions anew at their next call; nothing without JAX."""
+    if "jax" in sys.modules:
+        jax.clear_caches()
+
+
 @functools.cache
 def keep_programs() -> None:
     """Make JAX cache compiled programs on disk, unless its cache is configured already.

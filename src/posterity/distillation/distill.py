@@ -27,7 +27,7 @@ from posterity.distillation.teachers import WATCHED, Teacher, as_teacher
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.layers import Layers
-from posterity.fingerprint import digests
+from posterity.fingerprint import digests, renew_programs
 from posterity.interrupts import deferred
 from posterity.models import Model
 from posterity.models.data import real_numbers
@@ -236,6 +236,7 @@ def set_up(
     POSITIVE.check(learning_rate=learning_rate, tolerance=tolerance)
     OPTIMISER.check(optimiser=optimiser)
     teacher = as_teacher(loaded(teacher), model)
+    renew_programs(teacher, student, inputs, optimiser)
     image = getattr(teacher.layers, "image", ())
     inputs = usual(teacher.inputs(), image) if inputs is None else as_inputs(inputs)
     first, second, third, last = jax.random.split(key, 4)

@@ -17,6 +17,7 @@ from posterity.distillation.student import NETWORKS
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.layers import Layers
+from posterity.fingerprint import renew_programs
 from posterity.models import Model, NeuralNetwork
 from posterity.models.forward import NoisyForward
 from posterity.networks.predictive import Expectations, Prediction, expectations_of, merged
@@ -224,6 +225,7 @@ class Draws(_OfModel):
         >>> Draws(LogisticRegression(), np.zeros((2, 1))).predict(np.ones((1, 1))).mean
         array([0.5])
         """
+        renew_programs(self.model)
         places = np.array_split(np.arange(self.count), -(-self.count // self.samples))
         with jax.enable_x64(False):
             x = np.asarray(x, np.float32)

@@ -12,7 +12,7 @@ from posterity.artifact.strata import Strata
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.tables import columns_of
-from posterity.fingerprint import digest
+from posterity.fingerprint import digest, renew_programs
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
 from posterity.models import FunctionModel, Model, MultinomialRegression, PredictorModel, Records
@@ -82,6 +82,7 @@ class Agreement:
         """
         ON_ERROR.check(on_error=on_error)
         MODEL.check(model=model)
+        renew_programs(model)
         model, strata = model if isinstance(model, Model) else FunctionModel(model), None
         if own and personal is not False:
             raise UsageError(

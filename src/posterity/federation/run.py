@@ -17,6 +17,7 @@ from posterity.federation.quasi_newton import quasi_newton
 from posterity.federation.schedules import Machine, Schedule, Sequential
 from posterity.federation.state import State, Visit, leave
 from posterity.federation.status import Position, is_final, reports_of, status_of
+from posterity.fingerprint import renew_programs
 from posterity.ledger import Ledger
 from posterity.sharing import History
 from posterity.status import Progress, ProgressCallback, Status
@@ -349,6 +350,7 @@ class Run(Position):
 
     def _stepped(self, schedule: Schedule, site: str | None = None) -> "Run":
         """Return the run after one more step of a schedule, or the rest of an interrupted one."""
+        renew_programs(self.agreement.model, self.agreement.update)
         key, machine = step_key(self.key, self.state.step), Machine(self.agreement, schedule)
         state, visits = self.state, ()
         if state.pending is not None and schedule != self.schedule:

@@ -16,6 +16,7 @@ from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.free_forms import shaped
 from posterity.families.unconstrained import Supports
+from posterity.fingerprint import renew_programs
 from posterity.models import Model, Records
 from posterity.models.by_record import check_by_record
 
@@ -55,11 +56,15 @@ class Function(Target):
         self.arrays, others = eqx.partition(leaves, _is_array)
         self.others = structure, tuple(others)
 
+    @property
+    def function(self) -> Any:
+        """The function, with its arrays."""
+        structure, others = self.others
+        return jax.tree.unflatten(structure, eqx.combine(self.arrays, list(others)))
+
     def log_density(self, z: PyTree) -> Any:
         """Return the value of the function; a StructureError unless it is one number."""
-        structure, others = self.others
-        leaves = eqx.combine(self.arrays, list(others))
-        value = jnp.asarray(jax.tree.unflatten(structure, leaves)(z))
+        value = jnp.asarray(self.function(z))
         if value.shape != ():
             raise StructureError(
                 found=f"a log density of shape {value.shape}",
@@ -163,10 +168,14 @@ class Free(Target):
 
 
 def as_target(target: object) -> Target:
-    """Return a target unchanged, or a function of one event as a target; else a UsageError."""
+    """Return a target unchanged, or a function of one event as a target; else a UsageError. If a
+    function in it has changed, programs are compiled anew.
+    """
     if isinstance(target, Target):
+        renew_programs(target, getattr(target, "function", None))
         return target
     if callable(target):
+        renew_programs(target)
         return Function(target)
     raise UsageError(
         found=f"a target that is a {type(target).__name__}",

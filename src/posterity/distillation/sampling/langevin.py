@@ -24,6 +24,7 @@ from posterity.distillation.student import NETWORKS
 from posterity.distillation.teachers import WATCHED, Draws, Health, Teacher, in_units
 from posterity.errors import ConvergenceWarning, ParameterError
 from posterity.families.layers import Layers
+from posterity.fingerprint import renew_programs
 from posterity.models import Model
 from posterity.status import Progress, ProgressCallback
 
@@ -353,6 +354,7 @@ class Langevin(Teacher):
         COUNT.check(samples=samples)
         key = jax.random.key(0) if key is None else key
         KEY.check(key=key)
+        renew_programs(self)
         first, second = jax.random.split(key)
         model, parts, series, x = self.target.model, [], [], self.inputs()
         predicts = hasattr(model, "outputs") and getattr(model, "likelihood", None)
