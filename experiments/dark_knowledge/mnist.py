@@ -4,9 +4,11 @@ A chain is run and distilled for each seed; the plug-in network is fitted by the
 without noise. Writes `mnist.json`, `mnist-curve.png` and `mnist-strange.png`. What takes long is
 kept in a folder: the same command goes on where it was, to the same result, also after a kill -9.
 `--only-kept` reads what there is, also while another process is at it. `--paper` is a run of the
-paper's own length at temperature 1 (`mnist-paper.json`): an hour a seed on one core.
+paper's own length at temperature 1 (`mnist-paper.json`): an hour a seed on one core. Other seeds'
+rows in the results file stay, if the setting is the same.
 """
 
+import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -60,11 +62,20 @@ def run(
         setting, cache, name = Setting.paper(draws or 99_900), cache / "paper", "mnist-paper"
     runs = [Seed(number, setting, data, cache) for number in seeds]
     rows = [own.so_far() if place.only_kept else own.run() for own in runs]
-    summary = summarise(setting, [row for row in rows if row is not None])
+    finished = {row["seed"]: row for row in [*earlier(place, name, setting), *rows] if row}
+    summary = summarise(setting, [finished[number] for number in sorted(finished)])
     place.write(name, summary)
     curves(summary, place.results / f"{name}-curve.png")
     strange(runs[0], place.results / f"{name}-strange.png")
     return summary
+
+
+def earlier(place: harness.Place, name: str, setting: Setting) -> list[Row]:
+    """Return the finished rows of other runs in the results file, if their setting is the same."""
+    path = place.results / f"{name}.json"
+    known = json.loads(path.read_text()) if path.exists() else {}
+    same = known.get("setting") == repr(setting)
+    return [row for row in known["runs"] if row["chain steps"] == row["of"]] if same else []
 
 
 def summarise(setting: Setting, rows: Sequence[Row]) -> dict[str, Any]:
