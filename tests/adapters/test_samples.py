@@ -11,7 +11,7 @@ import scipy.stats
 
 import posterity
 from posterity.adapters import from_samples
-from posterity.arrays.chains import diagnose
+from posterity.arrays.chains import diagnose, tails
 from posterity.errors import FitWarning, ParameterError, StructureError, UsageError
 from posterity.families import (
     Beta,
@@ -54,12 +54,13 @@ def test_effective_sizes_and_rhat_are_those_of_arviz(chains: int, count: int, sh
     arviz: Any = pytest.importorskip("arviz")
     effective = share * chains * count
     draws = autoregressive(chains, count, 8, effective, np.random.default_rng(1))
-    found = diagnose(draws)
+    found, ends = diagnose(draws), tails(draws)
     if count == 2000 and share <= 1:
         assert abs(np.log(found.size.mean() / effective)) < 0.15
     for i in range(8):
         assert np.isclose(found.size[i], arviz.ess(draws[..., i], method="mean"), rtol=0.02)
         assert np.isclose(found.rhat[i], arviz.rhat(draws[..., i]), rtol=1e-9)
+        assert np.isclose(ends[i], arviz.ess(draws[..., i], method="tail"), rtol=0.02)
 
 
 def test_chains_of_other_widths_and_chains_that_stand_still_are_warned_of() -> None:

@@ -14,6 +14,9 @@ from posterity.arrays.typing import Float, Int
 Array = np.ndarray
 FEW = 50
 """Effective sample size below which estimates of moments are not reliable."""
+TAILS = 200
+"""Effective size of a tail of 5 % below which 90 % intervals are not reliable: the share of draws
+in the tail then has a relative standard error above 31 %."""
 DISAGREE = 1.1
 """R-hat above which chains are taken to have different distributions."""
 BY_CHANCE = 1e-3
@@ -52,6 +55,15 @@ def diagnose(draws: Float[Array, "chains n d"]) -> Diagnostics:
     rhat = np.fmax(_rhat(_ranked(split)), _rhat(_ranked(apart)))
     still = (np.ptp(split, axis=1) == 0).reshape(2, chains, size).any(0).sum(0)
     return Diagnostics(_sizes(split), rhat, still)
+
+
+def tails(draws: Float[Array, "chains n d"]) -> Float[Array, " d"]:
+    """Return the smaller effective sample size, of each coordinate, of the shares of draws up to
+    their 5 % and 95 % quantiles; the number of draws for chains of fewer than eight.
+    """
+    ends = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
+    few, full = draws.shape[1] < LEAST, np.full(draws.shape[2], float(draws[..., 0].size))
+    return full if few else np.minimum(*(_sizes(_split((draws <= q) * 1.0)) for q in ends))
 
 
 def apart(draws: Float[Array, "chains n d"]) -> np.ndarray:

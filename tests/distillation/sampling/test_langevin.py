@@ -310,6 +310,17 @@ def test_all_coordinates_are_watched() -> None:
     assert (np.abs(teacher._coordinates(state)).sum(1) == 1).all()
 
 
+def test_tails_in_which_chains_stay_for_long_are_reasons() -> None:
+    """Each chain of white noise stays once beyond four deviations, of 6 % of its draws."""
+    chains = np.random.default_rng(0).normal(size=(8, 1000, 2))
+    assert not health.agreement(chains, chains)[0]
+    for number, own in enumerate(chains[..., 1]):
+        own[100 * number :][:60] = 4 + abs(own[:60])
+    reasons, rhat, effective = health.agreement(chains[..., :1], chains)
+    assert "tails" in reasons[0] and len(reasons) == 1
+    assert rhat is not None and rhat < 1.1 and effective is not None and effective > 50
+
+
 def test_a_density_that_is_not_a_number_below_zero_is_said() -> None:
     model = FunctionModel(lambda z, x: (jnp.log(z[0]) - z[0]) * jnp.ones(len(x)))
     prior = DiagonalGaussian.from_standard(np.zeros(1), np.array([100.0]))

@@ -6,7 +6,16 @@ import jax
 import numpy as np
 from jaxtyping import Float, PyTree
 
-from posterity.arrays.chains import DISAGREE, FEW, LEAST, apart, diagnose, mean_and_error
+from posterity.arrays.chains import (
+    DISAGREE,
+    FEW,
+    LEAST,
+    TAILS,
+    apart,
+    diagnose,
+    mean_and_error,
+    tails,
+)
 from posterity.distillation.sampling import tuning
 from posterity.distillation.sampling.modes import EQUIVALENT
 from posterity.distillation.sampling.target import Target
@@ -114,7 +123,8 @@ def agreement(
     """Return reasons to doubt that chains agree, the largest R-hat and the least effective size, of
     ``chains``, the log density and outputs, and of the ``coordinates`` of a model. Coordinates in
     which chains are in different places have a reason of their own, as the names of parameters may
-    be permuted, so that only coordinates differ.
+    be permuted, so that only coordinates differ. Their tails are reasons too, as draws of
+    parameters are read as intervals.
     """
     alone = "one chain cannot show that another would be elsewhere: run two at least"
     reasons: list[str] = [alone] if len(chains) == 1 else []
@@ -141,4 +151,9 @@ def agreement(
         )
     if not effective >= FEW:
         reasons.append(f"their draws are worth {effective:.0f} independent ones; make more")
+    elif not reasons and many and (least := float(tails(coordinates).min())) < TAILS:
+        reasons.append(
+            f"the draws in a coordinate's tails of 5 % are worth {least:.0f} independent ones, so "
+            "that intervals are not known, and may be too short; make more, or raise thin"
+        )
     return reasons, rhat, effective
