@@ -334,3 +334,9 @@ def test_a_pass_of_another_schedule_that_breaks_off_keeps_its_visits():
     assert [visit.site for visit in left.trace[1:]] == ["ash", "elm"]
     assert left.state.pending is None and left.state.epoch > run.state.epoch
     assert left.sweep(60).status.converged
+
+
+def test_federations_of_data_in_parts_of_different_shapes_print():
+    sites = {"a": (np.ones((3, 2)), np.ones(3))}
+    run = start(sites, LogisticRegression(), Gaussian.from_standard(np.zeros(2), np.eye(2)))
+    assert "[(3, 2), (3,)]" in repr(run.federation.sites["a"])

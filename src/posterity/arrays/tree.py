@@ -205,7 +205,12 @@ def _items(tree: PyTree) -> list[tuple[str, Any]]:
 def _outline(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{name}: {_outline(child)}" for name, child in value.items()) + "}"
-    return repr(value) if value is None or isinstance(value, Node) else f"{np.shape(value)}"
+    if value is None or isinstance(value, Node):
+        return repr(value)
+    try:
+        return f"{np.shape(value)}"
+    except ValueError:  # a list of parts of different shapes
+        return f"[{', '.join(map(_outline, value))}]"
 
 
 @functools.cache
