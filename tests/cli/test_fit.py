@@ -154,6 +154,12 @@ def test_a_mixture_finds_its_components_whatever_the_units():
     # Eighty records a component: its mean is known to 1/sqrt(80), five of which are 0.56.
     np.testing.assert_allclose(a, means[np.lexsort(means.T)], atol=0.56)
     assert sum(part["weight"] for part in told["components"]) == pytest.approx(1)
+    for number, site in ((3, "three"), (4, "four")):
+        more = ("--model", "mixture", "--components", number, "--site", site)
+        succeed("fit", "raw.csv", *more, "-o", f"{site}.safetensors")
+        found = document("fuse", "raw.safetensors", f"{site}.safetensors", "-o", "x.safetensors")
+        assert found["plates"][""]["components"] == 3
+    refuse("fuse raw.safetensors odd.safetensors -o no", 4, "--center")
 
 
 def test_two_sites_are_fused_as_one_fit_of_both():

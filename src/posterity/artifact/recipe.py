@@ -200,8 +200,9 @@ class Recipe:
 
     @property
     def in_one_form(self) -> bool:
-        """True if coefficients are no affine function of those in other units and levels."""
-        return bool(self.terms or self.baseline or self.model == "multinomial")
+        """True if parameters are no affine function of those in other units and levels."""
+        form = self.terms or self.baseline or self.model == "multinomial"
+        return bool(form or not self.regression)
 
     @property
     def spread(self) -> str | None:
