@@ -163,6 +163,27 @@ def check_same(provenances: Mapping[str, Mapping[str, str]]) -> None:
                 raise _apart(first, one, site, other, odd, by_hand=True)
 
 
+def check_model(ledger: Mapping[str, str], configured: Mapping[str, str]) -> None:
+    """Raise a StructureError if a configuration's model or units differ from those of a ledger.
+
+    Recipes are looked for in provenances; their priors and estimated variances may differ.
+    """
+    one, other = recipe_in(ledger), recipe_in(configured)
+    if one is None or other is None:
+        return
+    free = {"columns", "without", "unit", "strata", "prior", "prior_sd", "noise_variance"}
+    free |= {"dispersion", "version"}
+    same = {*(one.columns or ())} == {*(other.columns or ())}
+    odd = [key for key in _differences(one, other) if key not in free]
+    if odd := [*odd, *([] if same else ["columns"])]:
+        mine, theirs = json.loads(one.canonical()), json.loads(other.canonical())
+        raise StructureError(
+            found=f"a ledger and a configuration that differ: {_differing(mine, theirs, odd)}",
+            expected="the model, columns and units by which the ledger was made",
+            fix="Use the configuration of that federation.",
+        )
+
+
 def prior_digest(prior: Any) -> str:
     """Return a digest of a prior that does not depend on the order of its coordinates."""
     names = {path: tuple(sorted(own)) for path, own in names_of(prior).items()}
@@ -232,11 +253,6 @@ def _apart(
     first: str, one: Recipe, site: str, other: Recipe, odd: Sequence[str], by_hand: bool
 ) -> StructureError:
     mine, theirs = json.loads(one.canonical()), json.loads(other.canonical())
-    apart = (
-        f"{_FLAGS.get(key, '--' + key.replace('_', '-'))} "
-        f"{_own(mine[key], theirs[key])} and {_own(theirs[key], mine[key])}"
-        for key in odd
-    )
     mending = {
         "unit": " --convert COLUMN=FACTOR",
         "columns": " --rename COLUMN=NAME",
@@ -249,9 +265,17 @@ def _apart(
     if by_hand and set(odd) <= set(_FREE) - {"unit"} and one.regression:
         fix = f"Fuse fewer files at a time, which are put into one form, or f{fix[1:]}"
     return StructureError(
-        found=f"{first!r} and {site!r} fitted by different flags: {'; '.join(apart)}",
+        found=f"{first!r} and {site!r} fitted by different flags: {_differing(mine, theirs, odd)}",
         expected="one model of the same columns and units at every site",
         fix=fix,
+    )
+
+
+def _differing(mine: Mapping[str, Any], theirs: Mapping[str, Any], odd: Sequence[str]) -> str:
+    return "; ".join(
+        f"{_FLAGS.get(key, '--' + key.replace('_', '-'))} "
+        f"{_own(mine[key], theirs[key])} and {_own(theirs[key], mine[key])}"
+        for key in odd
     )
 
 

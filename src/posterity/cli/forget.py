@@ -8,6 +8,7 @@ from pathlib import Path
 from posterity.artifact import digest
 from posterity.artifact.aligned import names_in
 from posterity.artifact.recipe import recipe_in
+from posterity.artifact.reconcile import check_model
 from posterity.artifact.sites import kept
 from posterity.checks import check_proper
 from posterity.cli import files
@@ -63,7 +64,9 @@ def forget(settings: Settings) -> Data:
             status = Status.of(0.0, 0.0) if issued.exact else Status.of(math.inf, 0.0, why)
             notes, record = [] if issued.exact else _of_noise(about.provenance), {}
         else:
-            left, issued, distance, status, job = _refined(settings, ledger, sites, moved)
+            left, issued, distance, status, job = _refined(
+                settings, ledger, about.provenance, sites, moved
+            )
             notes, record = ([], {}) if issued.exact else (job.notes, job.record)
     # The receipt is written last: if it exists, so does its ledger.
     record = {"before": issued.before, **kept(record or about.provenance, left.sites)}
@@ -110,7 +113,11 @@ def _check_new(receipt: Path, sites: tuple[str, ...], before: Ledger) -> None:
 
 
 def _refined(
-    settings: Settings, before: Ledger, sites: tuple[str, ...], progress: ProgressCallback
+    settings: Settings,
+    before: Ledger,
+    provenance: Mapping[str, str],
+    sites: tuple[str, ...],
+    progress: ProgressCallback,
 ) -> tuple[Ledger, Receipt, float | None, Status, Federated]:
     """Return the ledger refined by the remaining sites, its receipt, distance and status, and the
     federation, whose noise variance or dispersion is estimated from those sites.
@@ -119,6 +126,7 @@ def _refined(
     settings.check_outputs(*federation.inputs)
     with federation.named():
         job = federation_of(federation, names_in(before), (*sites, *before.forgotten))
+    check_model(provenance, job.record)
     run = job.start().with_ledger(before)
     done = forgotten(
         run,

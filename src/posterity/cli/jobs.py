@@ -73,12 +73,15 @@ def federation_of(
 
     Columns of the records are put in the order of names: of a ``ledger``'s coordinates, else of the
     prior's file, else of the first site that has names. A noise variance or dispersion is estimated
-    without the records of the sites ``without``.
+    without the records of the sites ``without``, whose tables need not exist.
     """
     kind = _kind(settings)
     intercept = _intercept(settings, kind, OF_SITES)
     target, key = settings["model.target"], seeded(settings["seed"])
     paths = {site: Path(path) for site, path in settings.need("sites").items()}
+    gone = {site for site in without if site not in paths or not paths[site].exists()}
+    gone = gone if {*paths} - gone else set[str]()
+    paths = {site: path for site, path in paths.items() if site not in gone}
     usual = not settings.table("prior", "sd")
     own = next((own for path, own in (ledger or {}).items() if path != SPREAD), ())
     of_recipe = _of_recipe(settings, kind, paths, estimate=usual, without=without, names=own)
@@ -137,12 +140,15 @@ def federation_of(
         prior = ordered(prior, {SPREAD: spreads}, "the prior", "model.personal")
     elif recipe is not None:
         personal = spreads_of(personal, recipe, names)
-    schedule = settings.table("schedule", "kind", "steps", "tolerance")
+    schedule, sites = (
+        settings.table("schedule", "kind", "steps", "tolerance"),
+        sorted({*paths, *gone}),
+    )
     arguments = {
-        "sites": columns.data,
+        "sites": columns.data | dict.fromkeys(gone),
         "model": model,
         "prior": prior,
-        "schedule": specification.make_schedule(settings["schedule.kind"], schedule, sorted(paths)),
+        "schedule": specification.make_schedule(settings["schedule.kind"], schedule, sites),
         "update": specification.make_update(settings.table("update")),
         "weights": settings["weights"],
         "personal": personal,

@@ -141,7 +141,7 @@ def sites_of(
         recipe = dataclasses.replace(recipe, target=TARGET)
     check_recipe(recipe)
     tables = settings.values.get("tables", {})
-    if strange := [site for site in tables if site not in paths]:
+    if strange := [site for site in tables if site not in {*paths, *without}]:
         raise UsageError(
             found=f"a table of site {strange[0]!r}",
             expected=f"one of the sites {list(paths)}",
@@ -195,7 +195,7 @@ def sites_of(
             notes.append(NOISE_OF_ONE)
         facts = {site: fact | {first.spread: value} for site, fact in facts.items()}
         first = first.replaced(**{first.spread: value})
-    first = first.replaced(strata=tuple(sorted(paths)) if first.own else ())
+    first = first.replaced(strata=tuple(sorted({*paths, *without})) if first.own else ())
     made = {}
     for site, data in designs.items():
         x, y = data_of(first, data)
