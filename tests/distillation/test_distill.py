@@ -85,7 +85,7 @@ def test_a_regression_of_known_predictive() -> None:
     """In raw units: the mean, and the variance of the function far below the noise's."""
     (x, y), prior, exact = line((1.0, 1e-3))
     teacher = Langevin(LINE, prior, (x, y), chains=16)
-    found = distill(teacher, Layers.dense(2, 32, 2), key=KEY, split=True, steps=8000,
+    found = distill(teacher, Layers.dense(2, 32, 2), key=KEY, steps=8000,
                     inputs=Pool(x))  # fmt: skip
     said = found.student.predict(x)
     covariance = np.linalg.inv(np.asarray(exact.precision))
@@ -93,6 +93,14 @@ def test_a_regression_of_known_predictive() -> None:
     assert (np.abs(said.mean[:, 0] - x @ np.asarray(exact.mean)) < sd).all()
     assert np.median(np.abs(said.variance[:, 0] / sd**2 - 1)) < 0.2
     np.testing.assert_array_equal(said.noise_variance, 1.0)
+
+
+def test_a_variance_far_from_the_teachers_is_no_clean_status() -> None:
+    """After few steps, where large noise keeps the predictive within the tolerance."""
+    x = np.random.default_rng(0).normal(size=(300, 3))
+    law = Gaussian.from_standard(np.ones(3), np.linalg.inv(x.T @ x))
+    found = distill(law, model=LinearRegression(noise_variance=1.0), inputs=Pool(x), steps=300)
+    assert found.status.converged and "`variance` is off" in str(found.status)
 
 
 def test_a_noise_that_is_not_known() -> None:

@@ -427,7 +427,7 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
     scaling = dataclasses.replace(run.scaling, y_shift=y_shift, y_scale=y_scale)
     made = run.network, state.parameters, run.constants.head, scaling, run.domain
     student, status = students.finish(*made), Status.of(gap, run.tolerance, tuple(reasons))
-    if status.converged and shares is not None and run.constants.head.likelihood == "gaussian":
+    if status.converged and run.constants.head.has_variance:
         status = dataclasses.replace(status, reasons=_of_variances(run, student, predicted(whole)))
     if status.converged and health.searched:
         reasons, scope = (*status.reasons, health.searched), " where it was searched"

@@ -114,6 +114,11 @@ class Head:
             return self.targets + self.split
         return self.targets * (3 if self.split and self.noise_variance is None else 2)
 
+    @property
+    def has_variance(self) -> bool:
+        """Whether the variance of the function is an output, apart from that of the noise."""
+        return self.likelihood == "gaussian" and (self.split or self.noise_variance is not None)
+
     def loss(
         self,
         outputs: Float[Real, "n size"],
@@ -133,8 +138,9 @@ class Head:
 
         Values: ``½ Σ [log 2π + log t + (σ² + (μ - m)² + ν) / t]``, the expectation of ``-log N(y;
         m, t)`` under a teacher of mean ``μ``, variance ``σ²`` and noise ``ν``; ``t = v + noise`` is
-        the student's total variance. ``split`` adds ``½ Σ [log 2π + log v + (σ² + (μ - m)²) / v]``,
-        least at ``v = σ²``, and, if the noise is not known, ``½ Σ [log 2π + log r + ν / r]``.
+        the student's total variance. Where ``v`` is an output, ``½ Σ [log 2π + log v + (σ² + (μ -
+        m)²) / v]`` is added, least at ``v = σ²``, since ``t`` hardly depends on it where the noise
+        is large; and ``½ Σ [log 2π + log r + ν / r]`` with ``split`` if the noise is not known.
 
         ``outputs`` are the network's; a StructureError unless there are ``size``. ``expectations``
         are those of :mod:`posterity.networks.predictive`, over one draw or more. ``scaling`` maps
@@ -153,10 +159,10 @@ class Head:
         m, log_v, log_r, log_total = self._moments(outputs, scaling)
         miss = variance + (mean - m) ** 2
         loss = _surprise(miss + noise, log_total)
-        if self.split:
+        if self.has_variance:
             loss += _surprise(miss, log_v)
-            if self.noise_variance is None:
-                loss += _surprise(noise, log_r)
+        if self.split and self.noise_variance is None:
+            loss += _surprise(noise, log_r)
         return loss
 
     def divergence(
