@@ -11,6 +11,7 @@ from cli.commands import call, document, fail, refuse, succeed
 from scipy import stats
 
 import posterity
+from posterity.artifact import provenance
 from posterity.artifact.recipe import Recipe
 from posterity.cli import options
 from posterity.cli.distill import distillation_of
@@ -373,6 +374,30 @@ def test_a_network_of_values_learns_its_noise_unless_it_is_known(folder):
     assert configured("values.toml").teacher.target.model.noise_variance == 0.5
     written("noise_variance = 0.5", 'noise = "constant"')
     refuse("distill values.toml", 2, "noise_variance = 0.5 beside model.noise")
+
+
+def test_labels_of_texts_and_the_target_s_column_among_records_to_predict(folder):
+    sick = Path("sick.csv").read_text().replace(",1,", ",yes,").replace(",0,", ",no,")
+    Path("texts.csv").write_text(sick)
+    said = {"data.file": "texts.csv", "model.target": "sick", "model.likelihood": "bernoulli"}
+    job = distillation_of(options.read("distill", said, None, []))
+    y = np.array([line.split(",")[1] == "yes" for line in sick.splitlines()[1:]])
+    np.testing.assert_array_equal(job.teacher.target.data[1], y)
+    assert job.notes == ("labels: 0 is 'no', 1 is 'yes'",)
+    head, weights = posterity.distillation.Head("bernoulli", 1), [2.0, -1.0, 0.0]
+    record = job.record | provenance.as_provenance(job.names)
+    student = Student(Layers.dense(2, 1), np.array(weights), head)
+    posterity.save(student, "s.safetensors", provenance=record)
+    out = document("predict", "s.safetensors", "texts.csv", "-o", "p.csv")
+    assert out["notes"] == list(job.notes) and out["records"] == 40
+    scored = document("evaluate", "s.safetensors", "texts.csv")
+    p = np.genfromtxt("p.csv", delimiter=",", names=True)["p"]
+    assert scored["all"]["accuracy"] == np.mean((p > 0.5) == y)
+    Path("texts.csv").write_text(sick.replace("no", ""))  # what is to be predicted
+    succeed("predict", "s.safetensors", "texts.csv", "-o", "q.csv")
+    assert Path("q.csv").read_text() == Path("p.csv").read_text()
+    refuse("evaluate s.safetensors texts.csv", 5, "one of the labels")
+    refuse("distill --data texts.csv --target sick -o t.safetensors", 5, "no value in line")
 
 
 def test_a_configuration_says_all_there_is(folder):

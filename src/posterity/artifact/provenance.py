@@ -1,4 +1,4 @@
-"""The names of a network's inputs in a file's provenance, as JSON.
+"""The names of a network's inputs and of what it predicts in a file's provenance, as JSON.
 
 A distribution can name its own coordinates (:mod:`posterity.families.names`). The inputs of a
 network are no coordinates of the distribution over its weights, so the file names them here.
@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from posterity.artifact.container import altered
 from posterity.families.names import MOST_CHARACTERS, some, unfit
 
-COLUMNS = "columns"
-"""The key for the names of columns, a list in JSON."""
+COLUMNS, TARGET, CLASSES = "columns", "target", "classes"
+"""The keys for the names of columns, a list in JSON; the name of the column that is predicted; and
+the texts that its labels 0, 1, ... stand for, a list in JSON."""
 
 
 def as_provenance(names: Sequence[str]) -> dict[str, str]:
@@ -27,18 +28,48 @@ def inputs_of(provenance: Mapping[str, str], count: int) -> tuple[str, ...]:
     """Return the names of a network's input columns, or an empty tuple if its file has none. Raises
     an ArtifactError if they are not distinct names, or not as many as the inputs.
     """
-    if COLUMNS not in provenance:
+    names = _names(provenance, COLUMNS)
+    if names and len(names) != count:
+        raise altered(f"{len(names)} names of columns beside a network of {count} inputs")
+    return names
+
+
+def of_target(name: str, classes: Sequence[str]) -> dict[str, str]:
+    """Return the provenance of a network that predicts a column, with these texts if any.
+
+    >>> of_target("ill", ["no", "yes"])
+    {'target': 'ill', 'classes': '["no","yes"]'}
+    """
+    texts = json.dumps(list(classes), separators=(",", ":"))
+    return {TARGET: name} | ({CLASSES: texts} if classes else {})
+
+
+def classes_of(provenance: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the texts that labels stand for, or an empty tuple; an ArtifactError unless they are
+    distinct names.
+    """
+    return _names(provenance, CLASSES)
+
+
+def _names(provenance: Mapping[str, str], key: str) -> tuple[str, ...]:
+    if key not in provenance:
         return ()
     try:
-        names = json.loads(provenance[COLUMNS])
+        names = json.loads(provenance[key])
     except (ValueError, RecursionError):
         names = None
     if not isinstance(names, list) or not names or unfit(names):
-        text = provenance[COLUMNS][:MOST_CHARACTERS]
-        raise altered(f"{COLUMNS} {text}, which are no distinct names")
-    if len(names) != count:
-        raise altered(f"{len(names)} names of columns beside a network of {count} inputs")
+        raise altered(f"{key} {provenance[key][:MOST_CHARACTERS]}, which are no distinct names")
     return tuple(names)
+
+
+def named(classes: Sequence[str]) -> str:
+    """Return a line on the classes that labels stand for.
+
+    >>> named(["no", "yes"])
+    "labels: 0 is 'no', 1 is 'yes'"
+    """
+    return f"labels: {', '.join(f'{place} is {text!r}' for place, text in enumerate(classes))}"
 
 
 def unnamed(columns: Mapping[str, Sequence[str]], names: Sequence[str]) -> list[str]:

@@ -156,7 +156,8 @@ def _of_data(settings: Settings) -> Distilled:
     chains = functools.partial(distillation.Langevin, *about, kernel=kernel)
     teacher = build(chains, run, "sampler")
     sampler = type(teacher.kernel).__name__
-    _, pool, notes = _pool(settings, problem.names, int(np.prod(x.shape[1:])), "the data", recipe)
+    own = settings, problem.names, int(np.prod(x.shape[1:])), "the data", recipe
+    _, pool, notes = _pool(*own, problem.record.get(provenance.TARGET))
     return Distilled(
         teacher=teacher,
         inputs=_inputs(settings, x if pool is None else pool, x.shape[1:], default="perturbed"),
@@ -199,9 +200,16 @@ def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
 
 
 def _pool(
-    settings: Settings, names: tuple[str, ...], size: int, of: str, recipe: Recipe | None
+    settings: Settings,
+    names: tuple[str, ...],
+    size: int,
+    of: str,
+    recipe: Recipe | None,
+    target: str | None = None,
 ) -> tuple[Table | None, np.ndarray | None, list[str]]:
-    """Return the file of inputs, the inputs in the order of the names, and notes."""
+    """Return the file of inputs, the inputs in the order of the names, and notes. A column of the
+    ``target`` is left out.
+    """
     path, notes = settings.path("inputs.file"), []
     if path is None:
         return None, None, []
@@ -211,7 +219,7 @@ def _pool(
             notes.append(f"{data.dropped} of {data.total} inputs with missing values are left out")
         pool = Table(inputs_of(recipe, data)[1], None, inputs_of(recipe)[0])
     else:
-        pool = read_inputs(path, settings["inputs.array"])
+        pool = read_inputs(path, settings["inputs.array"], known=target, scored=False)
     x = reordered(pool, names, str(path), of)
     if (wide := x[0].size) != size:
         raise StructureError(

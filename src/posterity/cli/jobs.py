@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity import models
+from posterity.adapters.tables.reader import clean
 from posterity.arrays.keys import seeded
 from posterity.arrays.typing import KeyArray
+from posterity.artifact import provenance
 from posterity.artifact.aligned import names_in, ordered
 from posterity.artifact.recipe import Recipe
 from posterity.artifact.reconcile import prior_digest
@@ -17,7 +19,7 @@ from posterity.artifact.sites import as_provenance
 from posterity.cli import files
 from posterity.cli.options import Settings, conflict, incomplete
 from posterity.cli.recipes import NOISE_OF_ONE, Sites, personal_of, recipe_of, sites_of
-from posterity.cli.records import in_one_order, oddities, read_sites
+from posterity.cli.records import TARGET, in_one_order, oddities, read_sites
 from posterity.cli.schema import options_of, places_of
 from posterity.entries import dependent
 from posterity.errors import StructureError, UsageError
@@ -253,7 +255,8 @@ def problem_of(settings: Settings) -> Problem:
     of_recipe = _of_recipe(settings, kind, {path.stem: path}, estimate=False)
     if of_recipe is not None:
         return _regression(settings, kind, of_recipe)
-    tables = read_sites({path.stem: path}, target, intercept)
+    labels = kind == "network" and settings["model.likelihood"] != "gaussian"
+    tables = read_sites({path.stem: path}, target, intercept, texts=labels)
     columns = in_one_order(tables, (), target, kind != "network")
     data: Any = next(iter(columns.data.values()))
     if not isinstance(data, tuple):
@@ -264,8 +267,12 @@ def problem_of(settings: Settings) -> Problem:
         )
     options = settings.table("model", "kind", "target", "intercept")
     model, prior = specification.make_model_and_prior(kind, options, variance, *data)
-    notes = (*columns.notes, *_of_noise(settings, kind))
-    return Problem(kind, model, prior, data, columns.names, notes, {})
+    notes = [*columns.notes, *_of_noise(settings, kind)]
+    record, classes = {}, next(iter(tables.values())).classes
+    if columns.names:
+        record = provenance.of_target(clean(target or TARGET), classes)
+        notes += [provenance.named(classes)] if classes else []
+    return Problem(kind, model, prior, data, columns.names, tuple(notes), record)
 
 
 def _regression(settings: Settings, kind: str, sites: Sites) -> Problem:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from posterity.adapters.tables.reader import clean, read_cells
-from posterity.artifact.provenance import unnamed
+from posterity.artifact.provenance import TARGET, classes_of, named, unnamed
 from posterity.artifact.recipe import Recipe, recipe_in
 from posterity.artifact.sites import sites_in, together
 from posterity.artifact.units import suspicious
@@ -107,9 +107,19 @@ def predicted(
     _check_used(settings, recipe)
     if recipe is None:
         assert call is not None, "checked above"
-        records = read_inputs(inputs, settings["inputs.array"], settings["model.target"])
+        known = about.provenance.get(TARGET) if student else None
+        classes = classes_of(about.provenance) if student else ()
+        records = read_inputs(
+            inputs,
+            settings["inputs.array"],
+            settings["model.target"],
+            known=known,
+            classes=classes,
+            scored=scored,
+        )
         x = reordered(records, names, str(inputs), str(file))
         notes = unnamed({str(inputs): records.names} if names else {}, names)
+        notes += [named(classes)] if classes else []
         with within(f"inputs {str(inputs)!r}"):
             parts = called(call, x, progress)
         return Predicted(parts, np.arange(len(x)), about.kind, records.y, None, None, tuple(notes))

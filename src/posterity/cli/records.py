@@ -12,7 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.adapters.tables.reader import Cells, clean, read_numbers
+from posterity.adapters.tables.reader import (
+    Cells,
+    clean,
+    is_missing,
+    is_number,
+    read_cells,
+    table_error,
+)
 from posterity.artifact.provenance import unnamed
 from posterity.cli.files import check_regular
 from posterity.cli.options import unwanted
@@ -30,12 +37,14 @@ COLUMNS = "columns"
 class Table(NamedTuple):
     """Records: ``x`` (n, ...), the label ``y`` (n,) if there is one, and the names of the columns
     of ``x``, empty if the file has none. ``unweighted`` is ``x`` before multiplication by weights.
+    ``classes`` are the texts that labels 0, 1, ... stand for, empty if the file has numbers.
     """
 
     x: np.ndarray
     y: np.ndarray | None
     names: tuple[str, ...]
     unweighted: np.ndarray | None = None
+    classes: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> np.ndarray:
@@ -56,12 +65,12 @@ class Columns(NamedTuple):
     notes: tuple[str, ...]
 
 
-def read_records(path: Path, target: str | None = None) -> Table:
+def read_records(path: Path, target: str | None = None, *, texts: bool = False) -> Table:
     """Read records from an ``.npz`` with ``x`` or ``x`` and ``y``, or a ``.csv`` with a header.
 
     In a table, the column ``target`` is the label (by default ``y``, if present) and all others are
     ``x``; a single column is a vector. An ``.npz`` may name the columns of ``x`` by an array
-    ``columns`` of texts.
+    ``columns`` of texts. With ``texts`` labels may be texts: their classes are in sorted order.
     """
     if path.suffix == ".npz":
         arrays = _read_arrays(path, "an .npz file with x (and y), or a .csv file of numbers")
@@ -69,8 +78,11 @@ def read_records(path: Path, target: str | None = None) -> Table:
             if not {"x"} <= arrays.keys() <= {"x", "y", COLUMNS}:
                 raise ValueError(f"arrays {some(sorted(arrays))}, not x (and y)")
             return Table(arrays["x"], arrays.get("y"), _names_of(arrays, "x"))
-    names, values = read_numbers(path)
     label = TARGET if target is None else target
+    cells = read_cells(path)
+    if texts and label in cells.header and (own := _classes(cells, label)):
+        return _labelled(cells, label, own)
+    names, values = cells.header, cells.numbers(cells.header)
     if label in names:
         return _split(names, values, label)
     if target is None:
@@ -82,19 +94,62 @@ def read_records(path: Path, target: str | None = None) -> Table:
     )
 
 
-def read_inputs(path: Path, array: str | None = None, target: str | None = None) -> Table:
-    """Read inputs without labels: finite numbers, with at least one record.
+def _classes(cells: Cells, label: str) -> tuple[str, ...]:
+    """Return the texts of a column in sorted order, or none if one of its cells is a number."""
+    texts = {clean(text) for text in cells.column(label) if not is_missing(text)}
+    return () if any(map(is_number, texts)) else tuple(sorted(texts))
+
+
+def _labelled(cells: Cells, label: str, classes: Sequence[str]) -> Table:
+    """Return records whose labels are the places of their texts among ``classes``."""
+    places = {text: place for place, text in enumerate(classes)}
+    for line, text in zip(cells.lines, texts := cells.column(label), strict=True):
+        if clean(text) not in places:
+            found = "no value" if is_missing(text) else repr(text)
+            found = f"{found} in line {line}, column {label!r}"
+            raise table_error(cells.path, found, f"one of the labels {some(classes)}")
+    names = tuple(name for name in cells.header if name != label)
+    y = np.array([places[clean(text)] for text in texts], float)
+    return Table(cells.numbers(names), y, names, classes=tuple(classes))
+
+
+def read_inputs(
+    path: Path,
+    array: str | None = None,
+    target: str | None = None,
+    *,
+    known: str | None = None,
+    classes: Sequence[str] = (),
+    scored: bool = True,
+) -> Table:
+    """Read inputs: finite numbers, with at least one record.
 
     Args:
         path: path of a ``.csv`` with a header, an ``.npy``, or an ``.npz`` of one array, or with
             one ``x`` among others; an array ``columns`` of texts there may name the columns.
         array: name of the array in an ``.npz``.
         target: name of a column of the table that is not an input.
+        known: name of such a column that the table need not have.
+        classes: texts of that column for the labels 0, 1, ..., if it is not of numbers.
+        scored: whether to read that column, whose cells may else be anything.
     """
     if array is not None and path.suffix != ".npz":
         where = f"beside {str(path)!r}"
         raise unwanted(f"--array {array}", where, "the name of an array in an .npz file")
-    table = _inputs(path, array)
+    label = known if target is None else clean(target)
+    if path.suffix in (".npz", ".npy"):
+        table = _inputs(path, array)
+        names = table.names
+    else:
+        cells = read_cells(path)
+        names = cells.header
+        table = _of_cells(cells, label, classes, scored)
+    if target is not None and (label not in names or len(names) == 1):
+        raise StructureError(
+            found=f"columns {some(names)} in {str(path)!r}",
+            expected=f"the target {target!r} among them, and others to predict it from",
+            fix="Set --target to its name in the table, or leave it out.",
+        )
     x = table.x
     if x.dtype.kind not in "biuf" or x.ndim < 2 or not x.size:
         raise StructureError(
@@ -109,15 +164,17 @@ def read_inputs(path: Path, array: str | None = None, target: str | None = None)
             expected="finite numbers",
             fix="Impute or drop missing values.",
         )
-    if target is None:
-        return table
-    if clean(target) not in table.names or len(table.names) == 1:
-        raise StructureError(
-            found=f"columns {some(table.names)} in {str(path)!r}",
-            expected=f"the target {target!r} among them, and others to predict it from",
-            fix="Set --target to its name in the table, or leave it out.",
-        )
-    return _split(table.names, x, clean(target))
+    return _split(table.names, x, label) if label in table.names else table
+
+
+def _of_cells(cells: Cells, label: str | None, classes: Sequence[str], scored: bool) -> Table:
+    """Return the inputs of a table, and the labels if it has them and they are to be ``scored``."""
+    names = tuple(name for name in cells.header if name != label)
+    if len(names) < len(cells.header) and scored:
+        if classes:
+            return _labelled(cells, str(label), classes)
+        return _split(cells.header, cells.numbers(cells.header), str(label))
+    return Table(cells.numbers(names), None, names)
 
 
 def as_cells(path: Path, table: Table) -> Cells:
@@ -167,6 +224,7 @@ def _read_arrays(path: Path, expected: str) -> dict[str, np.ndarray]:
 
 
 def _inputs(path: Path, array: str | None) -> Table:
+    """Return the inputs in a file of arrays."""
     expected = "a .csv of numbers with a header, an .npy, or an .npz with one array or x"
     if path.suffix == ".npz":
         arrays = _read_arrays(path, expected)
@@ -176,11 +234,8 @@ def _inputs(path: Path, array: str | None) -> Table:
             if name not in arrays:
                 raise ValueError(f"arrays {some(sorted(arrays))}, not {name!r}")
             return Table(arrays[name], None, () if name == COLUMNS else _names_of(arrays, name))
-    if path.suffix == ".npy":
-        with _refused(path, expected):
-            return Table(np.load(path, allow_pickle=False), None, ())
-    names, values = read_numbers(path)
-    return Table(values, None, names)
+    with _refused(path, expected):
+        return Table(np.load(path, allow_pickle=False), None, ())
 
 
 def _names_of(arrays: Mapping[str, np.ndarray], name: str) -> tuple[str, ...]:
@@ -199,12 +254,18 @@ def _split(names: tuple[str, ...], values: np.ndarray, label: str) -> Table:
     return Table(np.delete(values, place, axis=1), values[:, place], others)
 
 
-def read_sites(paths: Mapping[str, Path], target: str | None, intercept: bool) -> dict[str, Table]:
-    """Return every site's records, with the columns and the order of its own file."""
+def read_sites(
+    paths: Mapping[str, Path], target: str | None, intercept: bool, *, texts: bool = False
+) -> dict[str, Table]:
+    """Return every site's records, with the columns and the order of its own file; labels of texts
+    as numbers if there may be ``texts``.
+    """
     target, tables = target and clean(target), {}
     for site, path in paths.items():
         with within(f"data {str(path)!r} of site {site!r}"):
-            table = tables[site] = _with_intercept(read_records(path, target), intercept)
+            table = tables[site] = _with_intercept(
+                read_records(path, target, texts=texts), intercept
+            )
             if table.y is not None:
                 _check_target([target or TARGET], table.names, "x")
                 if np.shape(table.x)[1:] == (0,):

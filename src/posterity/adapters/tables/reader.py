@@ -318,7 +318,7 @@ def _cells(
         header = ("", *header)  # R's write.table does not name the column of row names
     named = header[1:] if unnamed and header[0] == "" else header
     # A first record taken as a header would be lost silently.
-    if not stored and any(map(_is_number, named)):
+    if not stored and any(map(is_number, named)):
         raise ValueError(f"a header {some(header)} (line {lines[0]}) of numbers, not names")
     if why := unfit(named):
         raise ValueError(f"a header {some(header)} (line {lines[0]}) without valid names: {why}")
@@ -339,7 +339,7 @@ def _without_ends(rows: list[list[str]]) -> list[list[str]]:
     return [head, *(row[:-1] for row in rest)] if ends else rows
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
     """Return whether text is a number as programs write it, without Python's underscores."""
     try:
         float(text)
