@@ -166,6 +166,25 @@ def test_tables_of_spreadsheets_and_sites_without_records(folder):
     assert document("federate", "gossip.toml")["sites"]["east"]["records"] == 0
 
 
+def test_sites_that_contradict_each_other_and_copies_are_noted(folder):
+    rng = np.random.default_rng(6)
+    for site, slope in {"a": 1.0, "b": 1.0, "c": -1.0}.items():
+        x = rng.normal(size=150)
+        y = 1 * (rng.random(150) < 1 / (1 + np.exp(-slope * x)))
+        rows = [f"{one},{two}" for one, two in zip(x, y, strict=True)]
+        Path(f"{site}.csv").write_text("\n".join(["x,y", *rows]))
+        Path(f"{site}2.csv").write_text("\n".join(["x,y", *rows[::-1]]))
+    line = "federate --target y --model logistic --intercept -o out.safetensors"
+    for checked, words in (
+        (("a=a.csv", "b=b.csv"), None),
+        (("a=a.csv", "b=b.csv", "c=c.csv"), "site 'c' contradicts the others in x, by "),
+        (("a=a.csv", "b=b.csv", "d=a2.csv"), "sites 'a' and 'd' have the same 150 records"),
+    ):
+        notes = document(*" --site ".join([line, *checked]).split())["notes"]
+        assert [words in note for note in notes] == [True] if words else notes == []
+        Path("out.safetensors.checkpoint").unlink()
+
+
 def test_paths_are_relative_to_the_configuration_and_priors_may_be_ledgers(folder):
     Path("sub").mkdir()
     document("federate", "gossip.toml")

@@ -3,9 +3,11 @@
 import dataclasses
 import json
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import scipy
 
 from posterity.artifact.aligned import listed, names_in
 from posterity.artifact.recipe import recipe_in
@@ -16,14 +18,20 @@ from posterity.cli.jobs import Federated, federation_of
 from posterity.cli.options import Settings
 from posterity.cli.report import Group, alarming, first, group, status_of, status_report, table
 from posterity.cli.streams import Data, bar, printable, verb
-from posterity.errors import ParameterError
+from posterity.errors import CHOOSE, ParameterError
 from posterity.families.names import names_of
 from posterity.federation import Run
 from posterity.federation.federate import proceed, too_few_hops
 from posterity.files import write_file
 from posterity.fitting.fit import notes_of_labels, notes_of_prior
 from posterity.fitting.pooled import by_default, check_coefficients, check_columns
+from posterity.ledger import Ledger
 from posterity.status import Progress
+from posterity.summary.rows import cavity
+
+CONTRADICTION, MOST = 6.0, 2**30
+"""Deviations from which a site contradicts the others, and the largest number of multiplications
+for that."""
 
 
 def _report(data: Data) -> Group:
@@ -76,6 +84,36 @@ def federate(settings: Settings) -> Data:
     return _written(settings, job, run) | {"resumed": resumed}
 
 
+def _contradiction(ledger: Ledger) -> Iterator[str]:
+    """Yield a note on the site whose full Gaussian factor is furthest from all others', if far."""
+    prior: Any = ledger.prior
+    names = names_of(prior)[""]
+    if ledger.posterior.diagonal or len(ledger.sites) * len(names) ** 3 > MOST:
+        return
+    most, about = CONTRADICTION, ""
+    for site in ledger.sites:
+        one, other = prior + ledger.factor(site), cavity(ledger, site)
+        if not (np.all(one.is_proper()) and np.all(other.is_proper())):
+            continue
+        gap, both = one.mean - other.mean, one.covariance + other.covariance
+        away = abs(gap) / np.sqrt(np.diagonal(both))
+        square, at = gap @ np.linalg.solve(both, gap), int(away.argmax())
+        # The normal deviate of a chi-squared variable with a degree of freedom per coefficient.
+        beyond = scipy.special.gammaincc(len(gap) / 2, square / 2)
+        what, far = names[at], float(away[at])
+        if far <= CONTRADICTION:
+            what = "all coefficients together"
+            far = min(-float(scipy.special.ndtri(beyond / 2)), float(np.sqrt(square)))
+        if far > most:
+            most, about = far, f"site {site!r} contradicts the others in {what}"
+    if about:
+        yield (
+            f"{about}, by {most:.0f} of both their deviations. One posterior of all is surer than "
+            "it should be: let coefficients differ (--personal), or look at that site's units, "
+            f"labels and records{CHOOSE}"
+        )
+
+
 def _written(settings: Settings, job: Federated, run: Run) -> Data:
     """Write the ledger, and the history if requested; return the report."""
     schedule, steps = type(run.schedule).__name__, run.state.step
@@ -91,6 +129,7 @@ def _written(settings: Settings, job: Federated, run: Run) -> Data:
             x, y = map(np.concatenate, zip(*job.arguments["sites"].values(), strict=True))
             y = y.reshape(len(y), -1)  # the label, and where records are adjusted their offset
             notes += notes_of_labels(y[:, 0], x @ posterior.mean + y[:, 1:2].sum(1))
+        notes += _contradiction(ledger)
     if recipe is not None and not isinstance(settings["model.personal"], dict):
         notes += by_default(run.agreement.prior, recipe)
     written = files.write(ledger, settings.output, "federate", record | job.record)

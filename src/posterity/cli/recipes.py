@@ -2,7 +2,8 @@
 
 import csv
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +41,8 @@ SHARED = {
 """Options that a recipe determines, and that exclude ``--like``."""
 NOISE_OF_ONE = "noise variance 1, since none was given: say --noise-variance"
 """Note on a linear model whose noise is neither known nor estimated."""
+DISTINCT = 10
+"""Number of values of a column from which equal tables are likely copies."""
 OF_FORMULA = ("model.target", "model.intercept", "data.columns", "data.without")
 """Options that a formula replaces."""
 
@@ -162,6 +165,7 @@ def sites_of(
             first = dataclasses.replace(first, categories=own.categories)
         notes += [f"{site}: {line}" for line in (*more, *data.notes)]
     assert first is not None, "settings need a site"
+    notes += _copies(designs)
     facts = {
         site: {"records": data.records} | ({"dropped": data.dropped} if data.dropped else {})
         for site, data in designs.items()
@@ -207,6 +211,22 @@ def sites_of(
         else:
             made[site] = Table(x, y, data.names, data.x)
     return Sites(first, model_of(first), made, facts, notes, pooled)
+
+
+def _copies(designs: Mapping[str, Design]) -> Iterator[str]:
+    """Yield notes on sites with the records of another, in any order."""
+    shapes = Counter(data.x.shape for data in designs.values())
+    seen: dict[object, str] = {}
+    for site, data in designs.items():
+        columns = [*data.x.T, np.asarray(data.y)]
+        if shapes[data.x.shape] < 2 or max(len(np.unique(own)) for own in columns) < DISTINCT:
+            continue
+        twin = seen.setdefault(tuple(np.sort(own).tobytes() for own in columns), site)
+        if twin != site:
+            yield (
+                f"sites {twin!r} and {site!r} have the same {data.records} records: if one table "
+                "is a copy of the other, they count twice; leave the copy out"
+            )
 
 
 def personal_of(
