@@ -18,6 +18,7 @@ from posterity.fitting.reading import (
     filled,
     known,
     labelled,
+    notes_of_codes,
     texts_of_levels,
     values_of,
     whole,
@@ -129,6 +130,7 @@ def design(
     notes += [*strange, *ambiguous_points(cells, recipe, reading, wanted)]
     notes += [note for name, note in cells.notes if name in wanted]
     values = values_of(cells, recipe, reading, wanted)
+    notes += notes_of_codes(values, recipe)
     names, plain = recipe.inputs(), recipe.shared.inputs()
     columns = _columns(recipe, values, cells, gaps)
     _check_coefficients(recipe, plain)

@@ -19,6 +19,8 @@ ALONE = ("target", "event", "entry", "exposure", "offset", "weights")
 FLAGS = {key: f"--{key}" for key in ALONE} | {"weights": "--record-weights"}
 """Columns of a recipe that are not inputs, with their options."""
 LOGICAL = {"TRUE": "1", "FALSE": "0"}
+CODES = (-9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0)
+"""Numbers that often stand for missing values."""
 SAVED_INDEX = re.compile(r"Unnamed: \d+")
 """Name that pandas gives to a column without one."""
 
@@ -227,6 +229,27 @@ def values_of(
         if (levels := recipe.categories.get(name)) is not None:
             values[name] = _levels(cells, name, levels, reading.levels.get(name, levels))
     return values
+
+
+def notes_of_codes(values: Mapping[str, np.ndarray], recipe: Recipe) -> list[str]:
+    """Return notes on numbers that may stand for missing values: repeated, and far from all others
+    of their column, or negative where no other is.
+    """
+    notes = []
+    for name, own in values.items():
+        rest = own[~np.isin(own, CODES)]
+        if name in recipe.categories or len(rest) in (0, len(own)):
+            continue
+        low, high = rest.min(), rest.max()
+        for code in CODES:
+            count = int((own == code).sum())
+            odd = low >= 0 if code < 0 else code > high + max(high - low, abs(high))
+            if count > 1 and odd:
+                notes.append(
+                    f"{name!r} is {code:g} in {count} records, and otherwise {low:g} to {high:g}: "
+                    "if that stands for a missing value, leave these cells empty"
+                )
+    return notes
 
 
 def ambiguous_points(
