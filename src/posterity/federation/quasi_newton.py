@@ -28,6 +28,14 @@ STEPS = 200
 """Largest number of steps."""
 SLOPE = 1e-6
 """Length of the gradient, in sqrt(nats), at which the steps end."""
+FLAT = 0.1
+"""Curvature below which a posterior may be on a curved ridge."""
+LOOKS, APART = 4, 0.03
+"""Number of differences of gradients, and how far apart these are, in standard deviations. Kinks of
+log likelihoods disturb smaller differences."""
+NOISE, SMALL, TINY = 0.1, 1e-2, 1e-300
+"""Length of the noise relative to a direction; the length of what is new in a product from which it
+is more than error; the length of a direction from which it is not zero."""
 
 
 def asked(federation: Federation, state: State, sites: Sequence[str], *parts: Part) -> list[Report]:
@@ -65,63 +73,130 @@ class Descended:
     left: float
 
 
-def quasi_newton(federation: Federation, state: State) -> Descended | None:
-    """Return the end of BFGS steps in mean and covariance from a state; None if they do not lower
-    the free energy, or do not apply. Each factor is then the gradient of its site there.
-
-    Coordinates are ``(u, L)`` of the posterior ``N(m + R u, R L (R L)ᵀ)``, with ``m`` and
-    ``R Rᵀ`` the mean and covariance at the start, and logarithms of the diagonal of the lower
+class Whitened:
+    """Coordinates ``(u, L)`` of the posteriors ``N(m + R u, R L (R L)ᵀ)``, with ``m`` and ``R Rᵀ``
+    the mean and covariance of a state's posterior, and logarithms of the diagonal of the lower
     triangular ``L``, which is diagonal where the covariance is; so units do not matter.
     """
-    if not descends(federation.agreement):
-        return None
-    q: Any = state.posterior
-    size, diagonal = q.event_size, np.diag_indices(q.event_size)
-    root = np.linalg.cholesky(np.linalg.inv(precision_matrix(q)))
-    lower = diagonal if q.diagonal else np.tril_indices(size)
-    members = contributing(federation.agreement, state)
 
-    def moved(coordinates: np.ndarray) -> tuple[State, np.ndarray]:
+    def __init__(self, federation: Federation, state: State) -> None:
+        self.federation, self.state = federation, state
+        self.q: Any = state.posterior
+        self.root = np.linalg.cholesky(np.linalg.inv(precision_matrix(self.q)))
+        self.diagonal = np.diag_indices(self.q.event_size)
+        self.lower = self.diagonal if self.q.diagonal else np.tril_indices(self.q.event_size)
+        self.members = contributing(federation.agreement, state)
+
+    @property
+    def origin(self) -> np.ndarray:
+        """The coordinates of the state's posterior."""
+        return np.zeros(self.q.event_size + len(self.lower[0]))
+
+    def moved(self, coordinates: np.ndarray) -> tuple[State, np.ndarray]:
+        """Return the state with this posterior, and its ``L``."""
+        size = self.q.event_size
         triangle = np.zeros((size, size))
-        triangle[lower] = coordinates[size:]
-        triangle[diagonal] = np.exp(triangle[diagonal])
-        scale = root @ triangle
-        mean = np.asarray(q.mean) + root @ coordinates[:size]
-        spread = np.diag(scale) ** 2 if q.diagonal else scale @ scale.T
-        return started_at(federation, state, q.with_moments(mean, spread)), triangle
+        triangle[self.lower] = coordinates[size:]
+        triangle[self.diagonal] = np.exp(triangle[self.diagonal])
+        scale = self.root @ triangle
+        mean = np.asarray(self.q.mean) + self.root @ coordinates[:size]
+        spread = np.diag(scale) ** 2 if self.q.diagonal else scale @ scale.T
+        after = self.q.with_moments(mean, spread)
+        return started_at(self.federation, self.state, after), triangle
 
-    def energy(coordinates: np.ndarray) -> tuple[float, np.ndarray]:
+    def coordinates(self, q: Any) -> np.ndarray:
+        """Return the coordinates of a posterior."""
+        inverse = np.linalg.inv(self.root)
+        spread = inverse @ np.linalg.inv(precision_matrix(q)) @ inverse.T
+        triangle = np.linalg.cholesky((spread + spread.T) / 2)
+        triangle[self.diagonal] = np.log(triangle[self.diagonal])
+        return np.concatenate([inverse @ (q.mean - self.q.mean), triangle[self.lower]])
+
+    def energy(self, coordinates: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the free energy and its gradient; infinity where a site cannot compute them."""
+        value, gradient = self._seen(coordinates, "value", "gradient")
+        finite = math.isfinite(value) and np.isfinite(gradient).all()
+        return (value, gradient) if finite else (math.inf, np.zeros_like(coordinates))
+
+    def gradient(self, coordinates: np.ndarray) -> np.ndarray:
+        """Return the gradient of the free energy; NaN where a site cannot compute it."""
+        return self._seen(coordinates, "gradient")[1]
+
+    def _seen(self, coordinates: np.ndarray, *parts: Part) -> tuple[float, np.ndarray]:
+        unknown = math.nan, np.full_like(coordinates, math.nan)
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                at, triangle = moved(coordinates)
-                reports = asked(federation, at, members, "value", "gradient")
-        except (PosterityError, np.linalg.LinAlgError):  # a site cannot compute so far away
-            return math.inf, np.zeros_like(coordinates)
+                at, triangle = self.moved(coordinates)
+                reports = asked(self.federation, at, self.members, *parts)
+        except (PosterityError, np.linalg.LinAlgError):
+            return unknown
         there: Any = at.posterior
         values = [math.nan if each.value is None else each.value for each in reports]
         directions: list[Any] = [each.direction for each in reports]
-        if not np.isfinite(values).all() or any(each is None for each in directions):
-            return math.inf, np.zeros_like(coordinates)
+        if any(each is None for each in directions):
+            return unknown
         uphill: Any = -sum(directions[1:], start=directions[0])  # in the mean parameters
         slope = uphill.precision_mean - uphill.times_precision(there.mean)
-        by_triangle = -root.T @ precision_matrix(uphill) @ root @ triangle
-        by_triangle[diagonal] *= triangle[diagonal]
-        gradient = np.concatenate([root.T @ slope, by_triangle[lower]])
-        return float(there.kl(state.prior)) - math.fsum(values), gradient
+        by_triangle = -self.root.T @ precision_matrix(uphill) @ self.root @ triangle
+        by_triangle[self.diagonal] *= triangle[self.diagonal]
+        gradient = np.concatenate([self.root.T @ slope, by_triangle[self.lower]])
+        return float(there.kl(self.state.prior)) - math.fsum(values), gradient
 
-    begin = np.zeros(size + len(lower[0]))
-    before, _ = energy(begin)
+
+def flattest(federation: Federation, state: State, after: Any) -> tuple[float, float]:
+    """Return the least curvature of the free energy in the coordinates `Whitened`, and half the
+    squared length of the Newton step, in nats; NaN where a site cannot compute them.
+
+    Curvatures are one to two if log likelihoods are quadratic, and near zero along a curved ridge.
+    A few steps of Lanczos's algorithm find the least one. They begin with the change to ``after``,
+    a posterior some visits later, as these damp what is steep, and with some noise.
+    """
+    about = Whitened(federation, state)
+    slope, way = about.gradient(about.origin), about.coordinates(after)
+    size, length = len(slope), np.linalg.norm(way)
+    noise = np.random.default_rng(size).normal(size=size)
+    rest = way / max(length, TINY) + NOISE * noise / np.linalg.norm(noise)
+    basis, products = np.zeros((0, size)), np.zeros((0, size))
+    for _ in range(min(LOOKS, size)):
+        rest = rest / np.linalg.norm(rest)
+        basis = np.vstack([basis, rest])
+        products = np.vstack([products, about.gradient(APART * rest) - slope])
+        rest = products[-1] / APART
+        for _ in range(2):  # again, because of rounding
+            rest = rest - basis.T @ (basis @ rest)
+        if not np.linalg.norm(rest) > SMALL:
+            break
+    curvatures = basis @ products.T / APART
+    if not np.isfinite(curvatures).all():
+        return math.nan, math.nan
+    least, ways = np.linalg.eigh((curvatures + curvatures.T) / 2)
+    along = ways.T @ basis @ slope
+    others = max(slope @ slope - along @ along, 0.0)
+    return float(least[0]), float(np.sum(along**2 / least) + others) / 2
+
+
+def quasi_newton(federation: Federation, state: State) -> Descended | None:
+    """Return the end of BFGS steps in mean and covariance (`Whitened`) from a state; None if they
+    do not lower the free energy, or do not apply. Each factor is then the gradient of its site
+    there.
+    """
+    if not descends(federation.agreement):
+        return None
+    about = Whitened(federation, state)
+    before, _ = about.energy(about.origin)
     if not math.isfinite(before):
         return None
     options = {"gtol": SLOPE, "maxiter": STEPS}
     with np.errstate(all="ignore"):  # line searches meet infinite values
-        end = scipy.optimize.minimize(energy, begin, jac=True, method="BFGS", options=options)
+        end = scipy.optimize.minimize(
+            about.energy, about.origin, jac=True, method="BFGS", options=options
+        )
     if not end.fun < before:
         return None
     try:
-        at, _ = moved(end.x)
-        after, _ = moved(end.x - end.hess_inv @ end.jac)
-        rested = _with_gradients(federation, at, members)
+        at, _ = about.moved(end.x)
+        after, _ = about.moved(end.x - end.hess_inv @ end.jac)
+        rested = _with_gradients(federation, at, about.members)
     except (PosterityError, np.linalg.LinAlgError):
         return None
     return rested and Descended(rested, distance(at.posterior, after.posterior))

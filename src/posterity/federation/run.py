@@ -13,7 +13,6 @@ from posterity.federation.gossip import Gossip, OverGraph, named, site_state, to
 from posterity.federation.keys import step_key
 from posterity.federation.messages import DescribeOwn, Token
 from posterity.federation.optima import applies, stepped
-from posterity.federation.quasi_newton import quasi_newton
 from posterity.federation.schedules import Machine, Schedule, Sequential
 from posterity.federation.state import State, Visit, leave
 from posterity.federation.status import Position, is_final, reports_of, status_of
@@ -176,8 +175,8 @@ class Run(Position):
 
     def from_better(self) -> "Run":
         """Return the run at the end of its second start if that is better, else itself. After
-        ``STUCK`` rounds the second start is computed here, as the run may be at a saddle point. If
-        it is not better, quasi-Newton steps are made, as the run may follow a curved ridge.
+        ``STUCK`` rounds the second start is computed here, as the run may be at a saddle point, and
+        quasi-Newton steps, as it may follow a curved ridge.
         """
         stuck = self.state.step / self.round in STUCK
         second: Any = self.__dict__.get("second")
@@ -186,7 +185,7 @@ class Run(Position):
                 second = self.second
         if second is not None and second.is_better(self.tolerance):
             return self._restarted_at(second.state)
-        ended = quasi_newton(self.federation, self.state) if stuck else None
+        ended = self.descended if stuck else self.__dict__.get("descended")
         return self if ended is None else self._restarted_at(ended.state)
 
     def newton_step(self) -> "Run":

@@ -38,7 +38,7 @@ from posterity.federation.messages import (
 from posterity.federation.tables import of_one_site
 from posterity.inference.descent import dtype_of, not_finite
 from posterity.inference.estimators import Evaluator
-from posterity.inference.update import LocalUpdate, TrainedApart, exact_factor
+from posterity.inference.update import LocalUpdate, TrainedApart, UpdateInfo, exact_factor
 from posterity.lazy import eqx, jax, jitted, jnp, program, release_programs
 from posterity.models import FunctionModel, Model, Records
 from posterity.models.by_record import check_by_record
@@ -193,16 +193,18 @@ class Site:
         those of ``improve``.
         """
         known: dict[str, Any] = {}
-        errors = [0.0]
+        errors, seen = [0.0], None
         if "gradient" in parts or ("newton" in parts and self._steps_far(posterior)):
-            known, error = self._gradient(posterior, factor, samples, key)
+            if self.update is self._evaluator and self.update.needs_jax(self.model):
+                seen = self._seen(posterior, "quadrature_error")
+            known, error = self._gradient(posterior, factor, samples, key, seen)
             errors.append(error)
         if "improved" in parts and self.agreement.line_search is not None:
             better = self._improved(self.agreement.line_search, posterior, factor, 0, key)
             known |= {"improved": better.factor, "residual": better.residual}
             errors.append(better.quadrature_error)
         if "value" in parts:
-            known |= {"value": self._value(posterior)}
+            known |= {"value": self._value(posterior, seen)}
         if "elsewhere" in parts:
             values = [self._value(member) for member in looked_at(self.agreement, posterior)]
             known |= {"elsewhere": values_elsewhere(values)}
@@ -222,9 +224,9 @@ class Site:
         return bool(variance.max() <= NARROW)
 
     def _gradient(
-        self, posterior: Any, factor: Any, samples: int, key: KeyArray
+        self, posterior: Any, factor: Any, samples: int, key: KeyArray, seen: UpdateInfo | None
     ) -> tuple[dict[str, Any], float]:
-        update, variance, error = self.update, 0.0, 0.0
+        update, variance, tail, error = self.update, 0.0, 0.0, 0.0
         if update.conjugate:
             direction = self.exact - factor
         elif update.pools:
@@ -235,10 +237,13 @@ class Site:
             direction, error = target - factor, pooled.quadrature_error + error
         elif update.trains:  # training is too slow for several samples
             direction = self.improve(posterior, factor, key=key).factor - factor
+        elif seen is not None:
+            direction, tail, error = seen.gradient - factor, seen.tail, seen.quadrature_error
+            direction = direction if seen.finite else direction * math.nan
         else:
             others = posterior, factor, samples, key
             direction, variance, tail, error = self._by_enough_nodes(_gradient, update, *others)
-            error = error + min(float(tail), MOST_ERROR)
+        error = error + min(float(tail), MOST_ERROR)
         direction = canonical(direction)
         numbers = [direction.natural_parameters, variance, error]
         if not all(np.isfinite(part).all() for part in numbers):
@@ -251,12 +256,30 @@ class Site:
         update = self.agreement.line_search
         return update if update is not None and isinstance(update.estimator, Evaluator) else None
 
-    def _value(self, posterior: ExponentialFamily) -> float | None:
+    def _value(self, posterior: ExponentialFamily, seen: UpdateInfo | None = None) -> float | None:
         """Return ``E_q[log likelihood]/α`` with enough nodes, or None if it is not available."""
         if (update := self._evaluator) is None:
             return None
-        value = float(self._by_enough_nodes(_value, update, posterior)[0])
+        if update.needs_jax(self.model):
+            seen = seen or self._seen(posterior, "value_error")
+            value = float(seen.value if seen.finite else math.nan)  # pyright: ignore
+        else:
+            value = float(self._by_enough_nodes(_value, update, posterior)[0])
         return value if math.isfinite(value) else None
+
+    def _seen(self, posterior: ExponentialFamily, error: str) -> UpdateInfo:
+        """Return the evaluation of a posterior by the program of line searches, as another one
+        would take long to compile, with nodes enough for this error.
+        """
+        update = self._evaluator
+        assert update is not None, "there is a line search"
+        records, start = self._records(update), np.asarray(-1)
+        while True:
+            run = self._run(_improve, update, posterior, posterior, records, start, None)
+            finer = update.finer() if float(getattr(run[1], error)) > ERROR else None
+            if finer is None:
+                return run[1]
+            update = finer
 
     def _curvature(self, posterior: ExponentialFamily) -> tuple[dict[str, Any], float]:
         """Return the report's curvature parts, with enough nodes, and the remaining error."""
@@ -486,7 +509,5 @@ def _curvature(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, ...]
     return value, curved.slope / temperature, curved.curvature / temperature, factor, error
 
 
-_PROGRAMS = {
-    each: (jitted(each), program(each)) for each in (_improve, _gradient, _value, _curvature)
-}
+_PROGRAMS = {each: (jitted(each), program(each)) for each in (_improve, _gradient, _curvature)}
 """Compiled programs by function: for trees of arrays only, and for any trees."""

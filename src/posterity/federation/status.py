@@ -31,9 +31,11 @@ from posterity.federation.optima import (
     newton,
     newton_of,
     optimum_from,
+    passes,
     second_start,
     to_come,
 )
+from posterity.federation.quasi_newton import FLAT, Descended, descends, flattest, quasi_newton
 from posterity.federation.schedules import Asynchronous, Schedule
 from posterity.federation.state import State, Visit, contributing, distance, measures
 from posterity.inference.descent import fisher_length
@@ -132,6 +134,11 @@ class Position:
         return second_start(self.federation, self.state, self.tolerance) if due else None
 
     @functools.cached_property
+    def descended(self) -> Descended | None:
+        """The end of quasi-Newton steps; None if that is the posterior, or if they do not apply."""
+        return quasi_newton(self.federation, self.state)
+
+    @functools.cached_property
     def claim(self) -> tuple[float, bool]:
         """The estimated change in nats by further rounds, and whether changes grow. A cheap
         estimate from the last rounds; a small one is checked by measurements.
@@ -188,6 +195,8 @@ def status_of(run: Position) -> Status:
     left = _known(run, from_optimum)
     if left <= allowed and applies(run.agreement):
         left = max(left, _known(run, newton_change))
+    if left <= allowed:
+        left = max(left, _known(run, along_ridge))
     apart = isinstance(run.schedule, OverGraph) and applies(run.agreement)
     if apart and left > allowed and run.state.step > FIRST * run.round:
         reasons = (*reasons, APART)
@@ -310,7 +319,24 @@ def _left(run: Position, visits: Mapping[str, list[Visit]]) -> tuple[float, bool
     if left <= run.tolerance and applies(run.agreement):
         left = max(left, _known(run, newton_change))
     early = run.state.step < EARLY * run.round and len(visits) > 1
-    return (UNSURE if early else 1.0) * left, growing
+    left = (UNSURE if early else 1.0) * left
+    if left <= run.tolerance:
+        left = max(left, _known(run, along_ridge))
+    return left, growing
+
+
+def along_ridge(run: Position) -> float:
+    """Return how many nats are left along a curved ridge, where visits change the posterior little
+    however far the optimum is: by quasi-Newton steps, if the free energy is flat in a direction.
+    """
+    if not (is_due(run.agreement) and descends(run.agreement) and run.contributing):
+        return 0.0
+    after, _ = next(passes(run.federation, run.state))
+    curvature, left = flattest(run.federation, run.state, after.posterior)
+    if not curvature < FLAT and not left > run.tolerance:
+        return left
+    ended = run.descended
+    return 0.0 if ended is None else distance(run.posterior, ended.state.posterior)
 
 
 def newton_change(run: Position) -> float:

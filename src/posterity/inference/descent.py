@@ -155,6 +155,10 @@ class Descent(NamedTuple):
     """True if the descent ended with a step without an evaluation at its end."""
     tail: Float[Real, ""]
     """An estimate of the part of the expectation at the end in tails beyond the nodes, in nats."""
+    best: Point
+    """The last evaluation, unless nothing is finite."""
+    off: Float[Real, ""]
+    """Difference of the free energy from that by other nodes."""
 
 
 class _Search(NamedTuple):
@@ -169,6 +173,7 @@ class _Search(NamedTuple):
     done: Any
     uncertainty: Any
     tail: Any
+    off: Any
     checked: Any
     """True if the search is over: after ``done``, other nodes are evaluated once at its end."""
     ahead: Any
@@ -196,7 +201,8 @@ def descend(
     member: the result of ``rough``, which is near the data's optimum, or else members around the
     mean of ``q`` or other places. A ``quick`` descent ends with a full step that is not evaluated,
     once the step before has left little. ``residual`` is that of the last evaluation, since fast
-    coordinates may hide a slow one. Pure and traceable.
+    coordinates may hide a slow one. If ``most`` is zero, only ``q`` itself is evaluated. Pure and
+    traceable.
     """
     starts, np_ = _starts(q, rough), q.xp.np
 
@@ -212,7 +218,7 @@ def descend(
         verdict = judged(best, result, search.rate, scale=temperature)
         better = np_.where(started, verdict.taken, result.finite & (result.value < best.value))
         taken = better & ~ended
-        near = taken & (search.looks == 0) & (result.squared <= FAR)
+        near = (taken & (search.looks == 0) & (result.squared <= FAR)) | (most < 1)
         most_tried = LEVELS if rough is None else 1
         tried = (search.looks >= most_tried) & (best.finite | result.finite)
         begins = ~started & (near | tried)
@@ -237,6 +243,7 @@ def descend(
                 ended, np_.where(result.finite, result.squared / 4, np.inf), search.uncertainty
             ),
             tail=np_.where(ended, tail, search.tail),
+            off=np_.where(ended, abs(result.value - best.value), search.off),
             checked=ended if by_nodes else done,
             ahead=search.ahead | ahead,
         )
@@ -249,13 +256,14 @@ def descend(
     no = np_.asarray(False)
     nothing = Point(q, q.zero(), number(np_.inf), number(0), number(np_.inf), no)
     none = number(0)
-    start = _Search(nothing, number(1.0), zero, zero, no, no, none, none, no, no)
+    start = _Search(nothing, number(1.0), zero, zero, no, no, none, none, none, no, no)
     with np.errstate(all="ignore"):  # points have a flag of whether they are finite
         end = q.xp.repeat(goes_on, body, start)
     best = end.best
     there = either(end.ahead, lambda: best.at + best.direction, lambda: best.at)
     length = np_.sqrt(best.squared)
-    return Descent(there, best.finite, end.halvings, length, end.uncertainty, end.ahead, end.tail)
+    errors = end.uncertainty, end.ahead, end.tail
+    return Descent(there, best.finite, end.halvings, length, *errors, best, end.off)
 
 
 def _look(

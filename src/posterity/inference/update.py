@@ -128,6 +128,12 @@ class UpdateInfo(NamedTuple):
     tail: Float[Real, ""]
     """An estimate of the part of the expectation in tails beyond the nodes, in nats. More nodes do
     not reduce it."""
+    value: Float[Real, ""] | None = None
+    """``E_q[log likelihood]/α`` at the last evaluation of a line search (JAX only)."""
+    value_error: Float[Real, ""] | None = None
+    """Difference of the value from that by other nodes."""
+    gradient: Any = None
+    """``∇_μ E_q[log likelihood]/α`` there, a factor."""
 
 
 class Decaying(Setting):
@@ -310,14 +316,15 @@ class LocalUpdate(Setting):
     ) -> tuple[Q, UpdateInfo]:
         """Return the site's new factor, from ``q = cavity + factor``, and diagnostics.
 
-        Pure and traceable. ``count`` is the number of steps that the site took before. Only noisy
-        updates need a ``key``. Requires a resolved update.
+        Pure and traceable. ``count`` is the number of steps that the site took before; if it is
+        negative, a line search over JAX only evaluates ``q``. Only noisy updates need a ``key``.
+        Requires a resolved update.
         """
         records = records.widened()
         if self.needs_jax(model) or any(map(is_jax, leaves(records))):
             q, factor = (tree_map(jnp.asarray, part) for part in (q, factor))
         if self.searches:
-            return self._searched(model, q, factor, records)
+            return self._searched(model, q, factor, records, self.steps * (count >= 0))  # pyright: ignore[reportOptionalOperand]
         wide = dtype_of(q)
         q, factor, records = (_floats(part, self.dtype) for part in (q, factor, records))
         cavity, retract = q - factor, self.domain == "retract"
@@ -353,13 +360,18 @@ class LocalUpdate(Setting):
         return _floats(factor, wide), info._replace(residual=fisher_length(*last))
 
     def _searched(
-        self, model: Model, q: ExponentialFamily, factor: ExponentialFamily, records: Records
+        self,
+        model: Model,
+        q: ExponentialFamily,
+        factor: ExponentialFamily,
+        records: Records,
+        most: Int[Any, ""] | int,
     ) -> tuple[Any, UpdateInfo]:
         """Return the new factor and diagnostics after a descent of the free energy."""
         estimator, cavity = self.estimator, q - factor
         assert isinstance(estimator, Evaluator) and self.steps is not None, "resolve first"
         along, regression = isinstance(model, PredictorModel), cast(PredictorModel, model)
-        about: dict[str, Any] = {"temperature": self.temperature, "most": self.steps}
+        about: dict[str, Any] = {"temperature": self.temperature, "most": most}
         about |= {"admits": model.admits, "retract": self.domain == "retract"}
         convex = self.newtonian(model, q)
         about |= {"by_nodes": estimator.by_nodes(model, q, records), "quick": convex}
@@ -385,7 +397,16 @@ class LocalUpdate(Setting):
             there = convex_end(evaluate, end.q, cavity, self.temperature)
             end = descend(evaluate, there, cavity, **about)
         info = end.halvings, 0 * end.halvings, end.finite, end.residual, end.uncertainty
-        return end.q - cavity, UpdateInfo(*info, end.tail / self.temperature)
+        info = UpdateInfo(*info, end.tail / self.temperature)
+        if not numpy:
+            at, energy = end.best.at, end.best.value / self.temperature
+            terms = cavity.natural_parameters * at.mean_parameters
+            info = info._replace(
+                value=at.negative_entropy() - terms.sum() - energy,
+                value_error=end.off / self.temperature,
+                gradient=end.best.direction - (cavity - at),
+            )
+        return end.q - cavity, info
 
     @functools.cached_property
     def traced(self) -> "LocalUpdate":
