@@ -1,19 +1,23 @@
 """Saddles and several optima: what a second start finds, whatever the schedule and the family."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy
 
 from posterity.errors import ConvergenceWarning, SiteError
 from posterity.families import Beta, DiagonalGaussian, Gaussian, Product
 from posterity.federation import Asynchronous, Gossip, LedgerGossip, Synchronous, federate
 from posterity.federation.agreement import Agreement
-from posterity.federation.elsewhere import compared_elsewhere, looked_at
+from posterity.federation.elsewhere import PLACED, compared_elsewhere, looked_at, placed
 from posterity.federation.federate import start
 from posterity.federation.messages import Measure, dumps, loads
 from posterity.federation.optima import free_energy
 from posterity.federation.status import parts_needed, reports_of, status_from
 from posterity.graphs import ring
+from posterity.models import FunctionModel
 from tests.federation.examples import Square, square
 
 RNG = np.random.default_rng(0)
@@ -186,3 +190,24 @@ def test_reports_alone_tell_of_a_saddle_by_values_elsewhere():
         assert status.state == state and why in str(status)
         lacking = reports_of(run, ("gradient",))
         assert not status_from(run.agreement, run.posterior, lacking).converged
+
+
+def test_members_are_placed_over_all_of_the_prior():
+    prior = Gaussian.from_standard([1.0, -2.0], np.diag([4.0, 9.0]))
+    agreed = Agreement.of(FunctionModel(lambda z, x: -((x - z[0]) ** 2)), prior)
+    q = Gaussian.from_standard([0.0, 0.0], np.diag([0.01, 0.02]))
+    members = placed(agreed, q)
+    deviations = np.array([m.mean - prior.mean for m in members]) / np.sqrt([4.0, 9.0])
+    expected = scipy.special.ndtri((np.arange(PLACED) + 0.5) / PLACED)
+    np.testing.assert_allclose(np.sort(deviations, axis=0).T, [expected, expected], atol=1e-12)
+    np.testing.assert_allclose([m.covariance for m in members], [q.covariance] * PLACED)
+
+
+def test_a_better_optimum_beyond_a_barrier_is_reached_from_the_prior():
+    def two(z, x):
+        return jnp.logaddexp(-0.5 * (z[0] - 9) ** 2, -0.5 * (z[0] + 2) ** 2 - 2.0) + 0 * x
+
+    sites = {"a": np.zeros(4), "b": np.zeros(4)}
+    run: Any = quietly(sites, two, Gaussian.from_standard([0.0], [[25.0]]))
+    assert run.status.state == SEVERAL
+    np.testing.assert_allclose(run.posterior.mean, 9.0, atol=0.1)

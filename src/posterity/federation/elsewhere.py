@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy
 
 from posterity.arrays.keys import fold_in, of_jax
 from posterity.families import ExponentialFamily
@@ -20,6 +21,8 @@ from posterity.inference.joint import pieces, precision_matrix, whitened
 
 DRAWS, CLOSE = 16, 0.8
 """Number of draws from the prior, and the weight of the chosen one in the mean of a start."""
+PLACED, MOST_PLACED = 16, 32
+"""Number of members placed over the prior, and the largest number of parameters for them."""
 APART = 2.0
 """Distance in standard deviations to which a start is moved away if it is nearer and has returned:
 if a posterior stretches over several optima, as between symmetric ones, near starts return."""
@@ -106,6 +109,29 @@ def halves(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
     ways = pieces(q, np.linalg.eigh((widths + widths.T) / 2)[1][:, -1])
     half = q.rebuild([_half(part, way) for part, way in zip(parts, ways, strict=True)])
     return [half] if agreed.admits(half) else []
+
+
+def placed(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
+    """Return members of a Gaussian posterior's shape with means all over the prior, a Latin
+    hypercube in its deviations; none in other families, or of many parameters.
+
+    An optimum that no path of rising density connects to the posterior is reached from there.
+    """
+    q: Any = posterior
+    pairs = list(zip(q.parts(), agreed.prior.parts(), strict=True))
+    plain = all(part.gaussian and part.batch_shape == () for part, _ in pairs)
+    if q.event_size > MOST_PLACED or not plain:
+        return []
+    rng = np.random.default_rng(q.event_size)
+    ranks = rng.permuted(np.tile(np.arange(PLACED), (q.event_size, 1)), axis=1).T
+    noise = scipy.special.ndtri((ranks + 0.5) / PLACED)
+    ends = np.cumsum([part.own_size for part, _ in pairs])[:-1]
+    members = []
+    for row in noise:
+        own = zip(pairs, np.split(row, ends), strict=True)
+        moved = [part.translate(prior.at_noise(z) - part.mean) for (part, prior), z in own]
+        members.append(q.rebuild(moved))
+    return [member for member in members if agreed.admits(member)]
 
 
 def _half(part: Any, way: np.ndarray) -> Any:

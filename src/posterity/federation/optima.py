@@ -10,7 +10,9 @@ show this, because at a stationary Gaussian it is the precision, which is positi
 as converged only after the sites have also started elsewhere.
 """
 
+import contextlib
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -24,7 +26,7 @@ from posterity.errors import PosterityError, SiteError
 from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
-from posterity.federation.elsewhere import APART, halves, start_elsewhere
+from posterity.federation.elsewhere import APART, halves, placed, start_elsewhere
 from posterity.federation.messages import Report
 from posterity.federation.quasi_newton import asked, quasi_newton, started_at
 from posterity.federation.state import State, commit, contributing, distance
@@ -53,6 +55,13 @@ and the largest change by a pass at which a second start has converged."""
 ELSEWHERE = 1.0
 """Largest decrease of the free energy, in nats, by another optimum that does not make a run move
 there, whatever the tolerance."""
+BEST, RETURNED = 2, 1.0
+"""Number of members placed over the prior, those of least free energy, from which passes are made,
+and the distance in nats at which these count as returned."""
+LOOK = 5
+"""Number of passes after which the free energy of a second start is looked at."""
+FAINT = 50.0
+"""Excess of free energy, in nats, from which another optimum has negligible posterior mass."""
 PLACES = 3
 """Largest number of starts, if sites fail at the first ones."""
 SHORT = 1e-2
@@ -258,8 +267,9 @@ def to_come(now: float, before: float, sites: int) -> float:
 
 
 def second_start(federation: Federation, state: State, tolerance: float) -> Second | None:
-    """Return the result of a second start; None if all end close to the state: one elsewhere, one
-    further away if that was near, and one at half of the posterior. Questions to the sites have the
+    """Return the result of the first start that ends at a lower free energy, else of one that ends
+    elsewhere; None if all end close to the state: one elsewhere, one further away if that was near,
+    one at half of the posterior, and some placed over the prior. Questions to the sites have the
     epoch and step of the state, by which a remote driver identifies the answers. Raises the error
     of the last start (a PosterityError, such as SiteError) if all starts fail.
     """
@@ -270,27 +280,63 @@ def second_start(federation: Federation, state: State, tolerance: float) -> Seco
             near, far = (start_elsewhere(agreed, q, place, apart) for apart in (0.0, APART))
             starts = [near, *([far] if far != near else []), *halves(agreed, q)]
             ends = (_second(federation, start, state, tolerance) for start in starts)
-            return next((second for second in ends if second is not None), None)
+            return _first(
+                itertools.chain(ends, _from_prior(federation, state, tolerance)), tolerance
+            )
         except PosterityError:  # for example because sums exceed float64
             if place == PLACES - 1:
                 raise
     raise AssertionError("a start is tried")
 
 
-def _second(federation: Federation, start: Any, state: State, tolerance: float) -> Second | None:
+def _first(ends: Iterator[Second | None], tolerance: float) -> Second | None:
+    """Return the first result that is better than the run, else the first, if there is one."""
+    first = None
+    for end in ends:
+        if end is not None and end.is_better(tolerance):
+            return end
+        first = first or end
+    return first
+
+
+def _from_prior(federation: Federation, state: State, tolerance: float) -> Iterator[Second | None]:
+    """Yield the results of starts at the best of the members that are placed over the prior."""
+    energies = {}
+    for number, member in enumerate(members := placed(federation.agreement, state.posterior)):
+        with contextlib.suppress(PosterityError):  # sums may not be finite there
+            energies[number] = free_energy(federation, started_at(federation, state, member))
+    known = [number for number in energies if math.isfinite(energies[number])]
+    for number in sorted(known, key=energies.__getitem__)[:BEST]:
+        with contextlib.suppress(PosterityError):
+            yield _second(federation, members[number], state, tolerance, RETURNED)
+
+
+def _second(
+    federation: Federation, start: Any, state: State, tolerance: float, alike: float = 0.0
+) -> Second | None:
+    """Return the end of passes from a start; None if they come within ``alike`` nats of the state.
+    They end early where their gains are too small for the free energy of the state to be reached.
+    """
+    alike = max(alike, ALIKE * tolerance)
     at, moved, settled = started_at(federation, state, start), math.inf, False
-    for after, _ in passes(federation, at):
-        if distance(state.posterior, after.posterior) <= ALIKE * tolerance:
+    here, before = free_energy(federation, state), math.inf
+    for number, (after, _) in enumerate(passes(federation, at), 1):
+        if distance(state.posterior, after.posterior) <= alike:
             return None
         last, moved = moved, distance(at.posterior, after.posterior)
         at, settled = after, max(moved, last) <= SETTLED * tolerance
         if settled:
             break
+        if number % LOOK == 0:
+            now = free_energy(federation, at)
+            if now - here > max(FAINT, (before - now) * (PASSES - number) / LOOK):
+                return Second(at, distance(state.posterior, at.posterior), here - now, False)
+            before = now
     if not settled and (ended := quasi_newton(federation, at)) is not None:
         at, settled = ended.state, ended.left <= SETTLED * tolerance
-        if settled and distance(state.posterior, at.posterior) <= ALIKE * tolerance:
+        if settled and distance(state.posterior, at.posterior) <= alike:
             return None
-    lower = free_energy(federation, state) - free_energy(federation, at)
+    lower = here - free_energy(federation, at)
     return Second(at, distance(state.posterior, at.posterior), lower, settled)
 
 

@@ -25,6 +25,7 @@ from posterity.federation.gossip import OverGraph
 from posterity.federation.messages import Part, Report
 from posterity.federation.optima import (
     ELSEWHERE,
+    FAINT,
     ROUNDING,
     Second,
     applies,
@@ -47,8 +48,6 @@ TOLERANCE = 1e-3
 EARLY, UNSURE = 3, 10.0
 """Number of first rounds, in which the rate is still that of the path from the prior, and the
 multiplier of the estimated remaining change that applies in them."""
-FAINT = 50.0
-"""Excess of free energy, in nats, from which another optimum has negligible posterior mass."""
 FIRST = 10
 """Number of first rounds in which growing changes do not yet count as divergence."""
 MOST_LEFT = 1e6
@@ -228,10 +227,10 @@ def _looked_at_twice(run: Position, status: Status) -> Status:
         why = f"{apart} and {lower:.2g} nats of free energy lower"
         left = second.apart if second.settled else math.inf
         return Status.of(left, status.tolerance, (why,))
-    if not second.settled:
-        return Status.of(math.inf, status.tolerance, (f"{apart}, and has not settled",))
     if -lower > FAINT:
         return status
+    if not second.settled:
+        return Status.of(math.inf, status.tolerance, (f"{apart}, and has not settled",))
     if abs(lower) <= status.tolerance:
         apart += ", of the same free energy"
     elif not math.isnan(lower):
