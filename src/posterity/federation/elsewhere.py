@@ -118,7 +118,7 @@ def placed(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
     An optimum that no path of rising density connects to the posterior is reached from there.
     """
     q: Any = posterior
-    pairs = list(zip(q.parts(), agreed.prior.parts(), strict=True))
+    pairs: list[tuple[Any, Any]] = list(zip(q.parts(), agreed.prior.parts(), strict=True))
     plain = all(part.gaussian and part.batch_shape == () for part, _ in pairs)
     if q.event_size > MOST_PLACED or not plain:
         return []
