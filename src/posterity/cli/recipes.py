@@ -16,7 +16,7 @@ from posterity.cli import files
 from posterity.cli.options import Settings, conflict, unknown, unwanted
 from posterity.cli.records import TARGET, Table, as_cells, read_inputs
 from posterity.cli.schema import options_of, places_of
-from posterity.errors import PosterityError, StructureError, UsageError
+from posterity.errors import CHOOSE, PosterityError, StructureError, UsageError
 from posterity.families.names import some
 from posterity.fitting.design import Design, design
 from posterity.fitting.fit import records_of
@@ -25,6 +25,7 @@ from posterity.fitting.reading import ALONE, Reading, columns_of, columns_to_pre
 from posterity.fitting.regressions import (
     AS_POISSON,
     LEAST,
+    Triangle,
     data_of,
     dispersion_of,
     model_of,
@@ -41,6 +42,8 @@ SHARED = {
 """Options that a recipe determines, and that exclude ``--like``."""
 NOISE_OF_ONE = "noise variance 1, since none was given: say --noise-variance"
 """Note on a linear model whose noise is neither known nor estimated."""
+UNALIKE = 1e-6, 4.0
+"""Level and factor at which the noise variances of sites are taken to differ."""
 DISTINCT = 10
 """Number of values of a column from which equal tables are likely copies."""
 OF_FORMULA = ("model.target", "model.intercept", "data.columns", "data.without")
@@ -188,8 +191,14 @@ def sites_of(
             if value < LEAST:
                 notes.append(AS_POISSON)
         elif value == ESTIMATE and estimate:
-            left = residuals_of([triangle_of(first, data) for data in stay], apart)
+            triangles = {
+                site: triangle_of(first, data)
+                for site, data in designs.items()
+                if any(data is own for own in stay)
+            }
+            left = residuals_of(triangles.values(), apart)
             value = left.variance
+            notes += _noises(triangles)
             notes.append(
                 f"noise variance {value:.4g}, estimated from the residuals of {whose} on "
                 f"{left.spare:.6g} degrees of freedom"
@@ -211,6 +220,32 @@ def sites_of(
         else:
             made[site] = Table(x, y, data.names, data.x)
     return Sites(first, model_of(first), made, facts, notes, pooled)
+
+
+def _noises(sites: Mapping[str, Triangle]) -> Iterator[str]:
+    """Yield a note on the site whose noise variance differs most from that of the others, by least
+    squares within sites, if an F test at the level ``UNALIKE[0]`` and a factor ``UNALIKE[1]`` do.
+    """
+    import scipy.special  # not above: few commands need it
+
+    left = {site: residuals_of([own]) for site, own in sites.items() if own.records}
+    total, spare = sum(own.sum for own in left.values()), sum(own.spare for own in left.values())
+    most, line = UNALIKE[1], ""
+    for site, own in left.items():
+        rest, more = total - own.sum, spare - own.spare
+        if min(own.spare, more) < 1 or not min(own.sum, rest) > 0:
+            continue
+        ratio = own.sum / own.spare * more / rest
+        tail = scipy.special.fdtrc if ratio > 1 else scipy.special.fdtr
+        if max(ratio, 1 / ratio) > most and tail(own.spare, more, ratio) < UNALIKE[0]:
+            most = max(ratio, 1 / ratio)
+            line = (
+                f"the noise variance of site {site!r} is {ratio:.2g} times that of the others, but "
+                "one is used for all, so that deviations are wrong: look there for outliers and "
+                f"other units, or weigh records (--record-weights){CHOOSE}"
+            )
+    if line:
+        yield line
 
 
 def _copies(designs: Mapping[str, Design]) -> Iterator[str]:
