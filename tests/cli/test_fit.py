@@ -242,6 +242,10 @@ def test_missing_values_are_told_or_dropped():
     notes = document(*line.split(), "--drop-missing")["notes"]
     assert any("'age' is 999 in 3 records, and otherwise " in note for note in notes)
     assert not any("999" in note for note in told["notes"])
+    put("t.csv", {name: [*own, *own] for name, own in cells.items()})
+    repeated = document(*line.split(), "--drop-missing")["notes"]
+    assert any("every record occurs 2 times or more" in note for note in repeated)
+    assert not any("occurs" in note for note in notes)
 
 
 def test_separable_records_are_held_by_the_prior_and_said_to_be():

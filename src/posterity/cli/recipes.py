@@ -21,7 +21,7 @@ from posterity.families.names import some
 from posterity.fitting.design import Design, design
 from posterity.fitting.fit import records_of
 from posterity.fitting.formula import with_formula
-from posterity.fitting.reading import ALONE, Reading, columns_of, columns_to_predict
+from posterity.fitting.reading import ALONE, DISTINCT, Reading, columns_of, columns_to_predict
 from posterity.fitting.regressions import (
     AS_POISSON,
     LEAST,
@@ -44,8 +44,6 @@ NOISE_OF_ONE = "noise variance 1, since none was given: say --noise-variance"
 """Note on a linear model whose noise is neither known nor estimated."""
 UNALIKE = 1e-6, 4.0
 """Level and factor at which the noise variances of sites are taken to differ."""
-DISTINCT = 10
-"""Number of values of a column from which equal tables are likely copies."""
 OF_FORMULA = ("model.target", "model.intercept", "data.columns", "data.without")
 """Options that a formula replaces."""
 

@@ -19,6 +19,7 @@ from posterity.fitting.reading import (
     known,
     labelled,
     notes_of_codes,
+    notes_of_repeats,
     texts_of_levels,
     values_of,
     whole,
@@ -130,7 +131,7 @@ def design(
     notes += [*strange, *ambiguous_points(cells, recipe, reading, wanted)]
     notes += [note for name, note in cells.notes if name in wanted]
     values = values_of(cells, recipe, reading, wanted)
-    notes += notes_of_codes(values, recipe)
+    notes += [*notes_of_codes(values, recipe), *notes_of_repeats(values, recipe)]
     names, plain = recipe.inputs(), recipe.shared.inputs()
     columns = _columns(recipe, values, cells, gaps)
     _check_coefficients(recipe, plain)

@@ -19,6 +19,9 @@ ALONE = ("target", "event", "entry", "exposure", "offset", "weights")
 FLAGS = {key: f"--{key}" for key in ALONE} | {"weights": "--record-weights"}
 """Columns of a recipe that are not inputs, with their options."""
 LOGICAL = {"TRUE": "1", "FALSE": "0"}
+DISTINCT, LONG = 10, 10**6
+"""Number of values of a column from which repeated records are unlikely by chance, and the largest
+number of records that are compared."""
 CODES = (-9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0)
 """Numbers that often stand for missing values."""
 SAVED_INDEX = re.compile(r"Unnamed: \d+")
@@ -250,6 +253,24 @@ def notes_of_codes(values: Mapping[str, np.ndarray], recipe: Recipe) -> list[str
                     "if that stands for a missing value, leave these cells empty"
                 )
     return notes
+
+
+def notes_of_repeats(values: Mapping[str, np.ndarray], recipe: Recipe) -> list[str]:
+    """Return a note if every record of a table with a target and no weights occurs repeatedly,
+    though one of its columns has many values.
+    """
+    columns = list(values.values())
+    if recipe.target not in values or recipe.weights or not 1 < len(columns[0]) <= LONG:
+        return []
+    if max(len(np.unique(own)) for own in columns) < DISTINCT:
+        return []
+    _, counts = np.unique(np.column_stack(columns), axis=0, return_counts=True)
+    if counts.min() == 1:
+        return []
+    return [
+        f"every record occurs {counts.min()} times or more: if the table was appended to itself or "
+        "joined with another, leave the repeats out, as they count as independent records"
+    ]
 
 
 def ambiguous_points(
