@@ -5,10 +5,12 @@ share data, the prior plus all contributions is the posterior of the pooled reco
 of the same posteriors would be about as wide as that of one site.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 
 from posterity.errors import UsageError
 from posterity.fusion.blocks import SAME, Block
@@ -16,6 +18,10 @@ from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Rule
 from posterity.fusion.plan import Plan
 from posterity.fusion.sites import Sites
+
+CLOSE, BY_CHANCE, INFORMED = 0.05, 1e-3, 1.0
+"""Deviations below which means are compared further; the chance, over all pairs of sites, below
+which they have the same records; and nats by which records must have moved the prior."""
 
 
 class Choice(NamedTuple):
@@ -87,7 +93,7 @@ def check_priors_known(sites: Sites) -> None:
 
 def check_counted_once(sites: Sites) -> str:
     """Raise a UsageError for data that a product would count twice. Return a warning about ledgers
-    of different sites that agree to the last bit, or ``""``.
+    of different sites that agree to the last bit, or about sites closer than chance, or ``""``.
     """
     if sites.shared is not None:
         contributor, first, second = sites.shared
@@ -102,13 +108,42 @@ def check_counted_once(sites: Sites) -> str:
             raise _counted_twice("the same posterior", first, second)
         pairs.append((first, second))
     if not pairs:
-        return ""
+        return _nearly_same(sites)
     first, second = pairs[0]
     more = f", and so do {len(pairs) - 1} further pairs" if len(pairs) > 1 else ""
     return (
         f"sites {first!r} and {second!r} hold the same posterior to the last bit{more}: if one is "
         "a copy of the other, its data count twice; leave the copy out"
     )
+
+
+def _nearly_same(sites: Sites) -> str:
+    """Return a warning about two Gaussian posteriors that are closer than those of independent
+    records can be, as those of one table in two units, or ``""``.
+
+    Twice their divergence is about chi-squared, with a degree of freedom per coordinate.
+    """
+    known: dict[str, Any] = {name: site.posterior for name, site in sites.loaded.items()}
+    plain = lambda q: q.gaussian and not (q.batch_shape or q.network_layers)
+    shapes = {q.event_shape for q in known.values() if plain(q) and len(list(q.parts())) == 1}
+    if len(shapes) != 1 or not all(map(plain, known.values())):
+        return ""
+    names, size = sorted(known, key=lambda name: float(known[name].mean[0])), math.prod(*shapes)
+    means = np.stack([known[name].mean for name in names])
+    deviations = np.sqrt(np.stack([known[name].marginal_variance for name in names]))
+    close = (np.abs(np.diff(means, axis=0)) <= CLOSE * deviations[1:]).all(1)
+    for place in np.flatnonzero(close):
+        one, other = sorted(names[place : place + 2])
+        apart, prior = float(known[one].kl(known[other])), sites.loaded[one].prior
+        chance = len(names) ** 2 / 2 * scipy.special.gammainc(size / 2, max(apart, 0.0))
+        informed = prior is None or float(known[one].kl(prior)) > INFORMED
+        if chance < BY_CHANCE and informed:
+            return (
+                f"sites {one!r} and {other!r} hold nearly the same posterior ({apart:.1g} nats "
+                "apart): if they have the same records, as with other units or orders of levels, "
+                "these count twice; leave one out"
+            )
+    return ""
 
 
 def _counted_twice(what: str, first: str, second: str) -> UsageError:
