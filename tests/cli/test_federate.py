@@ -197,7 +197,7 @@ def test_a_site_of_other_noise_is_noted(folder):
         notes = document(*" --site ".join([line, *(f"{s}={s}.csv" for s in sites)]).split())[
             "notes"
         ]
-        assert [words in note for note in notes] == [True, False][-len(notes) :]
+        assert [words in note for note in notes] == [False, True][: len(notes)]
         assert len(notes) == len(sites) - 2
         Path("out.safetensors.checkpoint").unlink()
 

@@ -196,11 +196,11 @@ def sites_of(
             }
             left = residuals_of(triangles.values(), apart)
             value = left.variance
-            notes += _noises(triangles)
             notes.append(
                 f"noise variance {value:.4g}, estimated from the residuals of {whose} on "
                 f"{left.spare:.6g} degrees of freedom"
             )
+            notes += _noises(triangles)
         elif value == ESTIMATE:
             value = 1.0
             notes.append(NOISE_OF_ONE)
