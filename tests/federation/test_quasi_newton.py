@@ -92,10 +92,8 @@ def product(z: Any, data: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "family, slope", [(Gaussian, 0.25), (Gaussian, 0.5), (DiagonalGaussian, 0.5)]
-)
-def test_a_curved_ridge_is_followed_to_its_end(family: Any, slope: float) -> None:
+@pytest.mark.parametrize("slope", [0.25, 0.5])
+def test_a_curved_ridge_is_followed_to_its_end(slope: float) -> None:
     # Visits alone end two nats away from the optimum after a hundred rounds, or seem to converge.
     rng = np.random.default_rng(0)
     x = {
@@ -103,10 +101,8 @@ def test_a_curved_ridge_is_followed_to_its_end(family: Any, slope: float) -> Non
         for site, size in zip("abcde", (50, 50, 50, 12, 3), strict=True)
     }
     sites = {site: (x[site], slope + rng.normal(size=len(x[site]))) for site in x}
-    variance = np.eye(2) if family is Gaussian else np.ones(2)
-
     with pytest.warns(ConvergenceWarning):  # exchanged parameters are as likely
-        run = federate(sites, product, family.from_standard(np.zeros(2), variance))
+        run = federate(sites, product, Gaussian.from_standard(np.zeros(2), np.eye(2)))
     assert run.status.state == "converged to one of several"
     q: Any = run.posterior
     np.testing.assert_allclose(q.mean[0], q.mean[1], rtol=1e-3)
