@@ -11,7 +11,7 @@ from posterity.errors import ConvergenceWarning, SiteError
 from posterity.families import Beta, DiagonalGaussian, Gaussian, Product
 from posterity.federation import Asynchronous, Gossip, LedgerGossip, Synchronous, federate
 from posterity.federation.agreement import Agreement
-from posterity.federation.elsewhere import PLACED, compared_elsewhere, looked_at, placed
+from posterity.federation.elsewhere import PLACED, compared_elsewhere, exchanged, looked_at, placed
 from posterity.federation.federate import start
 from posterity.federation.messages import Measure, dumps, loads
 from posterity.federation.optima import free_energy
@@ -211,3 +211,14 @@ def test_a_better_optimum_beyond_a_barrier_is_reached_from_the_prior():
     run: Any = quietly(sites, two, Gaussian.from_standard([0.0], [[25.0]]))
     assert run.status.state == SEVERAL
     np.testing.assert_allclose(run.posterior.mean, 9.0, atol=0.1)
+
+
+def test_images_by_exchanges_of_parameters_with_the_same_prior():
+    q = Gaussian.from_standard([1.0, 2.0, 3.0, 4.0], np.diag([0.1, 0.2, 0.3, 0.4]))
+    for means, count in (([0.0] * 4, 23), ([0.0, 5.0, 0.0, 5.0], 3), ([0.0, 1.0, 2.0, 3.0], 0)):
+        prior = Gaussian.from_standard(means, 25 * np.eye(4))
+        images = exchanged(Agreement.of(FunctionModel(lambda z, x: x * z[0]), prior), q)
+        assert len(images) == count
+    pairs = Gaussian.from_standard([0.0, 5.0, 0.0, 5.0], 25 * np.eye(4))
+    images = exchanged(Agreement.of(FunctionModel(lambda z, x: x * z[0]), pairs), q)
+    assert [3.0, 4.0, 1.0, 2.0] in [np.round(image.mean, 9).tolist() for image in images]

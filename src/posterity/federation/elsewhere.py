@@ -179,6 +179,19 @@ def _images(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
     return images
 
 
+def exchanged(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
+    """Return the images of a Gaussian posterior under all exchanges of up to four parameters that
+    leave the prior as it is.
+    """
+    q: Any = posterior
+    parts: list[Any] = list(q.parts())
+    if len(parts) > 1 or not q.gaussian or q.batch_shape or q.event_size > EXCHANGED:
+        return []
+    orders = list(itertools.permutations(range(q.event_size)))[1:]
+    same = [order for order in orders if _reordered(agreed.prior, np.array(order)) == agreed.prior]
+    return [_reordered(q, np.array(order)) for order in same]
+
+
 def _reordered(member: Any, order: np.ndarray) -> Any:
     (part,) = member.parts()
     precision = part.precision

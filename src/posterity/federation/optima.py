@@ -26,7 +26,14 @@ from posterity.errors import PosterityError, SiteError
 from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
-from posterity.federation.elsewhere import APART, halves, placed, start_elsewhere
+from posterity.federation.elsewhere import (
+    APART,
+    APART_BY,
+    exchanged,
+    halves,
+    placed,
+    start_elsewhere,
+)
 from posterity.federation.messages import Report
 from posterity.federation.quasi_newton import asked, quasi_newton, started_at
 from posterity.federation.state import State, commit, contributing, distance
@@ -267,11 +274,12 @@ def to_come(now: float, before: float, sites: int) -> float:
 
 
 def second_start(federation: Federation, state: State, tolerance: float) -> Second | None:
-    """Return the result of the first start that ends at a lower free energy, else of one that ends
-    elsewhere; None if all end close to the state: one elsewhere, one further away if that was near,
-    one at half of the posterior, and some placed over the prior. Questions to the sites have the
-    epoch and step of the state, by which a remote driver identifies the answers. Raises the error
-    of the last start (a PosterityError, such as SiteError) if all starts fail.
+    """Return the result of the first start that ends at a lower free energy, else of the best that
+    ends elsewhere; None if all end close to the state: one elsewhere, one further away if that was
+    near, one at half of the posterior, some placed over the prior, and images by exchanges of
+    parameters. Questions to the sites have the epoch and step of the state, by which a remote
+    driver identifies the answers. Raises the error of the last start (a PosterityError, such as
+    SiteError) if all starts fail.
     """
     tolerance = min(tolerance, ELSEWHERE)
     for place in range(PLACES):
@@ -280,9 +288,8 @@ def second_start(federation: Federation, state: State, tolerance: float) -> Seco
             near, far = (start_elsewhere(agreed, q, place, apart) for apart in (0.0, APART))
             starts = [near, *([far] if far != near else []), *halves(agreed, q)]
             ends = (_second(federation, start, state, tolerance) for start in starts)
-            return _first(
-                itertools.chain(ends, _from_prior(federation, state, tolerance)), tolerance
-            )
+            more = _from_prior(federation, state, tolerance), _images(federation, state, tolerance)
+            return _first(itertools.chain(ends, *more), tolerance)
         except PosterityError:  # for example because sums exceed float64
             if place == PLACES - 1:
                 raise
@@ -290,13 +297,15 @@ def second_start(federation: Federation, state: State, tolerance: float) -> Seco
 
 
 def _first(ends: Iterator[Second | None], tolerance: float) -> Second | None:
-    """Return the first result that is better than the run, else the first, if there is one."""
-    first = None
+    """Return the first result that is better than the run, else that of least free energy, if any;
+    an unknown one is taken to be the run's.
+    """
+    known: list[Second] = []
     for end in ends:
         if end is not None and end.is_better(tolerance):
             return end
-        first = first or end
-    return first
+        known += [end] if end is not None else []
+    return max(known, key=lambda end: 0.0 if math.isnan(end.lower) else end.lower, default=None)
 
 
 def _from_prior(federation: Federation, state: State, tolerance: float) -> Iterator[Second | None]:
@@ -309,6 +318,16 @@ def _from_prior(federation: Federation, state: State, tolerance: float) -> Itera
     for number in sorted(known, key=energies.__getitem__)[:BEST]:
         with contextlib.suppress(PosterityError):
             yield _second(federation, members[number], state, tolerance, RETURNED)
+
+
+def _images(federation: Federation, state: State, tolerance: float) -> Iterator[Second]:
+    """Yield the image of the posterior by an exchange of parameters that has its free energy."""
+    for image in exchanged(federation.agreement, state.posterior):
+        at, apart = started_at(federation, state, image), distance(state.posterior, image)
+        if apart > APART_BY:
+            lower = free_energy(federation, state) - free_energy(federation, at)
+            if abs(lower) <= tolerance:
+                yield Second(at, apart, lower, True)
 
 
 def _second(
