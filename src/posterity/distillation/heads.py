@@ -116,7 +116,7 @@ class Head:
 
     @property
     def has_variance(self) -> bool:
-        """Whether the variance of the function is an output, apart from that of the noise."""
+        """True if the variance of the function is an output, apart from that of the noise."""
         return self.likelihood == "gaussian" and (self.split or self.noise_variance is not None)
 
     def loss(

@@ -322,12 +322,15 @@ def _from_prior(federation: Federation, state: State, tolerance: float) -> Itera
 
 def _images(federation: Federation, state: State, tolerance: float) -> Iterator[Second]:
     """Yield the image of the posterior by an exchange of parameters that has its free energy."""
-    for image in exchanged(federation.agreement, state.posterior):
-        at, apart = started_at(federation, state, image), distance(state.posterior, image)
-        if apart > APART_BY:
-            lower = free_energy(federation, state) - free_energy(federation, at)
-            if abs(lower) <= tolerance:
-                yield Second(at, apart, lower, True)
+    images = exchanged(federation.agreement, state.posterior)
+    here = free_energy(federation, state) if images else math.nan
+    for image in images:
+        at, apart, lower = started_at(federation, state, image), 0.0, math.nan
+        with contextlib.suppress(PosterityError):  # sums may not be finite there
+            apart = distance(state.posterior, image)
+            lower = here - free_energy(federation, at) if apart > APART_BY else math.nan
+        if abs(lower) <= tolerance:
+            yield Second(at, apart, lower, True)
 
 
 def _second(

@@ -332,7 +332,7 @@ def along_ridge(run: Position) -> float:
         return 0.0
     after, _ = next(passes(run.federation, run.state))
     curvature, left = flattest(run.federation, run.state, after.posterior)
-    if not curvature < FLAT and not left > run.tolerance:
+    if curvature >= FLAT and left <= run.tolerance:  # neither if they are not known
         return left
     ended = run.descended
     return 0.0 if ended is None else distance(run.posterior, ended.state.posterior)
