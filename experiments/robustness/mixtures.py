@@ -2,8 +2,8 @@
 
 Sites know which record is whose. They have mixtures of rates, shares or categories in several
 columns, from twenty records a component to twenty thousand and components of one in a hundred; or
-normal ones, of which one site is in other units or shifted by 25 to 50 deviations and has to be
-warned of. Judged as :mod:`.situations` are. Writes `results/mixtures.json`.
+normal ones, of which one site is in other units (before or after columns were centred) or shifted
+by 25 to 50 deviations and has to be warned of. Judged as :mod:`.situations` are. Writes `results/mixtures.json`.
 """
 
 from pathlib import Path
@@ -82,13 +82,17 @@ def moved(rng: Rng) -> Situation:
     count, sites = int(rng.integers(2, 6)), int(rng.choice([2, 3, 5, 8]))
     prior, factor = FAMILIES[kind](size, np.ones(size))
     centres = centres_of(rng, count, size, float(rng.uniform(6, 12)))
-    how, factors = str(rng.choice(["units", "shifted"])), np.ones(size)
+    how, factors = str(rng.choice(["units", "shifted", "centred"])), np.ones(size)
     step = rng.normal(size=size)
     step *= rng.uniform(25, 50) / np.linalg.norm(step) * (how == "shifted")
     if how == "units":
         factors[rng.permutation(size)[: int(rng.integers(1, size + 1))]] = rng.choice(
             [2.2, 18.0, 1000.0, 0.0254]
         )
+    if how == "centred":  # one column, with its mean in the usual unit subtracted
+        place, factor_of_one = int(rng.integers(size)), float(rng.choice([2.2, 18.0, 0.0254]))
+        factors[place] = factor_of_one
+        step = np.where(np.arange(size) == place, (factor_of_one - 1) * rng.uniform(5, 100), 0.0)
     posteriors, labels = {}, {}
     for site in range(sites):
         least = (2, count, *[max(1, count // 2)] * sites)[site]

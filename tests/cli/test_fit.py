@@ -246,6 +246,11 @@ def test_missing_values_are_told_or_dropped():
     repeated = document(*line.split(), "--drop-missing")["notes"]
     assert any("every record occurs 2 times or more" in note for note in repeated)
     assert not any("occurs" in note for note in notes)
+    cells["dose"][9] = "1e9"
+    put("t.csv", cells)
+    slip = document(*line.split(), "--drop-missing")["notes"]
+    assert any("'dose' is 1e+09 in line 11, " in note for note in slip)
+    assert not any("from the median" in note for note in notes)
 
 
 def test_separable_records_are_held_by_the_prior_and_said_to_be():

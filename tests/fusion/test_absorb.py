@@ -352,7 +352,7 @@ def test_a_site_in_other_units_is_named():
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("sites", ["ab", "abc"])
 def test_sites_in_two_units_and_shifted_ones_are_named_with_what_to_do(sites):
-    """Of two sites, one in mmol and one in mg; of degrees Celsius, one in kelvin."""
+    """Of two sites, one in mmol and one in mg, also centred; of Celsius, one in kelvin."""
     rng = np.random.default_rng(0)
     centres = 12 * rng.normal(size=(6, 2))
     held = {name: rng.permutation(6)[:5] for name in sites}
@@ -361,6 +361,7 @@ def test_sites_in_two_units_and_shifted_ones_are_named_with_what_to_do(sites):
     }
     for factor, offset, what in (
         ([18.0, 1.0], 0.0, "in other units.*times"),
+        ([18.0, 1.0], [-130.0, 0.0], "in other units.*column 0 times 0.0.*, and shifted"),
         ([1.0, 1.0], [0.0, 273.15], "shifted.*added to column 1"),
     ):
         moved = data | {"a": [x * factor + offset for x in data["a"]]}

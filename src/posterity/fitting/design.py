@@ -19,6 +19,7 @@ from posterity.fitting.reading import (
     known,
     labelled,
     notes_of_codes,
+    notes_of_outliers,
     notes_of_repeats,
     texts_of_levels,
     values_of,
@@ -132,6 +133,7 @@ def design(
     notes += [note for name, note in cells.notes if name in wanted]
     values = values_of(cells, recipe, reading, wanted)
     notes += [*notes_of_codes(values, recipe), *notes_of_repeats(values, recipe)]
+    notes += [] if predicting else notes_of_outliers(values, recipe, cells.lines)
     names, plain = recipe.inputs(), recipe.shared.inputs()
     columns = _columns(recipe, values, cells, gaps)
     _check_coefficients(recipe, plain)

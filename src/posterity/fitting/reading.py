@@ -24,6 +24,8 @@ DISTINCT, LONG = 10, 10**6
 number of records that are compared."""
 CODES = (-9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0)
 """Numbers that often stand for missing values."""
+OUTLYING = 1000.0
+"""Distance from the median, in units of the 95 % quantile of distances, of a likely slip."""
 SAVED_INDEX = re.compile(r"Unnamed: \d+")
 """Name that pandas gives to a column without one."""
 
@@ -252,6 +254,28 @@ def notes_of_codes(values: Mapping[str, np.ndarray], recipe: Recipe) -> list[str
                     f"{name!r} is {code:g} in {count} records, and otherwise {low:g} to {high:g}: "
                     "if that stands for a missing value, leave these cells empty"
                 )
+    return notes
+
+
+def notes_of_outliers(
+    values: Mapping[str, np.ndarray], recipe: Recipe, lines: Sequence[int]
+) -> list[str]:
+    """Return notes on numbers more than ``OUTLYING`` times as far from the median of their column
+    as 95 % of its numbers are.
+    """
+    notes = []
+    for name, own in values.items():
+        if name in recipe.categories or len(own) == 0:
+            continue
+        far = np.abs(own - np.median(own))
+        usual = float(np.quantile(far, 0.95, method="lower"))
+        most = int(np.argmax(far))
+        if 0 < OUTLYING * usual < far[most]:
+            notes.append(
+                f"{name!r} is {own[most]:g} in line {lines[most]}, {far[most] / usual:.2g} times "
+                "as far from the median as 95 % of its values: look there for a slip or another "
+                "unit, as such a record can determine the coefficients alone"
+            )
     return notes
 
 

@@ -1,7 +1,8 @@
 """Detection of sites whose records are likely in other units than the others', or shifted.
 
 A factor or an offset for each column maps a component of such a site to a component of another
-site: the ratio of standard deviations, or the difference of means. It is accepted if it also maps
+site: the ratio of standard deviations, or the difference of means; or both do in one column, as
+where columns were centred before the fit. It is accepted if it also maps
 further components, and more components then agree with the other sites' than before. If components
 lie regularly, many offsets map some to others: one is accepted only if it maps at least twice as
 many as any other one, and as agree without it.
@@ -77,14 +78,17 @@ def in_other_units(
         name, agreed = f"site {block.names[own]!r}", 0
         times = np.median(np.log(other.deviation), axis=0) - np.median(np.log(one.deviation), 0)
         column, times = int(np.abs(times).argmax()), np.exp(np.abs(times).max())
-        for scaled in [True, False] if times > LEAST else [False]:
-            step, agreed = _step(one, other, scaled)
+        # Factors, a factor and an offset in one column, or offsets.
+        for scaled, place in [(True, None), (True, column), (False, None)][2 * (times <= LEAST) :]:
+            step, agreed = _step(one, other, scaled, place)
             if agreed > shared.sum() and (scaled or agreed >= 2 * shared.sum()):
                 at = int(np.abs(np.log(step) if scaled else step / one.deviation[0]).argmax())
-                how = f"column {at} times" if scaled else f"{step[at]:.3g} added to column {at}"
+                how = f"{step[at]:.3g} added to column {at}"
+                if scaled:
+                    how = f"column {at} times {step[at]:.3g}{', and shifted' * (place is not None)}"
                 yield (
                     f"{name} is likely {'in other units' if scaled else 'shifted'}"
-                    f"{block.place}: with {how}{f' {step[at]:.3g}' * scaled}, {agreed} of its "
+                    f"{block.place}: with {how}, {agreed} of its "
                     f"{len(mine)} components are those of the others. Look at its units, "
                     "convert its records, and fit it again"
                 )
@@ -97,10 +101,14 @@ def in_other_units(
             return
 
 
-def _step(mine: Records, rest: Records, scaled: bool) -> tuple[Float[Array, " d"], int]:
+def _step(
+    mine: Records, rest: Records, scaled: bool, place: int | None
+) -> tuple[Float[Array, " d"], int]:
     """Return the factor, or the offset, of each column with which most of a site's components agree
-    with others', and their number; zero if as many would agree by chance.
+    with others', and their number; zero if as many would agree by chance. With ``place``, that
+    column alone has a factor, and an offset.
     """
+    alone = np.arange(mine.mean.shape[1]) == place
     best, number, size = np.zeros(mine.mean.shape[1]), 0, mine.mean.shape[1]
     found, met = np.zeros((len(mine.mean), len(rest.mean)), bool), []
     others = (len(mine.mean) - 1) * (len(rest.mean) - 1)
@@ -111,18 +119,24 @@ def _step(mine: Records, rest: Records, scaled: bool) -> tuple[Float[Array, " d"
         if scaled:
             factor, offset = rest.deviation[other] / mine.deviation[one], 0.0
             loose = np.hypot(np.sqrt(error[one, other] / 2), INEXACT)
+        if place is not None:
+            factor = np.where(alone, factor, 1.0)
+            offset = np.where(alone, rest.mean[other] - factor * mine.mean[one], 0.0)
+            loose = np.where(alone, loose, 0.0)
         there, both = factor * mine.mean[:, None] + offset, error + error[one, other] * (not scaled)
-        allowed = ERRORS * np.hypot(rest.deviation * np.sqrt(both), there * loose)
+        lever = (there - rest.mean[other] * (place is not None)) * loose
+        allowed = ERRORS * np.hypot(rest.deviation * np.sqrt(both), lever)
         near = np.abs(there - rest.mean) <= allowed
         wide = np.abs(np.log(factor * mine.deviation[:, None] / rest.deviation))
         exact = ERRORS * np.hypot(np.sqrt(error / 2), np.hypot(loose, INEXACT))
         pairs: Any = near.all(2) & (wide <= exact).all(2)
         agreed = min(int(pairs.any(1).sum()), int(pairs.any(0).sum()))
         means = np.log(np.maximum(np.sqrt(spread) / (2 * allowed), 1.0)).sum(2)
-        shapes = -np.log(np.minimum(exact[..., 0], 1.0)) * size * scaled
+        shapes = -np.log(np.minimum(exact, 1.0)).sum(2) * size / exact.shape[2] * scaled
         told = means + shapes
         # The pair that determines the step agrees by construction.
         told[one, other] -= shapes[one, other] if scaled else means[one, other]
+        told[one, other] -= means[one, other] * (place is not None)
         met.append((agreed, pairs))
         chances = np.log(2 * pairs.size) + (agreed - 1) * np.log(max(others, 1))
         if agreed > number and told[pairs].sum() > CHANCE + chances:
@@ -136,4 +150,6 @@ def _step(mine: Records, rest: Records, scaled: bool) -> tuple[Float[Array, " d"
     rivals = [agreed for agreed, pairs in met if not (pairs & found).any()]
     if not scaled and 2 * max(rivals, default=0) > number:
         return best, 0
-    return np.exp(best) if scaled else best, number
+    return np.exp(
+        np.where(alone, best, 0.0) if place is not None else best
+    ) if scaled else best, number
