@@ -394,21 +394,31 @@ def test_programs_are_renewed_where_data_changed(name, restored):
     function, change = CHANGES[name]
     called = function if callable(function) else lambda z: function.log_likelihood(z, 0.0)
     program = jax.jit(lambda z: called(z))
-    renew_programs(function, Centred)
+    renew_programs(function, Centred, double=True)
     assert program(1.0) == 0.0
-    renew_programs(function)
-    renew_programs(Centred(3.0), lambda z: z, LogisticRegression())
+    renew_programs(function, double=True)
+    renew_programs(Centred(3.0), lambda z: z, LogisticRegression(), double=True)
     assert program._cache_size() == 1  # nothing has changed
     change()
-    renew_programs(function)
+    renew_programs(function, double=True)
     assert program(1.0) == -1.0
+
+
+def test_arrays_have_the_digits_of_the_precision_they_are_used_in():
+    data, subtract = np.array([1e9 + 0.25, 3.0]), jax.jit(jax.lax.sub)
+    called = lambda z: subtract(z * np.ones(2), data)[0]
+    program = jax.jit(lambda z: called(z))
+    for double, expected in ((True, 0.75), (False, 0.0), (True, 0.75)):
+        renew_programs(called, double=double)
+        with jax.enable_x64(double):
+            assert program(1e9 + 1) == expected
 
 
 def test_what_cannot_be_compared_is_taken_as_unchanged():
     lock = threading.Lock()
     with_lock = lambda z: z if lock else -z
     for _ in range(2):
-        renew_programs(with_lock, lock, *OPAQUE.values())
+        renew_programs(with_lock, lock, *OPAQUE.values(), double=True)
 
 
 def test_verbs_use_the_data_of_today(restored):

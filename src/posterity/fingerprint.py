@@ -35,6 +35,8 @@ VERSION = "__posterity_version__"
 KEY = "key<fry>"
 """JAX's name of the key type of :class:`~posterity.arrays.keys.Words`."""
 PLAIN = (bool, int, float, complex, str, bytes, range, slice, type(None), type(...))
+WIDE = (np.float64, np.int64, np.uint64)
+"""Types of numbers that JAX has in two precisions."""
 CHECKERS = ("beartype", "jaxtyping")
 """Packages whose wrappers only check types of arguments."""
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -84,26 +86,41 @@ _compiled: dict[int, tuple[Callable[[], Any], bytes]] = {}
 """Functions, callable objects and classes by address, with what they were when last compared."""
 
 
-def renew_programs(*values: Any) -> None:
+def renew_programs(*values: Any, double: bool) -> None:
     """Make JAX release all compiled programs if a function of the user among the values, or data
-    that it uses, has changed since the last call with it.
+    that it uses, has changed since the last call with it, or was used in the other precision;
+    ``double`` is whether the programs that follow compute in double precision.
 
     JAX compiles a function once for the same object: what it reads from globals, attributes and
     arrays that are changed in place would stay as it was then. What cannot be compared, such as a
     lock or a function of a C library, is taken as unchanged. Not to be called while JAX traces.
     """
     roots = {id(root): root for value in values for root in _roots(value)}
-    changed = False
+    changed, arrays = False, list[np.ndarray]()
     for address, root in roots.items():
-        seen, now = _compiled.get(address), _Walk(here=True).digest(root)
+        walk = _Walk(here=True)
+        seen, now = _compiled.get(address), walk.digest(root)
+        arrays += walk.arrays
         changed |= seen is not None and seen[0]() is root and seen[1] != now
         try:
             kept: Any = weakref.ref(root, lambda _, address=address: _compiled.pop(address, None))
         except TypeError:  # a class with slots
             kept = lambda root=root: root
         _compiled[address] = kept, now
-    if changed:
+    if changed or (arrays and "jax" in sys.modules and _is_rounded(arrays, double)):
         new_programs()
+
+
+def _is_rounded(arrays: list[np.ndarray], double: bool) -> bool:
+    """Return whether JAX would take one of these arrays in the other precision.
+
+    As long as a program holds the constant of a NumPy array, JAX uses that constant for the array
+    everywhere (0.10.2): in double precision with the digits of single precision, or not at all.
+    """
+    with jax.enable_x64(double):
+        taken = jax.eval_shape(lambda: [jax.lax.neg(array) for array in arrays])
+        own = [jax.dtypes.canonicalize_dtype(array.dtype) for array in arrays]
+    return any(one.dtype != kind for one, kind in zip(taken, own, strict=True))
 
 
 def _roots(value: Any) -> Iterator[Any]:
@@ -138,6 +155,7 @@ class _Walk:
     def __init__(self, *, here: bool = False) -> None:
         self.here = here
         self.path: list[int] = []
+        self.arrays: list[np.ndarray] = []  # those of 64 bits, if ``here``
         self.functions: dict[int, tuple[Any, bytes]] = {}  # with the value, which keeps its address
 
     def digest(self, value: Any) -> bytes:
@@ -203,6 +221,8 @@ class _Walk:
             return self.all("key", str(value.dtype), jax.random.key_data(value))
         if isinstance(value, np.ma.MaskedArray):
             return self.all("masked", value.data, np.ma.getmaskarray(value))
+        if self.here and isinstance(value, np.ndarray) and value.dtype in WIDE:
+            self.arrays.append(value)
         array = np.ascontiguousarray(value)
         if array.dtype.hasobject:
             return self.all("objects", np.shape(value), array.tolist())

@@ -236,7 +236,7 @@ def set_up(
     POSITIVE.check(learning_rate=learning_rate, tolerance=tolerance)
     OPTIMISER.check(optimiser=optimiser)
     teacher = as_teacher(loaded(teacher), model)
-    renew_programs(teacher, student, inputs, optimiser)
+    renew_programs(teacher, student, inputs, optimiser, double=False)
     image = getattr(teacher.layers, "image", ())
     inputs = usual(teacher.inputs(), image) if inputs is None else as_inputs(inputs)
     first, second, third, last = jax.random.split(key, 4)

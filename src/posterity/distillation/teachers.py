@@ -225,7 +225,7 @@ class Draws(_OfModel):
         >>> Draws(LogisticRegression(), np.zeros((2, 1))).predict(np.ones((1, 1))).mean
         array([0.5])
         """
-        renew_programs(self.model)
+        renew_programs(self.model, double=False)
         places = np.array_split(np.arange(self.count), -(-self.count // self.samples))
         with jax.enable_x64(False):
             x = np.asarray(x, np.float32)

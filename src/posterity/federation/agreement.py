@@ -82,7 +82,7 @@ class Agreement:
         """
         ON_ERROR.check(on_error=on_error)
         MODEL.check(model=model)
-        renew_programs(model)
+        renew_programs(model, double=True)
         model, strata = model if isinstance(model, Model) else FunctionModel(model), None
         if own and personal is not False:
             raise UsageError(

@@ -349,7 +349,7 @@ class Run(Position):
 
     def _stepped(self, schedule: Schedule, site: str | None = None) -> "Run":
         """Return the run after one more step of a schedule, or the rest of an interrupted one."""
-        renew_programs(self.agreement.model, self.agreement.update)
+        renew_programs(self.agreement.model, self.agreement.update, double=True)
         key, machine = step_key(self.key, self.state.step), Machine(self.agreement, schedule)
         state, visits = self.state, ()
         if state.pending is not None and schedule != self.schedule:

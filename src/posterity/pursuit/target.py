@@ -172,10 +172,10 @@ def as_target(target: object) -> Target:
     function in it has changed, programs are compiled anew.
     """
     if isinstance(target, Target):
-        renew_programs(target, getattr(target, "function", None))
+        renew_programs(target, getattr(target, "function", None), double=True)
         return target
     if callable(target):
-        renew_programs(target)
+        renew_programs(target, double=True)
         return Function(target)
     raise UsageError(
         found=f"a target that is a {type(target).__name__}",

@@ -354,7 +354,7 @@ class Langevin(Teacher):
         COUNT.check(samples=samples)
         key = jax.random.key(0) if key is None else key
         KEY.check(key=key)
-        renew_programs(self)
+        renew_programs(self, double=False)
         first, second = jax.random.split(key)
         model, parts, series, x = self.target.model, [], [], self.inputs()
         predicts = hasattr(model, "outputs") and getattr(model, "likelihood", None)

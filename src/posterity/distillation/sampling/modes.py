@@ -16,6 +16,7 @@ from posterity.arrays.search import lbfgs, root_of_inverse
 from posterity.errors import ParameterError
 from posterity.families import Distribution
 from posterity.families.unconstrained import unconstrained
+from posterity.fingerprint import renew_programs
 from posterity.models import Model
 
 DENSE = 500  # Most parameters whose full curvature is computed; beyond it, its diagonal
@@ -83,6 +84,7 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
     """
     count = len(jax.tree.leaves(data)[0])
     some = np.random.default_rng(0).permutation(count)[:MOST] if count > MOST else slice(None)
+    renew_programs(model, double=True)
     with jax.enable_x64(True):
         kind = lambda leaf: jnp.float64 if np.asarray(leaf).dtype.kind == "f" else jnp.int64
         seen = jax.tree.map(lambda leaf: jnp.asarray(leaf[some], kind(leaf)), data)
