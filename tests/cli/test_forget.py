@@ -33,6 +33,9 @@ def test_forget_and_verify_exactly(folder):
     fail(5, "verify", "receipt.json", "shared.safetensors", "left.safetensors")
 
 
+CONFIG = ("--config", "logistic.toml")
+
+
 def test_forget_says_that_it_is_not_exact_and_refines_with_a_configuration(folder):
     document("federate", "logistic.toml")
     arguments = ["forget", "coupled.safetensors", "--site", "b"]
@@ -41,7 +44,7 @@ def test_forget_says_that_it_is_not_exact_and_refines_with_a_configuration(folde
     assert (plain["exact"], plain["distance"]) == (False, None)
     assert "Not exact, not converged: " in report(plain)
     out = ["-o", "refined.safetensors", "--receipt", "r.json"]
-    refined = document(*arguments, *out, "--config", "logistic.toml")
+    refined = document(*arguments, *out, *CONFIG)
     assert not refined["exact"] and 0 <= refined["distance"] < 1e-5
     succeed("verify", "r.json", "coupled.safetensors", "refined.safetensors")
     Path("logistic.toml").write_text(
@@ -59,6 +62,10 @@ def test_forget_says_that_it_is_not_exact_and_refines_with_a_configuration(folde
         for name in ("plain", "refined")
     ]
     assert distances[1] < 1e-5 < distances[0]
+    assert not any("not those" in note for note in refined["notes"])
+    Path("c.csv").write_text(Path("c.csv").read_text().replace(",1,", ",0,"))
+    edited = document(*arguments, "-o", "e.safetensors", "--receipt", "e.json", *CONFIG)
+    assert "records of site 'c' are not those" in edited["notes"][-1]
 
 
 SPREADS = {"linear": "noise_variance", "gamma": "dispersion"}
@@ -96,6 +103,7 @@ def test_noise_of_the_forgotten_is_estimated_again_from_who_stays(tmp_path, monk
     for line in (("all", "c", "one"), ("one", "d", "two")):
         told = forgotten(*line, "--config", "all.toml")
         assert not told["exact"] and "of the sites that stay" in told["notes"][0]
+        assert not any("not those" in note for note in told["notes"])
         Path("d.csv").unlink(missing_ok=True)  # the table of a site that leaves is not needed
     text = Path("all.toml").read_text()
     Path("other.toml").write_text(text + "\n[data]\nscale = {x = 2.0}")

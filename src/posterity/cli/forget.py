@@ -1,8 +1,9 @@
 """``posterity forget``: removal of sites from a ledger."""
 
 import contextlib
+import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from posterity.artifact import digest
@@ -17,11 +18,18 @@ from posterity.cli.options import Settings, incomplete, read
 from posterity.cli.report import status_of
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import ArtifactError, UsageError
+from posterity.federation import Run
+from posterity.federation.federate import start
 from posterity.federation.forget import forget as forgotten
+from posterity.federation.status import Certificate, reports_of
 from posterity.files import alongside
+from posterity.fitting.regressions import model_of
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt, issue
 from posterity.status import ProgressCallback, Status
+
+CHANGED = 100
+"""Change of the posterior by one site's own round, in units of the tolerance, that is noted."""
 
 
 def _report(data: Data) -> str:
@@ -98,6 +106,22 @@ def _of_noise(provenance: Mapping[str, str]) -> list[str]:
     ]
 
 
+def _of_changes(run: Run, sites: Collection[str]) -> Iterator[str]:
+    """Yield a note on the site whose records fit its factor in the ledger least, if they would
+    change the posterior by more than ``CHANGED`` times the run's tolerance.
+    """
+    reports = reports_of(run, ("gradient",), sites=sites)
+    lengths = Certificate.of(run.posterior, reports).residuals
+    site = max(lengths, key=lambda site: lengths[site], default="")
+    nats = lengths.get(site, 0.0) ** 2 / 2
+    if nats > CHANGED * run.tolerance:
+        yield (
+            f"the records of site {site!r} are not those that the ledger was made from, or it had "
+            f"not converged: at its posterior they change the site's factor by {nats:.2g} nats. "
+            "What is left contains the records as they are now"
+        )
+
+
 def _check_new(receipt: Path, sites: tuple[str, ...], before: Ledger) -> None:
     """Raise a UsageError if a receipt exists, unless it is for this same request."""
     with contextlib.suppress(ArtifactError):
@@ -128,6 +152,12 @@ def _refined(
         job = federation_of(federation, names_in(before), (*sites, *before.forgotten))
     check_model(provenance, job.record)
     run = job.start().with_ledger(before)
+    stay = [site for site in run.contributing if site not in sites]
+    if stay and not (run.exact or before.independent):
+        recipe = recipe_in(provenance)
+        same = {} if recipe is None else {"model": model_of(recipe)}  # with the ledger's noise
+        then = start(**{**job.arguments, **same}).with_ledger(before)
+        job = dataclasses.replace(job, notes=(*job.notes, *_of_changes(then, stay)))
     done = forgotten(
         run,
         *sites,

@@ -417,12 +417,16 @@ def _after(run: Position, part: Part) -> State | None:
 
 
 def reports_of(
-    run: Position, parts: tuple[Part, ...], *, samples: int = SAMPLES
+    run: Position,
+    parts: tuple[Part, ...],
+    *,
+    samples: int = SAMPLES,
+    sites: Iterable[str] | None = None,
 ) -> dict[str, Report]:
-    """Return the reports of all contributing sites on the posterior. Raises SiteError if a site
-    fails, unless the run skips such sites; their reports are then empty.
+    """Return the reports of ``sites``, by default all contributing ones, on the posterior. Raises
+    SiteError if a site fails, unless the run skips such sites; their reports are then empty.
     """
-    asked = measures(run.state, run.contributing, parts, samples, run.key)
+    asked = measures(run.state, sites or run.contributing, parts, samples, run.key)
     run.federation.prepare(asked)
     answers = {question.site: run.federation.ask(question) for question in asked}
     return {s: own if isinstance(own, Report) else Report(s) for s, own in answers.items()}
