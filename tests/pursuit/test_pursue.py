@@ -336,6 +336,20 @@ def test_a_search_that_comes_to_nothing_is_not_called_converged() -> None:
     assert run.status.state == "not converged"
 
 
+def test_peaks_without_mass_are_no_failed_search() -> None:
+    """Cut points of ordered levels, whose floor is a plateau with steep edges."""
+
+    def cuts(z: Any) -> Any:
+        inner = jnp.array([z[0], z[0] + jnp.exp(z[1])])
+        ends = jnp.concatenate([jnp.array([-30.0]), inner, jnp.array([30.0])])
+        log_p = jnp.log(jnp.diff(jax.scipy.stats.norm.cdf(ends)) + 1e-300)
+        return (jnp.array([20.0, 60.0, 40.0]) * log_p).sum() - z @ z / 18
+
+    base = Gaussian.from_standard(np.zeros(2), 9 * np.eye(2))
+    settings: dict[str, Any] = {"components": 2, "tolerance": 0.1, "polish": None}
+    assert pursue(cuts, base, **settings, samples=512).status.converged
+
+
 def test_one_candidate_without_gain_says_nothing_of_those_that_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -35,6 +35,9 @@ STEP = 1e-5
 WIDEST, NARROW = 10.0, 0.1
 """Largest width, and width if no curvature is known, in standard deviations of the base."""
 APART = 0.5  # Peaks closer than this, in their standard deviations, are one
+NEGLIGIBLE = -20.0
+"""Logarithm of the share of the mass below which no component is sought at a peak, even if the peak
+were as wide as can be."""
 OUTSIDE = 1e-3
 """Share of a component's draws that are further from its mean than events outside of it."""
 RAYS, INNER, OUT = 64, 0.03, 100.0
@@ -188,8 +191,9 @@ def _narrowest(
 def tops(
     search: Search, state: State, ratio: Ratio, points: Scouted, chosen: Int[np.ndarray, " g"]
 ) -> tuple[list[Top], Bool[np.ndarray, " g"], int]:
-    """Climb from points and return the peaks by decreasing score: all outside of the components,
-    and some within. Also return which climbs ended at a finite value, and the number of gradients.
+    """Climb from points and return the peaks by decreasing score: all outside of the components
+    that may have mass, and some within. Also return which climbs ended at a finite value, and the
+    number of gradients.
     """
     form, begin = search.form, points.z[chosen]
     assert isinstance(form, SmoothForm)
@@ -209,12 +213,16 @@ def tops(
     moves, values, looks = lbfgs(least, np.zeros_like(begin), most=CLIMB)
     ends, finite, evaluations = begin + unit * moves, np.isfinite(values), looks * len(begin)
     known = _known(search, state, ends)
+    light = np.zeros(len(ends), bool)
+    if state.used:
+        heights = batched(objectives.values, (search.target,), ends) - state.log_z
+        light = heights + np.log(np.sqrt(2 * np.pi) * WIDEST * unit).sum() < NEGLIGIBLE
     found: list[Top] = []
     # Peaks outside of components come first, each group by decreasing height.
     for place in np.lexsort((values, known)):
         row = ends[place]
         apart = lambda top, row=row: (np.abs(row - top.place) >= APART * top.deviation).any()
-        if not finite[place] or not all(map(apart, found)):
+        if not finite[place] or light[place] or not all(map(apart, found)):
             continue
         if known[place] and sum(top.known for top in found) >= WITHIN:
             break
