@@ -50,10 +50,17 @@ def command_point(shape: Shape, seed: int, runs: int, budget: float) -> dict[str
 
 
 def _once(arguments: list[str]) -> dict[str, float]:
-    """Wall and CPU seconds and peak bytes of one process."""
+    """Wall and CPU seconds and peak bytes of one process, which may keep compiled modules, as an
+    installed package has them.
+    """
+    keeps = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}
     before, start = os.times(), time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-c", CODE, *arguments], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-c", CODE, *arguments],
+        cwd=ROOT,
+        env=keeps,
+        capture_output=True,
+        text=True,
     )
     if done.returncode != ConvergenceError.exit_code:  # of a matching that hangs on little
         done.check_returncode()
