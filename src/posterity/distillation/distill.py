@@ -384,9 +384,9 @@ def _gaps(run: Run, state: State) -> tuple[float, float | None]:
 
 
 def _of_variances(run: Run, student: Student, teacher: Prediction) -> tuple[str, ...]:
-    """Return a caveat if the student's variance of the function is often far from its teacher's.
+    """Return a reason if the student's variance of the function is often far from its teacher's.
 
-    If the noise is much larger, that variance hardly matters to predictions, and so to the gaps.
+    If the noise is much larger, that variance hardly matters to predictions, and so not to the gap.
     """
     flat = lambda variance: np.asarray(variance).reshape(len(run.constants.probe), -1)
     own, right = flat(student.predict(run.constants.probe).variance), flat(teacher.variance)
@@ -396,7 +396,8 @@ def _of_variances(run: Run, student: Student, teacher: Prediction) -> tuple[str,
     if factor <= FACTOR:
         return ()
     return (
-        f"at {1 - OFTEN:.0%} of the probe `variance` is off by a factor of {factor:.2g} or more",
+        f"at {1 - OFTEN:.0%} of the probe `variance` is off by a factor of {factor:.2g} or more: "
+        "the student had too few steps, or is too small",
     )
 
 
@@ -426,9 +427,10 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
     y_shift, y_scale = jax.tree.map(np.asarray, (state.scaling.y_shift, state.scaling.y_scale))
     scaling = dataclasses.replace(run.scaling, y_shift=y_shift, y_scale=y_scale)
     made = run.network, state.parameters, run.constants.head, scaling, run.domain
-    student, status = students.finish(*made), Status.of(gap, run.tolerance, tuple(reasons))
-    if status.converged and run.constants.head.has_variance:
-        status = dataclasses.replace(status, reasons=_of_variances(run, student, predicted(whole)))
+    student = students.finish(*made)
+    if run.constants.head.has_variance:
+        reasons += _of_variances(run, student, predicted(whole))
+    status = Status.of(gap, run.tolerance, tuple(reasons))
     if status.converged and health.searched:
         reasons, scope = (*status.reasons, health.searched), " where it was searched"
         status = dataclasses.replace(status, reasons=reasons, scope=scope)
