@@ -267,6 +267,7 @@ ONE = DiagonalGaussian.from_standard([0.0], [1.0])
 @pytest.mark.parametrize(("target", "reason"), [
     (lambda z: jnp.where(z[0] > 0, -z[0], -jnp.inf), "bounds"),
     (lambda z: z[0], "ran away"),
+    (lambda z: -((z[0] - 1e9) ** 2) / 2, "to 1.0e[+]09 of its deviations: data are in other units"),
     (lambda z: jnp.nan * z[0], "finite at none"),
     (lambda z: -(((z[0] - 0.3) / 1e-10) ** 2) / 2, "collapsed.*pole"),
 ])  # fmt: skip

@@ -288,13 +288,14 @@ def _degenerate(search: Search, own: PyTree) -> str:
     if narrowest < COLLAPSED:
         return (
             f"it collapsed: its narrowest deviation is {narrowest:.1e} of the base's. "
-            "The density has a pole, or λ is too large"
+            "The density has a pole, the base is in other units, or λ is too large"
         )
     away = objectives.middle(form, own) - objectives.middle(form, base)
-    if max((wide / unit).max(), (np.abs(away) / unit).max()) > FAR:
+    if (far := max((wide / unit).max(), (np.abs(away) / unit).max())) > FAR:
         return (
-            "it ran away from the base: the log density does not fall far out, as an improper "
-            "posterior's does not, or λ is too small"
+            f"it ran away from the base, to {far:.1e} of its deviations: data are in other units "
+            "than the base, the log density does not fall far out, as an improper posterior's does "
+            "not, or λ is too small"
         )
     return ""
 
