@@ -750,7 +750,7 @@ def far_apart(seed, empty=False):
         ledger = made.ledger if ledger is None else ledger | made.ledger
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [12, pytest.param(80, marks=pytest.mark.slow)])
 def test_the_distance_of_one_shot_from_all_records_is_known_beforehand(count):
     pairs = [far_apart(seed) for seed in range(count)]
     ratios = np.array([expected / true for true, expected in pairs if expected is not None])
