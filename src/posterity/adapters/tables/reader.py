@@ -214,12 +214,6 @@ def _cell(value: Any) -> str:
     return str(int(value)) if whole else str(value)
 
 
-def read_numbers(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
-    """Return the names in the header of a table of numbers, and the numbers (rows, names)."""
-    cells = read_cells(path)
-    return cells.header, cells.numbers(cells.header)
-
-
 def read_text(path: Path) -> str:
     """Return the text of a regular UTF-8 file, without a byte order mark, or an ArtifactError."""
     if path.exists() and not path.is_file():
