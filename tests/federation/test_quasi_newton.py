@@ -92,7 +92,7 @@ def product(z: Any, data: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("slope", [0.25, 0.5])
+@pytest.mark.parametrize("slope", [pytest.param(0.25, marks=pytest.mark.experiment), 0.5])
 def test_a_curved_ridge_is_followed_to_its_end(slope: float) -> None:
     # Visits alone end two nats away from the optimum after a hundred rounds, or seem to converge.
     rng = np.random.default_rng(0)
