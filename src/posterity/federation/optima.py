@@ -35,7 +35,7 @@ from posterity.federation.elsewhere import (
     start_elsewhere,
 )
 from posterity.federation.messages import Report
-from posterity.federation.quasi_newton import asked, quasi_newton, started_at
+from posterity.federation.quasi_newton import asked, exhausted, quasi_newton, started_at
 from posterity.federation.state import State, commit, contributing, distance
 from posterity.inference.joint import (
     is_joint,
@@ -254,13 +254,15 @@ def optimum_from(federation: Federation, state: State, tolerance: float) -> Stat
     SiteError if a site fails or has no line search.
     """
     last, before = state, 0.0
-    for at, stopped in passes(federation, state):
+    for number, (at, stopped) in enumerate(passes(federation, state), 1):
         length = math.sqrt(2 * distance(last.posterior, at.posterior))
         left = to_come(length, before, len(contributing(federation.agreement, state)))
         near = SHORT * distance(state.posterior, at.posterior)
         if left**2 / 2 <= max(near, tolerance / 10) and stopped <= max(near, tolerance):
             return at
         last, before = at, length
+        if exhausted(federation.agreement, number, stopped):
+            break
     ended = quasi_newton(federation, last)
     return ended.state if ended is not None and ended.left <= tolerance / 10 else None
 
@@ -342,12 +344,12 @@ def _second(
     alike = max(alike, ALIKE * tolerance)
     at, moved, settled = started_at(federation, state, start), math.inf, False
     here, before = free_energy(federation, state), math.inf
-    for number, (after, _) in enumerate(passes(federation, at), 1):
+    for number, (after, stopped) in enumerate(passes(federation, at), 1):
         if distance(state.posterior, after.posterior) <= alike:
             return None
         last, moved = moved, distance(at.posterior, after.posterior)
         at, settled = after, max(moved, last) <= SETTLED * tolerance
-        if settled:
+        if settled or exhausted(federation.agreement, number, stopped):
             break
         if number % LOOK == 0:
             now = free_energy(federation, at)

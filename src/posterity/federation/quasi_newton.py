@@ -26,6 +26,9 @@ MOST = 12
 """Largest number of parameters: 90 coordinates of mean and covariance."""
 STEPS = 200
 """Largest number of steps."""
+EXHAUSTED = 1.0
+"""Half the squared lengths, in nats, of the gradients at the ends of a second round's line searches
+from which quasi-Newton steps follow at once, as the searches end far from their optima."""
 SLOPE = 1e-6
 """Length of the gradient, in sqrt(nats), at which the steps end."""
 FLAT = 0.1
@@ -61,6 +64,13 @@ def descends(agreed: Agreement) -> bool:
     plain = one and 1 < q.event_size <= MOST
     exact = update.conjugate or update.noisy or update.trains or update.pools
     return plain and not exact and not agreed.model.joint and agreed.line_search is not None
+
+
+def exhausted(agreed: Agreement, number: int, stopped: float) -> bool:
+    """Return whether `quasi_newton` should take over after a ``number`` of rounds, the searches of
+    the last of which ``stopped`` at gradients of this half squared length in all.
+    """
+    return number > 1 and stopped > EXHAUSTED and descends(agreed)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -176,7 +176,8 @@ class Run(Position):
     def from_better(self) -> "Run":
         """Return the run at the end of its second start if that is better, else itself. After
         ``STUCK`` rounds the second start is computed here, as the run may be at a saddle point, and
-        quasi-Newton steps, as it may follow a curved ridge.
+        quasi-Newton steps, as it may follow a curved ridge; the latter also where sites' searches
+        end far from their optima.
         """
         stuck = self.state.step / self.round in STUCK
         second: Any = self.__dict__.get("second")
@@ -185,7 +186,7 @@ class Run(Position):
                 second = self.second
         if second is not None and second.is_better(self.tolerance):
             return self._restarted_at(second.state)
-        ended = self.descended if stuck else self.__dict__.get("descended")
+        ended = self.descended if stuck or self.is_exhausted else self.__dict__.get("descended")
         return self if ended is None else self._restarted_at(ended.state)
 
     def newton_step(self) -> "Run":

@@ -36,7 +36,14 @@ from posterity.federation.optima import (
     second_start,
     to_come,
 )
-from posterity.federation.quasi_newton import FLAT, Descended, descends, flattest, quasi_newton
+from posterity.federation.quasi_newton import (
+    FLAT,
+    Descended,
+    descends,
+    exhausted,
+    flattest,
+    quasi_newton,
+)
 from posterity.federation.schedules import Asynchronous, Schedule
 from posterity.federation.state import State, Visit, contributing, distance, measures
 from posterity.inference.descent import fisher_length
@@ -136,6 +143,15 @@ class Position:
     def descended(self) -> Descended | None:
         """The end of quasi-Newton steps; None if that is the posterior, or if they do not apply."""
         return quasi_newton(self.federation, self.state)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether sites' searches end so far from their optima that quasi-Newton steps are due."""
+        if self.state.step % self.round or not descends(self.agreement):
+            return False
+        last = [turns[0].residual for turns in _last_two(self).values() if turns]
+        stopped = math.fsum((residual or 0.0) ** 2 / 2 for residual in last)
+        return exhausted(self.agreement, self.state.step // self.round, stopped)
 
     @functools.cached_property
     def claim(self) -> tuple[float, bool]:
