@@ -92,7 +92,7 @@ class Whitened:
     def __init__(self, federation: Federation, state: State) -> None:
         self.federation, self.state = federation, state
         self.q: Any = state.posterior
-        self.root = np.linalg.cholesky(np.linalg.inv(precision_matrix(self.q)))
+        self.root = np.linalg.inv(np.linalg.cholesky(precision_matrix(self.q))).T
         self.diagonal = np.diag_indices(self.q.event_size)
         self.lower = self.diagonal if self.q.diagonal else np.tril_indices(self.q.event_size)
         self.members = contributing(federation.agreement, state)
@@ -116,11 +116,11 @@ class Whitened:
 
     def coordinates(self, q: Any) -> np.ndarray:
         """Return the coordinates of a posterior."""
-        inverse = np.linalg.inv(self.root)
-        spread = inverse @ np.linalg.inv(precision_matrix(q)) @ inverse.T
+        spread = np.linalg.inv(self.root.T @ precision_matrix(q) @ self.root)
         triangle = np.linalg.cholesky((spread + spread.T) / 2)
         triangle[self.diagonal] = np.log(triangle[self.diagonal])
-        return np.concatenate([inverse @ (q.mean - self.q.mean), triangle[self.lower]])
+        moved = np.linalg.solve(self.root, q.mean - self.q.mean)
+        return np.concatenate([moved, triangle[self.lower]])
 
     def energy(self, coordinates: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the free energy and its gradient; infinity where a site cannot compute them."""
@@ -161,8 +161,11 @@ def flattest(federation: Federation, state: State, after: Any) -> tuple[float, f
     A few steps of Lanczos's algorithm find the least one. They begin with the change to ``after``,
     a posterior some visits later, as these damp what is steep, and with some noise.
     """
-    about = Whitened(federation, state)
-    slope, way = about.gradient(about.origin), about.coordinates(after)
+    try:
+        about = Whitened(federation, state)
+        slope, way = about.gradient(about.origin), about.coordinates(after)
+    except np.linalg.LinAlgError:  # a covariance that float64 cannot invert
+        return math.nan, math.nan
     size, length = len(slope), np.linalg.norm(way)
     noise = np.random.default_rng(size).normal(size=size)
     rest = way / max(length, TINY) + NOISE * noise / np.linalg.norm(noise)
@@ -192,7 +195,10 @@ def quasi_newton(federation: Federation, state: State) -> Descended | None:
     """
     if not descends(federation.agreement):
         return None
-    about = Whitened(federation, state)
+    try:
+        about = Whitened(federation, state)
+    except np.linalg.LinAlgError:
+        return None
     before, _ = about.energy(about.origin)
     if not math.isfinite(before):
         return None
