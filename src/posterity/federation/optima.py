@@ -65,8 +65,9 @@ there, whatever the tolerance."""
 BEST, RETURNED = 2, 1.0
 """Number of members placed over the prior, those of least free energy, from which passes are made,
 and the distance in nats at which these count as returned."""
-LOOK = 5
-"""Number of passes after which the free energy of a second start is looked at."""
+LOOK, SOON = 5, 2
+"""Number of passes after which the free energy of a second start is looked at, and after which
+quasi-Newton steps may take over."""
 FAINT = 50.0
 """Excess of free energy, in nats, from which another optimum has negligible posterior mass."""
 PLACES = 3
@@ -343,20 +344,23 @@ def _second(
     """
     alike = max(alike, ALIKE * tolerance)
     at, moved, settled = started_at(federation, state, start), math.inf, False
-    here, before = free_energy(federation, state), math.inf
+    here, before, ended = free_energy(federation, state), math.inf, None
     for number, (after, stopped) in enumerate(passes(federation, at), 1):
         if distance(state.posterior, after.posterior) <= alike:
             return None
         last, moved = moved, distance(at.posterior, after.posterior)
         at, settled = after, max(moved, last) <= SETTLED * tolerance
-        if settled or exhausted(federation.agreement, number, stopped):
+        if not settled and number == SOON and exhausted(federation.agreement, number, stopped):
+            ended = quasi_newton(federation, at)
+        if settled or ended is not None:
             break
         if number % LOOK == 0:
             now = free_energy(federation, at)
             if now - here > max(FAINT, (before - now) * (PASSES - number) / LOOK):
                 return Second(at, distance(state.posterior, at.posterior), here - now, False)
             before = now
-    if not settled and (ended := quasi_newton(federation, at)) is not None:
+    ended = ended or (None if settled else quasi_newton(federation, at))
+    if ended is not None and not settled:
         at, settled = ended.state, ended.left <= SETTLED * tolerance
         if settled and distance(state.posterior, at.posterior) <= alike:
             return None

@@ -213,9 +213,11 @@ def quasi_newton(federation: Federation, state: State) -> Descended | None:
         at, _ = about.moved(end.x)
         after, _ = about.moved(end.x - end.hess_inv @ end.jac)
         rested = _with_gradients(federation, at, about.members)
+        if rested is None or not about.energy(about.coordinates(rested.posterior))[0] < before:
+            return None  # factors so large that their sum has lost its digits
     except (PosterityError, np.linalg.LinAlgError):
         return None
-    return rested and Descended(rested, distance(at.posterior, after.posterior))
+    return Descended(rested, distance(at.posterior, after.posterior))
 
 
 def _with_gradients(federation: Federation, state: State, members: Sequence[str]) -> State | None:
