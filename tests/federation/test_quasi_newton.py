@@ -1,5 +1,6 @@
 """Quasi-Newton steps of the free energy: their end, the factors there, and curved ridges."""
 
+import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -42,6 +43,30 @@ def test_they_end_where_rounds_do(family: str) -> None:
     assert distance(ended.state.posterior, optimum) < 1e-8
     left = begun._restarted_at(ended.state).sweep(1).posterior  # the factors are at rest
     assert distance(ended.state.posterior, left) < 1e-9
+
+
+def test_they_follow_searches_that_end_far_from_their_optima() -> None:
+    sites, prior = hospitals(), PRIORS["full"]
+    begun = start(sites, LogisticRegression(), prior)
+    for rounds, far in ((1, False), (2, True)):
+        run = begun.advance(rounds)
+        assert not run.is_exhausted
+        visits = [dataclasses.replace(visit, residual=2.0) for visit in run.trace]
+        exhausted = dataclasses.replace(run, trace=visits)
+        assert exhausted.is_exhausted is far
+    after = exhausted.from_better()
+    assert after.trace[-1].outcome == "restarted"
+    optimum = federate(sites, LogisticRegression(), prior, tolerance=1e-9).posterior
+    assert distance(after.posterior, optimum) < 1e-8
+
+
+def test_there_are_none_from_a_covariance_that_is_not_positive_definite() -> None:
+    run = start(hospitals(), LogisticRegression(), PRIORS["full"]).advance(1)
+    narrow = -1e3 * run.state.factor("a")
+    entry = run.state.entries["a"]._replace(factor=narrow)
+    state = run.state.with_entries(run.state.entries | {"a": entry})
+    assert quasi_newton(run.federation, state) is None
+    assert np.isnan(flattest(run.federation, state, run.posterior)).all()
 
 
 def test_sites_that_take_no_part_keep_their_factors() -> None:
