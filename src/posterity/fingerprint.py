@@ -117,7 +117,7 @@ def _is_rounded(arrays: list[np.ndarray], double: bool) -> bool:
     As long as a program holds the constant of a NumPy array, JAX uses that constant for the array
     everywhere (0.10.2): in double precision with the digits of single precision, or not at all.
     """
-    with jax.enable_x64(double):
+    with jax.enable_x64(double), np.errstate(over="ignore"):
         taken = jax.eval_shape(lambda: [jax.lax.neg(array) for array in arrays])
         own = [jax.dtypes.canonicalize_dtype(array.dtype) for array in arrays]
     return any(one.dtype != kind for one, kind in zip(taken, own, strict=True))

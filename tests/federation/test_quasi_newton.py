@@ -65,7 +65,10 @@ def test_there_are_none_from_a_covariance_that_is_not_positive_definite() -> Non
     narrow = -1e3 * run.state.factor("a")
     entry = run.state.entries["a"]._replace(factor=narrow)
     state = run.state.with_entries(run.state.entries | {"a": entry})
-    assert quasi_newton(run.federation, state) is None
+    ended = quasi_newton(run.federation, state)
+    assert ended is not None
+    assert ended.left == np.inf
+    assert ended.state is state
     assert np.isnan(flattest(run.federation, state, run.posterior)).all()
 
 

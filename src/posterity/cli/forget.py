@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from posterity.artifact import digest
@@ -106,20 +106,25 @@ def _of_noise(provenance: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _of_changes(run: Run, sites: Collection[str]) -> Iterator[str]:
-    """Yield a note on the site whose records fit its factor in the ledger least, if they would
-    change the posterior by more than ``CHANGED`` times the run's tolerance.
+def _of_changes(run: Run, sites: Collection[str]) -> list[str]:
+    """Return a note on the site whose records fit its factor in the ledger least, if they would
+    change the posterior by more than ``CHANGED`` times the run's tolerance; none where gradients
+    are noisy.
     """
+    if run.agreement.update.noisy or run.agreement.update.trains:
+        return []
     reports = reports_of(run, ("gradient",), sites=sites)
     lengths = Certificate.of(run.posterior, reports).residuals
+    lengths = {site: length for site, length in lengths.items() if math.isfinite(length)}
     site = max(lengths, key=lambda site: lengths[site], default="")
     nats = lengths.get(site, 0.0) ** 2 / 2
-    if nats > CHANGED * run.tolerance:
-        yield (
-            f"the records of site {site!r} are not those that the ledger was made from, or it had "
-            f"not converged: at its posterior they change the site's factor by {nats:.2g} nats. "
-            "What is left contains the records as they are now"
-        )
+    if not nats > CHANGED * run.tolerance:
+        return []
+    return [
+        f"the records of site {site!r} are not those that the ledger was made from, or the ledger "
+        f"had not converged: at the ledger's posterior they change the site's factor by {nats:.2g} "
+        "nats. Refinement takes the records as they are now"
+    ]
 
 
 def _check_new(receipt: Path, sites: tuple[str, ...], before: Ledger) -> None:
@@ -154,10 +159,10 @@ def _refined(
     run = job.start().with_ledger(before)
     stay = [site for site in run.contributing if site not in sites]
     if stay and not (run.exact or before.independent):
-        recipe = recipe_in(provenance)
-        same = {} if recipe is None else {"model": model_of(recipe)}  # with the ledger's noise
-        then = start(**{**job.arguments, **same}).with_ledger(before)
-        job = dataclasses.replace(job, notes=(*job.notes, *_of_changes(then, stay)))
+        recipe, known = recipe_in(provenance), run
+        if recipe is not None:  # with the ledger's noise variance or dispersion
+            known = start(**{**job.arguments, "model": model_of(recipe)}).with_ledger(before)
+        job = dataclasses.replace(job, notes=(*job.notes, *_of_changes(known, stay)))
     done = forgotten(
         run,
         *sites,

@@ -39,6 +39,7 @@ STEPS, BATCH_SIZE, LEARNING_RATE = 10_000, 64, 3e-3
 STEADY = 0.3  # Share of the steps at Adam's full rate; then it falls to zero by half a cosine
 TOLERANCE = 0.01  # Default bound, in nats, on the divergence of the student from its teacher
 OFTEN, FACTOR = 0.9, 2.0  # Quantile at the probe, and least factor, of variances that are told
+NEGLIGIBLE = 1e-2  # Of the mean variance at the probe: what is smaller is not compared
 HIDDEN = (64, 64)  # Hidden units of a student whose teacher is no network, or has none
 PROBE, LOOKS = 256, 10  # Inputs of the probe, and evaluations of the teacher there per chunk
 HEARD = 8  # Least number of draws averaged at each step, by default
@@ -390,8 +391,10 @@ def _of_variances(run: Run, student: Student, teacher: Prediction) -> tuple[str,
     """
     flat = lambda variance: np.asarray(variance).reshape(len(run.constants.probe), -1)
     own, right = flat(student.predict(run.constants.probe).variance), flat(teacher.variance)
-    least = np.finfo(float).tiny, 1e-9 * right.max()
-    apart = np.abs(np.log(np.maximum(own, least[0]) / np.maximum(right, least[1])))
+    if not right.max() > 0:
+        return ()
+    least = NEGLIGIBLE * right.mean()  # what is smaller, as at an input of zeros, hardly matters
+    apart = np.abs(np.log(np.maximum(own, least) / np.maximum(right, least)))
     factor = float(np.exp(np.quantile(apart, OFTEN)))
     if factor <= FACTOR:
         return ()

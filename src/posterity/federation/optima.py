@@ -35,7 +35,7 @@ from posterity.federation.elsewhere import (
     start_elsewhere,
 )
 from posterity.federation.messages import Report
-from posterity.federation.quasi_newton import asked, exhausted, quasi_newton, started_at
+from posterity.federation.quasi_newton import SOON, asked, exhausted, quasi_newton, started_at
 from posterity.federation.state import State, commit, contributing, distance
 from posterity.inference.joint import (
     is_joint,
@@ -65,9 +65,8 @@ there, whatever the tolerance."""
 BEST, RETURNED = 2, 1.0
 """Number of members placed over the prior, those of least free energy, from which passes are made,
 and the distance in nats at which these count as returned."""
-LOOK, SOON = 5, 2
-"""Number of passes after which the free energy of a second start is looked at, and after which
-quasi-Newton steps may take over."""
+LOOK = 5
+"""Number of passes after which the free energy of a second start is looked at."""
 FAINT = 50.0
 """Excess of free energy, in nats, from which another optimum has negligible posterior mass."""
 PLACES = 3
@@ -262,8 +261,10 @@ def optimum_from(federation: Federation, state: State, tolerance: float) -> Stat
         if left**2 / 2 <= max(near, tolerance / 10) and stopped <= max(near, tolerance):
             return at
         last, before = at, length
-        if exhausted(federation.agreement, number, stopped):
-            break
+        if number == SOON[0] and exhausted(federation.agreement, stopped):
+            ended = quasi_newton(federation, last)
+            if ended is not None and ended.left <= tolerance / 10:
+                return ended.state
     ended = quasi_newton(federation, last)
     return ended.state if ended is not None and ended.left <= tolerance / 10 else None
 
@@ -350,8 +351,11 @@ def _second(
             return None
         last, moved = moved, distance(at.posterior, after.posterior)
         at, settled = after, max(moved, last) <= SETTLED * tolerance
-        if not settled and number == SOON and exhausted(federation.agreement, number, stopped):
+        if not settled and number == SOON[0] and exhausted(federation.agreement, stopped):
             ended = quasi_newton(federation, at)
+            if ended is not None and ended.left > SETTLED * tolerance:
+                lower = here - free_energy(federation, ended.state)
+                ended = ended if lower > tolerance else None
         if settled or ended is not None:
             break
         if number % LOOK == 0:

@@ -26,9 +26,10 @@ MOST = 12
 """Largest number of parameters: 90 coordinates of mean and covariance."""
 STEPS = 200
 """Largest number of steps."""
-EXHAUSTED = 1.0
-"""Half the squared lengths, in nats, of the gradients at the ends of a second round's line searches
-from which quasi-Newton steps follow at once, as the searches end far from their optima."""
+EXHAUSTED, SOON = 1.0, (2, 3, 4, 5)
+"""Half the squared lengths, in nats, of the gradients at the ends of a round's line searches from
+which quasi-Newton steps follow at once, as the searches end far from their optima; and the numbers
+of rounds after which this is looked at."""
 SLOPE = 1e-6
 """Length of the gradient, in sqrt(nats), at which the steps end."""
 FLAT = 0.1
@@ -66,17 +67,18 @@ def descends(agreed: Agreement) -> bool:
     return plain and not exact and not agreed.model.joint and agreed.line_search is not None
 
 
-def exhausted(agreed: Agreement, number: int, stopped: float) -> bool:
-    """Return whether `quasi_newton` should take over after a ``number`` of rounds, the searches of
-    the last of which ``stopped`` at gradients of this half squared length in all.
+def exhausted(agreed: Agreement, stopped: float) -> bool:
+    """Return whether `quasi_newton` should take over after a round whose searches ``stopped`` at
+    gradients of this half squared length in all.
     """
-    return number > 1 and stopped > EXHAUSTED and descends(agreed)
+    return stopped > EXHAUSTED and descends(agreed)
 
 
 @dataclasses.dataclass(frozen=True)
 class Descended:
     """The state after BFGS steps. ``left`` is the KL divergence in nats by which one more step with
-    the curvature that they have learned would move the posterior.
+    the curvature that they have learned would move the posterior; infinite, with the state before
+    them, where float64 does not hold their end, or the posterior's covariance.
     """
 
     state: State
@@ -198,7 +200,7 @@ def quasi_newton(federation: Federation, state: State) -> Descended | None:
     try:
         about = Whitened(federation, state)
     except np.linalg.LinAlgError:
-        return None
+        return Descended(state, math.inf)
     before, _ = about.energy(about.origin)
     if not math.isfinite(before):
         return None
@@ -214,9 +216,9 @@ def quasi_newton(federation: Federation, state: State) -> Descended | None:
         after, _ = about.moved(end.x - end.hess_inv @ end.jac)
         rested = _with_gradients(federation, at, about.members)
         if rested is None or not about.energy(about.coordinates(rested.posterior))[0] < before:
-            return None  # factors so large that their sum has lost its digits
+            return Descended(state, math.inf)  # the sum of large factors has lost its digits
     except (PosterityError, np.linalg.LinAlgError):
-        return None
+        return Descended(state, math.inf)
     return Descended(rested, distance(at.posterior, after.posterior))
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -187,7 +188,9 @@ class Run(Position):
         if second is not None and second.is_better(self.tolerance):
             return self._restarted_at(second.state)
         ended = self.descended if stuck or self.is_exhausted else self.__dict__.get("descended")
-        return self if ended is None else self._restarted_at(ended.state)
+        if ended is None or not math.isfinite(ended.left):
+            return self
+        return self._restarted_at(ended.state)
 
     def newton_step(self) -> "Run":
         """Return the run after a joint Newton step on the mean where one is needed, else itself.

@@ -38,6 +38,7 @@ from posterity.federation.optima import (
 )
 from posterity.federation.quasi_newton import (
     FLAT,
+    SOON,
     Descended,
     descends,
     exhausted,
@@ -147,11 +148,12 @@ class Position:
     @property
     def is_exhausted(self) -> bool:
         """Whether sites' searches end so far from their optima that quasi-Newton steps are due."""
-        if self.state.step % self.round or not descends(self.agreement):
+        rounds, rest = divmod(self.state.step, self.round)
+        if rest or rounds not in SOON or not self.agreement.update.searches:
             return False
         last = [turns[0].residual for turns in _last_two(self).values() if turns]
         stopped = math.fsum((residual or 0.0) ** 2 / 2 for residual in last)
-        return exhausted(self.agreement, self.state.step // self.round, stopped)
+        return exhausted(self.agreement, stopped)
 
     @functools.cached_property
     def claim(self) -> tuple[float, bool]:
@@ -351,7 +353,10 @@ def along_ridge(run: Position) -> float:
     if curvature >= FLAT and left <= run.tolerance:  # neither if they are not known
         return left
     ended = run.descended
-    return 0.0 if ended is None else distance(run.posterior, ended.state.posterior)
+    if ended is None:
+        return 0.0
+    known = math.isfinite(ended.left)
+    return distance(run.posterior, ended.state.posterior) if known else math.inf
 
 
 def newton_change(run: Position) -> float:
@@ -442,7 +447,9 @@ def reports_of(
     """Return the reports of ``sites``, by default all contributing ones, on the posterior. Raises
     SiteError if a site fails, unless the run skips such sites; their reports are then empty.
     """
-    asked = measures(run.state, sites or run.contributing, parts, samples, run.key)
+    asked = measures(
+        run.state, run.contributing if sites is None else sites, parts, samples, run.key
+    )
     run.federation.prepare(asked)
     answers = {question.site: run.federation.ask(question) for question in asked}
     return {s: own if isinstance(own, Report) else Report(s) for s, own in answers.items()}

@@ -24,8 +24,9 @@ DISTINCT, LONG = 10, 10**6
 number of records that are compared."""
 CODES = (-9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0)
 """Numbers that often stand for missing values."""
-OUTLYING = 1000.0
-"""Distance from the median, in units of the 95 % quantile of distances, of a likely slip."""
+OUTLYING, FEW = 1000.0, 20
+"""Distance from the median, in units of the 95 % quantile of distances, of a likely slip, and the
+least number of records in which one is looked for."""
 SAVED_INDEX = re.compile(r"Unnamed: \d+")
 """Name that pandas gives to a column without one."""
 
@@ -265,12 +266,12 @@ def notes_of_outliers(
     """
     notes = []
     for name, own in values.items():
-        if name in recipe.categories or len(own) == 0:
+        if name in recipe.categories or len(own) < FEW:
             continue
-        far = np.abs(own - np.median(own))
+        far = np.abs(own - (middle := np.median(own)))
         usual = float(np.quantile(far, 0.95, method="lower"))
         most = int(np.argmax(far))
-        if 0 < OUTLYING * usual < far[most]:
+        if usual > np.finfo(np.float32).eps * abs(middle) and far[most] > OUTLYING * usual:
             notes.append(
                 f"{name!r} is {own[most]:g} in line {lines[most]}, {far[most] / usual:.2g} times "
                 "as far from the median as 95 % of its values: look there for a slip or another "

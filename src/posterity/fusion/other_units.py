@@ -112,7 +112,8 @@ def _step(
     best, number, size = np.zeros(mine.mean.shape[1]), 0, mine.mean.shape[1]
     found, met = np.zeros((len(mine.mean), len(rest.mean)), bool), []
     others = (len(mine.mean) - 1) * (len(rest.mean) - 1)
-    spread = 12 * (rest.mean**2).mean(0) if scaled else np.ptp(rest.mean, axis=0) ** 2
+    about_zero = scaled and place is None
+    spread = 12 * (rest.mean**2).mean(0) if about_zero else np.ptp(rest.mean, axis=0) ** 2
     error = 1 / mine.number[:, None, None] + 1 / rest.number[:, None]
     for one, other in np.ndindex(len(mine.mean), len(rest.mean)):
         factor, offset, loose = 1.0, rest.mean[other] - mine.mean[one], 0.0
@@ -123,7 +124,8 @@ def _step(
             factor = np.where(alone, factor, 1.0)
             offset = np.where(alone, rest.mean[other] - factor * mine.mean[one], 0.0)
             loose = np.where(alone, loose, 0.0)
-        there, both = factor * mine.mean[:, None] + offset, error + error[one, other] * (not scaled)
+        there = factor * mine.mean[:, None] + offset
+        both = error + error[one, other] * (alone if place is not None else not scaled)
         lever = (there - rest.mean[other] * (place is not None)) * loose
         allowed = ERRORS * np.hypot(rest.deviation * np.sqrt(both), lever)
         near = np.abs(there - rest.mean) <= allowed
@@ -138,8 +140,8 @@ def _step(
         told[one, other] -= shapes[one, other] if scaled else means[one, other]
         told[one, other] -= means[one, other] * (place is not None)
         met.append((agreed, pairs))
-        chances = np.log(2 * pairs.size) + (agreed - 1) * np.log(max(others, 1))
-        if agreed > number and told[pairs].sum() > CHANCE + chances:
+        chances = np.log(3 * pairs.size) + (agreed - 1) * np.log(max(others, 1))
+        if agreed > max(number, place is not None) and told[pairs].sum() > CHANCE + chances:
             a, b = np.nonzero(pairs)
             weight, number, found = 1 / error[a, b], agreed, pairs
             steps = rest.mean[b] - mine.mean[a]
@@ -148,8 +150,8 @@ def _step(
             best = (weight * steps).sum(0) / weight.sum()
     # Offsets that map other pairs of components are other ones.
     rivals = [agreed for agreed, pairs in met if not (pairs & found).any()]
-    if not scaled and 2 * max(rivals, default=0) > number:
+    if not about_zero and 2 * max(rivals, default=0) > number:
         return best, 0
-    return np.exp(
-        np.where(alone, best, 0.0) if place is not None else best
-    ) if scaled else best, number
+    if place is not None:
+        best = np.where(alone, best, 0.0)
+    return np.exp(best) if scaled else best, number
