@@ -147,7 +147,9 @@ class Position:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether sites' searches end so far from their optima that quasi-Newton steps are due."""
+        """True if the last searches of all sites end so far from their optima that quasi-Newton
+        steps should follow at once.
+        """
         rounds, rest = divmod(self.state.step, self.round)
         if rest or rounds not in SOON or not self.agreement.update.searches:
             return False
