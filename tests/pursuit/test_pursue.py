@@ -350,6 +350,18 @@ def test_peaks_without_mass_are_no_failed_search() -> None:
     assert pursue(cuts, base, **settings, samples=512).status.converged
 
 
+def test_peaks_of_rounding_errors_are_not_believed() -> None:
+    """Far out the log density is far too high, and differs where numbers agree in 15 digits."""
+
+    def rough(z: Any) -> Any:
+        errors = jnp.sin(1e17 * jax.lax.stop_gradient(z[0]))
+        return -(z[0] ** 2) / 2 + jnp.where(z[0] > 12, 400 + 200 * errors, 0.0)
+
+    run = pursue(rough, DiagonalGaussian.from_standard([0.0], [100.0]), components=2)
+    assert run.status.converged, run.status
+    assert run.posterior.sample(KEY, (1000,)).max() < 10
+
+
 def test_one_candidate_without_gain_says_nothing_of_those_that_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

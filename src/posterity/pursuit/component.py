@@ -39,6 +39,7 @@ FINER = 4  # Factor by which nodes, or the penalty of moves, are increased
 WORTH = 0.25  # Least share of the divergence that a polish must remove to be worth another
 NEARER = 0.2  # First penalty on moves that went too far, in nats per squared deviation
 SURE = 3.0  # Standard errors beyond which a mixture is worse than another
+CHECKED = 32  # Number of draws at which rounding errors are looked for
 LITTLE = 1e-7  # Divergence from the target, in nats, at which a polish ends
 NOTHING = Estimate(0.0, 0.0)
 
@@ -272,6 +273,12 @@ def _candidate(
         weights = rules.line(cache, state.weights, slot)
     if weights[slot] < rules.DEAD:
         return Refusal(f"at λ = {lam:.2g} it raises the ELBO at no weight that counts", NOTHING)
+    smooth, some = search.form.smooth, cache.z[slot, :CHECKED]
+    if smooth and not objectives.resolved(search.target, some).all():
+        return Refusal(
+            "the log density has large rounding errors at its draws: it differs where events agree "
+            "in all but their last digits"
+        )
     return _Candidate(parameters, cache, weights, state.gain(cache, weights), lam)
 
 

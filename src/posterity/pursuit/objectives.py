@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jaxtyping import Float, PyTree
+from jaxtyping import Bool, Float, PyTree
 
 from posterity.arrays import keys
 from posterity.arrays.search import lbfgs
@@ -33,6 +33,9 @@ RATE = 0.05
 """Adam's rate, in standard deviations and log scales per step; it falls to zero by the end."""
 STEEPEST = 100.0  # Norm to which Adam's gradients are clipped
 DECAYS = 0.9, 0.999  # Decay rates of Adam's moments
+NEAR = np.outer([1, -1], 2.0 ** np.array([-50, -48, -46])).reshape(-1, 1, 1)
+"""Relative distances of events whose log densities hardly differ."""
+ROUGH = 0.1  # Difference, in nats, of these log densities that is due to rounding
 
 Look = Callable[[np.ndarray], tuple[Any, np.ndarray]]
 """An evaluation of an objective: its value and gradient at a point (..., d)."""
@@ -72,6 +75,15 @@ class Ratio(NamedTuple):
 def values(target: Target, z: PyTree) -> Float[jax.Array, " n"]:
     """Return ``log L`` at events (n, ...)."""
     return jax.vmap(target.log_density)(z)
+
+
+def resolved(target: Target, z: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " n"]:
+    """Return whether ``log L`` at events is free of large rounding errors, as it hardly differs
+    where events differ in their last digits. Differences of ``gammaln`` above 1e14 are not.
+    """
+    near = batched(values, (target,), (z * (1 + NEAR)).reshape(-1, z.shape[1]))
+    with np.errstate(invalid="ignore"):  # where the density is not finite
+        return np.ptp(near.reshape(len(NEAR), -1), axis=0) <= ROUGH
 
 
 @jax.jit

@@ -192,8 +192,8 @@ def tops(
     search: Search, state: State, ratio: Ratio, points: Scouted, chosen: Int[np.ndarray, " g"]
 ) -> tuple[list[Top], Bool[np.ndarray, " g"], int]:
     """Climb from points and return the peaks by decreasing score: all outside of the components
-    that may have mass, and some within. Also return which climbs ended at a finite value, and the
-    number of gradients.
+    that may have mass, and some within. Also return which climbs ended at a finite value, without
+    large rounding errors, and the number of gradients.
     """
     form, begin = search.form, points.z[chosen]
     assert isinstance(form, SmoothForm)
@@ -211,7 +211,8 @@ def tops(
         return (down - up + (down - up).T) / (4 * STEP)
 
     moves, values, looks = lbfgs(least, np.zeros_like(begin), most=CLIMB)
-    ends, finite, evaluations = begin + unit * moves, np.isfinite(values), looks * len(begin)
+    ends, evaluations = begin + unit * moves, looks * len(begin)
+    finite = np.isfinite(values) & objectives.resolved(search.target, ends)
     known = _known(search, state, ends)
     light = np.zeros(len(ends), bool)
     if state.used:
@@ -281,6 +282,9 @@ def beyond(search: Search, state: State) -> float:
     excess = log_l.reshape(log_q.shape) - state.log_z - log_q
     excess = np.nan_to_num(excess, nan=-np.inf, posinf=np.inf, neginf=-np.inf)
     excess = np.where(excess > np.log(10), excess, -np.inf)
+    if (high := np.isfinite(excess)).any():
+        at = points[high]
+        excess[high] = np.where(objectives.resolved(search.target, at), excess[high], -np.inf)
     with np.errstate(over="ignore", invalid="ignore"):
         mass = COARSE * np.exp(mass + excess) * each
         squares = (points - mean) ** 2 / variance
