@@ -7,9 +7,11 @@ import pytest
 from scipy.special import ndtr
 
 from posterity.families import DiagonalGaussian, Gaussian, Product
-from posterity.inference import Cubature, PredictorQuadrature
-from posterity.inference.cubature import AXES, grids, predictors_of
+from posterity.inference import Cubature, PredictorQuadrature, estimators
+from posterity.inference.cubature import AXES, grids, nodes_for, seen
+from posterity.inference.estimators import BLOCK
 from posterity.inference.joint import joint_mean, moved_to, pieces
+from posterity.inference.predictors import predictors_of
 from posterity.models import FunctionModel, LogisticRegression, Records
 
 SIZE = 4
@@ -191,7 +193,8 @@ def test_kinks_are_not_taken_for_jumps():
     estimator = Cubature(2048)
 
     def both(q, records):
-        by_slopes, _ = estimator._through(model, q, records, True)
+        nodes = nodes_for(3, estimator.nodes, True, np.dtype(float))
+        by_slopes, _ = seen(predictors_of(model, q, records), q, records, *nodes, True)
         other = estimator.evaluate(model, q, records, otherwise=True)
         return by_slopes.curved(q).expected.gradient, other.gradient
 
@@ -222,3 +225,32 @@ def test_curvatures_of_nodes_are_those_of_slopes_beside_each_other():
     value = lambda mean: fine.evaluate(model, moved_to(q, mean), RECORDS).value
     exact = -jax.jit(jax.hessian(value))(jnp.asarray(joint_mean(q)))
     assert np.abs(curvature - exact).max() < 0.02 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("function", ["predictors", "parameters"])
+def test_sums_over_blocks_of_records_are_sums_over_records(function, monkeypatch):
+    """The function of all parameters has no predictors."""
+    curved = lambda z, d: -((d[1] - jnp.tanh(z[0] * d[0][:, 0]) * z[1] * z[2] * z[3]) ** 2)
+    through = lambda z, d: -((d[1] - jnp.tanh(d[0] @ z)) ** 2)
+    model = FunctionModel(through if function == "predictors" else curved)
+    number, q = 2 * BLOCK + 5, gaussian(4)
+    x, weights = RNG.normal(size=(number, 4)), np.r_[0.0, RNG.uniform(0.5, 2, number - 1)]
+    records = Records((x, RNG.normal(size=number)), weights)
+    assert (predictors_of(model, q, records) is None) == (function == "parameters")
+    blocks = [compiled(Cubature().evaluate, model, q, r) for r in (records, records.padded(256))]
+    monkeypatch.setattr(estimators, "BLOCK", number)
+    whole = compiled(Cubature().evaluate, model, q, records)
+    for found in blocks:
+        np.testing.assert_allclose(found.value, whole.value, rtol=1e-12)
+        own, all_ = (one.gradient.natural_parameters for one in (found, whole))
+        np.testing.assert_allclose(own, all_, rtol=1e-9, atol=1e-12)
+
+
+def test_a_likelihood_with_jumps_in_all_records_of_a_block_alone_has_a_value():
+    """Derivatives that are zero in a block say nothing if they are not in another one."""
+    steps = lambda z, d: jnp.where(d[1] > 0, -((d[0] - z[0] * z[1]) ** 2), 1.0 * (z[0] > d[0]))
+    x, smooth = RNG.normal(size=2 * BLOCK), np.repeat([0.0, 1.0], BLOCK)
+    records, q = Records.of((x, smooth)), gaussian(2)
+    assert np.isfinite(compiled(Cubature().evaluate, FunctionModel(steps), q, records).value)
+    every = Records.of((x, 0 * smooth))
+    assert np.isnan(compiled(Cubature().evaluate, FunctionModel(steps), q, every).value)

@@ -2,18 +2,15 @@
 
 With fixed nodes the free energy is a deterministic function that can be minimised (giordano2024).
 
-Most likelihoods depend on ``z`` through a few linear predictors per record: the log odds of a
-logistic regression, a mean and a log scale, the logits of a few classes. These are detected in the
-JAX program of the likelihood. Under a Gaussian they are Gaussian too. An expectation over hundreds
-of parameters then becomes one over the predictors, exact up to the error of a sum that converges
-exponentially.
+If a likelihood depends on ``z`` through a few linear predictors per record
+(:mod:`posterity.inference.predictors`), these are Gaussian under a Gaussian. An expectation over
+hundreds of parameters then becomes one over the predictors, exact up to the error of a sum that
+converges exponentially.
 """
 
-import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -23,17 +20,21 @@ from posterity.arrays.linear_algebra import symmetric
 from posterity.arrays.tree import static
 from posterity.families import ExponentialFamily
 from posterity.inference.descent import dtype_of
-from posterity.inference.estimators import NODES_LIMIT, Curved, Evaluator, Expectation, Flag
+from posterity.inference.estimators import (
+    NODES_LIMIT,
+    Curved,
+    Evaluator,
+    Expectation,
+    Flag,
+    over_records,
+)
 from posterity.inference.joint import joint_mean, pieces, slope_in_mean, unwhitened, whitened
+from posterity.inference.predictors import Predictors, predictors_of
 from posterity.lazy import jax, jnp
 from posterity.models import Model, Records
-from posterity.models.nodes import hermite_grid, normal_nodes, normal_pairs
+from posterity.models.nodes import AXES, hermite_grid, normal_nodes, normal_pairs
 
-MOST = 16
-"""Largest number of predictors per record for sums over predictors instead of all parameters."""
-AXES = {2: 20, 3: 10}
-"""Gauss-Hermite nodes per axis of a grid, by dimension; otherwise nodes are quasi-random pairs."""
-ENTRIES = 2**16
+ENTRIES = 2**13
 """Largest array size: nodes of a block times records times predictors."""
 FAR = 1e-9
 """Probability of a node, at six deviations, up to which a log likelihood may be non-finite."""
@@ -53,91 +54,10 @@ diagonal or a small slope: its tangent is the inverse of the golden ratio."""
 JUMPS = 0.1
 """Difference in nats between gradients from values and from slopes above which a likelihood counts
 as having jumps; where it has none, kinks included, the difference is smaller."""
-CALLS = ("pjit", "jit", "closed_call", "core_call")
-"""Primitives that call a program, which is inlined."""
-CONTRACTIONS = ("dot_general", "reduce_sum")
-SHAPES = (
-    *("reshape", "squeeze", "expand_dims", "transpose", "broadcast_in_dim", "slice", "rev"),
-    *("split", "dynamic_slice", "gather", "copy", "copy_p", "convert_element_type"),
-)
-"""Primitives that rearrange or convert the entries of their first argument."""
-Step = tuple[Any, tuple[int, ...], tuple[int, ...]]
-"""An equation of a JAX program, with the indices of its arguments and results."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Predictors:
-    """A record's log likelihood as a function of ``number`` affine functions of ``z``."""
-
-    number: int
-    steps: Sequence[Step]
-    constants: dict[int, Any]
-    """Values of constants by index."""
-    inputs: Sequence[int]
-    """Indices of the inputs: ``z`` as one vector, then the arrays of the record."""
-    result: int
-    cut: Sequence[tuple[int, tuple[int, ...]]]
-    """Index and shape of the values that are affine in ``z`` and used by non-affine steps."""
-    affine: frozenset[int]
-
-    def linear(self, z: Any, record: Sequence[Any]) -> Any:
-        """Return the predictors (p,) of a record at ``z`` (d,)."""
-        known = self._run({self.inputs[0]: z}, record, {own for own, _ in self.cut}, True)
-        return jnp.concatenate([jnp.ravel(known[own]) for own, _ in self.cut])
-
-    def log_likelihood(self, predictors: Any, record: Sequence[Any]) -> Any:
-        """Return the record's log likelihood from its predictors (p,)."""
-        given, start = {}, 0
-        for own, shape in self.cut:
-            size = math.prod(shape)
-            given[own] = predictors[start : start + size].reshape(shape)
-            start += size
-        return self._run(given, record, {self.result}, False)[self.result]
-
-    def _run(self, given: dict[int, Any], record: Any, wanted: set[int], affine: bool) -> Any:
-        """Run the affine steps, or all others, and return values by index."""
-        known = {**self.constants, **dict(zip(self.inputs[1:], record, strict=True)), **given}
-        for equation, arguments, results in _needed(self.steps, wanted, set(known)):
-            assert affine or not set(results) & self.affine, "the cut is between them"
-            bound: Any = equation.primitive.get_bind_params(equation.params)
-            functions, options = bound if isinstance(bound, tuple) else ((), bound)  # JAX < 0.9
-            found = equation.primitive.bind(*functions, *(known[a] for a in arguments), **options)
-            several = equation.primitive.multiple_results
-            known.update(zip(results, found if several else [found], strict=True))
-        return known
-
-
-def predictors_of(model: Model, q: ExponentialFamily, records: Records) -> Predictors | None:
-    """Return the predictors of a record's log likelihood; None if there are none or too many."""
-    if model.joint:
-        return None
-    leaves, tree = jax.tree.flatten(records.data)
-
-    def alone(z: Any, *record: Any) -> Any:
-        one = jax.tree.unflatten(tree, [leaf[None] for leaf in record])
-        (value,) = model.log_likelihood(q.join_event(pieces(q, z)), one)
-        return value
-
-    like = [jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype) for leaf in leaves]
-    z = jax.ShapeDtypeStruct((q.event_size,), q.natural_parameters.dtype)
-    try:
-        traced = jax.make_jaxpr(alone)(z, *like)
-    except Exception:  # a user's function may raise any error, and will raise it again later
-        return None
-    steps: list[Step] = []
-    numbers = _Numbers()
-    inputs = [numbers.new(variable.aval.shape) for variable in traced.jaxpr.invars]
-    (result,) = _written_out(traced, inputs, numbers, steps)
-    cut, affine = _cut(steps, inputs[0], result, numbers.shapes)
-    number = sum(math.prod(shape) for _, shape in cut)
-    fewer = number < q.event_size or number in AXES  # a grid is better than scattered nodes
-    if not (0 < number <= MOST and fewer):
-        return None
-    return Predictors(number, steps, numbers.constants, inputs, result, cut, frozenset(affine))
 
 
 class Seen(NamedTuple):
-    """The sums over nodes for all records, whose predictors are ``rows`` (n, p, d) times ``z``.
+    """The sums over nodes for each record, whose predictors are ``rows`` (n, p, d) times ``z``.
 
     ``slopes`` (n, p) and ``curvatures`` (n, p, p) are the expected first derivative of the log
     likelihood in its predictors and minus the second one, both times the record's weight.
@@ -148,6 +68,10 @@ class Seen(NamedTuple):
     slopes: Any
     curvatures: Any
     tail: Any
+    sloped: Any
+    """1 if any derivative at a node differs from zero, else 0."""
+    varied: Any
+    """1 if values at nodes differ, else 0."""
 
     def curved(self, q: ExponentialFamily) -> Curved:
         """Return the sum over records with its derivatives."""
@@ -227,19 +151,17 @@ def seen(
     bend = jnp.stack(bend, -1)
     value, tilt, swell = moments[0], moments[1 : number + 1].T, moments[number + 1 :]
     swell = (swell - (i == j)[:, None] * value).T
-    # A piecewise constant likelihood has no slope, so jumps would have no effect: return NaN.
     bent = jnp.maximum(jnp.abs(tilt).max(), jnp.abs(swell).max())
-    flat = (slope == 0).all() & (bend == 0).all()
-    value = jnp.where(flat & (bent > 1e-9 * (1 + jnp.abs(value).max())), jnp.nan, value)
+    sloped = 1.0 - ((slope == 0).all() & (bend == 0).all())
+    varied = 1.0 * (bent > 1e-9 * (1 + jnp.abs(value).max()))
     weights = records.weights
     tail = weights @ tails
 
     def known(slope: Any, inner: Any) -> Seen:
         inner = jnp.tril(inner) + jnp.swapaxes(jnp.tril(inner, -1), -1, -2)
         curved = -jnp.einsum("nqp,nqr,nrs->nps", inverse, inner, inverse)
-        return Seen(
-            weights @ value, rows, weights[:, None] * slope, weights[:, None, None] * curved, tail
-        )
+        slope, curved = weights[:, None] * slope, weights[:, None, None] * curved
+        return Seen(weights @ value, rows, slope, curved, tail, sloped, varied)
 
     by_slopes = known(slope, jnp.einsum("npq,npr->nqr", root, bend))
     if not by_values:
@@ -325,102 +247,6 @@ def grids(number: int, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(np.pad(n, (lacking(n), (0, 0))), np.pad(p, lacking(n))) for n, p in grids]
 
 
-class _Numbers:
-    """Shapes of values by index, the values of constants, and the results of known steps."""
-
-    def __init__(self) -> None:
-        self.shapes: list[tuple[int, ...]] = []
-        self.constants: dict[int, Any] = {}
-        self.found: dict[Any, list[int]] = {}
-
-    def new(self, shape: tuple[int, ...]) -> int:
-        self.shapes.append(shape)
-        return len(self.shapes) - 1
-
-    def constant(self, value: Any) -> int:
-        own = self.new(jnp.shape(value))
-        self.constants[own] = value
-        return own
-
-
-def _written_out(
-    traced: Any, inputs: Sequence[int], numbers: _Numbers, steps: list[Step]
-) -> list[int]:
-    """Append a program's steps to ``steps`` and return the indices of its results."""
-    from jax.extend.core import Literal
-
-    jaxpr = traced.jaxpr
-    own: dict[Any, int] = dict(zip(jaxpr.invars, inputs, strict=True))
-    for variable, value in zip(jaxpr.constvars, traced.consts, strict=True):
-        own[variable] = numbers.constant(value)
-
-    def read(atom: Any) -> int:
-        return numbers.constant(atom.val) if isinstance(atom, Literal) else own[atom]
-
-    for equation in jaxpr.eqns:
-        arguments = tuple(read(atom) for atom in equation.invars)
-        same = equation.primitive.name, arguments, str(equation.params)
-        if equation.primitive.name in CALLS:
-            results = _written_out(equation.params["jaxpr"], arguments, numbers, steps)
-        elif same in numbers.found:  # equal expressions are one predictor
-            results = numbers.found[same]
-        else:
-            results = [numbers.new(variable.aval.shape) for variable in equation.outvars]
-            steps.append((equation, arguments, tuple(results)))
-            numbers.found[same] = results
-        own.update(zip(equation.outvars, results, strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
-
-
-def _cut(
-    steps: Sequence[Step], z: int, result: int, shapes: Sequence[tuple[int, ...]]
-) -> tuple[list[tuple[int, tuple[int, ...]]], set[int]]:
-    """Return the affine functions of ``z`` used by non-affine steps, and all affine functions.
-
-    A function of one other predictor, such as its multiple, is not a separate predictor.
-    """
-    affine, predictors, curved, used = {z}, set[int](), set[int](), set[int]()
-    for equation, arguments, results in _needed(steps, {result}, set()):
-        own, bent = affine & {*arguments}, bool(curved & {*arguments})
-        if own and not bent and _is_affine(equation, arguments, affine, predictors):
-            affine.update(results)
-            if equation.primitive.name in CONTRACTIONS or own & predictors:
-                predictors.update(results)
-        elif own or bent:
-            curved.update(results)
-            used.update(own)
-    used |= affine & {result}
-    return [(own, shapes[own]) for own in sorted(used)], affine
-
-
-def _is_affine(equation: Any, arguments: Sequence[int], affine: set, predictors: set) -> bool:
-    """Return whether a step's result is affine, and is best computed as part of predictors."""
-    name, own = equation.primitive.name, [a in affine for a in arguments]
-    known = bool(predictors & {*arguments})
-    if name in ("add", "sub", "add_any"):
-        return len(affine & {*arguments}) > 1 or not known
-    if name in CONTRACTIONS:
-        return sum(own) == 1
-    if known:
-        return False
-    if name == "mul":
-        return sum(own) == 1
-    if name in ("div", *SHAPES):
-        floats = all(jnp.issubdtype(v.aval.dtype, jnp.floating) for v in equation.outvars)
-        return own[0] and not any(own[1:]) and floats
-    return name in ("neg", "concatenate")
-
-
-def _needed(steps: Sequence[Step], wanted: set[int], known: set[int]) -> list[Step]:
-    """Return the steps that are needed for the ``wanted`` results that are not ``known``."""
-    chosen, open_ = [], wanted - known
-    for step in reversed(steps):
-        if open_ & set(step[2]):
-            chosen.append(step)
-            open_ = (open_ - set(step[2])) | (set(step[1]) - known)
-    return chosen[::-1]
-
-
 class Cubature(Evaluator):
     """Gaussians, and Products of them: the mean over fixed nodes, from gradients only.
 
@@ -450,19 +276,25 @@ class Cubature(Evaluator):
     def evaluate(
         self, model: Model, q: ExponentialFamily, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
-        if (through := self._through(model, q, records, otherwise)) is None:
+        predictors = self._predictors(model, q, records)
+        if predictors is None:
             return self._seen(model, q, records, otherwise)[0]
-        by_slopes, by_values = through
-        plain = lambda: by_slopes.curved(q).expected
-        if by_values is None:
-            return plain()
+        by_values = otherwise is not False and predictors.number in (1, *AXES)
+        nodes = nodes_for(predictors.number, self.nodes, otherwise, dtype_of(q))
 
-        def compared() -> Expectation:
-            slopes, values = plain(), by_values.curved(q).expected
-            jumps = q.squared_length(values.gradient - slopes.gradient) / 4 > JUMPS
-            return jax.tree.map(lambda yes, no: jnp.where(jumps, yes, no), values, slopes)
+        def of_block(block: Records) -> Any:
+            by_slopes, by_values_too = seen(predictors, q, block, *nodes, by_values)
+            expected = by_slopes.curved(q).expected
+            there = by_values_too
+            compared = lambda: expected if there is None else there.curved(q).expected
+            either = jax.lax.cond(otherwise, compared, lambda: expected) if by_values else expected
+            return expected, either, by_slopes.sloped, by_slopes.varied
 
-        return jax.lax.cond(otherwise, compared, plain)
+        slopes, values, *known = over_records(of_block, records)
+        # Unless ``otherwise``, the two are the same.
+        jumps = q.squared_length(values.gradient - slopes.gradient) / 4 > JUMPS
+        chosen = jax.tree.map(lambda yes, no: jnp.where(jumps, yes, no), values, slopes)
+        return chosen._replace(value=_unless_flat(chosen.value, *known))
 
     def curved(self, model: Model, q: ExponentialFamily, records: Records) -> Curved:
         """Return the expectation with the curvature by Stein's lemma, ``S⁻ᵀ E[∇_ε f εᵀ] S⁻¹``, at
@@ -470,24 +302,29 @@ class Cubature(Evaluator):
 
         It is exact for polynomials of degree three, as the slope is.
         """
-        if (through := self._through(model, q, records, False)) is not None:
-            return through[0].curved(q)
+        if (predictors := self._predictors(model, q, records)) is not None:
+            nodes = nodes_for(predictors.number, self.nodes, False, dtype_of(q))
+
+            def of_block(block: Records) -> Any:
+                sums, _ = seen(predictors, q, block, *nodes, False)
+                return sums.curved(q), sums.sloped, sums.varied
+
+            result, *known = over_records(of_block, records)
+            value = _unless_flat(result.expected.value, *known)
+            return result._replace(expected=result.expected._replace(value=value))
         expected, noise, slopes = self._seen(model, q, records, False)
         moments = slopes.T @ noise / len(noise)
         half = unwhitened(q, (moments + moments.T) / 2)
         return Curved(expected, slope_in_mean(q, expected.gradient), -unwhitened(q, half.T))
 
-    def _through(
-        self, model: Model, q: ExponentialFamily, records: Records, otherwise: Flag
-    ) -> tuple[Seen, Seen | None] | None:
-        """Return the sums over predictors if records have few predictors, else None."""
+    def _predictors(
+        self, model: Model, q: ExponentialFamily, records: Records
+    ) -> Predictors | None:
+        """Return the predictors if records have few, else None; check what the model returns."""
         predictors = predictors_of(model, q, records)
-        if predictors is None:
-            return None
-        jax.eval_shape(model.total, q.join_event(pieces(q, joint_mean(q))), records)  # a check
-        nodes = nodes_for(predictors.number, self.nodes, otherwise, dtype_of(q))
-        by_values = otherwise is not False and predictors.number in (1, *AXES)
-        return seen(predictors, q, records, *nodes, by_values)
+        if predictors is not None:
+            jax.eval_shape(model.total, q.join_event(pieces(q, joint_mean(q))), records)
+        return predictors
 
     def _seen(
         self, model: Model, q: ExponentialFamily, records: Records, otherwise: Flag
@@ -500,20 +337,21 @@ class Cubature(Evaluator):
         nodes = jnp.where(otherwise, others, nodes)
         noise = jnp.split(nodes, np.cumsum(sizes)[:-1], axis=1)
 
-        def value(noise: list[Any]) -> Any:
+        def value(noise: list[Any], records: Records) -> Any:
             events = [part.at_noise(own) for part, own in zip(parts, noise, strict=True)]
             return model.total(q.join_event(events), records)
 
-        # Each value of a joint model is itself an optimum, found by an iterative search.
-        every_node = jax.lax.map if model.joint else lambda each, nodes: jax.vmap(each)(nodes)
-        values, slopes = every_node(jax.value_and_grad(value), noise)
+        def at_nodes(records: Records) -> Any:
+            every = jax.value_and_grad(lambda own: value(own, records))
+            # Each value of a joint model is itself an optimum, found by an iterative search.
+            return jax.lax.map(every, noise) if model.joint else jax.vmap(every)(noise)
+
+        values, slopes = at_nodes(records) if model.joint else over_records(at_nodes, records)
         every = zip(parts, noise, slopes, strict=True)
         factors = [part.from_slopes(own, slope) for part, own, slope in every]
-        # Values differ although all slopes are zero: a piecewise constant likelihood.
-        flat = (values.std() > 0) & jnp.stack([(slope == 0).all() for slope in slopes]).all()
-        values = jnp.where(flat, jnp.nan, values)
-        joined = jnp.concatenate(slopes, 1)
-        return Expectation(values.mean(), q.rebuild(factors)), nodes, joined
+        sloped = 1.0 - jnp.stack([(slope == 0).all() for slope in slopes]).all()
+        expected = _unless_flat(values.mean(), sloped, 1.0 * (values.std() > 0))
+        return Expectation(expected, q.rebuild(factors)), nodes, jnp.concatenate(slopes, 1)
 
     def number(self, size: int) -> int:
         """Return the number of nodes for ``size`` coordinates, which grows with ``size``."""
@@ -521,3 +359,10 @@ class Cubature(Evaluator):
 
     def finer(self) -> "Cubature | None":
         return None if 4 * self.nodes > self.most else Cubature(4 * self.nodes, self.most)
+
+
+def _unless_flat(value: Any, sloped: Any, varied: Any) -> Any:
+    """Return NaN if values at nodes differ although all derivatives are zero: a piecewise constant
+    log likelihood, whose jumps would have no effect.
+    """
+    return jnp.where((sloped == 0) & (varied > 0), jnp.nan, value)

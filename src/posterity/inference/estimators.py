@@ -14,7 +14,7 @@ import numpy as np
 
 from posterity.arguments import Constraint, at_least
 from posterity.arrays.namespace import namespace
-from posterity.arrays.tree import Setting, static
+from posterity.arrays.tree import Setting, static, tree_map
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
 from posterity.families import Categorical, ExponentialFamily
 from posterity.families.gaussian import AnyGaussian
@@ -31,6 +31,9 @@ PREDICTOR_NODES = 64
 """Default number of nodes along a predictor."""
 NODES_LIMIT = 4096
 """Largest number of nodes of a refined sum."""
+BLOCK = 32
+"""Number of records that are evaluated together at all nodes. Their arrays stay in the processor's
+cache, and blocks of padding are left out."""
 IMPOSSIBLE = 1e4
 """Largest log-likelihood difference, in nats, between the best label and another one."""
 NOTHING = 1e-20
@@ -82,6 +85,27 @@ class Expectation(NamedTuple):
     value: Float[Real, ""]
     gradient: Any
     tail: Float[Real, ""] | float = 0.0
+
+
+def over_records(function: Callable[[Records], Any], records: Records) -> Any:
+    """Return the sum over blocks of records of a ``function`` of them, whose result is a pytree of
+    sums over records. Blocks at the end in which no record has weight are left out.
+    """
+    size, weights = records.size, jnp.asarray(records.weights)
+    if size <= BLOCK:
+        return function(records)
+
+    def of_block(number: Any) -> Any:
+        start = jnp.minimum(number * BLOCK, size - BLOCK)
+        part = lambda leaf: jax.lax.dynamic_slice_in_dim(jnp.asarray(leaf), start, BLOCK)
+        # The last block begins earlier if it would be shorter; no record counts twice.
+        new = start + jnp.arange(BLOCK) >= number * BLOCK
+        return function(Records(tree_map(part, records.data), jnp.where(new, part(weights), 0.0)))
+
+    used = jnp.where(weights != 0, jnp.arange(1, size + 1), 0).max()
+    zero = tree_map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(of_block, 0))
+    add = lambda number, total: jax.tree.map(jnp.add, total, of_block(number))
+    return jax.lax.fori_loop(0, -(-used // BLOCK), add, zero)
 
 
 class Curved(NamedTuple):
@@ -237,7 +261,8 @@ class Quadrature(Nodal):
         """Return the mean ``Σ p f`` and the gradient ``F⁻¹ Σ p f (s - μ)``."""
         z, statistics, chances = expectation_nodes(q, self.nodes)
         chances = self._of_half(chances, otherwise)
-        values = jax.vmap(lambda point: model.total(point, records))(z)
+        each = lambda records: jax.vmap(lambda point: model.total(point, records))(z)
+        values = each(records) if model.joint else over_records(each, records)
         # At nodes without mass f may overflow, or naive code may take the logarithm of 0.
         values = jnp.where((chances > NOTHING) | jnp.isfinite(values) & (chances > 0), values, 0.0)
         centred, mean = statistics - chances @ statistics, chances @ values

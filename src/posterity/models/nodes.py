@@ -19,6 +19,8 @@ AT_A_TIME = 1 << 13
 processor's cache, and memory is not returned to the system between them."""
 TENSOR = {1: 32, 2: 12, 3: 7}
 """Gauss-Hermite nodes per axis, by the number of dimensions for which a grid is used."""
+AXES = {2: 20, 3: 10}
+"""Gauss-Hermite nodes per axis of a grid, by dimension; otherwise nodes are quasi-random pairs."""
 PAIRS, ROTATIONS = 256, 16
 """Least number of mirrored pairs in more dimensions, and number of rotations."""
 DEVIATIONS = 9.0
