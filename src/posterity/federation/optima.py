@@ -352,8 +352,8 @@ def _second(
         last, moved = moved, distance(at.posterior, after.posterior)
         at, settled = after, max(moved, last) <= SETTLED * tolerance
         if not settled and number == SOON[0] and exhausted(federation.agreement, stopped):
-            ended = quasi_newton(federation, at)
-            if ended is not None and ended.left > SETTLED * tolerance:
+            ended = quasi_newton(federation, at, here + FAINT)
+            if ended is not None and not ended.hopeless and ended.left > SETTLED * tolerance:
                 lower = here - free_energy(federation, ended.state)
                 ended = ended if lower > tolerance else None
         if settled or ended is not None:
@@ -363,7 +363,7 @@ def _second(
             if now - here > max(FAINT, (before - now) * (PASSES - number) / LOOK):
                 return Second(at, distance(state.posterior, at.posterior), here - now, False)
             before = now
-    ended = ended or (None if settled else quasi_newton(federation, at))
+    ended = ended or (None if settled else quasi_newton(federation, at, here + FAINT))
     if ended is not None and not settled:
         at, settled = ended.state, ended.left <= SETTLED * tolerance
         if settled and distance(state.posterior, at.posterior) <= alike:

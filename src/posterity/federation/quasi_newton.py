@@ -30,6 +30,8 @@ EXHAUSTED, SOON = 1.0, (2, 3, 4, 5)
 """Half the squared lengths, in nats, of the gradients at the ends of a round's line searches from
 which quasi-Newton steps follow at once, as the searches end far from their optima; and the numbers
 of rounds after which this is looked at."""
+LOOK = 25
+"""Number of steps after which it is looked at whether the free energy to be reached is near."""
 SLOPE = 1e-6
 """Length of the gradient, in sqrt(nats), at which the steps end."""
 FLAT = 0.1
@@ -78,11 +80,13 @@ def exhausted(agreed: Agreement, stopped: float) -> bool:
 class Descended:
     """The state after BFGS steps. ``left`` is the KL divergence in nats by which one more step with
     the curvature that they have learned would move the posterior; infinite, with the state before
-    them, where float64 does not hold their end, or the posterior's covariance.
+    them, where float64 does not hold their end, or the posterior's covariance. ``hopeless`` is
+    whether they ended early, as their gains were too small.
     """
 
     state: State
     left: float
+    hopeless: bool = False
 
 
 class Whitened:
@@ -190,10 +194,10 @@ def flattest(federation: Federation, state: State, after: Any) -> tuple[float, f
     return float(least[0]), float(np.sum(along**2 / least) + others) / 2
 
 
-def quasi_newton(federation: Federation, state: State) -> Descended | None:
+def quasi_newton(federation: Federation, state: State, reach: float = math.inf) -> Descended | None:
     """Return the end of BFGS steps in mean and covariance (`Whitened`) from a state; None if they
     do not lower the free energy, or do not apply. Each factor is then the gradient of its site
-    there.
+    there. They end early where gains like the last ones would not lead below ``reach`` (nats).
     """
     if not descends(federation.agreement):
         return None
@@ -204,10 +208,20 @@ def quasi_newton(federation: Federation, state: State) -> Descended | None:
     before, _ = about.energy(about.origin)
     if not math.isfinite(before):
         return None
-    options = {"gtol": SLOPE, "maxiter": STEPS}
+    options, energies, hopeless = {"gtol": SLOPE, "maxiter": STEPS}, [before], False
+
+    def look(intermediate_result: Any) -> None:
+        nonlocal hopeless
+        energies.append(now := float(intermediate_result.fun))
+        done = len(energies) - 1
+        if done % LOOK == 0:
+            gain = (energies[-1 - LOOK] - now) * (STEPS - done) / LOOK
+            if hopeless := now - gain > reach:
+                raise StopIteration
+
     with np.errstate(all="ignore"):  # line searches meet infinite values
         end = scipy.optimize.minimize(
-            about.energy, about.origin, jac=True, method="BFGS", options=options
+            about.energy, about.origin, jac=True, method="BFGS", options=options, callback=look
         )
     if not end.fun < before:
         return None
@@ -219,7 +233,7 @@ def quasi_newton(federation: Federation, state: State) -> Descended | None:
             return Descended(state, math.inf)  # the sum of large factors has lost its digits
     except (PosterityError, np.linalg.LinAlgError):
         return Descended(state, math.inf)
-    return Descended(rested, distance(at.posterior, after.posterior))
+    return Descended(rested, distance(at.posterior, after.posterior), hopeless)
 
 
 def _with_gradients(federation: Federation, state: State, members: Sequence[str]) -> State | None:
