@@ -74,9 +74,11 @@ def links(network: Network) -> naive_gossip.Links:
 
 
 def conjugate_speed(
-    size: Size, seed: int, runs: int, budget: float, *, in_step: bool = False
+    size: Size, seed: int, runs: int, budget: float, plain_walk: str = "conjugate"
 ) -> dict[str, Any]:
-    """Walk steps a second, Beta-Bernoulli on a complete graph; beside one walk, or NumPy's many."""
+    """Walk steps a second, Beta-Bernoulli on a complete graph; beside one walk as the algorithm
+    reads or with sums kept, or NumPy's many.
+    """
     sites, prior = coins(size, seed), Beta.from_standard(1.0, 1.0)
     network = Network.from_graph(complete(names(size)))
     rng, own, key = np.random.default_rng(seed), links(network), jax.random.key(seed)
@@ -86,11 +88,12 @@ def conjugate_speed(
         many: dict[str, Any] = {"visits": size.visits, "repetitions": walks}
         simulate(sites, BetaBernoulli(), prior, network, **many, key=key)
 
-    if in_step:
+    if plain_walk == "in_step":
         plain = lambda: naive_gossip.in_step((1.0, 1.0), records, own, size.visits, walks, rng)
         return _speeds(ours, plain, size, size.visits * walks, 1, runs, budget)
     visits = 50 * size.visits
-    plain = lambda: naive_gossip.conjugate((1.0, 1.0), records, own, visits, rng)
+    walk = getattr(naive_gossip, plain_walk)
+    plain = lambda: walk((1.0, 1.0), records, own, visits, rng)
     return _speeds(ours, plain, size, visits, 1, runs, budget)
 
 
@@ -294,7 +297,8 @@ def waiting_forget(size: Size, seed: int, runs: int, budget: float) -> dict[str,
 
 KINDS = {
     "conjugate speed": conjugate_speed,
-    "conjugate speed, NumPy in step": functools.partial(conjugate_speed, in_step=True),
+    "conjugate speed, sums kept": functools.partial(conjugate_speed, plain_walk="kept_sums"),
+    "conjugate speed, NumPy in step": functools.partial(conjugate_speed, plain_walk="in_step"),
     "REINFORCE speed": reinforce_speed,
     "default speed": default_speed,
     "sites": sites_growth,

@@ -24,9 +24,10 @@ def test_plain_loop_reaches_the_conjugate_posterior() -> None:
     own = links(Network.from_graph(complete(list(sites))))
     records = list(sites.values())
     one = naive_gossip.conjugate((1.0, 1.0), records, own, 200, rng)[-1]
+    kept = naive_gossip.kept_sums((1.0, 1.0), records, own, 200, rng)[-1]
     many = naive_gossip.in_step((1.0, 1.0), records, own, 200, 3, rng)
     q = federate(sites, BetaBernoulli(), Beta.from_standard(1.0, 1.0), steps=1).posterior
-    assert one == (float(q.a) - 1, float(q.b) - 1)
+    assert one == kept == (float(q.a) - 1, float(q.b) - 1)
     np.testing.assert_array_equal(many[:, -1], [one] * 3)
 
 
