@@ -125,4 +125,6 @@ class FusionWarning(UserWarning):
 
 
 class FitWarning(UserWarning):
-    """A distribution that does not fit the draws, or too few draws, with what to try."""
+    """A distribution that does not fit the draws, or too few draws or records of a class, with what
+    to try.
+    """

@@ -154,7 +154,9 @@ def _of_data(settings: Settings) -> Distilled:
     kernel = None if kind is None else build(KERNELS[kind], options, "sampler")
     about = problem.model, problem.prior, problem.data
     chains = functools.partial(distillation.Langevin, *about, kernel=kernel)
-    teacher = build(chains, run, "sampler")
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always", UserWarning)
+        teacher = build(chains, run, "sampler")
     sampler = type(teacher.kernel).__name__
     own = settings, problem.names, int(np.prod(x.shape[1:])), "the data", recipe
     _, pool, notes = _pool(*own, problem.record.get(provenance.TARGET))
@@ -162,7 +164,7 @@ def _of_data(settings: Settings) -> Distilled:
         teacher=teacher,
         inputs=_inputs(settings, x if pool is None else pool, x.shape[1:], default="perturbed"),
         names=problem.names,
-        notes=(*problem.notes, *notes),
+        notes=(*problem.notes, *notes, *(str(one.message) for one in heard)),
         record=problem.record
         | {"teacher": f"{teacher.chains} chains of {problem.kind} by {sampler}"},
     )

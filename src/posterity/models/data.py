@@ -8,7 +8,7 @@ import numpy as np
 
 from posterity.arrays.tree import tree_leaves
 from posterity.arrays.typing import ArrayLike, PyTree
-from posterity.errors import ParameterError, ScaleWarning, StructureError
+from posterity.errors import FitWarning, ParameterError, ScaleWarning, StructureError
 
 # --- the table ---------------------------------------------------------------------------------
 
@@ -112,6 +112,7 @@ def pair(data: PyTree) -> tuple[Any, Any]:
 
 # --- arrays by themselves, and their scale -----------------------------------------------------
 
+FEW, SHOWN = 3, 5  # Least number of records of a class, and most classes that are named
 LARGE, SMALL = 10.0, 1e-2
 """Root mean square above which a column is badly scaled; below which, for the largest column, all
 are."""
@@ -154,5 +155,20 @@ def warn_of_scale(x: np.ndarray, what: str, use: str = WEIGHTS, *, stacklevel: i
             f"found {what} whose column {worst} has a root mean square of {size[worst]:.3g}; "
             f"expected about 1, for which {use}",
             ScaleWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def warn_of_classes(y: np.ndarray, classes: int, *, stacklevel: int) -> None:
+    """Emit a FitWarning for classes with hardly any records among labels (n,)."""
+    counts = np.bincount(np.asarray(y, np.int64), minlength=classes)
+    if len(rare := np.flatnonzero(counts < FEW)):
+        pairs = [f"{counts[own]} of class {own}" for own in rare[:SHOWN]]
+        more = f", ... ({len(rare)} such classes)" if len(rare) > SHOWN else ""
+        warnings.warn(
+            f"found {', '.join(pairs)}{more} among {len(y)} records; expected at least {FEW} of "
+            "each: with fewer the prior determines a class's probability. Add records, or "
+            "leave the class out.",
+            FitWarning,
             stacklevel=stacklevel + 1,
         )

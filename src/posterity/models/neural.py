@@ -205,7 +205,7 @@ class NeuralNetwork(Model):
     def check(self, data: PyTree) -> None:
         x, y = pair(data)
         check_data(data, ())
-        outputs, categorical = self._shape_of_outputs(x), self.likelihood == "categorical"
+        outputs, categorical = self.shape_of_outputs(x), self.likelihood == "categorical"
         if self.likelihood != "gaussian":
             known = labels(outputs[-1], TARGETS.shape) if categorical else BINARY_LABELS
             check_column(y, known)
@@ -217,7 +217,7 @@ class NeuralNetwork(Model):
                 fix="Mend the last layer, the labels, or the likelihood.",
             )
 
-    def _shape_of_outputs(self, x: PyTree) -> tuple[int, ...]:
+    def shape_of_outputs(self, x: PyTree) -> tuple[int, ...]:
         z = jax.ShapeDtypeStruct((self.size,), jnp.float32)
         try:
             made = jax.eval_shape(lambda z, x: self.apply(self.unravel(z), x), z, x)

@@ -14,7 +14,13 @@ from posterity.distillation import SGHMC, SGLD, Langevin, PreconditionedSGLD
 from posterity.distillation.sampling import health, langevin
 from posterity.distillation.sampling.target import _single
 from posterity.distillation.sampling.tuning import heat, warmth
-from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
+from posterity.errors import (
+    ConvergenceWarning,
+    FitWarning,
+    ParameterError,
+    StructureError,
+    UsageError,
+)
 from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian, NormalWishart
 from posterity.models import (
     BetaBernoulli,
@@ -390,6 +396,16 @@ def test_priors_and_data_that_do_not_fit() -> None:
         Langevin(NET, NET.prior(variance=1.0), (x * np.nan, y))
     with pytest.raises(StructureError):
         Langevin(NET, NET.prior(variance=1.0), (x[:0], y[:0]))
+
+
+def test_classes_of_hardly_any_records_are_named() -> None:
+    x, y = points(20)[0], np.repeat([0, 1, 3], [10, 8, 2])
+    net = NeuralNetwork.of_layers(Layers.dense(2, 4))
+    with pytest.warns(FitWarning, match="found 0 of class 2, 2 of class 3 among 20 records"):
+        Langevin(net, net.prior(), (x, y))
+    net = NeuralNetwork.of_layers(Layers.dense(2, 1), likelihood="bernoulli")
+    with pytest.warns(FitWarning, match="0 of class 1"):
+        Langevin(net, net.prior(), (x, np.zeros(20)))
 
 
 def test_whole_numbers_that_an_int32_does_not_hold_stay_what_they_are() -> None:

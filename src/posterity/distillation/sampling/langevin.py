@@ -90,7 +90,8 @@ class Langevin(Teacher):
     Raises a UsageError for a prior that is not a law, or when a model that does not predict is used
     as a teacher; a StructureError or a ParameterError for data that do not suit the model. Values
     of learned noise that hardly vary beside their mean are a ParameterError; columns far from a
-    scale of one, of a network of layers, are a ScaleWarning.
+    scale of one, of a network of layers, are a ScaleWarning, and classes with fewer than three
+    records a FitWarning.
 
     Source: welling2011; korattikara2015.
 

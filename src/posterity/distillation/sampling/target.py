@@ -26,7 +26,7 @@ from posterity.families.gaussian import LOG_2PI
 from posterity.families.unconstrained import Supports, unconstrained
 from posterity.models import Model, NeuralNetwork, Records
 from posterity.models.by_record import check_by_record
-from posterity.models.data import warn_of_scale
+from posterity.models.data import warn_of_classes, warn_of_scale
 
 BATCH_SIZE = 100
 WHOLE = 300  # Most records that are all used at every step by default
@@ -207,7 +207,7 @@ def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int | None)
     check_prior(prior)
     records = Records.of_model(model, data)
     if isinstance(model, NeuralNetwork):
-        _check_scale(model, *data)
+        _check(model, *data)
     data, count = jax.tree.map(_single, records.data), records.size
     own = batch_size or (WHOLE if count <= WHOLE else BATCH_SIZE)
     if own < count:
@@ -228,10 +228,14 @@ def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int | None)
     return ModelTarget(model=model, prior=prior, **found, **sizes)
 
 
-def _check_scale(model: NeuralNetwork, x: Any, y: Any) -> None:
+def _check(model: NeuralNetwork, x: Any, y: Any) -> None:
     """Emit a ScaleWarning for columns of a network of layers that are far from a scale of one, and
-    raise a ParameterError for values that vary too little in single precision.
+    a FitWarning for classes of hardly any records; raise a ParameterError for values that vary too
+    little in single precision.
     """
+    if model.likelihood != "gaussian":
+        categorical = model.likelihood == "categorical"
+        warn_of_classes(y, model.shape_of_outputs(x)[-1] if categorical else 2, stacklevel=6)
     values = np.asarray(y, np.float64).reshape(len(y), -1)
     known = model.noise_variance is not None
     if model.layers is not None:
