@@ -111,7 +111,8 @@ def test_no_output_is_an_input_or_another_output_or_in_a_folder_that_is_not_ther
     given = {option.place: option.kind.parsed(texts(option.kind)) for option in options}
     outputs = [option for option in options if option.kind.written]
     known = {option.place: f"{place}.png" for place, option in enumerate(outputs)}
-    read_ = lambda values: Settings(values, options_of(verb), files=(Path("s.safetensors"),))
+    every = {option.place: option for option in options_of(verb)}
+    read_ = lambda values: Settings(values, every, files=(Path("s.safetensors"),))
     read_(known).check_outputs()
     for output in outputs:
         inputs = [option.place for option in options if not option.kind.written]

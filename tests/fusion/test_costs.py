@@ -87,7 +87,7 @@ def test_packed_labels_are_the_same_partition_without_gaps(labels: list[int]) ->
 @given(seed=seeds)
 def test_only_sites_that_used_a_group_need_be_assigned_anew(seed: int) -> None:
     before = clustering(seed)
-    if len(before.counts) == before.local.largest():
+    if len(before.counts) == before.local.largest:
         return
     costs = np.delete(before.costs(), 1, axis=1)
     anew = before.relabelled(

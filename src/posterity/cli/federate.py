@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import scipy
 
 from posterity.artifact.aligned import listed, names_in
 from posterity.artifact.recipe import recipe_in
@@ -19,19 +18,20 @@ from posterity.cli.options import Settings
 from posterity.cli.report import Group, alarming, first, group, status_of, status_report, table
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import CHOOSE, ParameterError
+from posterity.families import stack
 from posterity.families.names import names_of
 from posterity.federation import Run
 from posterity.federation.federate import proceed, too_few_hops
 from posterity.files import write_file
 from posterity.fitting.fit import notes_of_labels, notes_of_prior
 from posterity.fitting.pooled import by_default, check_coefficients, check_columns
+from posterity.fusion.conflict import CONTRADICTION, jointly
 from posterity.ledger import Ledger
 from posterity.status import Progress
 from posterity.summary.rows import cavity
 
-CONTRADICTION, MOST = 6.0, 2**30
-"""Deviations from which a site contradicts the others, and the largest number of multiplications
-for that."""
+MOST = 2**30
+"""Largest number of multiplications for comparing each site with the others."""
 
 
 def _report(data: Data) -> Group:
@@ -95,15 +95,11 @@ def _contradiction(ledger: Ledger) -> Iterator[str]:
         one, other = prior + ledger.factor(site), cavity(ledger, site)
         if not (np.all(one.is_proper()) and np.all(other.is_proper())):
             continue
-        gap, both = one.mean - other.mean, one.covariance + other.covariance
-        away = abs(gap) / np.sqrt(np.diagonal(both))
-        square, at = gap @ np.linalg.solve(both, gap), int(away.argmax())
-        # The normal deviate of a chi-squared variable with a degree of freedom per coefficient.
-        beyond = scipy.special.gammaincc(len(gap) / 2, square / 2)
-        what, far = names[at], float(away[at])
+        spread = np.sqrt(one.marginal_variance + other.marginal_variance)
+        away = abs(one.mean - other.mean) / spread
+        what, far = names[int(away.argmax())], float(away.max())
         if far <= CONTRADICTION:
-            what = "all coefficients together"
-            far = min(-float(scipy.special.ndtri(beyond / 2)), float(np.sqrt(square)))
+            what, far = "all coefficients together", float(jointly(stack([one]), stack([other]))[0])
         if far > most:
             most, about = far, f"site {site!r} contradicts the others in {what}"
     if about:

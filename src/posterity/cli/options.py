@@ -26,7 +26,7 @@ class Settings:
     """
 
     values: Mapping[str, Any]
-    options: Sequence[Option]
+    options: Mapping[str, Option]
     file: Path | None = None
     files: tuple[Path, ...] = ()
     as_json: bool = False
@@ -37,18 +37,15 @@ class Settings:
         return Path() if self.file is None else self.file.parent
 
     def __getitem__(self, place: str) -> Any:
-        return self.values[place] if place in self.values else self._option(place).default
-
-    def _option(self, place: str) -> Option:
-        return next(option for option in self.options if option.place == place)
+        return self.values[place] if place in self.values else self.options[place].default
 
     def has(self, place: str) -> bool:
         """Return whether the verb has an option at this place."""
-        return any(option.place == place for option in self.options)
+        return place in self.options
 
     def flag(self, place: str) -> str:
         """Return the name of an option's flag."""
-        return self._option(place).name
+        return self.options[place].name
 
     def named(self) -> contextlib.AbstractContextManager[None]:
         """Return a context that names the configuration in errors of its block."""
@@ -65,8 +62,8 @@ class Settings:
         return self.path("output.checkpoint") or Path(f"{self.output}.checkpoint")
 
     def _paths(self, written: bool) -> list[Path]:
-        options = [option for option in self.options if option.kind.written is written]
-        return [p for o in options for p in o.kind.paths(self.values.get(o.place))]
+        kinds = ((place, o.kind) for place, o in self.options.items() if o.kind.written is written)
+        return [path for place, kind in kinds for path in kind.paths(self.values.get(place))]
 
     @property
     def inputs(self) -> list[Path]:
@@ -171,8 +168,7 @@ def read(
     """
     from posterity.cli.files import check_regular
 
-    options = options_of(command)
-    known = {option.place: option for option in options}
+    known = {option.place: option for option in options_of(command)}
     values: dict[str, Any] = {}
     if file is not None:
         try:
@@ -190,7 +186,7 @@ def read(
                 expected="a TOML file",
                 fix="Check the path, and the line that the message names.",
             ) from error
-    flags_of_all = {name for option in options for name in (option.name, option.short) if name}
+    flags_of_all = {name for one in known.values() for name in (one.name, one.short) if name}
     for place, value in flags.items():
         option = known[place]
         if isinstance(value, bool):
@@ -215,7 +211,7 @@ def read(
                 fix=f"Write {option.name} {option.kind.metavar}.",
             ) from error
         values[place] = option.kind.check(option.name, parsed)
-    return Settings(values, options, file, tuple(files), as_json)
+    return Settings(values, known, file, tuple(files), as_json)
 
 
 def unknown(found: str, known: Iterable[str]) -> UsageError:

@@ -174,8 +174,7 @@ def sites_of(
     pooled = False
     if first.spread is not None:
         value = getattr(first, first.spread)
-        stay = [data for site, data in designs.items() if site not in without]
-        stay = stay or [*designs.values()]
+        stay = {site: data for site, data in designs.items() if site not in without} or designs
         whose = "all sites" if len(stay) == len(designs) else "the sites that stay"
         pooled = value == ESTIMATE and len(stay) > 1 and (estimate or first.model != "linear")
         names, apart = names or next(iter(designs.values())).names, set[str]()
@@ -184,16 +183,12 @@ def sites_of(
             places = range(len(names) * personal) if isinstance(personal, bool) else personal
             apart = {names[place] for place in places if place < len(names)}
         if value == ESTIMATE and first.model != "linear":
-            value = dispersion_of(first, stay, apart)
+            value = dispersion_of(first, [*stay.values()], apart)
             notes.append(f"dispersion {value:.4g}, estimated from the records of {whose}")
             if value < LEAST:
                 notes.append(AS_POISSON)
         elif value == ESTIMATE and estimate:
-            triangles = {
-                site: triangle_of(first, data)
-                for site, data in designs.items()
-                if any(data is own for own in stay)
-            }
+            triangles = {site: triangle_of(first, data) for site, data in stay.items()}
             left = residuals_of(triangles.values(), apart)
             value = left.variance
             notes.append(

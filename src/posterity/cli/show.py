@@ -10,9 +10,8 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from posterity.adapters.tables.reader import as_text
-from posterity.artifact import artifact
 from posterity.cli import files
-from posterity.cli.inspect import NO_POSTERIORS, about_recipe, inspected
+from posterity.cli.inspect import about_recipe, inspected
 from posterity.cli.inspect import report as inspect_report
 from posterity.cli.options import Settings, conflict, unwanted
 from posterity.cli.report import MOST_ROWS, Group, first, group, short, wrote
@@ -74,12 +73,9 @@ def show(settings: Settings) -> Data:
     (file,), plot = settings.arguments("a file"), settings.path("output.plot")
     whole = bool(as_csv or settings["all"] or settings.as_json)
     csv_asked = {"csv": True} if as_csv else {}
-    files.check_regular(file)
     try:
         posterior, about = files.read(file)
-    except (ArtifactError, StructureError):
-        if artifact.outline(file)["type"] not in NO_POSTERIORS:
-            raise
+    except (ArtifactError, StructureError):  # raised again, unless the file has other contents
         return _without_posterior(settings) | csv_asked
     summary, pulls, ledger = summarise(posterior, level), [], isinstance(posterior, Ledger)
     if site is not None:

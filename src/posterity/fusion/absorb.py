@@ -329,13 +329,6 @@ class Pairs(NamedTuple):
         return gain
 
 
-def _left_open(count: Float[Array, " m"], odds: Float[Array, "m draws"]) -> Float[Array, " m"]:
-    """Return the entropy of the responsibilities of ``count`` records with these log odds."""
-    odds = np.abs(odds)
-    share = np.exp(-odds)
-    return count * (np.log1p(share) + odds * share / (1 + share)).mean(-1)
-
-
 def _spread(members: Any) -> tuple[Float[Array, "n d"], Array]:
     """Return the mean of an observation, and the covariances (n, d, d), or variances (n, d), of its
     expected log density.
@@ -374,7 +367,9 @@ def entropy(first: Sequence[Array], second: Sequence[Array]) -> Float[Array, " m
         # Draws of one component, in the standard coordinates of the other.
         there = times(draws, times(out, inner)) + times(mean - other, inner)
         odds = weight - against + (np.einsum("mnd,mnd->mn", there, there) - own) / 2
-        total += _left_open(count, odds)
+        odds = np.abs(odds)  # the entropy of two responsibilities, from their log odds
+        share = np.exp(-odds)
+        total += count * (np.log1p(share) + odds * share / (1 + share)).mean(-1)
     return total
 
 

@@ -142,7 +142,7 @@ class Clustering:
         local = self.local
         labels = self._closest.groups.copy() if self._costs is None else cheapest(self._costs)
         sites = contested(labels, local.site, len(self.counts))
-        for some in chunks(len(sites), 8 * len(self.counts) * local.largest(), PIECE):
+        for some in chunks(len(sites), 8 * len(self.counts) * local.largest, PIECE):
             rows, bounds = local.rows_of(sites[some])
             labels[rows] = assign(self.costs(rows), bounds)
         return labels, sites

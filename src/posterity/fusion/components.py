@@ -246,16 +246,13 @@ class LocalComponents:
         """Yield the rows of some sites at a time, and each site's start among them; their
         divergences to ``groups`` groups fit into a bounded piece of memory.
         """
-        for some in chunks(self.sites, 8 * groups * self.largest(), PIECE):
+        for some in chunks(self.sites, 8 * groups * self.largest, PIECE):
             first, end = self.starts[[some.start, some.stop]].tolist()
             yield slice(first, end), self.starts[some.start : some.stop + 1] - first
 
-    def largest(self) -> int:
-        """Return the largest number of components at a site: no clustering has fewer groups."""
-        return self._largest
-
     @functools.cached_property
-    def _largest(self) -> int:
+    def largest(self) -> int:
+        """The largest number of components at a site: no clustering has fewer groups."""
         return int(np.diff(self.starts).max())
 
     def take(self, rows: Int[Array, " some"]) -> "LocalComponents":

@@ -113,7 +113,7 @@ class Confidence:
             return None
         found, local = len(self.clustering.counts), self.clustering.local
         near = {found + more for more in range(-NEIGHBOURS, NEIGHBOURS + 1)}
-        near &= set(range(local.largest(), local.criterion.total + 1))
+        near &= set(range(local.largest, local.criterion.total + 1))
         met = [self.levels]
         if self.thorough and not _large(self.clustering) and near - self.levels.keys():
             met.append(self._more)

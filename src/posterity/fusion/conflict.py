@@ -133,7 +133,8 @@ class _Groups:
         self.several = size > 1
         if block.priors.exchangeable.all():
             start: Any = stack(block.priors.laws)
-            self.start, self.own = _natural(start, origin), block.priors.own[block.site[self.rows]]
+            self.start = moved(start, origin).natural_parameters
+            self.own = block.priors.own[block.site[self.rows]]
             shape = len(size), len(self.start)
             many = np.bincount(self.labels * shape[1] + self.own, minlength=shape[0] * shape[1])
             self.totals -= many.reshape(shape) @ self.start
@@ -199,16 +200,12 @@ def _marginals(law: Any) -> list[Marginal]:
     return [own for part in parts.values() for own in _marginals(part)]
 
 
-def _natural(laws: Any, origin: Any) -> Float[Array, "n dim"]:
-    """Return natural parameters (n, dim) of laws relative to an origin."""
-    return moved(laws, origin).natural_parameters
-
-
 def starts_of(block: Block, rows: Int[Array, " n"], origin: Any) -> Any:
     """Return natural parameters (n, dim) of these rows' priors; zero if they are unknown."""
     if not block.priors.exchangeable.all():
         return 0.0
-    return _natural(stack(block.priors.laws), origin)[block.priors.own[block.site[rows]]]
+    starts = moved(stack(block.priors.laws), origin).natural_parameters
+    return starts[block.priors.own[block.site[rows]]]
 
 
 def apart(

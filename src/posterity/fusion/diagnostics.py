@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.typing import Float, Int
-from posterity.families import Beta, Dirichlet, Gamma, NormalWishart, Wishart, stack
+from posterity.families import Beta, Dirichlet, Gamma, NormalWishart, Wishart
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.blocks import Block
@@ -139,18 +139,12 @@ def _learnt(block: Block) -> tuple[Float[Array, " sites"], Any]:
     """Return the KL of each site's heaviest component from its prior, in nats; if that is nearly
     zero, the sum over the site's components. And how much less sure it is (:func:`_lost`).
     """
-    starts = np.cumsum([0, *block.sizes[:-1]])
-    heaviest = np.array(
-        [
-            start + int(block.counts[start : start + size].argmax())
-            for start, size in zip(starts.tolist(), block.sizes.tolist(), strict=True)
-        ]
-    )
-    beyond = lambda rows: block.members[rows].kl(block.priors.at(block.site[rows]))
+    heaviest = np.lexsort((-block.counts, block.site))[np.cumsum(block.sizes) - block.sizes]
     own, prior = block.members[heaviest], block.priors.at(block.site[heaviest])
     nats = own.kl(prior)
     for site in np.flatnonzero(nats < NOTHING).tolist():
-        nats[site] = beyond(np.flatnonzero(block.site == site)).sum()
+        rows = np.flatnonzero(block.site == site)
+        nats[site] = block.members[rows].kl(block.priors.at(block.site[rows])).sum()
     return nats, _lost(own, prior)
 
 
@@ -190,8 +184,7 @@ def _few_records(block: Block) -> Iterator[str]:
         return
     known, before = bool(block.priors.exchangeable.all()), np.zeros(1)
     if known:
-        start: Any = stack(block.priors.laws)
-        before = start.observations()[block.priors.own[block.site]]
+        before = block.priors.at(block.site).observations()
     records, size = members.observations() - before, members.own_size
     few = int((records[block.used] < size).sum())
     if 2 * few > block.used.sum():

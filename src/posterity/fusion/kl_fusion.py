@@ -54,7 +54,7 @@ def kl_fusion(local: LocalComponents, components: int | None = None) -> SearchRe
     when it does not fall.
     """
     points, ends = local.points, local.starts[1:-1]
-    bound = components or min(len(points), 2 * local.largest() + 2)
+    bound = components or min(len(points), 2 * local.largest + 2)
     centroids = search(local, components=bound).clustering.centroids
     costs = finite(points.divergences(centroids))
     scale = float(costs.std()) or 1.0

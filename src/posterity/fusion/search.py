@@ -190,7 +190,7 @@ def _exactly(start: Clustering | None, components: int) -> SearchResult:
 
 def drop(clustering: Clustering, tries: int = 3) -> Clustering | None:
     """Dissolve the group whose members lose least by moving; return None if none can go."""
-    if len(clustering.counts) <= clustering.local.largest():
+    if len(clustering.counts) <= clustering.local.largest:
         return None
     rivals = _rivals(clustering)
     loss = np.bincount(clustering.labels, rivals.more)
@@ -223,7 +223,7 @@ def _independent(
 ) -> list[int]:
     """Return the first of these groups that can go together: none hosts another's members."""
     chosen, (gone, hosts) = [], np.zeros((2, len(clustering.counts)), bool)
-    spare = len(gone) - clustering.local.largest()
+    spare = len(gone) - clustering.local.largest
     spare = spare if number is None else min(spare, number)
     ends = clustering.counts.cumsum().astype(int)[:-1]
     members = np.split(np.argsort(clustering.labels, kind="stable"), ends)
@@ -254,7 +254,7 @@ def _without(
     unsure[:, local.site[nearest != clustering.labels]] = True
     used.reshape(-1)[site[away]] = True
     option, sites = np.nonzero(used & unsure)
-    for some in chunks(len(sites), 8 * left.shape[1] * local.largest(), PIECE):
+    for some in chunks(len(sites), 8 * left.shape[1] * local.largest, PIECE):
         rows, bounds = local.rows_of(sites[some])
         own = np.repeat(option[some], np.diff(bounds))
         costs = clustering.costs(rows)
@@ -313,7 +313,7 @@ def _shed(clustering: Clustering, rivals: _Rivals, gains: Array) -> Clustering |
 
 def needed(clustering: Clustering) -> bool:
     """Return whether every group is needed: polishing cannot compensate for the loss of any."""
-    if len(clustering.counts) <= clustering.local.largest():
+    if len(clustering.counts) <= clustering.local.largest:
         return True
     return bool(_gains(clustering, _rivals(clustering)).max() < -_most(clustering))
 

@@ -36,6 +36,7 @@ from posterity.fusion.block_table import BlockTable, keys_of_sites
 from posterity.fusion.blocks import Block, blocks, side_by_side
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching
+from posterity.fusion.networks.options import has_units
 from posterity.fusion.plan import (
     SHARE,
     TOGETHER,
@@ -122,8 +123,7 @@ class Sites(abc.ABC):
     @property
     def networks(self) -> bool:
         """True if sites are networks with hidden units, whose layers are matched."""
-        layers = self.like.network_layers
-        return layers is not None and bool(layers.widths)
+        return has_units(self.like)
 
     @abc.abstractmethod
     def read(self, posteriors: Iterable[Item]) -> None:

@@ -70,9 +70,7 @@ class Units:
 
 def ranks(weight: Float[Array, " n"]) -> Int[Array, " n"]:
     """Return the rank of each weight; the largest, or the first of equal ones, has rank 0."""
-    rank = np.empty(len(weight), int)
-    rank[np.argsort(-weight, kind="stable")] = np.arange(len(weight))
-    return rank
+    return np.argsort(np.argsort(-weight, kind="stable"))
 
 
 def masses(targets: Targets, index: int) -> list[Float[Array, " _"]]:
