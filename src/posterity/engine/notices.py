@@ -421,13 +421,10 @@ class Standing:
     forgotten: tuple[str, ...] = ()
 
 
-_FIELDS = dataclasses.fields(Standing)
-
-
 def standing_of(terms: Terms, known: Known) -> Standing:
     """Return the answer in a residual; a Refusal if it is invalid, or of another family."""
     with reading("a residual", NOTICE):
-        content = {field.name: known.predicate[field.name] for field in _FIELDS}
+        content = {name: known.predicate[name] for name in Standing.__dataclass_fields__}
         report: Any = None
         if content["report"] is not None:
             report = loads(from_base64(content["report"], "a report"))

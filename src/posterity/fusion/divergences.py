@@ -74,24 +74,14 @@ class Discrepancy(abc.ABC):
         plan: Float[Array, "n g"] | Int[Array, " n"],
         weights: Float[Array, " n"] | None = None,
     ) -> ExponentialFamily:
-        """Return the ``G`` members that minimise ``Σ_lg w_l P_lg D(g, l)``; ``D``: :meth:`between`.
-
-        With labels the result does not depend on the order of members, to the last bit.
-
-        Args:
-            members: batch (N,).
-            plan: labels (N,) without gaps, or a relaxed assignment (N, G) with non-negative
-                entries.
-            weights: weight (N,) of each member; by default equal.
+        """Return the :func:`barycenter` of members (N,), where ``D`` is :meth:`between`.
 
         Warns:
             ConvergenceWarning: if an iteration stopped before it converged.
         """
         self.check(members)
-        weights, labels = (
-            np.ones(len(plan)) if weights is None else np.asarray(weights, float),
-            plan,
-        )
+        weights = np.ones(len(plan)) if weights is None else np.asarray(weights, float)
+        labels = plan
         if plan.ndim == 2:
             rows, labels = np.nonzero(plan)
             weights, members = weights[rows] * plan[rows, labels], members[rows]

@@ -25,14 +25,7 @@ from posterity.errors import (
 from posterity.families import ExponentialFamily
 from posterity.families.names import Names
 from posterity.fingerprint import digests
-from posterity.fusion.alignment import (
-    Aligner,
-    Alignment,
-    matching_by_name,
-    names_of_components,
-    user_labels,
-    warn_of_names,
-)
+from posterity.fusion.alignment import Aligner, Alignment
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.blocks import assembled
 from posterity.fusion.blocks import blocks as blocks_of
@@ -41,6 +34,12 @@ from posterity.fusion.counting import chosen_rule
 from posterity.fusion.diagnostics import diagnostics
 from posterity.fusion.divergences import Discrepancy, Name
 from posterity.fusion.geometry import Divergence
+from posterity.fusion.labels import (
+    matching_by_name,
+    names_of_components,
+    user_labels,
+    warn_of_names,
+)
 from posterity.fusion.matching import Matching, MatchingName, Rule, RuleName
 from posterity.fusion.networks.options import Options, without_networks
 from posterity.fusion.passes import Stages

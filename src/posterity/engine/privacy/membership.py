@@ -180,19 +180,15 @@ def _estimate(wins: Float[np.ndarray, "m n"]) -> Estimate:
     return Estimate(float(wins.mean()), float(np.sqrt(variance)))
 
 
-def checked_scores(members: ArrayLike, nonmembers: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Return both as float64 arrays; a ParameterError unless each has two finite scores or more."""
+def _wins(members: ArrayLike, nonmembers: ArrayLike) -> Float[np.ndarray, "m n"]:
+    """Return 1 where the member's score is higher, 1/2 where equal, else 0; a ParameterError unless
+    there are two finite scores of each or more.
+    """
     a, b = np.asarray(members, np.float64), np.asarray(nonmembers, np.float64)
     if not (a.ndim == b.ndim == 1 and min(len(a), len(b)) >= 2):
         raise _misfit(f"scores of shapes {a.shape} and {b.shape}")
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         raise _misfit("scores that are NaN or infinite")
-    return a, b
-
-
-def _wins(members: ArrayLike, nonmembers: ArrayLike) -> Float[np.ndarray, "m n"]:
-    """Return 1 where the member's score is higher, 1/2 where equal, else 0."""
-    a, b = checked_scores(members, nonmembers)
     return (1 + np.sign(a[:, None] - b[None, :])) / 2
 
 
