@@ -11,10 +11,10 @@ from engine.keys import KEYS
 from posterity.artifact.artifact import to_bytes
 from posterity.engine import agent as agents
 from posterity.engine.agent import Agent
+from posterity.engine.author import Author
 from posterity.engine.machine import Machine
 from posterity.engine.memory import MOST_REFUSALS, Memory, Step
 from posterity.engine.messages import Acknowledgement, Handover, Letter, Notice
-from posterity.engine.notices import Author
 from posterity.engine.questions import answer_of
 from posterity.engine.running import Running
 from posterity.engine.signing import PrivateKey

@@ -11,9 +11,10 @@ from engine.keys import KEYS
 from engine.test_notices import walked
 
 from posterity.engine.audit import audit_certificate, audit_log
+from posterity.engine.author import Author
 from posterity.engine.log import Tree, TreeHead, key_name
 from posterity.engine.memory import Memory
-from posterity.engine.notices import Author, Standing, read
+from posterity.engine.notices import Standing, read
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import Envelope
 from posterity.families import Beta, DiagonalGaussian

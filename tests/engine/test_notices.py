@@ -13,11 +13,12 @@ from engine.keys import KEYS, PUBLIC
 from posterity.artifact import digest
 from posterity.engine.admission import check_report
 from posterity.engine.agreement import Terms
+from posterity.engine.author import Author
 from posterity.engine.log import Tree, TreeHead
 from posterity.engine.machine import Machine
 from posterity.engine.memory import MOST_REFUSALS, RESTING, TOKEN, Memory, Step
 from posterity.engine.messages import Notice
-from posterity.engine.notices import Author, Known, Standing, read, standing_of
+from posterity.engine.notices import Known, Standing, read, standing_of
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import PrivateKey
 from posterity.families import Gaussian

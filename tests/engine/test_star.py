@@ -10,10 +10,10 @@ from engine.stars import COINS, FAULTS, KEYS, Star, terms
 from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact import digest
 from posterity.engine.agent import Agent
+from posterity.engine.author import follows
 from posterity.engine.course import ServerMemory
 from posterity.engine.memory import ANSWER, Memory, Step
 from posterity.engine.messages import Answer, Question
-from posterity.engine.notices import follows
 from posterity.engine.refusal import Refusal
 from posterity.engine.star import QUESTION
 from posterity.engine.store import Store

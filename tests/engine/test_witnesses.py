@@ -9,9 +9,9 @@ from engine.coins import Coins
 from engine.keys import KEYS
 
 from posterity.engine.audit import audit_log
+from posterity.engine.author import Author
 from posterity.engine.log import Tree, TreeHead, key_name
 from posterity.engine.messages import Letter, Notice
-from posterity.engine.notices import Author
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import Statement
 

@@ -14,7 +14,7 @@ from posterity.cli.deployment import SOCKET
 from posterity.cli.options import Settings
 from posterity.cli.site import answered, confirm, folder_of, status_table
 from posterity.cli.streams import Data, Verb, present, printable, verb
-from posterity.engine.notices import Author
+from posterity.engine.author import Author
 from posterity.engine.signing import PrivateKey
 from posterity.engine.transports.unix import Absent, Client
 from posterity.errors import UsageError

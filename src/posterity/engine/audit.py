@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from posterity.engine.agreement import Terms
+from posterity.engine.author import claims_on_answers
 from posterity.engine.log import Tree, TreeHead, continues, key_name
-from posterity.engine.notices import Known, claims_on_answers, notices_in, read, standing_of
+from posterity.engine.notices import Known, notices_in, read, standing_of
 from posterity.engine.refusal import Refusal, reading
 from posterity.receipt import Verification
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from posterity.arrays.keys import fold_in
 from posterity.arrays.tree_sums import TreeSum
 from posterity.engine.admission import check_posterior
+from posterity.engine.author import status_by
 from posterity.engine.log import Tree, TreeHead, key_name
 from posterity.engine.member import Member
 from posterity.engine.memory import RESTING, TOKEN, Memory, Step, line, refused
@@ -28,7 +29,7 @@ from posterity.engine.messages import (
     body_of,
     digest_of,
 )
-from posterity.engine.notices import Known, Standing, posterior_of, read, status_by
+from posterity.engine.notices import Known, Standing, posterior_of, read
 from posterity.engine.refusal import Reason, forbidden
 from posterity.errors import PosterityError
 from posterity.federation import Token, turn

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from posterity.engine.admission import admitted
 from posterity.engine.agreement import Terms
+from posterity.engine.author import Author, follows
 from posterity.engine.log import continues, key_name
 from posterity.engine.memory import ANSWER, RESTING, TOKEN, Memory, Step, refused
 from posterity.engine.messages import (
@@ -29,7 +30,7 @@ from posterity.engine.messages import (
     body_of,
     digest_of,
 )
-from posterity.engine.notices import SPEAKS_OF_POSTERIOR, Author, Known, follows, read
+from posterity.engine.notices import SPEAKS_OF_POSTERIOR, Known, read
 from posterity.engine.questions import Order
 from posterity.engine.refusal import Refusal, forbidden
 from posterity.engine.signing import PrivateKey

@@ -6,9 +6,10 @@ from posterity.arrays.tree import leaves
 from posterity.engine import messages as letters
 from posterity.engine.admission import check_posterior, check_report, check_size, check_structure
 from posterity.engine.agreement import Terms
+from posterity.engine.author import Author
 from posterity.engine.memory import line
 from posterity.engine.messages import MOST_EPOCHS
-from posterity.engine.notices import Author, Known, Standing, posterior_of, read
+from posterity.engine.notices import Known, Standing, posterior_of, read
 from posterity.engine.refusal import Refusal, reading
 from posterity.families import ExponentialFamily
 from posterity.federation.messages import (
