@@ -1,12 +1,9 @@
 """``posterity fuse``: merging of posteriors of several sites."""
 
-import dataclasses
-import hashlib
 import itertools
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,14 +12,13 @@ from rich.table import Table
 
 import posterity
 from posterity.artifact import aligned
-from posterity.artifact.many import Alone, Several, name_of, read_many
-from posterity.artifact.recipe import RECIPE, recipe_in
-from posterity.artifact.reconcile import check_same, reconciled
-from posterity.artifact.sites import MOST_SITES, as_provenance, sites_in, together
+from posterity.artifact.recipe import recipe_in
+from posterity.artifact.sites import as_provenance
 from posterity.cli import files, report
+from posterity.cli.inputs import LISTED, Inputs, fused
 from posterity.cli.options import Settings, incomplete, unwanted
 from posterity.cli.report import alarming, first, listed, short, status_of
-from posterity.cli.streams import Data, bar, printable, verb
+from posterity.cli.streams import Data, printable, verb
 from posterity.errors import CHOOSE, FusionWarning, IdentificationWarning, UsageError
 from posterity.families import Gaussian
 from posterity.families.names import names_of, some
@@ -31,15 +27,12 @@ from posterity.fusion import plan as plans
 from posterity.fusion.alignment import NO_SCALE, Alignment
 from posterity.fusion.confidence import AMBIGUOUS
 from posterity.fusion.conflict import CONTRADICTS
-from posterity.fusion.networks.options import has_units, is_network
+from posterity.fusion.networks.options import has_units
 from posterity.fusion.scale import Scale
 from posterity.ledger import Ledger
-from posterity.status import Progress, ProgressCallback
 
 OneShot = tuple[float | None, tuple[str, ...]]
 """The distance from the posterior of all records, None if it is unknown, and warnings."""
-LISTED = 10_000
-"""Number of sites whose digests and matching are listed one by one."""
 MOST_COLUMNS = 12
 """Number of fused components that are printed."""
 
@@ -181,7 +174,7 @@ def fuse(settings: Settings) -> Data:
     }
 
 
-def _partially_pooled(fusion: Fusion, inputs: "Inputs", columns: Any) -> tuple[Any, Any, OneShot]:
+def _partially_pooled(fusion: Fusion, inputs: Inputs, columns: Any) -> tuple[Any, Any, OneShot]:
     """Pool sites' files partially; return the ledger, its status, and its expected distance.
 
     Only coefficients that are shared can contradict each other.
@@ -248,7 +241,7 @@ def _warnings_of(sites: Mapping[str, Any], **options: Any) -> tuple[str, ...]:
         return posterity.fuse(sites, **options).warnings
 
 
-def _one_shot(fusion: Fusion, inputs: "Inputs") -> OneShot:
+def _one_shot(fusion: Fusion, inputs: Inputs) -> OneShot:
     """Return the distance of a fusion from the posterior of all records, and warnings.
 
     The distance is None unless it is of regressions whose files determine it.
@@ -319,7 +312,7 @@ def _network(fusion: Any) -> Data | None:
     }
 
 
-def _provenance(fusion: Fusion, options: Mapping[str, Any], read: "Inputs") -> dict[str, str]:
+def _provenance(fusion: Fusion, options: Mapping[str, Any], read: Inputs) -> dict[str, str]:
     components, weights = options["components"], options["weights"] or {}
     inputs = {f"input {site}": digest for site, digest in read.digests.items()}
     if read.count > LISTED:  # a header has no room for the digests of a million files
@@ -339,97 +332,3 @@ def _provenance(fusion: Fusion, options: Mapping[str, Any], read: "Inputs") -> d
         **read.record,
         **as_provenance(recipe_in(read.record) if read.sites else None, read.sites),
     }
-
-
-@dataclasses.dataclass
-class Inputs:
-    """Record of the files that are fused.
-
-    Attributes:
-        record: provenance of the prior, and of the fits.
-        notes: remarks on conversions of files, and on oddities.
-        sites: facts about the sites' records.
-        digests: digests of the first files, by site.
-        count: number of all files.
-        all: digest of all their names and digests.
-    """
-
-    record: dict[str, str]
-    notes: list[str] = dataclasses.field(default_factory=list)
-    sites: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
-    digests: dict[str, str] = dataclasses.field(default_factory=dict)
-    count: int = 0
-    all: Any = dataclasses.field(default_factory=hashlib.sha256)
-
-    def note(self, names: Sequence[str], digests: Sequence[str], about: Mapping[str, str]) -> None:
-        """Record some more files of one provenance."""
-        if RECIPE in about:
-            self.record.setdefault(RECIPE, about[RECIPE])
-            self.sites |= sites_in(about)
-            if len(self.sites) > MOST_SITES:
-                self.sites = {"": together(self.sites.values())}
-        self.count += len(names)
-        for name, digest in zip(names, digests, strict=True):
-            if name in self.digests:
-                raise UsageError(
-                    found=f"two files of site {name!r}",
-                    expected="each site once",
-                    fix="Leave one out, or rename one: a site's name is that in its ledger, or "
-                    "else that of its file.",
-                )
-            self.all.update(f"{name} {digest}\n".encode())
-            if len(self.digests) < LISTED:
-                self.digests[name] = digest
-
-
-def fused(
-    paths: Sequence[str],
-    prior: Path | None,
-    options: dict[str, Any],
-    budget: int | None,
-    checkpoint: Path,
-) -> tuple[Fusion, Inputs]:
-    """Return the fusion, in memory, or file by file if there are too many to match there."""
-    before, inputs = None, Inputs({})
-    if prior is not None:
-        before, about = files.read_prior(prior)
-        inputs.record["prior"] = about.digest
-    bytes_of: dict[str, Any] = {} if budget is None else {"budget": budget * 2**20}
-    bytes_of["checkpoint"] = checkpoint
-    large = budget is not None or sum(map(plans.size_of, paths)) > plans.IN_MEMORY
-    if large := large and not is_network(paths[0]):  # networks need memory, or are refused
-        bytes_of = {"budget": plans.BUDGET} | bytes_of
-    with bar(f"Fusing {len(paths)} files") as moved:
-        sites: Any = _read(paths, inputs, moved) if large else _read_singly(paths, inputs)
-        return posterity.fuse(sites, prior=before, **options, **bytes_of, progress=moved), inputs
-
-
-def _read(
-    paths: Sequence[str], inputs: Inputs, moved: ProgressCallback
-) -> Iterator[Several | Alone]:
-    """Yield the values of the files, many at a time; record each file."""
-    one: dict[str, Any] = {}
-    for read in read_many(paths):
-        several = isinstance(read, Several)
-        name = read.names[0] if several else read.name
-        one = one or {name: read.provenance}
-        check_same({**one, name: read.provenance})
-        names, digests = (read.names, read.digests) if several else ([read.name], [read.digest])
-        inputs.note(names, digests, read.provenance)
-        yield read
-        moved(Progress(inputs.count, len(paths)))
-
-
-def _read_singly(paths: Sequence[str], inputs: Inputs) -> list[Alone]:
-    """Return the values of the files in the units and levels of the first; record each file."""
-    values, about = {}, {}
-    for path in map(Path, paths):
-        value, own = files.read(path)
-        name = (name_of(value.sites) if isinstance(value, Ledger) else "") or path.stem
-        inputs.note([name], [own.digest], own.provenance)
-        values[name], about[name] = value, own
-    done = reconciled(values, {name: own.provenance for name, own in about.items()})
-    inputs.record |= done.provenance
-    inputs.sites = sites_in(done.provenance)
-    inputs.notes += done.notes
-    return [Alone(name, value, about[name].digest, {}) for name, value in done.values.items()]
