@@ -225,6 +225,16 @@ def test_families_at_large_find_themselves() -> None:
 
 
 @pytest.mark.slow
+def test_a_law_far_from_the_base_is_reached() -> None:
+    """One run of Adam from the base ends at a shape of 36."""
+    base = Gamma.from_standard(1.0, 0.1)
+    settings: dict[str, Any] = {"components": 1, "finalists": 1, "schedule": Fixed(1.0)}
+    with pytest.warns(ConvergenceWarning, match="no start from the base"):
+        run = pursue(lambda z: 126 * jnp.log(z) - 40.1 * z, base, key=KEY, **settings)
+    assert run.gap < 1e-3 and run.posterior.components[0].shape == pytest.approx(127, rel=0.05)
+
+
+@pytest.mark.slow
 def test_minibatches_and_bounded_events() -> None:
     """A scale and a mean, from records a few at a time: against the posterior by quadrature."""
     rng = np.random.default_rng(2)

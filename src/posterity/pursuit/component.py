@@ -219,9 +219,14 @@ def _searched(
         form, noise, search.target, own, ratio, lam, key
     )
     if search.noisy:
-        begin = functools.partial(along, own)
-        end = maximised_by_adam(form, begin, zero, iterations=search.iterations, key=key)
-        return objectives.moved(form, own, end.v), end.evaluations
+        for number in range(ROUNDS if ratio.q is None else 1):  # the first may start far away
+            begin = functools.partial(along, own)
+            end = maximised_by_adam(form, begin, zero, iterations=search.iterations, key=key)
+            own, key = objectives.moved(form, own, end.v), keys.fold_in(key, number)
+            count += end.evaluations
+            if np.abs(end.v).max() < 1:
+                break
+        return own, count
     assert isinstance(form, SmoothForm)  # others are noisy
     own = _narrowed(form, own, lambda own: along(own, search.nodes)(zero))
     for _ in range(ROUNDS):

@@ -101,7 +101,8 @@ def pursue(
         finalists: number of peaks at which components are fitted; the best one stays.
         samples: number of draws of each component for the estimate of the ELBO.
         nodes: number of fixed draws in the objectives.
-        iterations: number of steps of Adam, for families other than Gaussians and for minibatches.
+        iterations: number of steps of Adam, for families other than Gaussians and for minibatches;
+            up to three times as many for a first component that moves far.
         tolerance: largest distance from the target in nats, estimated by the mixture's own draws,
             of a converged mixture; also what the starts of a last search may have missed, about
             three over their number, so that 0.01 requires 300 starts.
@@ -295,7 +296,8 @@ def _driven(
     # At the end, as many starts as the tolerance requires must find nothing either.
     fresh = min(math.ceil(-math.log(CHANCE) / tolerance), FRESH)
     thorough = dataclasses.replace(search, fresh=fresh)
-    near = lambda: bool(state.used) and state.gap.at_most <= tolerance
+    smooth = search.form.smooth  # otherwise a search is the same with these starts
+    near = lambda: smooth and bool(state.used) and state.gap.at_most <= tolerance
     more, last = None, False
     # New components may replace others, so more than ``components`` may be fitted.
     while len(state.used) < components and more is None and state.number < TURNS * components:
