@@ -279,22 +279,23 @@ class Cubature(Evaluator):
         predictors = self._predictors(model, q, records)
         if predictors is None:
             return self._seen(model, q, records, otherwise)[0]
-        by_values = otherwise is not False and predictors.number in (1, *AXES)
+        compares = otherwise is not False and predictors.number in (1, *AXES)
         nodes = nodes_for(predictors.number, self.nodes, otherwise, dtype_of(q))
 
         def of_block(block: Records) -> Any:
-            by_slopes, by_values_too = seen(predictors, q, block, *nodes, by_values)
-            expected = by_slopes.curved(q).expected
-            there = by_values_too
-            compared = lambda: expected if there is None else there.curved(q).expected
-            either = jax.lax.cond(otherwise, compared, lambda: expected) if by_values else expected
-            return expected, either, by_slopes.sloped, by_slopes.varied
+            by_slopes, values = seen(predictors, q, block, *nodes, compares)
+            by_values: Any = values
+            expected = other = by_slopes.curved(q).expected
+            if compares:
+                compared = lambda: by_values.curved(q).expected
+                other = jax.lax.cond(otherwise, compared, lambda: expected)
+            return expected, other, by_slopes.sloped, by_slopes.varied
 
-        slopes, values, *known = over_records(of_block, records)
-        # Unless ``otherwise``, the two are the same.
-        jumps = q.squared_length(values.gradient - slopes.gradient) / 4 > JUMPS
-        chosen = jax.tree.map(lambda yes, no: jnp.where(jumps, yes, no), values, slopes)
-        return chosen._replace(value=_unless_flat(chosen.value, *known))
+        expected, other, *known = over_records(of_block, records)
+        if compares:  # the two are the same unless ``otherwise``
+            jumps = q.squared_length(other.gradient - expected.gradient) / 4 > JUMPS
+            expected = jax.tree.map(lambda yes, no: jnp.where(jumps, yes, no), other, expected)
+        return expected._replace(value=_unless_flat(expected.value, *known))
 
     def curved(self, model: Model, q: ExponentialFamily, records: Records) -> Curved:
         """Return the expectation with the curvature by Stein's lemma, ``S⁻ᵀ E[∇_ε f εᵀ] S⁻¹``, at
