@@ -111,7 +111,7 @@ class Improvement(Answer):
     quadrature_error: float = 0.0
 
 
-Part = Literal["gradient", "newton", "improved", "value", "elsewhere", "curvature"]
+Part = Literal["gradient", "newton", "improved", "value", "rough", "elsewhere", "curvature"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +138,8 @@ class Report(Answer):
     ``variance`` the expected squared Fisher length of its noise. As part ``newton`` it is None
     where it may be much shorter than the distance to the site's optimum. ``improved`` is the factor
     at the end of a noiseless line search, and ``residual`` the Fisher length of the gradient there,
-    in sqrt(nats). ``value`` is ``E_q[log likelihood]/α`` in nats. As a function of the means of
+    in sqrt(nats). ``value`` is ``E_q[log likelihood]/α`` in nats; as part ``rough``, by the fewest
+    nodes of a sum, for comparisons of members far apart. As a function of the means of
     Gaussian parts, it has the derivative ``slope`` (d,), and ``curvature`` (d, d) is minus the
     second one. ``fixed_point`` is the factor after one undamped step. ``elsewhere`` (m,) are values
     at other members (:func:`posterity.federation.elsewhere.looked_at`). ``quadrature_error`` is the

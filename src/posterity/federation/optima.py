@@ -34,7 +34,7 @@ from posterity.federation.elsewhere import (
     placed,
     start_elsewhere,
 )
-from posterity.federation.messages import Report
+from posterity.federation.messages import Part, Report
 from posterity.federation.quasi_newton import SOON, asked, exhausted, quasi_newton, started_at
 from posterity.federation.state import State, commit, contributing, distance
 from posterity.inference.joint import (
@@ -291,9 +291,10 @@ def second_start(federation: Federation, state: State, tolerance: float) -> Seco
             q, agreed = state.posterior, federation.agreement
             near, far = (start_elsewhere(agreed, q, place, apart) for apart in (0.0, APART))
             starts = [near, *([far] if far != near else []), *halves(agreed, q)]
-            ends = (_second(federation, start, state, tolerance) for start in starts)
-            more = _from_prior(federation, state, tolerance), _images(federation, state, tolerance)
-            return _first(itertools.chain(ends, *more), tolerance)
+            here = free_energy(federation, state)
+            about = federation, state, here, tolerance
+            ends = (_second(*about, start) for start in starts)
+            return _first(itertools.chain(ends, _from_prior(*about), _images(*about)), tolerance)
         except PosterityError:  # for example because sums exceed float64
             if place == PLACES - 1:
                 raise
@@ -312,23 +313,27 @@ def _first(ends: Iterator[Second | None], tolerance: float) -> Second | None:
     return max(known, key=lambda end: 0.0 if math.isnan(end.lower) else end.lower, default=None)
 
 
-def _from_prior(federation: Federation, state: State, tolerance: float) -> Iterator[Second | None]:
+def _from_prior(
+    federation: Federation, state: State, here: float, tolerance: float
+) -> Iterator[Second | None]:
     """Yield the results of starts at the best of the members that are placed over the prior."""
     energies = {}
     for number, member in enumerate(members := placed(federation.agreement, state.posterior)):
         with contextlib.suppress(PosterityError):  # sums may not be finite there
-            energies[number] = free_energy(federation, started_at(federation, state, member))
+            energies[number] = free_energy(
+                federation, started_at(federation, state, member), "rough"
+            )
     known = [number for number in energies if math.isfinite(energies[number])]
     for number in sorted(known, key=energies.__getitem__)[:BEST]:
         with contextlib.suppress(PosterityError):
-            yield _second(federation, members[number], state, tolerance, RETURNED)
+            yield _second(federation, state, here, tolerance, members[number], RETURNED)
 
 
-def _images(federation: Federation, state: State, tolerance: float) -> Iterator[Second]:
+def _images(
+    federation: Federation, state: State, here: float, tolerance: float
+) -> Iterator[Second]:
     """Yield the image of the posterior by an exchange of parameters that has its free energy."""
-    images = exchanged(federation.agreement, state.posterior)
-    here = free_energy(federation, state) if images else math.nan
-    for image in images:
+    for image in exchanged(federation.agreement, state.posterior):
         at, apart, lower = started_at(federation, state, image), 0.0, math.nan
         with contextlib.suppress(PosterityError):  # sums may not be finite there
             apart = distance(state.posterior, image)
@@ -338,14 +343,19 @@ def _images(federation: Federation, state: State, tolerance: float) -> Iterator[
 
 
 def _second(
-    federation: Federation, start: Any, state: State, tolerance: float, alike: float = 0.0
+    federation: Federation,
+    state: State,
+    here: float,
+    tolerance: float,
+    start: Any,
+    alike: float = 0.0,
 ) -> Second | None:
     """Return the end of passes from a start; None if they come within ``alike`` nats of the state.
-    They end early where their gains are too small for the free energy of the state to be reached.
+    They end early where their gains are too small to reach ``here``, the state's free energy.
     """
     alike = max(alike, ALIKE * tolerance)
     at, moved, settled = started_at(federation, state, start), math.inf, False
-    here, before, ended = free_energy(federation, state), math.inf, None
+    before, ended = math.inf, None
     for number, (after, stopped) in enumerate(passes(federation, at), 1):
         if distance(state.posterior, after.posterior) <= alike:
             return None
@@ -394,13 +404,13 @@ def passes(federation: Federation, state: State) -> Iterator[tuple[State, float]
         yield state, stopped
 
 
-def free_energy(federation: Federation, state: State) -> float:
+def free_energy(federation: Federation, state: State, part: Part = "value") -> float:
     """Return ``KL(q ‖ prior) - Σ_k E_q[log likelihood_k]/α`` in nats; NaN if a site has no value.
     Constant factors of sites that do not take part are treated as part of the prior.
     """
     q, members = state.posterior, contributing(federation.agreement, state)
     energy = float(q.kl(state.prior))
-    for report in asked(federation, state, members, "value"):
+    for report in asked(federation, state, members, part):
         energy -= math.nan if report.value is None else report.value
     for site in set(state.entries) - set(members):
         energy -= float(np.sum(state.factor(site).natural_parameters * q.mean_parameters))

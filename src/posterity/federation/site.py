@@ -203,8 +203,8 @@ class Site:
             better = self._improved(self.agreement.line_search, posterior, factor, 0, key)
             known |= {"improved": better.factor, "residual": better.residual}
             errors.append(better.quadrature_error)
-        if "value" in parts:
-            known |= {"value": self._value(posterior, seen)}
+        if "value" in parts or "rough" in parts:
+            known |= {"value": self._value(posterior, seen, rough="value" not in parts)}
         if "elsewhere" in parts:
             values = [self._value(member) for member in looked_at(self.agreement, posterior)]
             known |= {"elsewhere": values_elsewhere(values)}
@@ -256,27 +256,31 @@ class Site:
         update = self.agreement.line_search
         return update if update is not None and isinstance(update.estimator, Evaluator) else None
 
-    def _value(self, posterior: ExponentialFamily, seen: UpdateInfo | None = None) -> float | None:
-        """Return ``E_q[log likelihood]/α`` with enough nodes, or None if it is not available."""
+    def _value(
+        self, posterior: ExponentialFamily, seen: UpdateInfo | None = None, *, rough: bool = False
+    ) -> float | None:
+        """Return ``E_q[log likelihood]/α`` with enough nodes, or if ``rough`` in JAX with the
+        fewest; None if it is not available.
+        """
         if (update := self._evaluator) is None:
             return None
         if update.needs_jax(self.model):
-            seen = seen or self._seen(posterior, "value_error")
+            seen = seen or self._seen(posterior, "value_error", math.inf if rough else ERROR)
             value = float(seen.value if seen.finite else math.nan)  # pyright: ignore
         else:
             value = float(self._by_enough_nodes(_value, update, posterior)[0])
         return value if math.isfinite(value) else None
 
-    def _seen(self, posterior: ExponentialFamily, error: str) -> UpdateInfo:
+    def _seen(self, posterior: ExponentialFamily, error: str, allowed: float = ERROR) -> UpdateInfo:
         """Return the evaluation of a posterior by the program of line searches, as another one
-        would take long to compile, with nodes enough for this error.
+        would take long to compile, with nodes enough for this error to be ``allowed``.
         """
         update = self._evaluator
         assert update is not None, "there is a line search"
         records, start = self._records(update), np.asarray(-1)
         while True:
             run = self._run(_improve, update, posterior, posterior, records, start, None)
-            finer = update.finer() if float(getattr(run[1], error)) > ERROR else None
+            finer = update.finer() if float(getattr(run[1], error)) > allowed else None
             if finer is None:
                 return run[1]
             update = finer
