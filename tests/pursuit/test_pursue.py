@@ -392,7 +392,10 @@ def test_a_tolerance_is_kept(found: Pursuit) -> None:
     run = pursued(tolerance=1e-12)
     assert run.posterior == found.posterior
     assert run.status.state == "not converged" and run.status.left > 1e-12
-    assert "by its own draws" in str(run.status)
+    assert "nats from the target: take a base of another shape" in str(run.status)
+    skewed = lambda z: 3 * z[0] / SCALE - jnp.exp(z[0] / SCALE)
+    noisy = pursued(skewed, samples=64)  # what a second component adds cannot be told from noise
+    assert noisy.posterior.size == 1 and "nats from the target: raise samples" in str(noisy.status)
     coarse = pursued(components=2, tolerance=5.0)
     assert coarse.status.converged and 0.01 < coarse.status.left < 5.0 and coarse.starts > 0
 

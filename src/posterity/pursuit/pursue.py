@@ -365,12 +365,14 @@ def _status(
             f"would add {gain.value:.2g} ± {gain.standard_error:.2g} nats, which is not known well "
             "enough: raise samples"
         )
+    helps = "raise components, or " if isinstance(more, State) else "raise samples, or "
+    advice = helps if gain is not None and gain.standard_error > 0 else ""
     blank = -math.log1p(-result.blank) if result.blank < 1 else math.inf
     parts = {
         f"the log density is not a number at {100 * result.blank:.2g} % of the base's draws: "
         "mend it there, or take a base that does not lead there": blank,
         f"by its own draws it is {gap.value:.2g} ± {gap.standard_error:.2g} nats from the target: "
-        "raise components, or take a base of another shape": gap.at_most,
+        f"{advice}take a base of another shape": gap.at_most,
         f"another component {why}": added,
         f"where its draws hardly come the target has tails that add {much} to a variance: take a "
         "base of another shape": tails,
