@@ -16,9 +16,8 @@ from posterity.fusion.geometry import CACHED, PIECE, ROOM, Centroids, Nearest, c
 Array = np.ndarray
 
 
-MANY = 2**14
-"""Number of components above which sums of groups are updated by the components that moved."""
-SEVERAL = 32  # Number of groups above which unchanged groups are not computed again
+SEVERAL, MANY = 32, 2**14
+"""Numbers of groups and of components above which unchanged groups are not computed again."""
 NEARER = 20.0  # Ratio of distances to other centroids and the own one above which labels stay
 SMALL = 2**14  # Entries of a membership matrix up to which a dense one is faster than a sparse one
 
@@ -53,11 +52,6 @@ class Clustering:
         return sums(self.local.points.coordinates, self.labels)
 
     @functools.cached_property
-    def shape_totals(self) -> Float[Array, "g dim"]:
-        """Sums of the shapes of each group's components."""
-        return sums(self.local.shapes.coordinates, self.labels)  # pyright: ignore
-
-    @functools.cached_property
     def centroids(self) -> Centroids:
         """Each group's average, with its gradient."""
         find_centroids([self])
@@ -86,7 +80,8 @@ class Clustering:
             centroids = points.centroids(sums(points.coordinates, self.labels) / counts[:, None])
         centres = centroids.coordinates
         if shapes is not None:
-            centres = np.hstack([centres, self.shape_totals / counts[:, None]])
+            shape = sums(shapes.coordinates, self.labels) / counts[:, None]
+            centres = np.hstack([centres, shape])
         evidence = local.evidence_of(centroids, centres)
         return Judged.of(centres, evidence, counts, *local.totals)
 
@@ -159,15 +154,13 @@ class Clustering:
         return points.nearest_again(known, self.centroids, before.moved)
 
     def relabelled(self, labels: Int[Array, " n"]) -> "Clustering":
-        """Return the clustering with other labels, without empty groups.
-
-        If few of very many components move, only these change the sums; if few of many groups
+        """Return the clustering with other labels, without empty groups; if few of many groups
         change, only these are computed again.
         """
-        groups, few = len(self.counts), len(labels) <= MANY
+        groups = len(self.counts)
         left = kept(np.bincount(labels, minlength=groups) > 0)
         new = Clustering(self.local, _renumbered(labels, left))
-        if (few and groups < SEVERAL) or labels.max() >= groups:
+        if (groups < SEVERAL and len(labels) <= MANY) or labels.max() >= groups:
             return new
         moved = np.flatnonzero(labels != self.labels)
         if not len(moved):
@@ -177,14 +170,6 @@ class Clustering:
         if "centroids" in vars(self) and 2 * np.count_nonzero(changed[left]) <= len(left):
             known = vars(self).get("_closest"), vars(self).get("_costs")
             vars(new)["_before"] = Before(self.centroids, *known, left, changed[left])
-        if few or 4 * len(moved) > len(labels):
-            return new
-        local, both = self.local, np.concatenate([labels[moved], self.labels[moved]])
-        for name, points in (("totals", local.points), ("shape_totals", local.shapes)):
-            if points is not None and name in vars(self):
-                rows = points.coordinates[moved]
-                change = sums(np.concatenate([rows, -rows]), both, groups)
-                vars(new)[name] = (vars(self)[name] + change)[left]
         return new
 
 

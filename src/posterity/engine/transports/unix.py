@@ -210,8 +210,8 @@ class _Handler(socketserver.BaseRequestHandler):
 class Client(contextlib.AbstractContextManager["Client"]):
     """A connection to an agent, made at the first request. For one thread at a time."""
 
-    def __init__(self, path: Path | str, *, timeout: float = 10.0, most: int = LARGEST):
-        self.path, self.timeout, self.most = Path(path), timeout, most
+    def __init__(self, path: Path | str, *, timeout: float = 10.0):
+        self.path, self.timeout = Path(path), timeout
         self._connection: Connection | None = None
 
     def ask(self, do: str, body: bytes = b"", **arguments: Any) -> tuple[dict[str, Any], bytes]:
@@ -253,7 +253,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
             connection.send_bytes(content)
         if not connection.poll(wait):
             raise TimeoutError("it is silent")
-        return received(connection, self.most)
+        return received(connection, LARGEST)
 
     def _connected(self) -> Connection:
         if self._connection is None:
