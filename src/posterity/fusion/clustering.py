@@ -11,7 +11,7 @@ import scipy
 from posterity.arrays.assignment import assignment
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.fusion.components import Judged, LocalComponents
-from posterity.fusion.geometry import CACHED, PIECE, ROOM, Centroids, Nearest, cheapest, chunks
+from posterity.fusion.geometry import CACHED, PIECE, ROOM, Centroids, Nearest, chunks, finite
 
 Array = np.ndarray
 
@@ -134,8 +134,8 @@ class Clustering:
 
     @functools.cached_property
     def _nearest(self) -> tuple[Int[Array, " n"], Int[Array, " some"]]:
-        local = self.local
-        labels = self._closest.groups.copy() if self._costs is None else cheapest(self._costs)
+        local, known = self.local, self._costs
+        labels = self._closest.groups.copy() if known is None else finite(known).argmin(1)
         sites = contested(labels, local.site, len(self.counts))
         for some in chunks(len(sites), 8 * len(self.counts) * local.largest, PIECE):
             rows, bounds = local.rows_of(sites[some])
@@ -228,7 +228,7 @@ def assign(
     """Return each site's best assignment of its rows to different columns (kuhn1955). With a finite
     ``price``, a row may stay unassigned at this cost; its label is then ``g``.
     """
-    labels, groups = cheapest(costs), costs.shape[1]
+    labels, groups = finite(costs).argmin(1), costs.shape[1]
     if price < np.inf:
         labels[costs[np.arange(len(costs)), labels] > price] = groups
     # If the nearest columns of a site differ, they are the best assignment.

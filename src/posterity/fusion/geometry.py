@@ -366,14 +366,6 @@ def of_places(function: Any, place: Any) -> Any:
     return None if place is None else function(place)
 
 
-def cheapest(costs: Float[Array, "n g"]) -> Int[Array, " n"]:
-    """Return the least column of each row of :func:`finite` costs, without copying the table."""
-    out = np.empty(len(costs), int)
-    for rows in chunks(len(costs), 8 * costs.shape[1], CACHED):
-        out[rows] = finite(costs[rows]).argmin(1)
-    return out
-
-
 def finite(costs: Float[Array, "n g"]) -> Float[Array, "n g"]:
     """Return the costs; raise a ParameterError if any is NaN or infinite."""
     if not np.isfinite(costs.max()):
