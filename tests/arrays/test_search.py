@@ -115,6 +115,8 @@ def test_the_root_of_an_inverse_is_finite_along_what_does_not_bend() -> None:
     turn = scipy.linalg.qr(RNG.normal(size=(3, 3)))[0]
     root = root_of_inverse(turn @ np.diag([4.0, -9.0, 0.25]) @ turn.T, np.ones(3))
     np.testing.assert_allclose(root @ root.T, turn @ np.diag([1 / 4, 1 / 9, 4.0]) @ turn.T)
+    pole = root_of_inverse(np.diag([4.0, 1e300]), np.array([0.5, 1e-170]))
+    np.testing.assert_allclose(pole, np.diag([0.5, 1e-165]))
     flat = root_of_inverse(np.diag([1.0, 0.0]), np.ones(2))
     assert np.isfinite(flat).all() and flat[1, 1] > 1e4
 

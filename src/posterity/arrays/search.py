@@ -270,9 +270,11 @@ def root_of_inverse(
     Eigenvalues, in the units ``scale`` (d,), are replaced by their absolute values, so that
     Laplace's approximation has a finite width also where the density does not fall.
     """
-    unit = curvature * scale * scale[:, None]
+    with np.errstate(over="ignore", invalid="ignore"):
+        unit = curvature * scale * scale[:, None]
     unit = np.nan_to_num((unit + unit.T) / 2)
     values, vectors = scipy.linalg.eigh(unit)
     values = np.maximum(np.abs(values), max(1e-10 * np.abs(values).max(), 1e-12))
-    covariance = (vectors / values) @ vectors.T * scale * scale[:, None]
-    return np.linalg.cholesky((covariance + covariance.T) / 2)
+    # Not by Cholesky: at a pole the squares of widths may be zero in double precision.
+    root: Any = np.linalg.qr((scale[:, None] * vectors / np.sqrt(values)).T, mode="r")
+    return root.T * np.where(np.diagonal(root) < 0, -1.0, 1.0)

@@ -266,7 +266,8 @@ def _coloured(factor: np.ndarray, noise: np.ndarray) -> np.ndarray:
 
 
 def _log_det(factor: np.ndarray) -> float:
-    return float(np.log(np.diagonal(factor) if factor.ndim == 2 else factor).sum())
+    with np.errstate(divide="ignore"):  # at a pole, which is no mode
+        return float(np.log(np.diagonal(factor) if factor.ndim == 2 else factor).sum())
 
 
 def _diagonal(products: Any, at: np.ndarray) -> np.ndarray:
