@@ -184,11 +184,11 @@ def small(tmp_path_factory: pytest.TempPathFactory, digits: Digits) -> tuple[Pat
     return folder / "cache", folder / "results", found
 
 
-def _run(chosen: dict[str, Study], digits: Digits, folder: Path) -> dict:
+def _run(chosen: dict[str, Study], digits: Digits, folder: Path, study: str = "") -> dict:
     strange = (digits.x_test.transpose(0, 2, 1), digits.y_test)
     small = {"_chosen": chosen, "_digits": digits, "_strange": strange}
     place = Place(folder / "results", folder / "cache")
-    return run(place, **small, _effort=Effort(samples=5, steps=50))
+    return run(place, study=study, **small, _effort=Effort(samples=5, steps=50))
 
 
 @pytest.mark.experiment
@@ -228,6 +228,19 @@ def test_stopped_run_goes_on(small: tuple[Path, Path, dict], digits: Digits) -> 
     again = _run(chosen, digits, cache.parent)
     assert again["by partition"] == found["by partition"]
     assert site.stat().st_mtime_ns == before
+
+
+@pytest.mark.experiment
+def test_one_study_leaves_the_others_as_they_are(
+    small: tuple[Path, Path, dict], digits: Digits
+) -> None:
+    cache, _, found = small
+    own = Case(sites=2, widths=(16,), steps=300, setting=HORSESHOE)
+    chosen = {HORSESHOE_ROW: Study(own, 1, ("together", "fused"))}
+    again = _run(chosen, digits, cache.parent, HORSESHOE_ROW)
+    assert again["studies"] == found["studies"] and again["goals"] == found["goals"]
+    assert again["by partition"] == found["by partition"]
+    assert f"CPU minutes of {HORSESHOE_ROW} alone" in again
 
 
 def test_all_studies_have_names_of_their_own_fits() -> None:

@@ -7,6 +7,7 @@ the cache folder: a run that was stopped goes on where it was.
 """
 
 import functools
+import json
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -196,7 +197,8 @@ SHORT = ("together", "fused", "options")
 
 
 def every_study(main: int = 10, others: int = 2, rare: int = 3) -> dict[str, Study]:
-    """By name; ``main`` partitions for table 2, about ``others`` for what stands beside it.
+    """By name; ``main`` partitions for table 2 and the horseshoe, about ``others`` for what stands
+    beside them.
 
     Of the main study's, the first ``rare`` also have rounds, other options and other averages.
     """
@@ -205,7 +207,7 @@ def every_study(main: int = 10, others: int = 2, rare: int = 3) -> dict[str, Stu
     found = {
         MAIN: Study(Case(), main, (*USUAL, "capped"), rarely, rare),
         "pooled": Study(Case(sites=1), 1, ("pooled",)),
-        HORSESHOE_ROW: Study(Case(setting=HORSESHOE, steps=LESS), others, USUAL),
+        HORSESHOE_ROW: Study(Case(setting=HORSESHOE, steps=LESS), main, USUAL),
         "Gaussian, full KL, Dirichlet(0.8)": Study(Case(setting=PLAIN, steps=LESS), few, SHORT),
         "20 sites": Study(Case(sites=20, steps=LESS // 2), few, SHORT),
         "widths 100 to 200": Study(Case(widths=widths, steps=LESS), few, SHORT),
@@ -225,6 +227,7 @@ def run(
     others: int = 2,
     rare: int = 3,
     again: bool = False,
+    study: str = "",
     _chosen: Mapping[str, Study] | None = None,
     _digits: Digits | None = None,
     _strange: Any = None,
@@ -233,27 +236,34 @@ def run(
     """Train, measure, judge, draw and write; returns what `networks.json` holds.
 
     ``partitions`` are those of the main study, ``rare`` of these have what takes long, ``others``
-    is about how many other studies have.
+    is about how many other studies have. Only ``study`` is run if it is named; the others then
+    stay as the results have them.
     """
     start, measured = time.process_time(), {}
     chosen, digits = _chosen or every_study(partitions, others, rare), _digits or mnist()
+    if study:
+        chosen = {study: chosen[study]}
     if _strange is None:
         fonts = font_digits()
         _strange = fonts.x, fonts.y
     trial_of = lambda case: Trial(case, digits, _strange, _effort, place)
-    for name, study in chosen.items():
-        for number in range(study.partitions):
-            trial = trial_of(replace(study.case, number=number))
+    for name, own in chosen.items():
+        for number in range(own.partitions):
+            trial = trial_of(replace(own.case, number=number))
             rows: Rows = {}
-            for part in (*study.parts, *(study.rarely if number < study.rare else ())):
+            for part in (*own.parts, *(own.rarely if number < own.rare else ())):
                 rows |= trial.kept(part, rows, again)
             if rows:
                 measured.setdefault(name, []).append(rows)
-                print(f"{name}: partition {number + 1} of {study.partitions}", flush=True)
+                print(f"{name}: partition {number + 1} of {own.partitions}", flush=True)
     found = summary.summarise(measured)
     if not place.only_kept:
         found["CPU minutes of this run"] = round((time.process_time() - start) / 60, 1)
+    if study:
+        found = summary.with_study(json.loads((place.results / "networks.json").read_text()), found)
     place.write("networks", found)
+    if study:
+        return found
     first = trial_of(chosen[MAIN].case)
     predictor = drawn(methods.capped(first.sites), jax.random.key(0), _effort.samples)
     summary.figure1(digits, predictor(_flat(digits.x_test)), place.results)

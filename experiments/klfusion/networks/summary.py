@@ -44,6 +44,15 @@ def summarise(measured: Measured) -> dict[str, Any]:
     return found
 
 
+def with_study(before: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """Return what `networks.json` held with the studies and goals that were measured anew."""
+    name = "CPU minutes of this run"
+    minutes = {f"CPU minutes of {study} alone": found.get(name) for study in found["studies"]}
+    goals = {goal["goal"]: goal for goal in (*before["goals"], *found["goals"])}
+    studies = before["studies"] | found["studies"]
+    return before | minutes | {"studies": studies, "goals": list(goals.values())}
+
+
 def _study(partitions: Sequence[Rows]) -> dict[str, Any]:
     names = list(dict.fromkeys(name for rows in partitions for name in rows))
     found: dict[str, Any] = {"partitions": len(partitions)}
