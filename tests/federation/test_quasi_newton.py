@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ from posterity.federation import federate
 from posterity.federation.agreement import Agreement
 from posterity.federation.federate import start
 from posterity.federation.keys import first_key
+from posterity.federation.optima import free_energy
 from posterity.federation.quasi_newton import FLAT, Whitened, flattest, quasi_newton
 from posterity.federation.site import Site
 from posterity.federation.state import distance
+from posterity.inference import Cubature, LocalUpdate
 from posterity.models import LogisticRegression
 
 PRIORS = {
@@ -58,6 +61,21 @@ def test_they_follow_searches_that_end_far_from_their_optima() -> None:
     assert after.trace[-1].outcome == "restarted"
     optimum = federate(sites, LogisticRegression(), prior, tolerance=1e-9).posterior
     assert distance(after.posterior, optimum) < 1e-8
+
+
+def test_they_end_early_where_they_cannot_reach_a_free_energy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("posterity.federation.quasi_newton.LOOK", 2)
+    run = start(hospitals(), LogisticRegression(), PRIORS["full"]).advance(1)
+    least = quasi_newton(run.federation, run.state)
+    assert least is not None and not least.hopeless
+    best = free_energy(run.federation, least.state)
+    near = quasi_newton(run.federation, run.state, best + 1e-3)
+    assert near is not None and not near.hopeless and near.left == least.left
+    far = quasi_newton(run.federation, run.state, best - 1e6)
+    assert far is not None and far.hopeless
+    assert free_energy(run.federation, far.state) > best
 
 
 def test_there_are_none_from_a_covariance_that_is_not_positive_definite() -> None:
@@ -117,6 +135,21 @@ def test_a_function_is_evaluated_by_the_program_of_line_searches() -> None:
 
 def product(z: Any, data: Any) -> Any:
     return -((data[1] - z[0] * z[1] * data[0]) ** 2) / 2
+
+
+@pytest.mark.slow
+def test_a_rough_value_is_that_of_the_fewest_nodes() -> None:
+    q = Gaussian.from_standard(np.ones(4), np.eye(4))
+    curved = lambda z, y: -((y - jnp.exp(z[0]) * z[1] * z[2] * z[3]) ** 2) / 9
+    site = Site.of(Agreement.of(curved, q, LocalUpdate(Cubature(8))), "a", np.arange(5.0))
+    rough, exact, both = (
+        site.report(q, q.zero(), parts, key=first_key()).value
+        for parts in (("rough",), ("value",), ("rough", "value"))
+    )
+    with jax.enable_x64(True):
+        few = jax.jit(Cubature(8).evaluate, static_argnums=0)(site.model, q, site.records)
+    assert rough == pytest.approx(float(few.value))
+    assert both == exact != rough
 
 
 @pytest.mark.slow

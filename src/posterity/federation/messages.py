@@ -139,11 +139,12 @@ class Report(Answer):
     where it may be much shorter than the distance to the site's optimum. ``improved`` is the factor
     at the end of a noiseless line search, and ``residual`` the Fisher length of the gradient there,
     in sqrt(nats). ``value`` is ``E_q[log likelihood]/α`` in nats; as part ``rough``, by the fewest
-    nodes of a sum, for comparisons of members far apart. As a function of the means of
-    Gaussian parts, it has the derivative ``slope`` (d,), and ``curvature`` (d, d) is minus the
-    second one. ``fixed_point`` is the factor after one undamped step. ``elsewhere`` (m,) are values
-    at other members (:func:`posterity.federation.elsewhere.looked_at`). ``quadrature_error`` is the
-    estimated displacement of the posterior, in nats, by the error of sums over nodes.
+    nodes of a sum if JAX computes it, for comparisons of members far apart. As a function of the
+    means of Gaussian parts, it has the derivative ``slope`` (d,), and ``curvature`` (d, d) is minus
+    the second one. ``fixed_point`` is the factor after one undamped step. ``elsewhere`` (m,) are
+    values at other members (:func:`posterity.federation.elsewhere.looked_at`).
+    ``quadrature_error`` is the estimated displacement of the posterior, in nats, by the error of
+    sums over nodes.
     """
 
     direction: ExponentialFamily | None = None

@@ -259,8 +259,8 @@ class Site:
     def _value(
         self, posterior: ExponentialFamily, seen: UpdateInfo | None = None, *, rough: bool = False
     ) -> float | None:
-        """Return ``E_q[log likelihood]/α`` with enough nodes, or if ``rough`` in JAX with the
-        fewest; None if it is not available.
+        """Return ``E_q[log likelihood]/α``, or None if it is not available. There are enough nodes;
+        if it is ``rough``, JAX has the fewest.
         """
         if (update := self._evaluator) is None:
             return None

@@ -21,6 +21,7 @@ from posterity.arrays.tree import static
 from posterity.families import ExponentialFamily
 from posterity.inference.descent import dtype_of
 from posterity.inference.estimators import (
+    BLOCK,
     NODES_LIMIT,
     Curved,
     Evaluator,
@@ -69,9 +70,9 @@ class Seen(NamedTuple):
     curvatures: Any
     tail: Any
     sloped: Any
-    """1 if any derivative at a node differs from zero, else 0."""
+    """Nonzero if any derivative at a node differs from zero."""
     varied: Any
-    """1 if values at nodes differ, else 0."""
+    """Nonzero if values at nodes differ."""
 
     def curved(self, q: ExponentialFamily) -> Curved:
         """Return the sum over records with its derivatives."""
@@ -283,15 +284,16 @@ class Cubature(Evaluator):
         nodes = nodes_for(predictors.number, self.nodes, otherwise, dtype_of(q))
 
         def of_block(block: Records) -> Any:
-            by_slopes, values = seen(predictors, q, block, *nodes, compares)
-            by_values: Any = values
+            both: tuple[Seen, Any] = seen(predictors, q, block, *nodes, compares)
+            by_slopes, by_values = both
             expected = other = by_slopes.curved(q).expected
             if compares:
                 compared = lambda: by_values.curved(q).expected
                 other = jax.lax.cond(otherwise, compared, lambda: expected)
             return expected, other, by_slopes.sloped, by_slopes.varied
 
-        expected, other, *known = over_records(of_block, records)
+        # Each block adds a matrix of all parameters.
+        expected, other, *known = over_records(of_block, records, max(BLOCK, q.event_size))
         if compares:  # the two are the same unless ``otherwise``
             jumps = q.squared_length(other.gradient - expected.gradient) / 4 > JUMPS
             expected = jax.tree.map(lambda yes, no: jnp.where(jumps, yes, no), other, expected)
@@ -310,7 +312,7 @@ class Cubature(Evaluator):
                 sums, _ = seen(predictors, q, block, *nodes, False)
                 return sums.curved(q), sums.sloped, sums.varied
 
-            result, *known = over_records(of_block, records)
+            result, *known = over_records(of_block, records, max(BLOCK, q.event_size))
             value = _unless_flat(result.expected.value, *known)
             return result._replace(expected=result.expected._replace(value=value))
         expected, noise, slopes = self._seen(model, q, records, False)

@@ -87,25 +87,31 @@ class Expectation(NamedTuple):
     tail: Float[Real, ""] | float = 0.0
 
 
-def over_records(function: Callable[[Records], Any], records: Records) -> Any:
-    """Return the sum over blocks of records of a ``function`` of them, whose result is a pytree of
-    sums over records. Blocks at the end in which no record has weight are left out.
+def over_records(
+    function: Callable[[Records], Any], records: Records, block: int | None = None
+) -> Any:
+    """Return the result of a ``function`` of records, a pytree of sums over them, as the sum of its
+    results for blocks of ``block`` records (`BLOCK` by default).
+
+    Blocks at the end in which no record has weight are left out. If there are more records than one
+    block, the function is traced with JAX arrays, and derivatives of the result in forward mode
+    alone are available.
     """
-    size, weights = records.size, jnp.asarray(records.weights)
-    if size <= BLOCK:
+    size, block, weights = records.size, block or BLOCK, jnp.asarray(records.weights)
+    if size <= block:
         return function(records)
 
     def of_block(number: Any) -> Any:
-        start = jnp.minimum(number * BLOCK, size - BLOCK)
-        part = lambda leaf: jax.lax.dynamic_slice_in_dim(jnp.asarray(leaf), start, BLOCK)
+        start = jnp.minimum(number * block, size - block)
+        part = lambda leaf: jax.lax.dynamic_slice_in_dim(jnp.asarray(leaf), start, block)
         # The last block begins earlier if it would be shorter; no record counts twice.
-        new = start + jnp.arange(BLOCK) >= number * BLOCK
+        new = start + jnp.arange(block) >= number * block
         return function(Records(tree_map(part, records.data), jnp.where(new, part(weights), 0.0)))
 
     used = jnp.where(weights != 0, jnp.arange(1, size + 1), 0).max()
     zero = tree_map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(of_block, 0))
     add = lambda number, total: jax.tree.map(jnp.add, total, of_block(number))
-    return jax.lax.fori_loop(0, -(-used // BLOCK), add, zero)
+    return jax.lax.fori_loop(0, -(-used // block), add, zero)
 
 
 class Curved(NamedTuple):

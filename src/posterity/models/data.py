@@ -112,7 +112,8 @@ def pair(data: PyTree) -> tuple[Any, Any]:
 
 # --- arrays by themselves, and their scale -----------------------------------------------------
 
-FEW, SHOWN = 3, 5  # Least number of records of a class, and most classes that are named
+FEW, SHOWN = 3, 5
+"""Number of records of a class from which it is not few, and most classes that are named."""
 LARGE, SMALL = 10.0, 1e-2
 """Root mean square above which a column is badly scaled; below which, for the largest column, all
 are."""
