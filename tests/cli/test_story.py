@@ -11,7 +11,7 @@ import pytest
 from cli.commands import call, fail
 
 import posterity
-from posterity.cli import story
+from posterity.cli import demo as story
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/cookbook/story.md").read_text(encoding="utf-8")
