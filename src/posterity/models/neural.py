@@ -218,6 +218,9 @@ class NeuralNetwork(Model):
             )
 
     def shape_of_outputs(self, x: PyTree) -> tuple[int, ...]:
+        """Return the shape of the outputs for a batch of inputs; a StructureError if the network
+        fails.
+        """
         z = jax.ShapeDtypeStruct((self.size,), jnp.float32)
         try:
             made = jax.eval_shape(lambda z, x: self.apply(self.unravel(z), x), z, x)
