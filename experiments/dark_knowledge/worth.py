@@ -1,7 +1,7 @@
 """What a student is worth: quality against CPU seconds, and what it knows of doubt.
 
-Run `python -m experiments.dark_knowledge.worth`. Ten thousand images of Fashion-MNIST, or of MNIST
-with `--data mnist`; 784-50-10. The plug-in
+Run `python -m experiments.dark_knowledge.worth`. Ten thousand and all 60,000 images of
+Fashion-MNIST and of MNIST (`--data mnist`, `--records 10000`); 784-50-10. The plug-in
 networks are climbs by Adam to a mode with the prior; students are by the library's defaults but for
 the lengths that are given. A student's mutual information is compared with its teacher's, and that
 of one half of the teacher's draws with the other's, which no student can be expected to surpass.
@@ -24,7 +24,7 @@ from posterity.models import NeuralNetwork
 from posterity.networks import GaussianPrior, Layers
 
 LAYERS = Layers.dense(784, 50, 10)
-RECORDS, SEEN = 10_000, 2_000
+FEW, SEEN = 10_000, 2_000
 CLIMBS = (2_000, 6_000)
 BUDGETS = {
     "two chains, 200 steps": {"chains": 2, "burn_in": 0, "steps": 200},
@@ -38,16 +38,16 @@ SETS = {"fashion": fashion_mnist, "mnist": mnist}
 
 
 @functools.cache
-def images(name: str) -> tuple[Any, ...]:
+def images(name: str, records: int = FEW) -> tuple[Any, ...]:
     """Training inputs and labels, test inputs and labels, and digits of computer fonts."""
     data = SETS[name]()
     flat = lambda own: own.reshape(len(own), -1).astype(np.float32)
-    train, labels = data.x_train[:RECORDS], data.y_train[:RECORDS]
+    train, labels = data.x_train[:records], data.y_train[:records]
     return flat(train), labels, flat(data.x_test), data.y_test, flat(font_digits().x)
 
 
-def teacher(name: str, **options: Any) -> Langevin:
-    x, y, *_ = images(name)
+def teacher(name: str, records: int = FEW, **options: Any) -> Langevin:
+    x, y, *_ = images(name, records)
     net = NeuralNetwork.of_layers(LAYERS)
     return Langevin(net, GaussianPrior().network(LAYERS), (x, y), **options)
 
@@ -61,17 +61,20 @@ def scored(said: Any, labels: Any) -> dict[str, float]:
     }
 
 
-def plugged_in(name: str, seed: int, climb: int) -> dict[str, Any]:
-    chains, clock = teacher(name, chains=1, climb=climb, burn_in=0), harness.Clock()
+def plugged_in(name: str, records: int, seed: int, climb: int) -> dict[str, Any]:
+    chains = teacher(name, records, chains=1, climb=climb, burn_in=0)
+    clock = harness.Clock()
     with jax.enable_x64(False):
         weights = chains.target.constrained(chains.begin(key=jax.random.key(seed)).modes)
     found, seconds = Draws(chains.target.model, weights), clock.seconds
     return {**seconds, **scored(found.predict(images(name)[2]), images(name)[3])}
 
 
-def distilled(name: str, seed: int, steps: int | None = None, **options: Any) -> dict[str, Any]:
+def distilled(
+    name: str, records: int, seed: int, steps: int | None = None, **options: Any
+) -> dict[str, Any]:
     own = {} if steps is None else {"steps": steps}
-    chains, clock = teacher(name, **options), harness.Clock()
+    chains, clock = teacher(name, records, **options), harness.Clock()
     found = distill(chains, key=jax.random.key(seed), **own)
     row = {**clock.seconds, "gap": found.status.left, "R-hat": found.rhat}
     _, _, x, y, _ = images(name)
@@ -118,15 +121,18 @@ def run(
     *,
     data: tuple[str, ...] = tuple(SETS),
     seeds: tuple[int, ...] = (0, 1, 2),
+    records: tuple[int, ...] = (FEW, 60_000),
 ) -> None:
     parts = {}
-    for seed, name in itertools.product(seeds, data):
+    for seed, name, number in itertools.product(seeds, data, records):
+        label = name if number == FEW else f"{name} of {number:,}"
         for climb in CLIMBS:
-            make = functools.partial(plugged_in, name, seed, climb)
-            parts[f"{name}, plug-in, {climb:,} steps", seed] = make
+            make = functools.partial(plugged_in, name, number, seed, climb)
+            parts[f"{label}, plug-in, {climb:,} steps", seed] = make
         for budget, options in BUDGETS.items():
-            make = functools.partial(distilled, name, seed, **options)
-            parts[f"{name}, student, {budget}", seed] = make
+            make = functools.partial(distilled, name, number, seed, **options)
+            parts[f"{label}, student, {budget}", seed] = make
+    for seed, name in itertools.product(seeds, data):
         for inputs in ("default", "fonts, too"):
             make = functools.partial(doubts, name, seed, inputs)
             parts[f"{name}, doubts, {inputs}", seed] = make
