@@ -1,9 +1,9 @@
-"""Chains in different places are told from chains that mix slowly."""
+"""Chains in different places are told from chains that mix slowly, known variances from others."""
 
 import numpy as np
 import scipy.signal
 
-from posterity.arrays.chains import DISAGREE, apart, diagnose
+from posterity.arrays.chains import DISAGREE, UNSURE, apart, diagnose, error_of_variance
 
 
 def test_one_chain_elsewhere_is_seen_and_slow_mixing_is_not() -> None:
@@ -16,3 +16,14 @@ def test_one_chain_elsewhere_is_seen_and_slow_mixing_is_not() -> None:
     assert diagnose(draws).rhat.max() > DISAGREE and not apart(draws).any()
     draws[0, :, 7] += 8
     assert np.flatnonzero(apart(draws)).tolist() == [7]
+
+
+def test_variances_are_known_but_of_heavy_tails() -> None:
+    """The standard error of a normal sample's variance is known; Student's with two degrees of
+    freedom has none.
+    """
+    rng = np.random.default_rng(0)
+    draws = np.stack([rng.normal(size=(16, 500)), rng.standard_t(2, (16, 500))], -1)
+    normal, student = error_of_variance(np.append(draws, np.zeros((16, 500, 1)), -1))[:2]
+    np.testing.assert_allclose(normal, (2 / 8000) ** 0.5, rtol=0.1)
+    assert normal < UNSURE < student

@@ -17,6 +17,8 @@ FEW = 50
 TAILS = 200
 """Effective size of a tail of 5 % below which 90 % intervals are not reliable: the share of draws
 in the tail then has a relative standard error above 31 %."""
+UNSURE = 1 / 8
+"""Relative standard error above which a variance, estimated from draws, is not reliable."""
 DISAGREE = 1.1
 """R-hat above which chains are taken to have different distributions."""
 BY_CHANCE = 1e-3
@@ -64,6 +66,17 @@ def tails(draws: Float[Array, "chains n d"]) -> Float[Array, " d"]:
     ends = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
     few, full = draws.shape[1] < LEAST, np.full(draws.shape[2], float(draws[..., 0].size))
     return full if few else np.minimum(*(_sizes(_split((draws <= q) * 1.0)) for q in ends))
+
+
+def error_of_variance(draws: Float[Array, "chains n d"]) -> Float[Array, " d"]:
+    """Return the relative standard error of each coordinate's variance, by the effective sample
+    size of the squared distances from its mean. It is large for tails so heavy that the variance is
+    infinite, or nearly, also in chains that mix well. Zero where a coordinate does not vary.
+    """
+    squares = (draws - draws.mean((0, 1))) ** 2
+    variance = squares.mean((0, 1))
+    errors = squares.std((0, 1)) / sizes(squares) ** 0.5
+    return np.divide(errors, variance, out=np.zeros_like(errors), where=variance > 0)
 
 
 def apart(draws: Float[Array, "chains n d"]) -> np.ndarray:

@@ -11,8 +11,10 @@ from posterity.arrays.chains import (
     FEW,
     LEAST,
     TAILS,
+    UNSURE,
     apart,
     diagnose,
+    error_of_variance,
     mean_and_error,
     tails,
 )
@@ -123,8 +125,8 @@ def agreement(
     """Return reasons to doubt that chains agree, the largest R-hat and the least effective size, of
     ``chains``, the log density and outputs, and of the ``coordinates`` of a model. Coordinates in
     which chains are in different places have a reason of their own, as the names of parameters may
-    be permuted, so that only coordinates differ. Their tails are reasons too, as draws of
-    parameters are read as intervals.
+    be permuted, so that only coordinates differ. Their tails and variances are reasons too, as
+    draws of parameters are read as intervals and moments.
     """
     alone = "one chain cannot show that another would be elsewhere: run two at least"
     reasons: list[str] = [alone] if len(chains) == 1 else []
@@ -155,5 +157,10 @@ def agreement(
         reasons.append(
             f"the draws in a coordinate's tails of 5 % are worth {least:.0f} independent ones, so "
             "that intervals are not known, and may be too short; make more, or raise thin"
+        )
+    elif not reasons and many and (off := float(error_of_variance(coordinates).max())) > UNSURE:
+        reasons.append(
+            f"the variance of a coordinate is known to ±{100 * off:.0f} % alone: make more draws; "
+            "if that does not help, its tails are so heavy that the variance may be infinite"
         )
     return reasons, rhat, effective
