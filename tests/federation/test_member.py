@@ -25,9 +25,11 @@ from posterity.federation import (
     step_key,
     turn,
 )
+from posterity.federation.certificate import Certificate
 from posterity.federation.messages import Token
 from posterity.federation.optima import newton_of
-from posterity.federation.status import Certificate, parts_needed, reports_of
+from posterity.federation.remaining import reports_of
+from posterity.federation.status import parts_needed
 from posterity.graphs import complete
 from posterity.inference import LocalUpdate
 from posterity.inference.cubature import Cubature

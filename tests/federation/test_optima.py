@@ -15,7 +15,8 @@ from posterity.federation.elsewhere import PLACED, compared_elsewhere, exchanged
 from posterity.federation.federate import start
 from posterity.federation.messages import Measure, dumps, loads
 from posterity.federation.optima import free_energy
-from posterity.federation.status import parts_needed, reports_of, status_from
+from posterity.federation.remaining import reports_of
+from posterity.federation.status import parts_needed, status_from
 from posterity.graphs import ring
 from posterity.models import FunctionModel
 from tests.federation.examples import Square, square

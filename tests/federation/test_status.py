@@ -23,8 +23,9 @@ from posterity.federation import (
 from posterity.federation.federate import start
 from posterity.federation.messages import Measure
 from posterity.federation.optima import ROUNDING, to_come
+from posterity.federation.remaining import from_optimum
 from posterity.federation.site import ERROR
-from posterity.federation.status import from_optimum, status_from
+from posterity.federation.status import status_from
 from posterity.graphs import ring, star
 from posterity.inference.estimators import PredictorQuadrature
 from posterity.inference.update import LocalUpdate

@@ -11,7 +11,8 @@ from scipy.stats import multivariate_normal
 from posterity.errors import SiteError, UsageError
 from posterity.families import DiagonalGaussian, Gaussian, Product
 from posterity.federation import Agreement, Sequential, Synchronous, federate
-from posterity.federation.status import parts_needed, reports_of, status_from
+from posterity.federation.remaining import reports_of
+from posterity.federation.status import parts_needed, status_from
 from posterity.inference import LocalUpdate, pooling
 from posterity.inference.cubature import Cubature
 from posterity.inference.pooling import (

@@ -19,9 +19,10 @@ from posterity.cli.report import status_of
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import ArtifactError, UsageError
 from posterity.federation import Run
+from posterity.federation.certificate import Certificate
 from posterity.federation.federate import start
 from posterity.federation.forget import forget as forgotten
-from posterity.federation.status import Certificate, reports_of
+from posterity.federation.remaining import reports_of
 from posterity.files import alongside
 from posterity.fitting.regressions import model_of
 from posterity.ledger import Ledger

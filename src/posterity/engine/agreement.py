@@ -19,9 +19,9 @@ from posterity.entries import check_names
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation import Agreement, Gossip, step_key
+from posterity.federation.remaining import TOLERANCE
 from posterity.federation.schedules import Schedule
 from posterity.federation.specification import build, imported, make_schedule
-from posterity.federation.status import TOLERANCE
 
 WALKS = one_of("gossip", "sequential")
 """Orders in which a token can walk in a federation without a server."""
@@ -138,8 +138,8 @@ class Terms:
         ``own``, so adding a member needs new terms. Without ``links`` every two members are linked,
         or each with the server if there is one. ``schedule`` has a ``kind`` and its options. With
         ``steps`` and no ``tolerance`` all steps are made; with neither, the tolerance is
-        :data:`posterity.federation.status.TOLERANCE`. Raises a UsageError if a value is invalid or
-        an import path fails, and a LedgerError if the names of two members look alike.
+        :data:`posterity.federation.remaining.TOLERANCE`. Raises a UsageError if a value is invalid
+        or an import path fails, and a LedgerError if the names of two members look alike.
         """
         made = build(imported(model, "model.path"), model_options or {}, "model")
         rule = None

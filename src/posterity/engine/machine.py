@@ -35,8 +35,9 @@ from posterity.errors import PosterityError
 from posterity.federation import Token, turn
 from posterity.federation.keys import site_key
 from posterity.federation.messages import Epoch, Report
+from posterity.federation.remaining import SAMPLES
 from posterity.federation.state import Visit
-from posterity.federation.status import SAMPLES, parts_needed
+from posterity.federation.status import parts_needed
 
 KEPT = 16
 """Number of earlier checkpoints from which a new one proves that it continues them."""

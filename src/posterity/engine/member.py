@@ -38,8 +38,9 @@ from posterity.engine.store import Outgoing
 from posterity.entries import Entry
 from posterity.federation import Token
 from posterity.federation.messages import Epoch
+from posterity.federation.remaining import TOLERANCE
 from posterity.federation.site import Site
-from posterity.federation.status import COMPARED, TOLERANCE, UNSEARCHED
+from posterity.federation.status import COMPARED, UNSEARCHED
 from posterity.status import Status
 
 WITH_POSTERIORS = tuple(f"{claim} of " for claim in SPEAKS_OF_POSTERIOR)

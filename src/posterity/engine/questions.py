@@ -24,8 +24,8 @@ from posterity.federation.messages import (
     dumps,
     loads,
 )
+from posterity.federation.remaining import SAMPLES
 from posterity.federation.site import Site, canonical, failure_of
-from posterity.federation.status import SAMPLES
 
 NO_RECORDS = "it has no records"
 """The error of a site that contributes nothing; it is not asked again."""

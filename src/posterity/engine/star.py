@@ -30,9 +30,10 @@ from posterity.federation import Machine as Schedules
 from posterity.federation import Run, Sequential, Visit, step_key
 from posterity.federation.messages import Answer, Question, dumps, loads
 from posterity.federation.optima import applies
+from posterity.federation.remaining import SAMPLES, TOLERANCE
 from posterity.federation.schedules import Done, Turn
 from posterity.federation.state import State, leave, measures
-from posterity.federation.status import SAMPLES, TOLERANCE, parts_needed
+from posterity.federation.status import parts_needed
 from posterity.status import Status
 
 ABSENT = "it was passed over"

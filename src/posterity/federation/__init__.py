@@ -1,6 +1,7 @@
 """Federated inference: one posterior, improved by sites that keep their data private."""
 
 from posterity.federation.agreement import Agreement as Agreement
+from posterity.federation.certificate import Certificate as Certificate
 from posterity.federation.driver import Federation as Federation
 from posterity.federation.federate import federate as federate
 from posterity.federation.federate import start as start
@@ -16,6 +17,7 @@ from posterity.federation.messages import Report as Report
 from posterity.federation.messages import Token as Token
 from posterity.federation.personal import SitePosterior as SitePosterior
 from posterity.federation.personal import site_posterior as site_posterior
+from posterity.federation.remaining import certify as certify
 from posterity.federation.run import Run as Run
 from posterity.federation.schedules import Asynchronous as Asynchronous
 from posterity.federation.schedules import Machine as Machine
@@ -24,7 +26,5 @@ from posterity.federation.schedules import Sequential as Sequential
 from posterity.federation.schedules import Synchronous as Synchronous
 from posterity.federation.site import Site as Site
 from posterity.federation.state import Visit as Visit
-from posterity.federation.status import Certificate as Certificate
-from posterity.federation.status import certify as certify
 from posterity.federation.status import status_from as status_from
 from posterity.status import Status as Status

@@ -21,11 +21,11 @@ from posterity.federation.checkpoint import kept
 from posterity.federation.driver import Federation
 from posterity.federation.gossip import OverGraph
 from posterity.federation.keys import first_key
+from posterity.federation.remaining import TOLERANCE
 from posterity.federation.run import ROUNDS, Run
 from posterity.federation.schedules import Schedule, Sequential, Synchronous
 from posterity.federation.site import Site, check_fit
 from posterity.federation.state import State
-from posterity.federation.status import TOLERANCE
 from posterity.federation.tables import in_order
 from posterity.inference.cubature import Cubature
 from posterity.inference.update import LocalUpdate

@@ -12,9 +12,10 @@ from posterity.artifact import loaded
 from posterity.checks import check_proper
 from posterity.errors import ConvergenceError, LedgerError, SiteError, UsageError
 from posterity.families import ExponentialFamily
+from posterity.federation.remaining import TOLERANCE, certify
 from posterity.federation.run import ROUNDS, Run
 from posterity.federation.state import Visit
-from posterity.federation.status import TOLERANCE, UNKNOWN, certify
+from posterity.federation.status import UNKNOWN
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt, Refinement, issue
 from posterity.status import ProgressCallback, Status

@@ -14,9 +14,10 @@ from posterity.federation.gossip import Gossip, OverGraph, named, site_state, to
 from posterity.federation.keys import step_key
 from posterity.federation.messages import DescribeOwn, Token
 from posterity.federation.optima import applies, stepped
+from posterity.federation.remaining import Position, reports_of
 from posterity.federation.schedules import Machine, Schedule, Sequential
 from posterity.federation.state import State, Visit, leave
-from posterity.federation.status import Position, is_final, reports_of, status_of
+from posterity.federation.status import is_final, status_of
 from posterity.fingerprint import renew_programs
 from posterity.ledger import Ledger
 from posterity.sharing import History
