@@ -15,12 +15,8 @@ from posterity.federation.remaining import reports_of
 from posterity.federation.status import parts_needed, status_from
 from posterity.inference import LocalUpdate, pooling
 from posterity.inference.cubature import Cubature
-from posterity.inference.pooling import (
-    Likelihood,
-    Normal,
-    PartialPooling,
-    marginal,
-)
+from posterity.inference.expectation_propagation import Likelihood, Normal
+from posterity.inference.pooling import PartialPooling, marginal
 from posterity.models import (
     LinearRegression,
     LogisticRegression,

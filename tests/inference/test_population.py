@@ -7,7 +7,7 @@ from scipy.stats import multivariate_normal
 
 from posterity.families import DiagonalGaussian, Gaussian
 from posterity.federation import federate
-from posterity.inference.pooling import Normal
+from posterity.inference.expectation_propagation import Normal
 from posterity.inference.population import message_of
 from posterity.models import LinearRegression, LogisticRegression, PredictorModel, hierarchical
 

@@ -11,7 +11,8 @@ from scipy.special import logsumexp
 from posterity.arrays.typing import Float
 from posterity.errors import StructureError, UsageError
 from posterity.families import ExponentialFamily, Gaussian, Mixture
-from posterity.inference.pooling import PartialPooling, in_float64, own_law
+from posterity.inference.expectation_propagation import in_float64
+from posterity.inference.pooling import PartialPooling, own_law
 from posterity.inference.population import Population, population
 from posterity.inference.update import LocalUpdate
 from posterity.lazy import jax, jnp, program

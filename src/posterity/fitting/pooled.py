@@ -18,7 +18,8 @@ from posterity.fitting.design import Design
 from posterity.fitting.predict import covariance_of, gaussians, log_predictive, predict, spread_in
 from posterity.fitting.recipe_model import RecipeModel
 from posterity.fitting.regressions import deviations
-from posterity.inference.pooling import Normal, grids
+from posterity.inference.expectation_propagation import Normal
+from posterity.inference.pooling import grids
 from posterity.inference.population import Nodes, messages, population
 from posterity.ledger import Ledger
 from posterity.models import LinearRegression

@@ -8,7 +8,6 @@ With the message, ``β`` and ``c`` are integrated out in closed form for every `
 the curvature in ``s``, which natural-gradient steps use (bui2018), have closed forms too.
 """
 
-import contextlib
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -19,24 +18,18 @@ from posterity.arrays.typing import Float
 from posterity.errors import ParameterError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.inference.descent import not_finite
+from posterity.inference.expectation_propagation import Likelihood, Matrix, Normal, Vector
 from posterity.inference.update import LocalUpdate
-from posterity.lazy import jax
 from posterity.models import LinearRegression, Model, PersonalRegression, Records
-from posterity.models.nodes import hermite, hermite_grid, normal_pairs
+from posterity.models.nodes import hermite_grid, normal_pairs
 from posterity.models.personal import Law
 
-PREDICTOR_NODES = 24
-"""Number of Gauss-Hermite nodes along each record's predictor."""
 GRID = {1: 32, 2: 12}
 """Number of Gauss-Hermite nodes per log spread, by the number of log spreads."""
 CHECKED = {1: 40, 2: 16}
 """The same for a second, finer grid, which shows the error of the first one."""
 REACH = 10.6
 """Range of the nodes of a grid, in standard deviations (56 nats)."""
-SWEEPS, UNDAMPED = 100, 15
-"""Largest number of sweeps of expectation propagation, and number of first ones without damping."""
-REST = 1e-5
-"""Change of a message, in standard deviations of the predictor, at which the sweeps end."""
 STEPS = 20
 """Largest number of natural-gradient steps of the log spreads in one visit."""
 REFRESHED = 3
@@ -53,57 +46,11 @@ after which that is ignored."""
 ASIDE = 3.0**0.5
 """Displacement of all log spreads, in deviations, to which the message is compared: the outer nodes
 of a sum over three, of probability 1/6 each."""
-LEAST = 1e-9
-"""Smallest precision of a record's message, relative to the precision of its predictor, so that the
-message can change the predictor's mean."""
 FURTHEST = 40.0
 """Largest log spread of a node; a step that exceeds it is shortened."""
 ERROR, ERROR_OF_MOVE = 5e-5, 1e-2
 """Largest displacement of the posterior by quadrature error without refinement: in nats, and as a
 share of the change by the visit, since a large change is followed by further visits."""
-
-Vector = Float[np.ndarray, " d"]
-Matrix = Float[np.ndarray, "d d"]
-
-
-class Normal(NamedTuple):
-    """A Gaussian ``exp(linear · z - zᵀ precision z / 2)``: a distribution, or a factor of one."""
-
-    linear: Vector
-    precision: Matrix
-
-    @classmethod
-    def of(cls, law: Any) -> "Normal":
-        """Convert a Gaussian or a diagonal Gaussian of the library."""
-        precision, linear = np.asarray(law.precision), np.asarray(law.precision_mean)
-        return cls(linear, np.diag(precision) if law.diagonal else precision)
-
-    @classmethod
-    def matched(cls, mean: Vector, covariance: Matrix, *, diagonal: bool) -> "Normal":
-        """Return the Gaussian with these moments, or with the covariance's diagonal only."""
-        precision = np.linalg.inv(np.diag(np.diagonal(covariance)) if diagonal else covariance)
-        return cls(precision @ mean, precision)
-
-    def plus(self, other: "Normal", share: float = 1.0) -> "Normal":
-        """Return the product with the power ``share`` of another Gaussian."""
-        linear = self.linear + share * other.linear
-        return Normal(linear, self.precision + share * other.precision)
-
-    @property
-    def covariance(self) -> Matrix:
-        """The inverse of the precision."""
-        return np.linalg.inv(self.precision)
-
-    @property
-    def mean(self) -> Vector:
-        """The inverse of the precision times the linear part."""
-        return np.linalg.solve(self.precision, self.linear)
-
-    @property
-    def proper(self) -> bool:
-        """True if this is a distribution: finite, with a positive definite precision."""
-        finite = np.isfinite(self.precision).all() and np.isfinite(self.linear).all()
-        return bool(finite and np.linalg.eigvalsh(self.precision)[0] > 0)
 
 
 class Marginal(NamedTuple):
@@ -378,115 +325,6 @@ class _Site:
         if self.view.log_spread.diagonal:
             precision = np.diag(np.diagonal(precision))
         return Normal(chances @ at.slope + precision @ spread.mean, precision)
-
-
-class Likelihood:
-    """The log likelihood of a site's records, functions of their predictors ``x · β``."""
-
-    def __init__(self, model: PersonalRegression, records: Records):
-        records = records.widened()
-        self.model, self.weights = model.model, np.asarray(records.weights)
-        self.x, self.y = (np.asarray(leaf) for leaf in records.data)
-        # From the class, because Equinox makes a new module each time that a method is bound.
-        kind: Any = type(self.model)
-        self.log_density = kind.predictor_log_likelihood
-        self.slopes = kind.predictor_value_and_slope
-        self.nu: Any = None
-        self.tau: Any = None
-        self.left = 0.0  # an upper bound in nats of the last message's distance from convergence
-
-    def message(self, mean: Vector, covariance: Matrix) -> Normal:
-        """Return the Gaussian message of the likelihood for the prior ``β ~ N(mean, covariance)``.
-        Raises ParameterError if the log likelihood is not finite there.
-        """
-        x, weights = self.x, self.weights
-        if isinstance(self.model, LinearRegression):
-            scaled = (x.T * weights) / self.model.noise_variance
-            return Normal(scaled @ self.y, scaled @ x)
-        prior = Normal.matched(mean, covariance, diagonal=False)
-        if self.nu is None:
-            self.nu, self.tau = self._mode(prior)
-        u, chances = hermite(PREDICTOR_NODES)
-        for sweep in range(SWEEPS):
-            both = prior.plus(Normal(x.T @ self.nu, (x.T * self.tau) @ x))
-            c = both.covariance
-            m = x @ (c @ both.linear)
-            v = np.maximum(((x @ c) * x).sum(1), np.finfo(float).tiny)
-            d = np.sqrt(v)
-            f = m[:, None] + d[:, None] * u
-            # The tilted distribution of each predictor, in units of the posterior's deviation.
-            log = self.log_likelihood(f)
-            if np.isnan(log).any():
-                raise not_finite()
-            log = np.where(weights[:, None] > 0, weights[:, None] * log, 0.0)
-            log = log - self.nu[:, None] * f + self.tau[:, None] * f**2 / 2
-            tilted = np.exp(log - log.max(1, keepdims=True)) * chances
-            tilted /= tilted.sum(1, keepdims=True)
-            first = tilted @ u
-            second = np.maximum(tilted @ u**2 - first**2, 1e-12)
-            rest = 1 - self.tau * v  # the cavity's precision, in units of 1 / v
-            tau = np.maximum(1 / second - rest, np.where(weights > 0, LEAST, 0.0)) / v
-            # The mean is matched even if the precision is at its bound.
-            nu = (m + d * first) * (tau + rest / v) - (m / v - self.nu)
-            usable = (rest > 1e-8) & (second > 1e-10)
-            tau, nu = np.where(usable, tau, self.tau), np.where(usable, nu, self.nu)
-            if not (np.isfinite(tau).all() and np.isfinite(nu).all()):
-                raise not_finite()
-            mean = np.abs((nu - self.nu) - (tau - self.tau) * m) * d
-            moved = max(mean.max(), (np.abs(tau - self.tau) * v).max())
-            share = 1.0 if sweep < UNDAMPED else 0.5
-            self.nu = self.nu + share * (nu - self.nu)
-            self.tau = self.tau + share * (tau - self.tau)
-            self.left = 0.0 if moved <= REST else moved**2 * len(x) / 2
-            if moved <= REST:
-                break
-        return Normal(x.T @ self.nu, (x.T * self.tau) @ x)
-
-    def log_likelihood(self, f: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "n q"]:
-        """Return ``log p(y | f)`` of each record, at several values of its predictor."""
-        with in_float64(self.model):
-            return np.asarray(self.log_density(self.model, f, self.y[:, None]), float)
-
-    def _mode(self, prior: Normal) -> tuple[Vector, Vector]:
-        """Return the second-order expansion at the mode, the start of expectation propagation."""
-        x, beta = self.x, prior.mean
-        value = self._posterior(prior, beta)
-        for _ in range(SWEEPS):
-            slope, bend = self._derivatives(x @ beta)
-            gradient = prior.linear - prior.precision @ beta + x.T @ slope
-            step = np.linalg.solve(prior.precision + (x.T * bend) @ x, gradient)
-            share = 1.0
-            while not (new := self._posterior(prior, beta + share * step)) >= value:
-                share /= 2
-                if share < SHORTEST**3:
-                    return slope + bend * (x @ beta), bend
-            gain, beta, value = new - value, beta + share * step, new
-            if gain < SLACK:
-                break
-        slope, bend = self._derivatives(x @ beta)
-        return slope + bend * (x @ beta), bend
-
-    def _posterior(self, prior: Normal, beta: Vector) -> float:
-        """Return the log density up to a constant; minus infinity if it is not finite."""
-        log = self.weights @ self.log_likelihood((self.x @ beta)[:, None])[:, 0]
-        value = log + prior.linear @ beta - beta @ prior.precision @ beta / 2
-        return float(value) if np.isfinite(value) else -np.inf
-
-    def _derivatives(self, f: Vector) -> tuple[Vector, Vector]:
-        """Return first derivatives in the predictor, and minus the second ones, at least zero."""
-        step = 1e-4
-        with in_float64(self.model):
-            slope = lambda f: np.asarray(self.slopes(self.model, f, self.y)[1], float)
-            at, up, down = slope(f), slope(f + step), slope(f - step)
-        if not np.isfinite(at).all():
-            raise not_finite()
-        bend = np.nan_to_num(np.maximum((down - up) / (2 * step), 0.0))
-        return self.weights * at, self.weights * bend
-
-
-def in_float64(model: Any) -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which the model's functions of NumPy arrays compute in float64."""
-    return contextlib.nullcontext() if model.in_numpy else jax.enable_x64(True)
 
 
 def marginal(

@@ -17,7 +17,8 @@ from scipy.special import chdtri, ndtr
 from posterity.arrays.typing import Float
 from posterity.families import Gaussian, Product
 from posterity.families.names import names_of, with_names
-from posterity.inference.pooling import Matrix, Normal, grids, marginal
+from posterity.inference.expectation_propagation import Matrix, Normal
+from posterity.inference.pooling import grids, marginal
 from posterity.models.nodes import normal_pairs
 
 LINES = {1: (401, 12.0), 2: (61, 8.0)}
