@@ -55,6 +55,20 @@ def test_a_site_whose_coefficients_are_far_from_the_others_is_named_once() -> No
     assert [str(w.message) for w in heard] == list(fused.warnings)
 
 
+@pytest.mark.parametrize("apart", [0.0, 1.5])
+def test_many_sites_that_differ_though_none_contradicts_the_others_are_seen(apart: float) -> None:
+    rng, sites = np.random.default_rng(1), []
+    for slopes in [3.0, 1.0, -2.0] + 0.1 * apart * rng.normal(size=(30, 3)):
+        x = rng.normal(size=(100, 3))
+        y = x @ slopes + rng.normal(size=100)
+        sites.append(Gaussian(x.T @ y, x.T @ x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fused = fuse(ledgers(*sites))
+    assert [line for line in fused.warnings if "sites truly differ" in line] == [*fused.warnings]
+    assert len(fused.warnings) == bool(apart)
+
+
 def test_a_contradiction_that_no_coefficient_shows_alone_is_seen() -> None:
     """An intercept far from all records hides a shift of half a deviation of the noise."""
     factors = [regression(k, [3.0, 1.0, -2.0], 400) for k in range(3)]

@@ -26,7 +26,7 @@ from posterity.fusion import Fusion
 from posterity.fusion import plan as plans
 from posterity.fusion.alignment import NO_SCALE, Alignment
 from posterity.fusion.confidence import AMBIGUOUS
-from posterity.fusion.conflict import CONTRADICTS
+from posterity.fusion.conflict import CONFLICTS
 from posterity.fusion.networks.options import has_units
 from posterity.fusion.scale import Scale
 from posterity.ledger import Ledger
@@ -211,7 +211,7 @@ def _partially_pooled(fusion: Fusion, inputs: Inputs, columns: Any) -> tuple[Any
             )
     if not run.status.converged:
         heard.append(f"partial pooling has {run.status}")
-    heard += [line for line in fusion.warnings if CONTRADICTS not in line]
+    heard += [line for line in fusion.warnings if not _of_conflict(line)]
     own = range(len(names)) if isinstance(apart, bool) else apart
     heard += _contradictions(ledger, [place for place in range(len(names)) if place not in own])
     return run.ledger, run.status, (0.0 if exact else None, tuple(heard))
@@ -232,7 +232,11 @@ def _contradictions(ledger: Any, shared: Sequence[int]) -> list[str]:
     if len(sites) < 2:
         return []
     lines = _warnings_of(sites, prior=marginal(ledger.prior))
-    return [line for line in lines if CONTRADICTS in line]
+    return [line for line in lines if _of_conflict(line)]
+
+
+def _of_conflict(line: str) -> bool:
+    return any(words in line for words in CONFLICTS)
 
 
 def _warnings_of(sites: Mapping[str, Any], **options: Any) -> tuple[str, ...]:

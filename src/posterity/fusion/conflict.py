@@ -25,8 +25,8 @@ Array = np.ndarray
 CONTRADICTION = 6.0  # Combined standard deviations above which two laws contradict each other
 ROUGHLY = 1.5
 """Deviations of the means below which (or below half the ``least``) tails are not computed."""
-CONTRADICTS = "contradicts the others"
-"""Words that identify warnings about a conflict."""
+CONTRADICTS, DIFFER = CONFLICTS = "contradicts the others", "sites truly differ"
+"""Words that identify warnings about a conflict, of one site or of all."""
 MOST = 2**27  # Largest number of multiplications for a joint comparison
 
 

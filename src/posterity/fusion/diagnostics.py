@@ -9,15 +9,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import scipy
 
 from posterity.arrays.typing import Float, Int
+from posterity.errors import CHOOSE
 from posterity.families import Beta, Dirichlet, Gamma, NormalWishart, Wishart
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.blocks import Block
 from posterity.fusion.components_in_doubt import apart_for_nothing, at_no_site, more
 from posterity.fusion.confidence import Confidence
-from posterity.fusion.conflict import contradiction
+from posterity.fusion.conflict import DIFFER, contradiction
+from posterity.fusion.geometry import Divergence, middle, moved
 from posterity.fusion.judged_passes import PassConfidence, examinable
 from posterity.fusion.passes import Passes
 from posterity.fusion.result import Fusion
@@ -30,7 +33,11 @@ NOTHING = 0.1  # Nats of a site's posterior from its prior below which the site 
 TIMES = 2.0
 """Ratio of a residual to its expectation above which sites differ, or matches are wrong; for right
 matches it is 0.7 to 1.7."""
+LESS, BY_CHANCE = 1.5, 3e-5
+"""The ratio where nothing had to be matched, and the probability of such an excess by chance, from
+which sites differ. Twice the cost is about chi-squared."""
 SPREADS = 3.0  # Standard deviations by which a residual must exceed its expectation for a warning
+MOST = 2**31  # Largest number of multiplications for the residual of sites with one law each
 GLANCE = 1.5
 """Cost, in half nats per direction and match, above which the residual's scale is computed."""
 
@@ -52,6 +59,9 @@ def diagnostics(sites: Sites, fusion: Fusion) -> Iterator[str]:
                 continue
             if isinstance(block, Block):
                 sample, matching = block, alignment
+                if alignment is None and (one := _of_one_component(block, fusion.divergence)):
+                    matching, all_sites = one, ({path: block}, {path: one}, fusion.divergence)
+                    scales = functools.partial(scales_of, *all_sites)
             else:
                 total = len(block.names)
                 known = alignment and alignment.confidence
@@ -83,6 +93,22 @@ def _of_one_group(table: BlockTable) -> PassConfidence:
     """Return the confidence in that all sites of a table, with one law each, are alike."""
     passes = Passes(table, examinable(table))
     return PassConfidence(passes, passes.as_labelled(None)[0], {}, free=False)
+
+
+def _of_one_component(block: Block, divergence: Any) -> Alignment | None:
+    """Return the matching of sites with one law each, as of one component; None for networks,
+    whose numbers mean the same at no two sites, too large covariances, and divergences but KL.
+    """
+    members: Any = block.members
+    large = (
+        members.gaussian and not members.diagonal and members.own_size**3 * len(block.site) > MOST
+    )
+    if members.network_layers or large or not isinstance(divergence, Divergence):
+        return None
+    members = moved(members, middle(members))
+    one = divergence.family(members, divergence.coordinates(members).mean(0, keepdims=True))
+    cost = float(divergence.between(one, members).sum())
+    return Alignment(block.by_site(np.zeros(len(block.site), int)), 1, cost, ())
 
 
 def _of_sites(
@@ -207,13 +233,24 @@ def _glance(block: Block, alignment: Alignment) -> float:
 
 
 def _residual(scale: Scale, block: Block) -> Iterator[str]:
-    """Yield a line if matched components differ by more than sampling explains."""
-    if scale.expected and scale.residual is not None and (scale.deviations or 0.0) > SPREADS:
-        times = scale.residual / scale.expected
-        if times > TIMES:
-            yield (
-                f"matched components{block.place} differ {times:.2g} times as much as sampling "
-                f"alone would make them ({scale.residual:.2g} nats a component): sites truly "
-                "differ, or components that are not one were matched. Federate instead, or compare "
-                "with components= one more"
-            )
+    """Yield a line if sites, or matched components, differ by more than sampling explains."""
+    if not scale.expected or scale.residual is None or not scale.spread:
+        return
+    times, above = scale.residual / scale.expected, scale.residual - scale.expected
+    if block.plate:
+        what, unit, doubtful = "matched components", "component", above > SPREADS * scale.spread
+        doubtful &= times > TIMES
+        advice = "or compare with components= one more"
+        otherwise = ", or components that are not one were matched"
+    else:
+        what, unit, otherwise = "sites", "site", ""
+        advice = f"with parameters of each site's own (personal=True){CHOOSE}"
+        freedom = 2 * (scale.spread * scale.matched) ** 2
+        chance = scipy.special.chdtrc(freedom, freedom + 2 * above * scale.matched)
+        doubtful = times > LESS and chance < BY_CHANCE
+    if doubtful:
+        yield (
+            f"{what}{block.place} differ {times:.2g} times as much as sampling alone would make "
+            f"them ({scale.residual:.2g} nats a {unit}): {DIFFER}{otherwise}. Federate instead, "
+            f"{advice}"
+        )
