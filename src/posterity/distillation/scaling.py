@@ -176,7 +176,8 @@ class Domain:
         rest = left / (len(x) * max(x.shape[1] - len(rows), 1))
         deviations = sizes[:, None] / len(x) ** 0.5
         single = lambda part: np.asarray(part, np.float32)
-        arrays = map(single, (x.min(0), x.max(0), mean, rows / deviations))
+        rows = rows / deviations if len(rows) else np.zeros_like(mean[None])  # of equal inputs
+        arrays = map(single, (x.min(0), x.max(0), mean, rows))
         whole = cls(*arrays, rest=rest, limit=np.inf)
         return dataclasses.replace(whole, limit=float(np.quantile(whole._distances(x), LEVEL)))
 

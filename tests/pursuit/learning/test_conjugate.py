@@ -240,6 +240,8 @@ def test_constant_columns_change_nothing() -> None:
     one, other = thin.observe("all", x, y).predict(X), wide.observe("all", more, y)
     found = other.predict(np.c_[X, np.zeros(len(X)), np.full(len(X), 7.0)])
     assert np.abs(found.mean - one.mean).max() < 1e-3
+    alike = ConjugateLearner(2).observe("no column varies", np.ones((10, 2)), np.arange(10) % 2)
+    np.testing.assert_allclose(alike.predict(np.ones((3, 2))).mean, 0.5, atol=0.02)
 
 
 def test_a_class_in_two_tasks_is_as_in_one() -> None:

@@ -172,7 +172,7 @@ def _scale(spread: Array, known: Array, own_units: int) -> Array:
 def _chosen(values: Array, target: Array, total: Array, n: float) -> tuple[float, float]:
     """Return the ridge, and its degrees of freedom including that of the level."""
     rank = (values > ROUNDING * values.max()).sum()
-    unit = max(values.sum() / max(rank, 1), np.finfo(float).tiny)
+    unit = values.sum() / max(rank, 1) or 1.0  # of constant features
     best = (np.inf, unit * RIDGES[-1], 1.0)
     for ridge in unit * RIDGES:
         freedom = 1 + (values / (values + ridge)).sum()
