@@ -511,6 +511,14 @@ def test_configurations_that_make_no_sense(old, new, code, words, folder):
     refuse("distill logistic.toml", code, words)
 
 
+@pytest.mark.parametrize("target", ["0.5", "-1", "10001"])
+def test_targets_that_are_no_classes(target, folder):
+    Path("labels.csv").write_text(f"a,y\n1,0\n2,1\n3,{target}\n")
+    words = f"{target} among 3; --likelihood gaussian"
+    refuse("distill --data labels.csv -o s.safetensors", 2, words)
+    refuse("distill --data labels.csv --without a -o s.safetensors", 2, "all columns but the")
+
+
 def test_inspect_and_diff_know_a_student(folder):
     told = document("inspect", "student.safetensors")
     assert told["kind"] == "Student"

@@ -192,7 +192,10 @@ def _of_recipe(
         raise UsageError(
             found=f"{given[0] if given else 'arrays'} with model {kind}",
             expected="a regression whose records are tables with a header",
-            fix="Leave it out, or save the records as .csv files with a header.",
+            fix="Leave it out, and prepare the table itself: a network takes all columns but the "
+            "target, as numbers."
+            if kind == "network"
+            else "Leave it out, or save the records as .csv files with a header.",
         )
     return None
 

@@ -32,6 +32,7 @@ INTERCEPT = "intercept"
 """Name of the column of ones."""
 COLUMNS = "columns"
 """Array of an ``.npz`` that names the columns of the others."""
+NUMBER = "a finite number (of a text's levels make columns of 0 and 1, of a date a number)"
 
 
 class Table(NamedTuple):
@@ -82,7 +83,7 @@ def read_records(path: Path, target: str | None = None, *, texts: bool = False) 
     cells = read_cells(path)
     if texts and label in cells.header and (own := _classes(cells, label)):
         return _labelled(cells, label, own)
-    names, values = cells.header, cells.numbers(cells.header)
+    names, values = cells.header, cells.numbers(cells.header, expected=NUMBER)
     if label in names:
         return _split(names, values, label)
     if target is None:
@@ -110,7 +111,7 @@ def _labelled(cells: Cells, label: str, classes: Sequence[str]) -> Table:
             raise table_error(cells.path, found, f"one of the labels {some(classes)}")
     names = tuple(name for name in cells.header if name != label)
     y = np.array([places[clean(text)] for text in texts], float)
-    return Table(cells.numbers(names), y, names, classes=tuple(classes))
+    return Table(cells.numbers(names, expected=NUMBER), y, names, classes=tuple(classes))
 
 
 def read_inputs(
@@ -173,8 +174,8 @@ def _of_cells(cells: Cells, label: str | None, classes: Sequence[str], scored: b
     if len(names) < len(cells.header) and scored:
         if classes:
             return _labelled(cells, str(label), classes)
-        return _split(cells.header, cells.numbers(cells.header), str(label))
-    return Table(cells.numbers(names), None, names)
+        return _split(cells.header, cells.numbers(cells.header, expected=NUMBER), str(label))
+    return Table(cells.numbers(names, expected=NUMBER), None, names)
 
 
 def as_cells(path: Path, table: Table) -> Cells:

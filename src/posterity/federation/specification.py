@@ -221,6 +221,8 @@ def _network(
         raise UsageError(found=found, expected=expected, fix="Leave one of them out.")
     if likelihood == "categorical":
         known = y.dtype.kind in "biuf" and y.size and np.isfinite(y).all()
+        if known and classes is None:
+            check_classes(y)
         outputs = classes or (max(int(y.max()) + 1, 2) if known else 2)
     else:
         outputs = y.shape[1] if likelihood == "gaussian" and y.ndim == 2 else 1
@@ -238,6 +240,18 @@ def _network(
 
     prior = build(lambda: GaussianPrior(variance=variances).network(model.layers), {}, "prior")
     return model, prior
+
+
+def check_classes(y: np.ndarray) -> None:
+    """Raise a UsageError for finite targets that do not number classes from 0."""
+    wrong = y[(y < 0) | (y % 1 != 0) | (y >= max(y.size, 2))]
+    if wrong.size:
+        raise UsageError(
+            found=f"{wrong.flat[0]:g} among {y.size} targets of a network for classes",
+            expected="classes numbered from 0, or named by texts; or --likelihood gaussian",
+            fix="Set the likelihood to gaussian if the target is a number, as a price or a count; "
+            "otherwise number its classes anew.",
+        )
 
 
 def _regression(
