@@ -367,6 +367,13 @@ def test_sites_in_two_units_and_shifted_ones_are_named_with_what_to_do(sites):
         moved = data | {"a": [x * factor + offset for x in data["a"]]}
         lines = posterity.fuse({name: site(name, parts) for name, parts in moved.items()}).warnings
         assert any(re.search(what, line) for line in lines)
+    for order, signs, what in (
+        ([1, 0], [1.0, 1.0], "columns 0 and 1 exchanged, [45] of its 5"),
+        ([0, 1], [1.0, -1.0], "the sign of column 1 changed, [45] of its 5"),
+    ):
+        moved = data | {"a": [x[:, order] * signs for x in data["a"]]}
+        lines = posterity.fuse({name: site(name, parts) for name, parts in moved.items()}).warnings
+        assert any(re.search(what, line) for line in lines)
     # Sites that share nothing, in the same units, are not.
     steps = np.random.default_rng(0).normal(size=(len(data["a"]), 2)) * 40
     strangers = data | {"a": [x + step for x, step in zip(data["a"], steps, strict=True)]}
@@ -377,11 +384,12 @@ def test_sites_in_two_units_and_shifted_ones_are_named_with_what_to_do(sites):
 @pytest.mark.filterwarnings("ignore")
 def test_sites_with_other_parts_of_a_regular_layout_are_not_called_shifted():
     rng, grid = np.random.default_rng(0), 10.0 * np.array([*np.ndindex(6, 3)])
-    sites = {
-        name: site(name, [own + rng.normal(size=(150, 2)) for own in centres])
-        for name, centres in zip("abc", (grid[:6], grid[3:9], grid[9:15]), strict=True)
-    }
-    assert not any("likely" in warning for warning in posterity.fuse(sites).warnings)
+    for middle in (0.0, grid.mean(0)):
+        sites = {
+            name: site(name, [own - middle + rng.normal(size=(150, 2)) for own in centres])
+            for name, centres in zip("abc", (grid[:6], grid[3:9], grid[9:15]), strict=True)
+        }
+        assert not any("likely" in warning for warning in posterity.fuse(sites).warnings)
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")

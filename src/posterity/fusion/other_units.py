@@ -1,4 +1,4 @@
-"""Detection of sites whose records are likely in other units than the others', or shifted.
+"""Detection of sites whose records are likely in other units or columns than others', or shifted.
 
 A factor or an offset for each column maps a component of such a site to a component of another
 site: the ratio of standard deviations, or the difference of means; or both do in one column, as
@@ -26,6 +26,8 @@ CHANCE = 2.0  # Nats by which agreement must exceed chance, after counting all p
 SCATTER = 30.0
 """Ratio above which units of a site that shares nothing differ, even if no factor is found."""
 SITES = 16  # Largest number of sites with few shared components that are examined
+COINCIDENCES = 2  # Pairs of components that may agree in a column, more than chance would have it
+WIDEST = 40  # Largest number of columns that are exchanged
 MINE, OTHERS = 6, 32  # Largest components of a site, and of all others, that are compared
 
 
@@ -93,12 +95,59 @@ def in_other_units(
                     "convert its records, and fit it again"
                 )
                 return
+        if how := _rearranged(one, other, int(shared.sum())):
+            yield (
+                f"{name} likely has its columns in another order, or one with another sign"
+                f"{block.place}: with {how} of its {len(mine)} components are those of the others. "
+                "Look at its columns, and fit it again"
+            )
+            return
         if times > SCATTER and not shared.any() and len(sites) > 2:
             yield (
                 f"{name} shares no component with the others{block.place}, and its records scatter "
                 f"{times:.2g} times more or less than theirs in column {column}. Look at its units"
             )
             return
+
+
+def _rearranged(mine: Records, rest: Records, shared: int) -> str:
+    """Return which two columns exchanged, or which column with its sign changed, make at least
+    twice as many of a site's components agree with others' as now and as any other such change,
+    and how many; empty if none does by more than chance.
+    """
+    size = mine.mean.shape[1]
+    ways = [(a, b) for a in range(size) for b in range(a, size)] if size <= WIDEST else []
+    error = 1 / mine.number[:, None, None] + 1 / rest.number[:, None]
+    allowed = ERRORS * rest.deviation * np.sqrt(error)
+    exact = ERRORS * np.hypot(np.sqrt(error / 2), INEXACT)
+    told = np.log(np.maximum(np.ptp(rest.mean, axis=0) / (2 * allowed), 1.0))
+    # Where components lie regularly, as on a grid, agreement in a column says nothing.
+    one, other = np.triu_indices(len(rest.mean), 1)
+    alike = np.abs(rest.mean[one] - rest.mean[other]) <= np.median(allowed, axis=(0, 1))
+    by_chance = np.exp(-np.median(told, axis=(0, 1))) * len(one)
+    told[..., alike.sum(0) > np.maximum(2 * by_chance, COINCIDENCES)] = 0.0
+    agreed, nats = np.zeros(len(ways), int), np.zeros(len(ways))
+    for way, (a, b) in enumerate(ways):
+        order = np.arange(size)
+        order[[a, b]] = b, a
+        there, wide = mine.mean[:, None, order], mine.deviation[:, None, order]
+        if a == b:
+            there = np.where(order == a, -there, there)
+        pairs = np.all(np.abs(there - rest.mean) <= allowed, axis=2)
+        pairs &= np.all(np.abs(np.log(wide / rest.deviation)) <= exact, axis=2)
+        agreed[way] = min(pairs.any(1).sum(), pairs.any(0).sum())
+        changed = told[..., np.unique([a, b])].sum(2)
+        # Which of the others agrees is known from the columns that stay, as far as these tell.
+        chance = np.maximum(np.log(len(rest.mean)) - (told.sum(2) - changed), 0.0)
+        nats[way] = (changed - chance)[pairs].sum()
+    best = int(np.argmax(agreed)) if ways else 0
+    if not ways or agreed[best] < max(2, 2 * shared) or nats[best] < CHANCE + np.log(len(ways)):
+        return ""
+    if 2 * np.delete(agreed, best).max(initial=0) > agreed[best]:
+        return ""
+    a, b = ways[best]
+    how = f"columns {a} and {b} exchanged" if a != b else f"the sign of column {a} changed"
+    return f"{how}, {agreed[best]}"
 
 
 def _step(
