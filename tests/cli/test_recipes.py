@@ -188,7 +188,7 @@ def test_a_forgotten_conversion_is_noticed(model):
 
 def test_no_unit_is_doubted_of_a_few_records_or_of_an_indicator():
     """Standard normals in 14 sites of 5, whose means differ by any factor, and a column of 0 and 1
-    that is constant at a site and in the table of predict; a factor of 100 is noticed.
+    that is constant at a site and in the table of predict; factors of 100 and 1000 are noticed.
     """
     rng, sites = np.random.default_rng(3), []
     for site in range(14):
@@ -201,9 +201,11 @@ def test_no_unit_is_doubted_of_a_few_records_or_of_an_indicator():
     done = document(*f"federate {' '.join(sites)} {flags} -o f.safetensors".split())
     predicted = document("predict", "f.safetensors", "s1.csv", "-o", "p.csv")
     assert doubts(done["notes"]) == doubts(predicted["notes"]) == []
-    put("s1.csv", {**table, "b": 100 * table["b"]})
+    put("s1.csv", {**table, "a": 1000 * table["a"], "b": 100 * table["b"]})
     done = document(*f"federate {' '.join(sites)} {flags} -o g.safetensors".split())
-    assert any("convert b=" in note for note in doubts(done["notes"]))
+    for name in "ab":
+        assert any(f"table of 's1': --convert {name}=" in note for note in doubts(done["notes"]))
+    assert len(doubts(done["notes"])) == 2
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,12 @@ from posterity.ledger import Ledger
 CONVERTED, CLOSE = 3.0, 1.8
 """Minimum ratio of both means and deviations between two sites at which units seem to differ: for
 any column, and for one whose deviation is small relative to its mean."""
+WIDER = 10.0
+"""The ratio of deviations for columns whose means are not known to be other than zero, as where
+they were centred: only deviations tell their units."""
+VAGUE = 3.0  # Standard errors from zero up to which a mean may be zero
+EVENTS = ("poisson", "negative-binomial", "survival")
+"""Models whose sites know as much of a column as they have events, at most."""
 APART = 15.0
 """The distance of two sites' means, in standard deviations, from which units seem to differ."""
 FALSE_ALARMS = 1e-3
@@ -32,7 +38,8 @@ def suspicious(
     gives the weighted mean and deviation of every other column. Units seem to differ where mean and
     deviation differ by the same ratio: at least :data:`CONVERTED`, or :data:`CLOSE` for a column
     whose deviation is small relative to its mean. They also seem to differ where means are
-    :data:`APART` deviations apart. Differences that few records give by chance do not count, and
+    :data:`APART` deviations apart, or where means may be zero and deviations differ by the ratio
+    :data:`WIDER`. Differences that few records give by chance do not count, and
     indicators, whose values are 0 and 1, have no unit.
 
     Args:
@@ -54,7 +61,7 @@ def suspicious(
         return []
     units = np.array([(common.center.get(n, 0.0), common.scale.get(n, 1.0)) for n in plain]).T
     sites: list[str] = []
-    moments = []
+    moments, weights = [], []
     for value in values.values():
         for site in value.sites if isinstance(value, Ledger) else ():
             factor: Any = value.factor(site)
@@ -70,30 +77,41 @@ def suspicious(
                 variance = np.diagonal(square)[at] / weight - mean**2
                 sd = np.sqrt(np.maximum(variance, 1e-9 * (mean**2 + 1)))
                 sites.append(site)
-                moments.append((units[0] + units[1] * mean, units[1] * sd))
+                weights.append(weight)
+                varies = variance > 1e-9 * (mean**2 + 1)
+                moments.append((units[0] + units[1] * mean, units[1] * sd, varies))
     if table is not None and len(table[2]):
         columns = table[2][:, [list(table[1]).index(f"{prefix}{name}") for name in plain]]
         sites.append(table[0])
-        moments.append((units[0] + units[1] * columns.mean(0), units[1] * columns.std(0)))
+        spread = columns.std(0)
+        moments.append((units[0] + units[1] * columns.mean(0), units[1] * spread, spread > 0))
     if len(sites) < 2:
         return []
     number = lambda site: float((known or {}).get(site, {}).get("records", np.inf))
     counts = [number(site) for site in sites]
+    if common.model in EVENTS:
+        counts[: len(weights)] = map(min, counts, weights)
     if table is not None and len(table[2]):
         counts[-1] = float(len(table[2]))
     rare = FALSE_ALARMS / (len(sites) * len(plain))
     lines = []
-    for name, (mean, sd) in zip(plain, np.transpose(moments), strict=True):
+    for name, (mean, sd, varies) in zip(plain, np.transpose(moments), strict=True):
         if np.allclose(mean * (1 - mean), sd**2, rtol=0.0, atol=1e-6):  # of 0 and 1 only
             continue
-        # Compare with the first of two sites, or with the median of more.
-        other = 0 if len(sites) == 2 else int(np.argsort(mean)[(len(sites) - 1) // 2])
-        for site, m, s, count in zip(sites, mean, sd, counts, strict=True):
+        # Compare with the first of two sites, or with the most usual of more.
+        usual = np.median(sd)
+        away = np.abs(mean - np.median(mean)) / usual + np.abs(np.log(sd / usual))
+        other = 0 if len(sites) == 2 else int(np.argmin(away))
+        vague = np.abs(mean) * np.sqrt(counts) < VAGUE * sd
+        for k, (site, m, s, count) in enumerate(zip(sites, mean, sd, counts, strict=True)):
             with np.errstate(divide="ignore", invalid="ignore"):
                 factor, wide = m / mean[other], s / sd[other]
                 times, off = max(factor, 1 / factor), max(factor / wide, wide / factor)
             narrow = max(s / abs(m), sd[other] / abs(mean[other])) < 0.4 if m and mean[other] else 0
             scaled = (times > CONVERTED and off < 2.5) or (narrow and times > CLOSE and off < 1.3)
+            if vague[k] and vague[other]:
+                factor, both = wide, varies[k] and varies[other]
+                scaled = both and max(wide, 1 / wide) > WIDER
             if not (scaled or abs(m - mean[other]) > APART * max(s, sd[other])):
                 continue
             pair = np.array([(m, s, count), (mean[other], sd[other], counts[other])]).T
