@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 
 import posterity
@@ -119,9 +120,21 @@ def test_columns_far_from_a_scale_of_one_are_named() -> None:
     net = NeuralNetwork.regression(Layers.dense(2, 1), y)
     with pytest.warns(ScaleWarning, match=r"inputs whose column 1 .* 2e\+03"):
         Langevin(net, net.prior(), (x, y))
+    with pytest.warns(ScaleWarning, match=r"units of NeuralNetwork\.regression"):
+        Langevin(net, net.prior(), (x - [0.0, 2000.0], 1e3 * y))
     known = NeuralNetwork.of_layers(Layers.dense(2, 1), likelihood="gaussian")
     with pytest.warns(ScaleWarning, match="what was observed"):
         Langevin(known, known.prior(), (x - [0.0, 2000.0], 1e3 * y))
+
+
+def test_frames_are_records_and_masked_values_are_not() -> None:
+    x, y = RNG.normal(size=(9, 2)), np.arange(9) % 2
+    net = NeuralNetwork.of_layers(Layers.dense(2, 2))
+    frames = pd.DataFrame(x), pd.Series(y)
+    teacher = Langevin(net, net.prior(), frames)
+    np.testing.assert_array_equal(np.asarray(teacher.inputs()), x.astype(np.float32))
+    with pytest.raises(ParameterError, match="masked values"):
+        Langevin(net, net.prior(), (np.ma.masked_greater(x, 0), y))
 
 
 def test_values_and_layers_that_do_not_fit() -> None:

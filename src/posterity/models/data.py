@@ -121,18 +121,21 @@ are."""
 
 def real_numbers(value: Any, what: str, *, records: bool = True) -> np.ndarray:
     """Return a finite array; with ``records`` it is not empty and has at least two axes."""
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # NumPy's, for rows of unequal lengths
+        array = np.empty(0, object)
     if array.dtype.kind not in "biuf" or (records and (array.ndim < 2 or not array.size)):
         raise StructureError(
             found=f"{what} of shape {array.shape} and type {array.dtype}",
             expected="real numbers" + ", an axis of records before those of one" * records,
             fix="Pass an array of shape (n, d), or of images; x[:, None] of a single column.",
         )
-    finite = np.isfinite(array)
+    finite = np.isfinite(array) & ~np.ma.getmask(value)
     if not finite.all():
         at = np.argwhere(~finite)[0].tolist()
         raise ParameterError(
-            found=f"NaN or infinity among {what}, first at {at}",
+            found=f"NaN, infinity or a masked value among {what}, first at {at}",
             expected="finite numbers",
             fix="Impute missing values as for training, or leave their records out.",
         )

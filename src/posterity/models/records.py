@@ -7,8 +7,19 @@ import numpy as np
 
 from posterity.arrays.tree import Node, tree_leaves, tree_map
 from posterity.arrays.typing import Float, KeyArray, PyTree, Real
-from posterity.errors import StructureError
+from posterity.errors import ParameterError, StructureError
 from posterity.lazy import jax, jnp
+
+
+def _array(leaf: Any) -> np.ndarray:
+    """Return an array, of frames too; a ParameterError for masked values."""
+    if np.ma.is_masked(leaf):
+        raise ParameterError(
+            found=f"{np.ma.getmaskarray(leaf).sum()} masked values",
+            expected="finite numbers",
+            fix="Impute or drop missing values before they reach the model.",
+        )
+    return np.asarray(leaf)
 
 
 class Records(Node):
@@ -32,7 +43,7 @@ class Records(Node):
         if data is None:
             return cls(None, np.zeros(0))
         if type(data) is not np.ndarray:  # mapping over a tree is slow
-            data = tree_map(np.asarray, data)
+            data = tree_map(_array, data)
         shapes = [leaf.shape for leaf in tree_leaves(data)]
         lengths = {shape[:1] for shape in shapes}
         if len(lengths) != 1 or lengths == {()}:
@@ -48,8 +59,8 @@ class Records(Node):
         """Make at least one record from data checked by a model; a StructureError or ParameterError
         if the data do not suit the model, or are empty.
         """
-        model.check(data)
         records = cls.of(data)
+        model.check(records.data)
         if not records.size:
             raise StructureError(
                 found="no records", expected="one at least", fix="Pass the data of the posterior."

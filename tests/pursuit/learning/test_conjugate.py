@@ -166,6 +166,7 @@ def test_files_hold_learners(tmp_path: Path) -> None:
         ("new", X, np.full(50, 0.5), ParameterError),
         ("new", np.where(X > 0, X, np.nan), np.zeros(50, int), ParameterError),
         ("new", X.astype(str), np.zeros(50, int), StructureError),
+        ("new", [[0.0, 1.0], [2.0]], np.zeros(2, int), StructureError),
     ],
 )
 def test_bad_records_are_refused(task: str, x: Any, y: Any, error: type[PosterityError]) -> None:

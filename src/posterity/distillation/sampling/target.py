@@ -31,6 +31,7 @@ from posterity.models.data import warn_of_classes, warn_of_scale
 BATCH_SIZE = 100
 WHOLE = 300  # Most records that are all used at every step by default
 GROUPS = 32  # Most coordinates with separate temperatures
+OWN = "its priors and first steps are meant. Make the model of the values that chains learn from."
 SINGLE = 1e-5  # Least ratio of deviation to mean that single precision resolves
 
 
@@ -207,7 +208,7 @@ def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int | None)
     check_prior(prior)
     records = Records.of_model(model, data)
     if isinstance(model, NeuralNetwork):
-        _check(model, *data)
+        _check(model, *records.data)
     data, count = jax.tree.map(_single, records.data), records.size
     own = batch_size or (WHOLE if count <= WHOLE else BATCH_SIZE)
     if own < count:
@@ -229,9 +230,9 @@ def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int | None)
 
 
 def _check(model: NeuralNetwork, x: Any, y: Any) -> None:
-    """Emit a ScaleWarning for columns of a network of layers that are far from a scale of one, and
-    a FitWarning for classes of hardly any records; raise a ParameterError for values that vary too
-    little in single precision.
+    """Emit a ScaleWarning for columns of a network of layers that are far from a scale of one, or
+    values far from those that its units were taken from, and a FitWarning for classes of hardly any
+    records; raise a ParameterError for values that vary too little in single precision.
     """
     if model.likelihood != "gaussian":
         categorical = model.likelihood == "categorical"
@@ -242,6 +243,10 @@ def _check(model: NeuralNetwork, x: Any, y: Any) -> None:
         warn_of_scale(np.asarray(x).reshape(len(x), -1), "inputs", stacklevel=6)
         if known and model.likelihood == "gaussian":
             warn_of_scale(values, "what was observed", stacklevel=6)
+        if not known and np.ptp(values, 0).any():
+            units: Any = model.apply
+            own = (values - units.shift) / units.scale
+            warn_of_scale(own, "values in the units of NeuralNetwork.regression", OWN, stacklevel=6)
     mean, spread = values.mean(0), values.std(0)
     if not known and ((np.ptp(values, 0) > 0) & (spread < SINGLE * np.abs(mean))).any():
         raise ParameterError(

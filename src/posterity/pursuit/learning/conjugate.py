@@ -11,7 +11,7 @@ from posterity.artifact.architecture import Architecture
 from posterity.artifact.registry import enrol_data
 from posterity.errors import ArtifactError, LedgerError, StructureError, UsageError
 from posterity.ledger import Ledger
-from posterity.models.data import check_column, labels
+from posterity.models.data import check_column, labels, real_numbers
 from posterity.networks.predictive import Prediction
 from posterity.pursuit.learning import readout as sums
 from posterity.pursuit.learning.features import (
@@ -257,7 +257,7 @@ def new_records(
             expected="a name that the learner does not know: records seen twice would count twice",
             fix="Name it otherwise, or forget the first one before.",
         )
-    x, y = np.asarray(x), np.asarray(y)
+    x, y = real_numbers(x, "the inputs", records=False), np.asarray(y)
     if x.ndim < 2 or not len(x) or x.shape[:1] != y.shape or y.ndim != 1:
         raise StructureError(
             found=f"inputs of shape {x.shape} with labels of shape {y.shape} in task {task!r}",
