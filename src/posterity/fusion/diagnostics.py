@@ -4,6 +4,7 @@ Even with a certain matching the result may be wrong: sites may be in conflict, 
 have split one component, or differ by more than sampling explains.
 """
 
+import contextlib
 import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,6 +15,7 @@ import scipy
 from posterity.arrays.typing import Float, Int
 from posterity.errors import CHOOSE
 from posterity.families import Beta, Dirichlet, Gamma, NormalWishart, Wishart
+from posterity.families.marginals import Names
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.blocks import Block
@@ -24,7 +26,7 @@ from posterity.fusion.geometry import Divergence, middle, moved
 from posterity.fusion.judged_passes import PassConfidence, examinable
 from posterity.fusion.passes import Passes
 from posterity.fusion.result import Fusion
-from posterity.fusion.scale import Scale, scales_of
+from posterity.fusion.scale import Scale, scales_by_number, scales_of
 from posterity.fusion.sites import Sites
 from posterity.fusion.topics import are_topics
 
@@ -59,9 +61,6 @@ def diagnostics(sites: Sites, fusion: Fusion) -> Iterator[str]:
                 continue
             if isinstance(block, Block):
                 sample, matching = block, alignment
-                if alignment is None and (one := _of_one_component(block, fusion.divergence)):
-                    matching, all_sites = one, ({path: block}, {path: one}, fusion.divergence)
-                    scales = functools.partial(scales_of, *all_sites)
             else:
                 total = len(block.names)
                 known = alignment and alignment.confidence
@@ -81,6 +80,9 @@ def diagnostics(sites: Sites, fusion: Fusion) -> Iterator[str]:
             line = contradiction(block, alignment, sites.coordinates)
             if line:
                 lines.append(line)
+            elif not block.plate:
+                with contextlib.suppress(np.linalg.LinAlgError):  # nearly singular precisions
+                    lines += _unlike(sample, fusion.divergence, sites.coordinates)
             elif matching is not None and _glance(sample, matching) > GLANCE:
                 lines += _residual(scales()[path], sample)
             if alignment is not None and alignment.confidence and alignment.confidence.free:
@@ -93,22 +95,6 @@ def _of_one_group(table: BlockTable) -> PassConfidence:
     """Return the confidence in that all sites of a table, with one law each, are alike."""
     passes = Passes(table, examinable(table))
     return PassConfidence(passes, passes.as_labelled(None)[0], {}, free=False)
-
-
-def _of_one_component(block: Block, divergence: Any) -> Alignment | None:
-    """Return the matching of sites with one law each, as of one component; None for networks,
-    whose numbers mean the same at no two sites, too large covariances, and divergences but KL.
-    """
-    members: Any = block.members
-    large = (
-        members.gaussian and not members.diagonal and members.own_size**3 * len(block.site) > MOST
-    )
-    if members.network_layers or large or not isinstance(divergence, Divergence):
-        return None
-    members = moved(members, middle(members))
-    one = divergence.family(members, divergence.coordinates(members).mean(0, keepdims=True))
-    cost = float(divergence.between(one, members).sum())
-    return Alignment(block.by_site(np.zeros(len(block.site), int)), 1, cost, ())
 
 
 def _of_sites(
@@ -233,24 +219,49 @@ def _glance(block: Block, alignment: Alignment) -> float:
 
 
 def _residual(scale: Scale, block: Block) -> Iterator[str]:
-    """Yield a line if sites, or matched components, differ by more than sampling explains."""
-    if not scale.expected or scale.residual is None or not scale.spread:
+    """Yield a line if matched components differ by more than sampling explains."""
+    if scale.expected and scale.residual is not None and (scale.deviations or 0.0) > SPREADS:
+        times = scale.residual / scale.expected
+        if times > TIMES:
+            yield (
+                f"matched components{block.place} differ {times:.2g} times as much as sampling "
+                f"alone would make them ({scale.residual:.2g} nats a component): {DIFFER}, or "
+                "components that are not one were matched. Federate instead, or compare with "
+                "components= one more"
+            )
+
+
+def _unlike(block: Block, divergence: Any, names: Names) -> Iterator[str]:
+    """Yield a line if sites with one law each differ by more than sampling explains, in one number
+    of a Gaussian or in all together.
+    """
+    members: Any = block.members
+    large = (
+        members.gaussian and not members.diagonal and members.own_size**3 * len(block.site) > MOST
+    )
+    if members.network_layers or large or not isinstance(divergence, Divergence):
         return
-    times, above = scale.residual / scale.expected, scale.residual - scale.expected
-    if block.plate:
-        what, unit, doubtful = "matched components", "component", above > SPREADS * scale.spread
-        doubtful &= times > TIMES
-        advice = "or compare with components= one more"
-        otherwise = ", or components that are not one were matched"
-    else:
-        what, unit, otherwise = "sites", "site", ""
-        advice = f"with parameters of each site's own (personal=True){CHOOSE}"
+    members = moved(members, middle(members))
+    one = divergence.family(members, divergence.coordinates(members).mean(0, keepdims=True))
+    cost = float(divergence.between(one, members).sum())
+    alike = Alignment(block.by_site(np.zeros(len(block.site), int)), 1, cost, ())
+    scales = [*enumerate(scales_by_number(block))]
+    scales.sort(key=lambda pair: -(pair[1].deviations or 0.0))
+    numbers = max(len(scales), 1)
+    if _glance(block, alike) > GLANCE:
+        scales.append((-1, scales_of({"": block}, {"": alike}, divergence)[""]))
+    for number, scale in scales:
+        if not scale.expected or scale.residual is None or not scale.spread:
+            continue
+        times, above = scale.residual / scale.expected, scale.residual - scale.expected
         freedom = 2 * (scale.spread * scale.matched) ** 2
         chance = scipy.special.chdtrc(freedom, freedom + 2 * above * scale.matched)
-        doubtful = times > LESS and chance < BY_CHANCE
-    if doubtful:
-        yield (
-            f"{what}{block.place} differ {times:.2g} times as much as sampling alone would make "
-            f"them ({scale.residual:.2g} nats a {unit}): {DIFFER}{otherwise}. Federate instead, "
-            f"{advice}"
-        )
+        if times > LESS and chance * numbers < BY_CHANCE:
+            own = names.get(block.path, ())
+            what = f" in {own[number] if own else number}" if number >= 0 else ""
+            yield (
+                f"sites{block.place} differ {times:.2g} times as much{what} as sampling alone "
+                f"would make them ({scale.residual:.2g} nats a site): {DIFFER}. Federate instead, "
+                f"with parameters of each site's own (personal=True){CHOOSE}"
+            )
+            return
