@@ -173,6 +173,18 @@ def test_rates_shares_and_categories_that_differ_are_seen() -> None:
     assert not fuse(rare).warnings
 
 
+def test_equal_counts_of_many_small_sites_are_no_copies() -> None:
+    prior = Gamma.from_standard(1.0, 1.0)
+    made = lambda *numbers: {
+        str(k): Ledger.of_site(str(k), prior=prior, posterior=prior + Gamma(*own))
+        for k, own in enumerate(numbers)
+    }
+    assert not fuse(made((3.0, 10.0), (3.0, 10.0), (5.0, 10.0), (4.0, 10.0))).warnings
+    for copied in ((3.0, 10.7), (50000.0, 60000.0)):  # an exposure, or a count, that no two share
+        with pytest.warns(FusionWarning, match="to the last bit"):
+            fuse(made(copied, copied))
+
+
 def test_a_site_whose_posterior_is_its_prior_says_nothing() -> None:
     sites = ledgers(*(regression(k, [3.0, 1.0, -2.0]) for k in range(3)), Gaussian(
         np.zeros(3), np.zeros((3, 3))))  # fmt: skip

@@ -171,8 +171,8 @@ def test_diff_refuses(a: Any, b: Any, error: type[PosterityError], words: str) -
 
 def test_copies_of_a_site_are_warned_of() -> None:
     with pytest.warns(UserWarning, match="sites 'a' and 'b' hold the same posterior"):
-        twins = fuse([gamma_ledger("a", 2.0), gamma_ledger("b", 2.0)], rule="product")
-    np.testing.assert_allclose(twins.posterior.shape, 3.0)  # type: ignore[attr-defined]
+        twins = fuse([gamma_ledger("a", 2.5), gamma_ledger("b", 2.5)], rule="product")
+    np.testing.assert_allclose(twins.posterior.shape, 4.0)  # type: ignore[attr-defined]
 
 
 def test_sites_closer_than_chance_are_warned_of() -> None:

@@ -22,6 +22,8 @@ from posterity.fusion.sites import Sites
 CLOSE, BY_CHANCE, INFORMED = 0.05, 1e-3, 1.0
 """Deviations below which means are compared further; the chance, over all pairs of sites, below
 which they have the same records; and nats by which records must have moved the prior."""
+WHOLE = 1e-12  # Relative rounding error of whole numbers
+COINCIDENCE = 0.05  # Chance, over all pairs, from which equal counts are taken to be a coincidence
 
 
 class Choice(NamedTuple):
@@ -103,6 +105,8 @@ def check_counted_once(sites: Sites) -> str:
     for name, content in zip(sites.names, sites.contents(), strict=True):
         if (twin := seen.setdefault(content, name)) == name:
             continue
+        if _may_coincide(sites, name):
+            continue
         first, second = sorted((twin, name))
         if not {first, second} & sites.ledgers:
             raise _counted_twice("the same posterior", first, second)
@@ -115,6 +119,25 @@ def check_counted_once(sites: Sites) -> str:
         f"sites {first!r} and {second!r} hold the same posterior to the last bit{more}: if one is "
         "a copy of the other, its data count twice; leave the copy out"
     )
+
+
+def _may_coincide(sites: Sites, name: str) -> bool:
+    """Return whether another site may have the same posterior as this one by chance, since it holds
+    nothing but a few small counts.
+
+    Two equal Poisson counts about ``c`` have probability ``(4 π c)^-½``; the largest count is that
+    of all records, or an exposure, which may be the same everywhere.
+    """
+    if (site := sites.loaded.get(name)) is None or site.prior is None:
+        return False
+    own, start = site.posterior.natural_parameters, site.prior.natural_parameters
+    if np.shape(own) != np.shape(start):
+        return False
+    counts = np.abs(np.ravel(own - start))
+    if np.abs(counts - np.round(counts)).max(initial=0.0) > WHOLE * max(counts.max(initial=0), 1.0):
+        return False
+    chance = -np.log(4 * np.pi * np.maximum(np.sort(counts)[:-1], 1 / (4 * np.pi))).sum() / 2
+    return bool(chance + np.log(math.comb(len(sites.names), 2)) > np.log(COINCIDENCE))
 
 
 def _nearly_same(sites: Sites) -> str:
