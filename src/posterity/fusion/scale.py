@@ -35,7 +35,7 @@ Rng = np.random.Generator
 DRAWS = 400  # Draws of all factors of a group, if there is no closed form
 MOST_NUMBERS = 2**25  # Largest number of floats to draw; beyond it no scale is computed
 INFORMED = 0.01  # Share of the prior's variances below which records determine all numbers
-MOST_SINGLE = 256  # Largest number of a Gaussian's numbers that have a scale each
+MOST_SINGLE = 64  # Largest number of a Gaussian's numbers that have a scale each
 MANY = 2.0  # Standard deviations up to which a cost agrees with sampling alone
 
 
