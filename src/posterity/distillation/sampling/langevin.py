@@ -195,12 +195,13 @@ class Langevin(Teacher):
         return jax.tree.map(lambda leaf: size * leaf, scale), size, friction
 
     def _cooled(self, state: State, key: jax.Array) -> State:
-        """Shorten steps if the noise of minibatches heats whole arrays of weights. Minibatches
-        differ more in the posterior's mass than at the end of the climb, where steps were tuned,
-        most of all under a wide prior.
+        """Shorten steps if the noise of minibatches heats whole arrays of weights, or curvature a
+        direction. Both are larger in the posterior's mass than at the end of the climb, where steps
+        were tuned, most of all under a wide prior or where the noise is learned.
         """
-        at, scale = state.kernel.position, state.kernel.scale
-        if tuning.heat(self.target, at, scale, key=key) <= HOT:
+        at, scale, friction = state.kernel.position, state.kernel.scale, float(state.friction)
+        noise = tuning.heat(self.target, at, scale, key=key)
+        if max(noise, tuning.excess(self.target, at, scale, friction, key=key)) <= HOT:
             return state
         tuned, _, friction = self._tuned(at, key)
         kernel = state.kernel._replace(scale=jax.tree.map(np.minimum, scale, tuned))

@@ -106,10 +106,8 @@ def warmth(
     minibatches and measured with the other. ``scale`` is the step size of each coordinate.
     """
     first, second = jax.random.split(key)
-    root = _flat(jax.tree.map(lambda at, s: np.ones_like(at) * np.sqrt(s), positions, scale))
-    share = float(_curvature(target, positions, root, first)[0].mean())
-    share *= friction / (8 - 4 * friction)
-    long = share / (1 - share) if share < 1 else np.inf
+    root = _root(positions, scale)
+    long = excess(target, positions, scale, friction, key=first)
     if target.batch_size == target.count:
         return long, 0.0
     chains, size = root.shape
@@ -126,6 +124,20 @@ def warmth(
         along = other @ (direction / max(np.linalg.norm(direction), 1e-30))
         noise.append(along.var(ddof=1))
     return long, float(np.mean(noise)) / 4
+
+
+def excess(
+    target: Target, positions: PyTree, scale: PyTree, friction: float, *, key: jax.Array
+) -> float:
+    """Return the relative excess temperature due to curvature, see :func:`warmth`."""
+    share = float(_curvature(target, positions, _root(positions, scale), key)[0].mean())
+    share *= friction / (8 - 4 * friction)
+    return share / (1 - share) if share < 1 else np.inf
+
+
+def _root(positions: PyTree, scale: PyTree) -> np.ndarray:
+    """Return the square root of the step sizes ``scale``, (chains, p)."""
+    return _flat(jax.tree.map(lambda at, s: np.ones_like(at) * np.sqrt(s), positions, scale))
 
 
 def heat(target: Target, positions: PyTree, scale: PyTree, *, key: jax.Array) -> float:
