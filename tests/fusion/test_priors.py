@@ -216,7 +216,7 @@ from posterity import Gamma, Ledger, fuse
 sites = []
 for name, rate in (("a", 1.0), ("b", 1.0), ("c", 2.0)):
     prior = Gamma.from_standard(1.0, rate)
-    sites.append(Ledger.of_site(name, prior=prior, posterior=prior + Gamma(2.0, 1.0)))
+    sites.append(Ledger.of_site(name, prior=prior, posterior=prior + Gamma(2.3, 1.1)))
 for budget in (None, 2**20):
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")

@@ -16,7 +16,7 @@ from posterity.artifact import digest
 from posterity.artifact.recipe import Recipe
 from posterity.artifact.sites import as_provenance
 from posterity.distillation import Head, Student
-from posterity.errors import ArtifactError, StructureError, UsageError
+from posterity.errors import ArtifactError, FusionWarning, StructureError, UsageError
 from posterity.families.layers import Layers
 from posterity.federation.state import Visit
 from posterity.reporting.charts import Axis, ticks
@@ -274,7 +274,8 @@ def test_files_are_fused_and_a_result_is_known_by_its_inputs():
     again = report("both.safetensors", *inputs)
     assert again.title == "A fusion of 2 sites"
     assert "the same posterior, to the last bit" in again.html
-    fusion = fuse([posterity.load(name) for name in inputs])
+    with pytest.warns(FusionWarning, match="differ"):
+        fusion = fuse([posterity.load(name) for name in inputs])
     assert report(fusion).title == "A fusion of 2 sites"
 
 

@@ -100,7 +100,9 @@ def suspicious(
             continue
         # Compare with the first of two sites, or with the most usual of more.
         usual = np.median(sd)
-        away = np.abs(mean - np.median(mean)) / usual + np.abs(np.log(sd / usual))
+        with np.errstate(divide="ignore", invalid="ignore"):  # of columns that do not vary
+            away = np.abs(mean - np.median(mean)) / usual + np.abs(np.log(sd / usual))
+        away = np.where(np.isnan(away), np.inf, away)
         other = 0 if len(sites) == 2 else int(np.argmin(away))
         vague = np.abs(mean) * np.sqrt(counts) < VAGUE * sd
         for k, (site, m, s, count) in enumerate(zip(sites, mean, sd, counts, strict=True)):
