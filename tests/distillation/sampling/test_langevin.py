@@ -300,6 +300,23 @@ def test_a_pole_is_no_centre() -> None:
     assert "no optimum" in found.diagnostics.searched
 
 
+def test_steps_too_long_for_the_curvature_are_shortened_during_burn_in() -> None:
+    """Also where every step uses all records, so that no noise of minibatches heats the chains."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (100, 1))
+    y = rng.choice([-1, 1], 100) * (2 + x[:, 0])
+    net = NeuralNetwork.regression(Layers.dense(1, 5, 1), y)
+    prior = GaussianPrior().network(net.layers)
+    teacher = Langevin(net, prior, (x, y), climb=250, burn_in=250, chains=2)
+    with jax.enable_x64(False):
+        state = teacher.begin(key=KEY)
+        long = jax.tree.map(lambda size: 100 * size, state.kernel.scale)
+        state = state._replace(kernel=state.kernel._replace(scale=long))
+        shorter = teacher._cooled(state, KEY).kernel.scale
+    ratios = jax.tree.leaves(jax.tree.map(lambda one, other: np.ravel(one / other), shorter, long))
+    assert np.median(np.concatenate(ratios)) < 0.1 and np.concatenate(ratios).max() <= 1
+
+
 def test_all_coordinates_are_watched() -> None:
     """Two modes in the second of many parameters, and white noise, which hides them."""
     rng = np.random.default_rng(0)

@@ -32,8 +32,6 @@ CHAINS = (16, 4)  # Number of chains of small models and of large ones
 LARGE = 20_000  # Number of weights from which a model is large
 CLIMB = (2000, 6000)
 """Steps of Adam to the posterior's mass, for a small network and for a large one."""
-NOISY = 20_000
-"""Steps of Adam for a small network that learns its noise, which falls with the residuals."""
 BURN_IN = (1000, (40_000, 5_000))
 """Least and most steps of burn-in; the most for small models and for large ones."""
 CHUNK = 250
@@ -80,8 +78,7 @@ class Langevin(Teacher):
         batch_size: number of records per minibatch; by default 100, or all of up to 300.
         thin: number of steps from one draw to the next.
         climb: number of steps of Adam from which a network's chains start; by default 2,000 for
-            small networks, 20,000 for small ones that learn their noise, and 6,000 for large ones.
-            Chains of other models start at the mode.
+            small networks, and 6,000 for large ones. Chains of other models start at the mode.
         burn_in: number of steps before the first draw, rounded up to whole chunks of 250; by
             default five times the relaxation time of a direction as wide as the scale, from 1,000
             to 40,000 (5,000 for large models), or 1,000 where the step size is given.
@@ -130,8 +127,7 @@ class Langevin(Teacher):
         COUNT.or_none().check(chains=chains)
         NATURAL.or_none().check(climb=climb, burn_in=burn_in)
         large = _is_large(model)
-        noisy = not large and _is_noisy(model)
-        self.climb = (NOISY if noisy else CLIMB[large]) if climb is None else climb
+        self.climb = CLIMB[large] if climb is None else climb
         self.chains, self.thin, self.burn_in = chains or CHAINS[large], thin, burn_in
         self.target = target(model, prior, data, batch_size=batch_size)
         momentum = isinstance(self.target, WeightsTarget)
