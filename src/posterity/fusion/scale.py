@@ -142,12 +142,12 @@ def scales_by_number(block: Block) -> list[Scale]:
     if (count := every.batch_shape[0]) < 2:
         return []
     middle = every.with_natural_parameters(every.natural_parameters.mean(0, keepdims=True))
+    single = lambda q, k: DiagonalGaussian(q.precision_mean[..., [k]], q.precision[..., [k]])
     found = []
     for k in range(laws.own_size):
-        own = [DiagonalGaussian(q.precision_mean[..., [k]], q.precision[..., [k]])
-               for q in (start, every, middle)]  # fmt: skip
-        mean, variance = _gaussians(*own[:2])
-        residual = float(own[2].kl(own[1]).sum())
+        prior, each, one = single(start, k), single(every, k), single(middle, k)
+        mean, variance = _gaussians(prior, each)
+        residual = float(one.kl(each).sum())
         found.append(Scale(residual / count, mean / count, np.sqrt(variance) / count, count))
     return found
 
