@@ -8,6 +8,7 @@ import pytest
 
 import posterity
 from posterity.distillation import Langevin
+from posterity.distillation.sampling import climbs
 from posterity.errors import (
     ConvergenceWarning,
     ParameterError,
@@ -71,6 +72,47 @@ def test_a_variance_that_is_far_off_is_not_converged() -> None:
     exact = np.einsum("nd,de,ne->n", design, np.linalg.inv(design.T @ design + np.eye(3)), design)
     ratio = default.student.predict(x).variance[:, 0] / exact
     assert 0.5 < np.quantile(ratio, 0.1) < np.quantile(ratio, 0.9) < 2
+
+
+@pytest.mark.parametrize(("deviation", "length"), [(0.0, 5000), (1.0, 200)])
+def test_noisy_tables_climb_less(
+    monkeypatch: pytest.MonkeyPatch, deviation: float, length: int
+) -> None:
+    """Records held out choose the climb: what has no noise is learned for long."""
+    monkeypatch.setattr(climbs, "LENGTHS", (200, 5000))
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(250, 2))
+    y = x.sum(1) + deviation * rng.normal(size=250)
+    teacher = noisy(x, y)
+    with jax.enable_x64(False):
+        assert climbs.length(teacher.target, key=KEY) == length
+
+
+def test_a_climb_is_chosen_for_hidden_layers_and_learned_noise_alone() -> None:
+    x, y = RNG.normal(size=(60, 2)), RNG.normal(size=60)
+    known = NeuralNetwork.of_layers(Layers.dense(2, 8, 1), likelihood="gaussian")
+    assert noisy(x, y).climb is None
+    assert noisy(x, y, climb=30).climb == 30
+    assert noisy(x, y, layers=Layers.dense(2, 1)).climb == 2000
+    assert Langevin(known, known.prior(), (x, y)).climb == 2000
+
+
+def test_few_records_or_chains_that_diverge_climb_the_least() -> None:
+    """Too few are held out to tell lengths apart; nothing is compared."""
+    x, y = RNG.normal(size=(49, 2)), RNG.normal(size=49)
+    assert climbs.length(noisy(x, y).target, key=KEY) == climbs.LENGTHS[0]
+    records = x[:5].astype(np.float32), y[:5].astype(np.float32)
+    teacher = noisy(x, y)
+    with jax.enable_x64(False):
+        broken = jax.tree.map(lambda leaf: leaf * np.nan, teacher.target.start(2, key=KEY))
+        scores = climbs._scores(teacher.target, broken, records)
+    np.testing.assert_array_equal(scores, climbs.LEAST)
+
+
+def noisy(x: np.ndarray, y: np.ndarray, layers: Layers | None = None, **options: int) -> Langevin:
+    net = NeuralNetwork.regression(layers or Layers.dense(2, 8, 1), y)
+    assert net.layers is not None
+    return Langevin(net, GaussianPrior().network(net.layers), (x, y), **options)
 
 
 def test_a_varying_noise_is_found_where_it_is() -> None:

@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 from posterity.arguments import COUNT, NATURAL, Constraint
 from posterity.distillation.heads import Head
 from posterity.distillation.pytrees import Array, rebuilt
-from posterity.distillation.sampling import health, tuning
+from posterity.distillation.sampling import climbs, health, tuning
 from posterity.distillation.sampling.kernels import SGHMC, SGLD, Kernel, PreconditionedSGLD
 from posterity.distillation.sampling.kernels import State as KernelState
 from posterity.distillation.sampling.noise import KEY
@@ -31,7 +31,8 @@ from posterity.status import Progress, ProgressCallback
 CHAINS = (16, 4)  # Number of chains of small models and of large ones
 LARGE = 20_000  # Number of weights from which a model is large
 CLIMB = (2000, 6000)
-"""Steps of Adam to the posterior's mass, for a small network and for a large one."""
+"""Steps of Adam to the posterior's mass, for a small network and for a large one, where the noise
+is known."""
 BURN_IN = (1000, (40_000, 5_000))
 """Least and most steps of burn-in; the most for small models and for large ones."""
 CHUNK = 250
@@ -78,7 +79,9 @@ class Langevin(Teacher):
         batch_size: number of records per minibatch; by default 100, or all of up to 300.
         thin: number of steps from one draw to the next.
         climb: number of steps of Adam from which a network's chains start; by default 2,000 for
-            small networks, and 6,000 for large ones. Chains of other models start at the mode.
+            small networks, and 6,000 for large ones; for small networks that learn their noise,
+            2,000, 6,000 or 20,000, by what four chains predict of a fifth of the records that is
+            held out. Chains of other models start at the mode.
         burn_in: number of steps before the first draw, rounded up to whole chunks of 250; by
             default five times the relaxation time of a direction as wide as the scale, from 1,000
             to 40,000 (5,000 for large models), or 1,000 where the step size is given.
@@ -102,7 +105,8 @@ class Langevin(Teacher):
 
     target: Target
     kernel: Kernel
-    climb: int
+    climb: int | None
+    """Steps of Adam; None if they are chosen by records held out."""
     burn_in: int | None
     chains: int = eqx.field(static=True)
     thin: int = eqx.field(static=True)
@@ -128,6 +132,8 @@ class Langevin(Teacher):
         NATURAL.or_none().check(climb=climb, burn_in=burn_in)
         large = _is_large(model)
         self.climb = CLIMB[large] if climb is None else climb
+        if climb is None and _is_noisy(model) and not (large or _is_linear(model)):
+            self.climb = None  # chosen when chains begin
         self.chains, self.thin, self.burn_in = chains or CHAINS[large], thin, burn_in
         self.target = target(model, prior, data, batch_size=batch_size)
         momentum = isinstance(self.target, WeightsTarget)
@@ -156,7 +162,10 @@ class Langevin(Teacher):
             positions = own.start(self.chains, key=first)
             weights = isinstance(own, WeightsTarget)
             if weights:
-                positions = tuning.climb(own, positions, self.climb, key=second)
+                steps = self.climb
+                if steps is None:
+                    steps = climbs.length(own, key=jax.random.fold_in(second, 0))
+                positions = climbs.climb(own, positions, steps, key=second)
                 self.check(self._counted(self.kernel.init(positions)))
             scale, size, friction = self._tuned(positions, third)
             if not np.isfinite(size):
@@ -306,6 +315,7 @@ class Langevin(Teacher):
 
     def health(self, state: State, series: np.ndarray) -> Health:
         self.check(state)
+        model = self.target.model
         kernel, own, groups = self._kernel(state.friction), state.kernel, len(state.heat)
         size, scale = float(size_at(kernel.step_size, own.step)), kernel.scale_of(own)
         scale = jax.tree.map(lambda leaf: size * np.asarray(leaf), scale)
@@ -319,11 +329,11 @@ class Langevin(Teacher):
             steps = scale, float(kernel.friction)
             reasons += health.too_warm(self.target, own.position, steps, wanted)
         x = self.inputs()
-        if getattr(self.target.model, "likelihood", None) == "gaussian" and x is not None:
+        if getattr(model, "likelihood", None) == "gaussian" and x is not None:
             some = slice(None, None, -(-len(x) // health.RECORDS))
             x, y = (np.asarray(part)[some] for part in self.target.data)
             outputs = jax.tree.map(np.asarray, _answers(self, state, x))
-            reasons += health.misfit(outputs, y, getattr(self.target.model, "noise_variance", None))
+            reasons += health.misfit(outputs, y, getattr(model, "noise_variance", None))
         first = groups + 2  # after heat, steps and the log density
         end = first + jax.eval_shape(self._coordinates, state).shape[1]
         others = np.delete(chains[..., groups + 1 :], np.s_[1 : 1 + end - first], axis=-1)
@@ -331,9 +341,8 @@ class Langevin(Teacher):
             others = others[..., 1:]  # the noise of minibatches hides how slowly it changes
         agreement, *known = health.agreement(others, chains[..., first:end])
         searched = getattr(self.target, "searched", None)
-        linear = self.layers is not None and len(self.layers) == 1
-        if searched is None and linear and not _is_noisy(self.target.model):
-            searched = (1, 1, 0)  # a linear model, whose log density is concave
+        if searched is None and _is_linear(model) and not _is_noisy(model):
+            searched = (1, 1, 0)  # the log density is concave
         searched = health.searched(searched, self.chains)
         return Health((*reasons, *agreement), temperature, *known, searched=searched)
 
@@ -383,6 +392,12 @@ class Langevin(Teacher):
 def _is_large(model: Model) -> bool:
     size = getattr(model, "size", 0)
     return isinstance(size, int) and size >= LARGE
+
+
+def _is_linear(model: Model) -> bool:
+    """Tell whether a network of layers has no hidden one."""
+    layers = getattr(model, "layers", None)
+    return layers is not None and len(layers) == 1
 
 
 def _is_noisy(model: Model) -> bool:

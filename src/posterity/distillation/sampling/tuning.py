@@ -1,24 +1,20 @@
-"""Starting points of a network's chains, and step sizes tuned there.
+"""Step sizes of chains, tuned where they start.
 
-Chains climb by Adam to the posterior's mass. The step size is limited by the largest curvature of
-the log density, as too large steps first raise the temperature and then diverge, and by the noise
-of minibatch gradients, which also raises it. One compiled gradient serves both estimates.
+The step size is limited by the largest curvature of the log density, as too large steps first raise
+the temperature and then diverge, and by the noise of minibatch gradients, which also raises it. One
+compiled gradient serves both estimates.
 """
 
 import dataclasses
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
 from posterity.arrays import keys
-from posterity.distillation.sampling.schedules import adam
 from posterity.distillation.sampling.target import Target
 
-RATE = 1e-2
-CHUNK = 250  # Steps of a climb per compiled call; it can be interrupted between calls
 EXCESS = 0.05, 0.03
 """Largest relative excess of a chain's temperature in its worst direction, from curvature and from
 minibatch noise separately; without momentum, and with it."""
@@ -31,34 +27,10 @@ WIDEST = 30.0  # Largest ratio of a coordinate's scale to the median
 
 
 @jax.jit
-def _gradient(target: Target, positions: PyTree, key: jax.Array) -> Any:
+def gradient(target: Target, positions: PyTree, key: jax.Array) -> Any:
+    """Return the gradient of the log density at each position, by one minibatch."""
     chains = len(jax.tree.leaves(positions)[0])
     return target.value_and_gradient(positions, target.minibatch(chains, key=key))[1]
-
-
-def climb(target: Target, positions: PyTree, steps: int, *, key: jax.Array) -> Any:
-    """Return positions after ``steps`` of Adam on the log density, with a rate that falls to 0."""
-    state = positions, _moments(positions)
-    for begin in range(0, steps, CHUNK):
-        ends = np.array([begin, min(begin + CHUNK, steps), steps], np.int32)
-        state = _climbed(target, state, ends, key)
-    return state[0]
-
-
-_moments = jax.jit(lambda positions: adam(-RATE, 0, 1).init(positions))
-
-
-@jax.jit
-def _climbed(target: Target, state: PyTree, ends: Any, key: jax.Array) -> Any:
-    """Return positions and Adam's state; ``ends`` are the first, the last and the total steps."""
-
-    def one(number: Any, state: PyTree) -> Any:
-        positions, moments = state
-        gradient = _gradient(target, positions, jax.random.fold_in(key, number))
-        moves, moments = adam(-RATE, 0, ends[2]).update(gradient, moments)
-        return jax.tree.map(jnp.add, positions, moves), moments
-
-    return jax.lax.fori_loop(ends[0], ends[1], one, state)
 
 
 def tuned(
@@ -173,7 +145,7 @@ def _keys(key: jax.Array, count: int) -> list[jax.Array]:
 
 
 def _gradients(target: Target, positions: PyTree, key: jax.Array) -> np.ndarray:
-    return _flat(_gradient(target, positions, key))
+    return _flat(gradient(target, positions, key))
 
 
 def _spread(target: Target, positions: PyTree, key: jax.Array) -> np.ndarray:

@@ -1,0 +1,91 @@
+"""Starting points of a network's chains, by climbs of Adam to the posterior's mass."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+from jaxtyping import Float, PyTree
+
+from posterity.arrays import keys
+from posterity.distillation.sampling.schedules import adam
+from posterity.distillation.sampling.target import Target
+from posterity.distillation.sampling.tuning import gradient
+
+RATE = 1e-2
+CHUNK = 250  # Steps of a climb per compiled call; it can be interrupted between calls
+LENGTHS = (2000, 6000, 20_000)
+"""Numbers of steps that are compared for networks that learn their noise."""
+CHAINS = 4  # Chains by whose predictions they are compared
+HELD_OUT = 5  # One in so many records is held out
+FEW = 10  # Least number of records held out that can tell lengths apart
+MANY = 2000  # Most records held out
+LEAST = -1e30  # Log density of predictions that are not finite
+
+
+def climb(target: Target, positions: PyTree, steps: int, *, key: jax.Array) -> Any:
+    """Return positions after ``steps`` of Adam on the log density, with a rate that falls to 0."""
+    state = positions, _moments(positions)
+    for begin in range(0, steps, CHUNK):
+        ends = np.array([begin, min(begin + CHUNK, steps), steps], np.int32)
+        state = _climbed(target, state, ends, key)
+    return state[0]
+
+
+_moments = jax.jit(lambda positions: adam(-RATE, 0, 1).init(positions))
+
+
+@jax.jit
+def _climbed(target: Target, state: PyTree, ends: Any, key: jax.Array) -> Any:
+    """Return positions and Adam's state; ``ends`` are the first, the last and the total steps."""
+
+    def one(number: Any, state: PyTree) -> Any:
+        positions, moments = state
+        slope = gradient(target, positions, jax.random.fold_in(key, number))
+        moves, moments = adam(-RATE, 0, ends[2]).update(slope, moments)
+        return jax.tree.map(jnp.add, positions, moves), moments
+
+    return jax.lax.fori_loop(ends[0], ends[1], one, state)
+
+
+def length(target: Target, *, key: jax.Array) -> int:
+    """Return the number of steps after which a network that learns its noise predicts records that
+    it did not learn from: the least of :data:`LENGTHS` that is within one standard error of the
+    best.
+
+    A network that climbed too little takes what it could explain for noise, one that climbed too
+    far overfits where the table is noisy, and chains stay near where they begin. Scores are log
+    densities of normals with the moments of a few networks together. Source: breiman1984 (the rule
+    of one standard error).
+    """
+    held = min(target.count // HELD_OUT, MANY)
+    if held < FEW:
+        return LENGTHS[0]
+    first, second, third = jax.random.split(key, 3)
+    order = keys.of_numpy(first).permutation(target.count)
+    part = lambda places: jax.tree.map(lambda leaf: np.asarray(leaf)[places], target.data)
+    out, rest = part(order[:held]), jax.device_put(part(order[held:]))
+    count = target.count - held
+    whole = target.batch_size == target.count
+    batch_size = count if whole else min(target.batch_size, count)
+    learner = dataclasses.replace(target, data=rest, count=count, batch_size=batch_size)
+    start = learner.start(CHAINS, key=second)
+    scores = np.array([_scores(learner, climb(learner, start, n, key=third), out) for n in LENGTHS])
+    best = int(scores.mean(1).argmax())
+    behind = scores[best] - scores
+    error = behind.std(1, ddof=1) / held**0.5
+    return LENGTHS[int(np.argmax(behind.mean(1) <= error))]
+
+
+def _scores(target: Target, positions: PyTree, records: tuple[Any, Any]) -> Float[np.ndarray, " n"]:
+    """Return log densities, in nats, of records by normals with the moments of all chains."""
+    mean, noise = (np.asarray(part, np.float64) for part in _outputs(target, positions, records[0]))
+    y = np.reshape(np.asarray(records[1], np.float64), mean.shape[1:])
+    deviation = np.sqrt(mean.var(0) + noise.mean(0))
+    each = scipy.stats.norm.logpdf(y, mean.mean(0), deviation).reshape(len(y), -1).sum(1)
+    return np.nan_to_num(each, nan=LEAST, neginf=LEAST)
+
+
+_outputs = jax.jit(lambda target, positions, x: target.outputs(positions, x))
