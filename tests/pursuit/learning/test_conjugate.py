@@ -119,6 +119,24 @@ def test_it_is_less_sure_far_from_all_records() -> None:
     assert far.mutual_information.mean() > 5 * near.mutual_information.mean()
 
 
+def test_it_says_where_it_extrapolates() -> None:
+    """About four classes in a plane, where it is often sure and wrong far out."""
+    rng = np.random.default_rng(0)
+    centres = np.array([[0.0, 2.0], [2.0, 0.0], [-2.0, 0.0], [0.0, -2.0]])
+    y = np.repeat(np.arange(4), 600)
+    x = centres[y] + 0.5 * rng.normal(size=(len(y), 2))
+    learner = ConjugateLearner(classes=4)
+    for k in range(4):
+        learner = learner.observe(str(k), x[y == k][:100], y[y == k][:100])
+    angles = np.linspace(0, 2 * np.pi, 100)
+    circle = np.stack([np.cos(angles), np.sin(angles)], 1)
+    assert learner.predict(x).extrapolates.mean() < 0.02
+    for radius in (6, 12, 1e4):
+        far = learner.predict(radius * circle)
+        assert far.extrapolates.all()
+        assert far.mean.max() > 0.9
+
+
 def test_hospitals_fuse_and_one_task_of_one_is_forgotten() -> None:
     given = tasks()
     north = conjugate().observe("north/low", *given["low"]).observe("north/high", *given["high"])

@@ -184,7 +184,12 @@ class ConjugateLearner:
         return np.flatnonzero(self.counts > 0)
 
     def predict(self, x: Any) -> Prediction:
-        """Return class probabilities at inputs (n, ...); a UsageError if no task was observed."""
+        """Return class probabilities at inputs (n, ...); a UsageError if no task was observed.
+
+        ``extrapolates`` is True for inputs whose features are so far from those of all records that
+        the scores' variance is more than 50 times its mean at these; probabilities are often sure
+        and wrong there.
+        """
         if not self.tasks:
             raise UsageError(
                 found="a prediction asked of a learner that knows no task",
@@ -196,8 +201,8 @@ class ConjugateLearner:
         parts = [
             self._some(self.features(x[at : at + ROWS])) for at in range(0, max(len(x), 1), ROWS)
         ]
-        logs, entropies = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return Prediction.of_classes(logs, entropies)
+        logs, entropies, far = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return dataclasses.replace(Prediction.of_classes(logs, entropies), extrapolates=far)
 
     @functools.cached_property
     def readout(self) -> Readout:
@@ -214,12 +219,15 @@ class ConjugateLearner:
         assert self.ledger is not None, "who knows a task has a ledger"
         return np.asarray(self.ledger.total.sharpness.probabilities)  # type: ignore[attr-defined]
 
-    def _some(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return log probabilities (n, classes), and the draws' mean entropy (n,)."""
+    def _some(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return log probabilities (n, classes), the draws' mean entropy (n,), and where scores are
+        extrapolated (n,).
+        """
         read, seen = self.readout, self.seen
         at = read.coordinates(features)
         scores = at @ read.slopes + read.level
-        errors = np.sqrt(read.leverage(at)[:, None] * read.noise)
+        leverage = read.leverage(at)
+        errors = np.sqrt(leverage[:, None] * read.noise)
         chances, entropy = np.zeros_like(scores), np.zeros(len(scores))
         likely = np.where(self.sharpness >= NEGLIGIBLE, self.sharpness, 0)
         for degree, weight in zip(DEGREES, likely / likely.sum(), strict=True):
@@ -233,7 +241,7 @@ class ConjugateLearner:
                 chances += weight / DRAWS * own
         logs = np.full((len(scores), self.classes), -np.inf)
         logs[:, seen] = np.log(np.maximum(chances, np.finfo(float).tiny))
-        return logs, entropy
+        return logs, entropy, read.is_far(leverage)
 
     def __repr__(self) -> str:
         tasks = f"{len(self.tasks)} task{'' if len(self.tasks) == 1 else 's'}"

@@ -15,7 +15,7 @@ import dataclasses
 from typing import Self
 
 import numpy as np
-from jaxtyping import Float, Int, PyTree
+from jaxtyping import Bool, Float, Int, PyTree
 from scipy.special import logsumexp
 
 from posterity.arrays.linear_algebra import symmetric
@@ -39,6 +39,7 @@ FEATURES = 500
 """Most features in the cross-validation, the first ones: the degree depends little on them."""
 FOLDS = 4  # Folds of the cross-validation; classes with fewer records are left out
 WEAK = 1e-6  # The prior's sum of squares of each coordinate, small but proper
+FAR = 50.0  # Ratio of a leverage to the records' mean above which scores are extrapolated
 ROWS = 4096
 
 
@@ -99,7 +100,8 @@ class Readout:
     """Linear scores of classes, near one for records of the class and near zero for others.
     ``shift`` and ``axes`` map features to uncorrelated coordinates, ``slopes`` and ``level`` map
     these to scores. ``narrow`` is the inverse of each coordinate's sum of squares plus the ridge,
-    ``noise`` the residual variance per class, and ``records`` their number.
+    ``noise`` the residual variance per class, ``records`` their number, and ``freedom`` the degrees
+    of freedom of a score.
     """
 
     shift: Float[Array, " d"]
@@ -109,6 +111,7 @@ class Readout:
     narrow: Float[Array, " r"]
     noise: Float[Array, " k"]
     records: float
+    freedom: float
 
     @classmethod
     def of_records(
@@ -145,7 +148,7 @@ class Readout:
         left = n * level * (1 - level) - _explained(values, target, ridge)
         noise = np.maximum(left, 0) / max(n - freedom, 1.0)
         axes, narrow = scale[:, None] * vectors, 1 / (values + ridge)
-        return cls(mean, axes, slopes, level, narrow, noise, float(n))
+        return cls(mean, axes, slopes, level, narrow, noise, float(n), freedom)
 
     def coordinates(self, features: Float[Array, "n d"]) -> Float[Array, "n r"]:
         """Return the uncorrelated coordinates of features."""
@@ -158,6 +161,12 @@ class Readout:
     def leverage(self, coordinates: Float[Array, "n r"]) -> Float[Array, " n"]:
         """Return the variance of scores relative to ``noise`` (n,); it grows far from records."""
         return coordinates**2 @ self.narrow + 1 / self.records
+
+    def is_far(self, leverage: Float[Array, " n"]) -> Bool[Array, " n"]:
+        """Tell which leverages are more than :data:`FAR` times the mean of the records learned
+        from, which is the degrees of freedom per record.
+        """
+        return leverage > FAR * self.freedom / self.records
 
 
 def _scale(spread: Array, known: Array, own_units: int) -> Array:
