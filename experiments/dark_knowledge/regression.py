@@ -117,7 +117,6 @@ def run(
         "seeds": "the number of the split",
         "goals": goals,
         "tables": before["tables"] | measured,
-        "made with": harness.versions(),
     }
     harness.write(results, "regression", found)
     return found
@@ -140,6 +139,7 @@ def judged(name: str, rows: Sequence[Mapping[str, Any]], splits: int) -> dict[st
         **statistics,
         "statuses": sorted({row["status"].partition(":")[0] for row in rows}),
         "CPU seconds a split": harness.statistics([row["CPU seconds"] for row in rows]),
+        "made with": harness.versions(),
         "goals": goals,
     }
 

@@ -1,5 +1,7 @@
 """Regressions that learn their noise, of values of any scale."""
 
+import signal
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +18,7 @@ from posterity.errors import (
     StructureError,
     UsageError,
 )
+from posterity.interrupts import deferred
 from posterity.models import NeuralNetwork
 from posterity.models.forward import NoisyForward
 from posterity.models.likelihoods import log_likelihood
@@ -74,12 +77,12 @@ def test_a_variance_that_is_far_off_is_not_converged() -> None:
     assert 0.5 < np.quantile(ratio, 0.1) < np.quantile(ratio, 0.9) < 2
 
 
-@pytest.mark.parametrize(("deviation", "length"), [(0.0, 5000), (1.0, 200)])
+@pytest.mark.parametrize(("deviation", "length"), [(0.0, 5000), (1.0, 1000)])
 def test_noisy_tables_climb_less(
     monkeypatch: pytest.MonkeyPatch, deviation: float, length: int
 ) -> None:
     """Records held out choose the climb: what has no noise is learned for long."""
-    monkeypatch.setattr(climbs, "LENGTHS", (200, 5000))
+    monkeypatch.setattr(climbs, "LENGTHS", (1000, 5000))
     rng = np.random.default_rng(5)
     x = rng.normal(size=(250, 2))
     y = x.sum(1) + deviation * rng.normal(size=250)
@@ -97,16 +100,67 @@ def test_a_climb_is_chosen_for_hidden_layers_and_learned_noise_alone() -> None:
     assert Langevin(known, known.prior(), (x, y)).climb == 2000
 
 
-def test_few_records_or_chains_that_diverge_climb_the_least() -> None:
-    """Too few are held out to tell lengths apart; nothing is compared."""
-    x, y = RNG.normal(size=(49, 2)), RNG.normal(size=49)
-    assert climbs.length(noisy(x, y).target, key=KEY) == climbs.LENGTHS[0]
-    records = x[:5].astype(np.float32), y[:5].astype(np.float32)
-    teacher = noisy(x, y)
+@pytest.mark.parametrize(
+    ("scores", "length"),
+    [
+        # Better by one and by two standard errors of the difference, of 30 records.
+        ([[0.0] * 30, [0.05] * 15 + [0.3] * 15, [0.1] * 30], 6000),
+        ([[0.0] * 30, [-0.1] * 30, [3.0] + [-0.01] * 29], 2000),
+        ([[0.0] * 30, [1.0] * 30, [climbs.LEAST] * 30], 6000),
+        ([[climbs.LEAST] * 30] * 3, 2000),
+    ],
+)
+def test_the_shortest_climb_within_a_standard_error_is_made(
+    monkeypatch: pytest.MonkeyPatch, scores: list[list[float]], length: int
+) -> None:
+    rows = iter(np.array(scores))
+    monkeypatch.setattr(climbs, "climb", lambda target, start, steps, key: start)
+    monkeypatch.setattr(climbs, "_scores", lambda target, positions, records: next(rows))
+    x, y = RNG.normal(size=(150, 2)), RNG.normal(size=150)
     with jax.enable_x64(False):
-        broken = jax.tree.map(lambda leaf: leaf * np.nan, teacher.target.start(2, key=KEY))
-        scores = climbs._scores(teacher.target, broken, records)
+        assert climbs.length(noisy(x, y).target, key=KEY) == length
+
+
+def test_chains_begin_after_the_chosen_climb(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, climb = [], climbs.climb
+    monkeypatch.setattr(climbs, "LENGTHS", (10, 300))
+    monkeypatch.setattr(
+        climbs, "climb", lambda *args, **key: made.append(args[2]) or climb(*args, **key)
+    )
+    x = RNG.normal(size=(200, 2))
+    net = NeuralNetwork.regression(Layers.dense(2, 8, 1), x.sum(1))
+    assert net.layers is not None
+    teacher = Langevin(net, GaussianPrior().network(net.layers), (x, x.sum(1)), burn_in=250)
+    teacher.begin(key=KEY)
+    assert made == [10, 300, 300]
+
+
+def test_equal_records_are_held_out_together_and_few_are_not_compared() -> None:
+    """Of a table that is repeated, one copy tells what another was."""
+    x, y = RNG.normal(size=(50, 2)), RNG.normal(size=50)
+    first, second = (np.resize(part, (150, *part.shape[1:])) for part in (x, y))
+    numbers = climbs._distinct((first, second))
+    np.testing.assert_array_equal(numbers, np.resize(numbers[:50], 150))
+    assert len(np.unique(numbers)) == 50
+    assert climbs.length(noisy(x, y).target, key=KEY) == climbs.LENGTHS[0]
+    assert climbs.length(noisy(np.ones((200, 2)), np.ones(200)).target, key=KEY) == 2000
+
+
+def test_chains_that_diverge_score_least() -> None:
+    x, y = RNG.normal(size=(5, 2)), RNG.normal(size=5)
+    target = noisy(x, y).target
+    with jax.enable_x64(False):
+        broken = jax.tree.map(lambda leaf: leaf * np.nan, target.start(2, key=KEY))
+        scores = climbs._scores(target, broken, target.data)
     np.testing.assert_array_equal(scores, climbs.LEAST)
+
+
+def test_ctrl_c_ends_a_climb_between_two_calls() -> None:
+    target = noisy(RNG.normal(size=(20, 2)), RNG.normal(size=20)).target
+    with deferred() as interrupts, jax.enable_x64(False):
+        interrupts.came.append(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            climbs.climb(target, target.start(2, key=KEY), 10, key=KEY)
 
 
 def noisy(x: np.ndarray, y: np.ndarray, layers: Layers | None = None, **options: int) -> Langevin:

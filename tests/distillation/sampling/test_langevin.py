@@ -11,7 +11,7 @@ import scipy.stats
 from sklearn.datasets import load_digits
 
 from posterity.distillation import SGHMC, SGLD, Langevin, PreconditionedSGLD
-from posterity.distillation.sampling import health, langevin
+from posterity.distillation.sampling import health, langevin, tuning
 from posterity.distillation.sampling.target import _single
 from posterity.distillation.sampling.tuning import heat, warmth
 from posterity.errors import (
@@ -315,6 +315,17 @@ def test_steps_too_long_for_the_curvature_are_shortened_during_burn_in() -> None
         shorter = teacher._cooled(state, KEY).kernel.scale
     ratios = jax.tree.leaves(jax.tree.map(lambda one, other: np.ravel(one / other), shorter, long))
     assert np.median(np.concatenate(ratios)) < 0.1 and np.concatenate(ratios).max() <= 1
+
+
+def test_one_chain_with_unstable_steps_is_enough_to_shorten_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    curvature = np.array([0.1, 0.1, 0.1, 9.0])  # of steps that are stable below four
+    monkeypatch.setattr(tuning, "_curvature", lambda *args: (curvature, 0 * curvature))
+    at = jax.tree.map(lambda leaf: np.ones((4, *leaf.shape)), NET.prior(variance=1.0).mean)
+    assert np.isinf(tuning.excess(None, at, np.ones((1, 1)), 1.0, key=KEY))
+    curvature[-1] = 0.1
+    assert tuning.excess(None, at, np.ones((1, 1)), 1.0, key=KEY) == pytest.approx(1 / 39)
 
 
 def test_all_coordinates_are_watched() -> None:

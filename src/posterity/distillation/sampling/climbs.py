@@ -7,20 +7,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.stats
-from jaxtyping import Float, PyTree
+from jaxtyping import Float, Int, PyTree
 
 from posterity.arrays import keys
 from posterity.distillation.sampling.schedules import adam
 from posterity.distillation.sampling.target import Target
 from posterity.distillation.sampling.tuning import gradient
+from posterity.interrupts import deferred
 
 RATE = 1e-2
-CHUNK = 250  # Steps of a climb per compiled call; it can be interrupted between calls
+CHUNK = 250  # Steps of a climb per compiled call; Ctrl-C ends it between calls
 LENGTHS = (2000, 6000, 20_000)
 """Numbers of steps that are compared for networks that learn their noise."""
 CHAINS = 4  # Chains by whose predictions they are compared
 HELD_OUT = 5  # One in so many records is held out
-FEW = 10  # Least number of records held out that can tell lengths apart
+FEW = 30  # Least number of records held out that can tell lengths apart
 MANY = 2000  # Most records held out
 LEAST = -1e30  # Log density of predictions that are not finite
 
@@ -28,9 +29,11 @@ LEAST = -1e30  # Log density of predictions that are not finite
 def climb(target: Target, positions: PyTree, steps: int, *, key: jax.Array) -> Any:
     """Return positions after ``steps`` of Adam on the log density, with a rate that falls to 0."""
     state = positions, _moments(positions)
-    for begin in range(0, steps, CHUNK):
-        ends = np.array([begin, min(begin + CHUNK, steps), steps], np.int32)
-        state = _climbed(target, state, ends, key)
+    with deferred() as interrupts:
+        for begin in range(0, steps, CHUNK):
+            interrupts.check()
+            ends = np.array([begin, min(begin + CHUNK, steps), steps], np.int32)
+            state = _climbed(target, state, ends, key)
     return state[0]
 
 
@@ -57,16 +60,20 @@ def length(target: Target, *, key: jax.Array) -> int:
 
     A network that climbed too little takes what it could explain for noise, one that climbed too
     far overfits where the table is noisy, and chains stay near where they begin. Scores are log
-    densities of normals with the moments of a few networks together. Source: breiman1984 (the rule
-    of one standard error).
+    densities of normals with the moments of a few networks together; the error is that of the
+    paired difference of two lengths. Equal records are held out together. Source: breiman1984 (the
+    rule of one standard error).
     """
-    held = min(target.count // HELD_OUT, MANY)
+    first, second, third = jax.random.split(key, 3)
+    number = _distinct(target.data)
+    order = keys.of_numpy(first).permutation(number.max() + 1)
+    most = min(target.count // HELD_OUT, MANY)
+    held_out = np.isin(number, order[np.cumsum(np.bincount(number)[order]) <= most])
+    held = int(held_out.sum())
     if held < FEW:
         return LENGTHS[0]
-    first, second, third = jax.random.split(key, 3)
-    order = keys.of_numpy(first).permutation(target.count)
-    part = lambda places: jax.tree.map(lambda leaf: np.asarray(leaf)[places], target.data)
-    out, rest = part(order[:held]), jax.device_put(part(order[held:]))
+    part = lambda own: jax.tree.map(lambda leaf: np.asarray(leaf)[own], target.data)
+    out, rest = part(held_out), jax.device_put(part(~held_out))
     count = target.count - held
     whole = target.batch_size == target.count
     batch_size = count if whole else min(target.batch_size, count)
@@ -77,6 +84,16 @@ def length(target: Target, *, key: jax.Array) -> int:
     behind = scores[best] - scores
     error = behind.std(1, ddof=1) / held**0.5
     return LENGTHS[int(np.argmax(behind.mean(1) <= error))]
+
+
+def _distinct(data: PyTree) -> Int[np.ndarray, " n"]:
+    """Return a number for each record, the same for records that are equal in all columns."""
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(data)]
+    total, rng = np.zeros(len(leaves[0])), np.random.default_rng(0)
+    for leaf in leaves:
+        for column in leaf.reshape(len(leaf), -1).T:
+            total += rng.normal() * column.astype(np.float64)
+    return np.unique(total, return_inverse=True)[1]
 
 
 def _scores(target: Target, positions: PyTree, records: tuple[Any, Any]) -> Float[np.ndarray, " n"]:

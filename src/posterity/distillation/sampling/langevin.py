@@ -25,14 +25,15 @@ from posterity.distillation.teachers import WATCHED, Draws, Health, Teacher, in_
 from posterity.errors import ConvergenceWarning, ParameterError
 from posterity.families.layers import Layers
 from posterity.fingerprint import renew_programs
+from posterity.interrupts import deferred
 from posterity.models import Model
 from posterity.status import Progress, ProgressCallback
 
 CHAINS = (16, 4)  # Number of chains of small models and of large ones
 LARGE = 20_000  # Number of weights from which a model is large
 CLIMB = (2000, 6000)
-"""Steps of Adam to the posterior's mass, for a small network and for a large one, where the noise
-is known."""
+"""Steps of Adam to the posterior's mass, for a small network and for a large one; see
+:func:`~posterity.distillation.sampling.climbs.length` for small ones that learn their noise."""
 BURN_IN = (1000, (40_000, 5_000))
 """Least and most steps of burn-in; the most for small models and for large ones."""
 CHUNK = 250
@@ -79,9 +80,11 @@ class Langevin(Teacher):
         batch_size: number of records per minibatch; by default 100, or all of up to 300.
         thin: number of steps from one draw to the next.
         climb: number of steps of Adam from which a network's chains start; by default 2,000 for
-            small networks, and 6,000 for large ones; for small networks that learn their noise,
-            2,000, 6,000 or 20,000, by what four chains predict of a fifth of the records that is
-            held out. Chains of other models start at the mode.
+            small networks, and 6,000 for large ones. For small networks with hidden layers that
+            learn their noise it is chosen of 2,000, 6,000 and 20,000, by what four chains predict
+            of a fifth of the records, at most 2,000, that is held out; of tables of less than 150
+            records it is 2,000. If records that are not equal belong together, as those of one
+            patient, give the number of steps. Chains of other models start at the mode.
         burn_in: number of steps before the first draw, rounded up to whole chunks of 250; by
             default five times the relaxation time of a direction as wide as the scale, from 1,000
             to 40,000 (5,000 for large models), or 1,000 where the step size is given.
@@ -157,14 +160,14 @@ class Langevin(Teacher):
     def begin(self, *, key: jax.Array) -> State:
         """Climb and burn in, and return the state after it; divergence is a ParameterError."""
         first, second, third, last = jax.random.split(key, 4)
-        with jax.enable_x64(False):
+        with jax.enable_x64(False), deferred() as interrupts:
             own, sought = self.target, self.kernel.step_size is None
             positions = own.start(self.chains, key=first)
             weights = isinstance(own, WeightsTarget)
             if weights:
                 steps = self.climb
                 if steps is None:
-                    steps = climbs.length(own, key=jax.random.fold_in(second, 0))
+                    steps = climbs.length(own, key=jax.random.fold_in(first, 1))
                 positions = climbs.climb(own, positions, steps, key=second)
                 self.check(self._counted(self.kernel.init(positions)))
             scale, size, friction = self._tuned(positions, third)
@@ -178,6 +181,7 @@ class Langevin(Teacher):
                 least, most = BURN_IN[0], BURN_IN[1][_is_large(own.model)]
                 steps = int(np.clip(math.ceil(10 / size), least, most)) if sought else least
             for number in range(-(-steps // (draws * self.thin))):
+                interrupts.check()
                 state = _several(self, state, draws, jax.random.fold_in(last, number))
                 self.check(state)
                 if sought and weights and number in LOOKS:

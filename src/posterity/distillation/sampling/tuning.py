@@ -79,7 +79,7 @@ def warmth(
     """
     first, second = jax.random.split(key)
     root = _root(positions, scale)
-    long = excess(target, positions, scale, friction, key=first)
+    long = _inflation(_shares(target, positions, root, friction, first).mean())
     if target.batch_size == target.count:
         return long, 0.0
     chains, size = root.shape
@@ -101,10 +101,23 @@ def warmth(
 def excess(
     target: Target, positions: PyTree, scale: PyTree, friction: float, *, key: jax.Array
 ) -> float:
-    """Return the relative excess temperature due to curvature, see :func:`warmth`."""
-    share = float(_curvature(target, positions, _root(positions, scale), key)[0].mean())
-    share *= friction / (8 - 4 * friction)
-    return share / (1 - share) if share < 1 else np.inf
+    """Return the relative excess temperature of :func:`warmth` due to curvature; it is also
+    infinite if the steps of one chain alone are unstable.
+    """
+    shares = _shares(target, positions, _root(positions, scale), friction, key)
+    return _inflation(shares.mean() if shares.max() < 1 else 1.0)
+
+
+def _shares(
+    target: Target, positions: PyTree, root: np.ndarray, friction: float, key: jax.Array
+) -> np.ndarray:
+    """Return each chain's step in its worst direction relative to the largest that is stable."""
+    return _curvature(target, positions, root, key)[0] * friction / (8 - 4 * friction)
+
+
+def _inflation(share: float) -> float:
+    """Return the relative excess temperature of a step of this size."""
+    return float(share / (1 - share)) if share < 1 else np.inf
 
 
 def _root(positions: PyTree, scale: PyTree) -> np.ndarray:
