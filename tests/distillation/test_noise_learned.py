@@ -150,9 +150,10 @@ def test_chains_that_diverge_score_least() -> None:
     x, y = RNG.normal(size=(5, 2)), RNG.normal(size=5)
     target = noisy(x, y).target
     with jax.enable_x64(False):
-        broken = jax.tree.map(lambda leaf: leaf * np.nan, target.start(2, key=KEY))
-        scores = climbs._scores(target, broken, target.data)
-    np.testing.assert_array_equal(scores, climbs.LEAST)
+        for factor in (np.nan, np.inf, 1e25):
+            broken = jax.tree.map(lambda leaf, by=factor: leaf * by, target.start(2, key=KEY))
+            scores = climbs._scores(target, broken, target.data)
+            np.testing.assert_array_equal(scores, climbs.LEAST)
 
 
 def test_ctrl_c_ends_a_climb_between_two_calls() -> None:

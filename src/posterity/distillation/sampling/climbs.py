@@ -100,8 +100,9 @@ def _scores(target: Target, positions: PyTree, records: tuple[Any, Any]) -> Floa
     """Return log densities, in nats, of records by normals with the moments of all chains."""
     mean, noise = (np.asarray(part, np.float64) for part in _outputs(target, positions, records[0]))
     y = np.reshape(np.asarray(records[1], np.float64), mean.shape[1:])
-    deviation = np.sqrt(mean.var(0) + noise.mean(0))
-    each = scipy.stats.norm.logpdf(y, mean.mean(0), deviation).reshape(len(y), -1).sum(1)
+    with np.errstate(invalid="ignore", over="ignore"):  # of chains that diverge
+        deviation = np.sqrt(mean.var(0) + noise.mean(0))
+        each = scipy.stats.norm.logpdf(y, mean.mean(0), deviation).reshape(len(y), -1).sum(1)
     return np.nan_to_num(each, nan=LEAST, neginf=LEAST)
 
 
