@@ -164,10 +164,12 @@ def test_ctrl_c_ends_a_climb_between_two_calls() -> None:
             climbs.climb(target, target.start(2, key=KEY), 10, key=KEY)
 
 
-def noisy(x: np.ndarray, y: np.ndarray, layers: Layers | None = None, **options: int) -> Langevin:
+def noisy(
+    x: np.ndarray, y: np.ndarray, layers: Layers | None = None, climb: int | None = None
+) -> Langevin:
     net = NeuralNetwork.regression(layers or Layers.dense(2, 8, 1), y)
     assert net.layers is not None
-    return Langevin(net, GaussianPrior().network(net.layers), (x, y), **options)
+    return Langevin(net, GaussianPrior().network(net.layers), (x, y), climb=climb)
 
 
 def test_a_varying_noise_is_found_where_it_is() -> None:
