@@ -373,7 +373,10 @@ def draw(summary: Mapping[str, Any], results: Path) -> None:
                 axis.plot(range(1, len(own["accuracy"]) + 1), own["accuracy"], label=label)
             axis.set(xlabel="tasks, two classes each", title=data, xticks=range(1, 6))
             axis.set_ylabel("accuracy on all classes seen, %")
-            axis.legend(fontsize=7, loc="lower left", title="method (seeds)", title_fontsize=7)
+            axis.legend(
+                fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0),
+                title="method (seeds)", title_fontsize=7,
+            )  # fmt: skip
 
 
 def forgetting(setting: Setting, images: Digits) -> dict[str, Any]:
