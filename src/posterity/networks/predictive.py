@@ -48,10 +48,9 @@ class Prediction:
     uncertainty; ``mutual_information`` (n,) is its part due to the parameters, which more data
     would remove. For a Gaussian likelihood these are None, ``variance`` is that of the outputs over
     draws, and ``noise_variance`` that of the noise, if known; a student without a split has their
-    sum in ``noise_variance``, and no ``variance``. ``extrapolates`` (n,) is True where an input
-    is outside of a student's training domain, or far from a learner's records. ``log_chances``
-    (n, K), or (n, 2) for a Bernoulli likelihood, are logarithms of the predictive probabilities,
-    accurate near zero and one.
+    sum in ``noise_variance``, and no ``variance``. ``extrapolates`` (n,) is True outside of
+    a student's training domain, or far from a learner's records. ``log_chances`` (n, K), or (n, 2)
+    for a Bernoulli likelihood, are logarithms of the predictive probabilities.
     """
 
     mean: np.ndarray

@@ -134,9 +134,8 @@ class Langevin(Teacher):
         COUNT.or_none().check(chains=chains)
         NATURAL.or_none().check(climb=climb, burn_in=burn_in)
         large = _is_large(model)
-        self.climb = CLIMB[large] if climb is None else climb
-        if climb is None and _is_noisy(model) and not (large or _is_linear(model)):
-            self.climb = None  # chosen when chains begin
+        chosen = _is_noisy(model) and not (large or _is_linear(model))
+        self.climb = CLIMB[large] if climb is None and not chosen else climb
         self.chains, self.thin, self.burn_in = chains or CHAINS[large], thin, burn_in
         self.target = target(model, prior, data, batch_size=batch_size)
         momentum = isinstance(self.target, WeightsTarget)
