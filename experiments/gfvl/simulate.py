@@ -26,8 +26,8 @@ from posterity.graphs.topology import Network, check_sites
 from posterity.graphs.walks import MetropolisHastings, Walk
 from posterity.inference.descent import not_finite
 from posterity.inference.update import LocalUpdate
-from posterity.lazy import program
 from posterity.models import Model, Records
+from posterity.programs import program
 
 
 class Leave(NamedTuple):

@@ -11,13 +11,15 @@ import json
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from posterity.artifact import open_artifact, save
-from posterity.errors import ArtifactError
+from posterity.errors import ArtifactError, CheckpointWarning
 from posterity.files import clean_stale, writing
+from posterity.fingerprint import digest, unversioned
 
 SECONDS = float(os.environ.get("POSTERITY_CHECKPOINT_SECONDS", "20"))
 """Seconds after a save from which :attr:`Checkpoint.due` is true."""
@@ -28,19 +30,21 @@ class Checkpoint:
     """The file of one computation; without a path nothing is saved.
 
     ``verb`` is the name of the computation ("distill"); ``parts`` are digests of its arguments, by
-    name.
+    name; ``unknown`` are names of code among them that may change without a change of its digest.
     """
 
     path: Path | None
     verb: str
     parts: Mapping[str, str]
+    unknown: tuple[str, ...] = ()
     _saved: float = -float("inf")
     _lock: Any = dataclasses.field(default_factory=threading.Lock)
 
     def load(
         self, ignored: Callable[[Any], Collection[str]] = lambda value: ()
     ) -> tuple[Any, dict[str, Any]] | None:
-        """Return the last saved value and position, or None if nothing was saved yet.
+        """Return the last saved value and position, or None if nothing was saved yet. Code that
+        may have changed since is a CheckpointWarning.
 
         ``ignored`` returns, for the value, the names of parts that need not agree.
 
@@ -65,6 +69,13 @@ class Checkpoint:
                 f"{', '.join(differing[:5])}{' and more' * (len(differing) > 5)}",
                 expected="one with the same data, model, settings and key",
                 fix="Restore what was changed, or remove the checkpoint to begin anew.",
+            )
+        if self.unknown:
+            warnings.warn(
+                f"{', '.join(self.unknown)} may have changed since {str(self.path)!r} was saved; "
+                'code that has a version is compared: posterity.fingerprint.versioned("1").',
+                CheckpointWarning,
+                stacklevel=2,
             )
         return value, position
 
@@ -98,20 +109,30 @@ class Checkpoint:
         )
 
 
+def of_arguments(
+    path: str | os.PathLike[str], verb: str, arguments: Mapping[str, Any]
+) -> Checkpoint:
+    """Return the checkpoint of a computation with these arguments, which is not opened."""
+    parts = {name: digest(value) for name, value in arguments.items()}
+    return Checkpoint(Path(path), verb, parts, unversioned(list(arguments.values())))
+
+
 @contextlib.contextmanager
 def opened(
-    path: str | os.PathLike[str] | None, verb: str, parts: Mapping[str, str]
+    path: str | os.PathLike[str] | None, verb: str, arguments: Mapping[str, Any]
 ) -> Iterator[Checkpoint]:
-    """Open the checkpoint at ``path`` with a lock against other processes.
+    """Open the checkpoint of a computation with these arguments at ``path``, with a lock against
+    other processes.
 
     Removes temporary files of killed writers. Raises ArtifactError if another process has the lock,
     or files cannot be written there.
     """
     if path is None:
-        yield Checkpoint(None, verb, parts)
+        yield Checkpoint(None, verb, {})
         return
     import fcntl  # only on POSIX; reading does not need it
 
+    checkpoint = of_arguments(path, verb, arguments)
     path = Path(path)
     beside = path.with_name(f".{path.name}.lock")  # removed when the block ends
     with writing(path):
@@ -132,6 +153,6 @@ def opened(
             )
         try:
             clean_stale(path)
-            yield Checkpoint(path, verb, parts)
+            yield checkpoint
         finally:
             beside.unlink(missing_ok=True)

@@ -120,6 +120,10 @@ class IdentificationWarning(UserWarning):
     """A matching that is barely identified: another one explains the sites nearly as well."""
 
 
+class CheckpointWarning(UserWarning):
+    """A checkpoint whose computation uses functions that may have changed since it was saved."""
+
+
 class FusionWarning(UserWarning):
     """Sites that contradict each other, contribute nothing, or may have the same data."""
 

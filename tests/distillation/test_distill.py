@@ -28,6 +28,7 @@ from posterity.distillation.sampling.langevin import _kept, _several
 from posterity.distillation.teachers import Health
 from posterity.errors import (
     ArtifactError,
+    CheckpointWarning,
     ConvergenceWarning,
     ParameterError,
     PosterityError,
@@ -187,9 +188,11 @@ def test_steps_that_fill_no_whole_chunk() -> None:
 
 def test_a_student_that_diverged_at_the_end_is_an_error_again(tmp_path) -> None:
     options: dict[str, Any] = {"optimiser": optax.sgd(1e30), "checkpoint": tmp_path / "run"}
-    for _ in range(2):
-        with pytest.raises(ParameterError, match="learning rate"):
-            _quiet(10, **options)
+    with pytest.raises(ParameterError, match="learning rate"):
+        _quiet(10, **options)
+    changed = pytest.warns(CheckpointWarning, match="may have changed")
+    with changed, pytest.raises(ParameterError, match="learning rate"):
+        _quiet(10, **options)
 
 
 def test_a_temperature_that_is_not_known_is_not_right() -> None:
@@ -314,16 +317,16 @@ def test_a_file_that_is_no_checkpoint_is_left_alone(tmp_path) -> None:
 def test_numbers_are_no_programs() -> None:
     """Another rate, tolerance, number of steps, step size or temperature compiles nothing anew."""
     _quiet(LEAST)
-    programs = chunk._cache_size()
+    programs = chunk.programs
     _quiet(LEAST + 7, learning_rate=1e-2, tolerance=0.5)
-    assert chunk._cache_size() == programs
+    assert chunk.programs == programs
     stack = np.zeros((3, LAYERS.size))
     for rhat in (1.01, 1.02):  # diagnostics of chains are no part of a program either
         teacher = Draws(NET, stack, diagnostics=Health((f"R-hat {rhat}",), None, rhat, 9.0))
         with pytest.warns(ConvergenceWarning, match=f"R-hat {rhat}"):
             distill(teacher, inputs=BOX, steps=LEAST)
-        programs = max(programs, chunk._cache_size()) if rhat == 1.01 else programs
-    assert chunk._cache_size() == programs
+        programs = chunk.programs if rhat == 1.01 else programs
+    assert chunk.programs == programs
     data, prior, _ = line()
 
     def drawn(kernel: SGLD, burn_in: int) -> np.ndarray:
@@ -331,9 +334,9 @@ def test_numbers_are_no_programs() -> None:
         return np.asarray(teacher.sample(3).stack)
 
     first = drawn(SGLD(0.01), 250)
-    programs = _several._cache_size(), _kept._cache_size()
+    programs = _several.programs, _kept.programs
     assert not np.array_equal(first, drawn(SGLD(0.02, temperature=0.5), 500))
-    assert programs == (_several._cache_size(), _kept._cache_size())
+    assert programs == (_several.programs, _kept.programs)
 
 
 # --- the surface ---------------------------------------------------------------------------------

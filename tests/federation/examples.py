@@ -12,7 +12,7 @@ from posterity.artifact import digest
 from posterity.checkpoint import opened
 from posterity.families import Beta, Dirichlet, Gamma, Gaussian, NormalWishart
 from posterity.federation import Asynchronous, Gossip, LedgerGossip, Sequential, Synchronous
-from posterity.federation.checkpoint import VERB, fingerprint, load, save
+from posterity.federation.checkpoint import VERB, arguments_of, load, save
 from posterity.graphs import complete, ring
 from posterity.models import (
     BetaBernoulli,
@@ -163,12 +163,12 @@ def snapshot(run):
 
 def save_checkpoint(run, path):
     """Save a run once, in place of an earlier state of it."""
-    with opened(path, VERB, fingerprint(run)) as checkpoint:
+    with opened(path, VERB, arguments_of(run)) as checkpoint:
         load(run, checkpoint)
         save(run, checkpoint)
 
 
 def load_checkpoint(run, path):
     """The run that was saved, given one that was set up in the same way."""
-    with opened(path, VERB, fingerprint(run)) as checkpoint:
+    with opened(path, VERB, arguments_of(run)) as checkpoint:
         return load(run, checkpoint)

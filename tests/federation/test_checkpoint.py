@@ -26,7 +26,7 @@ from posterity.artifact import digest
 from posterity.errors import ArtifactError, UsageError
 from posterity.families import Gaussian
 from posterity.federation import Gossip, Synchronous, federate
-from posterity.federation.checkpoint import fingerprint
+from posterity.federation.checkpoint import arguments_of
 from posterity.federation.federate import start
 from posterity.federation.keys import step_key
 from posterity.federation.schedules import Pending
@@ -179,12 +179,12 @@ import sys
 import posterity.checkpoint
 from posterity.artifact import digest
 from posterity.federation import federate
-from posterity.federation.checkpoint import fingerprint
+from posterity.federation.checkpoint import arguments_of
 
 posterity.checkpoint.SECONDS = 0.0
 told = lambda progress: print(progress.step, flush=True)
 run = federate(*setting, **options, checkpoint=sys.argv[1], progress=told)
-print([fingerprint(run), digest(run.ledger), [v.site for v in run.trace]])
+print([digest(arguments_of(run)), digest(run.ledger), [v.site for v in run.trace]])
 """
 
 
@@ -211,7 +211,7 @@ def test_a_run_that_is_killed_at_any_moment_goes_on(tmp_path):
     exec(SETTINGS, given)
     whole = federate(*given["setting"], **given["options"])
     visited = [visit.site for visit in whole.trace]
-    assert last == str([fingerprint(whole), digest(whole.ledger), visited])
+    assert last == str([digest(arguments_of(whole)), digest(whole.ledger), visited])
 
 
 def test_what_is_not_a_number_or_is_told_in_words_comes_back(tmp_path):

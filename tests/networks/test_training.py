@@ -163,9 +163,9 @@ def test_numbers_are_not_programs() -> None:
             train(layers, data, likelihood="gaussian", prior=Horseshoe(scale), **numbers)
 
     once(1.0, steps=CHUNK)
-    before = training._steps._cache_size()
+    before = training._steps.programs
     once(0.5, steps=CHUNK + 7, temperature=0.3, noise_variance=0.2, learning_rate=3e-3)
-    assert training._steps._cache_size() == before
+    assert training._steps.programs == before
 
 
 def test_progress_may_stop_it() -> None:

@@ -15,12 +15,20 @@ from posterity.families.free_forms import form_of
 from posterity.pursuit import objectives
 from posterity.pursuit.objectives import Components, Ratio, maximised
 from posterity.pursuit.search import nodes_of
-from posterity.pursuit.target import Function
+from posterity.pursuit.target import Traced, as_target, traced_at
 
 FORM: Any = form_of(DiagonalGaussian.from_standard([0.0], [1.0]))
 X = np.linspace(-30, 30, 60_001)
 WIDTH = X[1] - X[0]
-TARGET = Function(lambda z: -jnp.log1p(z[0] ** 2))
+
+
+def traced(density: Any) -> Traced:
+    """The target of one number, in double precision."""
+    with jax.enable_x64(True):
+        return traced_at(as_target(density), jax.ShapeDtypeStruct((1,), np.float64), None)
+
+
+TARGET = traced(lambda z: -jnp.log1p(z[0] ** 2))
 NODES = 4096
 
 
@@ -137,7 +145,7 @@ def test_gradients_are_those_of_the_values() -> None:
 
 def test_adam_ends_near_the_best_law() -> None:
     """A Gaussian, by noisy steps: its own mean and deviation."""
-    target = Function(lambda z: -((z[0] - 2.0) ** 2) / 8)
+    target = traced(lambda z: -((z[0] - 2.0) ** 2) / 8)
     with jax.enable_x64(True):
         start = FORM.parameters(DiagonalGaussian.from_standard([0.0], [1.0]))
         look = lambda noise, key: objectives.component(

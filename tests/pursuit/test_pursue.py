@@ -429,7 +429,7 @@ def test_modes_that_one_start_of_eight_would_miss_are_found() -> None:
         (reason,) = run.status.reasons  # where nobody looked, however little is left
         assert "less than 0.018 % of the base's draws" in reason and reason in str(run)
         assert "compared with the mixture, and followed where unexplained" in reason
-        programs.append([program._cache_size() for program in own])
+        programs.append([program.programs for program in own])
     assert programs[0] == programs[1]
 
 

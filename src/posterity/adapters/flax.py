@@ -18,6 +18,7 @@ from posterity.arrays.typing import KeyArray
 from posterity.errors import StructureError
 from posterity.families import Distribution, Gaussian, Product
 from posterity.ledger import Ledger
+from posterity.programs import jitted
 
 Apply = Callable[[Any, Any], Any]
 """Function of parameters and inputs (n, ...) that returns the outputs (n, K)."""
@@ -167,7 +168,7 @@ def _laws(params: Any, apply: Apply, x: ArrayLike, y: ArrayLike, task: core.Task
         made = compute(weights, record[None])[0]
         return made, made
 
-    each = jax.jit(jax.vmap(jax.jacrev(one, has_aux=True), in_axes=(None, 0)))
+    each = jitted(jax.vmap(jax.jacrev(one, has_aux=True), in_axes=(None, 0)))
 
     def jacobians(part: slice) -> tuple[np.ndarray, np.ndarray]:
         slopes, made = each(own, inputs[part])
@@ -175,7 +176,7 @@ def _laws(params: Any, apply: Apply, x: ArrayLike, y: ArrayLike, task: core.Task
         return np.asarray(made), np.concatenate(flat, axis=2)
 
     tensors = {name: np.asarray(value, np.float64) for name, value in own.items()}
-    return core.laws(task, tensors, np.asarray(jax.jit(compute)(own, inputs)), jacobians, y)
+    return core.laws(task, tensors, np.asarray(jitted(compute)(own, inputs)), jacobians, y)
 
 
 def _is_float(x: object) -> bool:

@@ -27,11 +27,12 @@ from posterity.distillation.teachers import WATCHED, Teacher, as_teacher
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.layers import Layers
-from posterity.fingerprint import digests, renew_programs
+from posterity.fingerprint import digest
 from posterity.interrupts import deferred
 from posterity.models import Model
 from posterity.models.data import real_numbers
 from posterity.networks.predictive import Prediction, divergence
+from posterity.programs import as_found, jitted, traced
 from posterity.status import Progress, ProgressCallback, Status
 from posterity.text import html
 
@@ -94,6 +95,7 @@ class Distillation:
         return html(self, "line")
 
 
+@as_found()
 def distill(
     teacher: Teacher | Distribution | str | os.PathLike[str] | Any,
     student: Any = None,
@@ -210,7 +212,7 @@ class Run:
         return np.diff(ends).astype(np.int32)
 
 
-_networks = jax.jit(lambda teacher, state: teacher.networks(state))
+_networks = jitted(lambda teacher, state: teacher.networks(state))
 
 
 def set_up(
@@ -237,7 +239,6 @@ def set_up(
     POSITIVE.check(learning_rate=learning_rate, tolerance=tolerance)
     OPTIMISER.check(optimiser=optimiser)
     teacher = as_teacher(loaded(teacher), model)
-    renew_programs(teacher, student, inputs, optimiser, double=False)
     image = getattr(teacher.layers, "image", ())
     inputs = usual(teacher.inputs(), image) if inputs is None else as_inputs(inputs)
     first, second, third, last = jax.random.split(key, 4)
@@ -259,8 +260,9 @@ def set_up(
             at_hand = 1 if networks is None else len(networks[-1]["kernel"])
             student = students.default(teacher.layers, head, at_hand)
         network, parameters = students.start(student, head, some, key=second)
-        drawn = lambda state: teacher.outputs(teacher.draws(state), some[:2])
-        each = len(jax.tree.leaves(jax.eval_shape(drawn, teacher.blank()))[0])
+        drawn = lambda teacher, state, x: teacher.outputs(teacher.draws(state), x)
+        operations, held = traced(drawn, teacher.traced(), teacher.blank(), some[:2])
+        each = jax.tree.leaves(operations.outputs)[0].shape[0]
     kept = max(-(-HEARD // each) - 1, 0) if reservoir is None else int(reservoir)
     heard = each * (1 + kept)
     if split and heard < 2 and teacher.population > 1:
@@ -269,7 +271,8 @@ def set_up(
             expected="two at least: one alone does not show how far they differ",
             fix="Leave `reservoir` out, or run more chains.",
         )
-    plan = Plan(students.applied(network), optimiser, int(batch_size), kept, heard)
+    known = operations, digest(held)
+    plan = Plan(students.applied(network), optimiser, int(batch_size), kept, heard, known)
     numbers = np.float32(learning_rate), np.int32(round(STEADY * steps)), np.int32(steps)
     constants = Constants(head, teacher.traced(), inputs, probe.astype(np.float32), last, *numbers)
     clean = next((x for x in (inputs.data(), teacher.inputs()) if np.shape(x)[1:] == shape), some)
@@ -294,7 +297,7 @@ def _driven(
         "key": (run.key, constants.key),
     }
     with (
-        opened(path, "distill", {} if path is None else digests(parts)) as kept,
+        opened(path, "distill", parts) as kept,
         jax.enable_x64(False),
         deferred() as interrupts,
     ):

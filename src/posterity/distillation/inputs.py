@@ -18,6 +18,7 @@ from posterity.arguments import COUNT, NOT_NEGATIVE, POSITIVE, Constraint
 from posterity.distillation.sampling import noise
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.models.data import real_numbers
+from posterity.programs import jitted
 
 SPREAD = 0.1  # Default noise on inputs, in standard deviations of their columns
 SHARES = Constraint("a share from 0 to 1", lambda share: 0 <= float(share) <= 1)
@@ -287,7 +288,7 @@ def checked(inputs: Inputs, n: int, key: jax.Array) -> np.ndarray:
     return x
 
 
-@functools.partial(jax.jit, static_argnums=1)
+@functools.partial(jitted, static_argnums=1)
 def _sampled(inputs: Inputs, n: int, key: jax.Array) -> Any:
     return inputs.sample(n, key=key)
 

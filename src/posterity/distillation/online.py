@@ -25,6 +25,7 @@ from posterity.distillation.sampling.schedules import adam
 from posterity.distillation.scaling import Scaling
 from posterity.distillation.teachers import WATCHED, Teacher
 from posterity.networks.predictive import Expectations, expectations_of, merge
+from posterity.programs import jitted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Plan:
     batch_size: int
     reservoir: int
     heard: int  # Draws averaged at each step, including those of the reservoir
+    teacher: Any  # Operations of its outputs, and the digest of their arrays
 
 
 class Constants(NamedTuple):
@@ -71,7 +73,7 @@ def _optimiser(plan: Plan, constants: Constants) -> optax.GradientTransformation
     return plan.optimiser or adam(constants.learning_rate, constants.steady, constants.steps)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jitted, static_argnums=0)
 def start(
     plan: Plan, constants: Constants, parameters: PyTree, scaling: Scaling, teacher: PyTree
 ) -> State:
@@ -100,7 +102,7 @@ def start(
     )
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jitted, static_argnums=0)
 def chunk(plan: Plan, constants: Constants, state: State, sizes: Array) -> tuple[State, jax.Array]:
     """Run blocks of ``sizes`` (b,) steps; return the state, and :meth:`Teacher.watch` after each.
     After each block the teacher's expectations at the probe are added to the average.
@@ -178,7 +180,7 @@ def _looked(constants: Constants, state: State, size: Array) -> State:
     return state._replace(expectations=kept, counts=state.counts.at[half].add(counted))
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jitted, static_argnums=0)
 def gap(
     plan: Plan, constants: Constants, parameters: PyTree, scaling: Scaling, own: Expectations
 ) -> tuple[jax.Array, jax.Array | None]:

@@ -26,6 +26,7 @@ from posterity.families.layers import Dense, Layers
 from posterity.models.data import real_numbers
 from posterity.models.forward import Forward
 from posterity.networks.predictive import Prediction
+from posterity.programs import jitted
 from posterity.text import html
 
 ROWS = 4096  # Inputs per call of the compiled network
@@ -127,7 +128,7 @@ class Student:
         return html(self, "line")
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jitted, static_argnums=0)
 def _outputs(apply: Any, parameters: PyTree, x: Array) -> Any:
     return apply(parameters, x)
 
@@ -248,7 +249,7 @@ def _grows(layers: Layers) -> bool:
     return len(layers) > 1 and all(isinstance(layer, Dense) for layer in layers.layers)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jitted, static_argnums=0)
 def taught(
     count: int, parameters: list[PyTree], networks: list[PyTree], head: Head, scaling: Scaling
 ) -> list[PyTree]:

@@ -17,10 +17,10 @@ from posterity.distillation.student import NETWORKS
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.layers import Layers
-from posterity.fingerprint import renew_programs
 from posterity.models import Model, NeuralNetwork
 from posterity.models.forward import NoisyForward
 from posterity.networks.predictive import Expectations, Prediction, expectations_of, merged
+from posterity.programs import as_found, jitted
 
 SAMPLES = 16  # Draws per step, by default
 WATCHED = 4  # Inputs at which chains are compared with each other
@@ -218,6 +218,7 @@ class Draws(_OfModel):
     def population(self) -> float:
         return float(self.count)
 
+    @as_found()
     def predict(self, x: Array) -> Prediction:
         """Return the predictive at inputs (n, ...), averaged over all draws; errors as of ``head``.
 
@@ -225,12 +226,13 @@ class Draws(_OfModel):
         >>> Draws(LogisticRegression(), np.zeros((2, 1))).predict(np.ones((1, 1))).mean
         array([0.5])
         """
-        renew_programs(self.model, double=False)
         places = np.array_split(np.arange(self.count), -(-self.count // self.samples))
         with jax.enable_x64(False):
             x = np.asarray(x, np.float32)
             head = self.head(x)
-            average = lambda own: _averages(self, head, own, x)
+            model = self.model.pinned(outputs_of, self.draws(places[0][:1]), x)
+            pinned = eqx.tree_at(lambda teacher: teacher.model, self, model)
+            average = lambda own: _averages(pinned, head, own, x)
             total = merged((average(own), len(own)) for own in places)
         return Prediction.of(total, head.likelihood)
 
@@ -252,7 +254,7 @@ class Draws(_OfModel):
         return jax.tree.map(lambda leaf: leaf[state], self.stack)
 
 
-@jax.jit
+@jitted
 def _averages(teacher: Draws, head: Head, places: Array, x: Array) -> Expectations:
     outputs = teacher.outputs(teacher.draws(places), x)
     return expectations_of(head.likelihood, outputs, head.noise_variance)

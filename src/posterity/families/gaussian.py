@@ -23,7 +23,8 @@ from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import POSITIVE_DEFINITE, Coordinates, matrix, vector
 from posterity.families.marginals import NORMAL, Closed, Marginal, same_shape
 from posterity.families.supports import RealNumbers
-from posterity.lazy import jax, jnp, sampler
+from posterity.lazy import jax, jnp
+from posterity.programs import sampler
 
 LOG_2PI = float(np.log(2 * np.pi))
 DEVIATIONS = 2.0

@@ -18,7 +18,7 @@ from posterity.arguments import FLAG, Constraint, one_of
 from posterity.arrays.namespace import is_jax, namespace
 from posterity.arrays.typing import Float, PyTree, Real
 from posterity.errors import StructureError, UsageError, within
-from posterity.lazy import jitted
+from posterity.programs import jitted
 
 Activation = Literal["relu", "tanh", "sigmoid", "silu", "gelu", "softplus", "identity"]
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)

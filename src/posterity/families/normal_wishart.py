@@ -30,7 +30,8 @@ from posterity.families.gaussian import LOG_2PI
 from posterity.families.marginals import INVERSE_GAMMA, STUDENT_T, Closed, Marginal, same_shape
 from posterity.families.supports import PositiveDefiniteMatrices, RealNumbers
 from posterity.families.wishart import LOG_2, MORE_THAN_SIZE, Wishart, bartlett_root, drawn_root
-from posterity.lazy import jax, jnp, sampler
+from posterity.lazy import jax, jnp
+from posterity.programs import sampler
 
 
 class NormalPrecision(Emitting):

@@ -12,7 +12,7 @@ from posterity.artifact.strata import Strata
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.federation.tables import columns_of
-from posterity.fingerprint import digest, renew_programs
+from posterity.fingerprint import digest
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
 from posterity.models import FunctionModel, Model, MultinomialRegression, PredictorModel, Records
@@ -82,7 +82,6 @@ class Agreement:
         """
         ON_ERROR.check(on_error=on_error)
         MODEL.check(model=model)
-        renew_programs(model, double=True)
         model, strata = model if isinstance(model, Model) else FunctionModel(model), None
         if own and personal is not False:
             raise UsageError(
@@ -132,8 +131,8 @@ class Agreement:
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of the settings on which a site's results depend, equal in every process. The
-        members are left out, since sites may join and leave. Raises UsageError if changes of a
-        function cannot be detected (:func:`posterity.fingerprint.versioned`).
+        members are left out, since sites may join and leave. Functions enter by name and version
+        (:func:`posterity.fingerprint.versioned`).
         """
         terms = self.model, self.prior, self.update, self.padding, self.total_weight
         if (strata := self.strata) is None:

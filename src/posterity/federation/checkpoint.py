@@ -16,7 +16,6 @@ from posterity.federation.keys import step_key
 from posterity.federation.run import Run
 from posterity.federation.schedules import Pending
 from posterity.federation.state import Map, Visit
-from posterity.fingerprint import digests
 from posterity.interrupts import deferred
 from posterity.status import ProgressCallback, Status
 
@@ -37,10 +36,10 @@ def kept(
     be missing, but not their names. Ctrl-C or SIGTERM ends the run after the current step is saved;
     a second Ctrl-C ends it at once. Raises ArtifactError if the file is not a checkpoint of this
     run, is in use by another process, or cannot be written. Raises UsageError if the saved run is
-    beyond the last step, or changes of a function cannot be detected (see
-    :func:`posterity.fingerprint.versioned`); KeyboardInterrupt or Terminated if interrupted.
+    beyond the last step; KeyboardInterrupt or Terminated if interrupted. Functions that may have
+    changed since are a CheckpointWarning (see :func:`posterity.fingerprint.versioned`).
     """
-    with opened(path, VERB, fingerprint(run)) as checkpoint:
+    with opened(path, VERB, arguments_of(run)) as checkpoint:
         latest = saved = load(run, checkpoint)
         if latest.state.step > steps:
             raise UsageError(
@@ -74,19 +73,18 @@ def kept(
         return latest
 
 
-def fingerprint(run: Run) -> dict[str, str]:
-    """Return digests of the arguments of a run, equal in every process. Raises UsageError if
-    changes of a function cannot be detected.
-    """
+def arguments_of(run: Run) -> dict[str, Any]:
+    """Return the arguments of a run, by name."""
     agreement, federation = run.agreement, run.federation
     schedule = {
         field.name: getattr(run.schedule, field.name)
         for field in dataclasses.fields(run.schedule)
         if field.name != "graph"  # the network has the same content
     }
-    parts = {
+    return {
         "names of the sites": list(agreement.sites),
         "model": agreement.model,
+        "likelihood": agreement.model.operations,
         "prior": run.state.prior,
         "schedule": (type(run.schedule), schedule),
         "local rule (update)": agreement.update,
@@ -94,7 +92,6 @@ def fingerprint(run: Run) -> dict[str, str]:
         **({"ledger": dict(federation.before)} if federation.before else {}),
         **{DATA.format(name): records for name, records in federation.data.items()},
     }
-    return digests(parts)
 
 
 def save(run: Run, checkpoint: Checkpoint) -> None:
@@ -158,7 +155,7 @@ def load(run: Run, checkpoint: Checkpoint) -> Run:
 
 
 def _gone(value: dict[str, Any]) -> set[str]:
-    """Return the fingerprint parts of forgotten sites, whose data may be missing."""
+    """Return the names of arguments of forgotten sites, whose data may be missing."""
     return {DATA.format(site) for site in value["ledger"].forgotten}
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from posterity.arguments import NATURAL, POSITIVE, Constraint
 from posterity.arrays.keys import fold_in, plain
+from posterity.arrays.tree import tree_map
 from posterity.arrays.typing import KeyArray
 from posterity.artifact import loaded
 from posterity.checks import check_proper
@@ -29,13 +30,17 @@ from posterity.federation.state import State
 from posterity.federation.tables import in_order
 from posterity.inference.cubature import Cubature
 from posterity.inference.update import LocalUpdate
+from posterity.lazy import jax
 from posterity.ledger import Ledger
 from posterity.models import Model, Records
 from posterity.models.records import joined
+from posterity.programs import as_found
 from posterity.status import ProgressCallback
 
 MOST_WORK, SECONDS = 1e7, 1.2e-5
 """Largest nodes x shared parameters x records of a partial-pooling pass; CPU seconds for each."""
+PINNED = 8
+"""Number of records at which a likelihood is traced, to see whether it has changed."""
 SCHEDULE = Constraint(
     "a schedule, such as Sequential() or Gossip(graph)", lambda it: isinstance(it, Schedule)
 )
@@ -45,6 +50,7 @@ SITES = Constraint(
 )
 
 
+@as_found()
 def federate(
     sites: Mapping[str, Any],
     model: Model | Callable[[Any, Any], Any],
@@ -214,6 +220,7 @@ def start(
     )
     records = {site: agreement.stratified(site, each) for site, each in records.items()}
     _check_data(agreement.model, records)
+    agreement = dataclasses.replace(agreement, model=_pinned(agreement, records))
     check_fit(agreement, records)
     _check_cost(agreement, records)
     silent = frozenset(site for site, own in records.items() if own.silent)
@@ -271,6 +278,18 @@ def _check_data(model: Model, records: Mapping[str, Records]) -> None:
         with within(f"the data of site {site!r}"):
             if own.size:
                 check(own.data)
+
+
+def _pinned(agreed: Agreement, sites: Mapping[str, Records]) -> Model:
+    """Return the model with the operations of its likelihood of some records, if JAX runs it."""
+    model = agreed.model
+    first = next((records for records in sites.values() if records.size), None)
+    if first is None or not agreed.update.needs_jax(model):
+        return model
+    some = tree_map(lambda leaf: leaf[:PINNED], first.widened().data)
+    draw = lambda: agreed.prior.sample(jax.random.key(0), ())
+    with jax.enable_x64(True):
+        return model.pinned(type(model).log_likelihood, jax.eval_shape(draw), some)
 
 
 def _check_cost(agreed: Agreement, sites: Mapping[str, Records]) -> None:

@@ -17,6 +17,7 @@ from posterity.federation.run import ROUNDS, Run
 from posterity.federation.state import Visit
 from posterity.federation.status import UNKNOWN
 from posterity.ledger import Ledger
+from posterity.programs import as_found
 from posterity.receipt import Receipt, Refinement, issue
 from posterity.status import ProgressCallback, Status
 
@@ -73,6 +74,7 @@ class Forgotten:
         return self.receipt.exact
 
 
+@as_found()
 def forget(
     target: Ledger | Run | str | os.PathLike[str],
     *sites: str,

@@ -18,8 +18,8 @@ from posterity.federation.remaining import Position, reports_of
 from posterity.federation.schedules import Machine, Schedule, Sequential
 from posterity.federation.state import State, Visit, leave
 from posterity.federation.status import is_final, status_of
-from posterity.fingerprint import renew_programs
 from posterity.ledger import Ledger
+from posterity.programs import as_found
 from posterity.sharing import History
 from posterity.status import Progress, ProgressCallback, Status
 from posterity.text import cut, html, listed
@@ -114,6 +114,7 @@ class Run(Position):
         return site_posterior(self.agreement.model, self.population.law)
 
     @functools.cached_property
+    @as_found()
     def status(self) -> Status:
         """The status: convergence, and the estimated remaining change in nats."""
         with self._kept():
@@ -124,6 +125,7 @@ class Run(Position):
         """A description of how sites compute their factors, and of the order of their turns."""
         return f"{self.agreement.update.rule}; {self.schedule.rule}"
 
+    @as_found()
     def converge(
         self,
         tolerance: float | None = None,
@@ -163,6 +165,7 @@ class Run(Position):
             run = run.newton_step()
         return run._reported(progress, run.state.step, steps)
 
+    @as_found()
     def refined(self, *, sweeps: int = ROUNDS, progress: ProgressCallback | None = None) -> "Run":
         """Return the run after as many sweeps as convergence takes, at most ``sweeps``. Errors are
         those of ``advance``.
@@ -193,6 +196,7 @@ class Run(Position):
             return self
         return self._restarted_at(ended.state)
 
+    @as_found()
     def newton_step(self) -> "Run":
         """Return the run after a joint Newton step on the mean where one is needed, else itself.
         It is needed over a server, for diagonal Gaussians and Products of Gaussians
@@ -209,6 +213,7 @@ class Run(Position):
             return self
         return self if state is None else self._with(state, self.agreement.sites)
 
+    @as_found()
     def advance(self, steps: int, *, progress: ProgressCallback | None = None) -> "Run":
         """Return the run after ``steps`` more steps of its schedule.
 
@@ -231,6 +236,7 @@ class Run(Position):
             run = run._stepped(run.schedule)._reported(progress, done + 1, steps)
         return run
 
+    @as_found()
     def sweep(self, sweeps: int = 1, *, progress: ProgressCallback | None = None) -> "Run":
         """Return the run after every site has had ``sweeps`` turns, for every schedule. Errors are
         those of ``advance``.
@@ -296,11 +302,12 @@ class Run(Position):
     @property
     def token(self) -> Token:
         """The token that the next site is to receive (gossip only). Raises UsageError without
-        gossip, or if a function of the model has no fingerprint that detects changes of it.
+        gossip.
         """
         GOSSIP.check(schedule=self.schedule)
         return token_of(self.state, self.agreement.digest)
 
+    @as_found()
     def deliver(self, token: Token, site: str) -> "Run":
         """Return the run after a site receives a token (gossip only); this is one step.
 
@@ -354,7 +361,6 @@ class Run(Position):
 
     def _stepped(self, schedule: Schedule, site: str | None = None) -> "Run":
         """Return the run after one more step of a schedule, or the rest of an interrupted one."""
-        renew_programs(self.agreement.model, self.agreement.update, double=True)
         key, machine = step_key(self.key, self.state.step), Machine(self.agreement, schedule)
         state, visits = self.state, ()
         if state.pending is not None and schedule != self.schedule:

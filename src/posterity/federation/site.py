@@ -39,9 +39,10 @@ from posterity.federation.tables import of_one_site
 from posterity.inference.descent import dtype_of, not_finite
 from posterity.inference.estimators import Evaluator
 from posterity.inference.update import LocalUpdate, TrainedApart, UpdateInfo, exact_factor
-from posterity.lazy import eqx, jax, jitted, jnp, program, release_programs
+from posterity.lazy import eqx, jax, jnp
 from posterity.models import FunctionModel, Model, Records
 from posterity.models.by_record import check_by_record
+from posterity.programs import jitted, program, release_programs
 
 ERROR = 5e-5
 """Displacement of a posterior by quadrature error, in nats, above which more nodes are used."""

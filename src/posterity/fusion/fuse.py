@@ -6,7 +6,6 @@ import functools
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from posterity.arguments import POSITIVE
 from posterity.arrays.typing import Float
 from posterity.artifact.aligned import named
-from posterity.checkpoint import Checkpoint, opened
+from posterity.checkpoint import of_arguments, opened
 from posterity.checks import check_proper
 from posterity.errors import (
     FusionWarning,
@@ -24,7 +23,6 @@ from posterity.errors import (
 )
 from posterity.families import ExponentialFamily
 from posterity.families.names import Names
-from posterity.fingerprint import digests
 from posterity.fusion.alignment import Aligner, Alignment
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.blocks import assembled
@@ -188,10 +186,10 @@ def _kept(path: Any, sites: Sites, plan: Plan) -> Iterator[Stages | None]:
         "prior": plan.prior,
     }
     if not tables:
-        Checkpoint(Path(path), "fuse", digests(parts)).load()  # refuses a file of anything else
+        of_arguments(path, "fuse", parts).load()  # refuses a file of anything else
         yield None
         return
-    with opened(path, "fuse", digests(parts)) as file:
+    with opened(path, "fuse", parts) as file:
         yield Stages(file)
 
 

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -12,9 +12,11 @@ from posterity.arrays.tree import Setting, static
 from posterity.arrays.typing import Bool, Float, PyTree, Real
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import ExponentialFamily
-from posterity.lazy import jax
+from posterity.fingerprint import digest
+from posterity.lazy import eqx, jax
 from posterity.models.data import Column, check_data
 from posterity.models.records import Records
+from posterity.programs import traced
 
 Q = TypeVar("Q", bound=ExponentialFamily)
 Optima = Literal["one", "several", "unknown"]
@@ -23,6 +25,8 @@ Each = Float[Real, "..."]
 Moments = tuple[Each, Each, Each]
 """Expected log likelihood of each record, and its first and second derivative by the predictor."""
 VARIANCE = dataclasses.replace(POSITIVE, error=ParameterError)
+OPERATIONS = "_operations"
+"""The attribute of a model with what JAX has traced of it."""
 _LIKELIHOODS = {"log_likelihood", "predictor_log_likelihood"}
 _FORMULAS = (
     "factor",
@@ -108,6 +112,38 @@ class Model(Setting):
             StructureError: if data are not numbers, or of a wrong shape.
         """
         check_data(data, self.columns)
+
+    @property
+    def operations(self) -> tuple[Any, str] | None:
+        """What JAX has traced of the model, and the digest of the arrays in it; None if nothing."""
+        return self.__dict__.get(OPERATIONS)
+
+    def kept(self) -> tuple[Any, ...]:
+        return (*super().kept(), self.operations)
+
+    @classmethod
+    def of_children(cls, children: PyTree, kept: tuple[Any, ...] = ()) -> Self:
+        model = super().of_children(children, kept[:-1])
+        if kept and kept[-1] is not None:
+            model.__dict__[OPERATIONS] = kept[-1]  # pyright: ignore
+        return model
+
+    def pinned(self, function: Callable[..., Any], *examples: Any) -> Self:
+        """Return the model with the operations of ``function(model, *examples)``, traced by JAX in
+        the precision in force. Programs of the model are made anew where these differ: where a
+        function of the caller's, or what it reads, has changed.
+
+        A function that JAX cannot trace leaves the model as it is: the error is raised, and worded,
+        where the model is used.
+        """
+        arrays, settings = eqx.partition(self, eqx.is_array)
+        own = lambda arrays, *examples: function(eqx.combine(arrays, settings), *examples)
+        try:
+            operations, constants = traced(own, arrays, *examples)
+        except Exception:
+            return self
+        known = operations, digest(constants)
+        return self.of_children(self.children(), (*super().kept(), known))
 
     def total(self, z: PyTree, records: Records) -> Float[Real, ""]:
         """Return the weighted sum of log likelihoods, in nats."""

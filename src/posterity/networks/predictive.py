@@ -28,6 +28,7 @@ from posterity.families.network import Network
 from posterity.models.data import real_numbers
 from posterity.models.forward import after, apply, outputs
 from posterity.models.likelihoods import LIKELIHOOD, check_outputs
+from posterity.programs import jitted
 
 Expectations = dict[str, Any]
 """Averages over draws by name (see the module's docstring), each with a leading axis of inputs."""
@@ -384,7 +385,7 @@ def between_sites(
     return {"log_chances": log_softmax(mixed / jnp.hypot(1, 2 * lack)[:, None]), "entropy": within}
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(jitted, static_argnums=(0, 1))
 def _between(layers: Layers, likelihood: str, weights: Any, x: Any) -> Expectations:
     arrays = layers.unravel(weights[0])
     *_, before, fused = [x, *apply(layers, arrays, x)]
@@ -395,6 +396,6 @@ def _between(layers: Layers, likelihood: str, weights: Any, x: Any) -> Expectati
     return between_sites(likelihood, fused, sites, arrays[-1]["shares"])
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(jitted, static_argnums=(0, 1))
 def _expectations(layers: Layers, likelihood: str, weights: Any, x: Any) -> Expectations:
     return expectations_of(likelihood, jax.vmap(lambda z: outputs(layers, z, x))(weights))

@@ -23,6 +23,7 @@ from posterity.models.likelihoods import LIKELIHOOD, check_outputs
 from posterity.models.neural import NeuralNetwork
 from posterity.networks.bound import Arrays, Bound, Parameters, Scales, as_posterior, started
 from posterity.networks.priors import GaussianPrior, Horseshoe, Prior, as_network
+from posterity.programs import jitted
 from posterity.status import Progress, ProgressCallback, Status
 
 CHUNK = 50  # Steps per compiled call; progress, interrupts and convergence are between calls
@@ -344,7 +345,7 @@ def step(
     return ({name: climb(name) for name in parameters}, moments), value
 
 
-@jax.jit
+@jitted
 def _steps(
     bound: Bound, state: State, prior: Any, x: Any, y: Any, count: Any, rates: Any, key: jax.Array
 ) -> tuple[State, jax.Array]:

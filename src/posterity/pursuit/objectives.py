@@ -21,10 +21,11 @@ from posterity.arrays import keys
 from posterity.arrays.search import lbfgs
 from posterity.arrays.typing import KeyArray, Real
 from posterity.families.free_forms import ExactForm, FreeForm
+from posterity.programs import jitted
 from posterity.pursuit.target import Target
 
-compiled = functools.partial(jax.jit, static_argnums=0)
-"""Decorator ``jax.jit`` for functions whose first argument is a (static) free form."""
+compiled = functools.partial(jitted, static_argnums=0)
+"""Decorator ``jitted`` for functions whose first argument is a (static) free form."""
 _quiet = functools.partial(np.errstate, over="ignore", divide="ignore", invalid="ignore")
 """Decorator of numeric functions whose results may not be finite, which their callers check."""
 BATCH = 128
@@ -71,7 +72,7 @@ class Ratio(NamedTuple):
     floor: float
 
 
-@jax.jit
+@jitted
 def values(target: Target, z: PyTree) -> Float[jax.Array, " n"]:
     """Return ``log L`` at events (n, ...)."""
     return jax.vmap(target.log_density)(z)
@@ -86,7 +87,7 @@ def resolved(target: Target, z: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " 
         return np.ptp(near.reshape(len(NEAR), -1), axis=0) <= ROUGH
 
 
-@jax.jit
+@jitted
 def values_and_slopes(
     target: Target, key: jax.Array | None, z: Real
 ) -> tuple[Float[jax.Array, " n"], Any]:

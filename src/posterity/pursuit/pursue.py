@@ -32,14 +32,14 @@ from posterity.families import (
 )
 from posterity.families.free_forms import event_of, form_of
 from posterity.families.unconstrained import unconstrained
-from posterity.fingerprint import digests
+from posterity.programs import as_found
 from posterity.pursuit import starts
 from posterity.pursuit import weights as rules
 from posterity.pursuit.component import Refusal, polished, with_component
 from posterity.pursuit.result import CHANCE, FEW, Covered, Pursuit, Refused, Row
 from posterity.pursuit.schedules import Best, LambdaSchedule
 from posterity.pursuit.search import Search, State, nodes_of
-from posterity.pursuit.target import Free, Target, as_target, check_at
+from posterity.pursuit.target import Free, Target, as_target, traced_at
 from posterity.status import Progress, ProgressCallback, Status
 
 NODES = 128  # Least number of nodes of the objectives; by default four per dimension of the noise
@@ -61,6 +61,7 @@ RANK = 4
 LOOK = "Pass DiagonalGaussian.from_standard(mean, variance), say, as wide as the posterior may be."
 
 
+@as_found()
 def pursue(
     target: Any,
     base: PyTree,
@@ -155,9 +156,9 @@ def pursue(
         # With fewer than four nodes per dimension, covariances would overfit the nodes; in
         # thousands of dimensions memory limits their number.
         enough = max(NODES, min(4 * form.noise_size, ROOM // form.noise_size))
-        free = jax.tree.map(jnp.asarray, Free(target, supports, event_of(own)))
+        whole = Free(target, supports, event_of(own))
         schedule = schedule or Best()
-        check_at(free, jax.ShapeDtypeStruct((form.size,), np.float64), origin)
+        free = traced_at(whole, jax.ShapeDtypeStruct((form.size,), np.float64), origin)
         few = free.records is not None
         samples = samples or (SAMPLES // 10 if few else SAMPLES)
         if (components + 1) ** 2 * samples > MOST:
@@ -181,7 +182,7 @@ def pursue(
         first = None if start is None else loaded(start)
         parts = {"target": free, "base": origin, "key": key, "schedule": schedule}
         parts |= {"start": first, "settings": settings}
-        with opened(checkpoint, "pursue", {} if checkpoint is None else digests(parts)) as kept:
+        with opened(checkpoint, "pursue", parts) as kept:
             # One more slot, to test at the end whether another component would help. Slots are
             # rounded up to a multiple, so that fewer programs are compiled.
             slots = components + 1 if components == 1 else -(-(components + 1) // SLOTS) * SLOTS

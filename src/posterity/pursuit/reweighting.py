@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.special
 from jaxtyping import Float
@@ -12,8 +11,9 @@ from jaxtyping import Float
 from posterity.arguments import at_least
 from posterity.errors import ParameterError
 from posterity.families import Mixture
+from posterity.programs import as_found
 from posterity.pursuit.objectives import batched, values
-from posterity.pursuit.target import as_target
+from posterity.pursuit.target import as_target, traced_at
 
 RELIABLE = 0.7  # Shape of the weights' tail below which means converge at a useful rate
 FLAT = 0.1  # Relative excess of the largest weight below which there is no tail to fit
@@ -51,6 +51,7 @@ class Weighted:
         return jax.tree.map(squares, self.z, self.mean())
 
 
+@as_found()
 def reweighted(
     posterior: Mixture, target: Any, *, key: jax.Array | None = None, draws: int = 10_000
 ) -> Weighted:
@@ -72,8 +73,9 @@ def reweighted(
     at_least(100).check(draws=draws)
     key = jax.random.key(0) if key is None else key
     with jax.enable_x64(True):
-        target = jax.tree.map(jnp.asarray, as_target(target))
         z = jax.tree.map(np.asarray, posterior.sample(key, (draws,)))
+        event = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), z)
+        target = traced_at(as_target(target), event, posterior)
         log_l = np.asarray(batched(values, (target,), z), np.float64)
         logs = log_l - np.asarray(posterior.log_prob(z))
     logs = np.where(np.isnan(logs), -np.inf, logs)

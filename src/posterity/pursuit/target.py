@@ -16,9 +16,9 @@ from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.free_forms import shaped
 from posterity.families.unconstrained import Supports
-from posterity.fingerprint import renew_programs
 from posterity.models import Model, Records
 from posterity.models.by_record import check_by_record
+from posterity.programs import Operations, traced
 
 
 class Target(eqx.Module):
@@ -39,28 +39,10 @@ class Target(eqx.Module):
         return self.log_density(z)
 
 
-def _is_array(leaf: object) -> bool:
-    return isinstance(leaf, np.ndarray | np.generic | jax.Array)
-
-
 class Function(Target):
-    """A function of one event as a target. If the function is a pytree, such as
-    ``jax.tree_util.Partial(function, data)``, it is compiled once for arrays of the same shapes.
-    """
+    """A function of one event as a target."""
 
-    arrays: Any
-    others: Any = eqx.field(static=True)
-
-    def __init__(self, function: Callable[[Any], Any]):
-        leaves, structure = jax.tree.flatten(function)
-        self.arrays, others = eqx.partition(leaves, _is_array)
-        self.others = structure, tuple(others)
-
-    @property
-    def function(self) -> Any:
-        """The function, with its arrays."""
-        structure, others = self.others
-        return jax.tree.unflatten(structure, eqx.combine(self.arrays, list(others)))
+    function: Callable[[Any], Any]
 
     def log_density(self, z: PyTree) -> Any:
         """Return the value of the function; a StructureError unless it is one number."""
@@ -167,15 +149,37 @@ class Free(Target):
         return self.inner.estimate(self.supports.forward(u), key) + self.supports.log_det(u)
 
 
-def as_target(target: object) -> Target:
-    """Return a target unchanged, or a function of one event as a target; else a UsageError. If a
-    function in it has changed, programs are compiled anew.
+class Traced(Target):
+    """A target that JAX has traced: programs of it are compiled once for all targets that differ in
+    their data alone, and what the caller changes later has no effect.
     """
+
+    data: Any
+    """The arrays of the log density, and of its minibatch estimate."""
+    operations: tuple[Operations, ...] = eqx.field(static=True)
+    count: int | None = eqx.field(static=True)
+
+    @property
+    def records(self) -> int | None:
+        """Number of records that minibatches are drawn from; None without minibatches."""
+        return self.count
+
+    def log_density(self, z: PyTree) -> Any:
+        """Return the log density of an event of the traced shape, in nats."""
+        return self.operations[0](self.data[0], z)
+
+    def estimate(self, z: PyTree, key: jax.Array | None) -> Any:
+        """Estimate the log density from a minibatch; exact if ``key`` is None."""
+        if key is None or self.count is None:
+            return self.log_density(z)
+        return self.operations[1](self.data[1], z, key)
+
+
+def as_target(target: object) -> Target:
+    """Return a target unchanged, or a function of one event as a target; else a UsageError."""
     if isinstance(target, Target):
-        renew_programs(target, getattr(target, "function", None), double=True)
         return target
     if callable(target):
-        renew_programs(target, double=True)
         return Function(target)
     raise UsageError(
         found=f"a target that is a {type(target).__name__}",
@@ -184,10 +188,15 @@ def as_target(target: object) -> Target:
     )
 
 
-def check_at(target: Target, z: PyTree, base: PyTree) -> None:
-    """Raise an error unless the log density of an event ``z`` is traceable and one real number."""
+def traced_at(target: Target, z: PyTree, base: PyTree) -> Traced:
+    """Trace a target at an event ``z`` of a base, in double precision; raise an error unless the
+    log density is traceable and one real number.
+    """
+    target = jax.tree.map(lambda leaf: jnp.asarray(leaf) if eqx.is_array(leaf) else leaf, target)
     try:
-        value = jax.eval_shape(target.log_density, z)
+        found = [traced(target.log_density, z)]
+        if target.records is not None:
+            found.append(traced(target.estimate, z, jax.random.key(0)))
     except StructureError:
         raise
     except Exception as error:  # whatever the user's function raises
@@ -197,9 +206,12 @@ def check_at(target: Target, z: PyTree, base: PyTree) -> None:
             fix="Write it with jax.numpy, without branches on values; check what events are: "
             "base.event_shape.",
         ) from error
-    if not np.issubdtype(value.dtype, np.floating):
+    operations, data = zip(*found, strict=True)
+    kind = operations[0].outputs.dtype
+    if not np.issubdtype(kind, np.floating):
         raise ParameterError(
-            found=f"a log density of {value.dtype}",
+            found=f"a log density of {kind}",
             expected="a real number in nats",
             fix="Return log L(z).",
         )
+    return Traced(jax.tree.map(jnp.asarray, data), operations, target.records)

@@ -18,6 +18,7 @@ from posterity.families import DiagonalGaussian, Gaussian, LowRankGaussian, Tran
 from posterity.families.names import entry_names
 from posterity.families.supports import PositiveNumbers, RealNumbers, Simplex, UnitInterval
 from posterity.families.unconstrained import Supports
+from posterity.programs import jitted
 
 ROUNDING = 1e-4
 """Tolerance, relative to one plus the size, of a guide's float32 medians."""
@@ -261,8 +262,8 @@ def _at_mode(
 
     begin = supports.ravel(supports.inverse(inside))
     with jax.enable_x64(True):
-        value = jax.jit(density)
-        derivatives = jax.jit(lambda at: (jax.grad(density)(at), -jax.hessian(density)(at)))
+        value = jitted(density)
+        derivatives = jitted(lambda at: (jax.grad(density)(at), -jax.hessian(density)(at)))
 
         def curved(at: Any) -> tuple[np.ndarray, np.ndarray]:
             slope, precision = map(np.asarray, derivatives(at))

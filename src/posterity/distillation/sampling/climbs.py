@@ -14,6 +14,7 @@ from posterity.distillation.sampling.schedules import adam
 from posterity.distillation.sampling.target import Target
 from posterity.distillation.sampling.tuning import gradient
 from posterity.interrupts import deferred
+from posterity.programs import jitted
 
 RATE = 1e-2
 CHUNK = 250  # Steps of a climb per compiled call; Ctrl-C ends it between calls
@@ -37,10 +38,10 @@ def climb(target: Target, positions: PyTree, steps: int, *, key: jax.Array) -> A
     return state[0]
 
 
-_moments = jax.jit(lambda positions: adam(-RATE, 0, 1).init(positions))
+_moments = jitted(lambda positions: adam(-RATE, 0, 1).init(positions))
 
 
-@jax.jit
+@jitted
 def _climbed(target: Target, state: PyTree, ends: Any, key: jax.Array) -> Any:
     """Return positions and Adam's state; ``ends`` are the first, the last and the total steps."""
 
@@ -106,4 +107,4 @@ def _scores(target: Target, positions: PyTree, records: tuple[Any, Any]) -> Floa
     return np.nan_to_num(each, nan=LEAST, neginf=LEAST)
 
 
-_outputs = jax.jit(lambda target, positions, x: target.outputs(positions, x))
+_outputs = jitted(lambda target, positions, x: target.outputs(positions, x))

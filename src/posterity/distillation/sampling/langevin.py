@@ -24,9 +24,9 @@ from posterity.distillation.student import NETWORKS
 from posterity.distillation.teachers import WATCHED, Draws, Health, Teacher, in_units
 from posterity.errors import ConvergenceWarning, ParameterError
 from posterity.families.layers import Layers
-from posterity.fingerprint import renew_programs
 from posterity.interrupts import deferred
 from posterity.models import Model
+from posterity.programs import as_found, jitted
 from posterity.status import Progress, ProgressCallback
 
 CHAINS = (16, 4)  # Number of chains of small models and of large ones
@@ -349,6 +349,7 @@ class Langevin(Teacher):
         searched = health.searched(searched, self.chains)
         return Health((*reasons, *agreement), temperature, *known, searched=searched)
 
+    @as_found()
     def sample(
         self,
         samples: int,
@@ -364,7 +365,6 @@ class Langevin(Teacher):
         COUNT.check(samples=samples)
         key = jax.random.key(0) if key is None else key
         KEY.check(key=key)
-        renew_programs(self, double=False)
         first, second = jax.random.split(key)
         model, parts, series, x = self.target.model, [], [], self.inputs()
         predicts = hasattr(model, "outputs") and getattr(model, "likelihood", None)
@@ -408,16 +408,16 @@ def _is_noisy(model: Model) -> bool:
     return getattr(model, "noise_variance", 1.0) is None
 
 
-_answers = jax.jit(lambda teacher, state, x: teacher.outputs(teacher.draws(state), x))
+_answers = jitted(lambda teacher, state, x: teacher.outputs(teacher.draws(state), x))
 
 
-@functools.partial(jax.jit, static_argnums=2)
+@functools.partial(jitted, static_argnums=2)
 def _several(teacher: Langevin, state: State, count: int, key: jax.Array) -> State:
     step = lambda state, number: (teacher._step(state, jax.random.fold_in(key, number)), None)
     return jax.lax.scan(step, state, jnp.arange(count))[0]
 
 
-@functools.partial(jax.jit, static_argnums=2)
+@functools.partial(jitted, static_argnums=2)
 def _kept(teacher: Langevin, state: State, count: int, x: Any, key: jax.Array) -> tuple[State, Any]:
     def step(state: State, number: Any) -> Any:
         state = teacher.advance(state, key=jax.random.fold_in(key, number))

@@ -16,8 +16,8 @@ from posterity.arrays.search import lbfgs, root_of_inverse
 from posterity.errors import ParameterError
 from posterity.families import Distribution
 from posterity.families.unconstrained import unconstrained
-from posterity.fingerprint import renew_programs
 from posterity.models import Model
+from posterity.programs import jitted
 
 DENSE = 500  # Most parameters whose full curvature is computed; beyond it, its diagonal
 MOST = 50_000  # Most records of the search for modes, reweighted to stand for all
@@ -84,7 +84,6 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
     """
     count = len(jax.tree.leaves(data)[0])
     some = np.random.default_rng(0).permutation(count)[:MOST] if count > MOST else slice(None)
-    renew_programs(model, double=True)
     with jax.enable_x64(True):
         kind = lambda leaf: jnp.float64 if np.asarray(leaf).dtype.kind == "f" else jnp.int64
         seen = jax.tree.map(lambda leaf: jnp.asarray(leaf[some], kind(leaf)), data)
@@ -92,6 +91,8 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
         wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), prior)
         bijection = unconstrained(wide)
         size = bijection.size
+        drawn = jax.eval_shape(lambda: wide.sample(jax.random.key(0), ()))
+        model = model.pinned(type(model).log_likelihood, drawn, seen)
 
         def energy(u: Any, data: PyTree) -> Any:
             tree = bijection.unravel(u)
@@ -99,10 +100,10 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
             density = wide.log_prob(z) + bijection.log_det(tree)
             return -density - share * model.log_likelihood(z, data).sum()
 
-        value = jax.jit(jax.value_and_grad(energy))
+        value = jitted(jax.value_and_grad(energy))
 
-        @jax.jit  # one program for all curvatures, as compiling takes most of the time
-        def products(u: jax.Array, rows: jax.Array) -> jax.Array:
+        @jitted  # one program for all curvatures, as compiling takes most of the time
+        def products(u: Any, rows: Any) -> Any:
             slope = lambda u: jax.grad(energy)(u, seen)
             product = lambda row: jax.jvp(slope, (u,), (row,))[1]
             short = rows.shape[1] <= DENSE
@@ -151,7 +152,7 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
         climbed(SCALES[:, None] * np.resize(draws, (len(SCALES), size)))
         if model.known_optima == "several":
             return _laplace(modes, size, len(SCALES), EQUIVALENT)
-        every = jax.jit(jax.vmap(jax.value_and_grad(energy), (0, None)))
+        every = jitted(jax.vmap(jax.value_and_grad(energy), (0, None)))
         batch = int(np.clip(NUMBERS // records, 1, BATCH))
         looked = lambda u: _batched(lambda part: every(part, seen), u, batch)
         if not modes:

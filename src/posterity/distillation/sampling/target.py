@@ -27,6 +27,7 @@ from posterity.families.unconstrained import Supports, unconstrained
 from posterity.models import Model, NeuralNetwork, Records
 from posterity.models.by_record import check_by_record
 from posterity.models.data import warn_of_classes, warn_of_scale
+from posterity.programs import as_found
 
 BATCH_SIZE = 100
 WHOLE = 300  # Most records that are all used at every step by default
@@ -202,6 +203,7 @@ class ModelTarget(Target):
         )
 
 
+@as_found()
 def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int | None) -> Target:
     """Return the target of a model, a prior and records; errors as of ``Langevin``."""
     COUNT.or_none().check(batch_size=batch_size)
@@ -226,6 +228,10 @@ def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int | None)
             trees = tuple(model.unravel(leaf) for leaf in leaves)
         return WeightsTarget(model=model, prior=trees, **sizes)
     found = laplace(model, prior, data)._asdict()
+    with jax.enable_x64(False):
+        drawn = jax.eval_shape(lambda: prior.sample(jax.random.key(0), ()))
+        some = jax.tree.map(lambda leaf: leaf[:1], data)
+        model = model.pinned(type(model).log_likelihood, drawn, some)
     return ModelTarget(model=model, prior=prior, **found, **sizes)
 
 

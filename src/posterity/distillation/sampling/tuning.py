@@ -14,6 +14,7 @@ from jaxtyping import PyTree
 
 from posterity.arrays import keys
 from posterity.distillation.sampling.target import Target
+from posterity.programs import jitted
 
 EXCESS = 0.05, 0.03
 """Largest relative excess of a chain's temperature in its worst direction, from curvature and from
@@ -26,7 +27,7 @@ NUMBERS = 1 << 26  # Approximate bound on the entries of all minibatch gradients
 WIDEST = 30.0  # Largest ratio of a coordinate's scale to the median
 
 
-@jax.jit
+@jitted
 def gradient(target: Target, positions: PyTree, key: jax.Array) -> Any:
     """Return the gradient of the log density at each position, by one minibatch."""
     chains = len(jax.tree.leaves(positions)[0])

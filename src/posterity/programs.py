@@ -1,0 +1,383 @@
+"""Programs that JAX compiles: what they hold, where they are kept, and when they are released.
+
+JAX (0.10) makes one constant of a NumPy array and uses it for that array everywhere, in single and
+in double precision, as long as any program holds it. So a program of posterity holds copies: once
+a caller's function is traced in double precision, the caller's own calls of it still are in the
+caller's precision. See ``docs/decisions/0033-constants-of-programs.md``.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import gc
+import hashlib
+import operator
+import os
+import platform
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from posterity.lazy import eqx, jax
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def program(function: Function) -> Function:
+    """Return a function of trees that JAX compiles at its first call: ``equinox.filter_jit``."""
+    return _made_once(function, lambda traced: eqx.filter_jit(traced))
+
+
+def jitted(function: Function, **options: Any) -> Function:
+    """Return a function of arrays that JAX compiles at its first call: ``jax.jit``."""
+    return _made_once(function, lambda traced: jax.jit(traced, **options))
+
+
+def sampler(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function ``draw(key, shape, *parameters)`` that JAX compiles as one program.
+
+    The shape is an integer or a sequence of integers. Without x64, parameters are rounded to
+    float32; callers compute standard parameters before, since natural ones may cancel.
+    """
+    compiled = jitted(draw, static_argnames="shape", inline=True)
+
+    @functools.wraps(draw)
+    def call(key: Any, shape: Any, *parameters: Any) -> Any:
+        sizes = (shape,) if np.ndim(shape) == 0 else shape
+        return compiled(key, tuple(map(operator.index, sizes)), *parameters)
+
+    return call
+
+
+def _made_once(function: Any, make: Callable[[Any], Any]) -> Any:
+    @functools.wraps(function)
+    def traced(*args: Any, **kwargs: Any) -> Any:  # JAX calls it once for each program
+        _programs.new += 1
+        counted.programs += 1
+        _keep_on_disk()
+        return _with_copies(function, *args, **kwargs)
+
+    made = functools.cache(lambda: make(traced))
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        """``function``; the attribute ``programs`` is how often JAX has traced it."""
+        _programs.depth += 1
+        try:
+            return made()(*args, **kwargs)
+        finally:
+            _programs.depth -= 1
+            if _programs.depth == 0:
+                _restored()
+
+    counted: Any = call
+    counted.programs = 0
+    return counted
+
+
+# --- constants ------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Operations:
+    """The operations of a function that JAX has traced, apart from the arrays that it uses.
+
+    Two of them are equal if their operations are, so that programs which take one as a static
+    argument are compiled once for all functions that differ in their data alone.
+    """
+
+    text: str
+    """The operations in JAX's notation, and digests of the arrays that stay among them."""
+    rules: tuple[Any, ...]
+    """Derivatives that a caller wrote, which the text does not show: each equals itself alone."""
+    jaxpr: Any = dataclasses.field(compare=False, repr=False)
+    outputs: Any = dataclasses.field(compare=False, repr=False)
+    """Shapes and dtypes of what the function returns."""
+
+    def __call__(self, constants: Any, *arguments: Any) -> Any:
+        """Return the function's value at arguments of the traced shapes, given its arrays."""
+        leaves = jax.tree.leaves(arguments)
+        values = jax.core.eval_jaxpr(self.jaxpr, list(constants), *leaves)  # pyright: ignore
+        return jax.tree.unflatten(jax.tree.structure(self.outputs), values)
+
+
+def traced(function: Callable[..., Any], *examples: Any) -> tuple[Operations, list[Any]]:
+    """Trace a function of arrays at arguments of these shapes, in the precision in force. Return
+    its operations, and copies of the arrays that it uses.
+
+    Data that the function reads from globals, attributes and closures are those of this moment.
+    Errors are the function's own. Not to be called while JAX traces.
+    """
+    closed, outputs = _in_this_precision(function, examples)
+    own, inside, rules = _copied(closed)
+    text = " ".join([str(closed.jaxpr), *map(_content, inside)])
+    return Operations(text, tuple(rules), own.jaxpr, outputs), list(own.consts)
+
+
+def _with_copies(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function that JAX traces, so that the program holds copies of the arrays it uses."""
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    arrays, settings = eqx.partition(leaves, eqx.is_array)
+    returned: list[Any] = []
+
+    def of_arrays(arrays: Any) -> Any:
+        args, kwargs = jax.tree.unflatten(structure, eqx.combine(arrays, settings))
+        values, tree = jax.tree.flatten(function(*args, **kwargs))
+        made, others = eqx.partition(values, eqx.is_array_like)
+        returned[:] = tree, others
+        return made
+
+    closed, outputs = jax.make_jaxpr(of_arrays, return_shape=True)(arrays)
+    own, *_ = _copied(closed)
+    values = jax.core.eval_jaxpr(own.jaxpr, own.consts, *jax.tree.leaves(arrays))  # pyright: ignore
+    made = jax.tree.unflatten(jax.tree.structure(outputs), values)
+    tree, others = returned
+    return jax.tree.unflatten(tree, eqx.combine(made, others))
+
+
+def _copied(closed: Any) -> tuple[Any, list[np.ndarray], list[Any]]:
+    """Return a traced function with copies of its NumPy arrays; those arrays that functions inside
+    it hold; and the rules of derivatives that a caller wrote.
+    """
+    inside: list[np.ndarray] = []
+    rules: list[Any] = []
+
+    def own_part(part: Any) -> Any:
+        if not _is_closed(part):
+            return part
+        made, deeper, more = _copied(part)
+        held = [constant for constant in part.consts if isinstance(constant, np.ndarray)]
+        if not _is_packaged(part.jaxpr):
+            _programs.held.update(constant.dtype for constant in held)
+        inside.extend([*held, *deeper])
+        rules.extend(more)
+        return made
+
+    equations = []
+    for equation in closed.jaxpr.eqns:
+        parts = {
+            n: jax.tree.map(own_part, p, is_leaf=_is_closed) for n, p in equation.params.items()
+        }
+        equations.append(equation.replace(params=parts))
+        if equation.primitive.name in CUSTOM:
+            called = equation.params["call_jaxpr"].jaxpr
+            rules += [] if _is_packaged(called) else [called]
+    constants = [np.array(c) if isinstance(c, np.ndarray) else c for c in closed.consts]
+    made = closed.replace(jaxpr=closed.jaxpr.replace(eqns=equations), consts=constants)
+    return made, inside, rules
+
+
+CUSTOM = ("custom_jvp_call", "custom_vjp_call")
+"""JAX's operations with derivatives that somebody wrote."""
+
+
+def _is_closed(part: Any) -> bool:
+    """Return whether a part of an operation is a traced function with its arrays."""
+    return hasattr(part, "jaxpr") and hasattr(part, "consts")
+
+
+def _is_packaged(jaxpr: Any) -> bool:
+    """Return whether a traced function was defined in an installed package."""
+    folders = Path(jaxpr.debug_info.func_filename or "").parts
+    return not {"site-packages", "dist-packages"}.isdisjoint(folders)
+
+
+def _in_this_precision(function: Callable[..., Any], examples: Any) -> tuple[Any, Any]:
+    """Trace a function. If a program of the caller's may hold its arrays in the other precision,
+    make JAX release all programs and trace it again.
+    """
+    # JAX keeps what it has traced as long as the function lives; a new one is traced anew.
+    make = jax.make_jaxpr(lambda *own: function(*own), return_shape=True)
+    try:
+        closed, outputs = make(*examples)
+    except TypeError:  # arrays in the other precision may not go together with the arguments
+        _release()
+        return make(*examples)
+    if _of_other_precision(closed) <= _programs.narrow:
+        return closed, outputs
+    del closed
+    _release()
+    closed, outputs = make(*examples)
+    _programs.narrow |= _of_other_precision(closed)
+    return closed, outputs
+
+
+def _of_other_precision(closed: Any) -> set[str]:
+    """Return the contents of NumPy arrays in a traced function that may have been converted to
+    another precision than this one: of another width, and not the memory of an array elsewhere.
+    """
+    _, inside, _ = _copied(closed)
+    others = [c for c in [*closed.consts, *inside] if _is_of_other_precision(c)]
+    return {_content(c) for c in others if sys.getrefcount(c.base) <= ALONE}
+
+
+ALONE = 2
+"""References to an array that only one other array is made of: by that one, and by the count."""
+
+
+def _release() -> None:
+    """Make JAX release all programs, with the arrays that they hold."""
+    jax.clear_caches()
+    gc.collect()  # traced functions refer to themselves
+
+
+def _is_of_other_precision(value: Any) -> bool:
+    """Return whether JAX would make numbers of this kind in another width in this precision."""
+    kind = getattr(value, "dtype", value)
+    if isinstance(value, jax.Array) or kind.kind not in "fiuc":
+        return False
+    wide = np.dtype({"f": np.float64, "i": np.int64, "u": np.uint64, "c": np.complex128}[kind.kind])
+    return kind != jax.dtypes.canonicalize_dtype(wide)
+
+
+def _content(array: Any) -> str:
+    own = np.ascontiguousarray(array)
+    return hashlib.sha256(f"{own.dtype}{own.shape}".encode() + own.tobytes()).hexdigest()
+
+
+@contextlib.contextmanager
+def as_found() -> Iterator[None]:
+    """Leave the caller's functions as they were, also those that the caller has compiled: if one of
+    them holds arrays in another precision than the caller's, make JAX release all programs.
+
+    Around a verb; around several, the outermost counts.
+    """
+    _programs.verbs += 1
+    try:
+        yield
+    finally:
+        _programs.verbs -= 1
+        if _programs.verbs == 0 and _programs.held:
+            other = any(map(_is_of_other_precision, _programs.held))
+            _programs.held.clear()
+            if other:
+                _release()
+
+
+# --- programs on disk, and in memory --------------------------------------------------------------
+
+VARIABLE = "POSTERITY_CACHE"
+"""Environment variable of the folder of compiled programs; if empty, programs are not cached."""
+WORTH = 0.2
+"""Compilation time, in seconds, from which a program is cached."""
+NEW, MAPPINGS, MORE = 16, 0.5, 0.25
+"""Number of new programs after which the memory mappings of the process are counted, the share of
+the number that Linux allows from which programs are released, and the share by which they must have
+grown since the last release, as other packages may have many mappings."""
+
+
+@dataclasses.dataclass
+class _Programs:
+    new: int = 0
+    """Number of programs since mappings were counted."""
+    others: int = 0
+    """Number of mappings after the last release."""
+    depth: int = 0
+    """Number of calls of programs that have begun and not ended."""
+    verbs: int = 0
+    """Number of verbs that have begun and not ended."""
+    before: Any = None
+    """What undoes :func:`_keep_on_disk`; None if nothing is to be undone."""
+    held: set[Any] = dataclasses.field(default_factory=set)
+    """Types of arrays that functions which a caller compiled hold since our verb began."""
+    narrow: set[str] = dataclasses.field(default_factory=set)
+    """Contents of arrays whose width is the caller's choice, not that of a precision."""
+
+
+_programs = _Programs()
+
+
+def release_programs() -> None:
+    """Make JAX release all compiled programs if the process has many memory mappings.
+
+    A program takes hundreds of mappings, and LLVM ends a process that has no more. A new function
+    means a new program, so a few hundred federations would get there. Not to be called while JAX
+    traces a function.
+    """
+    if _programs.new < NEW:
+        return
+    _programs.new = 0
+    with contextlib.suppress(OSError, ValueError):  # other systems have no such files
+        allowed = int(Path("/proc/sys/vm/max_map_count").read_text())
+        used = lambda: Path("/proc/self/maps").read_bytes().count(b"\n")
+        if used() > max(MAPPINGS * allowed, _programs.others + MORE * allowed):
+            jax.clear_caches()
+            _programs.others = used()
+
+
+def _keep_on_disk() -> None:
+    """Make JAX cache what it compiles until :func:`_restored`, unless its cache is in use already.
+
+    If the folder is not writable, nothing is cached, without a warning: results are the same.
+    """
+    folder = cache_folder()
+    if _programs.before is not None or folder is None:
+        return
+    if jax.config.jax_compilation_cache_dir is not None:  # pyright: ignore
+        return
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # programs may hold users' numbers
+    except OSError:
+        return
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        return
+    _programs.before = contextlib.ExitStack()
+    _programs.before.enter_context(_cached_in(folder))
+
+
+@contextlib.contextmanager
+def _cached_in(folder: Path) -> Iterator[None]:
+    from jax.experimental.compilation_cache import compilation_cache
+
+    seconds = jax.config.jax_persistent_cache_min_compile_time_secs  # pyright: ignore
+    with warnings.catch_warnings():
+        # A process that is killed during a write leaves an unreadable entry.
+        warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
+        compilation_cache.reset_cache()
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH)
+        try:
+            yield
+        finally:
+            jax.config.update("jax_compilation_cache_dir", None)
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", seconds)
+            compilation_cache.reset_cache()
+
+
+def _restored() -> None:
+    """Undo what :func:`_keep_on_disk` has set."""
+    if _programs.before is not None:
+        _programs.before.close()
+        _programs.before = None
+
+
+@functools.cache
+def cache_folder() -> Path | None:
+    """Return the folder of compiled programs; None if they are not cached.
+
+    There is one for each type of processor, as different machines may share a home folder.
+    """
+    asked = os.environ.get(VARIABLE)
+    if asked is not None:
+        return Path(asked) if asked else None
+    try:
+        home, system = Path.home(), platform.system()
+    except RuntimeError:  # a user without a home
+        return None
+    usual = {"Darwin": home / "Library" / "Caches", "Windows": home / "AppData" / "Local"}
+    variable = "LOCALAPPDATA" if system == "Windows" else "XDG_CACHE_HOME"
+    root = os.environ.get(variable) or usual.get(system, home / ".cache")
+    return Path(root) / "posterity" / f"{platform.machine()}-{_instructions()}"
+
+
+def _instructions() -> str:
+    """Return a digest that identifies the type of processor."""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        known = sorted({line for line in lines if line.startswith(("flags", "Features"))})
+        return hashlib.sha256("".join(known).encode()).hexdigest()[:12]
+    return "any"
