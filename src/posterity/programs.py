@@ -67,15 +67,20 @@ def _made_once(function: Any, make: Callable[[Any], Any]) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         """``function``; the attribute ``programs`` is how often JAX has traced it."""
         _programs.depth += 1
+        before = counted.programs
+        if counted.fresh or _programs.verbs:  # it may be compiled now, without being traced
+            _keep_on_disk()
         try:
             return made()(*args, **kwargs)
         finally:
+            counted.fresh = counted.programs > before
             _programs.depth -= 1
-            if _programs.depth == 0:
+            if _programs.depth == _programs.verbs == 0:
                 _restored()
 
     counted: Any = call
     counted.programs = 0
+    counted.fresh = False
     return counted
 
 
@@ -251,11 +256,11 @@ def as_found() -> Iterator[None]:
         yield
     finally:
         _programs.verbs -= 1
-        if _programs.verbs == 0 and _programs.held:
-            other = any(map(_is_of_other_precision, _programs.held))
-            _programs.held.clear()
-            if other:
+        if _programs.verbs == 0:
+            _restored()
+            if any(map(_is_of_other_precision, _programs.held)):
                 _release()
+            _programs.held.clear()
 
 
 # --- programs on disk, and in memory --------------------------------------------------------------
