@@ -28,6 +28,11 @@ from posterity import Gaussian, models
 from posterity.adapters.numpyro import joint
 from posterity.distillation import Langevin
 
+try:  # its releases lag behind JAX's: pip install --pre tfp-nightly
+    from tensorflow_probability.substrates import jax as tfp
+except ImportError:
+    tfp = None
+
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:posterity", "ignore::UserWarning")
 
 RNG = np.random.default_rng(0)
@@ -75,6 +80,16 @@ def eight_schools():
     numpyro.sample("y", dist.Normal(mean, ERRORS), obs=Y)
 
 
+def of_bijectors(z):
+    """A density by TensorFlow Probability, whose bijectors keep what they last computed."""
+    scaled = BIJECTORS["scale"].forward(z)
+    law = tfp.distributions.Independent(tfp.distributions.Normal(0.0, 1.0 + 0 * z), 1)
+    return law.log_prob(scaled) + jnp.sum((Y - scaled[0]) ** 2) * -0.5
+
+
+BIJECTORS = {"scale": None if tfp is None else tfp.bijectors.Softplus()}
+
+
 # --- peers, each with what it computes ------------------------------------------------------------
 
 
@@ -119,6 +134,13 @@ def scikit_learn():
     return fitted.coef_, np.linalg.inv(X.T @ X)
 
 
+def tensorflow_probability():
+    if tfp is None:
+        return ()
+    z = jnp.full(2, 0.1)
+    return of_bijectors(z), jax.jit(jax.grad(of_bijectors))(z)
+
+
 def random_numbers():
     """What the global generators give next; they are put back."""
     before = np.random.get_state(), random.getstate()
@@ -128,7 +150,15 @@ def random_numbers():
     return drawn
 
 
-PEERS = (own_functions, numpyro_nuts, blackjax_nuts, flax_training, scikit_learn, random_numbers)
+PEERS = (
+    own_functions,
+    numpyro_nuts,
+    blackjax_nuts,
+    flax_training,
+    scikit_learn,
+    tensorflow_probability,
+    random_numbers,
+)
 
 
 def bits(peer):
@@ -168,6 +198,7 @@ VERBS = {
     "pursue, compiled": lambda: posterity.pursue(compiled, BASE, components=1),
     "pursue, caching": lambda: posterity.pursue(caching, BASE, components=1),
     "pursue, NumPyro": lambda: posterity.pursue(joint(eight_schools), "full", components=1),
+    "pursue, TFP": lambda: posterity.pursue(of_bijectors, BASE, components=1),
     "federate": lambda: posterity.federate(sites(), likelihood, BASE),
     "federate, compiled": lambda: posterity.federate(sites(), compiled_likelihood, BASE),
     "forget": lambda: posterity.forget(posterity.federate(sites(), likelihood, BASE), "b"),
@@ -186,7 +217,13 @@ def before():
     return {peer: bits(peer) for peer in PEERS}
 
 
-@pytest.mark.parametrize("verb", VERBS)
+NEEDED = pytest.mark.skipif(
+    tfp is None, reason="no TensorFlow Probability: pip install tfp-nightly"
+)
+CASES = [pytest.param(verb, marks=NEEDED) if "TFP" in verb else verb for verb in VERBS]
+
+
+@pytest.mark.parametrize("verb", CASES)
 def test_a_verb_leaves_the_process_as_it_was(verb, before):
     found = settings()
     VERBS[verb]()
