@@ -9,7 +9,7 @@ import pytest
 import typechecker
 from hypothesis import settings
 
-# Compiling takes most of the tests' time (docs/decisions.md). An unknown flag would end the
+# Compiling takes most of the tests' time (docs/decisions/0010). An unknown flag would end the
 # process, so these are set only for the release that they were tried with.
 FAST = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 if importlib.metadata.version("jaxlib").startswith("0.10."):

@@ -1,4 +1,4 @@
-"""What is published beside the code: the paper's numbers, the citation, the changelog."""
+"""What is published beside the code: the paper's numbers, citation, changelog, decisions."""
 
 import json
 import math
@@ -38,4 +38,26 @@ def test_the_citation_and_the_changelog_are_of_this_version():
     assert re.search(r"^version: (.+)$", citation, re.MULTILINE)[1] == __version__  # type: ignore
     for needed in ("cff-version: 1.2.0", "message:", "title:", "authors:", "date-released:"):
         assert re.search(f"^{needed}", citation, re.MULTILINE)
-    assert f"\n## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\n## {__version__} " in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+DECISIONS = sorted((ROOT / "docs/decisions").glob("0*.md"))
+HEADINGS = ["What", "Why", "What it costs", "Where it errs", "Status"]
+
+
+def test_every_decision_is_listed_and_has_its_five_headings():
+    index = (ROOT / "docs/decisions/index.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^- (\d{4}) \[.+\]\(((\d{4})-[\w-]+\.md)\): \w+", index, re.MULTILINE)
+    assert [name for _, name, _ in listed] == [path.name for path in DECISIONS]
+    assert all(number == own for number, _, own in listed)
+    for path in DECISIONS:
+        text = path.read_text(encoding="utf-8")
+        assert re.findall(r"^## (.+)$", text, re.MULTILINE) == HEADINGS, path.name
+
+
+def test_decisions_that_code_refers_to_exist():
+    sources = [*ROOT.glob("src/**/*.py"), *ROOT.glob("tests/*.py")]
+    texts = [path.read_text(encoding="utf-8") for path in sources]
+    numbers = {path.name[:4] for path in DECISIONS}
+    found = {number for text in texts for number in re.findall(r"decisions/(\d{4})", text)}
+    assert found and found <= numbers
