@@ -1,4 +1,4 @@
-"""What is published beside the code: the paper's numbers, citation, changelog, decisions."""
+"""What is published beside the code: the paper's numbers, citation, changelog and more."""
 
 import json
 import math
@@ -61,3 +61,31 @@ def test_decisions_that_code_refers_to_exist():
     numbers = {path.name[:4] for path in DECISIONS}
     found = {number for text in texts for number in re.findall(r"decisions/(\d{4})", text)}
     assert found and found <= numbers
+
+
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+LONG = re.search(r"target: \[(.+)\]", (ROOT / ".github/workflows/release.yml").read_text())
+
+
+def test_what_contributing_names_exists():
+    named = re.findall(
+        r"`((?:src|tests|docs|experiments|benchmarks|\.ci|\.github)/[^` ]*)`", CONTRIBUTING
+    )
+    named += re.findall(r"\]\((?!http)([^)]+)\)", CONTRIBUTING)
+    assert len(named) > 20 and [name for name in named if not (ROOT / name).exists()] == []
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"`make ([\w-]+)", CONTRIBUTING)) <= targets
+
+
+def test_what_is_run_before_a_release_is_a_job_and_has_a_date():
+    rows = re.findall(r"^\| `make ([\w-]+)` \| .+ \| (.+) \|$", CONTRIBUTING, re.MULTILINE)
+    assert LONG is not None and [name for name, _ in rows] == LONG[1].split(", ")
+    assert all(re.fullmatch(r"not yet|\d{4}-\d\d-\d\d, [0-9a-f]{8}", when) for _, when in rows)
+
+
+def test_sources_of_formulas_are_in_the_bibliography():
+    known = set(re.findall(r"^@\w+\{(\w+),", (ROOT / "docs/references.bib").read_text(), re.M))
+    texts = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.glob("src/**/*.py"))
+    sources = re.findall(r"Source: ((?:.|\n)*?)(?:\n\s*\n|\"{3})", texts)
+    keys = {key for one in sources for key in re.findall(r"\b[a-z]+(?:19|20)\d\d\w*\b", one)}
+    assert keys and keys <= known
