@@ -36,7 +36,7 @@ def test_the_paper_cites_what_the_bibliography_holds():
 def test_the_citation_and_the_changelog_are_of_this_version():
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert re.search(r"^version: (.+)$", citation, re.MULTILINE)[1] == __version__  # type: ignore
-    for needed in ("cff-version: 1.2.0", "message:", "title:", "authors:", "date-released:"):
+    for needed in ("cff-version: 1.2.0", "message:", "title:", "authors:"):
         assert re.search(f"^{needed}", citation, re.MULTILINE)
     assert f"\n## {__version__} " in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
