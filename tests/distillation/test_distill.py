@@ -40,6 +40,8 @@ from posterity.networks import Layers, describe
 from posterity.status import Progress
 from tests.distillation.examples import KEY, LAYERS, LINE, NET, line, network_teacher, points
 
+pytestmark = pytest.mark.filterwarnings("ignore:Draws may not be the posterior's:UserWarning")
+
 BOX = Box([-3.0, -3.0], [3.0, 3.0])
 POSTERIOR = Network.from_standard(
     np.random.default_rng(3).normal(size=LAYERS.size), np.full(LAYERS.size, 0.3), LAYERS
