@@ -184,6 +184,7 @@ def noisy(
     return Langevin(net, GaussianPrior().network(net.layers), (x, y), climb=climb)
 
 
+@pytest.mark.slow
 def test_a_varying_noise_is_found_where_it_is() -> None:
     x = RNG.uniform(-1, 1, (600, 1))
     deviation = 100 * np.exp(x[:, 0])

@@ -81,6 +81,7 @@ def quietly(*args, **options):
         return federate(*args, **options)
 
 
+@pytest.mark.slow
 def test_a_users_own_logistic_of_41_columns_far_from_zero_ends_at_its_optimum():
     data = sites(41)
     run = quietly(data, logistic, DiagonalGaussian.from_standard(np.zeros(41), np.ones(41)))
