@@ -9,9 +9,12 @@ import pytest
 import typechecker
 from hypothesis import settings
 
-# Compiling takes most of the tests' time (docs/decisions.md). An unknown flag would end the
+# Compiling takes most of the tests' time (docs/decisions/0010). An unknown flag would end the
 # process, so these are set only for the release that they were tried with.
-FAST = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+FAST = (
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
+    "--xla_cpu_parallel_codegen_split_count=1 --xla_llvm_disable_expensive_passes=true"
+)
 if importlib.metadata.version("jaxlib").startswith("0.10."):
     os.environ.setdefault("XLA_FLAGS", FAST)  # `XLA_FLAGS= make test` runs as users do
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -31,7 +34,7 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Twice the time of tests: with it they run by `make test-annotations`, and last in .ci/run.
+# Twice the time of tests: with it they run by `make test-annotations`, before a release.
 if os.environ.get("POSTERITY_ANNOTATIONS"):
     typechecker.install("posterity")
 

@@ -101,6 +101,7 @@ def test_released_code_is_taken_from_the_folder_that_is_named(tmp_path, monkeypa
     assert "does not import" in peers.klfusion([], 2, 0)[0]
 
 
+@pytest.mark.experiment
 def test_what_does_not_finish_or_fails_is_recorded():
     shape = Shape("NormalWishart", 1000, 50, 5)
     late = launch("growth", shape, Effort(runs=1, budget=0.0, limit=1))

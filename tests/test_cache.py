@@ -62,6 +62,7 @@ def test_a_broken_entry_is_passed_over_without_a_word(tmp_path):
     assert done.returncode == 0 and done.stderr == "" and done.stdout == "3.0\n"
 
 
+@pytest.mark.slow
 def test_where_nothing_can_be_written_nothing_is_kept(tmp_path):
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", tmp_path / "file" / "below"):

@@ -33,6 +33,8 @@ from posterity.plots.matches import COLOURS, Kind, read
 from posterity.pursuit import Pursuit, Row
 from posterity.status import Status
 
+pytestmark = pytest.mark.filterwarnings("ignore:The matching.* is uncertain:UserWarning")
+
 MEANS = {"north": [0.0, 9.0], "south": [9.1, 4.0, 0.1], "west": [9.05, 25.0]}
 SIZE = 4
 """Components: 9 of three sites, 0 of two, 4 and 25 of one."""

@@ -14,6 +14,8 @@ from posterity.families import NormalGamma, NormalWishart
 from posterity.models import label, log_predictive
 from tests.hidden_chains import MEANS, draw
 
+pytestmark = pytest.mark.filterwarnings("ignore:The matching.* is uncertain:UserWarning")
+
 LENGTHS = (90, 60)
 X = draw(MEANS[:3], LENGTHS, seed=0)[0]
 FLAT = np.concatenate(X)

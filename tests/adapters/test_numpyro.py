@@ -22,6 +22,8 @@ dist: Any = pytest.importorskip("numpyro.distributions")
 
 from numpyro.infer import autoguide  # noqa: E402
 
+pytestmark = pytest.mark.filterwarnings("ignore:The posterior has not converged:UserWarning")
+
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(12, 2)), RNG.normal(size=12)
 

@@ -47,8 +47,15 @@ FRAME = pd.DataFrame(X, columns=["age", "dose"])
 
 
 @pytest.mark.filterwarnings("ignore")  # of tiny and odd data, which the checks are made of
-@parametrize_with_checks([kind() for kind in (*REGRESSIONS, FusedGaussianMixture)])
+@parametrize_with_checks([FederatedLinearRegression(), FederatedLogisticRegression()])
 def test_scikit_learn_takes_them_for_its_own(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # as above
+@parametrize_with_checks([FederatedPoissonRegression(), FusedGaussianMixture()])
+def test_scikit_learn_takes_the_slower_ones_for_its_own(estimator, check):
     check(estimator)
 
 

@@ -16,6 +16,11 @@ from posterity.families import DiagonalGaussian, Dirichlet, Gamma, Gaussian, Pla
 from posterity.fusion.diff import diff
 from posterity.ledger import Ledger
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The matching.* is uncertain:UserWarning"),
+    pytest.mark.filterwarnings("ignore:fused component:UserWarning"),
+]
+
 NAMES = st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=6, unique=True)
 
 

@@ -13,6 +13,8 @@ from posterity.cli import demo
 from posterity.families import Dirichlet, NormalWishart, Plate
 from posterity.ledger import Ledger
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* are known from fewer records:UserWarning")
+
 GOAL = 0.95
 """Of the mutual information of a fit to all images, on average over deals."""
 SEEDS = 2

@@ -17,6 +17,8 @@ from posterity.families import Mixture
 from posterity.models import LogisticRegression
 from posterity.pursuit import Best, Fixed, Flatness, Joint
 
+pytestmark = pytest.mark.filterwarnings("ignore:The posterior has not converged:UserWarning")
+
 CONFIG = """
 seed = 2
 [data]

@@ -22,7 +22,7 @@ from posterity.distillation import (
     Pool,
     distill,
 )
-from posterity.distillation.distill import LEAST, PROBE, Distillation, _with_scales, set_up
+from posterity.distillation.distill import LEAST, PROBE, Distillation, set_up
 from posterity.distillation.online import _offered, chunk
 from posterity.distillation.sampling.langevin import _kept, _several
 from posterity.distillation.teachers import Health
@@ -40,6 +40,8 @@ from posterity.models import FunctionModel, LinearRegression, NeuralNetwork
 from posterity.networks import Layers, describe
 from posterity.status import Progress
 from tests.distillation.examples import KEY, LAYERS, LINE, NET, line, network_teacher, points
+
+pytestmark = pytest.mark.filterwarnings("ignore:Draws may not be the posterior's:UserWarning")
 
 BOX = Box([-3.0, -3.0], [3.0, 3.0])
 POSTERIOR = Network.from_standard(
@@ -282,23 +284,6 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(tmp_path, monkeypatch
         distill(network_teacher(**brief, thin=2), checkpoint=path, **options)
     with pytest.raises(ArtifactError, match=r"other .*key"):
         distill(teacher, checkpoint=path, **{**options, "key": jax.random.key(1)})
-
-
-def test_a_checkpoint_from_before_all_chains_had_a_scale_is_read() -> None:
-    """It has none of a step size that was given, and one number an array of one that was found."""
-    data, prior, _ = line()
-    for kernel, old in ((SGLD(0.01), []), (SGLD(), [np.full((1, 1), 0.3)])):
-        teacher = Langevin(LINE, prior, data, kernel=kernel, chains=2)
-        shapes = {"teacher": teacher.blank(), "step": np.int32(0)}
-        (place,) = (
-            place
-            for place, (path, _) in enumerate(jax.tree_util.tree_leaves_with_path(shapes))
-            if "kernel.scale" in jax.tree_util.keystr(path)
-        )
-        new = [np.full(leaf.shape, number) for number, leaf in enumerate(jax.tree.leaves(shapes))]
-        new[place] = np.full((1, 2), 0.3 if old else 1.0)
-        found = _with_scales([*new[:place], *old, *new[place + 1 :]], shapes)
-        jax.tree.map(np.testing.assert_array_equal, found, new)
 
 
 def test_a_file_that_is_no_checkpoint_is_left_alone(tmp_path) -> None:

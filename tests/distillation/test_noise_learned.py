@@ -25,6 +25,8 @@ from posterity.models.likelihoods import log_likelihood
 from posterity.networks import GaussianPrior, Layers
 from tests.distillation.examples import KEY
 
+pytestmark = pytest.mark.filterwarnings("ignore:Draws may not be the posterior's:UserWarning")
+
 RNG = np.random.default_rng(0)
 
 
@@ -59,16 +61,26 @@ def test_the_slope_in_the_noise_has_its_sign_at_any_scale(deviation: float) -> N
     np.testing.assert_allclose(slope, 1.5, rtol=1e-4)
 
 
-def test_a_variance_that_is_far_off_is_not_converged() -> None:
-    """Of a student without hidden units, whose log variance is a line; by default it has some."""
+def linear_network() -> tuple[np.ndarray, Langevin]:
+    """A thousand records, and chains of a network without hidden units."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(1000, 2))
     y = (x @ [1.0, -1.0] + rng.normal(size=1000))[:, None]
     line = Layers.dense(2, 1)
     net = NeuralNetwork.of_layers(line, likelihood="gaussian", noise_variance=1.0)
-    teacher = Langevin(net, GaussianPrior().network(line), (x, y))
+    return x, Langevin(net, GaussianPrior().network(line), (x, y))
+
+
+def test_a_variance_that_is_far_off_is_not_converged() -> None:
+    """Of a student without hidden units, whose log variance is a line."""
+    _, teacher = linear_network()
     with pytest.warns(ConvergenceWarning, match="`variance` is off"):
         posterity.distill(teacher, Layers.dense(2, 2), key=KEY, split=True)
+
+
+@pytest.mark.slow
+def test_a_default_student_has_the_variance_of_a_linear_model() -> None:
+    x, teacher = linear_network()
     default = posterity.distill(teacher, key=KEY, split=True)
     assert default.status.converged and not default.status.reasons
     design = np.c_[np.ones(1000), x]
@@ -172,6 +184,7 @@ def noisy(
     return Langevin(net, GaussianPrior().network(net.layers), (x, y), climb=climb)
 
 
+@pytest.mark.slow
 def test_a_varying_noise_is_found_where_it_is() -> None:
     x = RNG.uniform(-1, 1, (600, 1))
     deviation = 100 * np.exp(x[:, 0])

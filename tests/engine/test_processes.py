@@ -95,6 +95,7 @@ def posterior(folder: Path, sites):
     return TreeSum.of([PRIOR, *factors]).value
 
 
+@pytest.mark.slow
 def test_one_is_killed_and_one_forgotten_and_the_others_go_on(processes):
     folder = processes.folder
     for site in SITES:

@@ -40,7 +40,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=[pytest.mark.slow] * (c == "a saddle")) for c in CASES]
+)
 def test_a_star_is_a_federation_in_one_process(case):
     prior, schedule, table, options = CASES[case]
     saddle = case == "a saddle"

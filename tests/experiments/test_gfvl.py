@@ -28,13 +28,14 @@ from experiments.gfvl.report import Curve, first_within
 from experiments.harness import Place
 from posterity import Beta
 
+pytestmark = pytest.mark.experiment
+
 
 @pytest.fixture(scope="module")
 def target() -> WaitingPosterior:
     return WaitingPosterior.of(WAITING_PRIOR, waiting_times(0).values())
 
 
-@pytest.mark.experiment
 def test_figure3_is_written_and_agrees_with_theory(tmp_path: Path) -> None:
     run.run(Place(tmp_path), quick=True, figures=("3",))
     found = json.loads((tmp_path / "expected.json").read_text())

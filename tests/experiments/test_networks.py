@@ -34,6 +34,8 @@ from experiments.klfusion.networks.run import HORSESHOE_ROW, MAIN, Effort, Study
 from posterity.families import Network
 from posterity.networks import Conv, Dense, Layers
 
+pytestmark = pytest.mark.experiment
+
 PARTS = ("locals", "together", "fused", "capped", "rounds", "options", "averages")
 
 
@@ -191,7 +193,6 @@ def _run(chosen: dict[str, Study], digits: Digits, folder: Path, study: str = ""
     return run(place, study=study, **small, _effort=Effort(samples=5, steps=50))
 
 
-@pytest.mark.experiment
 def test_results_are_written_by_the_run(small: tuple[Path, Path, dict]) -> None:
     _, results, found = small
     assert json.loads((results / "networks.json").read_text()) == found
@@ -202,7 +203,6 @@ def test_results_are_written_by_the_run(small: tuple[Path, Path, dict]) -> None:
     assert found["goals"][0]["measured"]["most"] <= 32  # no more units than sites have
 
 
-@pytest.mark.experiment
 def test_fused_is_near_the_concatenation_and_above_the_sites(
     small: tuple[Path, Path, dict],
 ) -> None:
@@ -218,7 +218,6 @@ def test_fused_is_near_the_concatenation_and_above_the_sites(
     assert accuracy[methods.FUSED] > accuracy[methods.WEIGHTED] - 3
 
 
-@pytest.mark.experiment
 def test_stopped_run_goes_on(small: tuple[Path, Path, dict], digits: Digits) -> None:
     cache, _, found = small
     site = next(cache.glob(f"{Case(sites=2, widths=(16,), steps=300).name}/site0.safetensors"))
@@ -230,7 +229,6 @@ def test_stopped_run_goes_on(small: tuple[Path, Path, dict], digits: Digits) -> 
     assert site.stat().st_mtime_ns == before
 
 
-@pytest.mark.experiment
 def test_one_study_leaves_the_others_as_they_are(
     small: tuple[Path, Path, dict], digits: Digits
 ) -> None:
@@ -264,7 +262,6 @@ def test_lenet_has_its_sizes() -> None:
     assert layers.size == 61_706
 
 
-@pytest.mark.experiment
 def test_deep_networks_are_fused_and_compared(tmp_path: Path, digits: Digits) -> None:
     small = Layers(
         (Conv((3, 3), 1, 4, padding="same", pool=2), Dense(64, 12), Dense(12, 10, "identity")),
@@ -282,7 +279,6 @@ def test_deep_networks_are_fused_and_compared(tmp_path: Path, digits: Digits) ->
 # --- sites that disagree ---------------------------------------------------------------------
 
 
-@pytest.mark.experiment
 def test_predictions_of_sites_that_disagree_are_measured_and_go_on(
     tmp_path: Path, digits: Digits
 ) -> None:

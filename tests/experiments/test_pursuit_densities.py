@@ -24,6 +24,8 @@ from experiments.pursuit.targets import (
 from posterity.families import DiagonalGaussian
 from posterity.models import FunctionModel
 
+pytestmark = pytest.mark.experiment
+
 
 def scaled(target: Target, by: float) -> Target:
     """The same in other units: points are ``by`` times as far from zero."""
@@ -128,7 +130,6 @@ def test_peers_keep_to_their_budget(name: str) -> None:
 # --- runs ------------------------------------------------------------------------------------
 
 
-@pytest.mark.experiment
 def test_densities_quick(tmp_path) -> None:
     found = densities.run(place=Place(tmp_path, tmp_path), quick=True)
     assert json.loads((tmp_path / "densities.json").read_text())["goals"] == found["goals"]
@@ -154,7 +155,6 @@ def test_exact_posterior_and_scores() -> None:
     assert abs(two_modes.score(problem, points, weights) - closed) < 1e-6
 
 
-@pytest.mark.experiment
 def test_two_modes_quick(tmp_path) -> None:
     found = two_modes.run(Place(tmp_path, tmp_path), quick=True)
     assert json.loads((tmp_path / "two_modes.json").read_text())["goals"] == found["goals"]

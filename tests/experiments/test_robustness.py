@@ -40,13 +40,8 @@ ALIKE = {"Poisson": 70, "negative binomial": 11, "Student": 7, "ordinal": 8, "La
 """Seeds of problems whose sites are of one or two sizes: few programs each."""
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, marks=[] if kind == "Student" else pytest.mark.experiment)
-        for kind in ALIKE
-    ],
-)
+@pytest.mark.experiment
+@pytest.mark.parametrize("kind", ALIKE)
 def test_naive_likelihoods(kind):
     assert set(ALIKE) == set(problems.NAIVE)
     seed = ALIKE[kind]
@@ -105,6 +100,7 @@ def test_situations_are_judged_by_their_truth() -> None:
     assert found["silent"] == [1] and not found["goals"][0]["met"]
 
 
+@pytest.mark.experiment
 def test_how_far_a_run_is_astray_may_not_be_known_but_is_no_error():
     row = unfinished(320)  # whose way to the optimum leads where rates overflow
     assert row["state"] == "not converged" and row["said"] == math.inf

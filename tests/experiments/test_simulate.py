@@ -26,6 +26,8 @@ from posterity.inference import LocalUpdate
 from posterity.inference.estimators import PredictorQuadrature
 from posterity.models import BetaBernoulli, BetaExponential, LogisticRegression
 
+pytestmark = pytest.mark.experiment
+
 KEY = jax.random.key(0)
 VISITS = 12
 WAITS = {name: np.random.default_rng(k).exponential(0.3, 2 + 3 * k) for k, name in enumerate(NAMES)}

@@ -72,6 +72,7 @@ def test_sites_that_share_half_have_half_of_the_groups_each() -> None:
     np.testing.assert_allclose(shares.sum(1), 1.0)
 
 
+@pytest.mark.experiment
 def test_results_are_written_by_the_run(data: Newsgroups, tmp_path) -> None:
     methods = (topics.OURS, topics.PAPERS, "AMPS", topics.TOGETHER)
     small = {"_data": data, "topics": 5, "held_out": 80, "methods": methods}

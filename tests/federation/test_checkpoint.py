@@ -34,6 +34,8 @@ from posterity.graphs import complete
 from posterity.inference import LocalUpdate
 from posterity.models import LogisticRegression
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* hops are too few:UserWarning")
+
 SITES = logistic_sites()
 MODEL, PRIOR, DATA = CONJUGATE["Gaussian"]
 GOSSIP = Gossip(complete(list(NAMES)))

@@ -30,6 +30,8 @@ from posterity.ledger import Ledger
 from posterity.models import FunctionModel, LogisticRegression, Records
 from posterity.receipt import verify
 
+pytestmark = pytest.mark.filterwarnings("ignore:The posterior has not converged:UserWarning")
+
 unchecked: Any = inspect.unwrap(forget)  # as it is without the tests' checks of types
 SITES = logistic_sites()
 STAY = {site: SITES[site] for site in NAMES if site != "oak"}

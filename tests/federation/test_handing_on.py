@@ -94,7 +94,7 @@ def components(rng, records):
     return Plate(Gaussian(counts[:, None] * means, precision), Dirichlet(counts))
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("wrapped", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_components_in_another_order_are_found_too(wrapped):
     wrap = (lambda law: Product(mixture=law)) if wrapped else (lambda law: law)
     prior = Plate(Gaussian(np.zeros((4, 2)), np.tile(np.eye(2), (4, 1, 1))), Dirichlet(np.zeros(4)))

@@ -35,6 +35,8 @@ from posterity.inference import LocalUpdate
 from posterity.inference.cubature import Cubature
 from posterity.models import BetaBernoulli, LogisticRegression
 
+pytestmark = pytest.mark.filterwarnings("ignore:The posterior has not converged:UserWarning")
+
 KEY = jax.random.key(7)
 MODEL, PRIOR, DATA = CONJUGATE["Beta"]
 GOSSIP = Gossip(complete(list(NAMES)))

@@ -81,6 +81,7 @@ def quietly(*args, **options):
         return federate(*args, **options)
 
 
+@pytest.mark.slow
 def test_a_users_own_logistic_of_41_columns_far_from_zero_ends_at_its_optimum():
     data = sites(41)
     run = quietly(data, logistic, DiagonalGaussian.from_standard(np.zeros(41), np.ones(41)))
@@ -90,7 +91,13 @@ def test_a_users_own_logistic_of_41_columns_far_from_zero_ends_at_its_optimum():
     assert divergence(q.mean, np.diag(q.variance), mean, covariance) < 1e-5
 
 
-@pytest.mark.parametrize("update", [None, LocalUpdate(batch_size=40)], ids=["", "batches"])
+@pytest.mark.parametrize(
+    "update",
+    [
+        pytest.param(None, id=""),
+        pytest.param(LocalUpdate(batch_size=40), id="batches", marks=pytest.mark.slow),
+    ],
+)
 def test_blocks_of_a_product_move_together(update):
     data = sites(6, mean=20.0)
     own = lambda z, data: logistic(jnp.concatenate([z["first"], z["second"]]), data)

@@ -24,6 +24,8 @@ from posterity.models import (
 )
 from posterity.pursuit import Joint
 
+pytestmark = pytest.mark.filterwarnings("ignore:The posterior has not converged:UserWarning")
+
 MODEL, PRIOR, DATA = CONJUGATE["Beta"]
 RING = ring(list(NAMES))
 

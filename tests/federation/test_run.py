@@ -29,6 +29,8 @@ from posterity.graphs import ring
 from posterity.inference import LocalUpdate
 from posterity.models import BetaBernoulli, GaussianMean, LogisticRegression
 
+pytestmark = pytest.mark.filterwarnings("ignore:The posterior has not converged:UserWarning")
+
 KEY = jax.random.key(5)
 
 # --- whatever happens to a conjugate federation ------------------------------------------------

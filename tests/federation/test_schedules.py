@@ -18,6 +18,8 @@ from posterity.federation import Asynchronous, Sequential, Synchronous, federate
 from posterity.federation.federate import start
 from posterity.models import BetaBernoulli, BetaExponential, LogisticRegression
 
+pytestmark = pytest.mark.filterwarnings("ignore:The posterior has not converged:UserWarning")
+
 SITES = logistic_sites()
 STEPS = {"rounds": 30, "reports": 100, "hops": 120}
 

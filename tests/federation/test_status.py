@@ -223,7 +223,10 @@ def test_a_site_that_left_or_came_back_is_noticed(settled):
     [
         lambda z, x: jnp.where(x < z[0], -1.0, -2.0) + 0 * z[1],
         # Beside a slope, rounding has none: the posterior of what is rounded would be the prior's.
-        lambda z, x: -((jnp.round(4 * z[0]) / 4 - x) ** 2) / 2 - (z[1] - x) ** 2 / 2,
+        pytest.param(
+            lambda z, x: -((jnp.round(4 * z[0]) / 4 - x) ** 2) / 2 - (z[1] - x) ** 2 / 2,
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_likelihood_that_jumps_is_told(jump):

@@ -88,6 +88,7 @@ def test_runs_go_on_in_another_process(schedule, pool):
     assert snapshot(copy.deepcopy(run).advance(4)) == snapshot(there)
 
 
+@pytest.mark.slow
 def test_an_error_elsewhere_comes_back_with_the_run_to_go_on_from(pool):
     data = {"a": np.array([1.0, 0.0]), "b": np.array([0.0, -1.0])}
     run = start(data, flips, Beta.from_standard(2.0, 2.0), schedule=Gossip(ring(["a", "b"])))

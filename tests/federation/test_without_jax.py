@@ -71,7 +71,7 @@ def test_a_gradient_of_many_records_is_that_of_jax():
 @pytest.mark.parametrize("deviation", [0.0, 0.4, 1.1, 30.0, 1e4])
 def test_expectations_of_a_logistic_predictor_of_any_width_are_those_of_many_nodes(deviation):
     rng, model = np.random.default_rng(1), LogisticRegression()
-    mean, y = 10 * rng.normal(size=40), rng.integers(0, 2, 40)
+    mean, y = 10 * rng.normal(size=8), rng.integers(0, 2, 8)
     u = np.linspace(-9, 9, 200_001)
     chances = np.exp(-(u**2) / 2) / np.exp(-(u**2) / 2).sum()
     f = mean[:, None] + deviation * u
@@ -79,7 +79,7 @@ def test_expectations_of_a_logistic_predictor_of_any_width_are_those_of_many_nod
     chance = np.exp(-np.logaddexp(0, -f))
     every = value @ chances, slope @ chances, -(chance * (1 - chance)) @ chances
     for one, other in zip(
-        model.predictor_expectation(mean, np.full(40, deviation**2), y), every, strict=True
+        model.predictor_expectation(mean, np.full(8, deviation**2), y), every, strict=True
     ):
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-11)
 

@@ -14,6 +14,13 @@ from posterity.fusion import components_in_doubt, rows
 from posterity.fusion.absorb import entropy
 from tests.fusion.made import conjugate_site
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The matching.* is uncertain:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.* contradicts the others:UserWarning"),
+    pytest.mark.filterwarnings("ignore:fused component:UserWarning"),
+    pytest.mark.filterwarnings("ignore:matched components:UserWarning"),
+]
+
 CENTRES = 8.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1.0]])
 
 

@@ -6,6 +6,11 @@ import pytest
 from posterity import fuse
 from tests.fusion.clusters import MAKERS, Held, plates
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The matching.* is uncertain:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.* contradicts the others:UserWarning"),
+]
+
 COUNTED = ["NormalWishart", "NormalGamma", "Gamma", "Dirichlet"]
 """Families of which something says how far sites may well be apart, for two sites already."""
 SHIFTS = [0.0, 0.3]

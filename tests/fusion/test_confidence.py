@@ -16,6 +16,13 @@ from posterity.fusion.clustering import Clustering
 from posterity.fusion.confidence import Moves
 from tests.fusion.made import conjugate_site, plate, site_plates, wishart_prior
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The matching.* is uncertain:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.* contradicts the others:UserWarning"),
+    pytest.mark.filterwarnings("ignore:fused component:UserWarning"),
+    pytest.mark.filterwarnings("ignore:matched components:UserWarning"),
+]
+
 SEEDS = st.integers(0, 10**6)
 
 

@@ -26,6 +26,8 @@ from posterity.fusion import judged_passes
 from posterity.fusion.conflict import apart, jointly
 from tests.fusion import made
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* contradicts the others:UserWarning")
+
 
 def regression(seed: int, slopes: Any, count: int = 60) -> Gaussian:
     """The likelihood of a linear regression on raw columns, as a factor."""

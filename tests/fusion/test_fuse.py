@@ -25,6 +25,14 @@ from posterity.fusion.divergences import barycenter
 from tests.fusion.made import conjugate_site, gamma_ledger, plate, points, site_plates
 from tests.laws.table import NAMES, TABLE
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The matching.* is uncertain:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.* contradicts the others:UserWarning"),
+    pytest.mark.filterwarnings("ignore:fused component:UserWarning"),
+    pytest.mark.filterwarnings("ignore:no component.* was matched:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.* are known from fewer records:UserWarning"),
+]
+
 
 def clusters(seed: int) -> Ledger:
     """One site's ledger over three clusters."""

@@ -30,6 +30,8 @@ from posterity.fusion.plan import Plan
 from posterity.fusion.sites import read_sites
 from tests.fusion.made import conjugate_site, gamma_ledger
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* are known from fewer records:UserWarning")
+
 SEEDS = st.integers(0, 10**6)
 KINDS: dict[str, Any] = {"counts": Dirichlet, "sticks": Beta}
 IGNORED = "ignore:priors differ"

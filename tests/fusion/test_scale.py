@@ -19,6 +19,8 @@ from posterity.fusion.divergences import barycenter
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.scale import expected_cost
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* contradicts the others:UserWarning")
+
 
 def gaussian_sites(rng, counts, size=2):
     """Records of unit noise in one truth, which comes from the prior."""

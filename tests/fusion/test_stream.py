@@ -39,6 +39,12 @@ from posterity.fusion.sites import read_sites
 from tests.fusion.made import conjugate_site, gamma_ledger, plate, points, site_plates
 from tests.fusion.test_absorb import HELD, drawn, split_at
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The matching.* is uncertain:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.* contradicts the others:UserWarning"),
+    pytest.mark.filterwarnings("ignore:fused component:UserWarning"),
+]
+
 LARGE = 10**8
 TABLES = 100
 """Bytes of which an eighth suffices for no site: all are laid down as tables."""

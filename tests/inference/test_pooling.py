@@ -148,6 +148,7 @@ def clustered(sites=29, records=370, size=10):
     return data, truth, spread
 
 
+@pytest.mark.slow
 def test_twenty_nine_sites_of_ten_columns_take_seconds():
     data, truth, spread = clustered()
     prior = Gaussian.from_standard(np.zeros(10), 4 * np.eye(10))
@@ -329,8 +330,8 @@ def test_what_a_grid_of_spreads_misplaces_is_told(size, nodes, monkeypatch):
     [
         (8, 90, 0, False),
         (29, 16, 1, True),
-        (30, 1, 0, True),
-        (40, 100, -5, True),
+        pytest.param(30, 1, 0, True, marks=pytest.mark.slow),
+        pytest.param(40, 100, -5, True, marks=pytest.mark.slow),
     ],
     ids=["enough", "sixteen", "one", "rare"],
 )

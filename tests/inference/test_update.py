@@ -419,18 +419,21 @@ def test_float32_is_for_noise_alone():
         LocalUpdate(dtype="float32").resolve(LogisticRegression(), prior)
 
 
-def test_float32_ends_where_float64_does():
+@pytest.mark.parametrize(
+    "estimator",
+    ["bonnet-price", pytest.param("variational-online-newton", marks=pytest.mark.slow)],
+)
+def test_float32_ends_where_float64_does(estimator):
     prior = DiagonalGaussian.from_standard(np.zeros(2), np.ones(2))
-    for estimator in ("bonnet-price", "variational-online-newton"):
-        ends = []
-        for dtype in ("float64", "float32"):
-            update = LocalUpdate(estimator, steps=400, dtype=dtype)
-            update = update.resolve(LogisticRegression(), prior)
-            with jax.enable_x64(True):
-                arguments = (prior, prior.zero(), Records.of((X, LABELS)), np.asarray(0))
-                ends.append(jitted(update, LogisticRegression(), *arguments, KEY)[0])
-        wide, narrow = (prior + jax.tree.map(np.asarray, end) for end in ends)
-        assert 0 < wide.kl(narrow) < 1e-9  # of draws that are the same
+    ends = []
+    for dtype in ("float64", "float32"):
+        update = LocalUpdate(estimator, steps=400, dtype=dtype)
+        update = update.resolve(LogisticRegression(), prior)
+        with jax.enable_x64(True):
+            arguments = (prior, prior.zero(), Records.of((X, LABELS)), np.asarray(0))
+            ends.append(jitted(update, LogisticRegression(), *arguments, KEY)[0])
+    wide, narrow = (prior + jax.tree.map(np.asarray, end) for end in ends)
+    assert 0 < wide.kl(narrow) < 1e-9  # of draws that are the same
 
 
 @pytest.mark.slow

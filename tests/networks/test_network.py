@@ -100,7 +100,7 @@ def forged() -> Forgery:
     """A network of two inputs and one output, as a file has it."""
     mean, precision = np.arange(3.0), np.array([1.0, 2.0, 4.0])
     dense = node("Dense", inputs=2, outputs=1, activation="identity", bias=True)
-    layers = node("Layers", layers=[dense], image=[2])
+    layers = node("Layers", layers=[dense], image=[2], sites=0)
     arrays = {"precision_mean": mean, "precision": precision}
     return Forgery("Network", arrays, **arrays, layers=layers)
 

@@ -40,6 +40,8 @@ from posterity.pursuit import (
 from posterity.pursuit.component import NOTHING
 from posterity.status import Progress
 
+pytestmark = pytest.mark.filterwarnings("ignore:The posterior has not converged:UserWarning")
+
 KEY = jax.random.key(0)
 X = np.linspace(-40, 40, 400_001)
 WEIGHTS, MEANS = np.array([0.2, 0.5, 0.3]), np.array([-9.0, 0.0, 7.0])
@@ -412,6 +414,7 @@ def test_tails_where_no_draw_comes_are_seen() -> None:
         assert "tails that add more than can be counted" in str(run.status)
 
 
+@pytest.mark.slow
 def test_modes_that_one_start_of_eight_would_miss_are_found() -> None:
     """Three modes in ten dimensions, to all digits; other data and numbers compile nothing."""
     size, programs = 10, list[list[int]]()

@@ -26,6 +26,8 @@ from posterity.reporting.sources import Source
 from posterity.reporting.verbs import federation
 from posterity.summary import summarise
 
+pytestmark = pytest.mark.filterwarnings("ignore:matched components:UserWarning")
+
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):

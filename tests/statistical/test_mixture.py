@@ -115,6 +115,7 @@ for components in (law, Product(one=law, two=law)):
 """
 
 
+@pytest.mark.slow
 def test_compiled_draws_end_on_two_threads_with_users_flags() -> None:
     """Batched factorisations side by side once waited for each other's threads for ever."""
     flags = {"XLA_FLAGS": "", "JAX_ENABLE_X64": "1"}

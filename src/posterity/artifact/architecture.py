@@ -109,12 +109,5 @@ def _checked(fields: dict[str, Any]) -> None:
 
 
 enrol_data(Architecture, arrays=["parameters"], check=_checked)
-for _layer in (Dense, Conv):
+for _layer in (Dense, Conv, Layers):
     enrol_data(_layer)
-enrol_data(  # layers without sites keep the file format from before sites
-    Layers,
-    write=lambda own: (
-        {"layers": own.layers, "image": own.image} | ({"sites": own.sites} if own.sites else {})
-    ),
-    read=lambda fields: {"sites": 0, **fields},
-)

@@ -21,8 +21,8 @@ from posterity.text import cut
 
 RECIPE = "recipe"
 """The key of the provenance whose value is the recipe, as JSON."""
-VERSION, VERSIONS = 4, (2, 3, 4)
-"""The version of recipes that are written, and those that are read, which may lack later keys."""
+VERSION = 4
+"""The version of recipes that are written, and the only one that is read."""
 COUNTS = ("poisson", "negative-binomial")
 DISPERSED = ("negative-binomial", "gamma")
 """Models of counts, which have exposures, and models with a dispersion."""
@@ -484,7 +484,7 @@ def recipe_in(provenance: Mapping[str, str]) -> Recipe | None:
     version = options.pop("version", None)
     if strange := sorted(options.keys() - FIELDS.keys()):
         raise altered(cut(f"a recipe with {strange[0]} = {json.dumps(options[strange[0]])}"))
-    if version not in VERSIONS or "model" not in options or options.get("columns") is None:
+    if version != VERSION or "model" not in options or options.get("columns") is None:
         raise altered(cut(f"a recipe of version {version} with {', '.join(options)}"))
     try:
         _check_options(options)

@@ -141,8 +141,6 @@ def distill(
         probe: inputs at which student and teacher are compared; by default drawn from ``inputs``.
         tolerance: largest accepted gap at the probe, in nats.
         checkpoint: path of a file from which the same call resumes, with the same result.
-            If an earlier version saved other diagnostics of chains, those of the result are of the
-            draws since then.
         progress: called after each chunk of steps; ``objective`` is the loss, ``left`` the gap.
 
     Warns:
@@ -337,35 +335,17 @@ def _resumed(run: Run, kept: Checkpoint) -> tuple[State, tuple[Row, ...], np.nda
     shapes = jax.eval_shape(run.start, teacher.blank())
     kinds, tree = jax.tree.flatten(shapes)
     try:
-        leaves, rows = _with_scales(saved[0]["leaves"], shapes), saved[0]["trace"]
+        leaves, rows = saved[0]["leaves"], saved[0]["trace"]
         trace = tuple(Row(int(step), gap, loss) for step, gap, loss in rows)
         series = saved[0].get("series", none)
-        series = series if series.shape[1:] == none.shape[1:] else none  # of an earlier version
-        if [np.shape(leaf) for leaf in leaves] != [leaf.shape for leaf in kinds]:
+        found = [np.shape(leaf) for leaf in leaves]
+        if found != [leaf.shape for leaf in kinds] or series.shape[1:] != none.shape[1:]:
             raise ValueError("arrays of other shapes")
         pairs = zip(leaves, kinds, strict=True)
         state = jax.tree.unflatten(tree, [jnp.asarray(leaf, kind.dtype) for leaf, kind in pairs])
         return state, trace, series
     except (KeyError, TypeError, ValueError) as error:
         raise kept.foreign() from error
-
-
-def _with_scales(leaves: list[Any], shapes: PyTree) -> list[Any]:
-    """The leaves of a checkpoint, also of an earlier version: chains whose steps were not scaled
-    had no scale, or one number an array, where they now have one a coordinate.
-    """
-    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(shapes)]
-    ends = (jax.tree_util.GetAttrKey("kernel"), jax.tree_util.GetAttrKey("scale"))
-    scales = [place for place, path in enumerate(paths) if path[1:3] == ends]
-    wanted, leaves = jax.tree.leaves(shapes), list(leaves)
-    if len(leaves) == len(wanted) - len(scales):
-        for place in scales:
-            leaves.insert(place, np.ones(()))
-    pairs = enumerate(zip(leaves, wanted, strict=True))
-    return [
-        np.broadcast_to(leaf, own.shape) if place in scales else leaf
-        for place, (leaf, own) in pairs
-    ]
 
 
 def _row(run: Run, state: State, series: np.ndarray) -> Row:

@@ -140,7 +140,7 @@ def load(run: Run, checkpoint: Checkpoint) -> Run:
             schedule=members.unpacked(position["schedule"]),
             known=members.unpacked(position["known"]),
         )
-        if had := position.get("had", 0):
+        if had := position["had"]:
             turns = run.schedule.turns(run.agreement, state)
             pending = Pending(step_key(run.key, state.step), turns, had)
             state = dataclasses.replace(state, pending=pending)

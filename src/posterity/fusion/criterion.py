@@ -10,7 +10,7 @@ Sites mostly differ in the *location* of their components. So the misfit has two
 its own dispersion: that of location, which vanishes if components are moved to one place, and that
 of shape, which remains. The spread of the shapes of global components is estimated together with
 the clustering: a component with the shape of all others is charged for its location only. Reasons,
-further measurements and known errors are in ``docs/decisions.md``.
+further measurements and known errors are in ``docs/decisions/0021``.
 """
 
 import dataclasses

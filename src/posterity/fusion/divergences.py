@@ -193,7 +193,7 @@ class Jeffreys(Discrepancy):
         ``F (η_c - η_right) + μ_c - μ_left``; near the minimum its curvature is ``2F``.
 
         Source: nielsen2009, section 3 (the reduction; that the minimum lies on the geodesic between
-        the two holds in one dimension, not in several, see ``docs/decisions.md``).
+        the two holds in one dimension, not in several, see ``docs/decisions/0024``).
         """
         share = _shares(labels, weights)[:, None]
         right = members.with_natural_parameters(_sums(share * members.natural_parameters, labels))

@@ -142,7 +142,7 @@ def fuse(
         ParameterError: NaN, infinite or improper parameters, by site and block.
         ArtifactError: a file that cannot be read, or a checkpoint of another fusion.
 
-    Source: claici2020; the choice of the number of components is ours (docs/decisions.md).
+    Source: claici2020; the choice of the number of components is ours (docs/decisions/0021).
 
     >>> from posterity.families import DiagonalGaussian, Plate
     >>> def site(*means):

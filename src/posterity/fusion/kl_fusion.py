@@ -17,7 +17,7 @@ so the result is certified. All sites are stacked in one (rows, columns) matrix,
 rows = Σ_j L_j and columns = G.
 
 The method serves comparison: its number of components depends on the regularisation, and with the
-paper's setting it finds too many if sites differ (``docs/decisions.md``).
+paper's setting it finds too many if sites differ (``docs/decisions/0021``).
 """
 
 from collections.abc import Sequence

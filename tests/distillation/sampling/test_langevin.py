@@ -36,6 +36,8 @@ from posterity.models import (
 from posterity.networks import GaussianPrior, Layers
 from tests.distillation.examples import KEY, LINE, NET, line, network_teacher, points
 
+pytestmark = pytest.mark.filterwarnings("ignore:Draws may not be the posterior's:UserWarning")
+
 DRAWS = 1500
 HEAT = 0.06
 """A chain at the step that is found is so much too warm, by design."""

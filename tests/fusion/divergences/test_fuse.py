@@ -12,6 +12,11 @@ from posterity.fusion import barycenter
 from posterity.fusion.divergences import Jeffreys, Renyi
 from tests.fusion.made import conjugate_site, plate, site_plates, wishart_prior
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The matching.* is uncertain:UserWarning"),
+    pytest.mark.filterwarnings("ignore:fused component:UserWarning"),
+]
+
 OBJECTS = {"jeffreys": Jeffreys(), "renyi": Renyi(0.5)}
 others = pytest.mark.parametrize("name", list(OBJECTS))
 
