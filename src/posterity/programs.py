@@ -3,7 +3,7 @@
 JAX (0.10) makes one constant of a NumPy array and uses it for that array everywhere, in single and
 in double precision, as long as any program holds it. So a program of posterity holds copies: once
 a caller's function is traced in double precision, the caller's own calls of it still are in the
-caller's precision. See ``docs/decisions/0033-constants-of-programs.md``.
+caller's precision. See ``docs/decisions/0050-programs-hold-copies.md``.
 """
 
 import contextlib
