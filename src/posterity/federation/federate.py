@@ -26,12 +26,12 @@ from posterity.federation.run import ROUNDS, Run
 from posterity.federation.schedules import Schedule, Sequential, Synchronous
 from posterity.federation.site import Site, check_fit
 from posterity.federation.state import State
-from posterity.federation.tables import in_order
 from posterity.inference.cubature import Cubature
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
 from posterity.models import Model, Records
 from posterity.models.records import joined
+from posterity.models.tables import in_common
 from posterity.status import ProgressCallback
 
 MOST_WORK, SECONDS = 1e7, 1.2e-5
@@ -190,7 +190,7 @@ def start(
     SITES.check(sites=list(sites))
     base: Any = loaded(prior)
     check_names([*sites, *(base.entries if isinstance(base, Ledger) else ())])
-    sites, base = in_order(sites, base)
+    names, base = in_common(sites, base)
     entries = base.entries if isinstance(base, Ledger) else {}
     if isinstance(base, Ledger) and (personal is not False or own):
         raise UsageError(
@@ -199,7 +199,7 @@ def start(
             fix="Leave it out, or pass `ledger.posterior`.",
         )
     trains = update is not None and update.trains
-    records = _records(sites, weights or {})
+    records = _records(sites, weights or {}, names)
     total = math.fsum(float(own.weights.sum()) for own in records.values())
     agreement = Agreement.of(
         model,
@@ -244,7 +244,9 @@ def too_few_hops(run: Run, steps: int | None) -> str | None:
     )
 
 
-def _records(sites: Mapping[str, Any], weights: Mapping[str, float]) -> dict[str, Records]:
+def _records(
+    sites: Mapping[str, Any], weights: Mapping[str, float], names: Sequence[str]
+) -> dict[str, Records]:
     unknown = sorted(set(weights) - set(sites))
     if unknown or not all(math.isfinite(w) and w >= 0 for w in weights.values()):
         raise UsageError(
@@ -255,7 +257,7 @@ def _records(sites: Mapping[str, Any], weights: Mapping[str, float]) -> dict[str
     records = {}
     for site in sorted(sites):
         with within(f"the data of site {site!r}"):
-            records[site] = Records.of(sites[site], weights.get(site, 1.0))
+            records[site] = Records.of(sites[site], weights.get(site, 1.0), names)
     return records
 
 
