@@ -170,7 +170,7 @@ def test_data_of_another_fit_are_refused(kind: Any) -> None:
         (
             lambda m: from_estimator(m, X.rename(columns={"dose": "drug"})),
             StructureError,
-            r"without columns \['dose'\]",
+            r"\['dose'\] missing",
         ),
         (
             lambda m: from_estimator(m, X.assign(age=np.nan)),

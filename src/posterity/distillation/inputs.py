@@ -315,7 +315,7 @@ def as_inputs(value: object, columns: Sequence[str] = ()) -> Inputs:
         return value
     if callable(value):
         return Generated(value)
-    if hasattr(value, "shape"):
+    if hasattr(value, "shape") or isinstance(value, list):
         return Pool(array(value, columns, "the inputs") if columns else value)
     known = value is not None
     raise UsageError(

@@ -38,6 +38,8 @@ FIXES = {
 }
 """By the kind of a type that holds no real numbers, how to make numbers of it."""
 LARGEST = np.iinfo(np.int64).max
+TOO_WIDE = (np.uint64, np.longdouble)
+"""Types with numbers that 64-bit integers and floats, to which records are widened, do not hold."""
 
 # --- names ---------------------------------------------------------------------------------------
 
@@ -124,18 +126,19 @@ def arrays(data: Any, names: Names = ()) -> Any:
     """Return a site's data as a tree of arrays; None if there are none.
 
     A tuple or a dictionary is a tree; a list of numbers, or of such lists, is an array. A frame
-    that is the data, or comes first in a tuple, is read by ``names``; other frames keep the order
-    of their columns. Raises the errors of :func:`array`, and those of :func:`check_labels`.
+    that is the data, or comes first in a tuple, is read by ``names``; one elsewhere is refused,
+    since the order of its columns has a meaning. Raises the errors of :func:`array`, and those of
+    :func:`check_labels`.
     """
     if isinstance(data, list) and _is_array(data):
         return array(data, names)
     if isinstance(data, tuple | list) and len(data):
         check_labels(*data)
-        parts = [arrays(data[0], names), *map(arrays, data[1:])]
+        parts = [arrays(data[0], names), *(arrays(part, None) for part in data[1:])]
         return type(data)(parts) if type(data) in (tuple, list) else type(data)(*parts)
     if type(data) is dict:
-        return {name: arrays(part) for name, part in data.items()}
-    return tree_map(lambda leaf: array(leaf, names if leaf is data else ()), data)
+        return {name: arrays(part, None) for name, part in data.items()}
+    return tree_map(lambda leaf: array(leaf, names if leaf is data else None), data)
 
 
 def array(value: Any, names: Names = (), what: str = "records") -> np.ndarray:
@@ -168,13 +171,14 @@ def array(value: Any, names: Names = (), what: str = "records") -> np.ndarray:
         )
     try:
         made = np.asarray(value)
-    except ValueError:  # NumPy's, for rows of unequal lengths
-        made = np.empty(0, object)
-    if (kind := _strange(value, made)) is not None:
-        raise _unreal(f"{what} of shape {made.shape} and dtype {kind}", kind)
-    if made.dtype != np.uint64:
-        return made
-    return made.astype(np.float64 if made.max(initial=0) > LARGEST else np.int64)
+    except ValueError as error:
+        raise _unreal(f"{what} that are no array ({error})") from error
+    if strange := _strange(value, made):
+        found = f"{what} of shape {made.shape} and dtype {_dtype(value, made)}"
+        raise _unreal(found, strange)
+    if made.dtype == np.uint64 and made.max(initial=0) <= LARGEST:
+        return made.astype(np.int64)
+    return made.astype(np.float64) if made.dtype in TOO_WIDE else made
 
 
 def check_labels(*tables: Any) -> None:
@@ -191,43 +195,49 @@ def check_labels(*tables: Any) -> None:
 
 
 def _of_frame(frame: Any, names: Names, what: str) -> np.ndarray:
-    own, labels = columns_in(frame), list(frame.columns)
+    labels = list(frame.columns)
     if names is None:
         raise StructureError(
-            found=f"{what} that are a data frame, with columns {some(own)}",
+            found=f"{what} that are a data frame, with columns {some(labels)}",
             expected="an array: names of columns are not known here, so their order is not",
-            fix="Pass frame[names].to_numpy(), with the columns in the order of the training.",
+            fix="Pass frame[names].to_numpy(), with the columns in the order that they had, or "
+            "that the model wants.",
         )
+    own = columns_in(frame)
     places = order(own, names or own, what, "the model")
-    made, wrong = np.empty((len(frame), len(places))), {}
+    made, wrong, kinds = np.empty((len(frame), len(places))), {}, ""
     for at, place in enumerate(places):
         column = frame[labels[place]]
         values = np.asarray(column)
-        if (kind := _strange(column, values)) is None:
-            made[:, at] = values
+        if strange := _strange(column, values):
+            wrong[own[place]] = str(_dtype(column, values))
+            kinds += strange
         else:
-            wrong[own[place]] = kind
+            made[:, at] = values
     if wrong:
-        kinds = {str(kind): kind for kind in wrong.values()}
-        found = f"columns {some([*wrong])} of {what}, of dtype {', '.join(kinds)}, that hold "
-        raise _unreal(found + "no numbers, or lack some", next(iter(kinds.values())))
+        types = ", ".join(dict.fromkeys(wrong.values()))
+        found = f"columns {some([*wrong])} of {what}, of dtype {types}, that hold no numbers, or "
+        raise _unreal(found + "lack some", kinds)
     return made
 
 
-def _strange(value: Any, made: np.ndarray) -> Any:
-    """Return the type of what holds other things than real numbers, else None."""
-    declared = getattr(value, "dtype", made.dtype)
-    kinds = getattr(declared, "kind", made.dtype.kind) + made.dtype.kind
-    return None if set(kinds) <= set("biuf") else declared
+def _dtype(value: Any, made: np.ndarray) -> Any:
+    return getattr(value, "dtype", made.dtype)
 
 
-def _unreal(found: str, kind: Any) -> StructureError:
-    fix = FIXES.get(getattr(kind, "kind", ""), INDICATORS)
+def _strange(value: Any, made: np.ndarray) -> str:
+    """Return the kinds of declared and stored types that are not those of real numbers."""
+    kinds = getattr(_dtype(value, made), "kind", "") + made.dtype.kind
+    return kinds.strip("biuf")
+
+
+def _unreal(found: str, kinds: str = "") -> StructureError:
+    fix = next((FIXES[kind] for kind in kinds if kind in FIXES), INDICATORS)
     return StructureError(found=found, expected="real numbers, as many in every row", fix=fix)
 
 
 def _is_frame(value: Any) -> bool:
-    return hasattr(value, "columns") and hasattr(value, "to_numpy")
+    return hasattr(value, "to_numpy") and hasattr(value, "columns")
 
 
 def _is_array(rows: Any) -> bool:
