@@ -157,8 +157,8 @@ def test_data_of_another_fit_are_refused(kind: Any) -> None:
     [
         (
             lambda m: from_estimator(m, X.assign(age="old")),
-            ParameterError,
-            "not an array of numbers",
+            StructureError,
+            r"columns \['age'\].* hold no numbers",
         ),
         (lambda m: from_estimator(m, X, ["old"] * len(X)), ParameterError, "values y"),
         (lambda m: from_estimator(m, X, sample_weight="no"), ParameterError, "sample_weight"),

@@ -298,11 +298,11 @@ def test_a_site_without_records_contributes_nothing() -> None:
     np.testing.assert_array_equal(federated(*NONE), PRIOR.natural_parameters)
 
 
-@pytest.mark.parametrize("verb", LEARN)
+@pytest.mark.parametrize("verb", [*LEARN, "estimator"])
 def test_rows_in_another_order_are_refused(verb: str) -> None:
-    x = pd.DataFrame(X, columns=NAMES)
+    learn = {**LEARN, "estimator": FederatedLinearRegression().fit}[verb]
     with pytest.raises(StructureError, match=r"y\.loc\[x\.index\]"):
-        LEARN[verb](x, pd.Series(Y).sample(frac=1, random_state=0))
+        learn(pd.DataFrame(X, columns=NAMES), pd.Series(Y).sample(frac=1, random_state=0))
 
 
 def test_huge_integers_keep_their_size() -> None:
@@ -348,3 +348,11 @@ def test_an_estimator_goes_by_scikit_learn_s_names() -> None:
     np.testing.assert_array_equal(estimator(frame, Y), estimator(frame.astype("int8"), Y))
     with pytest.raises(ValueError, match="same order"):
         estimator(frame[NAMES[::-1]], Y)
+
+
+@pytest.mark.parametrize("kind", ["masked inputs", "dates", "durations", "a column of dates"])
+def test_an_estimator_reads_no_masks_and_no_dates(kind: str) -> None:
+    own = KINDS[kind]
+    for act in (estimator, FederatedLinearRegression().fit):
+        with pytest.raises(own.outcome, match=own.says.replace(r"\['dose'\].*", "")):
+            act(*own.make(X, Y))

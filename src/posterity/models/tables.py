@@ -173,7 +173,7 @@ def array(value: Any, names: Names = (), what: str = "records") -> np.ndarray:
         made = np.asarray(value)
     except ValueError as error:
         raise _unreal(f"{what} that are no array ({error})") from error
-    if strange := _strange(value, made):
+    if strange := odd_kinds(value, made):
         found = f"{what} of shape {made.shape} and dtype {_dtype(value, made)}"
         raise _unreal(found, strange)
     if made.dtype == np.uint64 and made.max(initial=0) <= LARGEST:
@@ -209,7 +209,7 @@ def _of_frame(frame: Any, names: Names, what: str) -> np.ndarray:
     for at, place in enumerate(places):
         column = frame[labels[place]]
         values = np.asarray(column)
-        if strange := _strange(column, values):
+        if strange := odd_kinds(column, values):
             wrong[own[place]] = str(_dtype(column, values))
             kinds += strange
         else:
@@ -225,7 +225,7 @@ def _dtype(value: Any, made: np.ndarray) -> Any:
     return getattr(value, "dtype", made.dtype)
 
 
-def _strange(value: Any, made: np.ndarray) -> str:
+def odd_kinds(value: Any, made: np.ndarray) -> str:
     """Return the kinds of declared and stored types that are not those of real numbers."""
     kinds = getattr(_dtype(value, made), "kind", "") + made.dtype.kind
     return kinds.strip("biuf")
