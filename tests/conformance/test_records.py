@@ -6,6 +6,7 @@ every type of number holds exactly, so that results agree to the last bit.
 
 import dataclasses
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 import scipy.sparse
 
 import posterity
-from posterity.distillation import Draws, Head, Perturbed, Student
+from posterity.distillation import Draws, Head, Independent, Langevin, Perturbed, Student
 from posterity.distillation.distill import set_up
 from posterity.distillation.inputs import as_inputs
 from posterity.distillation.sampling.target import target
@@ -26,7 +27,7 @@ from posterity.errors import ParameterError, StructureError
 from posterity.families import Gaussian, Network
 from posterity.federation import Site
 from posterity.federation.agreement import Agreement
-from posterity.models import LinearRegression, LogisticRegression
+from posterity.models import FunctionModel, LinearRegression, LogisticRegression, NeuralNetwork
 from posterity.networks import Layers, predict
 from posterity.networks.training import checked_records
 from posterity.pursuit import Joint
@@ -356,3 +357,93 @@ def test_an_estimator_reads_no_masks_and_no_dates(kind: str) -> None:
     for act in (estimator, FederatedLinearRegression().fit):
         with pytest.raises(own.outcome, match=own.says.replace(r"\['dose'\].*", "")):
             act(*own.make(X, Y))
+
+
+# --- names that are kept, and names that are not known -------------------------------------------
+
+TURNED = pd.DataFrame(X, columns=NAMES)[NAMES[::-1]]
+
+
+def test_names_are_kept_in_files(tmp_path: Any) -> None:
+    for name, make in (("student", student), ("learner", learner)):
+        path = tmp_path / f"{name}.safetensors"
+        posterity.save(make(), path)
+        again: Any = posterity.load(path)
+        assert again.columns == tuple(NAMES)
+        np.testing.assert_array_equal(again.predict(TURNED).mean, make().predict(X).mean)
+
+
+def test_a_distillation_by_frames_keeps_their_names() -> None:
+    unnamed = Gaussian.from_standard(ZERO, np.eye(3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a few steps do not converge
+        made = posterity.distill(unnamed, model=LOGISTIC, inputs=TURNED, probe=TURNED, steps=5)
+    assert made.student.columns == tuple(NAMES[::-1])
+    frame = TURNED[NAMES]
+    np.testing.assert_array_equal(
+        made.student.predict(frame).mean, made.student.predict(TURNED.to_numpy()).mean
+    )
+    np.testing.assert_array_equal(made.probe, X[:, ::-1])
+
+
+def test_chains_and_draws_keep_names() -> None:
+    net = NeuralNetwork.of_layers(Layers.dense(3, 2), likelihood="categorical")
+    teacher = Langevin(net, net.prior(), (TURNED, Y))
+    assert teacher.columns == tuple(NAMES[::-1])
+    draws = Draws(net, np.ones((2, net.size)), x=TURNED)
+    assert draws.columns == draws.traced().columns == teacher.columns
+    assert Independent(PRIOR, LOGISTIC, x=TURNED).columns == tuple(NAMES)
+    np.testing.assert_array_equal(Independent(PRIOR, LOGISTIC, x=TURNED).inputs(), X)
+
+
+def unnamed_site() -> Any:
+    prior = Gaussian.from_standard(ZERO, np.eye(3))
+    run = posterity.federate({"a": (X, Y)}, LINEAR, prior, personal=[1], steps=1)
+    return run.site("a")
+
+
+def unnamed_learner() -> ConjugateLearner:
+    return ConjugateLearner(2, VectorFeatures(3, width=0)).observe("first", X, Y)
+
+
+UNKNOWN: dict[str, Callable[[], Any]] = {
+    "a student": lambda: dataclasses.replace(student(), columns=()).predict(TURNED),
+    "draws": lambda: Draws(LOGISTIC, np.eye(3)).predict(TURNED),
+    "a learner": lambda: unnamed_learner().predict(TURNED),
+    "a later task": lambda: unnamed_learner().observe("second", TURNED, Y),
+    "a site": lambda: unnamed_site().predict(TURNED),
+    "observations": lambda: joint(X, pd.DataFrame({"y": Y})),
+    "a dictionary": lambda: Joint(FunctionModel(lambda z, d: d["x"] @ z), PRIOR, {"x": TURNED}),
+}
+
+
+@pytest.mark.parametrize("place", UNKNOWN)
+def test_frames_are_refused_where_names_are_not_known(place: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(StructureError, match=r"frame\[names\]\.to_numpy"):
+            UNKNOWN[place]()
+
+
+def test_a_prior_without_names_takes_the_order_of_the_frame() -> None:
+    prior = Gaussian.from_standard(ZERO, 4 * np.eye(3))
+    with jax.enable_x64(True):
+        found = Joint(LOGISTIC, prior, (TURNED, Y)).log_density(np.array([1.0, 0.0, 0.0]))
+        plain = Joint(LOGISTIC, prior, (X[:, ::-1], Y)).log_density(np.array([1.0, 0.0, 0.0]))
+    assert float(found) == float(plain)
+
+
+def test_learners_of_other_columns_are_not_merged() -> None:
+    features = VectorFeatures(3, width=0)
+    other = ConjugateLearner(2, features).observe("second", TURNED, Y)
+    with pytest.raises(StructureError, match="same columns in the same order"):
+        learner().merge(other)
+    merged = learner().merge(unnamed_learner().forget("first").observe("third", X, Y))
+    assert merged.columns == tuple(NAMES)
+
+
+@pytest.mark.parametrize("names", [["a", "a", "b"], ["a", "", "b"], ["a", 1, "b"], "abc"])
+def test_names_of_columns_are_distinct_texts(names: Any) -> None:
+    for make in (student, learner):
+        with pytest.raises(StructureError, match="a name for each column"):
+            dataclasses.replace(make(), columns=names)

@@ -4,7 +4,7 @@ Every verb reads records by :func:`array` (of one table) or :func:`arrays` (of a
 """
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -87,19 +87,18 @@ def columns_in(data: Any) -> tuple[str, ...]:
     :func:`distinct`.
     """
     x: Any = data[0] if isinstance(data, tuple | list) and len(data) else data
-    return distinct(map(str, x.columns)) if _is_frame(x) else ()
+    return distinct([*map(str, x.columns)]) if _is_frame(x) else ()
 
 
-def distinct(columns: Iterable[str]) -> tuple[str, ...]:
+def distinct(columns: Sequence[str]) -> tuple[str, ...]:
     """Return names of columns; a StructureError unless they are texts, not empty, and distinct."""
-    names = tuple(columns)
-    if why := unfit(names):
+    if why := unfit(columns):
         raise StructureError(
             found=f"columns of which {why}",
             expected="a name for each column, no two the same",
             fix="Rename the columns.",
         )
-    return names
+    return tuple(columns)
 
 
 def in_common(sites: Mapping[str, Any], prior: Base) -> tuple[tuple[str, ...], Base]:
