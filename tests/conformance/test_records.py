@@ -27,7 +27,14 @@ from posterity.errors import ParameterError, StructureError
 from posterity.families import Gaussian, Network
 from posterity.federation import Site
 from posterity.federation.agreement import Agreement
-from posterity.models import FunctionModel, LinearRegression, LogisticRegression, NeuralNetwork
+from posterity.models import (
+    FunctionModel,
+    LinearRegression,
+    LogisticRegression,
+    NeuralNetwork,
+    documents,
+    padded,
+)
 from posterity.networks import Layers, predict
 from posterity.networks.training import checked_records
 from posterity.pursuit import Joint
@@ -221,7 +228,7 @@ KINDS = {
     "complex numbers": of_x(lambda x: x + 0j, StructureError, "imaginary"),
     "texts": of_x(lambda x: x.astype(str), *ODD),
     "objects": of_x(lambda x: x.astype(object), *ODD),
-    "ragged lists": of_x(lambda x: [[1.0], *x[1:].tolist()], StructureError, "no array"),
+    "ragged lists": of_x(lambda x: [[1.0], *x[1:].tolist()], StructureError, "different lengths"),
     "NaN": of_x(lambda x: np.where(x == 0, np.nan, x), ParameterError, "NaN"),
     "pandas": framed(lambda frame: frame),
     "pandas in another order": framed(lambda frame: frame[NAMES[::-1]]),
@@ -412,6 +419,8 @@ UNKNOWN: dict[str, Callable[[], Any]] = {
     "a learner": lambda: unnamed_learner().predict(TURNED),
     "a later task": lambda: unnamed_learner().observe("second", TURNED, Y),
     "a site": lambda: unnamed_site().predict(TURNED),
+    "a sequence": lambda: padded([TURNED]),
+    "documents": lambda: documents(TURNED),
     "observations": lambda: joint(X, pd.DataFrame({"y": Y})),
     "a dictionary": lambda: Joint(FunctionModel(lambda z, d: d["x"] @ z), PRIOR, {"x": TURNED}),
 }
@@ -431,6 +440,11 @@ def test_a_prior_without_names_takes_the_order_of_the_frame() -> None:
         found = Joint(LOGISTIC, prior, (TURNED, Y)).log_density(np.array([1.0, 0.0, 0.0]))
         plain = Joint(LOGISTIC, prior, (X[:, ::-1], Y)).log_density(np.array([1.0, 0.0, 0.0]))
     assert float(found) == float(plain)
+
+
+def test_words_go_by_their_names() -> None:
+    for found, plain in zip(documents(TURNED, NAMES), documents(X), strict=True):
+        np.testing.assert_array_equal(found, plain)
 
 
 def test_learners_of_other_columns_are_not_merged() -> None:

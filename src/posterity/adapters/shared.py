@@ -163,16 +163,10 @@ def numbers(values: object, what: str, *, names: Sequence[str] = ()) -> Array:
     """Return finite numbers as float64; ``names`` are those of the columns, for errors.
 
     Raises:
-        ParameterError: for text, rows of unequal lengths, NaN and infinity.
+        StructureError: for what is no array of numbers (:func:`posterity.models.tables.array`).
+        ParameterError: for NaN, infinity and masked values.
     """
-    try:
-        made = np.asarray(values, np.float64)
-    except (TypeError, ValueError) as error:
-        raise ParameterError(
-            found=f"{what} that are not an array of numbers ({str(error)[:80]})",
-            expected="numbers, in rows of one length",
-            fix="Encode texts as numbers.",
-        ) from error
+    made = array(values, None, what).astype(np.float64)
     wrong = ~np.isfinite(made)
     if wrong.any():
         columns = at(names, wrong.any(0)) if made.shape[1:] == (len(names),) else []

@@ -31,6 +31,7 @@ SPREAD = "log_spread"
 INDICATORS = (
     "Code categories as indicators (0 and 1), the same at every site, and texts as numbers."
 )
+RAGGED = "Give rows of one length; inputs and observations as a tuple, (x, y)."
 FIXES = {
     "M": "Count days from a date that all sites share: (x - origin) / np.timedelta64(1, 'D').",
     "m": "Count them in one unit: x / np.timedelta64(1, 'D').",
@@ -171,10 +172,10 @@ def array(value: Any, names: Names = (), what: str = "records") -> np.ndarray:
     try:
         made = np.asarray(value)
     except ValueError as error:
-        raise _unreal(f"{what} that are no array ({error})") from error
+        raise _unreal(f"{what} whose rows have different lengths", RAGGED) from error
     if strange := odd_kinds(value, made):
         found = f"{what} of shape {made.shape} and dtype {_dtype(value, made)}"
-        raise _unreal(found, strange)
+        raise _unreal(found, _fix(strange))
     if made.dtype == np.uint64 and made.max(initial=0) <= LARGEST:
         return made.astype(np.int64)
     return made.astype(np.float64) if made.dtype in TOO_WIDE else made
@@ -216,7 +217,7 @@ def _of_frame(frame: Any, names: Names, what: str) -> np.ndarray:
     if wrong:
         types = ", ".join(dict.fromkeys(wrong.values()))
         found = f"columns {some([*wrong])} of {what}, of dtype {types}, that hold no numbers, or "
-        raise _unreal(found + "lack some", kinds)
+        raise _unreal(found + "lack some", _fix(kinds))
     return made
 
 
@@ -230,8 +231,11 @@ def odd_kinds(value: Any, made: np.ndarray) -> str:
     return kinds.strip("biuf")
 
 
-def _unreal(found: str, kinds: str = "") -> StructureError:
-    fix = next((FIXES[kind] for kind in kinds if kind in FIXES), INDICATORS)
+def _fix(kinds: str) -> str:
+    return next((FIXES[kind] for kind in kinds if kind in FIXES), INDICATORS)
+
+
+def _unreal(found: str, fix: str) -> StructureError:
     return StructureError(found=found, expected="real numbers, as many in every row", fix=fix)
 
 
