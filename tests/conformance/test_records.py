@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from cli.commands import document, succeed
 
 import posterity
 from posterity.distillation import Draws, Head, Independent, Langevin, Perturbed, Student
@@ -461,3 +462,15 @@ def test_names_of_columns_are_distinct_texts(names: Any) -> None:
     for make in (student, learner):
         with pytest.raises(StructureError, match="a name for each column"):
             dataclasses.replace(make(), columns=names)
+
+
+def test_files_go_by_names_at_the_command_line(tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame(X, columns=NAMES).drop(columns="one").assign(ill=Y.astype(int))
+    frame.to_csv("t.csv", index=False)
+    frame[["ill", "dose", "age"]].to_csv("turned.csv", index=False)
+    succeed("fit", "t.csv", "--model", "logistic", "--target", "ill", "-o", "m.safetensors")
+    scores = [
+        document("evaluate", "m.safetensors", name)["all"] for name in ("t.csv", "turned.csv")
+    ]
+    assert scores[0] == scores[1]
