@@ -152,6 +152,7 @@ LEDGERS = {
     "a stranger": (lambda ledger: forget(ledger, "ash", "yew"), *STRANGER),
     "again": (lambda ledger: forget(ledger, "oak"), LedgerError, "it was forgotten"),
     "nobody": (forget, UsageError, "at least one"),
+    "come back": (lambda old: federate(DATA, MODEL, old), LedgerError, "'oak'.*has forgotten"),
 }
 
 

@@ -346,7 +346,7 @@ REST = {
     "too few": (lambda: total_of(lambda z, x: (x * z)[:2]), *ONE_A_RECORD),
     "a constant": (lambda: total_of(lambda z, x: 0.0), *ONE_A_RECORD),
     "lengths differ": (lambda: Records.of((X, Y[:2])), *COMMON_AXIS),
-    "a list": (lambda: Records.of([1, 0, 1]), *COMMON_AXIS),
+    "a list of arrays": (lambda: Records.of([X, Y[:2]]), *COMMON_AXIS),
     "a number": (lambda: Records.of(np.float64(3.0)), *COMMON_AXIS),
     "nothing": (lambda: Records.of(()), *COMMON_AXIS),
     "named lengths differ": (lambda: Records.of({"x": X, "y": np.ones(4)}), *COMMON_AXIS),

@@ -22,6 +22,7 @@ from posterity.errors import (
 from posterity.families import Distribution, ExponentialFamily, at_rest
 from posterity.families.names import in_order, names_of, some, with_names
 from posterity.ledger import Ledger
+from posterity.models.tables import array
 
 Array = np.ndarray
 Names = Iterable[str] | None
@@ -162,16 +163,10 @@ def numbers(values: object, what: str, *, names: Sequence[str] = ()) -> Array:
     """Return finite numbers as float64; ``names`` are those of the columns, for errors.
 
     Raises:
-        ParameterError: for text, rows of unequal lengths, NaN and infinity.
+        StructureError: for what is no array of numbers (:func:`posterity.models.tables.array`).
+        ParameterError: for NaN, infinity and masked values.
     """
-    try:
-        made = np.asarray(values, np.float64)
-    except (TypeError, ValueError) as error:
-        raise ParameterError(
-            found=f"{what} that are not an array of numbers ({str(error)[:80]})",
-            expected="numbers, in rows of one length",
-            fix="Encode texts as numbers.",
-        ) from error
+    made = array(values, None, what).astype(np.float64)
     wrong = ~np.isfinite(made)
     if wrong.any():
         columns = at(names, wrong.any(0)) if made.shape[1:] == (len(names),) else []
@@ -184,23 +179,19 @@ def numbers(values: object, what: str, *, names: Sequence[str] = ()) -> Array:
 def table(x: Any, names: Sequence[str], place: str, *, by_name: bool) -> Array:
     """Return the data (n, d) of a fit with columns of these names, as float64.
 
-    If the fit had names, ``by_name`` is True, and columns of a data frame are selected by name.
+    If the fit had names, ``by_name`` is True, and columns of a data frame go by their names.
 
     Raises:
-        StructureError: for another shape, or a frame without one of the columns.
+        StructureError: for another shape, other columns, and what are no numbers.
         ParameterError: as :func:`numbers`.
     """
     if hasattr(x, "toarray"):  # sparse; its curvature is dense nevertheless
         x = x.toarray()
-    found = ""
-    if by_name and hasattr(x, "columns"):
-        missing = [name for name in names if name not in set(map(str, x.columns))]
-        found = f"data without columns {some(missing)}" if missing else ""
-        x = x if missing else x[list(names)]
-    values = numbers([] if found else x, f"the data of {place}", names=names)
+    what = f"the data of {place}"
+    values = numbers(array(x, names if by_name else (), what), what, names=names)
     if values.ndim != 2 or values.shape[1] != len(names) or not len(values):
         raise StructureError(
-            found=f"{found or f'data of shape {values.shape}'} for {place}",
+            found=f"data of shape {values.shape} for {place}",
             expected=f"records (n, {len(names)}), with columns {some(names)}",
             fix=SAME,
         )

@@ -18,10 +18,13 @@ def as_leaf(value: Any) -> Real:
     widest that JAX is set to).
 
     Raises:
-        ParameterError: for complex numbers, text and other things that are no real numbers.
+        ParameterError: for complex numbers, text and other things that are no real numbers, and for
+            masked values.
     """
     if is_jax(value):
         return value if value.dtype in (np.float32, np.float64) else _widened(value)
+    if np.ma.is_masked(value):
+        raise _unreal("masked parameters", "Give a value for each, as filled(value) does.")
     try:  # a copy: views and buffers can be written to elsewhere
         array = value if type(value) is np.ndarray and _of_bytes(value) else np.array(value)
     except ValueError as error:
@@ -91,9 +94,7 @@ def _widened(value: Any) -> Any:
     return value.astype(float)  # float32 or float64, as JAX is set
 
 
-def _unreal(found: str) -> ParameterError:
-    return ParameterError(
-        found=found,
-        expected="real numbers, as many in every row",
-        fix="Convert them to an array of floating point first.",
-    )
+def _unreal(
+    found: str, fix: str = "Convert them to an array of floating point first."
+) -> ParameterError:
+    return ParameterError(found=found, expected="real numbers, as many in every row", fix=fix)

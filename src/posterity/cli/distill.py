@@ -332,7 +332,8 @@ def _run(settings: Settings, job: Distilled) -> tuple[Distillation, int]:
 
 def _written(settings: Settings, job: Distilled, result: Distillation) -> Data:
     """Draw the plot if requested, write the student, and return the report."""
-    plot, student = settings.path("output.plot"), result.student
+    plot = settings.path("output.plot")
+    student = dataclasses.replace(result.student, columns=tuple(job.names))
     if plot is not None:  # before the student: if drawing fails, no file is left
         plot_distillation(result, plot)
     record = {

@@ -28,10 +28,10 @@ from posterity.families.names import Names, some
 from posterity.federation import Run, specification
 from posterity.federation.federate import start
 from posterity.federation.specification import build, one_of
-from posterity.federation.tables import SPREAD, by_column, columns_of, with_columns
 from posterity.fitting.fit import prior_of
 from posterity.fitting.pooled import spreads_of
 from posterity.ledger import Ledger
+from posterity.models.tables import SPREAD, by_column, columns_of, with_columns
 
 OF_SITES = dict.fromkeys((*specification.MODELS, "function", "network"))
 OF_ONE_TABLE: dict[str, Any] = dict.fromkeys(("network", *specification.REGRESSIONS))

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.typing import ArrayLike
 from jaxtyping import PyTree
 
 from posterity.arguments import COUNT, NATURAL, POSITIVE, Constraint
@@ -101,7 +102,7 @@ def distill(
     student: Any = None,
     *,
     key: jax.Array | None = None,
-    inputs: Inputs | Callable[[jax.Array, int], Any] | np.ndarray | jax.Array | None = None,
+    inputs: Inputs | Callable[[jax.Array, int], Any] | ArrayLike | None = None,
     model: Model | None = None,
     split: bool = False,
     steps: int = STEPS,
@@ -109,7 +110,7 @@ def distill(
     learning_rate: float | int = LEARNING_RATE,
     optimiser: optax.GradientTransformation | None = None,
     reservoir: int | None = None,
-    probe: np.ndarray | None = None,
+    probe: ArrayLike | None = None,
     tolerance: float | int = TOLERANCE,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: ProgressCallback | None = None,
@@ -129,6 +130,8 @@ def distill(
         inputs: law of the inputs that the student is trained on, see
             :mod:`posterity.distillation.inputs`. By default half of them are the teacher's inputs,
             a quarter are perturbed, a quarter mixed in pairs and perturbed; images use ``Images``.
+            Columns of a data frame are put in the order of the teacher's names, if it has some; the
+            student keeps the names, and reads data frames by them.
         model: model whose parameters the posterior is a law of; not needed for networks.
         split: whether the student separates the uncertainty due to noise from that due to the
             parameters (mutual information of classes; variance of the function for values).
@@ -183,6 +186,7 @@ class Run:
     network: Any
     parameters: Any
     scaling: Scaling
+    columns: tuple[str, ...]
     domain: Domain
     steps: int
     tolerance: float
@@ -226,7 +230,7 @@ def set_up(
     learning_rate: float | int = LEARNING_RATE,
     optimiser: Any = None,
     reservoir: int | None = None,
-    probe: np.ndarray | None = None,
+    probe: Any = None,
     tolerance: float | int = TOLERANCE,
 ) -> Run:
     """Check the arguments of :func:`distill` and return its run; same arguments and errors."""
@@ -238,18 +242,23 @@ def set_up(
     OPTIMISER.check(optimiser=optimiser)
     teacher = as_teacher(loaded(teacher), model)
     image = getattr(teacher.layers, "image", ())
-    inputs = usual(teacher.inputs(), image) if inputs is None else as_inputs(inputs)
+    own, columns = teacher.inputs(), teacher.columns
+    inputs = usual(own, image) if inputs is None else as_inputs(inputs, columns)
+    columns = columns or inputs.columns
+    if probe is not None:
+        probe = real_numbers(probe, "the probe", columns or None)
     first, second, third, last = jax.random.split(key, 4)
     with jax.enable_x64(False):
         some = checked(inputs, ROWS, first)
         shape = some.shape[1:]
-        probe = some[:: ROWS // PROBE] if probe is None else real_numbers(probe, "the probe")
+        probe = some[:: ROWS // PROBE] if probe is None else probe
         if probe.shape[1:] != shape:
             raise StructureError(
                 found=f"a probe of shape {probe.shape}",
                 expected=f"inputs of shape (n, {', '.join(map(str, shape))})",
                 fix="Pass inputs like those that the student learns on.",
             )
+        columns = columns if shape == (len(columns),) else ()  # else names of other things
         head = dataclasses.replace(teacher.head(some[:2]), split=split)
         if student is None and (teacher.layers is None or len(teacher.layers) == 1):
             student = Layers.dense(some[0].size, *HIDDEN, head.size)
@@ -275,7 +284,7 @@ def set_up(
     constants = Constants(head, teacher.traced(), inputs, probe.astype(np.float32), last, *numbers)
     clean = next((x for x in (inputs.data(), teacher.inputs()) if np.shape(x)[1:] == shape), some)
     scaling = Scaling.of_inputs(np.asarray(clean)[:: -(-len(clean) // ROWS)])
-    made = plan, constants, teacher, network, parameters, scaling
+    made = plan, constants, teacher, network, parameters, scaling, columns
     return Run(*made, Domain.of_inputs(scaling.inputs(some)), int(steps), float(tolerance), third)
 
 
@@ -412,7 +421,7 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
         )
     y_shift, y_scale = jax.tree.map(np.asarray, (state.scaling.y_shift, state.scaling.y_scale))
     scaling = dataclasses.replace(run.scaling, y_shift=y_shift, y_scale=y_scale)
-    made = run.network, state.parameters, run.constants.head, scaling, run.domain
+    made = run.network, state.parameters, run.constants.head, scaling, run.domain, run.columns
     student = students.finish(*made)
     if run.constants.head.has_variance:
         reasons += _of_variances(run, student, predicted(whole))

@@ -88,8 +88,9 @@ class Head:
             raise UsageError(
                 found=f"a {type(model).__name__}, which does not say what it predicts",
                 expected="a model with a `likelihood` and a method `outputs(z, x)`",
-                fix="Use NeuralNetwork or a regression model, or give FunctionModel its `predict` "
-                "and `likelihood`.",
+                fix="Use NeuralNetwork, LinearRegression or LogisticRegression; or FunctionModel("
+                "model.log_likelihood, predict=..., likelihood=...): of counts and positive values "
+                "'gaussian', with a pair of means and variances.",
             )
         LIKELIHOOD.check(likelihood=kind)
         made = shapes_of(model.outputs, z, x, fix="Check that `outputs(z, x)` takes a batch.")

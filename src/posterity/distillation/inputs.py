@@ -6,7 +6,7 @@ Source: korattikara2015, section 3, for perturbed data and boxes; zhang2018 for 
 import abc
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -17,7 +17,9 @@ import numpy as np
 from posterity.arguments import COUNT, NOT_NEGATIVE, POSITIVE, Constraint
 from posterity.distillation.sampling import noise
 from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.families.names import order, some
 from posterity.models.data import real_numbers
+from posterity.models.tables import array, columns_in
 from posterity.programs import jitted
 
 SPREAD = 0.1  # Default noise on inputs, in standard deviations of their columns
@@ -29,6 +31,9 @@ class Inputs(eqx.Module):
     """A law of inputs on which a student is trained. A subclass defines :meth:`sample`; a law with
     data of its own also defines :meth:`data`.
     """
+
+    columns: tuple[str, ...] = eqx.field(static=True, default=(), kw_only=True)
+    """Names of the columns, if they are known: those of a data frame, in its order."""
 
     @abc.abstractmethod
     def sample(self, n: int, *, key: jax.Array) -> Any:
@@ -54,7 +59,7 @@ class Pool(Inputs):
     x: Any
 
     def __init__(self, x: Any):
-        self.x = _single(real_numbers(x, "the inputs"))
+        self.x, self.columns = _single(real_numbers(x, "the inputs")), columns_in(x)
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
         return self._picked(key, n)
@@ -97,6 +102,7 @@ class Perturbed(Pool):
     def __init__(self, x: Any, noise: Any = None, mixed: float = 0.0, plain: float = 0.0):
         SHARES.check(mixed=mixed, plain=plain)
         SHARES.check(**{"mixed + plain": round(mixed + plain, 9)})
+        self.columns = columns_in(x)
         x = real_numbers(x, "the inputs")
         noise = SPREAD * x.std(0, dtype=np.float64) if noise is None else noise
         noise = real_numbers(noise, "the noise", records=False)
@@ -251,6 +257,7 @@ class Adversarial(Inputs):
         size = real_numbers(size, "the size", records=False)
         NOT_NEGATIVE.check(size=float(size.min(initial=np.inf)))
         self.inputs, self.size = as_inputs(inputs), _single(size)
+        self.columns = self.inputs.columns
 
     def sample(self, n: int, *, key: jax.Array) -> Any:
         return self.inputs.sample(n, key=key)
@@ -293,14 +300,24 @@ def _sampled(inputs: Inputs, n: int, key: jax.Array) -> Any:
     return inputs.sample(n, key=key)
 
 
-def as_inputs(value: object) -> Inputs:
-    """Return inputs unchanged, a function as :class:`Generated`, an array as :class:`Pool`."""
+def as_inputs(value: object, columns: Sequence[str] = ()) -> Inputs:
+    """Return inputs unchanged, a function as :class:`Generated`, an array or a data frame as
+    :class:`Pool`, with its columns in the order of these names if there are any. Inputs of other
+    names, or in another order, are a StructureError.
+    """
     if isinstance(value, Inputs):
+        if columns and value.columns not in ((), tuple(columns)):
+            order(value.columns, columns, "the inputs", "the teacher")  # raises for other names
+            raise StructureError(
+                found=f"inputs whose columns are {some(value.columns)}",
+                expected=f"the order of the teacher's, {some(columns)}",
+                fix="Make the law of frame[names], with the names in this order.",
+            )
         return value
     if callable(value):
         return Generated(value)
-    if hasattr(value, "shape"):
-        return Pool(value)
+    if hasattr(value, "shape") or isinstance(value, list):
+        return Pool(array(value, columns, "the inputs") if columns else value)
     known = value is not None
     raise UsageError(
         found=f"inputs that are a {type(value).__name__}" if known else "a teacher without inputs",

@@ -183,7 +183,7 @@ class Domain:
 
     def outside(self, x: Float[np.ndarray, "n ..."]) -> Bool[np.ndarray, " n"]:
         """Return True for each input, in the units of the network, outside of the domain."""
-        x = np.asarray(x, np.float64).reshape(len(x), -1)
+        x = np.asarray(x, np.float64).reshape(len(x), self.mean.size)
         margin = MARGIN * (self.high - self.low) + 1e-5 * np.abs(self.mean)
         beyond = (x < self.low - margin) | (x > self.high + margin)
         return beyond.any(1) | (self._distances(x) > self.limit)

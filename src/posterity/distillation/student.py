@@ -25,6 +25,7 @@ from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.families.layers import Dense, Layers
 from posterity.models.data import real_numbers
 from posterity.models.forward import Forward
+from posterity.models.tables import distinct
 from posterity.networks.predictive import Prediction
 from posterity.programs import jitted
 from posterity.text import html
@@ -48,8 +49,10 @@ class Student:
     ``network`` is :class:`~posterity.networks.Layers`, whose ``parameters`` are flat weights (p,);
     an :class:`~posterity.artifact.Architecture`; or a function ``apply(parameters, x)`` of a batch,
     which cannot be saved to a file. ``head`` defines the meaning of the outputs, ``scaling`` their
-    units and those of the inputs, and ``domain`` the inputs of the training, if known. Another type
-    of network is a UsageError; a wrong number of weights or outputs of layers a StructureError.
+    units and those of the inputs, and ``domain`` the inputs of the training, if known. ``columns``
+    are the names of the columns of inputs, by which data frames are read. Another type of network
+    is a UsageError; a wrong number of weights or outputs of layers, or names that are not distinct
+    texts, are a StructureError.
 
     >>> layers = Layers.dense(2, 5, 3)
     >>> student = Student(layers, np.zeros(layers.size), Head("categorical", 3))
@@ -62,9 +65,11 @@ class Student:
     head: Head
     scaling: Scaling = dataclasses.field(default_factory=Scaling)
     domain: Domain | None = None
+    columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         NETWORK.check(network=self.network)
+        object.__setattr__(self, "columns", distinct(self.columns))
         single = lambda leaf: np.asarray(leaf, np.float32)
         object.__setattr__(self, "parameters", jax.tree.map(single, self.parameters))
         if isinstance(self.network, Layers):
@@ -82,8 +87,9 @@ class Student:
         return sum(leaf.size for leaf in jax.tree.leaves(self.parameters))
 
     def outputs(self, x: ArrayLike) -> np.ndarray:
-        """Return the raw outputs (n, head.size), in the network's units, at inputs (n, ...). Inputs
-        of a wrong shape are a StructureError, inputs that are not finite a ParameterError.
+        """Return the raw outputs (n, head.size), in the network's units, at inputs (n, ...), an
+        array or a data frame with the columns of the training. Inputs of a wrong shape, or other
+        columns, are a StructureError; inputs that are not finite a ParameterError.
         """
         network, tree, x = self.network, self.parameters, self._scaled(x)
         with jax.enable_x64(False):
@@ -93,7 +99,7 @@ class Student:
         return np.concatenate(parts)
 
     def _scaled(self, x: ArrayLike) -> np.ndarray:
-        x = real_numbers(x, "the inputs", records=False)
+        x = real_numbers(x, "the inputs", self.columns or None, records=False)
         wanted = self.network.inputs if isinstance(self.network, Layers) else None
         if wanted is None and self.scaling.x_shift is not None:
             wanted = self.scaling.x_shift.size
@@ -272,7 +278,12 @@ def taught(
 
 
 def finish(
-    network: Any, parameters: PyTree, head: Head, scaling: Scaling, domain: Domain | None = None
+    network: Any,
+    parameters: PyTree,
+    head: Head,
+    scaling: Scaling,
+    domain: Domain | None = None,
+    columns: tuple[str, ...] = (),
 ) -> Student:
     """Return the student with a tree of trained parameters."""
     arrays = jax.tree.map(np.asarray, parameters)
@@ -280,7 +291,7 @@ def finish(
         arrays = network.ravel(arrays)
     if isinstance(network, Architecture):
         network = dataclasses.replace(network, parameters=arrays)
-    return Student(network, arrays, head, scaling, domain)
+    return Student(network, arrays, head, scaling, domain, columns)
 
 
 def _written(student: Student) -> dict[str, Any]:
@@ -310,10 +321,10 @@ enrol_data(Head)
 _arrays = [field.name for field in dataclasses.fields(Scaling)]
 enrol_data(Scaling, types=dict.fromkeys(_arrays, np.ndarray | None), arrays=_arrays)
 enrol_data(Domain, arrays=["low", "high", "mean", "directions"])
-_parts = Layers | Architecture, Head, Scaling, Domain | None
+_parts = Layers | Architecture, Head, Scaling, Domain | None, list
 enrol_data(
     Student,
-    types=dict(zip(("network", "head", "scaling", "domain"), _parts, strict=True)),
+    types=dict(zip(("network", "head", "scaling", "domain", "columns"), _parts, strict=True)),
     arrays=["parameters"],
     write=_written,
     read=_read,

@@ -1,6 +1,7 @@
 """Teachers: repeated draws from a posterior, and the prediction of each draw."""
 
 import abc
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -18,7 +19,9 @@ from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.layers import Layers
 from posterity.models import Model, NeuralNetwork
+from posterity.models.data import real_numbers
 from posterity.models.forward import NoisyForward
+from posterity.models.tables import array, columns_in, columns_of
 from posterity.networks.predictive import Expectations, Prediction, expectations_of, merged
 from posterity.programs import as_found, jitted
 
@@ -51,6 +54,9 @@ class Teacher(eqx.Module):
     teacher is a pytree whose arrays are its data, so that it can be passed to compiled code. All
     methods but :meth:`begin`, :meth:`head` and :meth:`health` are traced.
     """
+
+    columns: tuple[str, ...] = eqx.field(static=True, default=(), kw_only=True)
+    """Names of the columns of inputs, if they are known."""
 
     @abc.abstractmethod
     def head(self, x: Array) -> Head:
@@ -176,6 +182,7 @@ class Draws(_OfModel):
         stack: events (S, ...), such as flat weights (S, p) of a network, or a tree of these; a
             StructureError unless all leaves have the same first axis.
         x: inputs that the posterior was fitted to, if known.
+        columns: names of the columns of inputs; by default those of ``x`` if it is a data frame.
         samples: number of draws per step; all if there are fewer.
         diagnostics: health of the chains that drew them; a student's status repeats its reasons.
 
@@ -193,7 +200,8 @@ class Draws(_OfModel):
         model: Model,
         stack: PyTree,
         *,
-        x: Array | None = None,
+        x: Any = None,
+        columns: Sequence[str] = (),
         samples: int = SAMPLES,
         diagnostics: Health = UNKNOWN,
     ):
@@ -206,7 +214,9 @@ class Draws(_OfModel):
                 expected="arrays whose first axis counts draws, at least one",
                 fix="Stack what was drawn: np.stack(draws).",
             )
-        self.model, self.x, self.diagnostics = model, x, diagnostics
+        self.columns = tuple(columns) or columns_in(x)
+        self.x = None if x is None else array(x, self.columns, "the inputs")
+        self.model, self.diagnostics = model, diagnostics
         self.samples = min(samples, shapes[0][0])
 
     @property
@@ -220,7 +230,8 @@ class Draws(_OfModel):
 
     @as_found()
     def predict(self, x: Array) -> Prediction:
-        """Return the predictive at inputs (n, ...), averaged over all draws; errors as of ``head``.
+        """Return the predictive at inputs (n, ...), averaged over all draws. Columns of a data
+        frame go by their names. Errors as of ``head`` and :func:`posterity.models.tables.array`.
 
         >>> from posterity.models import LogisticRegression
         >>> Draws(LogisticRegression(), np.zeros((2, 1))).predict(np.ones((1, 1))).mean
@@ -228,7 +239,8 @@ class Draws(_OfModel):
         """
         places = np.array_split(np.arange(self.count), -(-self.count // self.samples))
         with jax.enable_x64(False):
-            x = np.asarray(x, np.float32)
+            x = real_numbers(x, "the inputs", self.columns or None, records=False)
+            x = x.astype(np.float32)
             head = self.head(x)
             model = self.model.pinned(outputs_of, self.draws(places[0][:1]), x)
             pinned = eqx.tree_at(lambda teacher: teacher.model, self, model)
@@ -237,7 +249,8 @@ class Draws(_OfModel):
         return Prediction.of(total, head.likelihood)
 
     def traced(self) -> "Draws":
-        return Draws(self.model, self.stack, x=self.x, samples=self.samples)
+        options: Any = {"x": self.x, "columns": self.columns, "samples": self.samples}
+        return Draws(self.model, self.stack, **options)
 
     def health(self, state: PyTree, series: np.ndarray) -> Health:
         del state, series
@@ -263,7 +276,8 @@ def _averages(teacher: Draws, head: Head, places: Array, x: Array) -> Expectatio
 class Independent(_OfModel):
     """A teacher that makes ``samples`` new draws at every step from any posterior that can be
     sampled. ``posterior`` is a single proper law (else a UsageError) of the parameters of
-    ``model``; ``x`` are the inputs that it was fitted to, if known.
+    ``model``; ``x`` are the inputs that it was fitted to, if known. The names of columns are those
+    of the posterior's coordinates.
 
     >>> from posterity.models import NeuralNetwork
     >>> net = NeuralNetwork.of_layers(Layers.dense(2, 3, 2))
@@ -278,12 +292,14 @@ class Independent(_OfModel):
         posterior: Distribution,
         model: Model,
         *,
-        x: Array | None = None,
+        x: Any = None,
         samples: int = SAMPLES,
     ):
         COUNT.check(samples=samples)
         check_prior(posterior, "a teacher")
-        self.posterior, self.model, self.x, self.samples = posterior, model, x, samples
+        self.columns = columns_of(posterior) or columns_in(x)
+        self.x = None if x is None else array(x, self.columns, "the inputs")
+        self.posterior, self.model, self.samples = posterior, model, samples
 
     def begin(self, *, key: jax.Array) -> PyTree:
         return self.posterior.sample(key, (self.samples,))

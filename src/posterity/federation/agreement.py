@@ -11,11 +11,11 @@ from posterity.arguments import POSITIVE, Constraint, one_of
 from posterity.artifact.strata import Strata
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
-from posterity.federation.tables import columns_of
 from posterity.fingerprint import digest
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
 from posterity.models import FunctionModel, Model, MultinomialRegression, PredictorModel, Records
+from posterity.models.tables import columns_of
 
 ON_ERROR = one_of("raise", "pass")
 MODEL = Constraint(

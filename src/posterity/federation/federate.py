@@ -14,9 +14,10 @@ from posterity.arrays.tree import tree_map
 from posterity.arrays.typing import KeyArray
 from posterity.artifact import loaded
 from posterity.checks import check_proper
-from posterity.entries import check_names
-from posterity.errors import ConvergenceWarning, PosterityError, UsageError, within
+from posterity.entries import Entry, check_names
+from posterity.errors import ConvergenceWarning, LedgerError, PosterityError, UsageError, within
 from posterity.families import ExponentialFamily
+from posterity.families.names import some
 from posterity.federation.agreement import MODEL, ON_ERROR, Agreement
 from posterity.federation.checkpoint import kept
 from posterity.federation.driver import Federation
@@ -27,13 +28,13 @@ from posterity.federation.run import ROUNDS, Run
 from posterity.federation.schedules import Schedule, Sequential, Synchronous
 from posterity.federation.site import Site, check_fit
 from posterity.federation.state import State
-from posterity.federation.tables import in_order
 from posterity.inference.cubature import Cubature
 from posterity.inference.update import LocalUpdate
 from posterity.lazy import jax
 from posterity.ledger import Ledger
 from posterity.models import Model, Records
 from posterity.models.records import joined
+from posterity.models.tables import in_common
 from posterity.programs import as_found
 from posterity.status import ProgressCallback
 
@@ -77,14 +78,16 @@ def federate(
 
     Args:
         sites: private data of each site, by name: arrays whose first axes count the records, or
-            data frames. Columns of data frames are put in the order of the prior's names; if the
-            prior has no names, they name its coordinates. A site without records takes part and
-            relays messages, but contributes nothing.
+            data frames, read as by :func:`posterity.models.tables.arrays`. Columns of data frames
+            are put in the order of the prior's names; if the prior has no names, they name its
+            coordinates. A site without records takes part and relays messages, but contributes
+            nothing.
         model: a model of :mod:`posterity.models`, or a function of a parameter and a batch that
             returns one log likelihood per record.
         prior: a proper member of the posterior's family; or a ledger to continue from, in which
-            the factors of sites that do not take part are left unchanged; or the path of a file
-            of either.
+            the factors of sites that do not take part are left unchanged, and forgotten sites have
+            no records until they are readmitted, ``ledger.update(site, ledger.prior.zero(),
+            epoch=...)``; or the path of a file of either.
         schedule: :class:`Sequential` (the default), :class:`Synchronous` (the default, undamped,
             for updates that train) or :class:`Asynchronous` over a server, or :class:`Gossip`
             over a graph.
@@ -120,7 +123,8 @@ def federate(
 
     Raises:
         UsageError: if arguments contradict each other, or a checkpoint is beyond ``steps``.
-        LedgerError: if the names of two sites look alike.
+        LedgerError: if the names of two sites look alike, or a site has records that the ledger
+            has forgotten.
         StructureError: if the graph, sites and data do not match.
         ParameterError: if data or prior have NaN, infinite or, for the model, impossible values.
         SiteError: if a site raises, or its update is not finite; ``error.run`` is the run up to
@@ -196,7 +200,7 @@ def start(
     SITES.check(sites=list(sites))
     base: Any = loaded(prior)
     check_names([*sites, *(base.entries if isinstance(base, Ledger) else ())])
-    sites, base = in_order(sites, base)
+    names, base = in_common(sites, base)
     entries = base.entries if isinstance(base, Ledger) else {}
     if isinstance(base, Ledger) and (personal is not False or own):
         raise UsageError(
@@ -205,7 +209,7 @@ def start(
             fix="Leave it out, or pass `ledger.posterior`.",
         )
     trains = update is not None and update.trains
-    records = _records(sites, weights or {})
+    records = _records(sites, weights or {}, names)
     total = math.fsum(float(own.weights.sum()) for own in records.values())
     agreement = Agreement.of(
         model,
@@ -219,6 +223,7 @@ def start(
         on_error=on_error,
     )
     records = {site: agreement.stratified(site, each) for site, each in records.items()}
+    _check_admitted(records, entries)
     _check_data(agreement.model, records)
     agreement = dataclasses.replace(agreement, model=_pinned(agreement, records))
     check_fit(agreement, records)
@@ -251,7 +256,9 @@ def too_few_hops(run: Run, steps: int | None) -> str | None:
     )
 
 
-def _records(sites: Mapping[str, Any], weights: Mapping[str, float]) -> dict[str, Records]:
+def _records(
+    sites: Mapping[str, Any], weights: Mapping[str, float], names: Sequence[str]
+) -> dict[str, Records]:
     unknown = sorted(set(weights) - set(sites))
     if unknown or not all(math.isfinite(w) and w >= 0 for w in weights.values()):
         raise UsageError(
@@ -262,8 +269,21 @@ def _records(sites: Mapping[str, Any], weights: Mapping[str, float]) -> dict[str
     records = {}
     for site in sorted(sites):
         with within(f"the data of site {site!r}"):
-            records[site] = Records.of(sites[site], weights.get(site, 1.0))
+            records[site] = Records.of(sites[site], weights.get(site, 1.0), names)
     return records
+
+
+def _check_admitted(records: Mapping[str, Records], entries: Mapping[str, Entry]) -> None:
+    """Raise a LedgerError for records of sites that the ledger has forgotten."""
+    gone = [site for site, entry in entries.items() if entry.factor is None]
+    back = [site for site in gone if site in records and not records[site].silent]
+    if back:
+        raise LedgerError(
+            found=f"records of sites {some(back)}, which the ledger has forgotten",
+            expected="records of sites that it has not, or that were readmitted",
+            fix="Leave them out; or, if they are to count again, begin a new epoch for each: ledger"
+            ".update(site, ledger.prior.zero(), epoch=ledger.entries[site].epoch + 1).",
+        )
 
 
 def _check_data(model: Model, records: Mapping[str, Records]) -> None:

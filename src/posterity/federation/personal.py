@@ -20,6 +20,7 @@ from posterity.ledger import Ledger
 from posterity.models import Model, PersonalModel, PersonalRegression, Records
 from posterity.models.nodes import normal_pairs
 from posterity.models.personal import Law
+from posterity.models.tables import Names, array, arrays, columns_of
 from posterity.programs import program
 
 DRAWS = 512
@@ -65,9 +66,11 @@ class SitePosterior:
         return members.covariance.mean(0) + of_means
 
     def log_predictive(self, data: Any) -> Float[np.ndarray, " n"]:
-        """Return the log predictive density of each record at this site, in nats. Raises
-        ParameterError or StructureError if the data are invalid for the model.
+        """Return the log predictive density of each record at this site, in nats. Data frames are
+        read by the names of their columns, as in the fit. Raises ParameterError or StructureError
+        if the data are invalid for the model.
         """
+        data = arrays(data, self._columns)
         self.model.check(data)
         if isinstance(self.model, PersonalRegression):
             values = self._by_draws(self.model.log_predictive, data)
@@ -78,8 +81,9 @@ class SitePosterior:
 
     def predict(self, x: Float[Any, "n d"]) -> Float[np.ndarray, " n"]:
         """Return ``E[y | x]`` at this site for each row, which is a probability for a binary ``y``.
-        Raises UsageError if the model is not a regression or has no prediction, and ParameterError
-        or StructureError if ``x`` is invalid for the regression.
+        A data frame is read by the names of its columns, as in the fit. Raises UsageError if the
+        model is not a regression or has no prediction, and ParameterError or StructureError if
+        ``x`` is invalid for the regression.
         """
         if not isinstance(self.model, PersonalRegression):
             raise UsageError(
@@ -87,7 +91,7 @@ class SitePosterior:
                 expected="a regression",
                 fix="Ask for `log_predictive`, or average over draws of `posterior`.",
             )
-        x = np.asarray(x)
+        x = array(x, self._columns, "the inputs")
         self.model.check((x, np.zeros(len(x)) if x.ndim else x))
         z = self._shared_draws
         if x.shape[1] != z["coefficients"].shape[-1]:
@@ -98,11 +102,15 @@ class SitePosterior:
             )
         return self._by_draws(self.model.predict, x).mean(0)
 
+    @property
+    def _columns(self) -> Names:
+        return columns_of(self.shared) or None
+
     def _by_draws(self, each: Any, data: Any) -> Float[np.ndarray, "draws n"]:
         """Evaluate ``each`` in batches of draws, to limit memory if there are many records."""
         x, *y = data if isinstance(data, tuple) else (data,)
         x = np.asarray(x, float)
-        data = (x, *map(np.asarray, y)) if y else x
+        data = (x, *y) if y else x
         z, count = self._shared_draws, max(1, MOST // max(len(x), 1))
         mean, scale = np.asarray(self.laws.mean), np.asarray(self.laws.scale)
         found = []

@@ -35,7 +35,6 @@ from posterity.federation.messages import (
     Question,
     Report,
 )
-from posterity.federation.tables import of_one_site
 from posterity.inference.descent import dtype_of, not_finite
 from posterity.inference.estimators import Evaluator
 from posterity.inference.update import LocalUpdate, TrainedApart, UpdateInfo, exact_factor
@@ -86,9 +85,9 @@ class Site:
         >>> Site.of(agreement, "north", np.array([1, 1, 0])).records.size
         3
         """
-        data = of_one_site(data, agreement.columns, name)
         with within(f"the data of site {name!r}"):
-            records = agreement.stratified(name, Records.of(data, weight))
+            records = Records.of(data, weight, agreement.columns)
+            records = agreement.stratified(name, records)
             if records.size:
                 agreement.model.check(records.data)
         check_fit(agreement, {name: records})

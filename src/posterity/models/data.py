@@ -9,6 +9,7 @@ import numpy as np
 from posterity.arrays.tree import tree_leaves
 from posterity.arrays.typing import ArrayLike, PyTree
 from posterity.errors import FitWarning, ParameterError, ScaleWarning, StructureError
+from posterity.models.tables import Names, array
 
 # --- the table ---------------------------------------------------------------------------------
 
@@ -54,33 +55,27 @@ def labels(categories: int, shape: str = "shape (n,)") -> Column:
 
 def check_data(data: PyTree, columns: tuple[Column, ...]) -> None:
     """Raise an error unless data are finite numbers, and match ``columns`` if there are any."""
-    for leaf in map(np.asarray, tree_leaves(data)):
-        if leaf.dtype.kind not in "biuf":
-            raise StructureError(
-                found=f"records of dtype {leaf.dtype}",
-                expected="real numbers",
-                fix="Code what is recorded as numbers before it reaches the model.",
-            )
+    for leaf in map(array, tree_leaves(data)):
         if bad := int((~np.isfinite(leaf)).sum()):
             raise ParameterError(
                 found=f"{bad} NaN or infinite values",
                 expected="finite numbers",
                 fix="Impute or drop missing values before they reach the model.",
             )
-    arrays = pair(data) if len(columns) == 2 else (data,) * len(columns)
+    parts = pair(data) if len(columns) == 2 else (data,) * len(columns)
     if len(columns) == 1 and isinstance(data, tuple | list):
         raise StructureError(
             found=f"{len(data)} arrays",
             expected=f"one array, {columns[0].shape}",
             fix="Leave out the labels, of which this model knows nothing.",
         )
-    for array, column in zip(arrays, columns, strict=True):
-        check_column(array, column)
+    for part, column in zip(parts, columns, strict=True):
+        check_column(part, column)
 
 
-def check_column(array: ArrayLike, column: Column) -> None:
+def check_column(part: ArrayLike, column: Column) -> None:
     """Raise a StructureError for a wrong shape, a ParameterError for wrong values."""
-    values = np.asarray(array)
+    values = np.asarray(part)
     pairs = zip(values.shape[1:], column.axes, strict=False)
     if values.ndim != 1 + len(column.axes) or any(size not in (n, None) for n, size in pairs):
         raise StructureError(
@@ -119,27 +114,26 @@ LARGE, SMALL = 10.0, 1e-2
 are."""
 
 
-def real_numbers(value: Any, what: str, *, records: bool = True) -> np.ndarray:
-    """Return a finite array; with ``records`` it is not empty and has at least two axes."""
-    try:
-        array = np.asarray(value)
-    except ValueError:  # NumPy's, for rows of unequal lengths
-        array = np.empty(0, object)
-    if array.dtype.kind not in "biuf" or (records and (array.ndim < 2 or not array.size)):
+def real_numbers(value: Any, what: str, names: Names = (), *, records: bool = True) -> np.ndarray:
+    """Return a table as a finite array, read by :func:`~posterity.models.tables.array`, whose
+    errors are raised; with ``records`` it is not empty and has at least two axes.
+    """
+    made = array(value, names, what)
+    if records and (made.ndim < 2 or not made.size):
         raise StructureError(
-            found=f"{what} of shape {array.shape} and type {array.dtype}",
-            expected="real numbers" + ", an axis of records before those of one" * records,
+            found=f"{what} of shape {made.shape} and dtype {made.dtype}",
+            expected="real numbers, an axis of records before those of one",
             fix="Pass an array of shape (n, d), or of images; x[:, None] of a single column.",
         )
-    finite = np.isfinite(array) & ~np.ma.getmask(value)
+    finite = np.isfinite(made)
     if not finite.all():
         at = np.argwhere(~finite)[0].tolist()
         raise ParameterError(
-            found=f"NaN, infinity or a masked value among {what}, first at {at}",
+            found=f"NaN or infinity among {what}, first at {at}",
             expected="finite numbers",
             fix="Impute missing values as for training, or leave their records out.",
         )
-    return array
+    return made
 
 
 WEIGHTS = (

@@ -20,6 +20,7 @@ from posterity.models.base import ExpectedModel, Optima
 from posterity.models.chains import Potentials, best_path, expected_counts, log_normalizer
 from posterity.models.data import pair
 from posterity.models.records import Records
+from posterity.models.tables import array
 from posterity.programs import jitted
 
 LENGTHS = (64, 16)
@@ -43,25 +44,26 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
         ``x`` (n, length, d) or (n, length), and the lengths (n,).
 
     Raises:
-        StructureError: if there is no sequence, an empty one, or dimensions differ.
+        StructureError: if there is no sequence, an empty one, one that is no array of numbers, such
+            as a data frame, whose names of columns are not known, or dimensions differ.
         ParameterError: for NaN, infinity, or symbols that are not whole numbers from zero.
 
     >>> x, lengths = padded([np.zeros((3, 2)), np.ones((5, 2))])
     >>> x.shape, lengths.tolist()
     ((2, 16, 2), [3, 5])
     """
-    arrays = [_checked(sequence) for sequence in sequences] if np.iterable(sequences) else []
-    kinds = {(array.shape[1:], array.dtype.kind) for array in arrays}
+    rows = [_checked(sequence) for sequence in sequences] if np.iterable(sequences) else []
+    kinds = {(own.shape[1:], own.dtype.kind) for own in rows}
     if len(kinds) != 1:
-        shapes = [array.shape for array in arrays[:4]]
+        shapes = [own.shape for own in rows[:4]]
         raise StructureError(
-            found=f"{len(arrays)} sequences of shapes {shapes}"
+            found=f"{len(rows)} sequences of shapes {shapes}"
             if shapes
             else f"{sequences!r} for sequences",
             expected="at least one sequence, all of vectors (T, d) or all of symbols (T,)",
             fix="Wrap a single sequence in a list; give all sequences the same channels.",
         )
-    lengths = np.array([len(array) for array in arrays])
+    lengths = np.array([len(own) for own in rows])
     longest = int(lengths.max())
     if length is None:
         step = LENGTHS[longest < LENGTHS[0]]
@@ -72,40 +74,32 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
             expected="room for the longest",
             fix="Leave length out.",
         )
-    x = np.zeros((len(arrays), length, *arrays[0].shape[1:]), arrays[0].dtype)
-    for row, array in zip(x, arrays, strict=True):
-        row[: len(array)] = array
+    x = np.zeros((len(rows), length, *rows[0].shape[1:]), rows[0].dtype)
+    for row, own in zip(x, rows, strict=True):
+        row[: len(own)] = own
     return x, lengths
 
 
 def _checked(sequence: ArrayLike) -> np.ndarray:
-    expected = "vectors (T, d) or symbols (T,), at least one step"
-    try:
-        array = np.asarray(sequence)
-    except ValueError as error:  # NumPy's, for lists of several lengths
+    made = array(sequence, None, "steps of a sequence")
+    if made.ndim not in (1, 2) or not made.shape[0]:
         raise StructureError(
-            found="a sequence whose steps have different numbers of channels",
-            expected=expected,
-            fix="Give every step the same channels; impute missing ones.",
-        ) from error
-    if array.dtype.kind not in "biuf" or array.ndim not in (1, 2) or not array.shape[0]:
-        raise StructureError(
-            found=f"a sequence of shape {array.shape} and dtype {array.dtype}",
-            expected=expected,
-            fix="Give numbers; drop empty sequences.",
+            found=f"a sequence of shape {made.shape}",
+            expected="vectors (T, d) or symbols (T,), at least one step",
+            fix="Drop empty sequences.",
         )
     with np.errstate(invalid="ignore"):
-        finite, symbols = np.isfinite(array), (array >= 0) & (array % 1 == 0)
-    if not (symbols if array.ndim == 1 and finite.all() else finite).all():
+        finite, symbols = np.isfinite(made), (made >= 0) & (made % 1 == 0)
+    if not (symbols if made.ndim == 1 and finite.all() else finite).all():
         raise ParameterError(
             found=f"{int((~finite).sum())} NaN or infinite values in a sequence"
             if not finite.all()
-            else f"{array[~symbols][0]} among the symbols",
+            else f"{made[~symbols][0]} among the symbols",
             expected="finite numbers; of symbols whole numbers 0, 1, 2, …",
             fix="Impute missing values, or cut the sequence there. Reshape a sequence of numbers "
             "to (T, 1), and wrap a single sequence in a list; code symbols as whole numbers.",
         )
-    return array.astype(np.float64 if array.ndim == 2 else np.int64)
+    return made.astype(np.float64 if made.ndim == 2 else np.int64)
 
 
 class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):

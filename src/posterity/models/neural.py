@@ -141,7 +141,7 @@ class NeuralNetwork(Model):
         '4-3 relu-2'
         """
         NOISES.check(noise=noise)
-        y = real_numbers(y, "the values", records=False).astype(np.float64)
+        y = real_numbers(y, "the values", None, records=False).astype(np.float64)
         *hidden, last = layers.layers
         columns = y.reshape(len(y), -1) if y.size and y.ndim else np.empty((0, 0))
         if columns.shape[1] != last.outputs or not isinstance(last, Dense) or not last.bias:

@@ -6,20 +6,10 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.tree import Node, tree_leaves, tree_map
-from posterity.arrays.typing import Float, KeyArray, PyTree, Real
-from posterity.errors import ParameterError, StructureError
+from posterity.arrays.typing import Float, KeyArray, Real
+from posterity.errors import StructureError
 from posterity.lazy import jax, jnp
-
-
-def _array(leaf: Any) -> np.ndarray:
-    """Return an array, of frames too; a ParameterError for masked values."""
-    if np.ma.is_masked(leaf):
-        raise ParameterError(
-            found=f"{np.ma.getmaskarray(leaf).sum()} masked values",
-            expected="finite numbers",
-            fix="Impute or drop missing values before they reach the model.",
-        )
-    return np.asarray(leaf)
+from posterity.models.tables import Names, arrays
 
 
 class Records(Node):
@@ -36,30 +26,30 @@ class Records(Node):
     weights: Float[Real, " n"]
 
     @classmethod
-    def of(cls, data: PyTree, weight: float | int = 1) -> "Records":
-        """Make records with one weight; None is a site without records. A StructureError if the
-        arrays have no common first axis.
+    def of(cls, data: Any, weight: float | int = 1, names: Names = ()) -> "Records":
+        """Make records with one weight; None is a site without records. Data frames are read by the
+        ``names`` of columns (:func:`posterity.models.tables.arrays`, whose errors are raised). A
+        StructureError if the arrays have no common first axis.
         """
         if data is None:
             return cls(None, np.zeros(0))
-        if type(data) is not np.ndarray:  # mapping over a tree is slow
-            data = tree_map(_array, data)
+        data = arrays(data, names)
         shapes = [leaf.shape for leaf in tree_leaves(data)]
         lengths = {shape[:1] for shape in shapes}
         if len(lengths) != 1 or lengths == {()}:
             raise StructureError(
                 found=f"data of shapes {shapes}",
                 expected="arrays whose first axes agree: one entry a record",
-                fix="Give NumPy arrays, not lists: x of shape (n, d) and y of shape (n,), say.",
+                fix="Give x of shape (n, d) and y of shape (n,), say.",
             )
         return cls(data, np.full(lengths.pop(), float(weight)))
 
     @classmethod
-    def of_model(cls, model: Any, data: Any) -> "Records":
+    def of_model(cls, model: Any, data: Any, names: Names = ()) -> "Records":
         """Make at least one record from data checked by a model; a StructureError or ParameterError
         if the data do not suit the model, or are empty.
         """
-        records = cls.of(data)
+        records = cls.of(data, names=names)
         model.check(records.data)
         if not records.size:
             raise StructureError(

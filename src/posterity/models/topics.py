@@ -21,11 +21,12 @@ import numpy as np
 from posterity.arguments import COUNT, POSITIVE, one_of
 from posterity.arrays.namespace import NUMPY, Namespace, namespace
 from posterity.arrays.tree import static
-from posterity.arrays.typing import ArrayLike, Float, Int, PyTree, Real
+from posterity.arrays.typing import Float, Int, PyTree, Real
 from posterity.errors import ParameterError, StructureError
 from posterity.families import Dirichlet, ExponentialFamily, Plate
 from posterity.models.base import VARIANCE, ExpectedModel, Optima
 from posterity.models.data import Column, pair
+from posterity.models.tables import Names, array
 
 Array = np.ndarray
 WORDS = Column(
@@ -37,6 +38,9 @@ ROOM = 2**14
 TOGETHER = 16
 """Number of documents processed together under JAX."""
 TOPICS = one_of("mean", "geometric")
+
+
+TABLE = "a table of counts of words"
 
 
 class Documents(NamedTuple):
@@ -54,19 +58,21 @@ class Documents(NamedTuple):
         return np.asarray(self.counts).sum(1)
 
 
-def documents(table: ArrayLike) -> Documents:
-    """Make documents from a table of counts (n, V) with a document in each row: a NumPy array, or
-    a sparse array of SciPy. Counts may be fractional, and become float64.
+def documents(table: Any, vocabulary: Names = None) -> Documents:
+    """Make documents from a table of counts (n, V) with a document in each row: a NumPy array, a
+    sparse array of SciPy, or a data frame, whose columns are put in the order of the words of the
+    ``vocabulary``. Counts may be fractional, and become float64.
 
     Raises:
-        StructureError: if it is not a table of numbers.
+        StructureError: if it is not a table of numbers, or a data frame of other words or without a
+            vocabulary.
         ParameterError: for NaN, infinite and negative counts.
 
     >>> documents(np.array([[0, 2, 1], [3, 0, 0]])).words
     array([[1, 2],
            [0, 0]], dtype=int32)
     """
-    starts, words, counts = _rows(table)
+    starts, words, counts = _rows(table, vocabulary)
     sizes = np.diff(starts)
     longest = max(int(sizes.max(initial=0)), 1)
     shape = len(sizes), longest
@@ -77,18 +83,14 @@ def documents(table: ArrayLike) -> Documents:
     return out
 
 
-def _rows(table: ArrayLike) -> tuple[Array, Array, Array]:
+def _rows(table: Any, vocabulary: Names) -> tuple[Array, Array, Array]:
     """Return the start of each document in the list of all words, the words, and their counts."""
     sparse = hasattr(table, "tocsr")
-    try:
-        counts: Any = table.tocsr(copy=True) if sparse else np.asarray(table)  # pyright: ignore
-        result = f"documents of shape {counts.shape} and type {counts.dtype}"
-    except ValueError:  # NumPy's, for lists of several lengths
-        counts, result = np.zeros(0), "documents of different lengths"
+    counts: Any = table.tocsr(copy=True) if sparse else array(table, vocabulary, TABLE)
     if counts.ndim != 2 or counts.dtype.kind not in "biuf":
         raise StructureError(
-            found=result,
-            expected="a table of counts (n, V), a document a row and a word a column",
+            found=f"{TABLE} of shape {counts.shape} and dtype {counts.dtype}",
+            expected="numbers (n, V), a document a row and a word a column",
             fix="Count every word of the vocabulary in every document first, as "
             "sklearn.feature_extraction.text.CountVectorizer does.",
         )

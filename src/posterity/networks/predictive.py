@@ -28,6 +28,7 @@ from posterity.families.network import Network
 from posterity.models.data import real_numbers
 from posterity.models.forward import after, apply, outputs
 from posterity.models.likelihoods import LIKELIHOOD, check_outputs
+from posterity.models.tables import array
 from posterity.programs import jitted
 
 Expectations = dict[str, Any]
@@ -96,7 +97,7 @@ class Prediction:
         not fit the prediction or the noise is unknown; a ParameterError for labels that are not
         classes, or values that are not finite.
         """
-        y = np.asarray(y)
+        y = array(y, what="what was observed")
         if self.log_chances is None and self.noise_variance is not None:
             return self._log_density(y)
         if self.log_chances is None or y.shape != self.mean.shape[:1]:
@@ -122,7 +123,7 @@ class Prediction:
                 expected="one value of each output an input",
                 fix="Shape them as the mean is.",
             )
-        if y.dtype.kind not in "biuf" or not np.isfinite(y).all():
+        if not np.isfinite(y).all():
             raise ParameterError(
                 found="values that are not finite numbers",
                 expected="what was observed at each input",
@@ -294,7 +295,8 @@ def predict(
 
     Args:
         network: one posterior over the weights; a StructureError for a batch of them.
-        x: inputs (n, ...), scaled as those of the training.
+        x: array of inputs (n, ...), scaled as those of the training; a data frame is a
+            StructureError, since a network does not know the names of columns.
         key: random key of the draws, ``jax.random.key(0)`` by default.
         samples: number of draws; 0 predicts at the posterior mean. By default 100; for a fused
             network the mean, combined with its sites' outputs by :func:`between_sites`.
@@ -319,7 +321,7 @@ def describe(
     """Return the prediction with its uncertainty; arguments and errors as of :func:`predict`."""
     LIKELIHOOD.check(likelihood=likelihood)
     NATURAL.or_none().check(samples=samples)
-    x = real_numbers(x, "the inputs", records=False)
+    x = real_numbers(x, "the inputs", None, records=False)
     layers: Any = getattr(network, "network_layers", None)
     fits = layers is not None and network.batch_shape == () and x.ndim > 0
     if not fits or math.prod(x.shape[1:]) != getattr(layers, "inputs", None):

@@ -13,7 +13,7 @@ from jaxtyping import PyTree
 
 from posterity.arguments import COUNT, POSITIVE, Constraint
 from posterity.arrays import keys
-from posterity.errors import ConvergenceWarning, ParameterError, StructureError
+from posterity.errors import ConvergenceWarning, ParameterError
 from posterity.families.layers import Layers
 from posterity.families.network import Network
 from posterity.ledger import Ledger
@@ -21,6 +21,7 @@ from posterity.models.base import VARIANCE
 from posterity.models.data import warn_of_scale
 from posterity.models.likelihoods import LIKELIHOOD, check_outputs
 from posterity.models.neural import NeuralNetwork
+from posterity.models.records import Records
 from posterity.networks.bound import Arrays, Bound, Parameters, Scales, as_posterior, started
 from posterity.networks.priors import GaussianPrior, Horseshoe, Prior, as_network
 from posterity.programs import jitted
@@ -92,8 +93,9 @@ def train(
 
     Args:
         layers: layers of the network, see :class:`~posterity.networks.Layers`.
-        data: pair ``(x, y)``; ``x`` has shape (n, ...), with as many numbers per record as the
-            network has inputs, of a scale near one.
+        data: pair ``(x, y)`` of arrays; ``x`` has shape (n, ...), with as many numbers per record
+            as the network has inputs, of a scale near one. A data frame is a StructureError, since
+            a network does not know the names of columns.
         key: random key of the start, the batches and the noise; the same key gives the same
             posterior; ``jax.random.key(0)`` by default.
         prior: :class:`GaussianPrior` (the default), :class:`Horseshoe`, or a network's posterior
@@ -283,12 +285,7 @@ def checked_records(data: PyTree, layers: Layers, likelihood: str) -> tuple[np.n
     not possible under the likelihood a ParameterError.
     """
     model = NeuralNetwork.of_layers(layers, likelihood=likelihood)
-    if isinstance(data, tuple | list) and len(data) and not np.size(data[0]):
-        raise StructureError(
-            found="no records", expected="one at least", fix="Leave a site without data out."
-        )
-    model.check(data)
-    x, y = (np.asarray(part) for part in data)
+    x, y = Records.of_model(model, data, names=None).data
     x = np.asarray(x, np.float32).reshape(len(x), -1)
     y = y.astype(np.int32 if likelihood == "categorical" else np.float32)
     values = [("what was observed", y.reshape(len(y), -1))] if likelihood == "gaussian" else []

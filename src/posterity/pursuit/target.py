@@ -18,6 +18,7 @@ from posterity.families.free_forms import shaped
 from posterity.families.unconstrained import Supports
 from posterity.models import Model, Records
 from posterity.models.by_record import check_by_record
+from posterity.models.tables import columns_of
 from posterity.programs import Operations, traced
 
 
@@ -60,8 +61,10 @@ class Joint(Target):
     """The target ``log p(z) + Σ log p(record | z)`` in nats, of a model, a prior and records.
 
     ``prior`` is one proper law of the model's parameters, ``data`` are in the model's format, and
-    ``batch_size`` is the number of records of a minibatch, None for all records at every step. A
-    prior that is not a proper law, or minibatches of a joint model, are a UsageError.
+    ``batch_size`` is the number of records of a minibatch, None for all records at every step.
+    Columns of a data frame are put in the order of the prior's names; if it has none, they keep
+    their own order. A prior that is not a proper law, or minibatches of a joint model, are a
+    UsageError.
 
     >>> from posterity.families import Gaussian
     >>> from posterity.models import LogisticRegression
@@ -81,7 +84,7 @@ class Joint(Target):
     ):
         COUNT.or_none().check(batch_size=batch_size)
         check_prior(prior)
-        records = Records.of_model(model, data)
+        records = Records.of_model(model, data, columns_of(prior))
         if batch_size is not None and model.joint:
             raise UsageError(
                 found=f"batch_size={batch_size} for a model whose records tell of each other",

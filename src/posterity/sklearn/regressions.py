@@ -28,6 +28,7 @@ from posterity.fitting.regressions import Triangle, data_of, model_of, residuals
 from posterity.ledger import Ledger
 from posterity.models import PoissonRegression
 from posterity.models.data import INPUTS, Column, check_data
+from posterity.models.tables import check_labels
 from posterity.sklearn.sites import OfSites, rows_of, validate_data
 
 WIDE = 1e3
@@ -110,11 +111,13 @@ class FederatedRegression(OfSites):
             sites: name of each record's site (n,); by default all records belong to one site.
 
         Warns if the fit has not converged. Raises a ValueError for data that scikit-learn refuses,
-        a UsageError for invalid options, and otherwise the errors of :func:`posterity.federate`.
+        a StructureError for rows with other labels, a UsageError for invalid options, and otherwise
+        the errors of :func:`posterity.federate`.
         """
         COUNT.or_none().check(max_iter=self.max_iter)
         name = getattr(y, "name", None)
         checked = dict(y_numeric=self._kind != "logistic", ensure_min_samples=2)
+        check_labels(X, sample_weight)
         x, y = self._validated(X, y, sites=sites, **checked)
         y = self._targets(y)
         weights = np.ones(len(x))

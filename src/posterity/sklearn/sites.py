@@ -13,9 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 import posterity
 from posterity.errors import UsageError
 from posterity.ledger import Ledger
+from posterity.models.tables import array, check_labels, odd_kinds
 from posterity.status import Status
 
-validate_data: Any = validation.validate_data  # its annotations are too narrow
 SITE = "site"
 """Name of the only site, if ``fit`` receives no ``sites``."""
 
@@ -49,7 +49,10 @@ class OfSites(BaseEstimator):
         posterity.save(self.ledger_, path, provenance=self._provenance())
 
     def _validated(self, *data: Any, sites: Any, **options: Any) -> Any:
-        """Return data that scikit-learn validates; errors name the first site with bad numbers."""
+        """Return data that scikit-learn validates; errors name the first site with bad numbers.
+        Raises a StructureError if the rows of two tables of pandas have different labels.
+        """
+        check_labels(*data, sites)
         try:
             return validate_data(self, *data, dtype=np.float64, **options)
         except ValueError as error:
@@ -82,6 +85,20 @@ class OfSites(BaseEstimator):
         other = copy.copy(self)
         other.ledger_, other.status_ = done.ledger, done.status
         return other, done
+
+
+def validate_data(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:
+    """Return data that scikit-learn validates. It drops masks, and reads dates as whole numbers:
+    masked values are a ParameterError, and dates a StructureError.
+    """
+    for table in data:
+        names = getattr(table, "columns", None)
+        for column in [table] if names is None else [table[name] for name in names]:
+            dates = {"M", "m"} & {*odd_kinds(column, np.asarray(column))}
+            if dates or isinstance(column, np.ma.MaskedArray):
+                array(column)
+    validate: Any = validation.validate_data  # its annotations are too narrow
+    return validate(estimator, *data, **options)
 
 
 def rows_of(sites: ArrayLike | None, count: int) -> dict[str, np.ndarray]:

@@ -26,6 +26,7 @@ from posterity.errors import ConvergenceWarning, ParameterError
 from posterity.families.layers import Layers
 from posterity.interrupts import deferred
 from posterity.models import Model
+from posterity.models.tables import columns_in, columns_of
 from posterity.programs import as_found, jitted
 from posterity.status import Progress, ProgressCallback
 
@@ -71,7 +72,8 @@ class Langevin(Teacher):
     Args:
         model: model that predicts: a network, a regression, a function.
         prior: law of the model's parameters.
-        data: data of the posterior, in the model's format.
+        data: data of the posterior, in the model's format. Columns of a data frame are put in the
+            order of the prior's names, or else keep their own; ``columns`` are their names.
         kernel: :class:`SGLD`, :class:`PreconditionedSGLD` or :class:`SGHMC`; by default SGHMC with
             tuned friction for networks, and SGLD for other models. A ``step_size`` of None is
             tuned: the curvature of the worst direction, and separately the minibatch noise, raise
@@ -138,6 +140,7 @@ class Langevin(Teacher):
         self.climb = CLIMB[large] if climb is None and not chosen else climb
         self.chains, self.thin, self.burn_in = chains or CHAINS[large], thin, burn_in
         self.target = target(model, prior, data, batch_size=batch_size)
+        self.columns = columns_of(prior) or columns_in(data)
         momentum = isinstance(self.target, WeightsTarget)
         self.kernel = kernel or (SGHMC(friction=None) if momentum else SGLD())
         self.scaled = self.kernel.step_size is None if scaled is None else scaled
@@ -389,7 +392,8 @@ class Langevin(Teacher):
                 stacklevel=3,  # an equinox module calls its methods itself
             )
         flat = lambda *leaves: np.concatenate(leaves).reshape(-1, *leaves[0].shape[2:])
-        return Draws(model, jax.tree.map(flat, *parts), x=self.inputs(), diagnostics=health)
+        known: Any = {"x": self.inputs(), "columns": self.columns, "diagnostics": health}
+        return Draws(model, jax.tree.map(flat, *parts), **known)
 
 
 def _is_large(model: Model) -> bool:

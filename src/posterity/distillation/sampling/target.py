@@ -27,6 +27,7 @@ from posterity.families.unconstrained import Supports, unconstrained
 from posterity.models import Model, NeuralNetwork, Records
 from posterity.models.by_record import check_by_record
 from posterity.models.data import warn_of_classes, warn_of_scale
+from posterity.models.tables import columns_of
 from posterity.programs import as_found
 
 BATCH_SIZE = 100
@@ -208,7 +209,7 @@ def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int | None)
     """Return the target of a model, a prior and records; errors as of ``Langevin``."""
     COUNT.or_none().check(batch_size=batch_size)
     check_prior(prior)
-    records = Records.of_model(model, data)
+    records = Records.of_model(model, data, columns_of(prior))
     if isinstance(model, NeuralNetwork):
         _check(model, *records.data)
     data, count = jax.tree.map(_single, records.data), records.size

@@ -22,6 +22,7 @@ from posterity.families import Distribution, ExponentialFamily
 from posterity.families.mixture import Estimate
 from posterity.models import ConjugateModel, Model
 from posterity.models.records import Records
+from posterity.models.tables import columns_of
 
 Predictor = Distribution | Callable[[Any], ArrayLike]
 
@@ -204,10 +205,11 @@ def _log_predictive(predictor: Any, model: Model | None, records: Any, draws: in
         )
     import jax
 
-    law, data, key = predictor, Records.of_model(model, records).data, jax.random.key(0)
+    law, key = predictor, jax.random.key(0)
+    data = Records.of_model(model, records, columns_of(law)).data
     with jax.enable_x64(True):
         if isinstance(model, ConjugateModel) and isinstance(law, ExponentialFamily):
-            rows, z = record_contributions(model, law, records), jax.device_get(law.sample(key))
+            rows, z = record_contributions(model, law, data), jax.device_get(law.sample(key))
             own = model.log_likelihood(z, data) - rows @ law.sufficient_statistics(z)
             with_one = law.with_natural_parameters(law.natural_parameters + rows)
             return np.asarray(own) + (with_one.log_normalizer() - law.log_normalizer())

@@ -33,6 +33,7 @@ from posterity.inference.estimators import Evaluator, Exact
 from posterity.inference.update import best_estimator
 from posterity.models import ConjugateModel, Model
 from posterity.models.records import Records
+from posterity.models.tables import columns_of
 
 Relation = Literal["replace", "add or remove"]
 MOST_PARAMETERS = 4096
@@ -207,10 +208,10 @@ def record_contributions(
             expected="a conjugate model, or one whose expectations are known",
             fix="Release the site's whole factor: [factor.natural_parameters] is the one row.",
         )
-    records = Records.of(data)
+    records = Records.of(data, names=columns_of(reference))
     if not records.size:
         return np.zeros((0, reference.dimension))
-    model.check(data)
+    model.check(records.data)
     records = records.widened()
     if isinstance(model, ConjugateModel):
         each = [jax.tree.map(lambda leaf: leaf[n : n + 1], records) for n in range(records.size)]  # noqa: B023

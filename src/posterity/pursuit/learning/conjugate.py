@@ -10,8 +10,10 @@ from posterity.arguments import Constraint, at_least
 from posterity.artifact.architecture import Architecture
 from posterity.artifact.registry import enrol_data
 from posterity.errors import ArtifactError, LedgerError, StructureError, UsageError
+from posterity.families.names import some
 from posterity.ledger import Ledger
 from posterity.models.data import check_column, labels, real_numbers
+from posterity.models.tables import Names, array, check_labels, columns_in, distinct
 from posterity.networks.predictive import Prediction
 from posterity.pursuit.learning import readout as sums
 from posterity.pursuit.learning.features import (
@@ -56,11 +58,15 @@ class ConjugateLearner:
     Scores are linear in the features, with a ridge chosen from the sums alone. Probabilities are
     averaged over a law of the scores' sharpness, which tasks learn by cross-validation.
 
+    If the first task is a data frame, the learner remembers the names of its columns. Later frames
+    are put in that order, and a frame with other columns is a StructureError.
+
     Args:
         classes: total number of classes over all tasks, at least two.
         features: features of inputs; by default :func:`default_features` of the first task, which
             depend on its shape only.
         ledger: ledger of an earlier learner with the same classes and features.
+        columns: names of the columns of inputs, if they are known.
 
     >>> rng = np.random.default_rng(0)
     >>> y = rng.integers(4, size=400)
@@ -77,10 +83,12 @@ class ConjugateLearner:
     classes: int
     features: Features | None = None
     ledger: Ledger | None = None
+    columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         CLASSES.check(classes=self.classes)
         FEATURES.check(features=self.features)
+        object.__setattr__(self, "columns", distinct(self.columns))
         if self.features is None and self.ledger is not None:
             raise UsageError(
                 found="a ledger without features",
@@ -122,16 +130,19 @@ class ConjugateLearner:
 
         Inputs whose units do not suit the features are a ScaleWarning.
         """
+        columns = self.columns or (() if self.tasks else columns_in(x))
+        check_labels(x, y, originals)
+        x = array(x, self._names, "the inputs")
         x, y = new_records(task, x, y, self.tasks, self.classes)
-        start = self
+        start = dataclasses.replace(self, columns=columns)
         if self.features is None:
-            start = dataclasses.replace(self, features=default_features(x))
+            start = dataclasses.replace(start, features=default_features(x))
         features, ledger = start.features, start.ledger
         assert features is not None and ledger is not None, "a learner with features has both"
         features.warn_of_scale(features.checked(x))
         own = features(x)
         if originals is not None:
-            originals = np.asarray(originals)
+            originals = array(originals, what="the originals")
             ORIGINALS.check(originals=originals if originals.shape == (len(y),) else None)
         known = sums.evidence(own, y, self.classes, features.own_units, originals)
         factor = sums.factor(own, y, self.classes, known)
@@ -165,12 +176,17 @@ class ConjugateLearner:
         if self.classes != other.classes:
             found = f"a learner of {other.classes} classes to be merged with one of {self.classes}"
             raise _unlike(found, "as many classes, numbered alike")
+        columns = self.columns or other.columns
+        if other.columns not in ((), columns):
+            found = f"columns {some(other.columns)} to be merged with {some(columns)}"
+            raise _unlike(found, "the same columns in the same order")
         if None not in (self.features, other.features) and self.features != other.features:
             found = f"features {other.features!r} to be merged with {self.features!r}"
             raise _unlike(found, "features that are one, their seeds too")
         if self.ledger is None or other.ledger is None:
-            return other if self.ledger is None else self
-        return dataclasses.replace(self, ledger=self.ledger.merge(other.ledger))
+            one = other if self.ledger is None else self
+            return dataclasses.replace(one, columns=columns)
+        return dataclasses.replace(self, ledger=self.ledger.merge(other.ledger), columns=columns)
 
     __or__ = merge
 
@@ -197,12 +213,17 @@ class ConjugateLearner:
                 fix="Call learner = learner.observe(name, x, y) first, and keep what it returns.",
             )
         assert self.features is not None, "who knows a task has features"
-        x = self.features.checked(x)
+        x = self.features.checked(array(x, self._names, "the inputs"))
         parts = [
             self._some(self.features(x[at : at + ROWS])) for at in range(0, max(len(x), 1), ROWS)
         ]
         logs, entropies, far = (np.concatenate(part) for part in zip(*parts, strict=True))
         return dataclasses.replace(Prediction.of_classes(logs, entropies), extrapolates=far)
+
+    @property
+    def _names(self) -> Names:
+        """Names by which data frames are read: any before the first task."""
+        return self.columns or (None if self.tasks else ())
 
     @functools.cached_property
     def readout(self) -> Readout:
@@ -265,7 +286,7 @@ def new_records(
             expected="a name that the learner does not know: records seen twice would count twice",
             fix="Name it otherwise, or forget the first one before.",
         )
-    x, y = real_numbers(x, "the inputs", records=False), np.asarray(y)
+    x, y = real_numbers(x, "the inputs", records=False), array(y, what="the classes")
     if x.ndim < 2 or not len(x) or x.shape[:1] != y.shape or y.ndim != 1:
         raise StructureError(
             found=f"inputs of shape {x.shape} with labels of shape {y.shape} in task {task!r}",
@@ -311,7 +332,7 @@ for _features in (VectorFeatures, OwnFeatures):
     enrol_data(_features, write=_written, read=functools.partial(_read, _features))
 enrol_data(
     ConjugateLearner,
-    types={"features": Features | None, "ledger": Ledger | None},
+    types={"features": Features | None, "ledger": Ledger | None, "columns": list},
     check=lambda fields: None,  # when a file is only checked, its ledger has no entries
     whole=True,
 )

@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 
 import posterity
-from posterity.errors import ParameterError, StructureError
+from posterity.errors import StructureError
 from posterity.families.names import names_of
-from posterity.federation.tables import in_order
 from posterity.models import LinearRegression
+from posterity.models.tables import arrays, in_common
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 3)) * [1.0, 50.0, 0.01]
@@ -20,7 +20,7 @@ MODEL = LinearRegression(noise_variance=1.0)
 
 
 def test_columns_in_any_order_are_one_regression() -> None:
-    sites = {"north": (NORTH, Y[:25]), "south": (SOUTH, pd.Series(Y[25:]))}
+    sites = {"north": (NORTH, Y[:25]), "south": (SOUTH, pd.Series(Y[25:], SOUTH.index))}
     run = posterity.federate(sites, MODEL, PRIOR)
     precision = np.linalg.inv(PRIOR.covariance) + X.T @ X
     expected = np.linalg.solve(precision, X.T @ Y)
@@ -34,10 +34,9 @@ def test_columns_in_any_order_are_one_regression() -> None:
 def test_the_prior_s_names_set_the_order_and_arrays_follow_them() -> None:
     turned = PRIOR.named(["age", "bp", "dose"])
     with pytest.warns(UserWarning, match=r"\['s'\]"):
-        sites, prior = in_order({"n": (SOUTH, Y[25:]), "s": (X[:25], Y[:25])}, turned)
+        names, prior = in_common({"n": (SOUTH, Y[25:]), "s": (X[:25], Y[:25])}, turned)
     assert prior is turned
-    np.testing.assert_array_equal(sites["n"][0], X[25:])
-    assert sites["s"][0] is not None and sites["s"][0].shape == (25, 3)
+    np.testing.assert_array_equal(arrays((SOUTH, Y[25:]), names)[0], X[25:])
 
 
 def test_personal_columns_by_name() -> None:
@@ -54,7 +53,7 @@ def test_personal_columns_by_name() -> None:
     [
         (SOUTH.rename(columns={"bp": "pressure"}), StructureError, "'pressure'"),
         (SOUTH[["dose", "age"]], StructureError, r"\['bp'\] missing"),
-        (SOUTH.assign(bp="high"), ParameterError, r"columns \['bp'\] of site 'south'"),
+        (SOUTH.assign(bp="high"), StructureError, r"columns \['bp'\].* data of site 'south'"),
         (pd.concat([SOUTH, SOUTH[["bp"]]], axis=1), StructureError, "come twice"),
     ],
 )
@@ -65,4 +64,4 @@ def test_tables_that_do_not_fit(frame: pd.DataFrame, error: type, words: str) ->
 
 def test_arrays_beside_tables_are_warned_of() -> None:
     with pytest.warns(UserWarning, match=r"no names of columns at \['south'\]"):
-        in_order({"north": (NORTH, Y[:25]), "south": (X[25:], Y[25:])}, PRIOR)
+        in_common({"north": (NORTH, Y[:25]), "south": (X[25:], Y[25:])}, PRIOR)
