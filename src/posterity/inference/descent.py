@@ -50,6 +50,9 @@ GAIN = 1e-13
 """Relative decrease of the free energy that a further step of L-BFGS must predict."""
 SHORT, LONG = 1e-2, 4.0
 """The least and the largest share of a whole step that a secant may propose."""
+SLOWLY = 0.25
+"""Share of the squared slope that a whole step leaves, in a quick descent, above which the next
+step is a secant's: smaller shares are as small after as many whole steps."""
 QUICK, LITTLE, SMALL = 0.05, 1e-10, 1e-6
 """The last step of a quick descent is taken without an evaluation at its end under three
 conditions: the step before reduced the squared slope to at most the first share; the same reduction
@@ -228,9 +231,12 @@ def descend(
         little = (share <= QUICK) & (result.squared * share <= LITTLE) & (result.squared <= SMALL)
         ahead = taken & started & little & quick
         done = (started & verdict.ended) | ((started | begins) & (looks >= most)) | settled | ahead
-        rate = verdict.rate
-        if not quick:  # else whole steps are nearly Newton's
-            rate = np_.where(verdict.taken, secant_rate(best, result, search.rate, rate), rate)
+        # Whole steps that leave little are nearly Newton's.
+        slowly = verdict.taken & ~ended & (share > (SLOWLY if quick else 0.0))
+        secant = lambda: secant_rate(best, result, search.rate, verdict.rate)
+        rate = either(
+            slowly, secant, lambda: either(ended, lambda: search.rate, lambda: verdict.rate)
+        )
         return _Search(
             best=either(taken, lambda: result, lambda: best),
             rate=np_.where(started, rate, 1.0),
@@ -260,7 +266,7 @@ def descend(
     with np.errstate(all="ignore"):  # points have a flag of whether they are finite
         end = q.xp.repeat(goes_on, body, start)
     best = end.best
-    there = either(end.ahead, lambda: best.at + best.direction, lambda: best.at)
+    there = either(end.ahead, lambda: best.at + best.direction * end.rate, lambda: best.at)
     length = np_.sqrt(best.squared)
     errors = end.uncertainty, end.ahead, end.tail
     return Descent(there, best.finite, end.halvings, length, *errors, best, end.off)
