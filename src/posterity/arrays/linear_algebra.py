@@ -29,6 +29,15 @@ def sum_of_squares(x: Real) -> Real:
     return (x**2).sum(-1) if is_jax(x) else np.einsum("...i,...i->...", x, x)
 
 
+def gram(x: Real, weights: Real) -> Real:
+    """Return ``Xᵀ W X`` (d, d) of rows ``x`` (n, d), which NumPy may hold sparse."""
+    if type(x) is type(weights) is np.ndarray and (weights >= 0).all():
+        half = x * np.sqrt(weights)[:, None]
+        return half.T @ half  # BLAS computes one triangle only
+    product = (x.T * weights) @ x
+    return product.toarray() if hasattr(product, "toarray") else product
+
+
 def triangle(dimension: int) -> int:
     """Return the number of entries in the upper triangle of a square matrix."""
     return dimension * (dimension + 1) // 2

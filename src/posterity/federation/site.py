@@ -40,7 +40,7 @@ from posterity.inference.descent import dtype_of, not_finite
 from posterity.inference.estimators import Evaluator
 from posterity.inference.update import LocalUpdate, TrainedApart, UpdateInfo, exact_factor
 from posterity.lazy import eqx, jax, jitted, jnp, program, release_programs
-from posterity.models import FunctionModel, Model, Records
+from posterity.models import FunctionModel, Model, PredictorModel, Records
 from posterity.models.by_record import check_by_record
 
 ERROR = 5e-5
@@ -220,7 +220,7 @@ class Site:
         """
         if not self.update.newtonian(self.model, posterior) or self.update.needs_jax(self.model):
             return False
-        _, variance = posterior.predictor(self.records.widened().data[0])
+        _, variance = posterior.predictor(self._in_numpy.widened().data[0])
         return bool(variance.max() <= NARROW)
 
     def _gradient(
@@ -308,7 +308,13 @@ class Site:
             update = finer
 
     def _records(self, update: LocalUpdate) -> Records:
-        return self._on_device if update.needs_jax(self.model) else self.records
+        return self._on_device if update.needs_jax(self.model) else self._in_numpy
+
+    @functools.cached_property
+    def _in_numpy(self) -> Records:
+        """The records, those of categories with many levels held sparse; made once for all."""
+        regression = isinstance(self.model, PredictorModel) and self.records.size
+        return self.records.held_sparse() if regression else self.records
 
     @functools.cached_property
     def _on_device(self) -> Records:
