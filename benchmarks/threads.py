@@ -20,7 +20,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression as Peer
 
 from benchmarks import session
-from benchmarks.launch import Effort, launch
+from benchmarks.launch import SINGLE, Effort, launch
 from benchmarks.measure import answer, peak, timings
 from benchmarks.problems import Shape, draw
 from posterity import Gaussian, federate, fuse
@@ -35,7 +35,7 @@ matrix = np.ones((600, 600))
 while True:
     matrix @ matrix
 """
-"""A process that multiplies matrices on as many threads as NumPy takes."""
+"""A process that multiplies matrices, on one thread."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +148,8 @@ TWICE = 2.0
 @contextlib.contextmanager
 def busy() -> Iterator[None]:
     """A process beside this one that never waits."""
-    other = subprocess.Popen([sys.executable, "-c", BUSY])
+    single = os.environ | dict.fromkeys(SINGLE, "1")
+    other = subprocess.Popen([sys.executable, "-c", BUSY], env=single)
     try:
         yield
     finally:
@@ -157,14 +158,14 @@ def busy() -> Iterator[None]:
 
 
 def measured(kind: str) -> Callable[..., dict[str, Any]]:
-    """A point: the call alone, after a first one that is left out, and beside a busy process."""
+    """A point: the call alone and beside a busy process; a short first call is left out."""
 
     def point(size: Size, seed: int, runs: int, budget: float) -> dict[str, Any]:
         warnings.simplefilter("ignore")
         with tempfile.TemporaryDirectory() as folder:
             call = KINDS[kind](size, seed, Path(folder))
             first = peak(call)
-            alone = timings(call, runs=runs, budget=budget)
+            alone = timings(call, runs=runs, budget=budget) if first["cpu_s"] < budget else first
             with busy():
                 beside = timings(call, runs=runs, budget=budget)
         ratios = {f"ratio_{clock}": beside[f"{clock}_s"] / alone[f"{clock}_s"] for clock in CLOCKS}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.keys import Words, of_jax
-from posterity.arrays.linear_algebra import symmetric
+from posterity.arrays.linear_algebra import one_thread, symmetric
 from posterity.arrays.namespace import jax_module
 from posterity.arrays.tree import Node, field_names, structure, tree_leaves, tree_map
 from posterity.arrays.typing import KeyArray
@@ -326,7 +326,8 @@ class Site:
     def _run(self, function: Any, update: LocalUpdate, *others: Any) -> Any:
         """Return the value of a function as NumPy arrays, computed by NumPy or by a JAX program."""
         if not update.needs_jax(self.model):
-            with np.errstate(all="ignore"):  # results that are not finite are checked later
+            size = self.agreement.prior.event_size, self.records.size
+            with np.errstate(all="ignore"), one_thread(*size):  # checked later if not finite
                 return function(update, self.model, *others)
         release_programs()
         with jax.enable_x64(True):
@@ -448,7 +449,7 @@ def _outline_of_gradient(
     if update.needs_jax(model):
         with jax.enable_x64(True):
             return eqx.filter_eval_shape(_estimate, update, model, prior, records)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), one_thread(prior.event_size):
         one = tree_map(lambda leaf: leaf[:1], records).widened()
         return _estimate(update, model, prior, one)
 

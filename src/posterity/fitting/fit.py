@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from posterity.adapters.tables.reader import Cells, read_cells
+from posterity.arrays.linear_algebra import one_thread
 from posterity.artifact.recipe import COUNTS, ESTIMATE, Recipe, check_recipe
 from posterity.artifact.sites import Dispersed, as_provenance, listed
 from posterity.errors import StructureError, UsageError
@@ -150,7 +151,8 @@ def fit(
     data = data._replace(notes=(*notes, *data.notes))
     if recipe.model == "mixture":
         return _mixture(data, recipe, site, seed)
-    return _regression(data, recipe, site, prior, progress)
+    with one_thread(data.x.shape[1], len(data.x)):
+        return _regression(data, recipe, site, prior, progress)
 
 
 def imputed(fits: Sequence[Fit]) -> Fit:
