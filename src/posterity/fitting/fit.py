@@ -27,6 +27,7 @@ from posterity.fitting.regressions import (
     residuals_of,
     triangle_of,
 )
+from posterity.inference.descent import watched
 from posterity.ledger import Ledger
 from posterity.status import ProgressCallback
 from posterity.version import __version__
@@ -122,7 +123,8 @@ def fit(
         prior: named Gaussian prior, whose digest is ``recipe.prior``.
         reading: names, units and levels of this table, where they differ from the recipe's.
         seed: seed of a mixture's starts.
-        progress: callback after each step of a regression, as in :func:`posterity.federate`.
+        progress: callback after each step of a regression, as in :func:`posterity.federate`, and
+            within it after each evaluation of its free energy by NumPy.
 
     Returns:
         A :class:`Fit`, whose ledger has a :class:`Gaussian` (:class:`DiagonalGaussian`) over the
@@ -151,7 +153,7 @@ def fit(
     data = data._replace(notes=(*notes, *data.notes))
     if recipe.model == "mixture":
         return _mixture(data, recipe, site, seed)
-    with one_thread(data.x.shape[1], len(data.x)):
+    with one_thread(data.x.shape[1], len(data.x)), watched(progress):
         return _regression(data, recipe, site, prior, progress)
 
 

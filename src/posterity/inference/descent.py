@@ -13,7 +13,9 @@ convex in its mean and in a triangular root of its covariance (challis2013). Wit
 or if all counts are zero, L-BFGS converges where natural gradients do not.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -27,6 +29,7 @@ from posterity.families import ExponentialFamily
 from posterity.inference.joint import slope_in_mean
 from posterity.lazy import jax, jnp
 from posterity.models.nodes import normal_pairs
+from posterity.status import Progress, ProgressCallback
 
 Q = TypeVar("Q", bound=ExponentialFamily)
 
@@ -57,6 +60,31 @@ QUICK, LITTLE, SMALL = 0.05, 1e-10, 1e-6
 """The last step of a quick descent is taken without an evaluation at its end under three
 conditions: the step before reduced the squared slope to at most the first share; the same reduction
 leaves at most the second number of nats; and the reported squared slope is at most the third."""
+
+
+_watcher: ContextVar[ProgressCallback | None] = ContextVar("_watcher", default=None)
+
+
+@contextlib.contextmanager
+def watched(progress: ProgressCallback | None) -> Iterator[None]:
+    """Report each evaluation by NumPy of the descents in a block, with half the squared slope as
+    the nats that are left; compiled descents are not seen. An exception of ``progress`` leaves the
+    block, and is not taken for a failure of the site.
+    """
+    token = _watcher.set(progress)
+    try:
+        yield
+    except _Ended as ended:
+        raise ended.error from None
+    finally:
+        _watcher.reset(token)
+
+
+class _Ended(BaseException):
+    """An exception of a callback, on its way through a site."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
 
 
 class Step(NamedTuple):
@@ -218,6 +246,11 @@ def descend(
         best, started, ended = search.best, search.started, search.done
         there = either(started, lambda: further(search), lambda: starts(search.looks))
         result, tail = _look(evaluate, there, cavity, temperature, admits, best.direction, ended)
+        if np_ is np and (progress := _watcher.get()) is not None:
+            try:
+                progress(Progress(int(search.looks) + 1, int(most), left=float(result.squared) / 2))
+            except Exception as error:
+                raise _Ended(error) from error
         verdict = judged(best, result, search.rate, scale=temperature)
         better = np_.where(started, verdict.taken, result.finite & (result.value < best.value))
         taken = better & ~ended
