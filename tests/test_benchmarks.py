@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pictures import shows_data
 
-from benchmarks import fusion, peers, stream
+from benchmarks import fusion, peers, stream, threads
 from benchmarks.growth import at_most, exponent
 from benchmarks.launch import Effort, launch
 from benchmarks.problems import Shape, draw
@@ -163,3 +163,12 @@ def test_a_stream_that_did_not_finish_misses_its_goals():
     batches = [{"sites": sites, "status": "did not finish"} for sites in stream.SITES]
     found = stream.goals({"batches": batches, "beside_memory": {"objective_off": 0.0}})
     assert [goal["met"] for goal in found] == [False, False, True]
+
+
+@pytest.mark.experiment
+def test_quick_run_beside_a_busy_process_judges_every_point(tmp_path):
+    threads.main(["--quick", "--output", str(tmp_path / "quick.json")])
+    result = json.loads((tmp_path / "quick.json").read_text())
+    assert {point["status"] for point in result["points"]["points"]} == {"finished"}
+    assert len(result["goals"]) == 2 * len(threads.QUICK)
+    assert all(goal["met"] == (goal["found"] <= goal["at_most"]) for goal in result["goals"])

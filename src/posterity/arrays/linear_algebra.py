@@ -1,12 +1,54 @@
 """Linear algebra of vectors and symmetric matrices on the last axes, over any batch."""
 
+import contextlib
 import functools
-from typing import NamedTuple
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from posterity.arrays.namespace import is_jax, namespace
 from posterity.arrays.typing import Real
+
+SMALL = 2**32
+"""Multiplications of a product of matrices, up to which threads of BLAS are not worth waiting for:
+some tenths of a second on one core. The threads wait actively for each other at every product, so
+that beside another busy process a small one takes up to a hundred times as long."""
+
+
+@contextlib.contextmanager
+def one_thread(columns: float = 0, rows: float = 0, *, small: float = SMALL) -> Iterator[None]:
+    """Let BLAS use one thread in a block if its products of matrices, (``rows``, ``columns``) by
+    (``columns``, ``columns``) or of squares of ``columns``, take fewer multiplications than
+    ``small``; without sizes, in every case.
+
+    The process's numbers of threads are restored at its end, also after an error. A block within
+    one, or beside one in another thread of Python, changes nothing. Threads of JAX are its own, and
+    stay as they are.
+    """
+    if max(rows, columns) * columns**2 >= small or not _holding.acquire(blocking=False):
+        yield
+        return
+    try:
+        with _pools("scipy.linalg" in sys.modules).limit(limits=1, user_api="blas"):
+            yield
+    finally:
+        _holding.release()
+
+
+_holding = threading.Lock()
+"""Held by the block that has set the numbers of threads."""
+
+
+@functools.cache
+def _pools(scipy: bool) -> Any:
+    """Return the threads of the libraries that are loaded; SciPy's linear algebra has its own."""
+    from threadpoolctl import ThreadpoolController  # here, so that imports do not wait for it
+
+    del scipy
+    return ThreadpoolController()
 
 
 def outer(x: Real) -> Real:
@@ -27,6 +69,15 @@ def quadratic(matrix: Real, x: Real) -> Real:
 def sum_of_squares(x: Real) -> Real:
     """``xᵀ x`` over the last axis; by NumPy without an array of squares."""
     return (x**2).sum(-1) if is_jax(x) else np.einsum("...i,...i->...", x, x)
+
+
+def gram(x: Real, weights: Real) -> Real:
+    """Return ``Xᵀ W X`` (d, d) of rows ``x`` (n, d), which NumPy may hold sparse."""
+    if type(x) is type(weights) is np.ndarray and (weights >= 0).all():
+        half = x * np.sqrt(weights)[:, None]
+        return half.T @ half  # BLAS computes one triangle only
+    product = (x.T * weights) @ x
+    return product.toarray() if hasattr(product, "toarray") else product
 
 
 def triangle(dimension: int) -> int:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from posterity.arrays.leaves import as_leaf, known_at_rest
-from posterity.arrays.linear_algebra import outer, quadratic, sum_of_squares, symmetric
+from posterity.arrays.linear_algebra import gram, outer, quadratic, sum_of_squares, symmetric
 from posterity.arrays.namespace import is_jax, namespace
 from posterity.arrays.typing import (
     ArrayLike,
@@ -162,12 +162,7 @@ class AnyGaussian(ExponentialFamily):
 
     def gram(self, x: Float[Real, "n d"], weights: Float[Real, " n"]) -> Float[Real, "..."]:
         """Return ``Xᵀ W X``, in the shape of the precision."""
-        if self.diagonal:
-            return weights @ x**2
-        if is_jax(x) or is_jax(weights) or not (weights >= 0).all():
-            return (x.T * weights) @ x
-        half = x * np.sqrt(weights)[:, None]
-        return half.T @ half  # BLAS computes one triangle only
+        return weights @ x**2 if self.diagonal else gram(x, weights)
 
     @abc.abstractmethod
     def at_noise(self, noise: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:
@@ -330,7 +325,7 @@ class Gaussian(AnyGaussian):
     def squared_length(self, step: Self) -> Float[Real, ""]:
         """Return the squared length in closed form, about the mean."""
         half, slope = self._inverse_factor, step.precision_mean - step.precision @ self._mean
-        turned = half @ step.precision @ half.T
+        turned = self.xp.turned(half, step.precision)
         return ((half @ slope) ** 2).sum() + (turned**2).sum() / 2
 
     def at_noise(self, noise: Float[Real, "*shape d"]) -> Float[Real, "*shape d"]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from posterity.arguments import NATURAL, POSITIVE, Constraint
 from posterity.arrays.keys import fold_in, plain
+from posterity.arrays.linear_algebra import one_thread
 from posterity.arrays.tree import tree_map
 from posterity.arrays.typing import KeyArray
 from posterity.artifact import loaded
@@ -170,8 +171,9 @@ def proceed(
     most, converge = (ROUNDS * run.round, True) if steps is None else (steps, converge)
     if checkpoint is not None:
         return kept(run, checkpoint, most, converge, progress)
-    while not run.is_at_goal(most, converge):
-        run = run.towards(most, converge, progress)
+    with one_thread(run.agreement.prior.event_size, max(run.federation.records.values())):
+        while not run.is_at_goal(most, converge):
+            run = run.towards(most, converge, progress)
     return run
 
 

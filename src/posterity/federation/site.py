@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.keys import Words, of_jax
-from posterity.arrays.linear_algebra import symmetric
+from posterity.arrays.linear_algebra import one_thread, symmetric
 from posterity.arrays.namespace import jax_module
 from posterity.arrays.tree import Node, field_names, structure, tree_leaves, tree_map
 from posterity.arrays.typing import KeyArray
@@ -39,7 +39,7 @@ from posterity.inference.descent import dtype_of, not_finite
 from posterity.inference.estimators import Evaluator
 from posterity.inference.update import LocalUpdate, TrainedApart, UpdateInfo, exact_factor
 from posterity.lazy import eqx, jax, jnp
-from posterity.models import FunctionModel, Model, Records
+from posterity.models import FunctionModel, Model, PredictorModel, Records
 from posterity.models.by_record import check_by_record
 from posterity.programs import jitted, program, release_programs
 
@@ -220,7 +220,7 @@ class Site:
         """
         if not self.update.newtonian(self.model, posterior) or self.update.needs_jax(self.model):
             return False
-        _, variance = posterior.predictor(self.records.widened().data[0])
+        _, variance = posterior.predictor(self._in_numpy.widened().data[0])
         return bool(variance.max() <= NARROW)
 
     def _gradient(
@@ -308,7 +308,13 @@ class Site:
             update = finer
 
     def _records(self, update: LocalUpdate) -> Records:
-        return self._on_device if update.needs_jax(self.model) else self.records
+        return self._on_device if update.needs_jax(self.model) else self._in_numpy
+
+    @functools.cached_property
+    def _in_numpy(self) -> Records:
+        """The records, those of categories with many levels held sparse; made once for all."""
+        regression = isinstance(self.model, PredictorModel) and self.records.size
+        return self.records.held_sparse() if regression else self.records
 
     @functools.cached_property
     def _on_device(self) -> Records:
@@ -320,7 +326,8 @@ class Site:
     def _run(self, function: Any, update: LocalUpdate, *others: Any) -> Any:
         """Return the value of a function as NumPy arrays, computed by NumPy or by a JAX program."""
         if not update.needs_jax(self.model):
-            with np.errstate(all="ignore"):  # results that are not finite are checked later
+            size = self.agreement.prior.event_size, self.records.size
+            with np.errstate(all="ignore"), one_thread(*size):  # checked later if not finite
                 return function(update, self.model, *others)
         release_programs()
         with jax.enable_x64(True):
@@ -442,7 +449,7 @@ def _outline_of_gradient(
     if update.needs_jax(model):
         with jax.enable_x64(True):
             return eqx.filter_eval_shape(_estimate, update, model, prior, records)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), one_thread(prior.event_size):
         one = tree_map(lambda leaf: leaf[:1], records).widened()
         return _estimate(update, model, prior, one)
 

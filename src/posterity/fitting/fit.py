@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from posterity.adapters.tables.reader import Cells, read_cells
+from posterity.arrays.linear_algebra import one_thread
 from posterity.artifact.recipe import COUNTS, ESTIMATE, Recipe, check_recipe
 from posterity.artifact.sites import Dispersed, as_provenance, listed
 from posterity.errors import StructureError, UsageError
@@ -26,6 +27,7 @@ from posterity.fitting.regressions import (
     residuals_of,
     triangle_of,
 )
+from posterity.inference.descent import watched
 from posterity.ledger import Ledger
 from posterity.status import ProgressCallback
 from posterity.version import __version__
@@ -121,7 +123,8 @@ def fit(
         prior: named Gaussian prior, whose digest is ``recipe.prior``.
         reading: names, units and levels of this table, where they differ from the recipe's.
         seed: seed of a mixture's starts.
-        progress: callback after each step of a regression, as in :func:`posterity.federate`.
+        progress: callback after each step of a regression, as in :func:`posterity.federate`, and
+            within it after each evaluation of its free energy by NumPy.
 
     Returns:
         A :class:`Fit`, whose ledger has a :class:`Gaussian` (:class:`DiagonalGaussian`) over the
@@ -150,7 +153,8 @@ def fit(
     data = data._replace(notes=(*notes, *data.notes))
     if recipe.model == "mixture":
         return _mixture(data, recipe, site, seed)
-    return _regression(data, recipe, site, prior, progress)
+    with one_thread(data.x.shape[1], len(data.x)), watched(progress):
+        return _regression(data, recipe, site, prior, progress)
 
 
 def imputed(fits: Sequence[Fit]) -> Fit:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import entr, expit, logsumexp
 
+from posterity.arrays.linear_algebra import one_thread
 from posterity.artifact.recipe import COUNTS, ESTIMATE, Recipe
 from posterity.errors import StructureError
 from posterity.families.marginals import NORMAL, Closed, MixedMarginal
@@ -59,8 +60,9 @@ def predictor(posterior: Any, data: Design) -> Predictor:
     """
     weights, parts, names = gaussians(posterior)
     x = data.x[:, order(data.names, names or data.names, "the table", "the posterior")]
-    mean = np.stack([x @ np.asarray(q.mean) for q in parts])
-    deviation = np.stack([_deviation(q, x) for q in parts])
+    with one_thread(x.shape[1], len(x)):
+        mean = np.stack([x @ np.asarray(q.mean) for q in parts])
+        deviation = np.stack([_deviation(q, x) for q in parts])
     return Predictor(weights, mean + data.shift, deviation)
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arguments import POSITIVE
+from posterity.arrays.linear_algebra import one_thread
 from posterity.arrays.typing import Float
 from posterity.artifact.aligned import named
 from posterity.checkpoint import of_arguments, opened
@@ -157,16 +158,17 @@ def fuse(
     importance = _weights(sites.names, weights, plan.rule)
     choice = chosen_rule(sites, plan, weights)
     problem = _Problem(sites, plan, importance, choice.rule)
-    with _kept(checkpoint, sites, plan) as stages:
+    # A symmetric matrix has half as many parameters as entries.
+    with _kept(checkpoint, sites, plan) as stages, one_thread(np.sqrt(2 * sites.like.dimension)):
         if sites.networks:
             fusion = problem.networks(progress)
         else:
             fusion = problem.combined(*problem.matched(progress, stages))
-    lines: dict[str, type[Warning]] = dict.fromkeys(
-        _ambiguities(fusion, plan), IdentificationWarning
-    )
-    doubtful = [choice.twice] * bool(choice.twice) + [*diagnostics(sites, fusion)]
-    lines |= dict.fromkeys(doubtful, FusionWarning)
+        lines: dict[str, type[Warning]] = dict.fromkeys(
+            _ambiguities(fusion, plan), IdentificationWarning
+        )
+        doubtful = [choice.twice] * bool(choice.twice) + [*diagnostics(sites, fusion)]
+        lines |= dict.fromkeys(doubtful, FusionWarning)
     for line, kind in lines.items():
         warnings.warn(line, kind, stacklevel=2)
     return dataclasses.replace(fusion, why=choice.why, warnings=tuple(lines))

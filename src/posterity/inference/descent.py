@@ -13,7 +13,9 @@ convex in its mean and in a triangular root of its covariance (challis2013). Wit
 or if all counts are zero, L-BFGS converges where natural gradients do not.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -27,6 +29,7 @@ from posterity.families import ExponentialFamily
 from posterity.inference.joint import slope_in_mean
 from posterity.lazy import jax, jnp
 from posterity.models.nodes import normal_pairs
+from posterity.status import Progress, ProgressCallback
 
 Q = TypeVar("Q", bound=ExponentialFamily)
 
@@ -50,10 +53,38 @@ GAIN = 1e-13
 """Relative decrease of the free energy that a further step of L-BFGS must predict."""
 SHORT, LONG = 1e-2, 4.0
 """The least and the largest share of a whole step that a secant may propose."""
+SLOWLY = 0.25
+"""Share of the squared slope that a whole step leaves, in a quick descent, above which the next
+step is a secant's: smaller shares are as small after as many whole steps."""
 QUICK, LITTLE, SMALL = 0.05, 1e-10, 1e-6
 """The last step of a quick descent is taken without an evaluation at its end under three
 conditions: the step before reduced the squared slope to at most the first share; the same reduction
 leaves at most the second number of nats; and the reported squared slope is at most the third."""
+
+
+_watcher: ContextVar[ProgressCallback | None] = ContextVar("_watcher", default=None)
+
+
+@contextlib.contextmanager
+def watched(progress: ProgressCallback | None) -> Iterator[None]:
+    """Report each evaluation by NumPy of the descents in a block, with half the squared slope as
+    the nats that are left; compiled descents are not seen. An exception of ``progress`` leaves the
+    block, and is not taken for a failure of the site.
+    """
+    token = _watcher.set(progress)
+    try:
+        yield
+    except _Ended as ended:
+        raise ended.error from None
+    finally:
+        _watcher.reset(token)
+
+
+class _Ended(BaseException):
+    """An exception of a callback, on its way through a site."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
 
 
 class Step(NamedTuple):
@@ -215,6 +246,11 @@ def descend(
         best, started, ended = search.best, search.started, search.done
         there = either(started, lambda: further(search), lambda: starts(search.looks))
         result, tail = _look(evaluate, there, cavity, temperature, admits, best.direction, ended)
+        if np_ is np and (progress := _watcher.get()) is not None:
+            try:
+                progress(Progress(int(search.looks) + 1, int(most), left=float(result.squared) / 2))
+            except Exception as error:
+                raise _Ended(error) from error
         verdict = judged(best, result, search.rate, scale=temperature)
         better = np_.where(started, verdict.taken, result.finite & (result.value < best.value))
         taken = better & ~ended
@@ -228,9 +264,12 @@ def descend(
         little = (share <= QUICK) & (result.squared * share <= LITTLE) & (result.squared <= SMALL)
         ahead = taken & started & little & quick
         done = (started & verdict.ended) | ((started | begins) & (looks >= most)) | settled | ahead
-        rate = verdict.rate
-        if not quick:  # else whole steps are nearly Newton's
-            rate = np_.where(verdict.taken, secant_rate(best, result, search.rate, rate), rate)
+        # Whole steps that leave little are nearly Newton's.
+        slowly = verdict.taken & ~ended & (share > (SLOWLY if quick else 0.0))
+        secant = lambda: secant_rate(best, result, search.rate, verdict.rate)
+        rate = either(
+            slowly, secant, lambda: either(ended, lambda: search.rate, lambda: verdict.rate)
+        )
         return _Search(
             best=either(taken, lambda: result, lambda: best),
             rate=np_.where(started, rate, 1.0),
@@ -260,7 +299,7 @@ def descend(
     with np.errstate(all="ignore"):  # points have a flag of whether they are finite
         end = q.xp.repeat(goes_on, body, start)
     best = end.best
-    there = either(end.ahead, lambda: best.at + best.direction, lambda: best.at)
+    there = either(end.ahead, lambda: best.at + best.direction * end.rate, lambda: best.at)
     length = np_.sqrt(best.squared)
     errors = end.uncertainty, end.ahead, end.tail
     return Descent(there, best.finite, end.halvings, length, *errors, best, end.off)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from posterity.arguments import Constraint, at_least
+from posterity.arrays.linear_algebra import gram
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import Setting, static, tree_map
 from posterity.arrays.typing import Bool, Float, KeyArray, Real
@@ -310,7 +311,7 @@ class PredictorQuadrature(Nodal):
         """Return the expectation with the whole curvature ``-Σ E[ℓ''] x xᵀ`` in the mean."""
         x, value, slope, bend = self._along(model, q, records, False)
         expected = Expectation(value, q.at_mean(slope @ x, q.gram(x, bend)))
-        return Curved(expected, slope @ x, (x.T * bend) @ x)
+        return Curved(expected, slope @ x, gram(x, bend))
 
     def _along(
         self, model: PredictorModel, q: AnyGaussian, records: Records, otherwise: Flag
@@ -318,7 +319,7 @@ class PredictorQuadrature(Nodal):
         """Return ``x``, ``Σ E[ℓ]``, and per record ``E[ℓ']`` and ``-E[ℓ'']``, all weighted."""
         x, y = records.data
         np_, weights = q.xp.np, records.weights
-        x = np_.asarray(x, dtype_of(q))
+        x = x.astype(dtype_of(q), copy=False)
         mean, variance = q.predictor(x)
         by_default = self.nodes == PREDICTOR_NODES
         if by_default and (known := model.predictor_expectation(mean, variance, y)) is not None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from posterity.arguments import BETWEEN
+from posterity.arrays.linear_algebra import one_thread
 from posterity.artifact.provenance import inputs_of
 from posterity.artifact.recipe import INTERCEPT, Recipe
 from posterity.errors import UsageError
@@ -121,7 +122,8 @@ def report(
     """
     BETWEEN.check(level=level)
     page = _Page(subjects_of(sources), float(level), None if data is None else Path(data), reading)
-    page.fill()
+    with one_thread():
+        page.fill()
     made = Report(title or page.title, page.html(title or page.title))
     if path is not None:
         made.save(path)
