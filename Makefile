@@ -16,7 +16,7 @@ TORCH := torch==2.13.0
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo deploy-demo test test-slow test-all test-offline test-annotations test-experiments test-data test-adapters test-wheel test-oldest test-engine test-browser lint format types docs docs-version dist dev clean
+.PHONY: help demo deploy-demo test test-slow test-all test-offline test-annotations test-processors test-experiments test-data test-adapters test-wheel test-oldest test-engine test-browser lint format types docs docs-version dist dev clean
 
 help: ## what can be done
 	@echo "posterity: a posterior is a file you can send"
@@ -48,6 +48,9 @@ test-offline: $(VENV)/.test ## run both without a network (on Linux)
 
 test-annotations: $(VENV)/.test ## run the tests with arguments and results checked against annotations
 	POSTERITY_ANNOTATIONS=1 $(PYTEST) $(PYTEST_FLAGS)
+
+test-processors: $(VENV)/.test ## run the tests as on other processors (PROCESSORS="Prescott Haswell" for two)
+	$(BIN)/python -m tests.processors $(PROCESSORS) --options='$(PYTEST_FLAGS)'
 
 test-experiments: $(VENV)/.test ## run small experiments and benchmarks, to see that they still run
 	$(PYTEST) $(PYTEST_FLAGS) -m 'experiment and not data'

@@ -1,28 +1,21 @@
 """What must be set before JAX is imported, checks of annotations, how hypothesis tries examples."""
 
-import importlib.metadata
 import os
 import signal
 from pathlib import Path
 
+import processors
 import pytest
 import typechecker
 from hypothesis import settings
 
-# Compiling takes most of the tests' time (docs/decisions/0010). An unknown flag would end the
-# process, so these are set only for the release that they were tried with.
-FAST = (
-    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
-    "--xla_cpu_parallel_codegen_split_count=1 --xla_llvm_disable_expensive_passes=true"
-)
-if importlib.metadata.version("jaxlib").startswith("0.10."):
-    os.environ.setdefault("XLA_FLAGS", FAST)  # `XLA_FLAGS= make test` runs as users do
+os.environ.setdefault("XLA_FLAGS", processors.flags())  # `XLA_FLAGS= make test` runs as users do
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
 # For the processes that run tests in parallel: more threads than cores make inverses crawl.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import jax  # noqa: E402  # with what is set above
+import jax  # with what is set above
 
 # What one process, or an earlier run, compiled the others need not; it is half of what tests take.
 # Not by a variable: processes that tests start, and kill, are to leave nothing half-written here.

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from experiments.robustness import mixtures, problems, run, situations
+from experiments.robustness import mixtures, problems, processors, run, situations
 from experiments.robustness.problems import Problem
 from experiments.robustness.unfinished import unfinished
 from posterity.families import DiagonalGaussian, Gaussian
@@ -104,3 +104,19 @@ def test_situations_are_judged_by_their_truth() -> None:
 def test_how_far_a_run_is_astray_may_not_be_known_but_is_no_error():
     row = unfinished(320)  # whose way to the optimum leads where rates overflow
     assert row["state"] == "not converged" and row["said"] == math.inf
+
+
+@pytest.mark.experiment
+def test_results_of_two_processors_are_compared(tmp_path):
+    """In settings that any machine can run."""
+    where = {"results": tmp_path, "cache": tmp_path / "cache"}
+    kinds = {"verbs": ("fuse", "federate", "pursue", "distill"), "count": 1}
+    found = processors.run(settings=("this-machine", "many-threads"), **kinds, **where)
+    assert [own["problems"] for own in found["verbs"].values()] == [1, 1, 1, 1]
+    assert all(goal["met"] for goal in found["goals"])
+    one, other = {"components": {"": 2}}, {"components": {"": 3}}
+    none = [tmp_path / "none", tmp_path / "nor"]
+    assert processors.compared("fuse", one, other, none) == (["components"], 0.0)
+    far = {"gap": 0.5, "tolerance": 0.01}
+    near = {"gap": 0.1, "tolerance": 0.01}
+    assert processors.compared("distill", near, far, none)[0] == ["posterior"]

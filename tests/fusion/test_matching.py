@@ -48,3 +48,17 @@ def test_sites_that_only_changed_components_keep_an_order() -> None:
     """Sums of hashes must tell apart sites whose components share out the same numbers."""
     one = [[(0, 0), (1, 1)], [(0, 1), (1, 0)], [(2, 2), (3, 3)], [(2, 3), (3, 2)]]
     np.testing.assert_array_equal(in_order(one)[0], in_order(one[::-1])[0])
+
+
+def test_rounding_changes_no_order() -> None:
+    """Sites that another processor computed differ in the last bits."""
+    rng = np.random.default_rng(0)
+    mean, variance, counts = rng.normal(size=(3, 600, 2))
+    starts = np.arange(0, 601, 3)
+    whole = DiagonalGaussian.from_standard(mean, np.exp(variance))
+    order, _ = canonical_order(whole, starts, np.exp(counts[:, 0]))
+    for _ in range(3):
+        noise = 1 + rng.integers(-4, 5, size=(600, 4)) * 2.0**-52
+        other = whole.with_natural_parameters(whole.natural_parameters * noise)
+        there, _ = canonical_order(other, starts, np.exp(counts[:, 0]) * noise[:, 0])
+        np.testing.assert_array_equal(there, order)

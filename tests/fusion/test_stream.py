@@ -207,7 +207,7 @@ def test_a_stream_that_was_killed_goes_on_from_its_checkpoint(
     """To the last bit, without the passes that were made before."""
     monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
     monkeypatch.setattr(alignment, "LEAST", 8)  # a sample so small that groups are dissolved
-    sites = site_plates(2, 20, weighted=False, spread=0.3)
+    sites = site_plates(12, 20, weighted=False, spread=0.3)
     options = {**options, "budget": TABLES, "checkpoint": tmp_path / "fusion.checkpoint"}
     made, kept, sweep, keep = [], [], passes.Passes.sweep, passes.Stages.keep
 
@@ -286,8 +286,9 @@ def test_sites_of_all_sizes_with_one_that_outgrows_the_sample(monkeypatch):
 
 def test_what_comes_late_and_fits_nowhere_opens_groups(monkeypatch):
     monkeypatch.setattr(alignment, "LEAST", 60)
-    late = [plate(0.0, 500.0 + 0.1 * n, 900.0 + 0.1 * n) for n in range(6)]
-    fused = fuse([*line(300), *late], budget=1)
+    sites = [*line(300), *(plate(0.0, 502.0 + 0.1 * n, 902.0 + 0.1 * n) for n in range(6))]
+    assert passes_of(sites).table.ranked(alignment.LEAST).max() < 300  # none is in the sample
+    fused = fuse(sites, budget=1)
     assert fused.components == 7
     apart = {int(fused.matching[f"site-{n:04d}"][1]) for n in range(300, 306)}
     assert len(apart) == 1

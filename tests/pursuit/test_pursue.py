@@ -1,5 +1,7 @@
 """Mixtures that are grown: against quadrature, closed forms and what must not be believed."""
 
+import functools
+import sys
 import warnings
 from typing import Any
 
@@ -362,16 +364,30 @@ def test_peaks_without_mass_are_no_failed_search() -> None:
     assert pursue(cuts, base, **settings, samples=512).status.converged
 
 
-def test_peaks_of_rounding_errors_are_not_believed() -> None:
-    """Far out the log density is far too high, and differs where numbers agree in 15 digits."""
+def rough(height: float, z: Any) -> Any:
+    """Far out it is far too high, and differs where numbers agree in 15 digits."""
+    errors = jnp.sin(1e17 * jax.lax.stop_gradient(z[0]))
+    return -(z[0] ** 2) / 2 + jnp.where(z[0] > 12, height + 200 * errors, 0.0)
 
-    def rough(z: Any) -> Any:
-        errors = jnp.sin(1e17 * jax.lax.stop_gradient(z[0]))
-        return -(z[0] ** 2) / 2 + jnp.where(z[0] > 12, 400 + 200 * errors, 0.0)
 
-    run = pursue(rough, DiagonalGaussian.from_standard([0.0], [100.0]), components=2)
+@pytest.mark.parametrize("height", [400, 4000])
+def test_peaks_of_rounding_errors_are_not_believed(
+    height: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by a first component as wide as the base, a tenth of whose draws are there, either."""
+    base, kept = DiagonalGaussian.from_standard([0.0], [100.0]), list[Any]()
+    keep = lambda search, state: kept.append((search, state)) or state
+    monkeypatch.setattr(sys.modules[pursue.__module__], "polished", keep)
+    run = pursue(functools.partial(rough, height), base, components=2)
     assert run.status.converged, run.status
     assert run.posterior.sample(KEY, (1000,)).max() < 10
+    # Nor does a polish move components there.
+    search, state = kept[0]
+    moves = np.zeros((len(state.weights), search.form.moves + 1))
+    with jax.enable_x64(True):
+        assert component._moved(search, state, moves) is not None
+        moves[0, 0] = 15.0
+        assert component._moved(search, state, moves) is None
 
 
 def test_one_candidate_without_gain_says_nothing_of_those_that_failed(

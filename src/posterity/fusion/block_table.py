@@ -6,13 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.arrays.canonical import canonical_sums, content_hashes
+from posterity.arrays.canonical import canonical_sums, content_hashes, set_hashes
 from posterity.arrays.typing import Bool, Float, Int, Num
 from posterity.errors import StructureError
 from posterity.families import ExponentialFamily, Plate, stack
 from posterity.fusion.blocks import Block, MemberPriors, check_seen
 from posterity.fusion.geometry import Divergence, Points, moved
-from posterity.fusion.matching import scrambled
 from posterity.fusion.rows import ExactGroupSums, MemoryBudget, RowStore
 
 Array = np.ndarray
@@ -97,7 +96,7 @@ class BlockTable:
         self.store.append(rows, sizes)
         self.priors.extend(block.priors)
         # A 64-bit key of each site's content, independent of the order of its rows.
-        keys = np.add.reduceat(scrambled(hashes), np.cumsum(sizes) - sizes)
+        keys = set_hashes(hashes, np.cumsum(sizes) - sizes)
         own = block.sizes.astype(np.int32)
         self._parts.append((keys, own, used, block.used, block.concentrations))
 

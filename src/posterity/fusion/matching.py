@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from posterity.arrays.canonical import content_hashes
+from posterity.arrays.canonical import content_hashes, set_hashes
 from posterity.arrays.typing import Float, Int
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
@@ -75,8 +75,8 @@ def match(
 ) -> Matched:
     """Find the global label of each of N components; those of site ``j`` begin at ``starts[j]``.
 
-    The result does not depend on the order of sites or of a site's components: components that are
-    equal to the last bit are ordered by their ``counts``. ``Matching.IDENTITY`` takes the labels
+    The result does not depend on the order of sites or of a site's components, which are ordered by
+    their contents and ``counts``. ``Matching.IDENTITY`` takes the labels
     ``given``, and ``Matching.EVIDENCE`` starts from them.
     """
     begun = given is not None
@@ -124,21 +124,15 @@ def canonical_order(
     """Return the order of components, and the sites' starts in it: sites by size, then content,
     and components by content. Hashes of contents make the first sites a fair sample of all.
     """
-    natural = [members[rows].natural_parameters for rows in parts(int(starts[-1]), members[:1])]
-    sizes, keys = np.diff(starts), np.concatenate(list(map(content_hashes, natural)))
-    site = np.repeat(np.arange(len(sizes)), sizes)
-    ties = np.zeros(len(keys)) if counts is None else counts
-    whole = keys if counts is None else content_hashes(np.stack([keys.view(float), ties], axis=1))
-    contents = np.add.reduceat(scrambled(whole), starts[:-1])
-    order = np.lexsort((ties, keys, site, contents[site], -sizes[site]))
+    sizes, site = np.diff(starts), np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    keys = np.empty(len(site), np.uint64)
+    for rows in parts(len(site), members[:1]):
+        natural = members[rows].natural_parameters
+        whole = natural if counts is None else np.column_stack([natural, counts[rows]])
+        keys[rows] = content_hashes(whole)
+    contents = set_hashes(keys, starts[:-1])
+    order = np.lexsort((keys, site, contents[site], -sizes[site]))
     return order, np.concatenate([[0], np.sort(sizes)[::-1].cumsum()])
-
-
-def scrambled(keys: np.ndarray) -> np.ndarray:
-    """Scramble 64-bit keys so that sums distinguish sets of them (steele2014's finalizer)."""
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        keys = (keys ^ (keys >> np.uint64(shift))) * np.uint64(factor)
-    return keys ^ (keys >> np.uint64(31))
 
 
 def check_components(

@@ -39,7 +39,7 @@ FINER = 4  # Factor by which nodes, or the penalty of moves, are increased
 WORTH = 0.25  # Least share of the divergence that a polish must remove to be worth another
 NEARER = 0.2  # First penalty on moves that went too far, in nats per squared deviation
 SURE = 3.0  # Standard errors beyond which a mixture is worse than another
-CHECKED = 32  # Number of draws at which rounding errors are looked for
+CHECKED = 32  # Number of a component's draws at which rounding errors are looked for
 LITTLE = 1e-7  # Divergence from the target, in nats, at which a polish ends
 NOTHING = Estimate(0.0, 0.0)
 
@@ -175,7 +175,9 @@ def _climbed(
 
 
 def _moved(search: Search, state: State, v: Float[np.ndarray, "k p1"]) -> State | None:
-    """Return the state with components and log weights moved; None if one is degenerate."""
+    """Return the state with components and log weights moved; None if one is degenerate, or lies
+    where rounding errors are large.
+    """
     parameters, used = state.parameters, state.used
     for slot in used:
         own = objectives.slot_of(parameters, slot)
@@ -185,6 +187,8 @@ def _moved(search: Search, state: State, v: Float[np.ndarray, "k p1"]) -> State 
     with np.errstate(divide="ignore"):
         weights = rules.pruned(scipy.special.softmax(np.log(state.weights) + v[:, -1]))
     cache = search.sampled(parameters, weights)
+    if any(_unresolved(search, cache, slot) for slot in np.flatnonzero(weights).tolist()):
+        return None
     return dataclasses.replace(state, parameters=parameters, weights=weights, cache=cache)
 
 
@@ -269,22 +273,33 @@ def _candidate(
             f"the log density is not finite at {100 * share:.2g} % of its draws: events have "
             "bounds, which Transformed respects, or the target overflows there"
         )
-    if not len(state.used):
-        alone = np.eye(len(state.weights))[slot]
-        return _Candidate(parameters, cache, alone, cache.elbo(alone), 1.0)
-    if search.rule == "harmonic":
+    first = not state.used
+    if first:
+        weights = np.eye(len(state.weights))[slot]
+    elif search.rule == "harmonic":
         weights = rules.harmonic(state.weights, slot, state.number)
     else:
         weights = rules.line(cache, state.weights, slot)
     if weights[slot] < rules.DEAD:
         return Refusal(f"at λ = {lam:.2g} it raises the ELBO at no weight that counts", NOTHING)
-    smooth, some = search.form.smooth, cache.z[slot, :CHECKED]
-    if smooth and not objectives.resolved(search.target, some).all():
+    if _unresolved(search, cache, slot):
         return Refusal(
             "the log density has large rounding errors at its draws: it differs where events agree "
             "in all but their last digits"
         )
-    return _Candidate(parameters, cache, weights, state.gain(cache, weights), lam)
+    gain = cache.elbo(weights) if first else state.gain(cache, weights)
+    return _Candidate(parameters, cache, weights, gain, 1.0 if first else lam)
+
+
+def _unresolved(search: Search, cache: SampleCache, slot: int) -> bool:
+    """Return whether the log density has large rounding errors at those of a component's draws
+    where the ratio to the component is highest, which its gain hangs on most.
+    """
+    if not search.form.smooth:
+        return False
+    ratios = cache.log_l[slot] - cache.densities[slot, slot]
+    highest = np.argsort(-ratios, kind="stable")[:CHECKED]
+    return not objectives.resolved(search.target, cache.z[slot, highest]).all()
 
 
 def _degenerate(search: Search, own: PyTree) -> str:

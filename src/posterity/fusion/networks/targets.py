@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.special
 
-from posterity.arrays.canonical import content_hashes
+from posterity.arrays.canonical import content_hashes, set_hashes
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.errors import ParameterError, UsageError
 from posterity.families.layers import Conv, Dense, Layer, Layers
 from posterity.families.network import Network
-from posterity.fusion.matching import scrambled
 from posterity.fusion.networks.options import Options
 from posterity.fusion.sites import Site
 
@@ -142,8 +141,9 @@ def _contents(network: Network, index: int) -> Array:
         after.append(arrays[index + 1]["kernel"].reshape(layers.by_unit(index + 1)))
     units = np.moveaxis(np.stack(after), 2, 0)  # (units, 2, positions, units after)
     pieces = np.moveaxis(units, -1, 1).reshape(units.shape[0] * units.shape[-1], -1)
-    sums = scrambled(content_hashes(pieces)).reshape(len(units), -1)
-    return np.stack([sums.sum(1, dtype=np.uint64), content_hashes(np.concatenate(words, 1))])
+    starts = np.arange(0, len(pieces), units.shape[-1])
+    outgoing = set_hashes(content_hashes(pieces), starts)
+    return np.stack([outgoing, content_hashes(np.concatenate(words, 1))])
 
 
 DENSE, IMAGES = 3000, 600
