@@ -16,7 +16,10 @@ from posterity.models import HiddenMarkovModel, Records, label, padded
 from tests.hidden_chains import MEANS, draw
 from tests.laws.table import identical
 
-pytestmark = pytest.mark.filterwarnings("ignore:The matching.* is uncertain:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The matching.* is uncertain:UserWarning"),
+    pytest.mark.filterwarnings("ignore:The posterior has not converged:UserWarning"),
+]
 
 ONE = NormalWishart.from_inverse_scale(np.zeros(2), 0.1, np.eye(2), 4.0)
 
