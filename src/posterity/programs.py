@@ -186,9 +186,11 @@ def _is_closed(part: Any) -> bool:
 
 
 def _is_packaged(jaxpr: Any) -> bool:
-    """Return whether a traced function was defined in an installed package."""
-    folders = Path(jaxpr.debug_info.func_filename or "").parts
-    return not {"site-packages", "dist-packages"}.isdisjoint(folders)
+    """Return whether a traced function was defined in posterity or an installed package."""
+    path = Path(jaxpr.debug_info.func_filename or "")
+    if path.is_relative_to(Path(__file__).parent):
+        return True
+    return not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
 
 
 def _in_this_precision(function: Callable[..., Any], examples: Any) -> tuple[Any, Any]:
