@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import gc
 import hashlib
+import importlib
 import operator
 import os
 import platform
@@ -61,7 +62,10 @@ def _made_once(function: Any, make: Callable[[Any], Any]) -> Any:
         _keep_on_disk()
         return _with_copies(function, *args, **kwargs)
 
-    made = functools.cache(lambda: make(traced))
+    @functools.cache
+    def made() -> Any:
+        importlib.import_module("equinox")  # JAX 0.12 traces again what imports it while it traces
+        return make(traced)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
