@@ -27,6 +27,8 @@ import posterity
 from posterity import Gaussian, models
 from posterity.adapters.numpyro import joint
 from posterity.distillation import Langevin
+from posterity.plots.summary import plot_summary
+from posterity.sklearn import FederatedLogisticRegression
 
 try:  # its releases lag behind JAX's: pip install --pre tfp-nightly
     from tensorflow_probability.substrates import jax as tfp
@@ -193,6 +195,10 @@ def sites():
     return {"a": (X, LABELS), "b": (X[::-1], LABELS)}
 
 
+def fused():
+    return posterity.fuse({"a": BASE, "b": BASE * 2}, prior=BASE)
+
+
 VERBS = {
     "pursue": lambda: posterity.pursue(density, BASE, components=2),
     "pursue, compiled": lambda: posterity.pursue(compiled, BASE, components=1),
@@ -202,7 +208,10 @@ VERBS = {
     "federate": lambda: posterity.federate(sites(), likelihood, BASE),
     "federate, compiled": lambda: posterity.federate(sites(), compiled_likelihood, BASE),
     "forget": lambda: posterity.forget(posterity.federate(sites(), likelihood, BASE), "b"),
-    "fuse": lambda: posterity.fuse({"a": BASE, "b": BASE * 2}, prior=BASE),
+    "fuse": fused,
+    "report": lambda: posterity.report(fused(), title="guests"),
+    "plots": lambda: plot_summary(fused().posterior),
+    "estimator": lambda: FederatedLogisticRegression().fit(X, LABELS, sites=np.arange(20) % 2),
     "chains": lambda: Langevin(
         models.FunctionModel(likelihood), BASE, (X, LABELS), chains=2
     ).sample(2),
