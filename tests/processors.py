@@ -47,7 +47,8 @@ class Setting:
         if self.isa:
             found["XLA_FLAGS"] = f"{flags} --xla_cpu_max_isa={self.isa}".strip()
         if off := [name for name in instructions()[1] if name.startswith(self.without)]:
-            found["NPY_DISABLE_CPU_FEATURES"] = " ".join(off)
+            already = os.environ.get("NPY_DISABLE_CPU_FEATURES", "").split()
+            found["NPY_DISABLE_CPU_FEATURES"] = " ".join([*already, *off])
         return {**found, **self.more}
 
     @property

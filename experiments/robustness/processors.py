@@ -3,7 +3,8 @@
 The same random problems are solved with the kernels of two processors (`tests/processors.py` has
 them by name), each in a process of its own, from the data that this processor makes. Counted is
 where states, numbers of components, matchings or what is warned of differ, and where a posterior is
-further from the other one, in nats, than its own tolerance. Goes on where an earlier run ended, and
+further from the other one, in nats, than its own tolerance. Only another number of components of a
+pursuit is within the tolerance if the mixtures are. Goes on where an earlier run ended, and
 writes `results/processors.json`.
 """
 
@@ -161,11 +162,12 @@ def compared(verb: str, one: dict[str, Any], other: dict[str, Any], paths: list[
     names = ("state", "components", "labels", "rule", "heard")
     differ = [name for name in names if one.get(name) != other.get(name)]
     nats = abs(one.get("gap", 0.0) - other.get("gap", 0.0))
-    if "components" not in differ and all(path.exists() for path in paths):
+    comparable = verb == "pursue" or "components" not in differ
+    if comparable and all(path.exists() for path in paths):
         a, b = map(posterity.load, paths)
         if verb == "pursue":
             both = a.kl(b, key=jax.random.key(0)), b.kl(a, key=jax.random.key(1))
-            nats = max(found.value - 3 * found.standard_error for found in both)
+            nats = max(found.value + 3 * found.standard_error for found in both)
         elif np.shape(a.natural_parameters) == np.shape(b.natural_parameters):
             nats = max(float(np.max(a.kl(b))), float(np.max(b.kl(a))))
     if not nats <= one.get("tolerance", np.inf):
@@ -209,7 +211,9 @@ def run(
         own = found.setdefault(verb, {"problems": 0, "largest, nats": 0.0, "differ": {}})
         own["problems"] += 1
         if differ:
-            own["differ"][str(seed)] = {"what": differ, "nats": harness.rounded(nats)}
+            within = verb == "pursue" and differ == ["components"]  # the posterior is the same
+            told = {"what": differ, "nats": harness.rounded(nats), "within tolerance": within}
+            own["differ"][str(seed)] = told
             print(verb, seed, differ, nats, flush=True)
         else:
             own["largest, nats"] = max(own["largest, nats"], harness.rounded(nats))
@@ -221,7 +225,7 @@ def run(
             {
                 "goal": f"{verb}: no result hangs on the processor",
                 "measured": {"of": own["problems"], "differ": len(own["differ"])},
-                "met": not own["differ"],
+                "met": all(told["within tolerance"] for told in own["differ"].values()),
             }
             for verb, own in found.items()
         ],

@@ -11,7 +11,14 @@ from posterity.errors import ConvergenceWarning, SiteError
 from posterity.families import Beta, DiagonalGaussian, Gaussian, Product
 from posterity.federation import Asynchronous, Gossip, LedgerGossip, Synchronous, federate
 from posterity.federation.agreement import Agreement
-from posterity.federation.elsewhere import PLACED, compared_elsewhere, exchanged, looked_at, placed
+from posterity.federation.elsewhere import (
+    PLACED,
+    compared_elsewhere,
+    exchanged,
+    looked_at,
+    placed,
+    widest,
+)
 from posterity.federation.federate import start
 from posterity.federation.messages import Measure, dumps, loads
 from posterity.federation.optima import free_energy
@@ -53,6 +60,35 @@ def test_a_run_leaves_a_symmetric_saddle_and_tells_of_both_optima(schedule):
     assert "2.99 ± 0.031" in this and "2.99 ± 0.031" in other and "same free energy" in other
     assert run.second is not None
     assert run.second.state.posterior.mean == pytest.approx(-run.posterior.mean, abs=1e-3)
+
+
+def test_rounding_does_not_choose_among_mirrored_optima():
+    """Of a product, from its saddle at the prior's mean: to the same one on every processor."""
+    slopes = np.random.default_rng(3).normal(size=(2, 12))
+
+    def product(z, data):
+        x, y = data
+        return -((y - z[0] * z[1] * x) ** 2) / 2
+
+    prior = DiagonalGaussian.from_standard(np.zeros(2), np.full(2, 100.0))
+    sides = set()
+    for seed in range(5):
+        noise = 1 + np.random.default_rng(seed).integers(-2, 3, size=(2, 12)) * 2.0**-52
+        sites = {site: (x, 0.3 * x * n) for site, x, n in zip("ab", slopes, noise, strict=True)}
+        run = start(sites, product, prior).advance(8)
+        assert np.abs(run.posterior.mean).min() > 0.1
+        sides.add(tuple(np.sign(run.posterior.mean).tolist()))
+    assert len(sides) == 1
+
+
+def test_rounding_does_not_choose_the_widest_direction():
+    """Of equal widths, and its sign."""
+    for widths in (np.eye(3), np.diag([1.0, 2.0, 2.0]), np.array([[2.0, 1.0], [1.0, 2.0]])):
+        way = widest(widths)
+        assert way @ widths @ way == pytest.approx(np.linalg.eigvalsh(widths)[-1])
+        for seed in range(4):
+            noise = 1e-15 * np.random.default_rng(seed).normal(size=widths.shape)
+            np.testing.assert_allclose(widest(widths + noise + noise.T), way, atol=1e-12)
 
 
 def test_steps_alone_stay_on_the_saddle_and_the_status_says_so():

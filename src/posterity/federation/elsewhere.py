@@ -13,6 +13,7 @@ import numpy as np
 import scipy
 
 from posterity.arrays.keys import fold_in, of_jax
+from posterity.arrays.typing import Float
 from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
 from posterity.federation.keys import first_key
@@ -29,6 +30,8 @@ if a posterior stretches over several optima, as between symmetric ones, near st
 HALF = 4.0
 """Factor by which a member that covers half of a posterior, one deviation away from its mean, is
 more precise along that direction."""
+TIED = 1e-6
+"""Relative difference of widths from which one direction is wider than another."""
 WIDE = 1024
 """Largest number of parameters for such a member, as its direction takes matrices (8 MiB)."""
 APART_BY = 1.0
@@ -106,7 +109,7 @@ def halves(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
     if q.event_size > WIDE or not all(p.gaussian and p.batch_shape == () for p in parts):
         return []
     widths = whitened(q, whitened(q, precision_matrix(agreed.prior)).T)
-    ways = pieces(q, np.linalg.eigh((widths + widths.T) / 2)[1][:, -1])
+    ways = pieces(q, widest((widths + widths.T) / 2))
     half = q.rebuild([_half(part, way) for part, way in zip(parts, ways, strict=True)])
     return [half] if agreed.admits(half) else []
 
@@ -132,6 +135,16 @@ def placed(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
         moved = [part.translate(prior.at_noise(z) - part.mean) for (part, prior), z in own]
         members.append(q.rebuild(moved))
     return [member for member in members if agreed.admits(member)]
+
+
+def widest(widths: Float[np.ndarray, "d d"]) -> Float[np.ndarray, " d"]:
+    """Return the direction of the largest eigenvalue, or of those that tie with it, that is nearest
+    to a fixed one: signs of eigenvectors, and which of equal ones comes last, are rounding.
+    """
+    values, vectors = np.linalg.eigh(widths)
+    widest = vectors[:, values >= (1 - TIED) * values[-1]]
+    way = widest @ (widest.T @ np.random.default_rng(0).normal(size=len(widths)))
+    return way / np.linalg.norm(way)
 
 
 def _half(part: Any, way: np.ndarray) -> Any:

@@ -171,6 +171,21 @@ def secant_rate(before: Point, after: Point, rate: Number, otherwise: Number) ->
     return np_.where((along > 0) & (changed > 0), secant, otherwise)
 
 
+def beside(q: Any, moved: Bool[Real, ""]) -> Any:
+    """Return Gaussians moved along a fixed direction by as little as is more than rounding, where
+    ``moved`` is true; other families, and batches, unchanged. At a saddle, as where a likelihood is
+    symmetric about the prior's mean, rounding would choose the side, and with it the optimum.
+    """
+    parts: list[Any] = list(q.parts())
+    if not all(part.gaussian and part.batch_shape == () for part in parts):
+        return q
+    rng, least = np.random.default_rng(0), np.sqrt(np.finfo(dtype_of(q)).eps)
+    share = q.xp.np.where(moved, least, 0.0)
+    ways = [share * rng.normal(size=part.own_size) for part in parts]
+    own = zip(parts, ways, strict=True)
+    return q.rebuild([part.translate(part.at_noise(way) - part.mean) for part, way in own])
+
+
 class Descent(NamedTuple):
     """The result of a descent."""
 

@@ -27,6 +27,7 @@ from posterity.inference.descent import (
     NARROWER,
     TRUST,
     Q,
+    beside,
     convex_end,
     descend,
     dtype_of,
@@ -385,6 +386,9 @@ class LocalUpdate(Setting):
         rough = lambda: cavity + regression.rough_factor(q, records) / self.temperature
         none = tree_map(lambda leaf: leaf[:0], records)
         rough = rough if along and regression.rough_factor(q, none) is not None else None
+        if not numpy and not along:  # predictors have one optimum
+            begun = (factor.natural_parameters != 0).any()
+            q = beside(q, ~begun & (most > 0))
         end = descend(evaluate, q, cavity, rough=rough, **start)
         if together and end.finite:
             curved = lambda q: estimator.curved(model, q, records)
