@@ -229,7 +229,15 @@ def before():
 NEEDED = pytest.mark.skipif(
     tfp is None, reason="no TensorFlow Probability: pip install tfp-nightly"
 )
-CASES = [pytest.param(verb, marks=NEEDED) if "TFP" in verb else verb for verb in VERBS]
+LONG = {"pursue, NumPyro", "federate, compiled", "pursue, compiled"}
+
+
+def case(verb):
+    marks = [NEEDED] if "TFP" in verb else [pytest.mark.slow] if verb in LONG else []
+    return pytest.param(verb, marks=marks)
+
+
+CASES = [case(verb) for verb in VERBS]
 
 
 @pytest.mark.parametrize("verb", CASES)
