@@ -2,6 +2,7 @@
 
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -107,15 +108,28 @@ DIFFERENT = {
     "data that are compiled inside": tuple(
         jax.jit(lambda z, c=c: (z + c).sum()) for c in (SAME, SAME + 1)
     ),
+    "JAX's arrays that are compiled inside": tuple(
+        jax.jit(lambda z, c=c: (z + c).sum()) for c in (jnp.arange(3.0), jnp.arange(3.0) + 1)
+    ),
+    "data in a checkpoint": tuple(
+        jax.checkpoint(jax.jit(lambda z, c=c: (z + c).sum())) for c in (SAME, SAME + 1)
+    ),
     "own derivatives": (lambda z: ruled(z), lambda z: ruled(z)),
+    "derivatives through JAX": tuple(
+        jax.custom_gradient(lambda z, c=c: (z, lambda slope: c * slope)) for c in (1.0, 2.0)
+    ),
+    "callbacks": tuple(lambda z, c=c: jax.pure_callback(lambda x: x * c, z, z) for c in (1.0, 2.0)),
+    "what is returned": (lambda z: {"a": z}, lambda z: (z,)),
 }
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_different_functions_are_different(name):
     with jax.enable_x64(True):
-        one, two = (traced(function, 1.0)[0] for function in DIFFERENT[name])
+        one, two = (traced(function, jnp.ones(()))[0] for function in DIFFERENT[name])
+        again, _ = traced(DIFFERENT[name][0], jnp.ones(()))
     assert one != two
+    assert one == again or "derivatives" in name or name == "callbacks"
 
 
 def test_data_have_the_digits_of_the_precision_they_are_used_in():
@@ -139,6 +153,36 @@ def test_data_in_single_precision_stay_as_they_are():
         _, (constant,) = traced(called, 1.0)
     assert constant.dtype == np.float32
     assert program._cache_size() == 1  # nothing of the caller's was released
+
+
+HOLDING = {
+    "compiled": jax.jit,
+    "compiled by equinox": eqx.filter_jit,
+    "branches": lambda density: lambda z: jax.lax.cond(z[0] > 0, density, density, z),
+    "slopes": lambda density: lambda z: jax.value_and_grad(jax.jit(density))(z)[0],
+    "in a checkpoint": lambda density: jax.checkpoint(jax.jit(density)),
+}
+
+
+@pytest.mark.parametrize("name", HOLDING)
+def test_functions_that_hold_data_stay_as_they_were(name):
+    data = np.random.default_rng(0).normal(size=3)
+    density = lambda z: -0.5 * jnp.sum((data - z[0]) ** 2)
+    function = HOLDING[name](density)
+    at = jnp.full(1, 0.1)
+    before = np.asarray(function(at))
+    posterity.pursue(function, BASE, components=1)
+    for again in (function(at), jax.jit(function)(at), density(at), jax.jit(density)(at)):
+        assert (np.asarray(again).dtype, np.asarray(again)) == (before.dtype, before)
+
+
+def test_errors_of_callers_release_nothing():
+    kept = jax.jit(lambda z: z + 1)
+    kept(1.0)
+    for wrong in (lambda z: np.sin(z), lambda z: z + "a"):
+        with pytest.raises(TypeError):
+            traced(wrong, jnp.ones(()))
+    assert kept._cache_size() == 1
 
 
 def test_what_is_returned_and_static_comes_through():

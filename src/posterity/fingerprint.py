@@ -125,8 +125,8 @@ class _Reader:
         home, name = str(named.__module__), named.__qualname__
         version = getattr(value, VERSION, None)
         # A function within another one, or an object, has content that its name does not show.
-        shown = named is value and "<locals>" not in name and _is_packaged(home)
-        if version is None and not shown:
+        shown = version is not None or ("<locals>" not in name and _is_packaged(home))
+        if named is not value or not shown:
             self.unknown.append(f"{home}.{name}")
         return self.all("code", home, name, version)
 

@@ -16,13 +16,17 @@ import operator
 import os
 import platform
 import sys
+import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
+import posterity
+from posterity.fingerprint import digest
 from posterity.lazy import eqx, jax
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -30,12 +34,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 def program(function: Function) -> Function:
     """Return a function of trees that JAX compiles at its first call: ``equinox.filter_jit``."""
-    return _made_once(function, lambda traced: eqx.filter_jit(traced))
+    return _made_once(function, lambda body: eqx.filter_jit(body))
 
 
 def jitted(function: Function, **options: Any) -> Function:
     """Return a function of arrays that JAX compiles at its first call: ``jax.jit``."""
-    return _made_once(function, lambda traced: jax.jit(traced, **options))
+    return _made_once(function, lambda body: jax.jit(body, **options))
 
 
 def sampler(draw: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,7 +60,7 @@ def sampler(draw: Callable[..., Any]) -> Callable[..., Any]:
 
 def _made_once(function: Any, make: Callable[[Any], Any]) -> Any:
     @functools.wraps(function)
-    def traced(*args: Any, **kwargs: Any) -> Any:  # JAX calls it once for each program
+    def body(*args: Any, **kwargs: Any) -> Any:  # JAX calls it once for each program
         _programs.new += 1
         counted.programs += 1
         _keep_on_disk()
@@ -65,21 +69,21 @@ def _made_once(function: Any, make: Callable[[Any], Any]) -> Any:
     @functools.cache
     def made() -> Any:
         importlib.import_module("equinox")  # JAX 0.12 traces again what imports it while it traces
-        return make(traced)
+        return make(body)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         """``function``; the attribute ``programs`` is how often JAX has traced it."""
         _programs.depth += 1
         before = counted.programs
-        if counted.fresh or _programs.verbs:  # it may be compiled now, without being traced
+        if counted.fresh or _verbs.begun:  # it may be compiled now, without being traced
             _keep_on_disk()
         try:
             return made()(*args, **kwargs)
         finally:
             counted.fresh = counted.programs > before
             _programs.depth -= 1
-            if _programs.depth == _programs.verbs == 0:
+            if _programs.depth == _verbs.begun == 0:
                 _restored()
 
     counted: Any = call
@@ -100,9 +104,9 @@ class Operations:
     """
 
     text: str
-    """The operations in JAX's notation, and digests of the arrays that stay among them."""
-    rules: tuple[Any, ...]
-    """Derivatives that a caller wrote, which the text does not show: each equals itself alone."""
+    """The operations in JAX's notation, what they return, and digests of arrays among them."""
+    code: tuple[Any, ...]
+    """Derivatives and callbacks of a caller's, which the text does not show."""
     jaxpr: Any = dataclasses.field(compare=False, repr=False)
     outputs: Any = dataclasses.field(compare=False, repr=False)
     """Shapes and dtypes of what the function returns."""
@@ -118,13 +122,35 @@ def traced(function: Callable[..., Any], *examples: Any) -> tuple[Operations, li
     """Trace a function of arrays at arguments of these shapes, in the precision in force. Return
     its operations, and copies of the arrays that it uses.
 
-    Data that the function reads from globals, attributes and closures are those of this moment.
+    Data that the function reads from globals, attributes and closures are those of this moment. If
+    a program of the caller's may hold them in another precision, JAX releases all programs first.
     Errors are the function's own. Not to be called while JAX traces.
     """
-    closed, outputs = _in_this_precision(function, examples)
-    own, inside, rules = _copied(closed)
-    text = " ".join([str(closed.jaxpr), *map(_content, inside)])
-    return Operations(text, tuple(rules), own.jaxpr, outputs), list(own.consts)
+    closed, outputs = _traced(function, examples)
+    copied = _Copied.of(closed)
+    if not copied.converted() <= _programs.narrow:
+        del closed, copied
+        _release()
+        closed, outputs = _traced(function, examples)
+        copied = _Copied.of(closed)
+        _programs.narrow |= copied.converted()
+    parts = [str(closed.jaxpr), str(outputs), *map(digest, copied.inside)]
+    own = copied.function
+    return Operations(" ".join(parts), tuple(copied.code), own.jaxpr, outputs), list(own.consts)
+
+
+def _traced(function: Callable[..., Any], examples: Any) -> tuple[Any, Any]:
+    # JAX keeps what it has traced as long as the function lives; a new one is traced anew.
+    make = jax.make_jaxpr(lambda *own: function(*own), return_shape=True)
+    try:
+        return make(*examples)
+    except jax.errors.JAXTypeError:
+        raise
+    except TypeError as error:
+        if "dtype" not in str(error):
+            raise
+    _release()  # arrays in another precision do not go together with the arguments
+    return make(*examples)
 
 
 def _with_copies(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -141,91 +167,96 @@ def _with_copies(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
         return made
 
     closed, outputs = jax.make_jaxpr(of_arrays, return_shape=True)(arrays)
-    own, *_ = _copied(closed)
+    own = _Copied.of(closed).function
     values = jax.core.eval_jaxpr(own.jaxpr, own.consts, *jax.tree.leaves(arrays))  # pyright: ignore
     made = jax.tree.unflatten(jax.tree.structure(outputs), values)
     tree, others = returned
     return jax.tree.unflatten(tree, eqx.combine(made, others))
 
 
-def _copied(closed: Any) -> tuple[Any, list[np.ndarray], list[Any]]:
-    """Return a traced function with copies of its NumPy arrays; those arrays that functions inside
-    it hold; and the rules of derivatives that a caller wrote.
-    """
-    inside: list[np.ndarray] = []
-    rules: list[Any] = []
+@dataclasses.dataclass
+class _Copied:
+    """A traced function with copies of the NumPy arrays in it."""
 
-    def own_part(part: Any) -> Any:
-        if not _is_closed(part):
+    function: Any = None
+    arrays: list[np.ndarray] = dataclasses.field(default_factory=list)
+    """The NumPy arrays themselves."""
+    inside: list[Any] = dataclasses.field(default_factory=list)
+    """All arrays that functions inside it hold."""
+    code: list[Any] = dataclasses.field(default_factory=list)
+    """Derivatives and callbacks that a caller wrote."""
+
+    @classmethod
+    def of(cls, closed: Any) -> "_Copied":
+        copied = cls()
+        copied.function = copied._closed(closed)
+        if _verbs.begun:
+            _verbs.held += map(weakref.ref, copied.arrays)
+        return copied
+
+    def converted(self) -> set[str]:
+        """Return digests of the arrays that JAX may have converted for another precision."""
+        return {digest(array) for array in self.arrays if _is_converted(array)}
+
+    def _closed(self, closed: Any) -> Any:
+        own = [constant for constant in closed.consts if isinstance(constant, np.ndarray)]
+        self.arrays += own
+        copies = [np.array(c) if isinstance(c, np.ndarray) else c for c in closed.consts]
+        return closed.replace(jaxpr=self._open(closed.jaxpr), consts=copies)
+
+    def _open(self, jaxpr: Any) -> Any:
+        equations = []
+        for equation in jaxpr.eqns:
+            parts = {
+                name: jax.tree.map(self._part, part, is_leaf=_is_traced)
+                for name, part in equation.params.items()
+            }
+            equations.append(equation.replace(params=parts))
+            self.code += _code(equation)
+        return jaxpr.replace(eqns=equations)
+
+    def _part(self, part: Any) -> Any:
+        if not _is_traced(part):
             return part
-        made, deeper, more = _copied(part)
-        held = [constant for constant in part.consts if isinstance(constant, np.ndarray)]
-        if not _is_packaged(part.jaxpr):
-            _programs.held.update(constant.dtype for constant in held)
-        inside.extend([*held, *deeper])
-        rules.extend(more)
-        return made
-
-    equations = []
-    for equation in closed.jaxpr.eqns:
-        parts = {
-            n: jax.tree.map(own_part, p, is_leaf=_is_closed) for n, p in equation.params.items()
-        }
-        equations.append(equation.replace(params=parts))
-        if equation.primitive.name in CUSTOM:
-            called = equation.params["call_jaxpr"].jaxpr
-            rules += [] if _is_packaged(called) else [called]
-    constants = [np.array(c) if isinstance(c, np.ndarray) else c for c in closed.consts]
-    made = closed.replace(jaxpr=closed.jaxpr.replace(eqns=equations), consts=constants)
-    return made, inside, rules
+        if not hasattr(part, "consts"):
+            return self._open(part)
+        self.inside += part.consts
+        return self._closed(part)
 
 
-CUSTOM = ("custom_jvp_call", "custom_vjp_call")
-"""JAX's operations with derivatives that somebody wrote."""
+def _is_traced(part: Any) -> bool:
+    """Return whether a part of an operation is a traced function."""
+    return hasattr(part, "eqns")
 
 
-def _is_closed(part: Any) -> bool:
-    """Return whether a part of an operation is a traced function with its arrays."""
-    return hasattr(part, "jaxpr") and hasattr(part, "consts")
+def _code(equation: Any) -> list[Any]:
+    """Return code of a caller's in an operation: a derivative, or a callback."""
+    if equation.primitive.name not in ("custom_jvp_call", "custom_vjp_call"):
+        return [part for part in equation.params.values() if callable(part)]
+    called = equation.params["call_jaxpr"].jaxpr
+    home = Path(called.debug_info.func_filename or "")
+    known = any(
+        home.is_relative_to(Path(str(module.__file__)).parent) for module in (jax, posterity)
+    )
+    # A function of JAX's that takes a caller's derivative stands in this file.
+    return [] if known and home.name != "custom_derivatives.py" else [called]
 
 
-def _is_packaged(jaxpr: Any) -> bool:
-    """Return whether a traced function was defined in posterity or an installed package."""
-    path = Path(jaxpr.debug_info.func_filename or "")
-    if path.is_relative_to(Path(__file__).parent):
+def _is_converted(array: np.ndarray) -> bool:
+    """Return whether JAX may make another array of what it made this one of: if its numbers are
+    wider than this precision has, or if they are narrower and not an array's of somebody else.
+    """
+    kind = array.dtype.kind
+    if kind not in WIDE:
+        return False
+    if jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:
         return True
-    return not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
+    narrower = jax.dtypes.canonicalize_dtype(WIDE[kind]) != array.dtype
+    return narrower and sys.getrefcount(array.base) <= ALONE
 
 
-def _in_this_precision(function: Callable[..., Any], examples: Any) -> tuple[Any, Any]:
-    """Trace a function. If a program of the caller's may hold its arrays in the other precision,
-    make JAX release all programs and trace it again.
-    """
-    # JAX keeps what it has traced as long as the function lives; a new one is traced anew.
-    make = jax.make_jaxpr(lambda *own: function(*own), return_shape=True)
-    try:
-        closed, outputs = make(*examples)
-    except TypeError:  # arrays in the other precision may not go together with the arguments
-        _release()
-        return make(*examples)
-    if _of_other_precision(closed) <= _programs.narrow:
-        return closed, outputs
-    del closed
-    _release()
-    closed, outputs = make(*examples)
-    _programs.narrow |= _of_other_precision(closed)
-    return closed, outputs
-
-
-def _of_other_precision(closed: Any) -> set[str]:
-    """Return the contents of NumPy arrays in a traced function that may have been converted to
-    another precision than this one: of another width, and not the memory of an array elsewhere.
-    """
-    _, inside, _ = _copied(closed)
-    others = [c for c in [*closed.consts, *inside] if _is_of_other_precision(c)]
-    return {_content(c) for c in others if sys.getrefcount(c.base) <= ALONE}
-
-
+WIDE = {"f": np.float64, "i": np.int64, "u": np.uint64, "c": np.complex128}
+"""The widest numbers of a kind."""
 ALONE = 2
 """References to an array that only one other array is made of: by that one, and by the count."""
 
@@ -236,18 +267,10 @@ def _release() -> None:
     gc.collect()  # traced functions refer to themselves
 
 
-def _is_of_other_precision(value: Any) -> bool:
-    """Return whether JAX would make numbers of this kind in another width in this precision."""
-    kind = getattr(value, "dtype", value)
-    if isinstance(value, jax.Array) or kind.kind not in "fiuc":
-        return False
-    wide = np.dtype({"f": np.float64, "i": np.int64, "u": np.uint64, "c": np.complex128}[kind.kind])
-    return kind != jax.dtypes.canonicalize_dtype(wide)
-
-
-def _content(array: Any) -> str:
-    own = np.ascontiguousarray(array)
-    return hashlib.sha256(f"{own.dtype}{own.shape}".encode() + own.tobytes()).hexdigest()
+def _is_held() -> bool:
+    """Return whether something holds an array that JAX made for another precision."""
+    alive = [array for own in _verbs.held if (array := own()) is not None]
+    return any(_is_converted(own) and digest(own) not in _programs.narrow for own in alive)
 
 
 @contextlib.contextmanager
@@ -255,18 +278,20 @@ def as_found() -> Iterator[None]:
     """Leave the caller's functions as they were, also those that the caller has compiled: if one of
     them holds arrays in another precision than the caller's, make JAX release all programs.
 
-    Around a verb; around several, the outermost counts.
+    Around a verb; around several in one thread, the outermost counts.
     """
-    _programs.verbs += 1
+    _verbs.begun += 1
     try:
         yield
     finally:
-        _programs.verbs -= 1
-        if _programs.verbs == 0:
+        _verbs.begun -= 1
+        if not _verbs.begun:
             _restored()
-            if any(map(_is_of_other_precision, _programs.held)):
-                _release()
-            _programs.held.clear()
+            if _is_held():
+                gc.collect()  # what holds it may be of no use to anyone
+                if _is_held():
+                    _release()
+            _verbs.held.clear()
 
 
 # --- programs on disk, and in memory --------------------------------------------------------------
@@ -289,17 +314,21 @@ class _Programs:
     """Number of mappings after the last release."""
     depth: int = 0
     """Number of calls of programs that have begun and not ended."""
-    verbs: int = 0
-    """Number of verbs that have begun and not ended."""
     before: Any = None
     """What undoes :func:`_keep_on_disk`; None if nothing is to be undone."""
-    held: set[Any] = dataclasses.field(default_factory=set)
-    """Types of arrays that functions which a caller compiled hold since our verb began."""
     narrow: set[str] = dataclasses.field(default_factory=set)
-    """Contents of arrays whose width is the caller's choice, not that of a precision."""
+    """Digests of arrays whose width is the caller's choice, not that of a precision."""
 
 
-_programs = _Programs()
+class _Verbs(threading.local):
+    def __init__(self) -> None:
+        self.begun = 0
+        """Number of verbs that have begun in this thread, and not ended."""
+        self.held: list[Any] = []
+        """References to the NumPy arrays that these verbs have traced."""
+
+
+_programs, _verbs = _Programs(), _Verbs()
 
 
 def release_programs() -> None:
@@ -374,7 +403,7 @@ def cache_folder() -> Path | None:
     """
     asked = os.environ.get(VARIABLE)
     if asked is not None:
-        return Path(asked) if asked else None
+        return Path(asked).expanduser() if asked else None
     try:
         home, system = Path.home(), platform.system()
     except RuntimeError:  # a user without a home

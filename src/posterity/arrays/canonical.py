@@ -19,7 +19,7 @@ HALF = np.uint64(32)  # Number of bits for rounded contents, and for all digits
 
 def content_hashes(rows: Float[np.ndarray, "n dim"]) -> np.ndarray:
     """Return a hash of 64 bits of each row, (n,): equal rows have equal hashes. The first half is
-    that of the numbers in single precision, so that rounding changes no order.
+    that of the numbers in single precision, so that rounding changes hardly any order.
 
     >>> hashes = content_hashes(np.array([[1 / 3], [1 / 3 + 1e-16], [0.3]]))
     >>> [len(set(half.tolist())) for half in (hashes >> HALF, hashes)]

@@ -86,7 +86,10 @@ class Namespace:
         """
         if factors.ndim == 2 and len(factors) >= LARGE:
             (invert,) = scipy.linalg.get_lapack_funcs(("trtri",), (factors,))
-            return invert(factors, lower=1)[0]
+            inverse, singular = invert(factors, lower=1)
+            if singular:
+                raise np.linalg.LinAlgError("Singular matrix")
+            return inverse
         identity = np.eye(factors.shape[-1], dtype=factors.dtype)
         return np.linalg.solve(factors, np.broadcast_to(identity, factors.shape))
 

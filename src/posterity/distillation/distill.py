@@ -172,7 +172,7 @@ def distill(
     result = _driven(set_up(**settings), checkpoint, progress)
     if not result.status.converged:
         fix = "Raise `steps`, widen the student, or see to the teacher, as `status.reasons` say."
-        warnings.warn(f"The student has {result.status}. {fix}", ConvergenceWarning, stacklevel=2)
+        warnings.warn(f"The student has {result.status}. {fix}", ConvergenceWarning, stacklevel=3)
     return result
 
 

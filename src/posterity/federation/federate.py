@@ -148,11 +148,11 @@ def federate(
     options |= {"personal": personal, "own": own, "on_error": on_error, "tolerance": tolerance}
     run = start(sites, model, prior, **options)
     if few := too_few_hops(run, steps):
-        warnings.warn(few, ConvergenceWarning, stacklevel=2)
+        warnings.warn(few, ConvergenceWarning, stacklevel=3)
     run = proceed(run, steps, tolerance is not None, progress=progress, checkpoint=checkpoint)
     if steps != 0 and not run.status.converged:
         done = f"The posterior has {run.status} (after {run.state.step} {run.schedule.unit})."
-        warnings.warn(done, ConvergenceWarning, stacklevel=2)
+        warnings.warn(done, ConvergenceWarning, stacklevel=3)
     return run
 
 

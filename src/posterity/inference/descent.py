@@ -262,10 +262,13 @@ def descend(
         there = either(started, lambda: further(search), lambda: starts(search.looks))
         result, tail = _look(evaluate, there, cavity, temperature, admits, best.direction, ended)
         if np_ is np and (progress := _watcher.get()) is not None:
+            token = _watcher.set(None)  # descents that the callback begins are its own
             try:
                 progress(Progress(int(search.looks) + 1, int(most), left=float(result.squared) / 2))
             except Exception as error:
                 raise _Ended(error) from error
+            finally:
+                _watcher.reset(token)
         verdict = judged(best, result, search.rate, scale=temperature)
         better = np_.where(started, verdict.taken, result.finite & (result.value < best.value))
         taken = better & ~ended

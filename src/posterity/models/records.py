@@ -87,7 +87,7 @@ class Records(Node):
             return self
         from scipy.sparse import csr_array  # not above: it takes a tenth of a second
 
-        return Records((csr_array(x), *others), self.weights)
+        return Records((csr_array(_widened(x)), *others), self.weights)
 
     def batch(self, size: int, *, key: KeyArray) -> "Records":
         """Draw records without replacement, with weights scaled up to represent all records.

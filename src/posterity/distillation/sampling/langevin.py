@@ -389,7 +389,7 @@ class Langevin(Teacher):
             warnings.warn(
                 f"Draws may not be the posterior's: {reason}.",
                 ConvergenceWarning,
-                stacklevel=3,  # an equinox module calls its methods itself
+                stacklevel=4,  # an equinox module calls its methods itself
             )
         flat = lambda *leaves: np.concatenate(leaves).reshape(-1, *leaves[0].shape[2:])
         known: Any = {"x": self.inputs(), "columns": self.columns, "diagnostics": health}
