@@ -229,10 +229,8 @@ Claim = Literal[
     "certificate",
     "checkpoint",
     "cosignature",
-    "aggregation",
 ]
-"""The claim of a statement: one of :mod:`posterity.engine.notices`, or a part in a secure
-aggregation."""
+"""The claim of a statement, one of :mod:`posterity.engine.notices`."""
 PREDICATE = "https://posterity.dev/{}/v1"
 
 
