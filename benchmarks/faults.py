@@ -84,7 +84,7 @@ def terms_of(links: list[list[str]] | None, **options) -> Terms:
     """Four sites, all linked or in a ring."""
     return Terms.of(
         "coins",
-        model="posterity.models:BetaBernoulli",
+        model="beta-bernoulli",
         prior=PRIOR,
         members={site: str(KEYS[site].public) for site in SITES},
         links=links,

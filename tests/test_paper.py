@@ -48,7 +48,7 @@ HEADINGS = ["What", "Why", "What it costs", "Where it errs", "Status"]
 def test_every_decision_is_listed_and_has_its_five_headings():
     index = (ROOT / "docs/decisions/index.md").read_text(encoding="utf-8")
     listed = re.findall(r"^- (\d{4}) \[.+\]\(((\d{4})-[\w-]+\.md)\): \w+", index, re.MULTILINE)
-    assert [name for _, name, _ in listed] == [path.name for path in DECISIONS]
+    assert sorted(name for _, name, _ in listed) == [path.name for path in DECISIONS]
     assert all(number == own for number, _, own in listed)
     for path in DECISIONS:
         text = path.read_text(encoding="utf-8")

@@ -21,7 +21,7 @@ DATA = {site: np.random.default_rng(number).integers(0, 2, 30) for number, site 
 def terms(**options) -> Terms:
     members = {site: str(key) for site, key in PUBLIC.items()}
     options = {
-        "model": "posterity.models:BetaBernoulli",
+        "model": "beta-bernoulli",
         "prior": PRIOR,
         "members": members,
         "steps": 10_000,

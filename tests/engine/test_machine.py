@@ -17,6 +17,7 @@ from posterity.engine.messages import Acknowledgement, Letter, Notice, digest_of
 from posterity.engine.refusal import Refusal
 from posterity.engine.store import Store
 from posterity.federation import Gossip, Token, start
+from posterity.graphs import complete
 from posterity.models import BetaBernoulli
 
 STEPS = 80
@@ -35,7 +36,7 @@ def newest(coins: Coins) -> Token:
 def test_a_walk_is_the_one_in_process_token_by_token():
     coins = Coins()
     coins.walk(coins.begin("a"), 60)
-    gossip = Gossip(coins.terms.walk(frozenset()).graph, start="a")
+    gossip = Gossip(complete(list(DATA)), start="a")
     run = start(DATA, BetaBernoulli(), PRIOR, schedule=gossip, key=jax.random.key(0))
     answers = [json.loads(entry) for _, entry in coins.log if b"answer" in entry]
     sums = {}

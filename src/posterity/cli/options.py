@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from posterity.cli.schema import FLAG, Option, options_of
+from posterity.cli.schema import CODE, FLAG, Option, options_of
 from posterity.errors import ArtifactError, PosterityError, UsageError, within
 
 ENDING = ".toml"
@@ -175,6 +175,12 @@ def read(
             check_regular(file)
             for place, value in _flat(tomllib.loads(file.read_text(encoding="utf-8")), known):
                 kind = known[place].kind
+                if kind is CODE and flags.get(place) != value:
+                    raise UsageError(
+                        found=f"{place} = {value!r}, which would run code that a file names",
+                        expected="code that is named on the command line",
+                        fix=f"Read that code; if you trust it, pass {known[place].name} {value}",
+                    )
                 beside = lambda path: str(file.parent / path)
                 values[place] = kind.moved(kind.check(place, value), beside)
         except PosterityError as error:

@@ -283,7 +283,7 @@ def result(settings: Settings) -> Data:
     if certificate is not None:
         write_file(certificate, head["certificate"].encode())
     record = {"epoch": str(head["epoch"]), "sequence": str(head["sequence"]), "by": head["by"]}
-    prior = deployment.read_site(folder / "site.toml").terms.agreement.prior
+    prior = deployment.read_site(folder / "site.toml").terms.law
     posterior = with_names(from_bytes(content, what="a posterior"), names_of(prior))
     written = files.write(posterior, output, "site result", record)
     about = {name: head[name] for name in ("epoch", "sequence", "by")}

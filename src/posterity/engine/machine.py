@@ -207,7 +207,7 @@ class Machine(Member):
         epoch: Epoch = (memory.highest + 1 if number is None else number, self.name)
         if not memory.own.epoch < epoch < (MOST_EPOCHS, ""):
             raise forbidden(f"a request to begin epoch {epoch} after {memory.own.epoch}", "order")
-        first = Token(self.terms.digest, epoch, 0, TreeSum.of([self.terms.agreement.prior]))
+        first = Token(self.terms.digest, epoch, 0, TreeSum.of([self.terms.law]))
         step = self._answer(memory.heard(epoch[0]), first)
         return Step(memory).logging("begun", epoch=list(epoch)).then(step)
 
