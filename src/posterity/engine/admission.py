@@ -8,7 +8,7 @@ import numpy as np
 from posterity.arrays.tree import structure
 from posterity.artifact.artifact import from_bytes
 from posterity.engine.agreement import Terms
-from posterity.engine.messages import MOST_SEQUENCES, Answer, Handover, Letter, Question, sender_of
+from posterity.engine.messages import MOST_SEQUENCES, Answer, Handover, Letter, Question
 from posterity.engine.refusal import Refusal, reading
 from posterity.engine.signing import MESSAGE, Envelope
 from posterity.families import ExponentialFamily
@@ -24,12 +24,11 @@ def admitted(terms: Terms, content: bytes, receiver: str, gone: Container[str]) 
     envelope = Envelope.from_bytes(content, most=terms.limits.bytes)
     if envelope.kind != MESSAGE:
         raise Refusal.of(f"an envelope of type {envelope.kind!r}", MESSAGE, "schema")
-    sender = sender_of(envelope.payload)
-    if sender not in terms.members:
-        members = f"one of {sorted(terms.members)}"
-        raise Refusal.of(f"a letter of {sender!r}", members, "membership")
-    envelope.verify({sender: terms.members[sender]})  # before anything else is read
+    signers = envelope.verify(terms.members)  # before anything is read
     letter = Letter.from_bytes(envelope.payload)
+    if letter.sender not in signers:
+        reason = "signature" if letter.sender in terms.members else "membership"
+        raise Refusal.of(f"a letter of {letter.sender!r}", f"one of {signers[0]!r}", reason)
     if not terms.members.keys() >= set(letter.gone):
         raise Refusal.of("tombstones of nonmembers", "tombstones of members", "membership")
     if (letter.terms, letter.receiver) != (terms.digest, receiver):

@@ -59,7 +59,8 @@ def reading(what: str, expected: str, fix: str = DROP) -> Iterator[None]:
     except Refusal:
         raise
     except UNREADABLE as error:
-        why = error.found if isinstance(error, PosterityError) else repr(error)
+        named = f"{type(error).__name__}: {error}"  # whose repr may hold all that was read
+        why = error.found if isinstance(error, PosterityError) else named
         raise Refusal.of(f"{what} that cannot be read ({why})", expected, fix=fix) from error
 
 
