@@ -112,8 +112,9 @@ def test_what_makes_no_sense_is_refused(line, code, words, sites):
 def test_commands_work_on_the_store_where_no_agent_runs(sites):
     begun = document("site", "begin", sites / "a", "--number", "7")
     assert begun["epoch"] == [7, "a"] and begun["counted"] and begun["running"] is None
-    assert document("site", "leave", sites / "a")["leaving"]
-    assert document("federation", "status", sites / "a")["highest"] == 7
+    left = document("site", "leave", sites / "a")
+    assert left["epoch"] == [8, "a"] and not left["leaving"]
+    assert document("federation", "status", sites / "a")["highest"] == 8
     gone = document("site", "forget", sites / "a", "--yes")
     assert gone["forgotten"] == ["a"] and not gone["counted"]
     fail(5, "site", "forget", sites / "a", "--yes")

@@ -32,10 +32,10 @@ def terms(**options) -> Terms:
 class Coins:
     """Machines and memories of all sites; each step is taken at once, and comes back from bytes."""
 
-    def __init__(self, agreed: Terms | None = None):
+    def __init__(self, agreed: Terms | None = None, data=DATA):
         self.terms = agreed or terms()
         self.machines = {
-            site: Machine(self.terms, Site.of(self.terms.agreement, site, DATA[site]), KEYS[site])
+            site: Machine(self.terms, Site.of(self.terms.agreement, site, data[site]), KEYS[site])
             for site in KEYS
         }
         self.memories = {site: Memory.empty(site) for site in KEYS}

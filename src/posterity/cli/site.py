@@ -183,7 +183,7 @@ def status_table(data: Data) -> Group:
         rows.add_row("token", printable(f"with {data['holder'] or 'another member'}"))
         counted = "counts" if data["counted"] else "does not count yet"
         counted = "destroyed" if data["site"] in data["forgotten"] else counted
-        rows.add_row("factor", counted + (", leaves at the next visit" if data["leaving"] else ""))
+        rows.add_row("factor", counted + (", leaves at the first token" if data["leaving"] else ""))
     else:
         rows.add_row("server", printable(data["server"]))
     for name, seconds in data["heard"].items():
