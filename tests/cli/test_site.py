@@ -171,6 +171,7 @@ def test_a_model_of_a_package_runs_only_where_a_site_allows_it(sites, monkeypatc
     site.write_text(site.read_text().replace("1.1", "1.0"))
     document("federation", "new", *options, *model[:1], "others", *model[2:], "1.0")
     assert "model.kind = 'others'" in fail(2, *init)["found"]
+    document("inspect", sites / "prior.safetensors")
     assert not trace.exists()
     document("federation", "new", *options, *model, "1.0")
     assert "RuntimeError('imported')" in fail(2, *init)["found"]
