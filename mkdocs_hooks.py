@@ -38,7 +38,7 @@ MODULES = (
         "reporting",
         "errors",
     ),
-    *(f"engine.privacy.{part}" for part in ("aggregation", "noise", "membership")),
+    "engine.privacy.noise",
 )
 VERBS = {
     "fuse": "fusion.fuse",  # modules of the same names stand beside the first five

@@ -48,7 +48,7 @@ def make(folder: Path) -> None:
         options = ["--name", site, "--data", folder / f"{site}.npz", "--transport", "courier"]
         key = told("site", "init", folder / site, *options)["key"]
         members.append(f"--member={site}={key}")
-    model = ["--model", "posterity.models:DirichletCategorical", folder / "more.toml"]
+    model = ["--model", "dirichlet-categorical", folder / "more.toml"]
     rest = ["--prior", folder / "prior.safetensors", "--steps", HOPS]
     output = ["-o", folder / "federation.toml"]
     told("federation", "new", "--name", "two", *members, *model, *rest, *output)

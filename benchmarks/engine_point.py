@@ -46,7 +46,7 @@ steps = 100000
 [members]
 {}
 [model]
-path = "posterity.models:DirichletCategorical"
+kind = "dirichlet-categorical"
 options = {{ categories = {} }}
 [prior]
 file = "prior.safetensors"
@@ -91,8 +91,8 @@ class World:
         }
         self.terms = Terms.of(
             "benchmark",
-            model="posterity.models:DirichletCategorical",
-            model_options={"categories": size.parameters},
+            model="dirichlet-categorical",
+            options={"categories": size.parameters},
             prior=Dirichlet.from_standard(np.ones(size.parameters)),
             members={name: str(key.public) for name, key in self.keys.items()},
             schedule={"kind": size.schedule},

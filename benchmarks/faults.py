@@ -40,7 +40,7 @@ from posterity.engine.machine import Machine
 from posterity.engine.memory import RESTING, TOKEN, Memory, Step
 from posterity.engine.messages import Letter
 from posterity.engine.refusal import Refusal
-from posterity.engine.signing import Envelope, PrivateKey
+from posterity.engine.signing import MESSAGE, Envelope, PrivateKey
 from posterity.engine.star import Server
 from posterity.engine.store import Change, Outgoing, Store
 from posterity.errors import ArtifactError, PosterityError
@@ -84,7 +84,7 @@ def terms_of(links: list[list[str]] | None, **options) -> Terms:
     """Four sites, all linked or in a ring."""
     return Terms.of(
         "coins",
-        model="posterity.models:BetaBernoulli",
+        model="beta-bernoulli",
         prior=PRIOR,
         members={site: str(KEYS[site].public) for site in SITES},
         links=links,
@@ -535,7 +535,7 @@ def for_anybody(terms: Terms, content: bytes, receiver: str, gone: dict) -> Lett
 
 def from_anybody(envelope: Envelope, keys: dict, threshold: int = 1) -> tuple[str, ...]:
     """The signature of a letter, at which nobody looks; tombstones are looked at."""
-    return tuple(keys) if len(keys) == 1 else verify(envelope, keys, threshold)
+    return tuple(keys) if envelope.kind == MESSAGE else verify(envelope, keys, threshold)
 
 
 verify = Envelope.verify

@@ -109,7 +109,7 @@ class Fuzz:
         self.federation = (
             'name = "coins"\nlinks = [["a", "b"], ["b", "c"], ["c", "d"]]\nseed = 3\n'
             f"padding = true\n[members]\n{members}"
-            '[model]\npath = "posterity.models:BetaBernoulli"\noptions = {}\n'
+            '[model]\nkind = "beta-bernoulli"\noptions = {}\n'
             '[prior]\nfile = "prior.safetensors"\n[limits]\npseudo_counts = 1000\n'
         )
         self.site = (
@@ -431,7 +431,7 @@ def _toml(m: Mutator) -> str:
     """A value of TOML that makes no sense where it stands."""
     plain = ("-1", "0", "1e400", "nan", "inf", "true", '""', "[]", "{}", "[[]]", '"\\u0000"',
              "9" * 400, '"a"', "[" * 3000, '[["a", "a"]]', '[["a"], 3]', '"../site.toml"',
-             '"posterity.models:LogisticRegression"', '"posterity:nothing"', '":"', "{ a = 3 }",
+             '"logistic-regression"', '"posterity:nothing"', '":"', "{ a = 3 }",
              "1979-05-27", '"' + "x" * 5000 + '"')  # fmt: skip
     return m.one(plain)
 

@@ -46,7 +46,7 @@ ROOT = Path(__file__).parents[1]
 FEDERATION = """
 name = "coins"
 steps = 1_000_000_000
-model.path = "posterity.models:BetaBernoulli"
+model.kind = "beta-bernoulli"
 prior.file = "prior.safetensors"
 members = {{ {members} }}
 """

@@ -27,7 +27,7 @@ class World:
 
     def __init__(self, kind: str):
         options: dict[str, Any] = {
-            "model": "posterity.models:BetaBernoulli",
+            "model": "beta-bernoulli",
             "prior": PRIOR,
             "members": {site: str(KEYS[site].public) for site in SITES},
             "limits": {"bytes": 200_000},
@@ -36,7 +36,7 @@ class World:
             options |= {"server": "a", "schedule": {"kind": "synchronous"}}
         if kind == "logistic":
             prior = DiagonalGaussian.from_standard(np.zeros(2), np.ones(2))
-            options |= {"prior": prior, "model": "posterity.models:LogisticRegression"}
+            options |= {"prior": prior, "model": "logistic-regression"}
         self.terms, rng = Terms.of(kind, **options), np.random.default_rng(0)
         agreement, self.machines, self.memories = self.terms.agreement, {}, {}
         for n, site in enumerate(SITES):

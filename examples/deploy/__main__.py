@@ -85,7 +85,7 @@ class Hospitals:
             records = ["--data", f"{site}.csv", "--target", "ill"]
             made = run("site", "init", site, "--name", site, *records, *letters)
             members += [f"--member={site}={made['key']}"]
-        model = ["--model", "posterity.models:LogisticRegression", "--prior", "prior.safetensors"]
+        model = ["--model", "logistic-regression", "--prior", "prior.safetensors"]
         made = run(
             "federation", "new", "--name", "hearts", *model, *members, "--output", "federation.toml"
         )

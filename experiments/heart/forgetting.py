@@ -12,7 +12,7 @@ from experiments.heart import trials
 from experiments.heart.kinds import Array, Kind
 from experiments.heart.kinds import logistic as logistic_kind
 from experiments.heart.trials import POOLED, Splits, fit, held_out, log_likelihoods, ratio_scores
-from posterity.engine.privacy.membership import attack_auc, auc_difference
+from experiments.privacy.membership import attack_auc, auc_difference
 from posterity.errors import ParameterError
 from posterity.federation import Run
 

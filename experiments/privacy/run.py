@@ -9,7 +9,7 @@ from experiments import harness
 from experiments.data import heart_disease
 from experiments.heart import kinds, trials
 from experiments.heart.preparation import Split, prepare
-from posterity.engine.privacy.membership import attack_auc, difference_test
+from experiments.privacy.membership import attack_auc, difference_test
 from posterity.engine.privacy.noise import GaussianMechanism, proper_factor, record_contributions
 
 PLACE = harness.Place.of(__file__)

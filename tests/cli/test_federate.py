@@ -240,7 +240,7 @@ def test_a_function_and_a_network_from_a_configuration(folder):
     own = LOGISTIC.replace('kind = "logistic-regression"', function)
     Path("own.toml").write_text(own.replace("coupled", "own").replace("steps = 2", ""))
     document("federate", "logistic.toml")
-    document("federate", "own.toml")
+    document("federate", "own.toml", "--function", "my_model:log_likelihood")
     exact, ours = (posterity.load(f"{name}.safetensors").posterior for name in ("coupled", "own"))
     # The function is only known by its values at nodes.
     assert float(ours.kl(exact)) < 1e-3
@@ -273,7 +273,7 @@ def test_a_function_and_a_network_from_a_configuration(folder):
         ('"gamma-poisson"', '"poison"\nintercept = true', 2, "model.kind = 'poison'; 'network'"),
         ('"gamma-poisson"', '"gamma-poisson"\nnoise_variance = 2', 2, "noise_variance"),
         ('kind = "gamma-poisson"', 'kind = "dirichlet-categorical"', 2, "categories"),
-        ('kind = "gamma-poisson"', 'kind = "function"\nfunction = "os:nothing"', 2, "os:nothing"),
+        ('kind = "gamma-poisson"', 'kind = "function"\nfunction = "os:x"', 2, "--function os:x"),
         ('family = "Gamma"', 'family = "Product"', 2, "prior.family = 'Product'"),
         ('family = "Gamma"', 'file = "prior.safetensors"', 2, "prior.shape"),
         # schedules
@@ -362,4 +362,16 @@ def test_modules_that_cannot_be_imported(folder, code):
     sys.modules.pop("broken_model", None)
     function = 'kind = "function"\nfunction = "broken_model:f"'
     Path("own.toml").write_text(LOGISTIC.replace('kind = "logistic-regression"', function))
-    assert "broken_model:f" in fail(2, "federate", "own.toml")["found"]
+    error = fail(2, "federate", "own.toml", "--function", "broken_model:f")
+    assert "broken_model:f" in error["found"] and "cannot be imported" in error["found"]
+
+
+def test_code_that_a_file_names_runs_only_if_the_command_line_names_it(folder):
+    Path("sent.py").write_text("import pathlib\npathlib.Path('imported').touch()\nf = 3\n")
+    function = 'kind = "function"\nfunction = "sent:f"'
+    Path("own.toml").write_text(LOGISTIC.replace('kind = "logistic-regression"', function))
+    for more in ([], ["--function", "sent:g"], ["--function", "os:f"]):
+        assert "pass --function sent:f" in fail(2, "federate", "own.toml", *more)["fix"]
+    assert not Path("imported").exists()
+    assert "sent:f" in fail(2, "federate", "own.toml", "--function", "sent:f")["found"]
+    assert Path("imported").exists()

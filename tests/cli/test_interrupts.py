@@ -173,7 +173,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_step_that_never_ends(folder):
     function = 'kind = "function"\nfunction = "endless:likelihood"'
     config = CONJUGATE.replace('kind = "gamma-poisson"', function)
     Path("gossip.toml").write_text(config)
-    process = begin()
+    process = begin("federate", "gossip.toml", "--function", "endless:likelihood")
     wait_for(Path("traced"))
     time.sleep(4.0)  # until it is compiled and running
     assert process.poll() is None

@@ -13,6 +13,7 @@ import posterity
 from posterity.cli import schema
 from posterity.cli.options import Settings, read
 from posterity.cli.schema import commands, options_of
+from posterity.errors import UsageError
 
 VERBS = [name for name, declared in commands().items() if "files" in declared]
 
@@ -178,3 +179,37 @@ def test_every_option_of_a_kind_takes_what_that_kind_takes():
         for option in options_of(name):
             assert isinstance(option.kind, schema.Kind) and option.help.endswith(".")
             assert option.default is None or option.kind.allows(option.default)
+
+
+DEEP = ".".join("a" * 40)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{DEEP} = 1",
+        f"[{DEEP}]",
+        f"schedule = {{ {DEEP} = 1 }}",
+        f"""schedule = {{ n = ",", {DEEP} = 1, m = "," }}""",
+        f"""name = "a" # ' \"\"\" \n{DEEP} = 1\n# \"\"\" '""",
+        'name = """\n""""\n' + f'{DEEP} = "x"',
+        f"""name = 'a\\'\n{DEEP} = 'b'""",
+        ".".join(["' '", '"a b"'] * 20) + " = 1",
+        " . ".join("a" * 40) + " = 1",
+        f"schedule = {{ x = {'[' * 40}{']' * 40} }}",
+        "schedule = " + "{ a.b.c.d = " * 12 + "1" + " }" * 12,
+        "#" * (2**24 + 1),
+    ],
+)
+def test_what_is_too_deep_or_too_large_is_refused_before_it_costs(tmp_path, text):
+    (tmp_path / "f.toml").write_text(text)
+    with pytest.raises(UsageError, match=r"more than 32|at most 16,777,216"):
+        read("federation-file", {}, tmp_path / "f.toml")
+
+
+def test_dots_in_texts_and_numbers_are_no_depth(tmp_path):
+    dots, numbers = "." * 99, ", ".join(["0.5"] * 99)
+    lines = f"""name = "{dots}" # {dots}\nserver = '{dots}'\n[schedule]\nspeeds = [{numbers}]\n"""
+    (tmp_path / "f.toml").write_text(lines)
+    values = read("federation-file", {}, tmp_path / "f.toml").values
+    assert values["name"] == values["server"] == dots and len(values["schedule"]["speeds"]) == 99

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from cli.commands import call, contents, document, fail, refuse, succeed
 from engine.folders import make
+from engine.keys import KEYS, PUBLIC
+from engine.packages import provide
 
 import posterity
 from posterity.cli.deployment import as_toml, configuration
@@ -49,7 +51,13 @@ def test_what_is_agreed_on_is_said_in_words(sites):
     (sites / "dir.toml").mkdir()  # a folder, which is no configuration
     assert "no site.toml" in fail(5, "site", "status", sites / "dir.toml")["found"]
     said = succeed("site", "init", sites / "a", "--federation", sites / "federation.toml").stdout
-    for words in ("Members: a (", "Links: a - b", "walks at random", "nats are left", "Refused"):
+    for words in (
+        "Members: a (",
+        "Links: every two",
+        "walks at random",
+        "nats are left",
+        "Refused",
+    ):
         assert words in said.replace("\n", " ")
 
 
@@ -77,7 +85,7 @@ def test_what_is_agreed_on_is_said_in_words(sites):
         ("federation new -o f.toml", 2, "prior.file"),
         ("federation new --prior prior.safetensors -o f.toml", 2, "no name"),
         ("federation new federation.toml", 2, "output.file"),
-        ("federation new federation.toml --model no:where -o f.toml", 2, "model.path"),
+        ("federation new federation.toml --model os:system -o f.toml", 2, "model.kind"),
         ("federation new federation.toml --member a=KEY -o f.toml", 5, "base64"),
         ("federation new federation.toml --server z -o f.toml", 2, "server"),
         ("federation new federation.toml --schedule '{kind=\"x\"}' -o f.toml", 2, "schedule"),
@@ -104,8 +112,9 @@ def test_what_makes_no_sense_is_refused(line, code, words, sites):
 def test_commands_work_on_the_store_where_no_agent_runs(sites):
     begun = document("site", "begin", sites / "a", "--number", "7")
     assert begun["epoch"] == [7, "a"] and begun["counted"] and begun["running"] is None
-    assert document("site", "leave", sites / "a")["leaving"]
-    assert document("federation", "status", sites / "a")["highest"] == 7
+    left = document("site", "leave", sites / "a")
+    assert left["epoch"] == [8, "a"] and not left["leaving"]
+    assert document("federation", "status", sites / "a")["highest"] == 8
     gone = document("site", "forget", sites / "a", "--yes")
     assert gone["forgotten"] == ["a"] and not gone["counted"]
     fail(5, "site", "forget", sites / "a", "--yes")
@@ -129,6 +138,60 @@ def test_an_audit_has_the_log_and_its_checkpoint(sites):
     head = TreeHead.from_bytes(bundle["checkpoint"].encode())
     head.verify(PrivateKey.load(sites / "a" / "site.key").public)
     assert head.size == len(bundle["entries"]) > 0 and bundle["site"] == "a"
+
+
+def test_a_model_of_a_package_runs_only_where_a_site_allows_it(sites, monkeypatch):
+    """Its import leaves a trace, then fails: so nothing that reads terms imports it unseen."""
+    trace, packages = sites / "imported", sites / "packages"
+    provide(packages, monkeypatch, theirs="their_models:Theirs")
+    code = f"import pathlib\npathlib.Path({str(trace)!r}).touch()\n"
+    (packages / "their_models.py").write_text(code + "raise RuntimeError('imported')\n")
+    terms, site, store = (sites / name for name in ("federation.toml", "a/site.toml", "a/site.db"))
+    model = ["--model", "theirs", "--package", "acme", "--package-version"]
+    options = [f"--member={site}={key}" for site, key in PUBLIC.items()]
+    options += ["--prior", sites / "prior.safetensors", "--name", "coins", "-o", terms]
+    document("federation", "new", *options, *model, "1.0")
+    init = ("site", "init", sites / "a", "--federation", terms)
+    (sites / "certificate.json").write_text("{}")
+    store.unlink()
+    (sites / "a/site.key").unlink()
+    KEYS["a"].save(sites / "a/site.key")
+    fail(5, "verify", sites / "certificate.json", "--federation", terms)
+    error = fail(2, *init)
+    assert "not allowed" in error["found"] and 'allow = { "acme" = "1.0" }' in error["fix"]
+    fail(5, "site", "status", sites / "a")  # no store yet
+    with site.open("a") as file:
+        file.write('[models]\nallow = { "acme" = "1.1" }\n')
+    assert "not allowed" in fail(2, *init)["found"]
+    site.write_text(site.read_text().replace("1.1", "1.0"))
+    document("federation", "new", *options, *model, "1.1")
+    assert "not allowed" in fail(2, *init)["found"]
+    site.write_text(site.read_text().replace("1.0", "1.1"))
+    assert "in version '1.0'" in fail(2, *init)["found"]
+    site.write_text(site.read_text().replace("1.1", "1.0"))
+    document("federation", "new", *options, *model[:1], "others", *model[2:], "1.0")
+    assert "model.kind = 'others'" in fail(2, *init)["found"]
+    document("inspect", sites / "prior.safetensors")
+    assert not trace.exists()
+    document("federation", "new", *options, *model, "1.0")
+    assert "RuntimeError('imported')" in fail(2, *init)["found"]
+    assert trace.exists()
+
+
+def test_an_import_path_in_terms_is_no_model(sites):
+    terms = sites / "federation.toml"
+    written = terms.read_text()
+    for path in (
+        'kind = "os:system"',
+        'path = "os:system"',
+        'kind = "posterity.models:BetaBernoulli"',
+    ):
+        options = f'options = {{ command = "touch {sites / "owned"}" }}'
+        terms.write_text(written.replace('kind = "beta-bernoulli"', f"{path}\n{options}"))
+        (sites / "c.json").write_text("{}")
+        fail(2, "site", "init", sites / "a", "--federation", terms)
+        fail(2, "verify", sites / "c.json", "--federation", terms)
+    assert not (sites / "owned").exists()
 
 
 @contextlib.contextmanager
@@ -180,7 +243,7 @@ def test_records_of_a_table_are_in_the_order_of_the_prior(tmp_path):
     Path("n.csv").write_text("dose,ill,age\n1,0,50\n2,1,60\n3,1,70\n")
     line = ("site", "init", "n", "--name", "n", "--data", "n.csv", "--target", "ill")
     key = document(*line, "--intercept")["key"]
-    line = ("federation", "new", "--name", "one", "--model", "posterity.models:LogisticRegression")
+    line = ("federation", "new", "--name", "one", "--model", "logistic-regression")
     document(*line, "--prior", "prior.safetensors", "--member", f"n={key}", "-o", "federation.toml")
     document("site", "init", "n", "--federation", "federation.toml")
     from posterity.cli.deployment import read_site
@@ -214,7 +277,7 @@ def test_documents_come_back_as_they_were_written():
         "padding": False,
         "seed": -3,
         "tolerance": 1e-7,
-        "model.path": "a:b",
+        "model.kind": "a:b",
         "model.options": {"nested": {"list": [1, 2.5, True]}},
         "prior.file": "folder/prior.safetensors",
     }

@@ -106,7 +106,7 @@ class Federation:
                 "--member",
                 f"{site}={command('site', 'init', self[site], *options)['key']}",
             ]
-        model = ["--model", "posterity.models:LogisticRegression"]
+        model = ["--model", "logistic-regression"]
         prior = ["--prior", folder / "prior.safetensors", "--output", self.file]
         command("federation", "new", "--name", folder.name, *members, *model, *prior, *terms)
         for site in sites:

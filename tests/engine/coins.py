@@ -21,7 +21,7 @@ DATA = {site: np.random.default_rng(number).integers(0, 2, 30) for number, site 
 def terms(**options) -> Terms:
     members = {site: str(key) for site, key in PUBLIC.items()}
     options = {
-        "model": "posterity.models:BetaBernoulli",
+        "model": "beta-bernoulli",
         "prior": PRIOR,
         "members": members,
         "steps": 10_000,
@@ -32,10 +32,10 @@ def terms(**options) -> Terms:
 class Coins:
     """Machines and memories of all sites; each step is taken at once, and comes back from bytes."""
 
-    def __init__(self, agreed: Terms | None = None):
+    def __init__(self, agreed: Terms | None = None, data=DATA):
         self.terms = agreed or terms()
         self.machines = {
-            site: Machine(self.terms, Site.of(self.terms.agreement, site, DATA[site]), KEYS[site])
+            site: Machine(self.terms, Site.of(self.terms.agreement, site, data[site]), KEYS[site])
             for site in KEYS
         }
         self.memories = {site: Memory.empty(site) for site in KEYS}

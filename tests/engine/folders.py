@@ -21,7 +21,7 @@ def make(folder: Path, *options: str, epoch: int = 0) -> None:
         line = ["site", "init", folder / site, "--name", site, "--data", folder / f"{site}.npz"]
         members.append(f"--member={site}={document(*line, *sockets)['key']}")
     federation = folder / "federation.toml"
-    line = ["federation", "new", "--name", "coins", "--model", "posterity.models:BetaBernoulli"]
+    line = ["federation", "new", "--name", "coins", "--model", "beta-bernoulli"]
     line += ["--prior", folder / "prior.safetensors", *members, *options, "-o", federation]
     digest = document(*line)["digest"]
     for site in SITES:

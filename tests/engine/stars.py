@@ -24,7 +24,7 @@ LONG = 20_000
 
 def terms(kind: str = "sequential", **options: Any) -> Terms:
     options = {
-        "model": "posterity.models:BetaBernoulli",
+        "model": "beta-bernoulli",
         "prior": PRIOR,
         "members": {name: str(key.public) for name, key in KEYS.items()},
         "schedule": {"kind": kind},

@@ -1,12 +1,15 @@
 """The terms of a federation: what makes their digest, and what is refused."""
 
+import math
+
 import numpy as np
 import pytest
-from engine.coins import terms
+from engine.coins import PRIOR, terms
 from engine.keys import PUBLIC
+from engine.packages import provide
 
 from posterity.engine.signing import PrivateKey
-from posterity.errors import PosterityError
+from posterity.errors import PosterityError, UsageError
 from posterity.families import Beta, Gaussian
 
 MEMBERS = {site: str(key) for site, key in PUBLIC.items()}
@@ -20,10 +23,12 @@ OFFICER = str(PrivateKey(b"o" * 32).public)
         {"members": MEMBERS | {"d": str(PUBLIC["a"])[:-2] + "E="}},
         {"links": [["a", "b"], ["b", "c"], ["c", "d"]]},
         {"padding": False},
-        {"total_weight": 100.0},
         {"limits": {"magnitude": 10.0}},
         {"seed": 1},
-        {"update": "posterity.inference:LocalUpdate", "update_options": {"temperature": 0.5}},
+        {"update": {"temperature": 0.5}},
+        {"update": {"steps": 2}},
+        {"model": "theirs", "package": "acme", "version": "1.0"},
+        {"model": "theirs", "package": "acme", "version": "1.1"},
     ],
 )
 def test_whatever_changes_numbers_or_members_changes_the_digest(change):
@@ -33,12 +38,20 @@ def test_whatever_changes_numbers_or_members_changes_the_digest(change):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"model": "posterity.models"}, "model.path"),
-        ({"model": "posterity.models:Nothing"}, "cannot be imported"),
-        ({"model": "posterity.nowhere:Nothing"}, "cannot be imported"),
-        ({"model": "posterity.models:__doc__"}, "cannot be imported"),
-        ({"model_options": {"sides": 3}}, "model"),
-        ({"update": "os:sep"}, "update.path"),
+        ({"model": "os:system"}, "model.kind"),
+        ({"model": "posterity.models:BetaBernoulli"}, "model.kind"),
+        ({"model": "no-such-model"}, "model.kind"),
+        ({"package": "acme"}, "both, or neither"),
+        ({"version": "1.0"}, "both, or neither"),
+        ({"options": {"sides": 3}}, "model"),
+        ({"options": {"sides": {"a": 3}}}, "model.options.sides"),
+        ({"options": {"sides": math.inf}}, "model.options.sides"),
+        (
+            {"model": "theirs", "package": "acme", "version": "1", "options": {"f": [1]}},
+            "plain|number",
+        ),
+        ({"update": {"estimator": "os:sep"}}, "update.estimator"),
+        ({"members": {str(number): "" for number in range(1025)}}, "at most 1,024"),
         ({"limits": {"magnitude": -1.0}}, "limits"),
         ({"limits": {"patients": 3}}, "limits"),
         ({"limits": {"bytes": 0.5}}, "limits"),
@@ -58,6 +71,28 @@ def test_whatever_changes_numbers_or_members_changes_the_digest(change):
 def test_terms_that_make_no_sense_are_refused(change, words):
     with pytest.raises(PosterityError, match=words):
         terms(**change)
+
+
+def test_a_package_is_loaded_only_where_it_is_allowed(tmp_path, monkeypatch):
+    provide(tmp_path, monkeypatch, theirs="posterity.models:BetaBernoulli", broken="nowhere:it")
+    theirs = {"model": "theirs", "package": "acme", "version": "1.0"}
+    sent = terms(**theirs)
+    assert not sent.knows_model and len(sent.digest) == 64 and sent.law == PRIOR
+    for allow in ({}, {"acme": "1.1"}, {"acm": "1.0"}):
+        with pytest.raises(UsageError, match=r"acme 1.0, which is not allowed here"):
+            _ = terms(**theirs, allow=allow).agreement
+    allowed = terms(**theirs, allow={"acme": "1.0"})
+    assert allowed.agreement.digest == terms().agreement.digest
+    assert allowed.digest == sent.digest != terms().digest
+    for change, words in (
+        ({"version": "1.1", "allow": {"acme": "1.1"}}, "pip install 'acme==1.1'"),
+        ({"package": "no-such", "allow": {"no-such": "1.0"}}, "pip install 'no-such==1.0'"),
+        ({"model": "others"}, "model.kind = 'others'"),
+        ({"model": "broken"}, "cannot be imported"),
+        ({"options": {"sides": 3}}, "sides"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            terms(**theirs | {"allow": {"acme": "1.0"}} | change)
 
 
 def test_links_of_who_is_gone_are_made_up_for():

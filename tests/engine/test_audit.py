@@ -3,11 +3,13 @@
 import dataclasses
 import hashlib
 import json
+import sys
 
 import numpy as np
 import pytest
 from engine.coins import PRIOR, Coins, terms
 from engine.keys import KEYS
+from engine.packages import provide
 from engine.test_notices import walked
 
 from posterity.engine.audit import audit_certificate, audit_log
@@ -105,7 +107,7 @@ def _sha(envelope: str) -> str:
 def test_a_certificate_of_large_answers_holds_or_says_what_it_lacks(coins):
     size = 60
     prior = DiagonalGaussian.from_standard(np.zeros(size), np.ones(size))
-    options = {"model": "posterity.models:LogisticRegression", "prior": prior}
+    options = {"model": "logistic-regression", "prior": prior}
     for limits in ({}, {"bytes": 400_000}):
         agreed, zero = terms(**options, steps=None, limits=limits), prior.zero()
         survey = Author(agreed, "a", KEYS["a"]).survey((1, "a"), 9, prior)
@@ -138,6 +140,25 @@ def test_an_answer_about_another_posterior_is_none_to_the_survey(coins):
     answer = other.residual(survey, standing)
     held = dataclasses.replace(memory, notices={answer.place: answer})
     assert held.residuals(survey) == {"c": answer}
+
+
+def test_an_auditor_imports_no_model(tmp_path, monkeypatch):
+    """The package's module is there, and fails where it is imported."""
+    provide(tmp_path, monkeypatch, theirs="audited_models:Theirs")
+    module = tmp_path / "audited_models.py"
+    module.write_text("from posterity.models import BetaBernoulli as Theirs")
+    named = {"model": "theirs", "package": "acme", "version": "1.0", "steps": None}
+    coins = Coins(terms(**named, allow={"acme": "1.0"}))
+    walked(coins, coins.begin("a"))
+    del sys.modules["audited_models"]
+    module.write_text("raise SystemExit('imported')")
+    audit = audit_certificate(terms(**named), certificate(coins).envelope)
+    assert terms(**named).digest == coins.terms.digest
+    assert audit.passed and len(audit.verification.claims) == 7
+    assert "Not checked, since no model is imported here" in audit.statement
+    assert "audited_models" not in sys.modules
+    false = audit_certificate(terms(**named), altered(coins, independent=False))
+    assert not false.passed
 
 
 def _site(envelope: str) -> str:

@@ -17,7 +17,7 @@ links = [["a", "b"], ["b", "c"], ["c", "d"]]
 [members]
 {"".join(f'{site} = "{key}"' + chr(10) for site, key in PUBLIC.items())}
 [model]
-path = "posterity.models:BetaBernoulli"
+kind = "beta-bernoulli"
 
 [prior]
 file = "prior.safetensors"
@@ -64,8 +64,8 @@ def test_a_site_has_its_records_and_its_key(folder):
         ("pseudo_counts = 1000", "bytes = 0.5", "limits.bytes = 0.5"),
         ('["c", "d"]]', '["c"]]', "a pair"),
         ('["c", "d"]]', '["c", "z"]]', "links"),
-        ("BetaBernoulli", "Betabernoulli", "cannot be imported"),
-        ("[prior]", '[update]\npath = "posterity.inference:LocalUpdate"\n[prior]', ""),
+        ("beta-bernoulli", "os:system", "model.kind"),
+        ("[prior]", "[update]\nsteps = 1\n[prior]", ""),
         ("prior.safetensors", "missing.safetensors", "missing.safetensors"),
         ("[members]", "[members]\ne = 3", "members.e = 3"),
         ("[members]", '[members]\ne = "?"', "base64"),

@@ -8,6 +8,7 @@ from benchmarks.faults import MUTANTS, campaign, caught
 
 SEEDS = {
     "no fence": 7,
+    "no answered test": 3,
     "commit after send": 5,
     "floor 0": 55,
     "log without fsync": 29,

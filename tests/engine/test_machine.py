@@ -5,6 +5,7 @@ import itertools
 import json
 
 import jax
+import numpy as np
 import pytest
 from engine.coins import DATA, PRIOR, Coins, in_process, opened, terms
 from engine.keys import KEYS
@@ -16,7 +17,9 @@ from posterity.engine.memory import TOKEN, Memory, Step
 from posterity.engine.messages import Acknowledgement, Letter, Notice, digest_of
 from posterity.engine.refusal import Refusal
 from posterity.engine.store import Store
+from posterity.families import Gaussian
 from posterity.federation import Gossip, Token, start
+from posterity.graphs import complete
 from posterity.models import BetaBernoulli
 
 STEPS = 80
@@ -35,7 +38,7 @@ def newest(coins: Coins) -> Token:
 def test_a_walk_is_the_one_in_process_token_by_token():
     coins = Coins()
     coins.walk(coins.begin("a"), 60)
-    gossip = Gossip(coins.terms.walk(frozenset()).graph, start="a")
+    gossip = Gossip(complete(list(DATA)), start="a")
     run = start(DATA, BetaBernoulli(), PRIOR, schedule=gossip, key=jax.random.key(0))
     answers = [json.loads(entry) for _, entry in coins.log if b"answer" in entry]
     sums = {}
@@ -207,9 +210,8 @@ def test_a_token_goes_around_who_is_gone():
 
 def test_a_site_leaves_when_the_token_comes():
     coins = Coins()
-    waiting = coins.walk(coins.begin("a"), STEPS)
     coins.take("b", coins.machines["b"].leave(coins.memories["b"]))
-    coins.walk(Step(coins.memories["a"], tuple(waiting)), STEPS)
+    coins.walk(coins.begin("a"), STEPS)
     assert coins.memories["b"].own.entry.factor is None
     assert digest(newest(coins).posterior) == in_process("a", "c", "d")
     left = [json.loads(entry) for site, entry in coins.log if b"forgotten" in entry]
@@ -236,3 +238,37 @@ def test_an_agent_goes_on_from_its_store(tmp_path):
     assert len(agents["a"].store.log) == before + 2
     for agent in agents.values():
         agent.store.close()
+
+
+def test_a_token_that_lacks_factors_is_refused_and_changes_nothing():
+    coins = Coins()
+    (token,) = coins.walk(coins.begin("a"), 20)
+    letter = opened(token.content)
+    site, memory = token.receiver, coins.memories[token.receiver]
+    machine, body = coins.machines[site], letter.body
+    others = [coins.memories[s].own.entry.factor for s in DATA if s not in (site, letter.sender)]
+    lacking = [memory.own.entry.factor, *others]
+    for factor in lacking:  # the reader's own, and others' that it passed on before
+        less = dataclasses.replace(body, exact_sum=body.exact_sum.changed(take=[factor]))
+        sent = dataclasses.replace(letter, body=less).sealed(KEYS[letter.sender])
+        step = machine.receive(memory, sent)
+        assert step.sent == () and json.loads(step.entries[0])["reason"] == "left out"
+        assert step.memory.own == memory.own and step.memory.passed == memory.passed
+    assert machine.receive(memory, token.content).sent
+
+
+def test_a_token_of_a_concave_model_has_at_least_the_readers_own_factor():
+    rng = np.random.default_rng(0)
+    prior = Gaussian.from_standard(np.zeros(2), 4 * np.eye(2))
+    agreed = terms(model="logistic-regression", prior=prior)
+    records = {s: (rng.normal(size=(40, 2)), rng.integers(0, 2, 40) * 1.0) for s in DATA}
+    coins = Coins(agreed, records)
+    (token,) = coins.walk(coins.begin("a"), 20)
+    letter = opened(token.content)
+    site, memory = token.receiver, coins.memories[token.receiver]
+    first = dataclasses.replace(letter.body, exact_sum=TreeSum.of([prior]))
+    sent = dataclasses.replace(letter, body=first).sealed(KEYS[letter.sender])
+    step = coins.machines[site].receive(memory, sent)
+    assert memory.own.counted and step.sent == ()
+    assert json.loads(step.entries[0])["reason"] == "left out"
+    assert coins.machines[site].receive(memory, token.content).sent

@@ -83,7 +83,7 @@ def test_a_walk_by_name_is_sequential_partitioned_variational_inference():
     data = {s: (rng.normal(size=(20, 2)), rng.integers(0, 2, 20)) for s in DATA}
     agreed = Terms.of(
         "regression",
-        model="posterity.models:LogisticRegression",
+        model="logistic-regression",
         prior=prior,
         members={site: str(key) for site, key in PUBLIC.items()},
         schedule={"kind": "sequential"},

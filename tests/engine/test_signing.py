@@ -1,5 +1,6 @@
 """Envelopes and statements, judged by securesystemslib; certificates in the manner of NVFlare's."""
 
+import base64
 import dataclasses
 import json
 import pickle
@@ -20,6 +21,7 @@ from posterity.engine.signing import (
     PrivateKey,
     PublicKey,
     Statement,
+    from_base64,
     read_json,
     statement_of,
 )
@@ -82,7 +84,9 @@ def test_what_is_altered_holds_no_more():
         (b"[]", "schema"),
         (b"[" * 100_000, "schema"),
         (b"{}", "schema"),
-        (b'{"payload": 3, "payloadType": "x", "signatures": []}', "schema"),
+        (b'{"payload": 3, "payloadType": "x", "signatures": []}', "canonical"),
+        (b'{"payload":"AB==","payloadType":"x","signatures":[]}', "schema"),
+        (b'{"payload":"AA=","payloadType":"x","signatures":[]}', "schema"),
         (b'{"payload":"","payload":"","payloadType":"x","signatures":[]}', "schema"),
         (b'{"payload":"","payloadType":"x","signatures":3}', "schema"),
         (b'{"payload":"","payloadType":"x","signatures":[{"keyid":"a","sig":"/"}]}', "schema"),
@@ -162,3 +166,22 @@ def test_one_key_under_two_names_is_one_signer():
     assert STATEMENT.signed(KEYS["a"]).verify(PUBLIC, threshold=0) == ("a",)
     with pytest.raises(Refusal):
         Envelope(b"").verify(PUBLIC, threshold=0)
+
+
+@pytest.mark.parametrize("content", [bytes(2**20), b'{"payload":"' + bytes(2**20)])
+def test_bytes_without_an_envelope_are_refused_before_they_are_parsed(content):
+    with pytest.raises(Refusal, match=r"without a payload|cannot be read"):
+        Envelope.from_bytes(content)
+
+
+@given(st.text("AB+/=\n \u00e9", max_size=9))
+def test_a_text_is_base64_only_in_the_one_spelling(text):
+    try:
+        raw = base64.b64decode(text, validate=True)
+        canonical = base64.b64encode(raw).decode() == text
+    except ValueError:
+        canonical = False
+    try:
+        assert from_base64(text, "a text") == base64.b64decode(text) and canonical
+    except Refusal:
+        assert not canonical

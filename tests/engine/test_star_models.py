@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from engine.packages import provide
 from engine.stars import FAULTS, KEYS, Star, terms
 
 from posterity.artifact import digest
@@ -43,12 +44,13 @@ CASES = {
 @pytest.mark.parametrize(
     "case", [pytest.param(c, marks=[pytest.mark.slow] * (c == "a saddle")) for c in CASES]
 )
-def test_a_star_is_a_federation_in_one_process(case):
+def test_a_star_is_a_federation_in_one_process(case, tmp_path, monkeypatch):
     prior, schedule, table, options = CASES[case]
     saddle = case == "a saddle"
-    model, path = LogisticRegression(), "posterity.models:LogisticRegression"
+    model, path = LogisticRegression(), "logistic-regression"
     if saddle:
-        model, path = Square(), "tests.federation.examples:Square"
+        provide(tmp_path, monkeypatch, square="tests.federation.examples:Square")
+        model, path = Square(), "square"
     data = {site: 9 + 0.3 * x[:, 1] for site, (x, _) in DATA.items()} if saddle else DATA
     data = data | SERVER if "own" in options else data  # who asks is a member too
     with warnings.catch_warnings(action="ignore"):
@@ -56,6 +58,8 @@ def test_a_star_is_a_federation_in_one_process(case):
     members = {name: str(KEYS[name].public) for name in (*SITES, "server")}
     padding = run.agreement.padding
     options = options | {"members": members, "schedule": table, "padding": padding}
+    if saddle:
+        options |= {"package": "acme", "version": "1.0", "allow": {"acme": "1.0"}}
     agreed = terms(model=path, prior=prior, **options)
     for faults in (None, FAULTS) if case == "one after the other" else (FAULTS,):
         server = {"server": np.zeros(0)} if saddle else SERVER

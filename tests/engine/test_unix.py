@@ -4,6 +4,7 @@ import contextlib
 import os
 import socket
 import stat
+import struct
 import threading
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from posterity.engine.refusal import Refusal
 from posterity.engine.transports.unix import (
     HEAD_BYTES,
+    MOST_ARRIVING,
     Absent,
     Client,
     Server,
@@ -213,3 +215,21 @@ def test_half_a_message_holds_nobody_up_for_long(server, client):
         start = time.monotonic()
         assert connection.recv(1) == b""
         assert time.monotonic() - start < 20.0
+
+
+def test_messages_that_arrive_at_once_have_a_bound(server, client):
+    """Four that have begun, each of the largest size, leave room for no fifth, but for requests."""
+    begun = [raw(server) for _ in range(MOST_ARRIVING)]
+    for connection in begun:
+        connection.sendall(struct.pack("!i", MOST) + b"x")
+    until = time.monotonic() + 5.0
+    while server._arriving < MOST_ARRIVING * MOST and time.monotonic() < until:
+        time.sleep(0.01)
+    with pytest.raises(SiteError, match="messages that arrive already"):
+        client.ask("echo", bytes(MOST - 100))
+    assert once(server.path)
+    for connection in begun:
+        connection.close()
+    while server._arriving and time.monotonic() < until:
+        time.sleep(0.01)
+    assert client.ask("echo", bytes(MOST - 100))[1] == bytes(MOST - 100)

@@ -6,7 +6,7 @@ import pytest
 from experiments import data
 from experiments.heart import preparation, trials
 from experiments.heart.preparation import COLUMNS, SITES
-from posterity.engine.privacy.membership import attack_auc
+from experiments.privacy.membership import attack_auc
 from posterity.errors import ParameterError
 
 NAN = np.nan

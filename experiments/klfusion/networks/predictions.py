@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import softmax
 
 from experiments.data import Array, Images, Integers
-from posterity.engine.privacy.membership import attack_auc
+from experiments.privacy.membership import attack_auc
 from posterity.families import Network
 from posterity.families.layers import Layers
 from posterity.models.forward import outputs

@@ -30,7 +30,7 @@ from posterity.federation.site import Site
 from posterity.federation.specification import build, imported
 
 AGREED = (
-    *("links", "padding", "total_weight", "seed", "authorities"),
+    *("links", "padding", "seed", "authorities"),
     *("schedule", "server", "steps", "tolerance"),
 )
 """Options of a federation that have the names of its terms' arguments."""
@@ -39,23 +39,27 @@ SOCKET, WAIT = "site.sock", 10.0
 a command has its store open."""
 
 
-def read_terms(file: Path) -> Terms:
-    """Return the terms in a ``federation.toml``."""
-    return terms_of(read("federation-file", {}, file))
+def read_terms(file: Path, allow: Mapping[str, str] | None = None) -> Terms:
+    """Return the terms in a ``federation.toml``. No model is loaded but those of posterity and of
+    packages that ``allow`` names, with their versions.
+    """
+    return terms_of(read("federation-file", {}, file), allow)
 
 
-def terms_of(settings: Settings) -> Terms:
+def terms_of(settings: Settings, allow: Mapping[str, str] | None = None) -> Terms:
     """Return the terms that settings describe; errors as of :func:`read_terms`."""
     with settings.named():
         prior, _ = read_prior(Path(settings.need("prior.file")))
         return Terms.of(
             settings.need("name"),
-            model=settings.need("model.path"),
+            model=settings.need("model.kind"),
+            options=settings["model.options"],
+            package=settings["model.package"],
+            version=settings["model.version"],
+            allow=allow,
             prior=prior,
             members=settings.need("members"),
-            update=settings["update.path"],
-            model_options=settings["model.options"],
-            update_options=settings["update.options"],
+            update=settings.table("update"),
             personal=False if settings["model.personal"] is None else settings["model.personal"],
             own=settings["model.own"] or (),
             limits=settings.table("limits"),
@@ -65,7 +69,11 @@ def terms_of(settings: Settings) -> Terms:
 
 def in_words(terms: Terms) -> list[str]:
     """Return sentences that state what a member agrees to by taking part."""
-    agreed, limits = terms.agreement, terms.limits
+    limits = terms.limits
+    linked = "every two of them" if terms.server is None else f"each with {terms.server!r}"
+    if terms.links is not None:
+        linked = ", ".join(f"{a} - {b}" for a, b in terms.links)
+    update = f", updated with {dict(terms.update)}" * bool(terms.update)
     if terms.server is not None:
         how = f"{terms.server!r} asks the others ({type(terms.schedule).__name__})"
     else:
@@ -77,10 +85,10 @@ def in_words(terms: Terms) -> list[str]:
     return [
         f"Federation {terms.name!r}, terms {terms.digest}",
         f"Members: {', '.join(f'{name} ({key})' for name, key in sorted(terms.members.items()))}.",
-        f"Links: {', '.join(f'{a} - {b}' for a, b in terms.links)}; {how}.",
+        f"Links: {linked}; {how}.",
         f"It ends {' or '.join(ends)}." if ends else "It goes on until it is ended.",
-        f"Model: {agreed.model}, over a prior {agreed.prior!r}, by {type(agreed.update).__name__}.",
-        *([] if (own := agreed.strata) is None else [f"Each has for itself: {own.listed}."]),
+        f"Model: {terms.model}, over a prior {terms.prior!r}{update}.",
+        *([f"Each has for itself: {', '.join(map(str, terms.own))}."] if terms.own else []),
         f"May have a member forgotten: {', '.join(sorted(terms.authorities)) or 'itself alone'}.",
         f"Refused are natural parameters beyond {limits.magnitude:g}, changes of the prior by more "
         f"than {limits.pseudo_counts:g}, letters of more than {limits.bytes:,} bytes.",
@@ -124,7 +132,7 @@ def read_site(file: Path) -> SiteFiles:
                 expected="the federation.toml with the terms that all members have",
                 fix=f"Run: posterity site init {file.parent} --federation FILE",
             )
-        terms = read_terms(federation)
+        terms = read_terms(federation, settings["models.allow"])
         if name not in terms.members:
             raise UsageError(
                 found=f"name = {name!r}, which is not a member,",

@@ -6,16 +6,28 @@ and a flag (``--target``), which overrides the file. Both are read by its kind.
 
 import contextlib
 import dataclasses
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from posterity.cli.schema import FLAG, Option, options_of
+from posterity.cli.schema import CODE, FLAG, Option, options_of
 from posterity.errors import ArtifactError, PosterityError, UsageError, within
 
 ENDING = ".toml"
 """File name extension of configurations."""
+MOST_BYTES = 2**24
+"""Largest configuration that is read. Terms that list every link of 1,024 members have 13 MB."""
+MOST_DEPTH = 32
+"""Largest number of parts of a key, and of tables within each other. tomllib takes memory that is
+quadratic in the parts of a key: of 20,000 in a file of 40 kB, 2.3 GB."""
+_BESIDE_DOTS = re.compile(
+    r"""#[^\n]*|\"{3}(?:\\.|[^\\])*?(?:\"{3,5}|\Z)|'{3}.*?(?:'{3,5}|\Z)"""
+    r"""|"(?:\\.|[^"\\\n])*"?|'[^'\n]*'?|[\w \t+-]+""",
+    re.DOTALL,
+)
+"""Comments, texts, names, numbers and spaces: without them only the dots of a key are adjacent."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,8 +185,14 @@ def read(
     if file is not None:
         try:
             check_regular(file)
-            for place, value in _flat(tomllib.loads(file.read_text(encoding="utf-8")), known):
+            for place, value in _flat(_document(file), known):
                 kind = known[place].kind
+                if kind is CODE and flags.get(place) != value:
+                    raise UsageError(
+                        found=f"{place} = {value!r}, which would run code that a file names",
+                        expected="code that is named on the command line",
+                        fix=f"Read that code; if you trust it, pass {known[place].name} {value}",
+                    )
                 beside = lambda path: str(file.parent / path)
                 values[place] = kind.moved(kind.check(place, value), beside)
         except PosterityError as error:
@@ -212,6 +230,23 @@ def read(
             ) from error
         values[place] = option.kind.check(option.name, parsed)
     return Settings(values, known, file, tuple(files), as_json)
+
+
+def _document(file: Path) -> dict[str, Any]:
+    """Return the content of a TOML file; a ValueError if it is none, too large or too deep."""
+    if (size := file.stat().st_size) > MOST_BYTES:
+        raise ValueError(f"{size:,} bytes, of at most {MOST_BYTES:,}")
+    text = file.read_text(encoding="utf-8")
+    if "." * MOST_DEPTH in _BESIDE_DOTS.sub("", text):
+        raise ValueError(f"a key of more than {MOST_DEPTH} parts")
+    document = tomllib.loads(text)
+    level: list[Any] = [document]
+    for _ in range(MOST_DEPTH):
+        tables = [list(each.values()) if isinstance(each, dict) else each for each in level]
+        level = [child for each in tables if isinstance(each, list) for child in each]
+    if level:
+        raise ValueError(f"tables or arrays within each other, more than {MOST_DEPTH}")
+    return document
 
 
 def unknown(found: str, known: Iterable[str]) -> UsageError:

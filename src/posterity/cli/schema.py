@@ -165,6 +165,8 @@ def words(*choices: str) -> Kind:
 
 TABLE = Kind(Constraint("a table", lambda value: isinstance(value, dict)), "{...}")
 TEXT, NAME = _text("a string", "TEXT"), _text("a name", "NAME")
+CODE = _text("code, as module:name", "MODULE:NAME")
+"""What is imported and called, and so is never taken from a file alone."""
 FILE = _text("the path of a file, as a string", "FILE", written=False)
 OUTPUT = dataclasses.replace(FILE, written=True)
 _TABLES = (".csv", ".json", ".npy", ".npz", ".parquet", ".toml", ".tsv", ".xlsx")

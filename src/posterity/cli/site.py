@@ -183,7 +183,7 @@ def status_table(data: Data) -> Group:
         rows.add_row("token", printable(f"with {data['holder'] or 'another member'}"))
         counted = "counts" if data["counted"] else "does not count yet"
         counted = "destroyed" if data["site"] in data["forgotten"] else counted
-        rows.add_row("factor", counted + (", leaves at the next visit" if data["leaving"] else ""))
+        rows.add_row("factor", counted + (", leaves at the first token" if data["leaving"] else ""))
     else:
         rows.add_row("server", printable(data["server"]))
     for name, seconds in data["heard"].items():
@@ -283,7 +283,7 @@ def result(settings: Settings) -> Data:
     if certificate is not None:
         write_file(certificate, head["certificate"].encode())
     record = {"epoch": str(head["epoch"]), "sequence": str(head["sequence"]), "by": head["by"]}
-    prior = deployment.read_site(folder / "site.toml").terms.agreement.prior
+    prior = deployment.read_site(folder / "site.toml").terms.law
     posterior = with_names(from_bytes(content, what="a posterior"), names_of(prior))
     written = files.write(posterior, output, "site result", record)
     about = {name: head[name] for name in ("epoch", "sequence", "by")}

@@ -10,8 +10,9 @@ import networkx as nx
 
 from posterity import fingerprint
 from posterity.arguments import COUNT, POSITIVE, Constraint, one_of
-from posterity.arrays.keys import seeded
+from posterity.arrays.keys import bits, fold_in, seeded
 from posterity.arrays.typing import KeyArray
+from posterity.artifact import digest
 from posterity.artifact.manifest import as_text
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import PublicKey
@@ -21,12 +22,17 @@ from posterity.families import ExponentialFamily
 from posterity.federation import Agreement, Gossip, step_key
 from posterity.federation.remaining import TOLERANCE
 from posterity.federation.schedules import Schedule
-from posterity.federation.specification import build, imported, make_schedule
+from posterity.federation.specification import NamedModel, build, make_schedule, make_update
+from posterity.ledger import Ledger
 
 WALKS = one_of("gossip", "sequential")
 """Orders in which a token can walk in a federation without a server."""
 MOST_LISTENERS = 8
 """Number of neighbours up to which all are sent what every member needs."""
+MOST_MEMBERS = 1024
+"""Largest number of members. Every member answers every survey, and its answer is sent on to all:
+those of 1,024 are a million letters an epoch. The links of as many, all listed, take 170 MB."""
+MEMBERS = Constraint(f"at most {MOST_MEMBERS:,}", lambda number: number <= MOST_MEMBERS)
 NAME = Constraint("a name", lambda name: isinstance(name, str) and bool(name.strip()))
 
 
@@ -54,9 +60,14 @@ class Limits:
 class Terms:
     """The terms of a federation: model and options, members, links, limits and schedule.
 
+    Terms are data: the ``model`` is a name, and ``update`` are options of the local update. They
+    are made at the first use of :attr:`agreement`; ``allow`` are the packages, with versions, of
+    which a model may be loaded for that. Each member has its own copy of the coefficients ``own``.
+
     ``members`` maps names to public keys; ``links`` are the pairs of members between whom the token
-    may walk; ``seed`` determines all random numbers. A key in ``authorities`` may sign the
-    tombstone of any member; a member may sign its own.
+    may walk, None for every two, or each with the server if there is one. ``seed`` determines all
+    random numbers. A key in ``authorities`` may sign the tombstone of any member; a member may sign
+    its own.
 
     Without a ``server`` a token walks by ``order``: "gossip" is a random walk over the links,
     "sequential" visits members in order of their names. A server asks the others by ``schedule``.
@@ -65,9 +76,14 @@ class Terms:
     """
 
     name: str
-    agreement: Agreement
+    model: NamedModel
+    prior: ExponentialFamily
     members: Mapping[str, PublicKey]
-    links: tuple[tuple[str, str], ...]
+    links: tuple[tuple[str, str], ...] | None = None
+    update: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    personal: bool | Sequence[int | str] | Mapping[str, float] = False
+    own: Sequence[int | str] = ()
+    padding: bool = True
     limits: Limits = dataclasses.field(default_factory=Limits)
     seed: int = 0
     authorities: Mapping[str, PublicKey] = dataclasses.field(default_factory=dict)
@@ -76,6 +92,7 @@ class Terms:
     server: str | None = None
     steps: int | None = None
     tolerance: float | None = TOLERANCE
+    allow: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         NAME.check(name=self.name)
@@ -86,11 +103,13 @@ class Terms:
                 expected="authorities that are not members",
                 fix="Leave it out, since a member may always have itself forgotten, or rename it.",
             )
-        graph = nx.Graph(self.links)
+        graph = nx.Graph(self.links or ())
         graph.add_nodes_from(self.members)
-        if set(graph) != set(self.members) or not self.members or not nx.is_connected(graph):
+        linked = self.links is None or (set(graph) == set(self.members) and nx.is_connected(graph))
+        if not self.members or not linked:
+            pairs, names = self.links or (), sorted(self.members)
             raise UsageError(
-                found=f"links {sorted(map(list, self.links))} of members {sorted(self.members)}",
+                found=f"{len(pairs)} links {pairs[:9]} of {len(names)} members {names[:9]}",
                 expected="links between members, by which each can be reached from each",
                 fix="Link every member, and remove links to others.",
             )
@@ -116,13 +135,14 @@ class Terms:
         prior: ExponentialFamily,
         members: Mapping[str, str],
         links: list[list[str]] | None = None,
-        update: str | None = None,
-        model_options: Mapping[str, Any] | None = None,
-        update_options: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        package: str | None = None,
+        version: str | None = None,
+        allow: Mapping[str, str] | None = None,
+        update: Mapping[str, Any] | None = None,
         personal: bool | Sequence[int | str] | Mapping[str, float] = False,
         own: Sequence[int | str] = (),
         padding: bool = True,
-        total_weight: float | None = None,
         limits: Mapping[str, Any] | None = None,
         seed: int = 0,
         authorities: Mapping[str, str] | None = None,
@@ -133,22 +153,16 @@ class Terms:
     ) -> Self:
         """Make the terms from plain values, as they stand in a configuration file.
 
-        ``model`` and ``update`` are import paths, ``package.module:name``, of callables that are
-        called with the options. Each of the ``members`` has its own copy of the coefficients in
-        ``own``, so adding a member needs new terms. Without ``links`` every two members are linked,
-        or each with the server if there is one. ``schedule`` has a ``kind`` and its options. With
-        ``steps`` and no ``tolerance`` all steps are made; with neither, the tolerance is
-        :data:`posterity.federation.remaining.TOLERANCE`. Raises a UsageError if a value is invalid
-        or an import path fails, and a LedgerError if the names of two members look alike.
+        ``model`` is the name of a model with its ``options``, of posterity or of a ``package`` of
+        a ``version`` (:class:`~posterity.federation.specification.NamedModel`), and ``update`` the
+        options of the local update. A model that may be loaded is made at once, so that errors show
+        early. As each of the ``members`` has its own copy of the coefficients in ``own``, adding a
+        member needs new terms. ``schedule`` has a ``kind`` and its options. With ``steps`` and no
+        ``tolerance`` all steps are made; with neither, the tolerance is
+        :data:`posterity.federation.remaining.TOLERANCE`. Raises a UsageError if a value is invalid,
+        and a LedgerError if the names of two members look alike.
         """
-        made = build(imported(model, "model.path"), model_options or {}, "model")
-        rule = None
-        if update is not None:
-            rule = build(imported(update, "update.path"), update_options or {}, "update")
-        options = {"personal": personal, "own": own, "padding": padding}
-        options |= {"total_weight": total_weight}
-        sites = list(members)
-        agreement = Agreement.of(made, prior, rule, sites=sites, on_error="pass", **options)
+        MEMBERS.check(**{"number of members": len(members)})
         names, order = sorted(members), dict(schedule or {})
         kind = order.pop("kind", "gossip" if server is None else "sequential")
         made_by = None if server is None else make_schedule(kind, order, names)
@@ -158,14 +172,16 @@ class Terms:
                 expected="only a kind, for a walking token",
                 fix="Leave them out; `links` determine where it walks.",
             )
-        ends = [server] if server is not None and server in members else names
-        pairs = links or [[one, other] for one in ends for other in names if one != other]
-        linked = tuple(sorted({(min(pair), max(pair)) for pair in pairs}))
-        return cls(
+        terms = cls(
             name,
-            agreement,
+            NamedModel(model, dict(options or {}), package, version),
+            prior,
             members={site: _key_of(members[site], f"members.{site}") for site in names},
-            links=linked,
+            links=tuple(sorted({(min(pair), max(pair)) for pair in links})) if links else None,
+            update=dict(update or {}),
+            personal=personal,
+            own=own,
+            padding=padding,
             limits=build(Limits, limits or {}, "limits"),
             seed=seed,
             authorities={
@@ -176,17 +192,51 @@ class Terms:
             server=server,
             steps=steps,
             tolerance=TOLERANCE if (steps, tolerance) == (None, None) else tolerance,
+            allow=allow or {},
         )
+        if terms.knows_model:
+            _ = terms.agreement
+        return terms
+
+    @property
+    def knows_model(self) -> bool:
+        """Whether the model may be loaded here."""
+        return self.model.may_load(self.allow)
+
+    @functools.cached_property
+    def agreement(self) -> Agreement:
+        """The common settings of all sites, with model and update made from their names. Raises a
+        UsageError if the model may not be loaded here or an option is invalid.
+        """
+        options: Any = {"personal": self.personal, "own": self.own, "padding": self.padding}
+        made, rule = self.model.make(self.allow), make_update(self.update)
+        sites = list(self.members)
+        return Agreement.of(made, self.prior, rule, sites=sites, on_error="pass", **options)
+
+    @functools.cached_property
+    def law(self) -> ExponentialFamily:
+        """The prior of all coefficients, those that members have for themselves too. Only the
+        latter need the model.
+        """
+        apart = self.own or self.personal is not False
+        return self.agreement.prior if apart else Ledger(self.prior).prior
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 of the terms, equal in every process; each letter contains it."""
+        """SHA-256 of the terms, equal in every process; each letter contains it. No model is made
+        for it.
+        """
         document = {
             "name": self.name,
-            "numbers": self.agreement.digest,
+            "model": dataclasses.asdict(self.model),
+            "prior": digest(self.prior),
+            "update": dict(self.update),
+            "personal": self.personal,
+            "own": list(self.own),
+            "padding": self.padding,
             "members": {site: str(key) for site, key in self.members.items()},
             "authorities": {name: str(key) for name, key in self.authorities.items()},
-            "links": sorted(self.links),
+            "links": self.links,
             "limits": dataclasses.asdict(self.limits),
             "seed": self.seed,
             "order": self.order,
@@ -199,11 +249,19 @@ class Terms:
 
     def neighbours(self, site: str, gone: frozenset[str] = frozenset()) -> tuple[str, ...]:
         """Return the members linked with a site after those that are ``gone`` were forgotten."""
-        return tuple(sorted(self._graphs(gone - {site}).neighbors(site)))
+        if self.links is not None:
+            return tuple(sorted(self._graphs(gone - {site}).neighbors(site)))
+        hub = self._hub(gone - {site})
+        others = tuple(name for name in self.staying(gone) if name != site)
+        return others if hub in (None, site) else (hub,)
+
+    def _hub(self, gone: frozenset[str]) -> str | None:
+        """Return the server, if links are not listed and each is with it; None after it is gone."""
+        return None if self.server in gone else self.server
 
     @functools.cached_property
     def _graphs(self) -> Callable[[frozenset[str]], nx.Graph]:
-        left = functools.partial(_graph, tuple(self.members), self.links)
+        left = functools.partial(_graph, tuple(self.members), self.links or ())
         return functools.lru_cache(maxsize=16)(left)
 
     @functools.cached_property
@@ -229,8 +287,11 @@ class Terms:
         if self.order == "sequential":
             names = self.staying(gone - {site})
             return names[(names.index(site) + 1) % len(names)]
-        before = None if origin in gone else origin
-        return self.walk(gone).hop(site, before, key=self.step_key(sequence, gone))
+        key = self.step_key(sequence, gone)
+        if self.links is None:  # the hop of Metropolis-Hastings where every two are linked
+            others = self.neighbours(site, gone) or (site,)
+            return others[bits(fold_in(key, 1)) * len(others) >> 32]
+        return self.walk(gone).hop(site, None if origin in gone else origin, key=key)
 
     def listeners(self, site: str, gone: frozenset[str]) -> tuple[str, ...]:
         """Return the members to whom a site forwards notices: all neighbours if they are few. If
@@ -238,17 +299,27 @@ class Terms:
         two in the order of names, so that every notice still reaches all members in a few hops.
         """
         around, names = self.neighbours(site, gone), self.staying(gone - {site})
-        pairs = len(names) * (len(names) - 1) // 2
-        if len(around) <= MOST_LISTENERS or len(self._graphs(gone - {site}).edges) < pairs:
+        if len(around) <= MOST_LISTENERS or not self._links_all(gone - {site}):
             return around
         place, size = names.index(site), len(names)
         distances = [sign << power for power in range(size.bit_length()) for sign in (1, -1)]
         few = {names[(place + distance) % size] for distance in distances} - {site}
         return tuple(sorted(few))
 
+    def _links_all(self, gone: frozenset[str]) -> bool:
+        """Return whether every two of the members that stay are linked."""
+        if self.links is None:
+            return self._hub(gone) is None
+        size = len(self.staying(gone))
+        return len(self._graphs(gone).edges) == size * (size - 1) // 2
+
     def towards(self, site: str, other: str, gone: frozenset[str]) -> str:
         """Return the neighbour by which a site reaches another member, or the member if linked."""
-        graph = self._graphs(gone - {site, other})
+        left = gone - {site, other}
+        if self.links is None:
+            hub = self._hub(left)
+            return other if hub in (None, site) else hub
+        graph = self._graphs(left)
         return other if graph.has_edge(site, other) else nx.shortest_path(graph, site, other)[1]
 
 

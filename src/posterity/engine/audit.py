@@ -73,7 +73,11 @@ def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
             predicate["independent"] == all(answer.independent for answer in answers.values())
         ),
     }
-    return Audit(Verification(claims), _words(known, gone, len(residuals)))
+    words = _words(known, gone, len(residuals))
+    if not terms.knows_model:
+        unknown = f"Not checked, since no model is imported here: the state, by {terms.model}."
+        words = (*words, unknown)
+    return Audit(Verification(claims), words)
 
 
 def _words(known: Known, gone: list[str], answers: int) -> tuple[str, ...]:

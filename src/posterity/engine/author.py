@@ -164,17 +164,11 @@ def claims_on_answers(
     terms: Terms, certificate: Known, residuals: Mapping[str, Known]
 ) -> dict[str, bool]:
     """Check a certificate against its answers: each claim, with True if it holds. A server may call
-    a posterior less than converged for other reasons.
+    a posterior less than converged for other reasons. What is left to change is checked only where
+    the model may be loaded.
     """
     predicate, about = certificate.predicate, (certificate.posterior_digest, certificate.signer)
-    try:
-        status = _plain(status_by(terms, certificate, residuals, certificate.forgotten))
-    except PosterityError:
-        status = None
-    more = certificate.signer == terms.server and predicate["reasons"]
-    if status is not None and more and status["state"] == "converged" != predicate["state"]:
-        status |= {"state": predicate["state"], "reasons": predicate["reasons"]}
-    return {
+    claims = {
         "the answers of members that it names are in it, as they signed them": (
             {site: each.digest for site, each in residuals.items()} == predicate["residuals"]
         ),
@@ -183,10 +177,18 @@ def claims_on_answers(
             and (each.posterior_digest, each.recipient) == about
             for each in residuals.values()
         ),
-        "what is left to change follows from the answers": (
-            status is not None and {**predicate, **status} == predicate
-        ),
     }
+    if not terms.knows_model:
+        return claims
+    try:
+        status = _plain(status_by(terms, certificate, residuals, certificate.forgotten))
+    except PosterityError:
+        status = None
+    more = certificate.signer == terms.server and predicate["reasons"]
+    if status is not None and more and status["state"] == "converged" != predicate["state"]:
+        status |= {"state": predicate["state"], "reasons": predicate["reasons"]}
+    follows = status is not None and {**predicate, **status} == predicate
+    return claims | {"what is left to change follows from the answers": follows}
 
 
 def follows(terms: Terms, certificate: Known) -> bool:

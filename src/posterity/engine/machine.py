@@ -15,6 +15,8 @@ it walks on.
 import dataclasses
 from collections.abc import Iterable
 
+import numpy as np
+
 from posterity.arrays.keys import fold_in
 from posterity.arrays.tree_sums import TreeSum
 from posterity.engine.admission import check_posterior
@@ -30,7 +32,7 @@ from posterity.engine.messages import (
     digest_of,
 )
 from posterity.engine.notices import Known, Standing, posterior_of, read
-from posterity.engine.refusal import Reason, forbidden
+from posterity.engine.refusal import Reason, Refusal, forbidden
 from posterity.errors import PosterityError
 from posterity.federation import Token, turn
 from posterity.federation.keys import site_key
@@ -43,6 +45,9 @@ KEPT = 16
 """Number of earlier checkpoints from which a new one proves that it continues them."""
 KEPT_BY_TERMS = ("highest", "starts", "refusals", "published")
 """Parts of a memory that new terms keep, besides the factor and the barred members."""
+TIMES = 16
+"""Multiple of a token's change by which it is judged: a missing factor goes unnoticed if the prior
+is worth 16 of it. More would take rounding for a loss where a prior is vague."""
 MOST_TURNS = 300
 """Average number of turns per site after which a walk without ``steps`` rests."""
 
@@ -67,6 +72,7 @@ class Machine(Member):
         elif self._is_answered(memory, token):
             reason = "replay"
         if reason is None:
+            self._check_whole(memory, token)
             return self._answer(memory, token), Acknowledgement(digest)
         # If no token of a newer epoch has been seen, there may be none: its sender begins one.
         void = reason == "epoch" and not memory.own.epoch[1]
@@ -81,6 +87,27 @@ class Machine(Member):
     def _is_answered(self, memory: Memory, token: Token) -> bool:
         own = memory.own
         return token.epoch == own.epoch and token.sequence <= own.answered
+
+    def _check_whole(self, memory: Memory, token: Token) -> None:
+        """Check that a token lacks nothing that was in it; a Refusal if it does.
+
+        Exact factors stay as they are, so the sum has all that the site passed on in this epoch.
+        Other factors change; but where log likelihoods are concave, each makes the sum surer than
+        prior and own factor are. Of noisy and other updates nothing is known. What is missing shows
+        where prior and :data:`TIMES` the difference are no distribution.
+        """
+        agreed, own = self.terms.agreement, memory.own
+        exact, again = agreed.update.conjugate, token.epoch == own.epoch
+        if not exact and (agreed.update.noisy or agreed.model.known_optima != "one"):
+            return
+        known = self.terms.law
+        if exact and again and memory.passed is not None:
+            known = memory.passed
+        elif again and own.counted and own.entry is not None and own.entry.factor is not None:
+            known = known + own.entry.factor
+        if not np.all((self.terms.law + (token.posterior - known) * TIMES).is_proper()):
+            found = f"a token of epoch {token.epoch}, sequence {token.sequence}, that lacks factors"
+            raise Refusal.of(found, "all that were in it before", "left out")
 
     def _answer(self, memory: Memory, token: Token) -> Step:
         """Add or improve the site's factor, and send the token on or keep it at rest."""
@@ -97,7 +124,8 @@ class Machine(Member):
             visit = Visit(token.sequence, name, "refused", error=error.found[:200])
         out = memory.gone | memory.absent
         receiver = self.terms.following(name, token.sender, token.sequence, out)
-        after = dataclasses.replace(memory.without_letters({TOKEN, RESTING}), own=own)
+        memory = memory.without_letters({TOKEN, RESTING})
+        after = dataclasses.replace(memory, own=own, passed=sent.posterior)
         if own.epoch != before.epoch:
             after = self._without_posteriors(after, own.epoch)
         rests = self._is_last(sent, memory.gone) or self._is_due(after, sent, visit)
@@ -207,19 +235,20 @@ class Machine(Member):
         epoch: Epoch = (memory.highest + 1 if number is None else number, self.name)
         if not memory.own.epoch < epoch < (MOST_EPOCHS, ""):
             raise forbidden(f"a request to begin epoch {epoch} after {memory.own.epoch}", "order")
-        first = Token(self.terms.digest, epoch, 0, TreeSum.of([self.terms.agreement.prior]))
+        first = Token(self.terms.digest, epoch, 0, TreeSum.of([self.terms.law]))
         step = self._answer(memory.heard(epoch[0]), first)
         return Step(memory).logging("begun", epoch=list(epoch)).then(step)
 
     def leave(self, memory: Memory) -> Step:
-        """Withdraw the site's factor at the next token; the site still passes tokens on. If no
-        token is known to walk, the site begins an epoch without its factor. Raises a Refusal if
-        there is a server, which alone removes factors, or if the site was forgotten.
+        """Withdraw the site's factor; the site still passes tokens on. It begins an epoch without
+        its factor, as no member takes a token of an epoch in which a factor went missing; before
+        any epoch it waits for the first. Raises a Refusal if there is a server, which alone removes
+        factors, or if the site was forgotten.
         """
         self._check_walk(memory)
         memory = memory.with_own(leaving=True)
         step = Step(memory).logging("leaving")
-        return step.then(self.begin(memory)) if memory.newest("survey") is not None else step
+        return step.then(self.begin(memory)) if memory.highest else step
 
     def _check_walk(self, memory: Memory) -> None:
         if self.name in memory.gone:

@@ -12,6 +12,7 @@ from posterity.engine.notices import Known
 from posterity.engine.refusal import RELEASE, Refusal, reading
 from posterity.engine.store import Change, Outgoing
 from posterity.entries import Entry
+from posterity.families import ExponentialFamily
 from posterity.federation import SiteState
 from posterity.federation.messages import Epoch
 
@@ -32,6 +33,7 @@ class Memory:
 
     ``highest`` is the highest recorded epoch number, ``notices`` are the newest ones by place, and
     ``absent`` the members that do not answer at present. ``refusals`` are counts by reason.
+    ``passed`` is the posterior of the token that the site sent last in its present epoch, if any.
     ``starts`` counts the starts of the agent, the first at the time ``born``. ``published`` are the
     sizes of the last checkpoints of the log. ``terms`` and ``numbers`` are digests of the terms and
     of how numbers are computed. ``barred`` members were forgotten under earlier terms, with the IDs
@@ -40,6 +42,7 @@ class Memory:
 
     own: SiteState
     highest: int = 0
+    passed: ExponentialFamily | None = None
     notices: Mapping[str, Known] = dataclasses.field(default_factory=dict)
     absent: frozenset[str] = frozenset()
     refusals: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -96,7 +99,8 @@ class Memory:
 
     def fenced(self, epoch: Epoch) -> Self:
         """Return the memory of a site whose factor counts again only from an epoch on."""
-        return self.with_own(epoch=epoch, answered=-1, counted=False)
+        fenced = self.with_own(epoch=epoch, answered=-1, counted=False)
+        return dataclasses.replace(fenced, passed=None)
 
     def heard(self, number: int) -> Self:
         """Return the memory after an epoch of this number was seen."""
@@ -150,12 +154,12 @@ class Memory:
 
     def to_bytes(self) -> bytes:
         """Return the memory without its rows, as an artifact."""
-        own, parts = self.own, {}
+        own, parts = self.own, {} if self.passed is None else {"passed": self.passed}
         plain = dataclasses.asdict(dataclasses.replace(own, entry=None))
         if own.entry is not None:
             epoch, sequence, factor, independent = own.entry
             plain["entry"] = [epoch, sequence, independent]
-            parts = {} if factor is None else {"factor": factor}
+            parts |= {} if factor is None else {"factor": factor}
         head = {name: getattr(self, name) for name in PLAIN}
         head |= {"own": plain, "absent": sorted(self.absent), "published": list(self.published)}
         return to_bytes({"head": as_text(head), **parts})
@@ -173,6 +177,7 @@ class Memory:
             known = [Known.from_bytes(r.content) for p, r in rows.items() if p.startswith(NOTICE)]
             return cls(
                 SiteState(**own),
+                passed=parts.get("passed"),
                 notices={each.place: each for each in known},
                 absent=frozenset(head["absent"]),
                 published=tuple(head["published"]),

@@ -123,14 +123,6 @@ MOST_SEQUENCES = 2**32 - 2
 """Bound of sequence numbers, from which random keys are made."""
 
 
-def sender_of(content: bytes) -> str:
-    """Return a letter's claimed sender, before its body is read; a Refusal if there is none."""
-    sender = read_json(content.partition(b"\n")[0], "head of a letter").get("sender")
-    if not isinstance(sender, str):
-        raise Refusal.of(f"a letter of {sender!r}", "the name of its sender")
-    return sender
-
-
 def _token(body: bytes) -> Token:
     token: Any = loads(body)
     if not isinstance(token, Token) or token.epoch[0] >= MOST_EPOCHS:

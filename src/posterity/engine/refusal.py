@@ -19,6 +19,7 @@ Reason = Literal[
     "magnitude",  # natural parameters or pseudo-counts above the agreed limits
     "epoch",  # of an epoch that has ended
     "replay",  # answered before
+    "left out",  # a token that lacks factors which were in it
     "order",  # a command that the state of the site forbids
     "proof",  # a certificate that does not follow from its contents
     "unwitnessed",  # a log without a proof that it continues the known one
@@ -59,7 +60,8 @@ def reading(what: str, expected: str, fix: str = DROP) -> Iterator[None]:
     except Refusal:
         raise
     except UNREADABLE as error:
-        why = error.found if isinstance(error, PosterityError) else repr(error)
+        named = f"{type(error).__name__}: {error}"  # whose repr may hold all that was read
+        why = error.found if isinstance(error, PosterityError) else named
         raise Refusal.of(f"{what} that cannot be read ({why})", expected, fix=fix) from error
 
 

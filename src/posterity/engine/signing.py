@@ -5,6 +5,7 @@ Signatures are those of ``cryptography``. This module only implements the encodi
 """
 
 import base64
+import binascii
 import contextlib
 import dataclasses
 import functools
@@ -34,6 +35,8 @@ MESSAGE = "application/vnd.posterity.message"
 MOST_BYTES = 2**30
 MOST_SIGNATURES = 1024
 """Maximum bytes and signatures of an envelope that is read."""
+START, MOST_TAIL = b'{"payload":"', 2**18
+"""The bytes before a payload; maximum number of bytes after it, with as many signatures."""
 
 # --- keys ----------------------------------------------------------------------------------------
 
@@ -127,10 +130,13 @@ class PrivateKey:
 
 
 def from_base64(text: Any, what: str) -> bytes:
-    """Return the bytes of a text in standard base64; a Refusal for any other encoding."""
+    """Return the bytes of a text, or of its bytes, in standard base64; a Refusal for any other
+    encoding. Where every character is one of base64, only the last four have several spellings.
+    """
     with contextlib.suppress(ValueError, TypeError):
-        raw = base64.b64decode(text, validate=True)
-        if base64.b64encode(raw).decode() == text:
+        content = text.encode() if isinstance(text, str) else text
+        raw = binascii.a2b_base64(content, strict_mode=True)
+        if base64.b64encode(raw[(len(raw) - 1) // 3 * 3 :]) == content[-4:]:
             return raw
     raise Refusal.of(f"{what} that is not in standard base64", "canonical base64")
 
@@ -193,16 +199,20 @@ class Envelope:
         """
         if len(content) > most:
             raise Refusal.of(f"{len(content)} bytes", f"at most {most}", "size")
-        document = read_json(content, "DSSE envelope")
+        end = content.find(b'"', len(START)) if content.startswith(START) else 0
+        tail = content[end:]
+        if len(tail) > MOST_TAIL:
+            raise Refusal.of("an envelope without a payload", "one of DSSE")
+        document = read_json(START + tail if end else tail, "DSSE envelope")
         with reading("an envelope", "one of DSSE"):
-            payload = from_base64(document["payload"], "a payload")
             pairs = [(each["keyid"], each["sig"]) for each in document["signatures"]]
             if len(pairs) > MOST_SIGNATURES:
                 raise ValueError(f"{len(pairs)} signatures")
             signatures = {str(key): from_base64(text, "a signature") for key, text in pairs}
-            envelope = cls(payload, str(document["payloadType"]), signatures)
-            if envelope.to_bytes() == content:
-                return envelope
+            envelope = cls(b"", str(document["payloadType"]), signatures)
+            if end and envelope.to_bytes() == START + tail:
+                payload = from_base64(memoryview(content)[len(START) : end], "a payload")
+                return dataclasses.replace(envelope, payload=payload)
         ordered = "keys sorted, no spaces, signatures by key ID"
         raise Refusal.of("an envelope in another encoding", ordered, "canonical")
 
@@ -229,10 +239,8 @@ Claim = Literal[
     "certificate",
     "checkpoint",
     "cosignature",
-    "aggregation",
 ]
-"""The claim of a statement: one of :mod:`posterity.engine.notices`, or a part in a secure
-aggregation."""
+"""The claim of a statement, one of :mod:`posterity.engine.notices`."""
 PREDICATE = "https://posterity.dev/{}/v1"
 
 

@@ -1,21 +1,26 @@
 """Construction of models, priors, schedules and updates from names and options in configurations.
 
 Every function takes plain values, as in TOML or JSON. Errors name the place of an invalid value
-(``model.kind``).
+(``model.kind``). A :class:`NamedModel` is what a file that is sent may say of a model: nothing in
+it is an import path.
 """
 
+import dataclasses
 import functools
 import importlib
+import importlib.metadata
 import inspect
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from posterity import families, graphs, models
-from posterity.arguments import POSITIVE
+from posterity.arguments import POSITIVE, Constraint, number_of
 from posterity.arrays.keys import of_jax
 from posterity.arrays.typing import KeyArray
 from posterity.errors import PosterityError, StructureError, UsageError
@@ -60,6 +65,15 @@ WALKS: dict[str, Callable[..., Any]] = {
     "non-backtracking": graphs.NonBacktracking,
     "weighted": graphs.WeightedMetropolisHastings,
 }
+GROUP = "posterity.models"
+"""Group of the entry points by which installed packages provide models: each is a callable that is
+called with the model's options."""
+_IS_FINITE = number_of(Real, math.isfinite)
+PLAIN = Constraint(
+    "a number, a text or a boolean",
+    lambda value: isinstance(value, str | bool) or _IS_FINITE(value),
+)
+"""Options of a model in terms."""
 HIDDEN_UNITS = (50,)
 """Default hidden units of a network."""
 
@@ -89,6 +103,76 @@ def build(make: Callable[..., Any], options: Options, place: str) -> Any:
             expected="the options that it takes, of the right type",
             fix="Compare with a complete file in the documentation.",
         ) from error
+
+
+# --- models in terms that are sent ---------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class NamedModel:
+    """A model as data: a name of :data:`MODELS`, or an entry point of group :data:`GROUP` in a
+    ``package`` of exactly this ``version``, with its options.
+
+    Making one imports nothing. Raises a UsageError if a name of posterity is unknown, if a package
+    comes without its version or the other way round, or if an option is not plain.
+    """
+
+    kind: str
+    options: Options = dataclasses.field(default_factory=dict)
+    package: str | None = None
+    version: str | None = None
+
+    def __post_init__(self) -> None:
+        PLAIN.check(**{f"model.options.{name}": value for name, value in self.options.items()})
+        if (self.package is None) != (self.version is None):
+            raise UsageError(
+                found=f"model.package = {self.package!r} and model.version = {self.version!r}",
+                expected="both, or neither for a model of posterity",
+                fix="Name the package that has the model, and its version.",
+            )
+        if self.package is None:
+            one_of(MODELS, full_name(self.kind), "model.kind")
+
+    def __str__(self) -> str:
+        options = f" with {dict(self.options)}" * bool(self.options)
+        of = "posterity" if self.package is None else f"package {self.package} {self.version}"
+        return f"{self.kind!r} of {of}{options}"
+
+    def may_load(self, allow: Mapping[str, str]) -> bool:
+        """Return whether it is of posterity, or of a package at a version in ``allow``."""
+        return self.package is None or allow.get(self.package) == self.version
+
+    def make(self, allow: Mapping[str, str]) -> Any:
+        """Return the model. Nothing of a package is imported before its name and version were
+        found in ``allow``, and its version is the installed one. Raises a UsageError otherwise, or
+        if the package has no such model or the model refuses the options.
+        """
+        if self.package is None:
+            return build(MODELS[full_name(self.kind)], self.options, "model.options")
+        if not self.may_load(allow):
+            raise UsageError(
+                found=f"the model {self}, which is not allowed here",
+                expected="a model of posterity, or of a package that this site's own site.toml "
+                "allows by name and version",
+                fix="If you trust that package, write into site.toml: [models] and, on the next "
+                f'line, allow = {{ "{self.package}" = "{self.version}" }}',
+            )
+        return build(self._loaded(), self.options, "model.options")
+
+    def _loaded(self) -> Callable[..., Any]:
+        install = f"Run: pip install '{self.package}=={self.version}'"
+        expected = f"{self.package!r}, version {self.version!r}, as the terms say"
+        try:
+            installed = importlib.metadata.distribution(str(self.package))
+        except (importlib.metadata.PackageNotFoundError, ValueError) as error:
+            found = f"no installed package {self.package!r}"
+            raise UsageError(found=found, expected=expected, fix=install) from error
+        if installed.version != self.version:
+            found = f"package {self.package!r} in version {installed.version!r}"
+            raise UsageError(found=found, expected=expected, fix=install)
+        points = {each.name: each for each in installed.entry_points.select(group=GROUP)}
+        point = one_of(points, self.kind, "model.kind")
+        return imported(point.value, f"entry point {self.kind!r} of {self.package!r}")
 
 
 # --- models and priors of a federation -----------------------------------------------------------

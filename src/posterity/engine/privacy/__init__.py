@@ -1,1 +1,1 @@
-"""Privacy of a federation's records: aggregation, accounted noise, and tests of membership."""
+"""Privacy of a federation's records: noise, and its accounting."""

@@ -55,8 +55,8 @@ class GaussianMechanism:
         relation: the neighbouring data sets: one contribution is replaced by another (sensitivity
             ``2 clip``), or is added or removed (``clip``). A site that adds the noise to its own
             factor is protected, for any data, by "replace".
-        shares: number of sites whose noise adds up before the sum is revealed, as in secure
-            aggregation. Count only sites that are honest and do not drop out.
+        shares: number of sites whose noise adds up before the sum is revealed, as by
+            homomorphic encryption. Count only sites that are honest and do not drop out.
     """
 
     reference: ExponentialFamily

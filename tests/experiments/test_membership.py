@@ -5,8 +5,8 @@ import pytest
 from engine.conjugate import CONJUGATE
 from scipy import stats
 
-from posterity.engine.privacy import membership
-from posterity.engine.privacy.membership import (
+from experiments.privacy import membership
+from experiments.privacy.membership import (
     Membership,
     attack_auc,
     auc_difference,
