@@ -254,6 +254,10 @@ def test_every_page_with_code_is_run():
     assert with_code <= {*PAGES, *ELSEWHERE}
 
 
+HELPERS = ("conftest", "processors", "typechecker")
+"""What the tests need beside the folders that are copied."""
+
+
 @pytest.mark.slow
 def test_a_family_in_the_tree_takes_its_file_and_one_line(tmp_path):
     """The page's own recipe, in a copy of the tree; the laws then hold for it."""
@@ -262,7 +266,7 @@ def test_a_family_in_the_tree_takes_its_file_and_one_line(tmp_path):
     )
     for part in ("src/posterity", "tests/laws"):
         shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
-    for part in ("pyproject.toml", "tests/conftest.py", "tests/typechecker.py"):
+    for part in ("pyproject.toml", *(f"tests/{name}.py" for name in HELPERS)):
         shutil.copy(ROOT / part, tmp_path / part)
     families = tmp_path / "src/posterity/families"
     (families / "exponential.py").write_text(family)

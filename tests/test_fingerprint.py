@@ -36,7 +36,9 @@ def quadratic(scale):
 
 def perceptron(scale):
     mlp = eqx.nn.MLP(2, 1, 3, 1, activation=jnp.tanh, key=jax.random.key(0))
-    return jax.tree.map(lambda leaf: scale * leaf if eqx.is_array(leaf) else leaf, mlp)
+    return jax.tree.map(
+        lambda leaf: jnp.full(leaf.shape, scale) if eqx.is_array(leaf) else leaf, mlp
+    )
 
 
 @versioned("1")

@@ -22,7 +22,6 @@ from federation.examples import (
 )
 
 from posterity import load, save
-from posterity.artifact import digest
 from posterity.errors import ArtifactError, UsageError
 from posterity.families import Gaussian
 from posterity.federation import Gossip, Synchronous, federate
@@ -30,6 +29,7 @@ from posterity.federation.checkpoint import arguments_of
 from posterity.federation.federate import start
 from posterity.federation.keys import step_key
 from posterity.federation.schedules import Pending
+from posterity.fingerprint import digest
 from posterity.graphs import complete
 from posterity.inference import LocalUpdate
 from posterity.models import LogisticRegression
@@ -179,7 +179,7 @@ PROGRAM = f"""
 {SETTINGS}
 import sys
 import posterity.checkpoint
-from posterity.artifact import digest
+from posterity.fingerprint import digest
 from posterity.federation import federate
 from posterity.federation.checkpoint import arguments_of
 
