@@ -17,6 +17,7 @@ import os
 import platform
 import sys
 import threading
+import types
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -231,8 +232,11 @@ def _is_traced(part: Any) -> bool:
 
 def _code(equation: Any) -> list[Any]:
     """Return code of a caller's in an operation: a derivative, or a callback."""
+    if "callback" in equation.params:
+        return [equation.params["callback"]]
     if equation.primitive.name not in ("custom_jvp_call", "custom_vjp_call"):
-        return [part for part in equation.params.values() if callable(part)]
+        functions = [f for f in equation.params.values() if isinstance(f, types.FunctionType)]
+        return [f for f in functions if not str(f.__module__).startswith(("jax", "posterity"))]
     called = equation.params["call_jaxpr"].jaxpr
     home = Path(called.debug_info.func_filename or "")
     known = any(
