@@ -19,6 +19,7 @@ Reason = Literal[
     "magnitude",  # natural parameters or pseudo-counts above the agreed limits
     "epoch",  # of an epoch that has ended
     "replay",  # answered before
+    "rollback",  # a token that holds another factor of the site than its store
     "order",  # a command that the state of the site forbids
     "proof",  # a certificate that does not follow from its contents
     "unwitnessed",  # a log without a proof that it continues the known one
