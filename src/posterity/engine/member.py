@@ -18,7 +18,7 @@ from posterity.engine.admission import admitted
 from posterity.engine.agreement import Terms
 from posterity.engine.author import Author, follows
 from posterity.engine.log import TreeHead, continues, key_name
-from posterity.engine.memory import ANSWER, RESTING, TOKEN, Memory, Step, refused
+from posterity.engine.memory import ANSWER, QUESTION, RESTING, TOKEN, Memory, Step, refused
 from posterity.engine.messages import (
     NOTHING_SEEN,
     Acknowledgement,
@@ -146,7 +146,7 @@ class Member(abc.ABC):
             case Token():
                 return self._receive_token(memory, body, frozenset(letter.gone), digest)
             case Question():
-                return self._replied(memory, letter, body)
+                return self._replied(memory, letter, body, digest)
             case Notice(envelope):
                 step = self._noticed(Step(memory), read(self.terms, envelope), sender)
             case Handover(name, content):
@@ -160,7 +160,7 @@ class Member(abc.ABC):
         return step, Acknowledgement(digest)
 
     def _replied(
-        self, memory: Memory, letter: Letter, asked: Question
+        self, memory: Memory, letter: Letter, asked: Question, digest: str
     ) -> tuple[Step, Acknowledgement | None]:
         """Return the answer to a server's question, or the waiting answer if the question is
         repeated.
@@ -170,13 +170,16 @@ class Member(abc.ABC):
         if order.place == last and ANSWER in memory.outbox:
             return Step(memory, (memory.outbox[ANSWER],)), None
         refusal, unknown = None, sorted(memory.gone.difference(letter.gone))
-        if order.place <= last or self.name in memory.gone:
+        if unknown:
+            refusal = forbidden(f"a question without tombstones of {unknown}", "tombstone")
+        elif order.place <= last or self.name in memory.gone:
             reason = "replay" if epoch == own.epoch else "epoch"
             refusal = forbidden(f"question {asked.number} of epoch {epoch}", reason)
-        elif unknown:
-            refusal = forbidden(f"a question without tombstones of {unknown}", "tombstone")
         if refusal is not None:
-            return refused(memory, refusal, order.question.digest), Acknowledgement("")
+            # If it still waits at the server, that has lost the answer.
+            void = refusal.reason != "tombstone"
+            reply = Acknowledgement(digest if void else "", void)
+            return refused(memory, refusal, order.question.digest), reply
         answer, entry = order.answered(self.site, self.author, memory.gone)
         memory = memory.heard(epoch[0]).with_own(epoch=epoch, answered=asked.number)
         message = self._sealed(memory, letter.sender, answer)
@@ -197,6 +200,8 @@ class Member(abc.ABC):
         if not places:
             return Step(memory)
         memory = memory.without_letters(places)
+        if sent.void and QUESTION + sender in places:
+            return self._lost(memory)
         return self.begin(memory) if sent.void and TOKEN in places else Step(memory)
 
     def resend(self, memory: Memory) -> tuple[Outgoing, ...]:
@@ -250,6 +255,9 @@ class Member(abc.ABC):
                 return step  # it may hold a forgotten factor
         if known.signer in memory.gone:
             return step
+        if known.claim == "agreement" and sender == known.site and memory.certificate is not None:
+            step = step.then(self._passed_on(memory, [memory.certificate], [known.site]))
+            memory = step.memory  # a restored member may not have it
         if old is not None and known.version <= old.version:
             return self._superseded(step, known, old)
         if known.claim in ("residual", "cosignature") and known.recipient != self.name:

@@ -20,6 +20,8 @@ TOKEN, RESTING = "token", "resting"
 until the walk continues."""
 ANSWER = "answer"
 """Outbox place of a site's answer to the server of a star."""
+QUESTION = "question to "
+"""Prefix of the outbox places where a question waits for its answer."""
 NOTICE = "notice "
 """Prefix of the keys of store rows that hold a notice instead of a letter."""
 MOST_REFUSALS = 100

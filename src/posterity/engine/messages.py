@@ -18,7 +18,9 @@ class Acknowledgement:
     digest: str
     """SHA-256 of the bytes of the letter."""
     void: bool = False
-    """True if it held a token of an epoch in which the receiver can no longer take part."""
+    """True if it held a token of an epoch in which the receiver can no longer take part, or a
+    question that it cannot answer any more.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
