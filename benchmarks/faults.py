@@ -6,16 +6,18 @@
 A run is a federation of four sites, each with the real machine and a real store on disk, over a
 network that drops, doubles, delays, reorders, alters and misdelivers letters, and is parted at
 times. Sites are killed before and after their writes, lose power and whole disks; clocks jump;
+stores are restored from older copies, of one site or of two at once, also of who was forgotten;
 epochs are begun at once, sites are forgotten and join late; strangers and faulty members send
-tokens. Half of the runs have noisy updates: a site that answers twice then gives itself away. After
-a while the faults end, and within a limit the walk has to come to rest. What is checked, of every
-letter and after every run, is said in :class:`World`.
+tokens. Members witness each other's logs. Half of the runs have noisy updates: a site that answers
+twice then gives itself away. After a while the faults end, and within a limit the walk has to come
+to rest. What is checked, of every letter and after every run, is said in :class:`World`.
 """
 
 import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -35,8 +37,9 @@ from posterity.artifact.artifact import from_bytes
 from posterity.engine import admission, log, member, messages
 from posterity.engine.agent import Agent
 from posterity.engine.agreement import Terms
-from posterity.engine.log import Tree, TreeHead
-from posterity.engine.machine import Machine
+from posterity.engine.audit import audit_log
+from posterity.engine.log import Tree, TreeHead, key_name
+from posterity.engine.machine import UNSEALED, Machine
 from posterity.engine.memory import RESTING, TOKEN, Memory, Step
 from posterity.engine.messages import Letter
 from posterity.engine.refusal import Refusal
@@ -94,6 +97,8 @@ def terms_of(links: list[list[str]] | None, **options) -> Terms:
 
 RING = [["a", "b"], ["b", "c"], ["c", "d"], ["a", "d"]]
 ENDLESS = {"steps": 1_000_000}
+IN_ORDER = terms_of(None, schedule={"kind": "sequential"}, **ENDLESS)
+"""Nobody who sends a site the token has had it from the site, so only its seal tells it."""
 TERMS = (
     terms_of(None),
     terms_of(RING, **ENDLESS),
@@ -162,12 +167,16 @@ class Kinds:
 class World:
     """A federation in one process. It checks of every letter that is sent, and at the end:
 
-    * One version of a token, its epoch and sequence number, has one content, ever.
+    * One version of a token, its epoch and sequence number, has one content, ever; but who was
+      restored may answer again what it does not know that it answered.
+    * Every token is, bit for bit, the prior and one factor of each site that it has visited.
     * Every token that a site answered is one that a site sent, to it.
     * The newest token is, bit for bit, the prior and the factors that the sites hold.
     * Where updates are exact it is what `federate` gives in process for the sites that stay.
     * Of who was forgotten no factor is left, neither in a store's files nor in a waiting letter.
-    * The log of a site continues the checkpoint that an auditor kept.
+    * Who was forgotten learns it when it is back, also from an older copy.
+    * The log of a site continues the checkpoint that an auditor kept, except after a restoration;
+      then it holds for an auditor if and only if it continues what the others cosigned.
     * The walk reaches all who stay, once faults have ended, and all know that it converged.
     """
 
@@ -184,6 +193,9 @@ class World:
         self.checkpoints: dict[str, TreeHead] = {}
         self.heard, self.gone, self.alarm = 1, set[str](), dict.fromkeys(SITES, 15)
         self.count: Counter[str] = Counter()
+        self.held: dict[str | None, dict] = {}
+        self.broken_logs = set[str]()  # of who lost a store, or was restored
+        self.past, self.restored = np.random.default_rng([seed, 2]), set[str]()
         self.late = str(self.rng.choice(SITES[1:])) if self.rng.random() < 0.3 else None
         for site in SITES:
             if site != self.late:
@@ -195,10 +207,44 @@ class World:
         path = self.folder / f"{site}.db"
         for file in self.folder.glob(f"{site}.db*"):
             file.unlink()
+            self.broken_logs.add(site)
         memory = self.kind(site).MEMORY.empty(site, epoch if self.kinds.floor else 0)
         self.kinds.disk.create(path, Step(memory).change).close()
         self.checkpoints.pop(site, None)
         self.open(site)
+
+    def copy(self, site: str) -> None:
+        """Keep a copy of a store, as a backup does, or a snapshot of its machine."""
+        for file in self.folder.glob(f"{site}.db*"):
+            shutil.copy(file, self.folder / f"copy of {file.name}")
+
+    def restore(self, site: str) -> None:
+        """The store is replaced by its copy; a restored machine does not notice it."""
+        copies = [*self.folder.glob(f"copy of {site}.db*")]
+        if not copies:
+            return
+        self.agents[site].store.close()
+        for file in self.folder.glob(f"{site}.db*"):
+            file.unlink()
+        for file in copies:
+            shutil.copy(file, file.with_name(file.name.removeprefix("copy of ")))
+        self.checkpoints.pop(site, None)
+        self.restored.add(site)
+        self.broken_logs.add(site)
+        self.count["restored"] += 1
+        self.open(site)
+        if self.past.random() < 0.7:
+            self.start(site)
+
+    def start(self, site: str) -> None:
+        self.act(site, lambda agent: agent.command(agent.machine.start))
+
+    def publish(self, site: str) -> None:
+        """A site asks the others to sign for its log."""
+        self.act(
+            site,
+            lambda agent: agent.command(lambda m: agent.machine.checkpoint(m, agent.store.log)),
+        )
 
     def open(self, site: str) -> None:
         record = Site.of(self.terms.agreement, site, self.data[site])
@@ -259,8 +305,22 @@ class World:
     def note(self, token: Token, receiver: str) -> None:
         version = (token.epoch, token.sequence)
         if self.tokens.setdefault(version, token).digest != token.digest:
-            raise Violation(f"two contents of {version}")
+            if token.sender not in self.restored:
+                raise Violation(f"two contents of {version}")
+            self.tokens[version] = token
+        if token.digest not in self.receivers:
+            self.check_sum(token)
         self.receivers.setdefault(token.digest, set()).add(receiver)
+
+    def check_sum(self, token: Token) -> None:
+        own = self.agents[str(token.sender)].memory.own
+        held = {} if token.sequence == 1 else self.held.get(token.previous)
+        if held is None or (own.epoch, own.answered + 1) != (token.epoch, token.sequence):
+            return  # its site took another step at once
+        held = {**held, own.name: own.entry and own.entry.factor if own.counted else None}
+        self.held[token.digest] = held
+        if TreeSum.of([PRIOR, *(f for f in held.values() if f is not None)]) != token.exact_sum:
+            raise Violation(f"a token of {token.sender} is not the prior and factors of sites")
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -349,6 +409,7 @@ class World:
         for what in () if plain else DISASTERS:
             if self.rng.random() < 0.5:
                 plan[int(self.rng.integers(5, ROUGH))] = what
+        past = () if plain else self.rollbacks()
         self.begin("a")
         joins, seen = int(self.rng.integers(20, ROUGH)), 0
         for now in range(1, LIMIT):
@@ -358,9 +419,13 @@ class World:
                 self.count["joined"] += 1
             if now in plan:
                 self.disaster(plan[now], now)
+            self.roll_back(past, now)
             if now % 40 == 0:
                 self.audit()
-            if now > ROUGH and now % 5 == 0 and self.is_at_rest():
+            over = max(ROUGH, *(back for _, back, _ in past), 0)
+            if now > over and now % 5 == 0 and self.is_at_rest():
+                if past:
+                    self.check_witnesses(now)
                 self.check()
                 self.count += self.network.count
                 self.count["tokens"] += len(self.tokens)
@@ -371,6 +436,26 @@ class World:
                     self.count["begun anew"] += 1
                 seen = len(self.tokens)
         raise Violation("the walk does not reach all who stay")
+
+    def rollbacks(self) -> list[tuple[int, int, list[str]]]:
+        """When which sites are copied and restored: in half of the runs, one or two at once."""
+        plans = []
+        for _ in range(int(self.past.choice([0, 0, 1, 2]))):
+            copied, back = sorted(map(int, self.past.choice(2 * ROUGH, 2, replace=False)))
+            sites = self.past.choice(SITES, int(self.past.choice([1, 2])), replace=False)
+            plans.append((copied + 1, back + 1, [*map(str, sites)]))
+        return plans
+
+    def roll_back(self, plans: Iterable[tuple[int, int, list[str]]], now: int) -> None:
+        for copied, back, sites in plans:
+            for site in sites:
+                if now == copied and site in self.agents:
+                    self.copy(site)
+                if now == back and site in self.agents:
+                    self.restore(site)
+        if plans and now % 30 == 0:
+            for site in self.agents:
+                self.publish(site)
 
     def staying(self) -> list[str]:
         return [site for site in SITES if site not in self.gone and site in self.agents]
@@ -385,7 +470,7 @@ class World:
             and agent.memory.gone == frozenset(self.gone)
             and (self.terms.steps or agent.machine.status(agent.memory).converged)
             for agent in stay
-        )
+        ) and all(site in self.agents[site].memory.gone for site in self.gone)
 
     def newest(self) -> tuple[tuple, Token]:
         return max(self.tokens.items(), key=lambda pair: pair[0])
@@ -404,6 +489,32 @@ class World:
             except Refusal as refusal:
                 raise Violation(f"the log of {site}: {refusal}") from refusal
             self.checkpoints[site] = new
+
+    def check_witnesses(self, now: int) -> None:
+        """All are started again, twice, and their logs witnessed; then an auditor looks at each."""
+        for begins in range(now + 1, now + 181, 60):
+            for site in self.staying():
+                self.start(site)
+                self.publish(site)
+            for each in range(begins, begins + 60):
+                self.tick(each)
+        held = {site: self.agents[site].memory.notices for site in self.staying()}
+        for site, notices in held.items():
+            tree, own = self.agents[site].store.log, f"checkpoint of {site}"
+            signed = [n[own].head for other, n in held.items() if other != site and own in n]
+            fits = all(h.size <= len(tree) and tree.root(h.size) == h.root for h in signed)
+            notes = [n for n in notices.values() if n.claim == "cosignature" and n.site == site]
+            head = TreeHead.of(tree, key_name(self.terms.name, site), KEYS[site])
+            bundle = {
+                "site": site,
+                "entries": [entry.decode() for entry in self.agents[site].store.entries()],
+                "checkpoint": head.to_bytes().decode(),
+                "cosignatures": [known.predicate["note"] for known in notes],
+            }
+            if audit_log(self.terms, bundle).passed != fits or not (
+                fits or site in self.broken_logs
+            ):
+                raise Violation(f"what others cosigned of {site} is taken for something else")
 
     def check(self) -> None:
         self.audit()
@@ -458,7 +569,21 @@ class NoFence(Machine):
         return super()._answer(memory, token)
 
 
-class NoAnsweredTest(Machine):
+class NoSealTest(Machine):
+    """Tokens are answered whatever factor of the site they hold."""
+
+    def _seal_of(self, memory: Memory, token: Token) -> tuple[int, str]:
+        return UNSEALED
+
+
+class NothingSeen(Machine):
+    """A site does not ask whether others have seen more of it than its store knows."""
+
+    def _lost(self, memory: Memory, start: int = 0) -> Step:
+        return Step(memory)
+
+
+class NoAnsweredTest(NoSealTest):
     """A token that comes again is answered again."""
 
     def _is_answered(self, memory: Memory, token: Token) -> bool:
@@ -520,6 +645,7 @@ def any_spelling(body: bytes) -> Token:
         head = json.loads(parts["head"])
         del head["kind"]
         head["epoch"] = tuple(head["epoch"])
+        head["seals"] = tuple(map(tuple, head["seals"]))
         return Token(**head, exact_sum=TreeSum(tuple(parts["exact_sum"])))
 
 
@@ -541,6 +667,8 @@ def from_anybody(envelope: Envelope, keys: dict, threshold: int = 1) -> tuple[st
 verify = Envelope.verify
 MUTANTS = {
     "no fence": Kinds(machine=NoFence),
+    "no seal test": Kinds(machine=NoSealTest, terms=(IN_ORDER,)),
+    "no floor": Kinds(machine=NothingSeen),
     "no answered test": Kinds(machine=NoAnsweredTest),
     "commit after send": Kinds(agent=SentFirst),
     "floor 0": Kinds(floor=False),

@@ -5,8 +5,9 @@
 
 The world is that of :mod:`benchmarks.faults`: real machines and stores, and a network that loses,
 doubles, alters and reorders. Here member ``a`` is the server, with records of its own; it is killed
-before and after its writes like any other, loses power and its disk, goes on without who is silent,
-waits for a member that comes late, and has another one forgotten.
+before and after its writes like any other, loses power and its disk, is restored from older copies
+as its sites are, goes on without who is silent, waits for a member that comes late, and has another
+one forgotten.
 """
 
 import dataclasses
@@ -53,7 +54,7 @@ DISASTERS = ("forget", "disk", "server", "partition", "clock", "absent", "forged
 class Star(World):
     """A star in one process. It checks of every position of the server, and at the end:
 
-    * One position, its epoch and step, has one content, ever.
+    * One position, its epoch and step, has one content, ever; but a restored server may repeat one.
     * The posterior is, bit for bit, the prior and the factors that the server has.
     * A question is answered once; no letter makes a machine fail.
     * Where updates are exact it is what `federate` gives in process for the sites that stay.
@@ -88,7 +89,8 @@ class Star(World):
             if TreeSum.of([PRIOR, *factors]) != state.exact_sum:
                 raise Violation("the posterior is not the prior and the factors")
             place, content = (state.epoch, state.step), digest(state.posterior)
-            if self.positions.setdefault(place, content) != content:
+            same = self.positions.setdefault(place, content) == content
+            if not same and SERVER not in self.restored:
                 raise Violation(f"two contents of {place}")
 
     def disaster(self, what: str, now: int) -> None:
@@ -124,6 +126,7 @@ class Star(World):
             if self.rng.random() < 0.5:
                 plan[int(self.rng.integers(5, ROUGH))] = what
         joins = int(self.rng.integers(20, ROUGH))
+        past = () if plain else self.rollbacks()
         self.command("begin")
         if self.late is not None:
             self.command("pass_over", [self.late])
@@ -134,9 +137,13 @@ class Star(World):
                 self.act(self.late, lambda agent: agent.command(agent.machine.start))
             if now in plan:
                 self.disaster(plan[now], now)
+            self.roll_back(past, now)
             if now % 40 == 0:
                 self.audit()
-            if now > ROUGH and now % 10 == 0 and self.is_at_rest():
+            over = max(ROUGH, *(back for _, back, _ in past), 0)
+            if now > over and now % 10 == 0 and self.is_at_rest():
+                if past:
+                    self.check_witnesses(now)
                 self.check()
                 return self.count + self.network.count
         raise Violation("the star does not come to rest with all who stay")
@@ -145,6 +152,8 @@ class Star(World):
         """Whether the server rests with all; if without some, it is told to go on."""
         server, course = self.agents[SERVER].memory, self.course
         if course.phase != "rest" or server.gone != frozenset(self.gone):
+            return False
+        if any(site not in self.agents[site].memory.gone for site in self.gone):
             return False
         stay = [site for site in self.staying() if course.run.state.entries.get(site) is None]
         if course.status.converged and not stay:

@@ -132,6 +132,38 @@ def test_a_site_that_lost_its_store_is_let_in_by_an_epoch():
     assert digest(newest(coins).posterior) == in_process(*DATA)
 
 
+def test_who_is_restored_from_an_older_copy_adds_its_factor_in_a_new_epoch():
+    coins = Coins(terms(schedule={"kind": "sequential"}))
+    waiting = coins.walk(coins.begin("a"), 4)
+    copy, seen = coins.memories["b"], len(coins.log)
+    waiting = coins.walk(Step(copy, tuple(waiting)), 12)  # b has answered since
+    assert coins.memories["b"].own.answered > copy.own.answered
+    coins.memories["b"] = copy
+    coins.walk(Step(copy, tuple(waiting)), 2 * STEPS)
+    entries = [(site, json.loads(entry)) for site, entry in coins.log[seen:]]
+    reasons = [(site, each["reason"]) for site, each in entries if each["event"] == "refused"]
+    assert ("b", "rollback") in reasons  # a, from which the token came, had seen none of b's
+    told = {(site, each["site"]) for site, each in entries if each["event"] == "store lost"}
+    assert told == {(site, "b") for site in DATA}
+    assert digest(newest(coins).posterior) == in_process(*DATA)
+    assert newest(coins).epoch == (2, "b")
+
+
+def test_what_others_have_seen_of_a_site_tells_it_that_its_store_is_old():
+    coins = Coins()
+    waiting = coins.walk(coins.begin("a"), STEPS)
+    (token,) = [m for m in waiting if isinstance(opened(m.content).body, Token)]
+    holder = opened(token.content).sender
+    copy = coins.memories[holder]
+    coins.walk(Step(copy, tuple(waiting)), STEPS)
+    coins.memories[holder] = copy
+    step = coins.take(holder, coins.machines[holder].start(copy))  # the token is elsewhere
+    coins.walk(step, STEPS)
+    assert coins.memories[holder].own.epoch == (2, holder)
+    assert coins.memories[holder].starts == 2
+    assert digest(newest(coins).posterior) == in_process(*DATA)
+
+
 def test_a_site_joins_late():
     coins = Coins()
     del coins.memories["d"]

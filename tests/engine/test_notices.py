@@ -271,7 +271,7 @@ def test_notices_come_back_as_they_were():
     for known in (
         author.tombstone("a", 3),
         author.survey((3, "b"), 4, PRIOR),
-        author.agreement(2, 1, (0, "")),
+        author.agreement(2, True, (0, "")),
     ):
         assert Known.from_bytes(known.content) == known
         assert read(author.terms, known.envelope) == known
@@ -386,6 +386,20 @@ def test_who_lost_its_store_is_sent_the_tombstones_and_keeps_nothing_of_the_forg
     assert memory.gone == {"b"} and memory.own.counted and TOKEN not in memory.outbox
     assert json.loads(coins.deliver("c", late).entries[0])["reason"] == "tombstone"
     assert digest(resting(coins).posterior) == in_process("a", "c", "d")
+
+
+def test_who_was_forgotten_and_is_restored_receives_its_tombstone():
+    coins = Coins(terms(**UNTIL_CONVERGED))
+    walked(coins, coins.begin("b"))
+    copies = {site: coins.memories[site] for site in "ad"}
+    walked(coins, coins.forget("d"))
+    coins.memories |= copies  # also of a, which began the epoch after the forgetting
+    for site in "da":
+        walked(coins, coins.take(site, coins.machines[site].start(coins.memories[site])))
+    assert all(memory.gone == {"d"} for memory in coins.memories.values())
+    assert coins.memories["d"].own.entry.factor is None
+    assert digest(resting(coins).posterior) == in_process("a", "b", "c")
+    assert all(coins.memories[site].own.counted for site in "abc")
 
 
 def test_a_forgetting_goes_on_without_who_is_first_by_name():

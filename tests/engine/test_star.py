@@ -283,11 +283,23 @@ def test_a_server_that_lost_its_store_hears_of_the_epochs_before():
     star.run()
     star.memories["server"] = star.loaded("server", Step(ServerMemory.empty("server")))
     star.command("server", "begin")
-    star.run(100)
-    assert star.memories["server"].highest == 5
-    star.command("server", "begin")
     star.run()
+    assert star.course.run.state.epoch == (6, "server")
     assert stands_at(star, in_process())
+
+
+@pytest.mark.parametrize("ticks", [3, 6])
+def test_a_server_that_is_restored_from_an_older_copy_goes_on_in_a_new_epoch(ticks):
+    star = Star(terms("synchronous"), killed=0.0)
+    star.command("server", "begin")
+    star.run(ticks)
+    copy = star.memories["server"]
+    star.run()
+    star.memories["server"] = star.loaded("server", Step(copy))
+    star.command("server", "start")
+    star.run()
+    assert star.course.run.state.epoch == (2, "server")
+    assert star.course.status.converged and stands_at(star, in_process())
 
 
 def test_a_site_that_lost_its_store_after_a_forgetting_is_let_in_by_the_present_epoch():

@@ -90,6 +90,31 @@ def test_a_log_whose_keeper_lacks_the_witness_s_size_is_not_called_rewritten():
     assert checkpoints(coins, [31]) == [] and signed_for(coins) == (31,)
 
 
+def test_a_log_that_is_shorter_than_what_was_cosigned_does_not_hold():
+    coins = Coins()
+    checkpoints(coins, [5])
+    copy = coins.memories["a"]
+    checkpoints(coins, [12])
+    coins.memories["a"] = copy  # and the log has 5 entries again
+    checkpoints(coins, [6])
+    notes = [k.predicate["note"] for k in coins.memories["a"].notices.values() if k.signer == "d"]
+    short = bundle() | {"entries": [entry.decode() for entry in ENTRIES[:6]]}
+    short["checkpoint"] = TreeHead.of(Tree(ENTRIES[:6]), OWN, KEYS["a"]).to_bytes().decode()
+    assert audit_log(coins.terms, short).passed
+    audit = audit_log(coins.terms, short | {"cosignatures": notes})
+    assert audit.verification.broken == ("what others cosigned is the beginning of this log",)
+
+
+def test_a_witness_that_is_restored_signs_again():
+    coins = Coins()
+    checkpoints(coins, [1])
+    copy = coins.memories["d"]
+    checkpoints(coins, range(2, 30))
+    coins.memories["d"] = copy
+    checkpoints(coins, [30, 31])
+    assert signed_for(coins) == (31,)
+
+
 def test_nobody_passes_on_the_cosignature_of_another_as_its_own():
     coins = Coins()
     note = cosigned(TreeHead.of(Tree(ENTRIES), OWN, KEYS["a"]), "b").to_bytes().decode()

@@ -106,7 +106,7 @@ def test_what_is_no_message_is_refused():
     layers = list(SUM.layers)
     about = (
         '{"agreement": "ab12", "epoch": [0, ""], "kind": "Token", "previous": null, '
-        '"sender": null, "sequence": 0}'
+        '"seals": [], "sender": null, "sequence": 0}'
     )
     assert loads(to_bytes({"head": about, "exact_sum": layers})).exact_sum == SUM
     with pytest.raises(ArtifactError, match="another form"):
@@ -118,8 +118,8 @@ def test_what_is_no_message_is_refused():
 
 def test_what_a_head_should_hold_is_not_in_the_body():
     token = {
-        "agreement": "ab12", "epoch": [0, ""], "kind": "Token", "previous": None, "sender": None,
-        "sequence": 0,
+        "agreement": "ab12", "epoch": [0, ""], "kind": "Token", "previous": None, "seals": [],
+        "sender": None, "sequence": 0,
     }  # fmt: skip
     body = {"exact_sum": list(SUM.layers)}
     for name in ("sequence", "agreement", "sender", "epoch"):

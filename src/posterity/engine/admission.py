@@ -59,6 +59,8 @@ def _check_token(terms: Terms, sender: str, token: Token) -> None:
         raise Refusal.of(found, expected, "membership")
     if token.epoch[1] not in terms.members or token.epoch[0] < 1:
         raise Refusal.of(f"epoch {token.epoch}", "one that a member began", "membership")
+    if not terms.members.keys() >= {site for site, *_ in token.seals}:
+        raise Refusal.of("seals of nonmembers", "seals of members", "membership")
     for layer in token.exact_sum.layers:
         check_structure(terms, layer)
     check_posterior(terms, token.posterior)

@@ -46,12 +46,11 @@ class Author:
         """State that a site is forgotten, whose factor may be in epochs up to ``highest``."""
         return self._made("tombstone", site, highest=highest)
 
-    def agreement(self, start: int, born: int, epoch: Epoch) -> Known:
-        """State that the member takes part under these terms. Times are in seconds since 1970: its
-        agent was started at ``start``, and for the first time with this store at ``born``.
-        ``epoch`` is the newest epoch in its store.
+    def agreement(self, start: int, lost: bool, epoch: Epoch) -> Known:
+        """State that the member takes part under these terms: the number of its starts, whether it
+        found its store to be older than what others have seen, and the newest epoch in its store.
         """
-        return self._made("agreement", self.name, start=start, born=born, epoch=list(epoch))
+        return self._made("agreement", self.name, start=start, lost=lost, epoch=list(epoch))
 
     def survey(
         self,

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 
 from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.artifact.manifest import as_text
-from posterity.engine.memory import Memory
+from posterity.engine.memory import Memory, Place
 from posterity.engine.refusal import RELEASE, reading
 from posterity.engine.store import Outgoing
 from posterity.errors import SiteError
@@ -212,6 +212,11 @@ class ServerMemory(Memory):
     @property
     def epoch(self) -> Epoch:
         return self.course.run.state.epoch
+
+    @property
+    def place(self) -> Place:
+        """The present epoch, and the number of questions so far."""
+        return [*self.epoch, self.course.asked]
 
     @property
     def rows(self) -> dict[str, Outgoing]:

@@ -13,12 +13,15 @@ it walks on.
 """
 
 import dataclasses
+import hmac
 from collections.abc import Iterable
 
 import numpy as np
 
 from posterity.arrays.keys import fold_in
 from posterity.arrays.tree_sums import TreeSum
+from posterity.artifact.artifact import to_bytes
+from posterity.artifact.manifest import as_text
 from posterity.engine.admission import check_posterior
 from posterity.engine.author import status_by
 from posterity.engine.log import Tree, TreeHead, key_name
@@ -48,6 +51,8 @@ KEPT_BY_TERMS = ("highest", "starts", "refusals", "published")
 TIMES = 16
 """Multiple of a token's change by which it is judged: a missing factor goes unnoticed if the prior
 is worth 16 of it. More would take rounding for a loss where a prior is vague."""
+UNSEALED = -1, ""
+"""What stands for the number and seal of a site that has not answered in an epoch."""
 MOST_TURNS = 300
 """Average number of turns per site after which a walk without ``steps`` rests."""
 
@@ -62,6 +67,7 @@ class Machine(Member):
     ) -> tuple[Step, Acknowledgement]:
         """Answer a token. One that is void, or was answered, is acknowledged and not sent on."""
         memory = memory.heard(token.epoch[0])
+        memory = memory.saw(str(token.sender), token.epoch, token.sequence - 1)
         if self.name in memory.gone:
             raise forbidden("a token at a site that was forgotten", "tombstone")
         reason: Reason | None = None
@@ -71,6 +77,8 @@ class Machine(Member):
             reason = "epoch"
         elif self._is_answered(memory, token):
             reason = "replay"
+        elif self._seal_in(token) != self._seal_of(memory, token):
+            reason = "rollback"
         if reason is None:
             self._check_whole(memory, token)
             return self._answer(memory, token), Acknowledgement(digest)
@@ -78,7 +86,26 @@ class Machine(Member):
         void = reason == "epoch" and not memory.own.epoch[1]
         place = f"epoch {token.epoch}, sequence {token.sequence}"
         refusal = forbidden(f"a token of {place}", reason)
-        return refused(memory, refusal, token.digest), Acknowledgement(digest, void)
+        step = refused(memory, refusal, token.digest)
+        if reason == "rollback":
+            # An older seal than the site's own: others answered with old stores.
+            lost = self._seal_in(token) > self._seal_of(memory, token)
+            step = step.then(self._lost(step.memory) if lost else self.begin(step.memory))
+        return step, Acknowledgement(digest, void)
+
+    def _seal_in(self, token: Token) -> tuple[int, str]:
+        """Return the number and seal of this site's last answer, as the token has them."""
+        return next(((n, seal) for site, n, seal in token.seals if site == self.name), UNSEALED)
+
+    def _seal_of(self, memory: Memory, token: Token) -> tuple[int, str]:
+        """Return what :meth:`_seal_in` is if token and store belong together."""
+        own = memory.own
+        if own.epoch != token.epoch or own.answered < 0:
+            return UNSEALED
+        factor = None if own.entry is None else own.entry.factor
+        content = as_text({"place": memory.place}).encode()
+        content += b"" if factor is None else to_bytes(factor)
+        return own.answered, hmac.digest(self.key.raw, content, "sha256").hex()
 
     def _is_fenced(self, memory: Memory, token: Token) -> bool:
         """Return whether the token's epoch ended, perhaps before this site took part."""
@@ -126,6 +153,9 @@ class Machine(Member):
         receiver = self.terms.following(name, token.sender, token.sequence, out)
         memory = memory.without_letters({TOKEN, RESTING})
         after = dataclasses.replace(memory, own=own, passed=sent.posterior)
+        others = (each for each in token.seals if each[0] != name)
+        seals = tuple(sorted((*others, (name, *self._seal_of(after, sent)))))
+        sent = dataclasses.replace(sent, seals=seals)
         if own.epoch != before.epoch:
             after = self._without_posteriors(after, own.epoch)
         rests = self._is_last(sent, memory.gone) or self._is_due(after, sent, visit)
@@ -276,14 +306,11 @@ class Machine(Member):
         """Record a start of the site's agent. A site that took part before notifies the others that
         it is back, since they may have passed it over.
         """
-        now, starts = int(self.clock()), memory.starts + 1
-        memory = dataclasses.replace(memory, starts=starts, born=memory.born or now)
-        step = Step(memory).logging("started", number=starts)
+        memory = dataclasses.replace(memory, starts=memory.starts + 1)
+        step = Step(memory).logging("started", number=memory.starts)
         if self.name in memory.gone:
             return step
-        old = memory.notices.get(f"agreement of {self.name}")
-        now = now if old is None else max(now, old.version[0] + 1)  # must increase
-        return self._noticed(step, self.author.agreement(now, memory.born, memory.own.epoch))
+        return self._noticed(step, self.author.agreement(memory.starts, False, memory.own.epoch))
 
     def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:
         """Continue without members that do not answer, until a letter of theirs arrives. If a token

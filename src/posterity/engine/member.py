@@ -12,14 +12,15 @@ import functools
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from posterity.engine.admission import admitted
 from posterity.engine.agreement import Terms
 from posterity.engine.author import Author, follows
-from posterity.engine.log import continues, key_name
-from posterity.engine.memory import ANSWER, RESTING, TOKEN, Memory, Step, refused
+from posterity.engine.log import TreeHead, continues, key_name
+from posterity.engine.memory import ANSWER, QUESTION, RESTING, TOKEN, Memory, Step, refused
 from posterity.engine.messages import (
+    NOTHING_SEEN,
     Acknowledgement,
     Answer,
     Body,
@@ -108,17 +109,36 @@ class Member(abc.ABC):
         if memory.gone.issuperset(letter.gone):  # otherwise only after the tombstones have arrived
             memory = memory.heard(letter.highest)
         memory = memory.without_absent(letter.sender)
-        if letter.sender in memory.gone:
-            return Step(memory)
         unknown = memory.gone.difference(letter.gone)
         notices = [memory.tombstones[site] for site in sorted(unknown)]
-        return self._passed_on(memory, notices, [letter.sender])
+        told = self._passed_on(memory, notices, [letter.sender])
+        if letter.sender in memory.gone:  # who was forgotten may never acknowledge it
+            return Step(memory, told.sent)
+        start, number, *_ = letter.seen
+        newer = [*letter.seen[1:]] > memory.place and number <= letter.highest
+        behind = start > memory.starts or newer
+        whole = memory.gone.issuperset(letter.gone) and self.name not in memory.gone
+        return told.then(self._lost(told.memory, start)) if behind and whole else told
+
+    def _lost(self, memory: Memory, start: int = 0) -> Step:
+        """Tell all that the store is older than what was seen of it, as its number of starts, and
+        return in a new epoch.
+        """
+        most = memory.starts + self.terms.limits.epochs
+        memory = dataclasses.replace(memory, starts=max(memory.starts, min(start, most)) + 1)
+        step = Step(memory).logging("store lost", site=self.name)
+        step = self._noticed(step, self.author.agreement(memory.starts, True, memory.own.epoch))
+        begins = self.terms.server in (None, self.name)
+        return step.then(self.begin(step.memory)) if begins else step
 
     def _taken(
         self, memory: Memory, letter: Letter, digest: str
     ) -> tuple[Step, Acknowledgement | None]:
         body, sender = letter.body, letter.sender
         unknown = sorted({*letter.gone} - memory.gone)
+        if sender in memory.gone.difference(letter.gone):  # it writes until it has its tombstone
+            refusal = forbidden(f"a letter of {sender!r}", "tombstone")
+            return refused(memory, refusal, digest), Acknowledgement("")
         if unknown and isinstance(body, Token | Question):
             refusal = forbidden(f"a letter whose sender has tombstones of {unknown}", "tombstone")
             return refused(memory, refusal, digest), Acknowledgement("")  # sent again later
@@ -126,7 +146,7 @@ class Member(abc.ABC):
             case Token():
                 return self._receive_token(memory, body, frozenset(letter.gone), digest)
             case Question():
-                return self._replied(memory, letter, body)
+                return self._replied(memory, letter, body, digest)
             case Notice(envelope):
                 step = self._noticed(Step(memory), read(self.terms, envelope), sender)
             case Handover(name, content):
@@ -140,7 +160,7 @@ class Member(abc.ABC):
         return step, Acknowledgement(digest)
 
     def _replied(
-        self, memory: Memory, letter: Letter, asked: Question
+        self, memory: Memory, letter: Letter, asked: Question, digest: str
     ) -> tuple[Step, Acknowledgement | None]:
         """Return the answer to a server's question, or the waiting answer if the question is
         repeated.
@@ -150,13 +170,16 @@ class Member(abc.ABC):
         if order.place == last and ANSWER in memory.outbox:
             return Step(memory, (memory.outbox[ANSWER],)), None
         refusal, unknown = None, sorted(memory.gone.difference(letter.gone))
-        if order.place <= last or self.name in memory.gone:
+        if unknown:
+            refusal = forbidden(f"a question without tombstones of {unknown}", "tombstone")
+        elif order.place <= last or self.name in memory.gone:
             reason = "replay" if epoch == own.epoch else "epoch"
             refusal = forbidden(f"question {asked.number} of epoch {epoch}", reason)
-        elif unknown:
-            refusal = forbidden(f"a question without tombstones of {unknown}", "tombstone")
         if refusal is not None:
-            return refused(memory, refusal, order.question.digest), Acknowledgement("")
+            # If it still waits at the server, that has lost the answer.
+            void = refusal.reason != "tombstone"
+            reply = Acknowledgement(digest if void else "", void)
+            return refused(memory, refusal, order.question.digest), reply
         answer, entry = order.answered(self.site, self.author, memory.gone)
         memory = memory.heard(epoch[0]).with_own(epoch=epoch, answered=asked.number)
         message = self._sealed(memory, letter.sender, answer)
@@ -177,6 +200,8 @@ class Member(abc.ABC):
         if not places:
             return Step(memory)
         memory = memory.without_letters(places)
+        if sent.void and QUESTION + sender in places:
+            return self._lost(memory)
         return self.begin(memory) if sent.void and TOKEN in places else Step(memory)
 
     def resend(self, memory: Memory) -> tuple[Outgoing, ...]:
@@ -228,8 +253,13 @@ class Member(abc.ABC):
                 raise forbidden(f"a {known.claim} of epoch {known.epoch}", "epoch")
             if known.epoch < memory.own.epoch or not memory.gone <= known.forgotten:
                 return step  # it may hold a forgotten factor
-        if known.signer in memory.gone or (old is not None and known.version <= old.version):
+        if known.signer in memory.gone:
             return step
+        if known.claim == "agreement" and sender == known.site and memory.certificate is not None:
+            step = step.then(self._passed_on(memory, [memory.certificate], [known.site]))
+            memory = step.memory  # a restored member may not have it
+        if old is not None and known.version <= old.version:
+            return self._superseded(step, known, old)
         if known.claim in ("residual", "cosignature") and known.recipient != self.name:
             return self._sent_towards(step, known)
         if known.claim == "checkpoint" and not mine:
@@ -239,6 +269,8 @@ class Member(abc.ABC):
         if known.claim == "certificate" and not mine and not follows(self.terms, known):
             raise forbidden(f"a certificate of {known.site!r} that does not follow", "proof")
         kept = memory.with_notice(known)
+        if known.claim == "survey":
+            kept = kept.saw(known.site, known.version[0], known.version[1] - 1)
         step = dataclasses.replace(step, memory=kept)
         if known.claim in ("survey", "certificate", "checkpoint"):
             step = step.then(self._flooded(kept, known, sender))
@@ -253,29 +285,19 @@ class Member(abc.ABC):
                 about = {"epoch": list(known.version[0]), "left": known.predicate["left"]}
                 return step.logging("certified", by=known.site, **about)
             case "agreement":
-                return self._started(step, known, old, sender)
+                return self._started(step, known, sender)
         return step
 
-    def _started(self, step: Step, known: Known, old: Known | None, sender: str | None) -> Step:
-        """Process the start of a member: its first, a later one, or one without its earlier store.
-
-        Only the neighbours are notified of a first start. A member that lost its store cannot
-        recognise the tokens that hold its factor, so the first of the others by name begins a new
-        epoch, unless the site already takes part in the present one.
+    def _started(self, step: Step, known: Known, sender: str | None) -> Step:
+        """Process the start of a member, or that it lost its store. Only its neighbours hear of a
+        first start.
         """
-        memory, site = step.memory, known.site
-        lost = old is not None and old.predicate["born"] != known.predicate["born"]
+        site, lost = known.site, known.predicate["lost"]
         if site == self.name or lost or known.predicate["epoch"][0] > 0:
-            step = step.then(self._flooded(memory, known, sender))
+            step = step.then(self._flooded(step.memory, known, sender))
         if site == self.name:
             return step
-        others = self.terms.staying(memory.gone | memory.absent | {site})
-        fence, who = known.predicate["epoch"]
-        met = fence > 0 and (fence, who) < memory.own.epoch  # it is in this epoch
-        first = others[:1] == (self.name,) and not self.terms.server
-        if lost and not met and first and memory.highest > 0:
-            number, step = max(memory.highest + 1, fence), step.logging("store lost", site=site)
-            return step.then(self.begin(step.memory, number))
+        step = step.logging("store lost", site=site) if lost else step
         return self._returned(step, site)
 
     def _flooded(self, memory: Memory, known: Known, sender: str | None) -> Step:
@@ -308,24 +330,44 @@ class Member(abc.ABC):
             return step
         return step.then(self._passed_on(memory, [known], [other]))
 
+    def _superseded(self, step: Step, known: Known, old: Known) -> Step:
+        """Process a notice that is not newer than the known one. Only of a log it tells something:
+        the keeper of a shorter log is sent the cosignature of the longer one, and a witness that
+        cosigned less than before is given a path from there at the next checkpoint.
+        """
+        of_log = known.claim in ("checkpoint", "cosignature")
+        if not of_log or known.head.body == old.head.body:
+            return step
+        if known.claim == "checkpoint":
+            mine = known.site == self.name
+            return step if mine else self._cosigned(step, known.site, old.head)
+        sizes = (*step.memory.published, *known.version)
+        memory = dataclasses.replace(step.memory, published=sizes)
+        return dataclasses.replace(step, memory=memory)
+
     def _witnessed(self, step: Step, known: Known, old: Known | None) -> Step:
         """Cosign another member's log after checking that it continues the one cosigned before. If
-        no path leads from there, send its keeper a cosignature of the older log. Raises a Refusal
-        if the log does not continue the older one.
+        it does not, or no path leads from there, send its keeper a cosignature of the older log.
         """
         new, before, member = known.head, old and old.head, known.site
-        paths, size = known.predicate["paths"], before.size if before else 0
-        if before and 0 < size < new.size and str(size) not in paths:
-            found = f"a log of {member!r} without proof that it continues its first {size} entries"
-            refusal = forbidden(found, "unwitnessed")
-            step = step.then(refused(step.memory, refusal, known.digest))
-            new = before
-        else:
-            path = [bytes.fromhex(text) for text in paths.get(str(size), ())]
-            continues(before, new, path, self.terms.members[member])
-            step = dataclasses.replace(step, memory=step.memory.with_notice(known))
-        head = new.cosigned(key_name(self.terms.name, self.name), self.key, int(self.clock()))
-        return self._sent_towards(step, self.author.cosignature(member, head))
+        paths = known.predicate["paths"]
+        if before is not None:
+            path = [bytes.fromhex(text) for text in paths.get(str(before.size), ())]
+            try:
+                if not path and 0 < before.size < new.size:
+                    found = f"a log of {member!r} without proof that it continues {before.size}"
+                    raise forbidden(f"{found} entries", "unwitnessed")
+                continues(before, new, path, self.terms.members[member])
+            except Refusal as refusal:
+                step = step.then(refused(step.memory, refusal, known.digest))
+                return self._cosigned(step, member, before)
+        step = dataclasses.replace(step, memory=step.memory.with_notice(known))
+        return self._cosigned(step, member, new)
+
+    def _cosigned(self, step: Step, keeper: str, head: TreeHead) -> Step:
+        """Send the keeper of a log this member's cosignature of it."""
+        signed = head.cosigned(key_name(self.terms.name, self.name), self.key, int(self.clock()))
+        return self._sent_towards(step, self.author.cosignature(keeper, signed))
 
     # --- forgetting -------------------------------------------------------------------------------
 
@@ -396,6 +438,10 @@ class Member(abc.ABC):
         return read(self.terms, body_of(message.content).content)
 
     def _sealed(self, memory: Memory, receiver: str, body: Body) -> Outgoing:
-        gone = tuple(sorted(memory.gone))
-        letter = Letter(self.terms.digest, self.name, receiver, memory.highest, gone, body)
+        gone, agreed = tuple(sorted(memory.gone)), memory.notices.get(f"agreement of {receiver}")
+        place = memory.seen.get(receiver, NOTHING_SEEN[1:])
+        if receiver == self.terms.server and memory.own.epoch[1]:  # its last question
+            place = memory.place
+        seen: Any = (agreed.version[0] if agreed else 0, *place)
+        letter = Letter(self.terms.digest, self.name, receiver, memory.highest, gone, body, seen)
         return Outgoing(receiver, letter.sealed(self.key))

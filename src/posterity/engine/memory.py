@@ -21,10 +21,16 @@ TOKEN, RESTING = "token", "resting"
 until the walk continues."""
 ANSWER = "answer"
 """Outbox place of a site's answer to the server of a star."""
+QUESTION = "question to "
+"""Prefix of the outbox places where a question waits for its answer."""
 NOTICE = "notice "
 """Prefix of the keys of store rows that hold a notice instead of a letter."""
 MOST_REFUSALS = 100
 """Number of refusals for one reason that are all logged; later only each power of two is."""
+
+
+Place = list[Any]
+"""Number and site of an epoch, and the sequence number of the last answer in it; -1 if none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +40,9 @@ class Memory:
     ``highest`` is the highest recorded epoch number, ``notices`` are the newest ones by place, and
     ``absent`` the members that do not answer at present. ``refusals`` are counts by reason.
     ``passed`` is the posterior of the token that the site sent last in its present epoch, if any.
-    ``starts`` counts the starts of the agent, the first at the time ``born``. ``published`` are the
-    sizes of the last checkpoints of the log. ``terms`` and ``numbers`` are digests of the terms and
+    ``starts`` counts the starts of the agent. ``seen`` is the newest place of each member, from the
+    tokens and surveys that it signed. ``published`` are the sizes of the last checkpoints of the
+    log. ``terms`` and ``numbers`` are digests of the terms and
     of how numbers are computed. ``barred`` members were forgotten under earlier terms, with the IDs
     of their keys. ``outbox`` holds letters that are not acknowledged yet, and a token that rests.
     """
@@ -47,7 +54,7 @@ class Memory:
     absent: frozenset[str] = frozenset()
     refusals: Mapping[str, int] = dataclasses.field(default_factory=dict)
     starts: int = 0
-    born: int = 0
+    seen: Mapping[str, Place] = dataclasses.field(default_factory=dict)
     published: tuple[int, ...] = ()
     terms: str = ""
     numbers: str = ""
@@ -78,6 +85,16 @@ class Memory:
     def epoch(self) -> Epoch:
         """The present epoch."""
         return self.own.epoch
+
+    @property
+    def place(self) -> Place:
+        """The present epoch, and the sequence number of the last answer in it."""
+        return [*self.own.epoch, self.own.answered]
+
+    def saw(self, site: str, epoch: Epoch, answered: int) -> Self:
+        """Return the memory after a member signed that it answered a token."""
+        place = max([*epoch, answered], self.seen.get(site, []))
+        return dataclasses.replace(self, seen={**self.seen, site: place})
 
     def newest(self, claim: str) -> Known | None:
         """Return the newest notice of a claim in the present epoch, by any member."""
@@ -186,7 +203,7 @@ class Memory:
             )
 
 
-PLAIN = ("highest", "refusals", "starts", "born", "terms", "numbers", "barred")
+PLAIN = ("highest", "refusals", "starts", "seen", "terms", "numbers", "barred")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,9 @@ class Acknowledgement:
     digest: str
     """SHA-256 of the bytes of the letter."""
     void: bool = False
-    """True if it held a token of an epoch in which the receiver can no longer take part."""
+    """True if it held a token of an epoch in which the receiver can no longer take part, or a
+    question that it cannot answer any more.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,12 +67,18 @@ class Answer:
 Body = Token | Acknowledgement | Notice | Handover | Question | Answer
 
 
+Seen = tuple[int, int, str, int]
+NOTHING_SEEN: Seen = (0, 0, "", -1)
+
+
 @dataclasses.dataclass(frozen=True)
 class Letter:
     """A message from one member of a federation to another.
 
     ``terms`` is the digest of the sender's terms, ``highest`` the highest epoch number that it has
-    recorded. ``gone`` are, sorted, the members whose tombstones it has.
+    recorded. ``gone`` are, sorted, the members whose tombstones it has. ``seen`` is the newest that
+    the receiver has signed, as far as the sender knows: the number of its starts, and the epoch
+    (number and site) and sequence number of its last answer. A store that is behind it is old.
     """
 
     terms: str
@@ -79,6 +87,7 @@ class Letter:
     highest: int
     gone: tuple[str, ...]
     body: Body
+    seen: Seen = NOTHING_SEEN
 
     def to_bytes(self) -> bytes:
         """Return a head in JSON on a line of its own, followed by the content of the body."""
@@ -100,9 +109,11 @@ class Letter:
         with reading("a letter", "a letter of a site"):
             kind, plain = head.pop("kind"), head.pop("body")
             types = [type(head[field]) for field in HEAD]
-            if types != [str, str, str, int, list] or not 0 <= head["highest"] < MOST_EPOCHS:
+            if types != [str, str, str, int, list, list] or not 0 <= head["highest"] < MOST_EPOCHS:
                 raise ValueError("a head with other fields")
-            head["gone"] = tuple(head["gone"])
+            head["gone"], head["seen"] = tuple(head["gone"]), tuple(head["seen"])
+            if [*map(type, head["seen"])] != [*map(type, NOTHING_SEEN)]:
+                raise ValueError("something else than starts, epoch and sequence number")
             if list(head["gone"]) != sorted({*map(str, head["gone"])}):
                 raise ValueError("names that are not sorted")
             letter = cls(**head, body=_body(kind, plain, body))
@@ -116,7 +127,7 @@ class Letter:
         return Envelope(self.to_bytes(), MESSAGE).signed(key).to_bytes()
 
 
-HEAD = ("terms", "sender", "receiver", "highest", "gone")
+HEAD = ("terms", "sender", "receiver", "highest", "gone", "seen")
 MOST_EPOCHS = 2**53
 """Bound of epoch numbers, which JSON readers of other languages then read exactly."""
 MOST_SEQUENCES = 2**32 - 2

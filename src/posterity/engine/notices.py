@@ -180,7 +180,7 @@ _is_epoch = lambda value: list(map(type, value)) == [int, str] and _is_count(val
 _POSITION = {"epoch": _is_epoch, "sequence": lambda n: _is_count(n) and n < MOST_SEQUENCES}
 FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "tombstone": {"highest": _is_count},
-    "agreement": {"start": _is_count, "born": _is_count, "epoch": _is_epoch},
+    "agreement": {"start": _is_count, "lost": _is_flag, "epoch": _is_epoch},
     "survey": {**_POSITION, "posterior": _is_text, "forgotten": _are_texts},
     "residual": {
         **_POSITION,

@@ -20,6 +20,7 @@ Reason = Literal[
     "epoch",  # of an epoch that has ended
     "replay",  # answered before
     "left out",  # a token that lacks factors which were in it
+    "rollback",  # a token that holds another factor of the site than its store
     "order",  # a command that the state of the site forbids
     "proof",  # a certificate that does not follow from its contents
     "unwitnessed",  # a log without a proof that it continues the known one

@@ -19,7 +19,7 @@ from posterity.arrays.keys import fold_in, seeded
 from posterity.engine import messages as letters
 from posterity.engine.course import RUN, Course, Elsewhere, ServerMemory, Unanswered, looks
 from posterity.engine.machine import Machine
-from posterity.engine.memory import Memory, Step, line, refused
+from posterity.engine.memory import QUESTION, Memory, Step, line, refused
 from posterity.engine.messages import MOST_EPOCHS, body_of, digest_of
 from posterity.engine.notices import Known, read
 from posterity.engine.questions import NO_RECORDS, admitted_answer, answer_of, failed, residual_of
@@ -38,8 +38,6 @@ from posterity.status import Status
 
 ABSENT = "it was passed over"
 """The error in the answer that stands for an absent site."""
-QUESTION = "question to "
-"""Prefix of the outbox places where a question waits for its answer."""
 
 
 @dataclasses.dataclass(frozen=True)

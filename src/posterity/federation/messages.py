@@ -195,7 +195,8 @@ class Token:
     when the posterior changes other than by a visit, as when a site is forgotten at once; tokens of
     a lower epoch are void. ``agreement`` is the digest of the federation's agreement. ``sender`` is
     the site that sent the token, and ``previous`` the digest of the token that it answers; both are
-    None at first.
+    None at first. ``seals`` tell each visited site what it last answered in the epoch: its name,
+    the sequence number, and a text that only the site can check. In one process there are none.
     """
 
     agreement: str
@@ -204,6 +205,7 @@ class Token:
     exact_sum: TreeSum
     sender: str | None = None
     previous: str | None = None
+    seals: tuple[tuple[str, int, str], ...] = ()
 
     @property
     def posterior(self) -> ExponentialFamily:
@@ -213,7 +215,7 @@ class Token:
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of the token's fields without the agreement, which is the same for all tokens of
-        a chain; ``previous`` links the tokens of an epoch to a chain.
+        a chain, and the seals; ``previous`` links the tokens of an epoch to a chain.
         """
         place = *self.epoch, self.sequence, self.sender, self.previous
         return _digest(place, self.exact_sum)
@@ -231,7 +233,7 @@ PLAIN: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("variance", "quadrature_error"), (float, int)),
     **dict.fromkeys(("residual", "value"), (float, int, type(None))),
     **dict.fromkeys(("sender", "previous", "asked"), (str, type(None))),
-    **dict.fromkeys(("epoch", "parts"), (list,)),
+    **dict.fromkeys(("epoch", "parts", "seals"), (list,)),
     **dict.fromkeys(("direction", "improved", "fixed_point", *ARRAYS[:3]), NOTHING),
 }
 """Fields of the head, and their allowed types."""
@@ -297,6 +299,10 @@ def loads(content: bytes, *, most: int = MOST_BYTES) -> Any:
             if not set(head["parts"]) <= set(get_args(Part)):
                 raise ValueError("parts that no report has")
             head["parts"] = tuple(head["parts"])
+        if "seals" in head:
+            head["seals"] = tuple(map(tuple, head["seals"]))
+            if any([*map(type, seal)] != [str, int, str] for seal in head["seals"]):
+                raise ValueError("seals that are no names, numbers and texts")
         if generator is not None:
             body["key"] = keys.with_data(body["key"], generator)
         if "exact_sum" in body:
