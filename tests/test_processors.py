@@ -26,6 +26,7 @@ def test_variables_reach_the_libraries(name: str) -> None:
     assert ("--xla_cpu_max_isa=SSE4_2" in found) == (name == "Prescott")
 
 
+@pytest.mark.slow
 def test_failures_are_named_and_the_rest_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -492,6 +492,7 @@ def test_ordinal_levels_are_climbed_one_by_one():
     assert score["records"] == COUNT
 
 
+@pytest.mark.slow
 def test_survival_at_the_shell_is_fused_federated_and_predicted():
     for site, seed in (("n", 2), ("s", 3)):
         put(f"{site}.csv", lives(seed, 250))
