@@ -26,7 +26,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-import posterity
 from posterity.fingerprint import digest
 from posterity.lazy import eqx, jax
 
@@ -239,9 +238,8 @@ def _code(equation: Any) -> list[Any]:
         return [f for f in functions if not str(f.__module__).startswith(("jax", "posterity"))]
     called = equation.params["call_jaxpr"].jaxpr
     home = Path(called.debug_info.func_filename or "")
-    known = any(
-        home.is_relative_to(Path(str(module.__file__)).parent) for module in (jax, posterity)
-    )
+    packages = Path(__file__).parent, Path(str(jax.__file__)).parent
+    known = any(home.is_relative_to(package) for package in packages)
     # A function of JAX's that takes a caller's derivative stands in this file.
     return [] if known and home.name != "custom_derivatives.py" else [called]
 
