@@ -24,6 +24,7 @@ from benchmarks.faults import (
     ROUGH,
     Kinds,
     SentFirst,
+    Silences,
     Violation,
     World,
     main,
@@ -196,6 +197,32 @@ class Star(World):
                 raise Violation(f"{name} was forgotten, and has a factor")
             if self.noisy and any(piece in content for piece in self.buried.get(name, ())):
                 raise Violation(f"the factor of {name}, which was forgotten, is in the files")
+
+
+class SilentStar(Silences, Star):
+    """A star whose sites are silent at times. The server passes them over."""
+
+    usual: ClassVar[Kinds] = Kinds(
+        terms=tuple(
+            terms_of(None, schedule={"kind": kind}, server=SERVER, quorum=2, deadline=60.0)
+            for kind in SCHEDULES
+        )
+    )
+
+    def is_at_rest(self) -> bool:
+        if self.now <= max(self.over, 2 * ROUGH) or self.mute != self.lost or self.course is None:
+            return False
+        known, entries = self.agents[SERVER].memory.certificate, self.course.run.state.entries
+        self.without = self.lost.difference(entries)
+        if known is None or known.predicate["absent"] != sorted(self.without):
+            if self.course.phase == "rest":
+                self.command("resume")
+            return False
+        return super().is_at_rest()
+
+    def check(self) -> None:
+        super().check()
+        self.check_certificates(self.without)
 
 
 class TakesTwice(Server):

@@ -327,7 +327,7 @@ class Machine(Member):
             known = memory.notices.get(f"absence of {site}")
             place = self._starts_of(memory, site), known.version[1] + 1 if known else 0
             step = self._noticed(step, self.author.absence(site, *place))
-        walks = self.terms.server is None and memory.highest > 0 and absent - memory.absent
+        walks = self.terms.server is None and memory.highest > 0
         return step.then(self.begin(step.memory)) if walks else self._goes_without(step)
 
     def _goes_without(self, step: Step) -> Step:
