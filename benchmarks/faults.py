@@ -684,11 +684,13 @@ class Silent(Silences):
         if self.now <= max(self.over, 2 * ROUGH) or self.mute != self.lost:
             return False
         self.without = self.lost
-        visited = {site for site, *_ in self.newest()[1].seals}
-        absent = sorted(self.lost - visited)
+        (epoch, _), newest = self.newest()
+        visited = {site: (epoch, answered) for site, answered, _ in newest.seals}
+        absent = sorted(self.lost.difference(visited))
         known = [self.agents[site].memory.certificate for site in self.staying()]
-        if self.terms.steps and self.lost & visited:
-            return False
+        for own in (self.agents[site].memory.own for site in self.lost.intersection(visited)):
+            if visited[own.name] != (own.epoch, own.answered):  # its last token reached nobody
+                return False
         if not self.terms.steps and any(
             each is None or each.predicate["absent"] != absent for each in known
         ):

@@ -8,7 +8,7 @@ from engine.keys import KEYS
 from engine.stars import Star
 from engine.stars import terms as star_terms
 from engine.test_notices import posted, resting, walked
-from engine.test_running import Sites, sites  # noqa: F401
+from engine.test_running import Sites
 
 from posterity.artifact import digest
 from posterity.engine.audit import audit_certificate
@@ -132,23 +132,13 @@ def test_an_absence_of_before_a_return_is_not_acted_on():
         Author(coins.terms, "b", KEYS["b"])._made("absence", "c", start=1, number=1, by="a")
 
 
-def made(sites: Sites, **options):  # noqa: F811
-    agreed = terms(**options)
-    machine = Machine(agreed, Site.of(agreed.agreement, "a", DATA["a"]), KEYS["a"])
-    running = sites.made("a", machine=machine, sockets={})
-    running.answer({"do": "begin"}, b"")
-    return running
-
-
 @pytest.mark.parametrize(("quorum", "over"), [(None, True), (3, True), (4, False)])
-def test_who_is_silent_beyond_the_deadline_is_passed_over(
-    sites,  # noqa: F811
-    monkeypatch,
-    quorum,
-    over,
-):
+def test_who_is_silent_beyond_the_deadline_is_passed_over(tmp_path, monkeypatch, quorum, over):
     monkeypatch.setattr("posterity.engine.running.FIRST", 0.0)
-    running = made(sites, deadline=1e-9, quorum=quorum)
+    agreed = terms(deadline=1e-9, quorum=quorum)
+    machine = Machine(agreed, Site.of(agreed.agreement, "a", DATA["a"]), KEYS["a"])
+    running = Sites(tmp_path).made("a", machine=machine, sockets={})
+    running.answer({"do": "begin"}, b"")
     (receiver,) = running.status()["awaited"]
     running._look_around()
     memory, waits = running.agent.memory, running.status()["waits"]
