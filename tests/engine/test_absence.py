@@ -57,6 +57,31 @@ def test_a_pass_over_works_from_whichever_member_it_is_typed_at(site, order):
         assert known.predicate["state"] == "not converged"  # since no quorum was agreed on
 
 
+def test_a_pass_over_works_far_from_whom_it_names_and_so_does_a_return():
+    links = [["a", "b"], ["b", "c"], ["c", "d"]]
+    coins = Coins(terms(steps=None, links=links, quorum=3))
+    for site in DATA:  # only c, its neighbour, hears that d has started
+        walked(coins, coins.take(site, coins.machines[site].start(coins.memories[site])))
+    walked(coins, coins.begin("a"), without="d")
+    passed_over(coins, "a", "d")
+    assert digest(resting(coins).posterior) == in_process("a", "b", "c")
+    resent(coins)
+    assert digest(resting(coins).posterior) == in_process(*DATA)
+    assert not any(memory.absent for memory in coins.memories.values())
+    assert all(m.status(coins.memories[s]).converged for s, m in coins.machines.items())
+
+
+def test_only_members_that_can_be_done_without_are_passed_over():
+    coins, star = Coins(terms(steps=None)), Star(star_terms())
+    walked(coins, coins.begin("a"))
+    walked(coins, coins.forget("d"))
+    for sites in ([], ["a"], ["d"], ["nobody"], ["b", "a"]):
+        with pytest.raises(Refusal):
+            coins.machines["a"].pass_over(coins.memories["a"], sites)
+    with pytest.raises(Refusal):
+        star.machines["a"].pass_over(star.memories["a"], ["server"])
+
+
 def test_who_was_passed_over_with_the_token_does_not_hold_it_up():
     coins = Coins(terms(steps=None))
     (token,) = coins.walk(coins.begin("a"), 10)

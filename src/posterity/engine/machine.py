@@ -316,16 +316,18 @@ class Machine(Member):
     def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:
         """Continue without members that do not answer, until they do: all are told, and a new epoch
         begins, which a member that returns joins with its whole factor. Raises a Refusal if one of
-        them is no member, or the site itself.
+        them is no member or was forgotten, or is the site itself or the server.
         """
         absent = frozenset(sites)
-        if not absent < self.terms.members.keys() or self.name in absent:
-            others = f"some of {sorted(self.terms.members.keys() - {self.name})}"
-            raise forbidden(f"a request to pass over {sorted(absent)}", "membership", others)
+        others = {*self.terms.staying(memory.gone)} - {self.name, self.terms.server}
+        if not absent or not absent <= others:
+            some = f"some of {sorted(others)}"
+            raise forbidden(f"a request to pass over {sorted(absent)}", "membership", some)
         step = Step(memory)
-        for site in sorted(absent - memory.gone):
+        for site in sorted(absent):
             known = memory.notices.get(f"absence of {site}")
-            place = self._starts_of(memory, site), known.version[1] + 1 if known else 0
+            start = max(self._starts_of(memory, site), 1)  # not all hear of a first start
+            place = start, known.version[1] + 1 if known else 0
             step = self._noticed(step, self.author.absence(site, *place))
         walks = self.terms.server is None and memory.highest > 0
         return step.then(self.begin(step.memory)) if walks else self._goes_without(step)

@@ -301,11 +301,11 @@ class Member(abc.ABC):
 
     def _started(self, step: Step, known: Known, sender: str | None) -> Step:
         """Process the start of a member, or that it lost its store. Only its neighbours hear of a
-        first start, unless it was passed over before.
+        first start.
         """
         site, lost = known.site, known.predicate["lost"]
-        missed = f"absence of {site}" in step.memory.notices
-        if site == self.name or lost or missed or known.predicate["epoch"][0] > 0:
+        again = known.version[0] > 1 or known.predicate["epoch"][0] > 0
+        if site == self.name or lost or again:
             step = step.then(self._flooded(step.memory, known, sender))
         if site == self.name:
             return step

@@ -125,8 +125,9 @@ class Running:
             tree = self.agent.store.log
             self._checkpoint, self._matters = (self._lines, now), False
             self._command(lambda memory: machine.checkpoint(memory, tree))
-        awaited = machine.awaited(memory) - memory.absent
-        waiting = (awaited | self.post.waiting().keys()) - memory.absent - {machine.name}
+        awaited = machine.awaited(memory)
+        present = {*machine.terms.staying(memory.gone | memory.absent)} - {machine.name}
+        waiting = present & (awaited | self.post.waiting().keys())
         self._waits = {name: self._waits.get(name, now) for name in waiting}
         late = {n for n, seconds in self._silences().items() if seconds > machine.terms.deadline}
         silent = late & awaited
