@@ -1,6 +1,7 @@
 """Seeded runs of a star under faults, and mutants of its server that must be caught.
 
     python -m benchmarks.faults_star RUNS            # of the server as it is
+    python -m benchmarks.faults_star RUNS silent     # with sites that are silent, and a quorum
     python -m benchmarks.faults_star RUNS mutants    # of each mutant, until one run catches it
 
 The world is that of :mod:`benchmarks.faults`: real machines and stores, and a network that loses,
@@ -289,4 +290,4 @@ MUTANTS = {
 
 
 if __name__ == "__main__":
-    main(Star, MUTANTS, RESULTS / "faults_star.json")
+    main(Star, MUTANTS, RESULTS / "faults_star.json", SilentStar)

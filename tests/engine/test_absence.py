@@ -12,7 +12,7 @@ from engine.test_running import Sites
 
 from posterity.artifact import digest
 from posterity.engine.audit import audit_certificate
-from posterity.engine.author import Author
+from posterity.engine.author import Author, follows
 from posterity.engine.machine import Machine
 from posterity.engine.memory import RESTING, TOKEN, Step
 from posterity.engine.refusal import Refusal
@@ -121,6 +121,23 @@ def test_a_certificate_that_names_others_as_absent_is_refused(absent):
     assert not audit_certificate(coins.terms, false.envelope).passed
     with pytest.raises(Refusal):
         posted(coins, next(site for site in "abc" if site != signer), false)
+
+
+def test_whose_factor_counts_refuses_a_certificate_of_its_absence():
+    coins = Coins(terms(steps=None, quorum=3))
+    walked(coins, coins.begin("a"))
+    holder = next(site for site, memory in coins.memories.items() if RESTING in memory.outbox)
+    survey = coins.memories[holder].own_survey
+    answers = coins.memories[holder].residuals(survey)
+    absent, other = [site for site in DATA if site != holder][:2]
+    fewer = {site: each for site, each in answers.items() if site != absent}
+    false = Author(coins.terms, holder, KEYS[holder]).certificate(survey, fewer, {}, 0)
+    assert false.predicate["absent"] == [absent] and follows(coins.terms, false)
+    with pytest.raises(Refusal, match="does not follow"):
+        coins.memories[absent] = dataclasses.replace(coins.memories[absent], notices={})
+        posted(coins, absent, false)
+    posted(coins, other, false)  # who cannot know keeps the one with more answers
+    assert coins.memories[other].certificate.predicate["absent"] == []
 
 
 def test_who_was_passed_over_is_let_in_as_soon_as_it_hears_of_it():

@@ -82,14 +82,14 @@ def in_words(terms: Terms) -> list[str]:
     ends = [] if terms.steps is None else [f"after {terms.steps} steps"]
     if terms.tolerance is not None:
         ends.append(f"once less than {terms.tolerance:g} nats are left to change")
-    enough = "all" if terms.quorum is None else f"at least {terms.quorum}"
+    enough = "of all members" if terms.quorum is None else f"of at least {terms.quorum} members"
     return [
         f"Federation {terms.name!r}, terms {terms.digest}",
         f"Members: {', '.join(f'{name} ({key})' for name, key in sorted(terms.members.items()))}.",
         f"Links: {linked}; {how}.",
         f"It ends {' or '.join(ends)}." if ends else "It goes on until it is ended.",
-        f"Who is silent for {terms.deadline:g} s is passed over until they answer; a posterior is "
-        f"converged, as one of those who answered, if these are {enough}.",
+        f"Who is silent for {terms.deadline:g} s is passed over until they answer. A posterior is "
+        f"converged only with the answers {enough}.",
         f"Model: {terms.model}, over a prior {terms.prior!r}{update}.",
         *([f"Each has for itself: {', '.join(map(str, terms.own))}."] if terms.own else []),
         f"May have a member forgotten: {', '.join(sorted(terms.authorities)) or 'itself alone'}.",

@@ -275,8 +275,11 @@ class Member(abc.ABC):
             return self._witnessed(step, known, old)
         if known.claim == "survey" and self.terms.server is not None:
             raise forbidden("a survey beside the questions of a server", "membership")
-        if known.claim == "certificate" and not mine and not follows(self.terms, known):
-            raise forbidden(f"a certificate of {known.site!r} that does not follow", "proof")
+        if known.claim == "certificate" and not mine:
+            counted = memory.own.counted and known.epoch == memory.own.epoch
+            absent = counted and self.name in known.predicate["absent"]
+            if absent or not follows(self.terms, known):
+                raise forbidden(f"a certificate of {known.site!r} that does not follow", "proof")
         kept = memory.with_notice(known)
         if known.claim == "survey":
             kept = kept.saw(known.site, known.version[0], known.version[1] - 1)
