@@ -757,6 +757,14 @@ class NoTombstoneFence(Machine):
         return memory
 
 
+class HandsOn(Machine):
+    """A token that waits for who was passed over goes to another member in the same epoch."""
+
+    def _goes_without(self, step: Step) -> Step:
+        memory = self._rerouted(step.memory)
+        return step.then(Step(memory, tuple(m for m in [memory.outbox.get(TOKEN)] if m)))
+
+
 class NotErased(Machine):
     """What was forgotten stays in the pages of the file."""
 
@@ -840,6 +848,10 @@ MUTANTS = {
     "forgotten, not erased": Kinds(machine=NotErased),
     "not sent again": Kinds(machine=NotSentAgain),
 }
+
+
+HANDS_ON = Kinds(machine=HandsOn, terms=Silent.usual.terms)
+"""A mutant of the rules on silent members."""
 
 
 # --- campaigns -----------------------------------------------------------------------------------

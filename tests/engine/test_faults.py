@@ -4,7 +4,7 @@
 
 import pytest
 
-from benchmarks.faults import MUTANTS, Silent, campaign, caught
+from benchmarks.faults import HANDS_ON, MUTANTS, Silent, campaign, caught
 
 SEEDS = {
     "no fence": 7,
@@ -40,11 +40,15 @@ def test_no_promise_is_broken():
 
 
 def test_no_promise_is_broken_while_members_are_silent():
-    count, broken = campaign(12, 0, Silent)
+    count, broken = campaign(8, 0, Silent)
     assert broken == {}
     happened = {"silent", "back", "silent for good", "passed over", "typed"}
     happened |= {"certified without one", "certified by all"}
     assert all(count[what] for what in happened), count
+
+
+def test_a_machine_that_hands_on_a_token_that_may_have_been_answered_is_caught():
+    assert caught(HANDS_ON, 1, 10, Silent) is not None
 
 
 @pytest.mark.slow

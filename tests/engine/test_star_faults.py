@@ -36,7 +36,7 @@ def test_no_promise_is_broken():
 
 
 def test_no_promise_is_broken_while_sites_are_silent():
-    count, broken = campaign(12, 0, SilentStar)
+    count, broken = campaign(8, 0, SilentStar)
     assert broken == {}
     happened = {"silent", "back", "silent for good", "passed over", "typed"}
     happened |= {"certified without one", "certified by all"}
