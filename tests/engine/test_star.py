@@ -244,6 +244,20 @@ def test_an_answer_of_no_use_is_a_failure_of_its_site(what):
     assert digest(star.course.run.posterior) == digest(in_process().posterior)
 
 
+def test_the_limits_hold_for_all_answers_of_a_round_together():
+    star = Star(terms("synchronous", limits={"pseudo_counts": 30.0}))
+    star.command("server", "begin")
+    for site in "ab":
+        question, letter = question_to(star, site)
+        star.deliver(site, letter)
+        head = opened(star.memories[site].outbox[ANSWER].content)
+        version = {"epoch": question.epoch, "step": question.step, "asked": question}
+        answer = dumps(Improvement(site, Beta(20.0, 20.0), **version))
+        body = Answer(question.digest, answer)
+        star.deliver("server", dataclasses.replace(head, body=body).sealed(KEYS[site]))
+    assert star.reasons() == ["magnitude"]
+
+
 def test_only_the_server_asks_and_only_who_is_asked_answers():
     star = Star(terms())
     star.command("server", "begin")
