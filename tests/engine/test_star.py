@@ -10,11 +10,12 @@ from engine.stars import COINS, FAULTS, KEYS, Star, terms
 from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact import digest
 from posterity.engine.agent import Agent
-from posterity.engine.author import follows
+from posterity.engine.author import Author, follows
 from posterity.engine.course import ServerMemory
 from posterity.engine.memory import ANSWER, Memory, Step
 from posterity.engine.messages import Answer, Question
 from posterity.engine.refusal import Refusal
+from posterity.engine.signing import PrivateKey
 from posterity.engine.star import QUESTION
 from posterity.engine.store import Store
 from posterity.families import Beta, Gamma
@@ -160,6 +161,19 @@ def test_a_site_is_forgotten_and_no_later_answer_of_it_counts(kind):
     assert digest(factor) and memory.gone == {"b"}
     star.send("b", "server", late)
     assert star.reasons()[-1] == "tombstone"
+
+
+def test_after_a_forgetting_the_server_goes_on_above_all_epochs_that_the_tombstone_voids():
+    officer = PrivateKey(b"o" * 32)
+    agreed = terms(authorities={"officer": str(officer.public)})
+    star = Star(agreed)
+    star.command("server", "begin")
+    star.run()
+    star.command("server", "post", Author(agreed, "officer", officer).tombstone("b", 50).envelope)
+    star.run()
+    assert star.course.state.epoch == (51, "server") and star.course.status.converged
+    assert all(memory.own.epoch <= (51, "server") for memory in star.memories.values())
+    assert stands_at(star, forget(in_process(), "b").run)
 
 
 def test_forgetting_in_the_middle_of_a_step_voids_what_was_asked():
