@@ -12,12 +12,12 @@ import numpy as np
 from posterity import entries as versions
 from posterity.arrays.tree import leaves
 from posterity.arrays.tree_sums import TreeSum
-from posterity.checks import check_adds, check_proper, check_same_structure
 from posterity.entries import Entry, all_at_rest, by_site, check_names, checked, with_factors
 from posterity.errors import LedgerError
 from posterity.families import ExponentialFamily, at_rest
+from posterity.families.checks import check_adds, check_proper, check_same_structure
 from posterity.families.names import Names, in_order, names_of, posterior_line, some, with_names
-from posterity.text import cut, html, listed
+from posterity.runtime.text import cut, html, listed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +100,10 @@ class Ledger:
             StructureError: if the ledger has other names.
         """
         mine = names_of(self.prior)
-        move = lambda law: in_order(with_names(law, mine), wanted, place, of)
+
+        def move(law):
+            return in_order(with_names(law, mine), wanted, place, of)
+
         ledger = self._under(move(self.prior))
         if all(mine.get(path, own) == own for path, own in wanted.items()):
             return ledger
@@ -275,7 +278,8 @@ class Ledger:
     def __repr__(self) -> str:
         """Return one line with sites and posterior, fast for any size; never raise."""
         try:
-            sites, gone = self.sites, len(self.forgotten)
+            sites = self.sites
+            gone = len(self.forgotten)
             count = f"{len(sites)} site{'' if len(sites) == 1 else 's'}"
             count += f": {listed(sites)}" if sites else ""
             count += f", {gone} forgotten" if gone else ""

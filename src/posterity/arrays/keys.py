@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arguments import Constraint
-from posterity.arrays.namespace import is_jax
 from posterity.arrays.typing import KeyArray
-from posterity.lazy import jax
+from posterity.runtime.jax_loaded import is_jax
+from posterity.runtime.lazy import jax
 
 THREEFRY = "threefry2x32"
 ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 """Rotations of rounds of the two kinds, in bits."""
-PARITY, WORD = 0x1BD11BDA, 0xFFFFFFFF
+PARITY = 0x1BD11BDA
+WORD = 0xFFFFFFFF
 KEY = Constraint(
     "a key of jax.random",
     lambda key: isinstance(key, Words) or is_jax(key),
@@ -35,6 +36,9 @@ class Words(NamedTuple):
     def array(self) -> np.ndarray:
         """The key's numbers, as ``jax.random.key_data`` has them."""
         return np.array(self, np.uint32)
+
+    def __posterity_content__(self) -> tuple[str, str, np.ndarray]:
+        return "key", "key<fry>", self.array  # as JAX's key of the same words
 
 
 def seeded(seed: int) -> Words:
@@ -115,7 +119,8 @@ def exponential(key: KeyArray) -> float:
 def _threefry(key: Words, x: int, y: int) -> tuple[int, int]:
     one, two = key
     schedule = one, two, one ^ two ^ PARITY
-    x, y = x + one & WORD, y + two & WORD
+    x = x + one & WORD
+    y = y + two & WORD
     for four in range(5):
         for turn in ROTATIONS[four % 2]:
             x = x + y & WORD

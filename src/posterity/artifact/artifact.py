@@ -28,8 +28,8 @@ from posterity.artifact.registry import codec_of
 from posterity.artifact.tree import decode, encode
 from posterity.errors import ArtifactError, PosterityError, within
 from posterity.families import Distribution
-from posterity.files import write_file
 from posterity.ledger import Ledger
+from posterity.runtime.files import write_file
 
 __all__ = ["Inspection", "Posterior", "digest", "inspect", "load", "open_artifact", "save"]
 
@@ -215,7 +215,8 @@ def _read(file: File, size: int, what: str) -> Iterator[_Opened]:
 
 
 def _inspection(path: str | os.PathLike[str], opened: _Opened) -> Inspection:
-    kind, fields = opened.manifest.tree["type"], opened.manifest.tree["fields"]
+    kind = opened.manifest.tree["type"]
+    fields = opened.manifest.tree["fields"]
     ledger = kind == Ledger.__name__
     names, *versions = columns_of(fields) if ledger else ((), (), (), (), ())
     specs = sorted(opened.header.specs.items())

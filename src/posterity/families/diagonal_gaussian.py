@@ -8,9 +8,9 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Number, Real
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
 from posterity.families.gaussian import DEVIATIONS, AnyGaussian, trusted_rate
-from posterity.lazy import jax
-from posterity.programs import sampler
-from posterity.text import SHOWN
+from posterity.runtime.lazy import jax
+from posterity.runtime.programs import sampler
+from posterity.runtime.text import SHOWN
 
 
 class DiagonalGaussian(AnyGaussian):
@@ -62,7 +62,8 @@ class DiagonalGaussian(AnyGaussian):
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
         """Return the derivative of ``η`` along ``μ``, in closed form."""
-        parts, mean = self.unflatten(vector), self.mean
+        parts = self.unflatten(vector)
+        mean = self.mean
         step = parts["precision_mean"]
         precision = 2 * self.precision**2 * (parts["precision"] + step * mean)
         moved = precision * mean + self.precision * step
@@ -123,7 +124,8 @@ class DiagonalGaussian(AnyGaussian):
 
     def retract(self, direction: Self, rate: Number) -> Self:
         """Retract with the length of ``D`` as its largest entry relative to ``Λ``."""
-        np_, mean = self.xp.np, self.mean
+        np_ = self.xp.np
+        mean = self.mean
         slope = direction.precision_mean - direction.precision * mean
         relative = direction.precision / self.precision
         rate = trusted_rate(rate, np_.abs(relative).max())

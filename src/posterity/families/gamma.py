@@ -8,8 +8,8 @@ from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
 from posterity.families.marginals import GAMMA, Closed, Marginal, same_shape
 from posterity.families.supports import PositiveNumbers
-from posterity.lazy import jax
-from posterity.programs import sampler
+from posterity.runtime.lazy import jax
+from posterity.runtime.programs import sampler
 
 
 class Gamma(ExponentialFamily):
@@ -53,7 +53,9 @@ class Gamma(ExponentialFamily):
 
     def _line(self, drop: float) -> Line:
         """Return the line ``y = log(z b / a)``, with log density ``a (y - exp y)``."""
-        np_, a, b = self.xp.np, self.shape, self.rate
+        np_ = self.xp.np
+        a = self.shape
+        b = self.rate
         depth = drop / a
 
         def at(y: Real) -> tuple[Any, Any, Any]:

@@ -15,8 +15,8 @@ from posterity.families.gaussian import LOG_2PI
 from posterity.families.marginals import NORMAL, Closed, Marginal, same_shape
 from posterity.families.supports import RealNumbers
 from posterity.families.vector_space import batch_index
-from posterity.lazy import jax
-from posterity.programs import sampler
+from posterity.runtime.lazy import jax
+from posterity.runtime.programs import sampler
 
 
 class LowRankGaussian(Distribution):
@@ -154,7 +154,9 @@ class LowRankGaussian(Distribution):
 
     def _log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "..."]:
         """Return the log density by the Woodbury identity, which factorises ``r x r`` matrices."""
-        np_, factors, scales = self.xp.np, self._capacitance(), self._scaled_factor()
+        np_ = self.xp.np
+        factors = self._capacitance()
+        scales = self._scaled_factor()
         scaled = (z - self.mean) / np_.sqrt(self.variance)
         along = (np_.swapaxes(scales, -1, -2) @ scaled[..., None])[..., 0]
         # Factors of the capacitance broadcast over the leading axes of z.

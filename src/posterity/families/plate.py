@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from posterity.arrays.namespace import is_jax
 from posterity.arrays.tree import map_leaves
 from posterity.arrays.typing import Float, Int, PyTree, Real
 from posterity.errors import StructureError
@@ -27,6 +26,7 @@ from posterity.families.names import (
     with_names,
 )
 from posterity.families.supports import map_supports
+from posterity.runtime.jax_loaded import is_jax
 
 
 class Plate(Composite):
@@ -96,7 +96,9 @@ class Plate(Composite):
 
     def _translate(self, offset: PyTree) -> Self:
         # A number is not a valid offset; the members raise the error.
-        one = lambda own: np.expand_dims(own, -2) if np.ndim(own) else own
+        def one(own):
+            return np.expand_dims(own, -2) if np.ndim(own) else own
+
         each = map_supports(lambda own: own[..., None, :] if is_jax(own) else one(own), offset)
         return type(self)(self.members.translate(each), self.weights)
 
@@ -106,7 +108,8 @@ class Plate(Composite):
         Axes are those of the batch, then that of the members and their weights, then a member's
         own: for one plate of transitions, axis 0 is the state before and axis 1 the state after.
         """
-        weights, batch = self.weights, len(self.batch_shape)
+        weights = self.weights
+        batch = len(self.batch_shape)
         for axis in axes:
             if weights is not None and axis < batch:
                 weights = weights.relabel(labels, size, (axis,))

@@ -1,0 +1,154 @@
+"""Immutable maps and sequences whose changed copies share the unchanged parts."""
+
+import itertools
+import math
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar, overload
+
+Value = TypeVar("Value")
+LEAST = 16
+"""Smallest number of parts of a map."""
+
+
+class SharedMap(Mapping[str, Value], Generic[Value]):
+    """An immutable map from names, iterated in sorted order, with cheap changed copies.
+
+    Its number of parts is proportional to the square root of its size: ``shared | changes`` copies
+    only the parts that change, and shares the others.
+
+    >>> old = SharedMap.of({"north": 1})
+    >>> new = old | {"south": 2}
+    >>> dict(old), dict(new)
+    ({'north': 1}, {'north': 1, 'south': 2})
+    """
+
+    __slots__ = ("_parts", "_size")
+
+    def __init__(self, parts: list[dict[str, Value]], size: int):
+        """Make a map of parts that no other code changes; use :meth:`of`."""
+        self._parts = parts
+        self._size = size
+
+    @classmethod
+    def of(cls, items: Mapping[str, Value]) -> "SharedMap[Value]":
+        """Return a map with these items; itself if it is a SharedMap."""
+        if isinstance(items, SharedMap):
+            return items
+        parts: list[dict[str, Value]] = [{} for _ in range(max(LEAST, math.isqrt(8 * len(items))))]
+        for name, value in items.items():
+            parts[hash(name) % len(parts)][name] = value
+        return SharedMap(parts, len(items))
+
+    def __or__(self, changes: Mapping[str, Value]) -> "SharedMap[Value]":
+        parts = self._parts.copy()
+        size = self._size
+        own = set()
+        for name, value in changes.items():
+            place = hash(name) % len(parts)
+            if place not in own:
+                own.add(place)
+                parts[place] = parts[place].copy()
+            size += name not in parts[place]
+            parts[place][name] = value
+        result = SharedMap(parts, size)
+        return result if 2 * size <= len(parts) ** 2 else SharedMap.of(dict(result))
+
+    def __getitem__(self, name: str) -> Value:
+        return self._parts[hash(name) % len(self._parts)][name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the value of a name, or the default."""
+        return self._parts[hash(name) % len(self._parts)].get(name, default)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._parts[hash(name) % len(self._parts)]
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(itertools.chain.from_iterable(self._parts)))
+
+    def items(self) -> Any:
+        """Return pairs of name and value, sorted by name."""
+        return self._sorted().items()
+
+    def values(self) -> Any:
+        """Return the values, sorted by name."""
+        return self._sorted().values()
+
+    def __repr__(self) -> str:
+        return repr(dict(self.items()))
+
+    def __reduce__(self) -> Any:
+        return SharedMap.of, (dict(self.items()),)  # hashes of strings differ between processes
+
+    def _sorted(self) -> dict[str, Value]:
+        pairs = dict(itertools.chain.from_iterable(part.items() for part in self._parts))
+        return {name: pairs[name] for name in sorted(pairs)}
+
+
+class History(Sequence[Value], Generic[Value]):
+    """An immutable sequence; a longer one, ``history.then(more)``, shares its storage.
+
+    >>> short = History.of([1, 2])
+    >>> long = short.then([3])
+    >>> tuple(short), tuple(long), long[-1]
+    ((1, 2), (1, 2, 3), 3)
+    """
+
+    __slots__ = ("_items", "_length")
+
+    def __init__(self, items: list[Value], length: int):
+        """Make a history of the first ``length`` items of a list that may grow; use :meth:`of`."""
+        self._items = items
+        self._length = length
+
+    @classmethod
+    def of(cls, items: Iterable[Value]) -> "History[Value]":
+        """Return a history of these items; itself if it is a History."""
+        if isinstance(items, History):
+            return items
+        own = list(items)
+        return History(own, len(own))
+
+    def then(self, more: Iterable[Value]) -> "History[Value]":
+        """Return the history extended by these items."""
+        new = tuple(more)
+        with _adding:
+            items = self._items
+            if len(items) > self._length:  # another history has extended the list
+                items = items[: self._length]
+            items.extend(new)
+            return History(items, len(items))
+
+    @overload
+    def __getitem__(self, index: int) -> Value: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Value, ...]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return tuple(self._items[: self._length][index])
+        return self._items[range(self._length)[index]]
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Value]:
+        return itertools.islice(self._items, self._length)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, History | tuple) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+    def __reduce__(self) -> Any:
+        return History.of, (tuple(self),)
+
+
+_adding = threading.Lock()
