@@ -30,6 +30,7 @@ import numpy as np
 
 Call = tuple[str, Callable[[], Any]]
 Parts = Iterator[tuple[str, Any]]
+SOURCE = Path(__file__).parents[1] / "src"
 LONGEST = 4096
 """Largest number of entries of an array that is kept whole; of others a digest and a sample."""
 
@@ -569,8 +570,7 @@ def fitted(kind: str, seed: int) -> Any:
 
 def summarised(family: str, seed: int) -> Any:
     """Return the rows of a summary."""
-    from posterity.summary import summarise
-
+    summarise = first_of("summarise", "posterity.summary", "posterity.reporting.summary")
     rows = summarise(next(iter(sites_of(family, 60 + seed)[0].values()))).rows
     return [(row.name, row.mean, row.sd, row.low, row.high) for row in rows]
 
@@ -655,7 +655,8 @@ def distance(before: dict[str, Any], after: dict[str, Any]) -> str:
     if before.get("digest", before.get("text")) == after.get("digest", after.get("text")):
         return ""
     if "numbers" not in before or "numbers" not in after:
-        return f"{str(before.get('text'))[:100]!r} -> {str(after.get('text'))[:100]!r}"
+        said = [one.get("text", "numbers" if one else "nothing") for one in (before, after)]
+        return f"{said[0][:100]!r} -> {said[1][:100]!r}"
     if before["shape"] != after["shape"]:
         return f"shape {before['shape']} -> {after['shape']}"
     one, other = (np.frombuffer(base64.b64decode(part["numbers"])) for part in (before, after))
@@ -696,7 +697,8 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     make = commands.add_parser("run")
     make.add_argument("out", type=Path)
-    make.add_argument("--source", type=Path, help="folder to import posterity from")
+    make.add_argument("--source", type=Path, default=SOURCE, help="where to import posterity from")
+    make.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     make.add_argument("--only", default="", help="beginning of the names of the calls to make")
     both = commands.add_parser("diff")
     both.add_argument("before", type=Path)
@@ -704,10 +706,10 @@ def main() -> int:
     given = parser.parse_args()
     if given.command == "diff":
         return int(diff(given.before, given.after) > 0)
-    if given.source is None:
+    if given.here:
         run(given.out, given.only)
         return 0
-    command = [sys.executable, "-m", "benchmarks.compare", "run", str(given.out)]
+    command = [sys.executable, "-m", "benchmarks.compare", "run", str(given.out), "--here"]
     paths = [str(given.source.resolve()), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     return subprocess.run([*command, "--only", given.only], env=environment, check=False).returncode
