@@ -20,7 +20,7 @@ from posterity.artifact.container import parsed
 from posterity.artifact.manifest import as_text
 from posterity.engine.refusal import Refusal, reading
 from posterity.errors import MissingExtraError
-from posterity.files import writing
+from posterity.runtime.files import writing
 
 try:
     from cryptography.exceptions import InvalidSignature
