@@ -57,7 +57,7 @@ def fit(settings: Settings) -> Data:
         options: Any = {"prior": before, "reading": reading, "seed": seed, "progress": moved}
         fits = [fitting.fit(path, recipe, site, **options) for path in paths]
         fitted = fitting.imputed(fits) if several else fits[0]
-    hidden = {} if settings["one_shot"] else {"third": None, "dispersed": None}
+    hidden = {} if settings["one_shot"] else {"third": None}
     fitted = dataclasses.replace(fitted, rounded=settings["rounded"], **hidden)
     ledger, recipe = fitted.ledger, fitted.recipe
     notes = list(fitted.notes)

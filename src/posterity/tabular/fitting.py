@@ -15,7 +15,7 @@ from posterity.inference.descent import watched
 from posterity.ledger import Ledger
 from posterity.status import ProgressCallback
 from posterity.tabular.design import Design, design
-from posterity.tabular.one_shot import by_dispersion, third_derivatives
+from posterity.tabular.one_shot import third_derivatives
 from posterity.tabular.reading import PLAIN, Reading, columns_of
 from posterity.tabular.recipe import COUNTS, ESTIMATE, Recipe, check_recipe
 from posterity.tabular.regressions import (
@@ -28,7 +28,7 @@ from posterity.tabular.regressions import (
     residuals_of,
     triangle_of,
 )
-from posterity.tabular.sites import Dispersed, as_provenance, listed
+from posterity.tabular.sites import as_provenance, listed
 from posterity.tabular.tables.reader import Cells, read_cells
 from posterity.version import __version__
 
@@ -61,7 +61,6 @@ class Fit:
         spare: residual degrees of freedom of an estimated noise variance, if known.
         third: third derivatives of the site's log likelihood, if known
             (:mod:`~posterity.tabular.one_shot`).
-        dispersed: changes of the likelihood with the dispersion, if that was estimated.
         rounded: numbers of records in the file are rounded to multiples of this.
         notes: remarks that are not errors.
         kept: positions in the table of the records used.
@@ -76,7 +75,6 @@ class Fit:
     notes: tuple[str, ...]
     kept: np.ndarray
     third: np.ndarray | None = None
-    dispersed: Dispersed | None = None
     spare: float | int | None = None
     rounded: int = 1
 
@@ -99,8 +97,6 @@ class Fit:
         names = names_of(self.ledger.posterior).get("", ())
         if self.third is not None:
             known["third"] = listed(self.third, names)
-        if self.dispersed is not None:
-            known["dispersed"] = self.dispersed.listed(names)
         return as_provenance(self.recipe, {self.ledger.sites[0]: known})
 
 
@@ -207,7 +203,6 @@ def imputed(fits: Sequence[Fit]) -> Fit:
         spread=float(np.mean(spreads)) if spreads else None,
         notes=(*notes, note),
         third=None,
-        dispersed=None,
         spare=None,
     )
 
@@ -284,11 +279,9 @@ def _regression(
             f"the variances of {some(sure)} are too small by a factor of {_SURE:g} or more, as a "
             "diagonal posterior ignores correlations: --center columns, or use --family gaussian",
         )
-    third, dispersed = third_derivatives(recipe, data, posterior, spread), None
-    if recipe.dispersion == ESTIMATE and spread is not None:
-        dispersed = by_dispersion(recipe, data, posterior, spread)
+    third = third_derivatives(recipe, data, posterior, spread)
     used = data.records, data.dropped, run.state.step
-    return Fit(ledger, recipe, *used, spread, notes, data.kept, third, dispersed, spare)
+    return Fit(ledger, recipe, *used, spread, notes, data.kept, third, spare)
 
 
 def _too_sure(precision: np.ndarray, names: tuple[str, ...]) -> list[str]:

@@ -25,7 +25,6 @@ from posterity.tabular.recipe import ESTIMATE, INTERCEPT, RECIPE, Recipe, recipe
 from posterity.tabular.sites import (
     MOST_NUMBERS,
     as_provenance,
-    moved_dispersed,
     sites_in,
     without_lists,
 )
@@ -112,9 +111,8 @@ def reconciled(
                 own = facts.get(name, {})
                 if "noise_variance" in own:
                     own["noise_variance"] *= ratio**2
-                for key, move in (("third", moved_cubic), ("dispersed", moved_dispersed)):
-                    if key in own:
-                        own[key] = move(own[key], there.matrix, mine, names)
+                if "third" in own:
+                    own["third"] = moved_cubic(own["third"], there.matrix, mine, names)
     spread = common.spread or "model"
     if len({getattr(recipe, spread) for recipe in recipes.values()}) > 1:
         common = common.replaced(**{spread: ESTIMATE})
