@@ -88,7 +88,6 @@ def distillation_of(settings: Settings) -> Distilled:
     posterior: Any = value.posterior if isinstance(value, Ledger) else value
     like = settings.path("data.like")
     recipe = recipe_in(about.provenance) if like is None else recipe_of(like)
-    recipe = recipe if recipe is not None and recipe.regression else None
     reading = set[str]() if recipe is None else {*places_of("reading"), "data.like"}
     apart = [p for p in settings.values if p.startswith(("data.", "sampler.")) and p not in reading]
     if apart:
@@ -215,7 +214,7 @@ def _pool(
     path, notes = settings.path("inputs.file"), []
     if path is None:
         return None, None, []
-    if recipe is not None and recipe.regression:
+    if recipe is not None:
         data, notes = table_of(settings, recipe, path, scored=False)
         if data.dropped:
             notes.append(f"{data.dropped} of {data.total} inputs with missing values are left out")

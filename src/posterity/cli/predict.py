@@ -79,7 +79,6 @@ def predicted(
     value, about = files.read_any(file)
     like = settings.path("data.like")
     recipe = recipe_in(about.provenance) if like is None else recipe_of(like)
-    recipe = recipe if recipe is not None and recipe.regression else None
     posterior: Any = value.posterior if isinstance(value, Ledger) else value
     student = about.kind == "Student"
     call: Callable[[Any], Any] | None = None
