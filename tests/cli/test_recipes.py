@@ -482,7 +482,7 @@ def test_scores_are_those_of_another_library():
     assert values["rmse"] == pytest.approx(np.sqrt(3.5))
 
 
-def test_evaluation_by_group_and_its_picture():
+def test_evaluation_by_group():
     columns = take(records(90, 6), "age", "ill")
     put("t.csv", {**columns, "ward": np.repeat(["a", "b", "c"], 30)})
     flags = "--target ill --model logistic --columns age --center age=60 -o m.safetensors"
@@ -491,8 +491,8 @@ def test_evaluation_by_group_and_its_picture():
     assert sum(one["records"] for one in data["groups"].values()) == data["all"]["records"] == 90
     mean = np.mean([one["log_score"] for one in data["groups"].values()])
     assert mean == pytest.approx(data["all"]["log_score"])
-    text = succeed("evaluate", "m.safetensors", "t.csv", "--plot", "c.png").stdout
-    assert "AUROC" in text and Path("c.png").stat().st_size > 5000
+    text = succeed("evaluate", "m.safetensors", "t.csv").stdout
+    assert "AUROC" in text
     put("new.csv", take(columns, "age"))
     refuse("evaluate m.safetensors new.csv", 4, "'ill'; --rename ill=NAME")
     refuse("evaluate m.safetensors t.csv --by bed", 4, "'bed'")
