@@ -16,9 +16,9 @@ import warnings
 warnings.simplefilter("error")
 import numpy as np
 import jax
-from posterity.runtime import programs
+from posterity.runtime import program_folder, programs
 from posterity.runtime.lazy import jnp
-programs.WORTH = 0.0
+program_folder.WORTH = 0.0
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 before, filters = dict(jax.config.values), list(warnings.filters)
 print(programs.program(lambda x: jnp.sin(x).sum() + 3)(np.zeros(4)))

@@ -122,7 +122,8 @@ def test_names_are_no_patterns(tmp_path: Path) -> None:
 
 def test_a_living_writer_keeps_its_file(path: Path) -> None:
     """Whoever writes meanwhile, in this process or another, leaves it alone."""
-    other = f"from posterity.runtime.files import write_file as w, Path; w(Path({os.fspath(path)!r}), b'1')"
+    imports = "from posterity.runtime.files import write_file as w, Path"
+    other = f"{imports}; w(Path({os.fspath(path)!r}), b'1')"
 
     with alongside(path, b"outer"):
         write_file(path, b"inner")

@@ -13,7 +13,7 @@ from posterity.families import DiagonalGaussian
 from posterity.models import FunctionModel, Model
 from posterity.pursuit.objectives import values
 from posterity.runtime import programs
-from posterity.runtime.programs import traced
+from posterity.runtime.tracing import traced
 
 BASE = DiagonalGaussian.from_standard([0.0], [100.0])
 SITES = {"a": np.zeros((4, 1))}

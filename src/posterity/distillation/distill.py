@@ -33,8 +33,9 @@ from posterity.models.data import real_numbers
 from posterity.networks.predictive import Prediction, divergence
 from posterity.runtime.fingerprint import digest
 from posterity.runtime.interrupts import deferred
-from posterity.runtime.programs import as_found, jitted, traced
+from posterity.runtime.programs import jitted
 from posterity.runtime.text import html
+from posterity.runtime.tracing import as_found, traced
 from posterity.status import Progress, ProgressCallback, Status
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 10_000, 64, 3e-3

@@ -23,7 +23,8 @@ from posterity.models.data import real_numbers
 from posterity.models.forward import NoisyForward
 from posterity.models.tables import array, columns_in, columns_of
 from posterity.networks.predictive import Expectations, Prediction, expectations_of, merged
-from posterity.runtime.programs import as_found, jitted
+from posterity.runtime.programs import jitted
+from posterity.runtime.tracing import as_found
 
 SAMPLES = 16  # Draws per step, by default
 WATCHED = 4  # Inputs at which chains are compared with each other

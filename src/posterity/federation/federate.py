@@ -36,7 +36,7 @@ from posterity.models import Model, Records
 from posterity.models.records import joined
 from posterity.models.tables import in_common
 from posterity.runtime.lazy import jax
-from posterity.runtime.programs import as_found
+from posterity.runtime.tracing import as_found
 from posterity.status import ProgressCallback
 
 MOST_WORK, SECONDS = 1e7, 1.2e-5

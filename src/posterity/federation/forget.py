@@ -18,7 +18,7 @@ from posterity.federation.state import Visit
 from posterity.federation.status import UNKNOWN
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt, Refinement, issue
-from posterity.runtime.programs import as_found
+from posterity.runtime.tracing import as_found
 from posterity.status import ProgressCallback, Status
 
 SHARE = 100

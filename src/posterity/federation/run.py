@@ -19,9 +19,9 @@ from posterity.federation.schedules import Machine, Schedule, Sequential
 from posterity.federation.state import State, Visit, leave
 from posterity.federation.status import is_final, status_of
 from posterity.ledger import Ledger
-from posterity.runtime.programs import as_found
 from posterity.runtime.sharing import History
 from posterity.runtime.text import cut, html, listed
+from posterity.runtime.tracing import as_found
 from posterity.status import Progress, ProgressCallback, Status
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from posterity.models.data import Column, check_data
 from posterity.models.records import Records
 from posterity.runtime.fingerprint import digest
 from posterity.runtime.lazy import eqx, jax
-from posterity.runtime.programs import traced
+from posterity.runtime.tracing import traced
 
 Q = TypeVar("Q", bound=ExponentialFamily)
 Optima = Literal["one", "several", "unknown"]

@@ -39,7 +39,7 @@ from posterity.pursuit.result import CHANCE, FEW, Covered, Pursuit, Refused, Row
 from posterity.pursuit.schedules import Best, LambdaSchedule
 from posterity.pursuit.search import Search, State, nodes_of
 from posterity.pursuit.target import Free, Target, as_target, traced_at
-from posterity.runtime.programs import as_found
+from posterity.runtime.tracing import as_found
 from posterity.status import Progress, ProgressCallback, Status
 
 NODES = 128  # Least number of nodes of the objectives; by default four per dimension of the noise

@@ -19,7 +19,7 @@ from posterity.families.unconstrained import Supports
 from posterity.models import Model, Records
 from posterity.models.by_record import check_by_record
 from posterity.models.tables import columns_of
-from posterity.runtime.programs import Operations, traced
+from posterity.runtime.tracing import Operations, traced
 
 
 class Target(eqx.Module):

@@ -28,7 +28,7 @@ from posterity.models import Model, NeuralNetwork, Records
 from posterity.models.by_record import check_by_record
 from posterity.models.data import warn_of_classes, warn_of_scale
 from posterity.models.tables import columns_of
-from posterity.runtime.programs import as_found
+from posterity.runtime.tracing import as_found
 
 BATCH_SIZE = 100
 WHOLE = 300  # Most records that are all used at every step by default
