@@ -15,12 +15,13 @@ import numpy as np
 from benchmarks import naive_gossip
 from benchmarks.launch import ROOT
 from benchmarks.measure import SHORT, answer, peak, timings
+from experiments.estimators import Reinforce
 from experiments.gfvl.simulate import simulate
 from posterity import Beta, Gaussian
 from posterity.federation import Gossip, federate
 from posterity.federation.forget import certify, forget
 from posterity.graphs import Network, complete, random_regular
-from posterity.inference import LocalUpdate, Reinforce
+from posterity.inference import LocalUpdate
 from posterity.models import BetaBernoulli, BetaExponential, LinearRegression, LogisticRegression
 
 DEGREE, HOPS_OF_A_RUN, WALKS = 4, 100, 4

@@ -17,11 +17,12 @@ import numpy as np
 from benchmarks import plain_pvi
 from benchmarks.federation_point import Size, names, waits
 from benchmarks.measure import answer, timings
+from experiments.estimators import Reinforce
 from experiments.gfvl.simulate import simulate
 from posterity import Beta, DiagonalGaussian, Gaussian
 from posterity.federation import federate, start
 from posterity.graphs import Network, complete
-from posterity.inference import LocalUpdate, Reinforce
+from posterity.inference import LocalUpdate
 from posterity.models import BetaExponential, LogisticRegression, NeuralNetwork
 
 RATE, SAMPLES, LAYERS = 0.5, 30, (784, 50, 10)

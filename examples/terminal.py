@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
 
-from posterity.cli.demo import HOSPITALS, STEPS, write_tables
+from examples.story import HOSPITALS, STEPS, write_tables
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "terminal.svg"
 WIDTH = 92

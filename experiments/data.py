@@ -26,7 +26,7 @@ Images = np.ndarray
 FOLDER_VARIABLE = "POSTERITY_DATA"
 REPOSITORY = Path(__file__).resolve().parents[1]
 BESIDE = REPOSITORY.parent / "shared" / "data"
-KEPT = REPOSITORY / "src" / "posterity" / "cli" / "data"
+KEPT = REPOSITORY / "examples" / "story"
 SUMS = "SHA256SUMS"
 
 

@@ -3,12 +3,13 @@
 import json
 import re
 import sys
+import warnings
 
 import numpy as np
 import pytest
 from pictures import shows_data
 
-from benchmarks import fusion, peers, stream, threads
+from benchmarks import compare, fusion, peers, stream, threads
 from benchmarks.growth import at_most, exponent
 from benchmarks.launch import Effort, launch
 from benchmarks.problems import Shape, draw
@@ -172,3 +173,18 @@ def test_quick_run_beside_a_busy_process_judges_every_point(tmp_path):
     assert {point["status"] for point in result["points"]["points"]} == {"finished"}
     assert len(result["goals"]) == 2 * len(threads.QUICK)
     assert all(goal["met"] == (goal["found"] <= goal["at_most"]) for goal in result["goals"])
+
+
+def test_a_comparison_tells_what_differs_in_numbers_and_in_warnings(tmp_path, capsys):
+    def call(number, text):
+        warnings.warn(text, stacklevel=1)
+        return {"mean": np.array([1.0, number]), "rule": "product"}
+
+    files = [tmp_path / name for name in ("before.json", "same.json", "after.json")]
+    made = [compare.outcome(lambda n=n, t=t: call(n, t)) for n, t in ((2, "x"), (2, "x"), (3, "y"))]
+    for file, one in zip(files, made, strict=True):
+        file.write_text(json.dumps({"fuse/0": one}))
+    assert compare.diff(files[0], files[1]) == 0
+    assert compare.diff(files[0], files[2]) == 1
+    said = capsys.readouterr().out
+    assert "[mean]: by 0.33 of its size" in said and "warns: UserWarning: y" in said

@@ -68,7 +68,7 @@ STRANGERS = ["README.md", *(f"docs/cookbook/{page}.md" for page in COOKBOOK)]
 """Run from a wheel, by tests/anywhere/test_wheel.py, with the extras that they name, and twice."""
 ELSEWHERE = ["docs/adapters/torch.md", "docs/deploy.md", "docs/cookbook/story.md", *STRANGERS]
 """Run where torch is installed, by tests/adapters/test_torch_posterior.py; with agents that go on
-beside the commands, by tests/engine/test_deploy.py; by tests/cli/test_story.py; from a wheel."""
+beside the commands, by tests/engine/test_deploy.py; by tests/test_story.py; from a wheel."""
 FENCE = re.compile(
     r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w-]*)[^\n`]*\n"
     r"(?P<body>.*?)"

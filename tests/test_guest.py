@@ -27,7 +27,8 @@ import posterity
 from posterity import Gaussian, models
 from posterity.adapters.numpyro import joint
 from posterity.distillation import Langevin
-from posterity.reporting.plots.summary import plot_summary
+from posterity.families import stack
+from posterity.reporting.plots import plot_matching
 from posterity.tabular.estimators import FederatedLogisticRegression
 
 try:  # its releases lag behind JAX's: pip install --pre tfp-nightly
@@ -195,6 +196,9 @@ def sites():
     return {"a": (X, LABELS), "b": (X[::-1], LABELS)}
 
 
+PLATE = posterity.Plate(stack([BASE, BASE * 2]))
+
+
 def fused():
     return posterity.fuse({"a": BASE, "b": BASE * 2}, prior=BASE)
 
@@ -210,7 +214,7 @@ VERBS = {
     "forget": lambda: posterity.forget(posterity.federate(sites(), likelihood, BASE), "b"),
     "fuse": fused,
     "report": lambda: posterity.report(fused(), title="guests"),
-    "plots": lambda: plot_summary(fused().posterior),
+    "plots": lambda: plot_matching(posterity.fuse([PLATE, PLATE], matching="identity")),
     "estimator": lambda: FederatedLogisticRegression().fit(X, LABELS, sites=np.arange(20) % 2),
     "chains": lambda: Langevin(
         models.FunctionModel(likelihood), BASE, (X, LABELS), chains=2

@@ -14,9 +14,9 @@ import numpy as np
 from scipy import integrate, optimize
 from scipy.special import betaln, digamma, expit, log_expit
 
+from experiments.estimators import Reinforce
 from posterity import Beta
 from posterity.graphs import Network, complete, ring, star
-from posterity.inference import Reinforce
 from posterity.inference.update import LocalUpdate
 
 Array = np.ndarray

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments.estimators import Reinforce
 from experiments.gfvl import problem
 from experiments.gfvl.problem import (
     WAITING_PRIOR,
@@ -29,7 +30,7 @@ from experiments.gfvl.simulate import Leave, Simulation, simulate
 from posterity.federation import federate
 from posterity.federation.forget import forget
 from posterity.graphs import NonBacktracking, Walk
-from posterity.inference import ClosedForm, LocalUpdate, Quadrature, Reinforce, Reparameterization
+from posterity.inference import ClosedForm, LocalUpdate, Quadrature, Reparameterization
 from posterity.models import BetaExponential
 
 GRAPH = problem.GRAPHS["complete"]

@@ -15,8 +15,15 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.special import psi
 
+from experiments.klfusion.lda import (
+    Documents,
+    add_counts,
+    by_length,
+    documents,
+    mixtures_of,
+    scaled,
+)
 from posterity.families import Dirichlet, Plate
-from posterity.models.topics import Documents, add_counts, by_length, documents, mixtures_of, scaled
 
 Array = np.ndarray
 ROOM = 2**13

@@ -18,11 +18,16 @@ from rich.progress import track
 import posterity
 from experiments import harness
 from experiments.data import Newsgroups, newsgroups
+from experiments.klfusion.lda import (
+    Documents,
+    documents,
+    log_completion,
+    mixtures,
+    word_chances,
+)
 from experiments.klfusion.topic_models import amps, fit
 from posterity.families import Dirichlet, Plate
 from posterity.ledger import Ledger
-from posterity.models import Documents, TopicModel, documents
-from posterity.models.topics import log_completion, word_chances
 
 Array = np.ndarray
 PLACE = harness.Place.of(__file__, "klfusion-topics")
@@ -134,12 +139,10 @@ class Score(NamedTuple):
 
 
 def judge(q: Plate, problem: Trial, cpu: float = 0.0) -> Score:
-    words: Any = q.members
-    model = TopicModel(words.own_size, concentration=ALPHA, iterations=60, tolerance=1e-2)
     total = problem.unseen.totals.sum()
-    mixtures: Any = model.mixtures(q, problem.seen).mean
+    mixed = mixtures(q, problem.seen, ALPHA, iterations=60, tolerance=1e-2)
     mean, geometric = (
-        float(log_completion(mixtures, word_chances(q, kind), problem.unseen).sum() / total)
+        float(log_completion(mixed, word_chances(q, kind), problem.unseen).sum() / total)
         for kind in ("mean", "geometric")
     )
     return Score(mean, geometric, cpu, q.size)

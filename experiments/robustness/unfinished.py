@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import expit
 
 from experiments import harness
+from experiments.estimators import BonnetPrice, Reinforce
 from experiments.robustness.problems import poisson, wide
 from posterity.errors import SiteError
 from posterity.federation import Asynchronous, Gossip, Sequential, Synchronous, federate
@@ -32,8 +33,8 @@ UPDATES: dict[str, Any] = {
     "line search": LocalUpdate(),
     "rate .01": LocalUpdate(rate=0.01),
     "rate .1": LocalUpdate(rate=0.1, steps=2),
-    "reinforce": LocalUpdate("reinforce", steps=10),
-    "Bonnet and Price": LocalUpdate("bonnet-price", steps=5),
+    "reinforce": LocalUpdate(Reinforce(), steps=10),
+    "Bonnet and Price": LocalUpdate(BonnetPrice(), steps=5),
     "batches": LocalUpdate(batch_size=8, steps=5),
 }
 SCHEDULES: dict[str, Any] = {

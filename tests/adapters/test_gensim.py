@@ -11,7 +11,6 @@ import posterity
 from posterity import Dirichlet, Plate
 from posterity.adapters.gensim import to_ledger, to_model
 from posterity.errors import MissingExtraError, StructureError, UsageError
-from posterity.models import TopicModel, documents
 
 COUNTS = load_digits().data[:60]
 CORPUS = [[(int(w), int(row[w])) for w in np.flatnonzero(row)] for row in COUNTS]
@@ -43,15 +42,6 @@ def test_a_batch_fit_counts_every_word() -> None:
     np.testing.assert_allclose(
         factor.members.concentration_minus_one.sum(0), COUNTS.sum(0), rtol=1e-9, atol=1e-9
     )
-
-
-def test_mixtures_are_those_of_gensim() -> None:
-    model = fitted(alpha=[0.4, 0.4, 0.4], dtype=np.float64)
-    model.minimum_phi_value, model.gamma_threshold, model.iterations = 0.0, 1e-10, 3000
-    expected, _ = model.inference(CORPUS)
-    ours = TopicModel(64, concentration=0.4, iterations=3000, tolerance=1e-11)
-    found = ours.mixtures(to_ledger(model, "north").posterior, documents(COUNTS))
-    np.testing.assert_allclose(found.concentration, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_sites_of_both_libraries_fuse() -> None:

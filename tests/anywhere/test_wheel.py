@@ -47,7 +47,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     source = ROOT / "src"
     code = [p for ending in ("*.py", "*.css", "*.js", "py.typed") for p in source.rglob(ending)]
-    data = (source / "posterity/cli/data").iterdir()  # of `posterity demo --full`
+    data = (source / "posterity/cli/data").iterdir()
     package = {str(p.relative_to(source)) for p in (*code, *data)}
     assert {name for name in names if ".dist-info/" not in name} == package
 

@@ -59,8 +59,8 @@ def test_bash_is_answered_without_array_libraries(words, answer):
 
 def test_zsh_and_fish_take_files_where_there_is_nothing_to_say():
     assert ask("zsh", ["posterity", "fit", "tab"])[0] == ["_files"]
-    found, _ = ask("zsh", ["posterity", "fit", "--comp"])
-    assert "--components" in "".join(found) and "--component-sd" in "".join(found)
+    found, _ = ask("zsh", ["posterity", "fit", "--ex"])
+    assert "--exposure" in "".join(found)
     given = {"_TYPER_COMPLETE_FISH_ACTION": "get-args"}
     found, end = ask("fish", ["posterity", "exp"], **given)
     assert found[0].startswith("export\t") and end[0] == "0"

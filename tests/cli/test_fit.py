@@ -10,7 +10,7 @@ from cli.test_recipes import put, take
 import posterity
 from posterity import Ledger
 from posterity.errors import ArtifactError, StructureError
-from posterity.families import DiagonalGaussian, Gaussian, Plate
+from posterity.families import DiagonalGaussian, Gaussian
 from posterity.tabular import Reading, Recipe, check_same, fit
 
 COUNT = 200
@@ -136,32 +136,6 @@ def test_an_exposure_is_time_at_risk():
     agree(q, *closest("poisson", design, n, np.full(2, 1e12), time_), 2e-4)
 
 
-def test_a_mixture_finds_its_components_whatever_the_units():
-    rng = np.random.default_rng(4)
-    means = np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0]])
-    x = np.concatenate([rng.normal(m, 1, (80, 2)) for m in means])
-    put("raw.csv", {"a": x[:, 0], "b": x[:, 1]})
-    put("odd.csv", {"b": 1e6 + 1e5 * x[:, 1], "a": 1e-6 * x[:, 0]})
-    line = ("--model", "mixture", "--components", 3)
-    succeed("fit", "raw.csv", *line, "-o", "raw.safetensors")
-    flags = ("--center", "b=1e6", "--scale", "b=1e5", "--scale", "a=1e-6", "--columns", "a,b")
-    told = document("fit", "odd.csv", *line, *flags, "-o", "odd.safetensors")
-    raw, odd = (posterity.load(f"{name}.safetensors").posterior for name in ("raw", "odd"))
-    assert isinstance(raw, Plate) and raw.members.names == ("a", "b")
-    order = lambda q: np.lexsort((q.members.mean / 6).round().T)
-    a, b = raw.members.mean[order(raw)], odd.members.mean[order(odd)]
-    np.testing.assert_allclose(a, b, atol=1e-6)
-    # Eighty records a component: its mean is known to 1/sqrt(80), five of which are 0.56.
-    np.testing.assert_allclose(a, means[np.lexsort(means.T)], atol=0.56)
-    assert sum(part["weight"] for part in told["components"]) == pytest.approx(1)
-    for number, site in ((3, "three"), (4, "four")):
-        more = ("--model", "mixture", "--components", number, "--site", site)
-        succeed("fit", "raw.csv", *more, "-o", f"{site}.safetensors")
-        found = document("fuse", "raw.safetensors", f"{site}.safetensors", "-o", "x.safetensors")
-        assert found["plates"][""]["components"] == 3
-    refuse("fuse raw.safetensors odd.safetensors -o no", 4, "--center")
-
-
 def test_two_sites_are_fused_as_one_fit_of_both():
     """Exactly, of a linear model with known noise; columns in another order."""
     both = records(5)
@@ -206,8 +180,6 @@ def test_recipes_are_equal_texts_for_equal_requests_and_differ_by_a_flag():
         ({"noise_variance": 2.0}, "--noise-variance"), ({"prior": "ab"}, "--prior "),
         ({"categories": {"a": ("x", "y")}}, "--category"),
         ({"model": "poisson", "exposure": "e"}, "--exposure"),
-        ({"model": "mixture", "target": None, "components": 1, "component_sd": 2},
-         "--component-sd"),
     ):  # fmt: skip
         told = {"columns": ("a", "b"), "scale": {"a": 2}, "model": "linear", "target": "y"}
         changed = Recipe(**(told | change))
@@ -385,7 +357,7 @@ LINE = "fit t.csv -o t.safetensors "
 LOGISTIC = LINE + "--model logistic --target ill "
 WRONG = [
     (LINE + "--model logistic", 2, "no target; --target"),
-    (LINE + "--model probit --target ill", 2, "'probit'; mixture"),
+    (LINE + "--model probit --target ill", 2, "'probit'; survival"),
     (LINE + "--model logistic --target sick", 4, "'sick'; 'ill'; --target"),
     (LOGISTIC + "--columns age,weight", 4, "'weight'; --columns"),
     (LOGISTIC + "--columns age,ill", 2, "'ill'; target"),
@@ -401,12 +373,9 @@ WRONG = [
     (LOGISTIC + "--without sex --prior-sd 0", 2, "--prior-sd = 0"),
     (LOGISTIC + "--without sex --exposure age", 2, "exposure"),
     (LOGISTIC + "--without sex --noise-variance 1", 2, "noise variance"),
-    (LOGISTIC + "--without sex --components 2", 2, "components"),
     (LOGISTIC + "--without sex --family full", 2, "'full'"),
     (LINE + "--model logistic --target age --without sex", 3, "line 2 of target 'age'; 0 or 1"),
     (LINE + "--model poisson --target age --without sex", 3, "line 2 of target 'age'; counts"),
-    (LINE + "--model mixture --columns age", 2, "components"),
-    (LINE + "--model mixture --components 2 --target ill", 2, "target 'ill' of a mixture"),
     (LINE + "--model linear --target bp --columns age,dose,visits --drop-missing --decimal x", 2,
      "--decimal = 'x'"),
     ("fit none.csv --model logistic --target y -o t.safetensors", 5, "none.csv"),

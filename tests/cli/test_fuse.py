@@ -188,9 +188,8 @@ def test_priors_that_differ_are_noted(files, budget):
 
 def test_help_has_every_choice():
     text = succeed("fuse", "--help").stdout
-    for kind in (Rule, Matching):
+    for kind in (Rule, Matching, Divergence):
         assert f"[{'|'.join(kind)}]" in text
-    assert f"[{'|'.join(Divergence)}|jeffreys|" in text
 
 
 @pytest.mark.parametrize(

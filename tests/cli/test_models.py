@@ -156,8 +156,8 @@ def test_dispersed_models_are_near_maximum_likelihood_under_a_wide_prior(model):
     np.testing.assert_allclose(top, made.ledger.posterior.mean, atol=0.02)
     known = dataclasses.replace(recipe, dispersion=found.spread)
     again = fit("t.csv", known)
-    assert again.ledger == found.ledger and again.dispersed is None
-    np.testing.assert_allclose(again.third, found.third)
+    assert again.ledger == found.ledger
+    assert found.third is None and again.third is not None
 
 
 def test_sites_agree_on_a_dispersion_and_files_carry_it():
@@ -179,7 +179,7 @@ def test_sites_agree_on_a_dispersion_and_files_carry_it():
         told = document(*f"fit {site}.csv {line} -o {site}.safetensors".split())
         assert told["noise_variance"] is None and told["dispersion"] > 0
     fused = document("fuse", "n.safetensors", "s.safetensors", "-o", "b.safetensors")
-    assert 0 < fused["one_shot"] < 0.1 and not fused["notes"]
+    assert fused["one_shot"] is None and "federate" in fused["notes"][0]
     score = {name: document("evaluate", f"{name}.safetensors", "all.csv")["all"]["log_score"]
              for name in ("b", "f", "all")}  # fmt: skip
     assert abs(np.ptp([*score.values()])) < 0.005

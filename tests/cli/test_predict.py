@@ -122,7 +122,6 @@ def test_a_student_of_classes_is_scored_by_the_target_in_the_table(folder):
     assert score["log_score"] == pytest.approx(np.log(p[np.arange(7), labels]).mean())
     assert score["brier"] == pytest.approx(((p - np.eye(3)[labels]) ** 2).sum(1).mean())
     refuse("evaluate classes.safetensors new.csv", 4, "no target; --target")
-    refuse("evaluate classes.safetensors scored.csv --target kind --plot c.png", 2, "a label")
 
 
 def test_a_network_is_averaged_over_draws(folder):

@@ -112,7 +112,6 @@ def test_what_is_improper_is_said(shown):
     told = (found["proper"], found["rows"][0]["mean"], found["sites"][0]["nats"])
     assert told == (False, None, None)
     assert "improper" in succeed("show", "broken.safetensors").stdout
-    refuse("show broken.safetensors --plot p.png", 2, "no interval is known")
 
 
 def test_topics_networks_and_dictionaries(shown):
@@ -128,7 +127,6 @@ def test_topics_networks_and_dictionaries(shown):
     posterity.save({"a": np.zeros(3)}, "dict.safetensors")
     assert document("show", "dict.safetensors")["content"]["type"] == "dict"
     assert "a (3,)" in succeed("show", "dict.safetensors").stdout
-    refuse("show dict.safetensors --plot p.png", 2, "--plot beside a dict")
     refuse("show dict.safetensors --site a", 2, "--site a of a dict")
 
 
@@ -144,17 +142,6 @@ def test_components_of_a_mixture_are_told_where_they_lie(shown):
     head = next(line for line in lines if "component" in line)
     assert head.split() == ["component", "weight", "effect", "dose", "weight"]
     assert any("-3 ± 0.5" in line and "5 ± 0.5" in line for line in lines)
-
-
-def test_pictures(shown):
-    from laws.table import plate_with_dirichlet
-
-    posterity.save(plate_with_dirichlet(np.random.default_rng(0), (), 3), "plate.safetensors")
-    for name, options in (("ledger", ("--site", "north")), ("ledger", ()), ("plate", ())):
-        succeed("show", f"{name}.safetensors", "--plot", f"{name}.png", *options)
-        assert Path(f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    refuse("show q.safetensors --plot q.txt", 2, "its extension is not a picture's")
-    refuse("show q.safetensors --plot no/q.png", 5, "folder that does not exist")
 
 
 def test_files_that_cannot_be_shown(shown):

@@ -33,7 +33,6 @@ from posterity.models import (
     LinearRegression,
     LogisticRegression,
     NeuralNetwork,
-    documents,
     padded,
 )
 from posterity.networks import Layers, predict
@@ -423,7 +422,6 @@ UNKNOWN: dict[str, Callable[[], Any]] = {
     "a later task": lambda: unnamed_learner().observe("second", TURNED, Y),
     "a site": lambda: unnamed_site().predict(TURNED),
     "a sequence": lambda: padded([TURNED]),
-    "documents": lambda: documents(TURNED),
     "observations": lambda: joint(X, pd.DataFrame({"y": Y})),
     "a dictionary": lambda: Joint(FunctionModel(lambda z, d: d["x"] @ z), PRIOR, {"x": TURNED}),
 }
@@ -443,11 +441,6 @@ def test_a_prior_without_names_takes_the_order_of_the_frame() -> None:
         found = Joint(LOGISTIC, prior, (TURNED, Y)).log_density(np.array([1.0, 0.0, 0.0]))
         plain = Joint(LOGISTIC, prior, (X[:, ::-1], Y)).log_density(np.array([1.0, 0.0, 0.0]))
     assert float(found) == float(plain)
-
-
-def test_words_go_by_their_names() -> None:
-    for found, plain in zip(documents(TURNED, NAMES), documents(X), strict=True):
-        np.testing.assert_array_equal(found, plain)
 
 
 def test_learners_of_other_columns_are_not_merged() -> None:

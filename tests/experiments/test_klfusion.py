@@ -8,7 +8,7 @@ import pytest
 from pictures import shows_data
 
 from experiments.harness import Place
-from experiments.klfusion import divergences, gmm
+from experiments.klfusion import gmm
 from experiments.klfusion.gmm import METHODS, OURS, dp_clustering, hausdorff, size_error
 from experiments.klfusion.local_fits import POINTS, generate
 from experiments.klfusion.published import klfusion_released
@@ -54,22 +54,6 @@ def test_results_are_written_by_the_run(summary: tuple[Path, dict]) -> None:
         assert errors["posterity"]["hausdorff"]["mean"] < 3
     for figure in (2, 3):
         assert shows_data(folder / f"figure{figure}.png")
-
-
-@pytest.mark.experiment
-def test_divergences_are_compared_on_the_same_fits(summary: tuple[Path, dict]) -> None:
-    place, points = Place(summary[0], summary[0].parent / "cache"), [POINTS[5], POINTS[6]]
-    names = [n + given for given in ("", divergences.GIVEN) for n in ("reverse", "jeffreys")]
-    measured = divergences.measure(place, points, 2, names)
-    again = divergences.measure(place, points, 2, names)
-    assert all((again[p][n] == measured[p][n]).all() for p in points for n in names)
-    found = divergences.summarise(measured)
-    assert found["repetitions a point"] == 2 and len(found["points"]) == 2
-    for told in found["points"].values():
-        assert told["reverse"]["hausdorff"]["less the default"]["mean"] == 0
-        assert told["jeffreys, number given"]["size error"]["mean"] == 0
-        assert -10 < told["jeffreys"]["held-out log likelihood"]["mean"] < 0
-    assert set(divergences.DIVERGENCES) < set(divergences.ROWS)
 
 
 def test_published_method_runs_and_is_registered() -> None:

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The posterior has not converged:
 KEY = jax.random.key(7)
 MODEL, PRIOR, DATA = CONJUGATE["Beta"]
 GOSSIP = Gossip(complete(list(NAMES)))
-NOISY = LocalUpdate("bonnet-price", steps=2, rate=0.1)
+NOISY = LocalUpdate("reparameterization", steps=2, rate=0.1)
 KINDS = {
     "conjugate": (MODEL, PRIOR, DATA, None),
     "quadrature": (LogisticRegression(), NORMAL, logistic_sites(), None),

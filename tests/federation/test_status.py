@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.estimators import BonnetPrice, Reinforce
 from posterity.errors import ConvergenceWarning, SiteError
 from posterity.families import Beta, DiagonalGaussian, Gaussian
 from posterity.federation import (
@@ -122,7 +123,7 @@ def test_the_rule_is_said():
     run = start(SITES, MODEL, NORMAL, schedule=Gossip(ring(list(NAMES))))
     assert "PredictorQuadrature of 64 nodes, line search" in run.rule
     assert "about 6 cover the graph" in run.rule
-    update = LocalUpdate("reinforce", batch_size=4, rate=0.1)
+    update = LocalUpdate(Reinforce(), batch_size=4, rate=0.1)
     rule = start(SITES, MODEL, NORMAL, update=update).rule
     assert "30 samples and leave-one-out baseline, batches of 4" in rule and "rate of 0.1" in rule
 
@@ -266,7 +267,7 @@ def test_counts_of_nothing_under_a_wide_prior_are_no_further_off_than_allowed():
 
 
 def test_noise_is_taken_off_and_allowed_for():
-    update = LocalUpdate("bonnet-price", steps=5)
+    update = LocalUpdate(BonnetPrice(), steps=5)
     run = start(SITES, MODEL, NORMAL, update=update)
     certificate = certify(run)
     assert run.advance(1).status.tolerance == 2 * run.tolerance  # one a coordinate
@@ -293,7 +294,7 @@ def test_the_sum_of_what_isto_come():
 )
 @pytest.mark.parametrize(
     "update",
-    [LocalUpdate(), LocalUpdate(rate=0.01), LocalUpdate("bonnet-price", steps=3)],
+    [LocalUpdate(), LocalUpdate(rate=0.01), LocalUpdate(BonnetPrice(), steps=3)],
     ids=["search", "tiny rate", "noise"],
 )
 def test_what_an_unfinished_run_has_left_is_its_distance_from_the_optimum(
@@ -324,7 +325,7 @@ def test_a_run_that_has_not_begun_is_as_far_from_the_optimum_as_it_says(family):
 
 
 def test_noise_does_not_hide_that_a_posterior_is_the_optimum(settled):
-    update = LocalUpdate("reinforce", steps=2)
+    update = LocalUpdate(Reinforce(), steps=2)
     run = start(SITES, MODEL, NORMAL, update=update)._with(settled.state, NAMES)
     assert from_optimum(run) < 1e-6
 

@@ -1,17 +1,12 @@
 """Sites whose components differ by more than these do in themselves."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
 from posterity import fuse
 from posterity.families import NormalWishart, Plate
-from posterity.fusion.divergences import Jeffreys
 from posterity.fusion.effects import Trait
-from posterity.fusion.matching import alternate
-from posterity.fusion.search import SearchResult
 
 RECORDS = 80
 VAGUE = 0.01
@@ -50,12 +45,6 @@ def test_components_that_sites_share_are_found_though_these_differ_more_than_clu
     (plate,) = fused.plates.values()
     margins = np.concatenate(list(plate.margins.values()))
     assert (margins > 0).all()
-    # Another divergence may change groups; those with margins are the ones that are returned.
-    clustering, effects = plate.confidence.clustering, plate.confidence.effects
-    before = dataclasses.replace(effects, labels=np.roll(effects.labels, 1))
-    members = clustering.local.judged.members(slice(None))
-    end = alternate(SearchResult(clustering, [0.0], effects=before), members, Jeffreys())
-    assert (end.effects.labels == end.clustering.labels).all()
     assert any("sites differ" in line for line in plate.reasons())
 
 

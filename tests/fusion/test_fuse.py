@@ -20,8 +20,7 @@ from posterity import (
     fuse,
 )
 from posterity.arrays.tree import leaves
-from posterity.fusion import search
-from posterity.fusion.divergences import barycenter
+from posterity.fusion import barycenter, search
 from tests.fusion.made import conjugate_site, gamma_ledger, plate, points, site_plates
 from tests.laws.table import NAMES, TABLE
 

@@ -460,7 +460,6 @@ def test_windows_that_differ_are_refused_with_the_layer():
     [
         {"absorb": True},
         {"budget": 2**30},
-        {"divergence": "jeffreys"},
         {"components": 0},
         {"components": True},
         {"components": 8, "networks": Options(most=9)},

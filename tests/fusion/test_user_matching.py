@@ -58,12 +58,6 @@ def test_parts_of_one_component_have_one_label(rule, budget):
     )
 
 
-def test_other_divergences_take_it_too():
-    sites = {"a": plate(0.0, 5.0), "b": plate(5.0, 0.2)}
-    fused = fuse(sites, matching={"a": [0, 1], "b": [1, 0]}, divergence="jeffreys")
-    np.testing.assert_allclose(fused.posterior.members.mean[:, 0], [0.1, 5.0], atol=1e-6)
-
-
 @pytest.mark.parametrize(
     "matching, words",
     [

@@ -10,6 +10,8 @@ import pytest
 import scipy.integrate
 import scipy.special
 
+from experiments.estimators import BonnetPrice, Reinforce
+from posterity.errors import UsageError
 from posterity.families import (
     Beta,
     Categorical,
@@ -22,14 +24,11 @@ from posterity.families import (
 )
 from posterity.inference.cubature import Cubature
 from posterity.inference.estimators import (
-    BonnetPrice,
     ClosedForm,
     Enumeration,
     Exact,
-    LeastSquares,
     PredictorQuadrature,
     Quadrature,
-    Reinforce,
     Reparameterization,
     VariationalOnlineNewton,
 )
@@ -42,7 +41,6 @@ from posterity.models import (
     GammaPoisson,
     GaussianMean,
     GaussianMeanCovariance,
-    LinearRegression,
     LogisticRegression,
     NeuralNetwork,
     PredictorModel,
@@ -184,7 +182,6 @@ def log_deviation(values):
 def test_noise_is_ordered():
     """Deviations of the first component at Beta(512, 534), and what a baseline is worth."""
     estimators = [
-        LeastSquares(SAMPLES),
         Reparameterization(SAMPLES),
         Reinforce(SAMPLES),
         Reinforce(SAMPLES, baseline=0.0),
@@ -197,20 +194,6 @@ def test_noise_is_ordered():
     for estimator in (ClosedForm(), Quadrature()):
         values = evaluate(estimator, model, q, records, keys=2)
         np.testing.assert_array_equal(values[0], values[1])
-
-
-@pytest.mark.parametrize("name", ["Gamma", pytest.param("Dirichlet", marks=pytest.mark.slow)])
-def test_least_squares_is_exact_for_conjugate_models(name):
-    model, q, records = CASES[name]
-    values = evaluate(LeastSquares(8), model, q, records, keys=3)
-    np.testing.assert_allclose(values, [exact(name)] * 3, rtol=1e-9, atol=1e-9)
-
-
-def test_least_squares_is_exact_for_gaussians():
-    model, records = LinearRegression(0.7), Records((X, X @ [1.0, 2.0]), WEIGHTS)
-    values = evaluate(LeastSquares(12), model, CASES["Gaussian"][1], records, keys=3)
-    expected = model.factor(records).natural_parameters
-    np.testing.assert_allclose(values, [expected] * 3, rtol=1e-9, atol=1e-9)
 
 
 CONJUGATE = {
@@ -346,12 +329,11 @@ BEST = [
     (ANY, Product(a=CASES["Gaussian"][1], b=ONE), Cubature),
     (ANY, WIDE[...], VariationalOnlineNewton),
     (NET, NET.prior(), VariationalOnlineNewton),
-    (ANY, CASES["Dirichlet"][1], LeastSquares),
-    (ANY, WISHART, LeastSquares),
-    (ANY, CASES["Product"][1], LeastSquares),
+    (ANY, CASES["Dirichlet"][1], Reparameterization),
+    (ANY, WISHART, Reparameterization),
+    (ANY, CASES["Product"][1], Reparameterization),
     (ANY, Categorical.from_standard([0.5, 0.5]), Enumeration),
     (ANY, Dirichlet.from_standard(np.ones(65)), Reparameterization),
-    (ANY, Product(a=Categorical.from_standard([0.5, 0.5]), b=ONE), Reinforce),
 ]
 
 
@@ -362,3 +344,8 @@ def test_the_default_is_the_best_that_fits(model, q, kind):
     best = best_estimator(model, q)
     assert type(best) is kind
     check_estimator(best, model, q)
+
+
+def test_labels_among_numbers_have_no_estimator():
+    with pytest.raises(UsageError, match=r"no derivatives.*Sum the labels out"):
+        best_estimator(ANY, Product(a=Categorical.from_standard([0.5, 0.5]), b=ONE))

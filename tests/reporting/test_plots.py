@@ -7,31 +7,22 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
-from pictures import shows_data
 
 import posterity
 from posterity import (
     DiagonalGaussian,
     Dirichlet,
-    Distillation,
     Fusion,
     Plate,
     Product,
-    distillation,
 )
-from posterity import status as statuses
-from posterity.distillation import Head, Student
 from posterity.errors import ArtifactError, MissingExtraError, PosterityError, UsageError
-from posterity.families import Mixture
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Rule
-from posterity.networks import Layers
-from posterity.pursuit import Pursuit, Row
-from posterity.reporting.plots import plot_distillation, plot_matching, plot_pursuit
-from posterity.reporting.plots.canvas import INK, ORANGE, PALE, finish
+from posterity.reporting.plots import plot_matching
+from posterity.reporting.plots.canvas import PALE, finish
 from posterity.reporting.plots.matches import COLOURS, Kind, read
-from posterity.status import Status
 
 pytestmark = pytest.mark.filterwarnings("ignore:The matching.* is uncertain:UserWarning")
 
@@ -298,112 +289,3 @@ def test_pictures_are_saved_drawn_into_axes_and_need_the_extra(fusion, tmp_path,
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"posterity\[plots\]"):
         plot_matching(fusion)
-
-
-def distilled(gaps, tolerance=0.01, drift=0.004):
-    """A distillation of which the trace and the status are known."""
-    trace = [distillation.Row(10 * (n + 1), gap, 1.0) for n, gap in enumerate(gaps)]
-    status = statuses.Status.of(gaps[-1], tolerance)
-    layers, probe = Layers.dense(1, 2), np.zeros((1, 1))
-    student = Student(layers, np.zeros(layers.size), Head("categorical", 2))
-    return Distillation(
-        student,
-        status,
-        tuple(trace),
-        probe,
-        student.predict(probe),
-        trace[-1].step,
-        drift,
-        temperature=None,
-        posterior=None,
-    )
-
-
-def lines(figure):
-    """Of each line its places, by its colour."""
-    return {to_hex(line.get_color()): line.get_data() for line in figure.axes[0].get_lines()}
-
-
-def test_a_picture_of_closing_in_shows_trace_tolerance_and_error():
-    figure = plot_distillation(distilled([1.0, 0.1, 0.005]))
-    axes, found = figure.axes[0], lines(figure)
-    drawn = axes.get_lines()[0].get_data()
-    assert np.allclose(drawn, [[10, 20, 30], [1.0, 0.1, 0.005]])
-    assert np.allclose(found[INK][1], 0.01)
-    assert np.allclose(found[ORANGE][1], 0.001), "a quarter of the drift"
-    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-    assert axes.get_title(loc="left") == ("Converged: 0.005 nats from its teacher after 30 steps")
-    told = " ".join(text.get_text() for text in axes.texts)
-    assert "tolerance, 0.01 nats" in told and "own average, 0.001 nats" in told
-    low, high = axes.get_ylim()
-    assert low < 0.001 and high > 1
-
-
-def test_a_picture_of_a_trace_alone():
-    trace = distilled([1.0, 0.5]).trace
-    title = plot_distillation(distilled([1.0, 0.5])).axes[0].get_title(loc="left")
-    assert title.startswith("Not converged: 0.5 nats")
-    figure = plot_distillation(trace, title="so far")
-    assert figure.axes[0].get_title(loc="left") == "so far"
-    assert INK not in lines(figure)
-    own = Figure().add_subplot()
-    assert plot_distillation(trace, ax=own) is own.figure
-
-
-@pytest.mark.parametrize("gaps", [[0.0], [0.5, 0.0], [1e-30, 1e-31], [1e-3] * 3])
-def test_a_gap_of_nothing_can_be_drawn(gaps, tmp_path):
-    path = tmp_path / "convergence.png"
-    for drift in (0.0, np.inf, 1.0):
-        figure = plot_distillation(distilled(gaps, drift=drift), path if drift == 1 else None)
-        low, high = figure.axes[0].get_ylim()
-        assert 0 < low < 0.01 < high < np.inf
-    assert path.exists() if gaps == [0.0] else shows_data(path)
-
-
-@pytest.mark.parametrize("plot", [plot_distillation, plot_pursuit])
-def test_no_picture_of_no_trace(plot, tmp_path):
-    nan = [distillation.Row(1, np.nan, 1.0)], [Row(1, np.nan, *[0.1, 1.0] * 4)]
-    for trace in ([], nan[plot is plot_pursuit]):
-        with pytest.raises(UsageError, match="a trace of"):
-            plot(trace)
-    with pytest.raises(UsageError, match="its extension is not a picture's"):
-        plot_distillation(distilled([1.0]), tmp_path / "convergence.gif")
-
-
-def grown(*gains, polished=False, state="converged"):
-    """A pursuit of which the trace and the status are known."""
-    rows, elbo = [Row(1, -3.0, 0.1, -3.0, 0.1, 1.0, 1.0, 1.4, 1.0, 100)], -3.0
-    for count, gain in enumerate(gains, 2):
-        elbo += gain
-        rows.append(Row(count, elbo, 0.05, gain, 0.01, 0.3, 1.7, 1.9, 0.8 * count, 100 * count))
-        if polished:
-            rows.append(rows[-1]._replace(gain=0.02, alpha=np.nan))
-    posterior = Mixture.from_standard([1.0], DiagonalGaussian.from_standard([[0.0]], [[1.0]]))
-    return Pursuit(posterior, Status(state, 0.1, 0.2), tuple(rows))
-
-
-def test_a_picture_of_growth_shows_the_trace():
-    figure = plot_pursuit(grown(1.0, 0.2, polished=True))
-    assert figure.get_suptitle() == "Converged: ELBO -1.8 ± 0.05 nats with 3 components"
-    elbo, gain, alpha, effective = figure.axes
-    drawn = {line.get_marker(): line.get_data() for line in elbo.get_lines()}
-    assert np.allclose(drawn["o"], [[1, 2, 3], [-3.0, -2.0, -1.8]])
-    assert np.allclose(drawn["D"], [[2, 3], [-2.0, -1.8]])
-    drawn = {line.get_marker(): line.get_data() for line in gain.get_lines()}
-    assert np.allclose(drawn["o"], [[2, 3], [1.0, 0.2]]), "there was nothing before the first"
-    assert np.allclose(drawn["D"], [[2, 3], [0.02, 0.02]])
-    assert gain.get_yscale() == "log"
-    assert [text.get_text() for text in alpha.texts] == ["λ 1", "λ 1.7", "λ 1.7"]
-    (points,) = [line for line in alpha.get_lines() if line.get_marker() == "o"]
-    assert np.allclose(points.get_data(), [[1, 2, 3], [1.0, 0.3, 0.3]])
-    (points,) = [line for line in effective.get_lines() if line.get_marker() == "o"]
-    assert np.allclose(points.get_data(), [[1, 2, 3], [1.0, 1.6, 2.4]])
-
-
-@pytest.mark.parametrize("gains", [(), (-0.1,), (1e-9, 0.0), (50.0, 1e-12)])
-def test_growth_of_nothing_can_be_drawn(gains, tmp_path):
-    path = tmp_path / "grown.png" if gains in ((), (50.0, 1e-12)) else None
-    figure = plot_pursuit(grown(*gains, state="not converged"), path)
-    assert figure.get_suptitle().startswith("Not converged: ")
-    assert path is None or shows_data(path)
-    assert plot_pursuit(grown(*gains).trace, title="so far").get_suptitle() == "so far"

@@ -2,25 +2,11 @@
 
 No site has all ten digits. Only the files are fused. The result is compared with each site alone
 and with a fit to the pooled images, which would not be possible in practice.
-
-With ``--full``, four hospitals go from their tables to a network for use elsewhere. Each step is
-a command and the same in Python, as ``data/story.toml`` lists them. The commands printed are
-those that run; a test runs the Python and compares the files.
 """
 
-import csv
-import gzip
 import json
-import os
-import shlex
-import shutil
 import string
-import subprocess
-import sys
-import time
-import tomllib
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +19,6 @@ from posterity.cli import files
 from posterity.cli.options import Settings
 from posterity.cli.report import group, table
 from posterity.cli.streams import Data, bar, printable, verb
-from posterity.errors import PosterityError, UsageError
 from posterity.fusion import Fusion
 from posterity.reporting.plots import plot_matching
 from posterity.status import Progress
@@ -58,10 +43,6 @@ them."""
 
 
 def _report(data: Data) -> Any:
-    if "steps" in data:
-        seconds = sum(step["seconds"] for step in data["steps"])
-        where = f"{len(data['steps'])} steps in {seconds:.0f} s. Their files are in the folder"
-        return f"\n{where} {printable(data['folder'])}."
     headers = ("posterior", "digits seen", "images", "components", "mutual information")
     rows = table(*headers)
     rows.title = "Handwritten digits: posteriors of separate sites, fused from their files"
@@ -90,15 +71,12 @@ def demo(settings: Settings) -> Data:
     library("matplotlib", extra="demo")
     folder = Path(settings["folder"])
     files.make_folder(folder, "a folder to write to")
-    if settings["full"]:
-        report: Data = {"steps": tell(folder, print)}
-    else:
-        from threadpoolctl import threadpool_limits
+    from threadpoolctl import threadpool_limits
 
-        # The matrices are tiny: on several threads, waiting takes longer than multiplying.
-        with threadpool_limits(1), bar("Sites fit their images") as moved:
-            report = _run(deal(settings["seed"]), folder, moved) | {"seed": settings["seed"]}
-        (folder / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    # The matrices are tiny: on several threads, waiting takes longer than multiplying.
+    with threadpool_limits(1), bar("Sites fit their images") as moved:
+        report = _run(deal(settings["seed"]), folder, moved) | {"seed": settings["seed"]}
+    (folder / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return report | {"folder": folder, "files": sorted(path.name for path in folder.iterdir())}
 
 
@@ -264,140 +242,3 @@ def name(counts: Any) -> str:
     reached = np.cumsum(counts[digits]) / counts.sum()
     last = int(np.argmax(reached >= 0.5))
     return f"{', '.join(map(str, digits[: last + 1]))}\n{100 * reached[last]:.0f} %"
-
-
-# --- all verbs -----------------------------------------------------------------------------------
-
-DATA = Path(__file__).parent / "data"
-HOSPITALS = ("cleveland", "hungary", "switzerland", "long-beach")
-"""Names in the order of the column ``center`` of the published table."""
-WORDS = {
-    "sex": {"0": "female", "1": "male"},
-    "cp": {"1": "typical", "2": "atypical", "3": "other", "4": "asymptomatic"},
-    "exang": {"0": "no", "1": "yes"},
-}
-"""Words for the codes of the published table, by column."""
-COLUMNS = {
-    "age": "age",
-    "sex": "sex",
-    "chest_pain": "cp",
-    "max_heart_rate": "thalach",
-    "st_depression": "oldpeak",
-    "exercise_angina": "exang",
-}
-"""Columns of the published table by their names in the CSV files."""
-CONFIGURATION = "heart.toml"
-STAYING = ("receipt.json", "heart.safetensors.checkpoint")
-"""Files that commands never replace or continue from."""
-
-
-class Step(NamedTuple):
-    """A step: its description, its command without the first word, and the same in Python.
-
-    Steps without a command, such as training networks, run the Python.
-    """
-
-    title: str
-    command: str
-    python: str
-
-    def run(self, folder: Path) -> subprocess.CompletedProcess[str]:
-        """Run the step in a new process in ``folder``, with all output in one text."""
-        call = [sys.executable, "-m", "posterity", *shlex.split(self.command)]
-        if not self.command:
-            call = [sys.executable, "-c", f"{SETUP}\n{self.python}"]
-        width = str(shutil.get_terminal_size().columns)
-        return subprocess.run(
-            call,
-            cwd=folder,
-            env={"COLUMNS": width, **os.environ, "PYTHONSAFEPATH": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-
-
-_STORY = tomllib.loads((DATA / "story.toml").read_text(encoding="utf-8"))
-STEPS = tuple(Step(**step) for step in _STORY["steps"])
-SETUP, FEDERATION = _STORY["setup"], _STORY["federation"]
-"""First lines of the Python of all steps; configuration of the federation."""
-
-
-def write_tables(folder: Path) -> None:
-    """Write the hospitals' tables as CSV files, and the configuration of their federation.
-
-    The heart disease tables come from the four hospitals [janosi1989]. The transplant tables divide
-    the 69 patients of one survival study, which statsmodels includes [miller1976], among four
-    sites.
-    """
-    statsmodels = library("statsmodels.datasets", extra="demo")
-    transplants: Any = statsmodels.datasets.heart.load_pandas().data
-    with gzip.open(DATA / "heart_disease.csv.gz", "rt", newline="") as file:
-        patients = list(csv.DictReader(file))
-    for number, hospital in enumerate(HOSPITALS):
-        own = [patient for patient in patients if patient["center"] == str(number)]
-        pairs = ((p, "yes" if float(p["num"]) > 0 else "no") for p in own)
-        rows = [[*(_cell(c, p) for c in COLUMNS.values()), d] for p, d in pairs]
-        _write(folder / f"{hospital}.csv", [*COLUMNS, "disease"], rows)
-        followed = transplants.iloc[number :: len(HOSPITALS)]
-        lives = zip(followed["survival"], followed["censors"], followed["age"], strict=True)
-        rows = [[round(days / 365.25, 4), int(died), age] for days, died, age in lives]
-        _write(folder / f"{hospital}-transplants.csv", ["years", "died", "age"], rows)
-    (folder / CONFIGURATION).write_text(FEDERATION, encoding="utf-8")
-
-
-def _check_own(folder: Path) -> None:
-    """Raise a UsageError if files of other origin would be replaced, such as a receipt."""
-    configuration = folder / CONFIGURATION
-    if configuration.is_file() and configuration.read_text(encoding="utf-8") == FEDERATION:
-        return
-    for name in (*STAYING, CONFIGURATION, *(f"{hospital}.csv" for hospital in HOSPITALS)):
-        if (folder / name).exists():
-            raise UsageError(
-                found=f"{name} in folder {str(folder)!r}, which is not of an earlier run",
-                expected="a folder that is new, or that an earlier run wrote",
-                fix="Choose another folder by --output.",
-            )
-
-
-def _cell(column: str, patient: dict[str, str]) -> str:
-    """Return a number without trailing zeros, or the word for a code; empty if missing."""
-    value = patient[column].removesuffix(".0")
-    return WORDS[column].get(value, "") if column in WORDS else value
-
-
-def _write(path: Path, names: list[str], rows: list[list[Any]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([names, *rows])
-
-
-def tell(folder: Path, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Run all steps in ``folder``; ``say`` is called with the text to print.
-
-    Returns:
-        Of each step its title, command, Python, output, and seconds.
-    """
-    library("onnx", extra="demo")
-    _check_own(folder)
-    write_tables(folder)
-    for earlier in STAYING:
-        (folder / earlier).unlink(missing_ok=True)
-    done = []
-    for number, step in enumerate(STEPS, 1):
-        say(f"\n── {number}/{len(STEPS)}  {step.title}\n")
-        if step.command:
-            say(f"$ posterity {step.command}")
-        say("\n".join(f">>> {line}" for line in step.python.splitlines()) + "\n")
-        began = time.monotonic()
-        result = step.run(folder)
-        say(result.stdout.rstrip())
-        if result.returncode:
-            raise PosterityError(
-                found=f"exit code {result.returncode} of step {number}: {step.title}",
-                expected="0",
-                fix="Read what the step printed, or run it by itself in the folder.",
-            )
-        seconds = round(time.monotonic() - began, 2)
-        done.append({**step._asdict(), "printed": result.stdout, "seconds": seconds})
-    return done

@@ -18,7 +18,7 @@ from posterity.cli.jobs import build_kind, problem_of
 from posterity.cli.options import Settings, conflict
 from posterity.cli.recipes import recipe_of, table_of
 from posterity.cli.records import Table, read_inputs, reordered
-from posterity.cli.report import Group, group, status_of, status_report, wrote
+from posterity.cli.report import Group, group, status_of, status_report
 from posterity.cli.schema import places_of
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.distillation import (
@@ -39,7 +39,6 @@ from posterity.ledger import Ledger
 from posterity.models import NeuralNetwork
 from posterity.models.likelihoods import check_outputs
 from posterity.networks import Layers
-from posterity.reporting.plots import plot_distillation
 from posterity.runtime.interrupts import deferred
 from posterity.status import Progress
 from posterity.tabular.pooled import teacher_of
@@ -88,7 +87,6 @@ def distillation_of(settings: Settings) -> Distilled:
     posterior: Any = value.posterior if isinstance(value, Ledger) else value
     like = settings.path("data.like")
     recipe = recipe_in(about.provenance) if like is None else recipe_of(like)
-    recipe = recipe if recipe is not None and recipe.regression else None
     reading = set[str]() if recipe is None else {*places_of("reading"), "data.like"}
     apart = [p for p in settings.values if p.startswith(("data.", "sampler.")) and p not in reading]
     if apart:
@@ -215,7 +213,7 @@ def _pool(
     path, notes = settings.path("inputs.file"), []
     if path is None:
         return None, None, []
-    if recipe is not None and recipe.regression:
+    if recipe is not None:
         data, notes = table_of(settings, recipe, path, scored=False)
         if data.dropped:
             notes.append(f"{data.dropped} of {data.total} inputs with missing values are left out")
@@ -282,7 +280,6 @@ def _report(data: Data) -> Group:
         parts.append(f"Temperature of the chains: {status['temperature']:.3f}; it should be 1.")
     if status["rhat"] is not None:
         parts.append(f"R-hat {status['rhat']:.2f}, {status['effective']:.0f} effective draws.")
-    parts.append(wrote("Drew the gap in", data["plot"]))
     return group(*parts, f"Wrote the student to {printable(data['output'])}")
 
 
@@ -331,11 +328,8 @@ def _run(settings: Settings, job: Distilled) -> tuple[Distillation, int]:
 
 
 def _written(settings: Settings, job: Distilled, result: Distillation) -> Data:
-    """Draw the plot if requested, write the student, and return the report."""
-    plot = settings.path("output.plot")
+    """Write the student, and return the report."""
     student = dataclasses.replace(result.student, columns=tuple(job.names))
-    if plot is not None:  # before the student: if drawing fails, no file is left
-        plot_distillation(result, plot)
     record = {
         **job.record,
         "seed": str(settings["seed"]),
@@ -346,7 +340,6 @@ def _written(settings: Settings, job: Distilled, result: Distillation) -> Data:
     written = files.write(student, settings.output, "distill", record)
     return {
         **written,
-        "plot": plot,
         "teacher": job.record["teacher"],
         "columns": job.names,
         "notes": job.notes,

@@ -8,7 +8,7 @@ from posterity import tabular as fitting
 from posterity.cli import files
 from posterity.cli.options import Settings, conflict, incomplete
 from posterity.cli.recipes import clean_or_none, requested
-from posterity.cli.report import Group, first, group, parameters, short, table
+from posterity.cli.report import Group, group, parameters, short
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.tabular.reconcile import prior_digest
 from posterity.tabular.sites import sites_in
@@ -24,19 +24,14 @@ def _report(data: Data) -> Group:
         for name in ("noise_variance", "dispersion")
         if data[name] is not None
     ]
-    if data["parameters"]:
-        rows = parameters(data["parameters"])
-    else:  # components by decreasing weight
-        rows = table("weight", *(printable(name) for name in data["columns"]))
-        ranked = sorted(data["components"], key=lambda part: -(part["weight"] or 0))
-        first(ranked, rows, lambda part: (short(part["weight"]), *map(short, part["mean"])))
+    rows = parameters(data["parameters"])
     end = f"Wrote Ledger of site {printable(data['site'])} to {printable(data['output'])}"
     return group(*lines, "", rows, "", end)
 
 
 @verb(_report)
 def fit(settings: Settings) -> Data:
-    """Fit a regression or a mixture to a site's records, and write its ledger."""
+    """Fit a regression to a site's records, and write its ledger."""
     several = len(settings.files) > 1
     paths = settings.files if several else (settings.single("data.file"),)
     prior = settings.path("prior.file")
@@ -52,12 +47,12 @@ def fit(settings: Settings) -> Data:
         recipe = dataclasses.replace(recipe, prior=digest)
     elif recipe.prior is not None:
         raise incomplete("--like of a fit with a --prior", "that prior's file (--prior)")
-    site, seed = clean_or_none(settings["site"]), settings["seed"]
+    site = clean_or_none(settings["site"])
     with bar(f"Fitting {', '.join(map(str, paths))}") as moved:
-        options: Any = {"prior": before, "reading": reading, "seed": seed, "progress": moved}
+        options: Any = {"prior": before, "reading": reading, "progress": moved}
         fits = [fitting.fit(path, recipe, site, **options) for path in paths]
         fitted = fitting.imputed(fits) if several else fits[0]
-    hidden = {} if settings["one_shot"] else {"third": None, "dispersed": None}
+    hidden = {} if settings["one_shot"] else {"third": None}
     fitted = dataclasses.replace(fitted, rounded=settings["rounded"], **hidden)
     ledger, recipe = fitted.ledger, fitted.recipe
     notes = list(fitted.notes)
@@ -77,18 +72,13 @@ def fit(settings: Settings) -> Data:
         "steps": fitted.steps,
         "noise_variance": fitted.noise_variance,
         "dispersion": None if recipe.model == "linear" else fitted.spread,
-        **_posterior(ledger.posterior),
+        "parameters": _parameters(ledger.posterior),
         "columns": recipe.columns or (),
         "recipe": json.loads(recipe.canonical()),
         "notes": notes,
     }
 
 
-def _posterior(posterior: Any) -> Data:
-    if posterior.gaussian:
-        moments = zip(posterior.names, posterior.mean, posterior.marginal_variance, strict=True)
-        rows = [{"name": name, "mean": m, "sd": v**0.5} for name, m, v in moments]
-        return {"parameters": rows, "components": []}
-    parts = zip(posterior.weights.mean_weights(), posterior.members.mean, strict=True)
-    rows = [{"weight": weight, "mean": mean} for weight, mean in parts]
-    return {"parameters": [], "components": rows}
+def _parameters(posterior: Any) -> list[Data]:
+    moments = zip(posterior.names, posterior.mean, posterior.marginal_variance, strict=True)
+    return [{"name": name, "mean": m, "sd": v**0.5} for name, m, v in moments]

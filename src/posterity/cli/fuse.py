@@ -253,7 +253,7 @@ def _one_shot(fusion: Fusion, inputs: Inputs) -> OneShot:
     A site whose file is not informative is left out when others are compared.
     """
     ledger, recipe = fusion.ledger, recipe_in(inputs.record)
-    if ledger is None or recipe is None or not recipe.regression:
+    if ledger is None or recipe is None:
         return None, fusion.warnings
     if recipe.conjugate:
         return 0.0, fusion.warnings

@@ -16,11 +16,10 @@ from posterity.cli import files
 from posterity.cli.options import Settings, unwanted
 from posterity.cli.recipes import recipe_of, table_of
 from posterity.cli.records import read_inputs, reordered
-from posterity.cli.report import Group, first, group, short, table, wrote
+from posterity.cli.report import Group, first, group, short, table
 from posterity.cli.streams import Data, bar, plain, printable, verb
 from posterity.errors import StructureError, UsageError, within
 from posterity.ledger import Ledger
-from posterity.reporting.plots.traces import plot_calibration
 from posterity.runtime.files import write_file
 from posterity.status import ProgressCallback
 from posterity.tabular.design import Design
@@ -79,7 +78,6 @@ def predicted(
     value, about = files.read_any(file)
     like = settings.path("data.like")
     recipe = recipe_in(about.provenance) if like is None else recipe_of(like)
-    recipe = recipe if recipe is not None and recipe.regression else None
     posterior: Any = value.posterior if isinstance(value, Ledger) else value
     student = about.kind == "Student"
     call: Callable[[Any], Any] | None = None
@@ -312,7 +310,6 @@ def _scores_report(data: Data) -> Group:
         f"Evaluated the {data['kind']} in {printable(data['file'])}.",
         first(every, rows, cells),
         scored if "log_score" in known else None,
-        wrote("Drew the calibration in", data["plot"]),
     )
 
 
@@ -320,7 +317,6 @@ def _scores_report(data: Data) -> Group:
 def evaluate(settings: Settings) -> Data:
     """Score predictions of records whose target is known, overall and by group."""
     file, inputs = settings.arguments(*WANTED)
-    plot = settings.path("output.plot")
     with bar("Predicting rows") as moved:
         found = predicted(settings, file, inputs, moved, scored=True)
     if found.target is None:
@@ -342,17 +338,11 @@ def evaluate(settings: Settings) -> Data:
     if (by := settings["by"]) is not None:
         names = texts_of(inputs, by)[found.kept]
         groups = {str(name): score(np.flatnonzero(names == name)) for name in np.unique(names)}
-    if plot is not None:
-        if "calibration" not in whole:
-            where = "of predictions that are no probabilities of a label"
-            raise unwanted("--plot", where, "a label of two levels, whose calibration is shown")
-        plot_calibration(whole["calibration"], plot)
     return {
         "file": file,
         "kind": found.kind,
         "by": by,
         "all": whole,
         "groups": groups,
-        "plot": plot,
         "notes": found.notes,
     }

@@ -14,13 +14,12 @@ import posterity
 from posterity.cli import files
 from posterity.cli.jobs import Problem, build_kind, problem_of
 from posterity.cli.options import Settings
-from posterity.cli.report import MOST_ROWS, Group, group, status_of, status_report, wrote
+from posterity.cli.report import MOST_ROWS, Group, group, status_of, status_report
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import ConvergenceWarning, UsageError
 from posterity.federation.specification import build
 from posterity.pursuit import Best, Fixed, Flatness, Joint, Pursuit, Schedule
 from posterity.pursuit.schedules import SEVERAL
-from posterity.reporting.plots import plot_pursuit
 from posterity.runtime.interrupts import Interrupts, deferred
 from posterity.status import Progress
 
@@ -54,7 +53,6 @@ def _report(data: Data) -> Group:
             for refused in data["refused"]
         ),
         status_report("The mixture", data["status"]),
-        wrote("Drew how it grew, in", data["plot"]),
         f"Wrote the mixture of {what} to {printable(data['output'])}",
     )
 
@@ -72,15 +70,12 @@ def _shown(value: float | None, shape: str) -> str:
 @verb(_report)
 def pursue(settings: Settings) -> Data:
     """Approximate a posterior by a mixture that grows until another component adds nothing."""
-    plot = settings.path("output.plot")
     with deferred() as interrupts:
         with settings.named():
             problem = problem_of(settings)
         options = arguments_of(settings)
         pursuit = _run(settings, problem, options, interrupts)
-        if plot is not None:  # before the posterior: if drawing fails, no file is left
-            plot_pursuit(pursuit, plot)
-        data = _written(settings, problem, pursuit) | {"plot": plot}
+        data = _written(settings, problem, pursuit)
         interrupts.check()
         settings.checkpoint.unlink(missing_ok=True)
     return data

@@ -33,7 +33,7 @@ from posterity.tabular.regressions import (
 )
 from posterity.tabular.tables.reader import clean
 
-OF_FIT = ("family", "components", "component_sd")
+OF_FIT = ("family",)
 """Parts of a recipe that only posterity fit has options for."""
 SHARED = {
     *(places_of("recipe") - {"data.unit", "data.like"}),

@@ -187,9 +187,9 @@ _IS_FINITE = arguments.number_of(Real, lambda x: math.isfinite(float(x)))
 NUMBER = _number(Constraint("a finite number", _IS_FINITE))
 MODELS = (
     *("linear", "logistic", "ordinal", "multinomial", "poisson", "negative-binomial", "gamma"),
-    *("survival", "mixture"),
+    "survival",
 )
-_LONG = (f"{name}-regression" for name in MODELS[:-1])
+_LONG = (f"{name}-regression" for name in MODELS)
 REGRESSION = dataclasses.replace(
     words(*MODELS, *_LONG), metavar=f"[{'|'.join(MODELS)}]", choices=MODELS
 )

@@ -13,7 +13,7 @@ from posterity.cli import files
 from posterity.cli.inspect import about_recipe, inspected
 from posterity.cli.inspect import report as inspect_report
 from posterity.cli.options import Settings, conflict, unwanted
-from posterity.cli.report import MOST_ROWS, Group, first, group, short, wrote
+from posterity.cli.report import MOST_ROWS, Group, first, group, short
 from posterity.cli.streams import Data, printable, verb
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.ledger import Ledger
@@ -61,7 +61,7 @@ def _report(data: Data) -> Group | None:
         table = _table("", "mean", "sd", f"{100 * data['level']:g} % from", "to")
         cells = lambda row: (_name(row["label"]), *(_cell(row[name]) for name in ROW[4:]))
         parts.append(_rows(data, rows, table, cells, data["count"] - len(rows)))
-    return group(*parts, wrote("Drew it in", data["plot"]))
+    return group(*parts)
 
 
 @verb(_report)
@@ -70,7 +70,7 @@ def show(settings: Settings) -> Data:
     as_csv, level, site = bool(settings["csv"]), settings["level"], settings["site"]
     if as_csv and settings.as_json:
         raise conflict("--csv", "--json")
-    (file,), plot = settings.arguments("a file"), settings.path("output.plot")
+    (file,) = settings.arguments("a file")
     whole = bool(as_csv or settings["all"] or settings.as_json)
     csv_asked = {"csv": True} if as_csv else {}
     try:
@@ -82,10 +82,6 @@ def show(settings: Settings) -> Data:
         if not isinstance(posterior, Ledger):
             raise _no_ledger(site, about.kind)
         pulls = influences(posterior, site)
-    if plot is not None:
-        from posterity.reporting.plots.summary import plot_summary
-
-        plot_summary(posterior, plot, level=level, site=site)
     shown = summary if whole else _unsaid(summary)
     by_layer = "weights of networks are summarised by layer, not listed"
     return {
@@ -106,7 +102,6 @@ def show(settings: Settings) -> Data:
         "sites": summary.sites if ledger else None,
         "site": site,
         "pulls": pulls,
-        "plot": plot,
         "whole": whole,
         "notes": [by_layer] if as_csv and summary.layers else [],
     } | csv_asked
@@ -126,9 +121,6 @@ def _without_posterior(settings: Settings) -> Data:
     kind = data["kind"]
     if settings["site"] is not None:
         raise _no_ledger(settings["site"], kind)
-    if settings["output.plot"] is not None:
-        expected = "a posterior or a ledger, whose numbers can be drawn"
-        raise unwanted("--plot", f"beside a {kind}", expected)
     what = "a student, which predicts: see posterity predict" if kind == "Student" else f"a {kind}"
     notes = [f"{what}; it has no means or intervals"]
     return {**data, "rows": [], "count": 0, "whole": True, "notes": notes}

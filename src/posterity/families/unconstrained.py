@@ -157,8 +157,8 @@ def unconstrained(law: Distribution) -> Supports:
             raise UsageError(
                 found=f"{support.name} among the events of {law!r}, which have no gradient",
                 expected="a law over numbers",
-                fix="Sum the labels out of the likelihood and leave them out of the prior, or use "
-                "an estimator without gradients: posterity.inference.Enumeration or Reinforce.",
+                fix="Sum the labels out of the likelihood and leave them out of the prior; "
+                "for labels alone use posterity.inference.Enumeration.",
             )
     return Supports(law.support)
 

@@ -12,7 +12,6 @@ from posterity.fusion.absorb import Absorbing, first_of_site, of_one_label
 from posterity.fusion.block_table import BlockTable, ValuesBySite, group_totals
 from posterity.fusion.blocks import Block, check_seen, picked
 from posterity.fusion.confidence import AMBIGUOUS, Confidence, EffectsConfidence
-from posterity.fusion.divergences import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.judged_passes import PassConfidence, absorbed, joined, within_sites
 from posterity.fusion.matching import Matching, check_components, match
@@ -178,7 +177,7 @@ class Aligner:
     """
 
     matching: Matching
-    divergence: Divergence | Discrepancy
+    divergence: Divergence
     components: int | None
     absorb: bool = False
     labels: Int[Array, " n"] | None = None
@@ -245,7 +244,7 @@ class Aligner:
         labels[left], rows[left] = matched.labels, matched.rows
         labels[wanted] = labels[parts.into[wanted]]
         result = matched.result
-        cost = result.clustering.misfit if result.cost is None else result.cost
+        cost = result.clustering.misfit
         confidence = Confidence(result.clustering, result.levels, self.free and not result.joined)
         confidence.joined = result.joined
         if result.effects is not None:

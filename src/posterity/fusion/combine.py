@@ -26,8 +26,7 @@ from posterity.fusion.alignment import Alignment
 from posterity.fusion.block_table import BlockTable, group_totals, keys_of_sites
 from posterity.fusion.blocks import SAME, Block, assembled, one_member, picked, resized
 from posterity.fusion.blocks import blocks as blocks_of
-from posterity.fusion.divergences import Discrepancy, barycenter
-from posterity.fusion.geometry import Divergence, moved, opposite
+from posterity.fusion.geometry import Divergence, barycenter, moved, opposite
 from posterity.ledger import Ledger
 
 Array = np.ndarray
@@ -44,7 +43,7 @@ def average(
     like: ExponentialFamily,
     blocks: Blocks,
     alignments: Alignments,
-    divergence: Divergence | Discrepancy,
+    divergence: Divergence,
     importance: Float[Array, " sites"],
 ) -> ExponentialFamily:
     """Return the barycentre of all sites' posteriors, with the structure of ``like``."""

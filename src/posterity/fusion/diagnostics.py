@@ -22,7 +22,7 @@ from posterity.fusion.blocks import Block
 from posterity.fusion.components_in_doubt import apart_for_nothing, at_no_site, more
 from posterity.fusion.confidence import Confidence
 from posterity.fusion.conflict import DIFFER, contradiction
-from posterity.fusion.geometry import Divergence, middle, moved
+from posterity.fusion.geometry import middle, moved
 from posterity.fusion.judged_passes import PassConfidence, examinable
 from posterity.fusion.passes import Passes
 from posterity.fusion.result import Fusion
@@ -239,7 +239,7 @@ def _unlike(block: Block, divergence: Any, names: Names) -> Iterator[str]:
     large = (
         members.gaussian and not members.diagonal and members.own_size**3 * len(block.site) > MOST
     )
-    if members.network_layers or large or not isinstance(divergence, Divergence):
+    if members.network_layers or large:
         return
     members = moved(members, middle(members))
     one = divergence.family(members, divergence.coordinates(members).mean(0, keepdims=True))

@@ -19,7 +19,6 @@ from posterity.errors import (
     FusionWarning,
     IdentificationWarning,
     UsageError,
-    within,
 )
 from posterity.families import ExponentialFamily
 from posterity.families.checks import check_proper
@@ -31,8 +30,7 @@ from posterity.fusion.blocks import blocks as blocks_of
 from posterity.fusion.combine import add, average, pooled_posterior
 from posterity.fusion.counting import chosen_rule
 from posterity.fusion.diagnostics import diagnostics
-from posterity.fusion.divergences import Discrepancy, Name
-from posterity.fusion.geometry import Divergence
+from posterity.fusion.geometry import Divergence, DivergenceName
 from posterity.fusion.labels import (
     matching_by_name,
     names_of_components,
@@ -59,7 +57,7 @@ def fuse(
     *,
     components: int | tuple[int, ...] | None = None,
     rule: Rule | RuleName | str | None = None,
-    divergence: Divergence | Discrepancy | Name | str = "reverse",
+    divergence: Divergence | DivergenceName | str = "reverse",
     matching: Matching | MatchingName | str | Mapping[str, Any] = "evidence",
     prior: ExponentialFamily | None = None,
     weights: Mapping[str, float] | None = None,
@@ -90,11 +88,7 @@ def fuse(
             ``divergence`` is passed; else the barycentre. ``Fusion.why`` has the reason.
         divergence: divergence that barycentres minimise. ``"reverse"`` is ``KL(global || local)``,
             minimised by the average of natural parameters; ``"forward"`` is
-            ``KL(local || global)``, minimised by that of mean parameters; ``"jeffreys"`` is their
-            sum; ``"renyi"`` lies between them, with order 1/2, or another as in ``"renyi:0.3"``.
-            Objects of :mod:`posterity.fusion.divergences` are accepted. Except for the two KLs,
-            matching starts from the result of ``"evidence"``, keeps its number of components, and
-            alternates between assignments and barycentres.
+            ``KL(local || global)``, minimised by that of mean parameters.
         matching: ``"evidence"`` (default), ``"hungarian"``, ``"kl-fusion"``, ``"identity"``; see
             :class:`Matching`. Or a known matching, like ``Fusion.matching`` of another fusion: for
             each site, the fused component of each local one, -1 for components to leave out.
@@ -139,7 +133,7 @@ def fuse(
         UsageError: fewer than two sites, two sites with one name, data of one site twice under
             ``product``, or arguments that contradict each other.
         StructureError: sites of different families, blocks or dimensions, a prior whose
-            components differ, or a family for which the divergence is not defined.
+            components differ.
         ParameterError: NaN, infinite or improper parameters, by site and block.
         ArtifactError: a file that cannot be read, or a checkpoint of another fusion.
 
@@ -220,11 +214,12 @@ class _Problem(NamedTuple):
         self, progress: ProgressCallback | None, stages: Stages | None
     ) -> tuple[Alignments, Names]:
         """Return the matching of each plate, and the names of its components if sites name them."""
-        sites, plan, importance, rule = self
+        sites, plan, importance, _ = self
         side, how, labels, aligned = plan.divergence, plan.matching, plan.labels, Alignments()
-        laws = {path: block.like for path, block in sites.blocks.items()}
         plates = [block for block in sites.blocks.values() if block.plate]
-        number = without_networks(laws.values(), plan.networks, plan.components)
+        number = without_networks(
+            (block.like for block in sites.blocks.values()), plan.networks, plan.components
+        )
         if number is not None and not plates:
             raise UsageError(
                 found=f"components={number} for {sites.like!r}",
@@ -239,11 +234,6 @@ class _Problem(NamedTuple):
                 "what each component has seen",
                 fix="Leave absorb out, or fuse ledgers of plates with weights.",
             )
-        for path, law in laws.items() if isinstance(side, Discrepancy) else ():
-            if not law.is_plate and rule is not Rule.BARYCENTER:
-                continue
-            with within(f"block {path!r}") if path else contextlib.nullcontext():
-                side.check(law.members if law.is_plate else law)  # pyright: ignore
         by_name = None
         if labels is None and how in (Matching.EVIDENCE, Matching.IDENTITY):
             by_name = matching_by_name(sites.labels, sites.names, [plate.path for plate in plates])

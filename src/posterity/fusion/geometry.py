@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from posterity.arrays.canonical import canonical_mean, canonical_sums
 from posterity.arrays.typing import Float, Int
 from posterity.errors import ParameterError
 from posterity.families import ExponentialFamily, at_rest
@@ -342,6 +343,48 @@ def chunks(length: int, row_bytes: int, budget: int = BUDGET) -> list[slice]:
 def parts(length: int, member: ExponentialFamily) -> list[slice]:
     """Return slices of as many members as fit into the processor's cache."""
     return chunks(length, 8 * member.dimension, CACHED)
+
+
+def barycenter(
+    members: ExponentialFamily,
+    plan: Float[Array, "n g"] | Int[Array, " n"],
+    divergence: Divergence | DivergenceName = "reverse",
+    weights: Float[Array, " n"] | None = None,
+) -> ExponentialFamily:
+    """Return the ``G`` members that minimise ``Σ_lg w_l P_lg D(g, l)`` for assigned components.
+
+    For ``"reverse"``, ``D`` is ``KL(g || l)`` and the minimiser is the weighted average of natural
+    parameters. For ``"forward"``, ``D`` is ``KL(l || g)`` and the minimiser is the average of mean
+    parameters (claici2020, proposition 1; banerjee2005, proposition 1). With labels the result
+    does not depend on the order of components, to the last bit.
+
+    Args:
+        members: batch (N,) of local components.
+        plan: relaxed assignment (N, G) with non-negative entries, or labels (N,) without gaps.
+        divergence: ``"reverse"`` or ``"forward"``.
+        weights: weight (N,) of each component; by default equal.
+
+    >>> from posterity.families import Gamma
+    >>> q = Gamma.from_standard(shape=[2.0, 4.0], rate=[1.0, 3.0])
+    >>> barycenter(q, np.array([0, 0])).rate
+    array([2.])
+    """
+    divergence = Divergence(divergence)
+    # Squared means cancel in moments: these are averaged about the members' mean.
+    reverse = divergence is Divergence.REVERSE
+    origin = None if reverse else of_places(canonical_mean, members.location())
+    members = moved(members, origin)
+    coordinates = divergence.coordinates(members)
+    weights = np.ones(len(coordinates)) if weights is None else np.asarray(weights, float)
+    if plan.ndim == 2:
+        share = plan * weights[:, None]
+        mean = share.T @ coordinates / share.sum(0)[:, None]
+    else:
+        size, alike = int(plan.max()) + 1, (weights == 1).all()
+        total = canonical_sums(coordinates if alike else coordinates * weights[:, None], plan, size)
+        counts = np.bincount(plan) if alike else canonical_sums(weights[:, None], plan, size)[:, 0]
+        mean = total / counts[:, None]
+    return moved(divergence.family(members[:1], mean), opposite(origin))
 
 
 def middle(members: ExponentialFamily) -> Any:

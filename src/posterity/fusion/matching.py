@@ -1,6 +1,5 @@
 """Matching of local components to global ones."""
 
-import dataclasses
 import enum
 from typing import Literal, NamedTuple
 
@@ -12,13 +11,11 @@ from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.fusion.clustering import Clustering, assign, polish, refine
 from posterity.fusion.components import LocalComponents
-from posterity.fusion.divergences import Discrepancy
 from posterity.fusion.effects import Effects, differ
-from posterity.fusion.geometry import Divergence, Points, finite, middle, moved, of_places, parts
+from posterity.fusion.geometry import Divergence, Points, moved, of_places, parts
 from posterity.fusion.search import SearchResult, search
 
 Array = np.ndarray
-SWEEPS = 50  # Largest number of alternations between assignments and barycentres
 
 
 class Matched(NamedTuple):
@@ -68,7 +65,7 @@ def match(
     members: ExponentialFamily,
     starts: Int[Array, " bounds"],
     matching: Matching,
-    divergence: Divergence | Discrepancy,
+    divergence: Divergence,
     components: int | None,
     counts: Float[Array, " n"] | None = None,
     given: Int[Array, " n"] | None = None,
@@ -84,12 +81,10 @@ def match(
         check_components(np.diff(starts), matching, components)
         given = np.concatenate([np.arange(size) for size in np.diff(starts)])
     order, bounds = canonical_order(members, starts, counts)
-    other = divergence if isinstance(divergence, Discrepancy) else None
-    side = Divergence.REVERSE if isinstance(divergence, Discrepancy) else divergence
     # The origin is moved to the members' mean: divergences are unchanged, and lose no digits.
     origin = of_places(lambda place: place[order].mean(0), members.location())
     some = lambda rows: moved(members[order[rows]], origin)
-    local = LocalComponents(Points.of_parts(some, len(order), side), bounds, origin)
+    local = LocalComponents(Points.of_parts(some, len(order), divergence), bounds, origin)
     rows = np.empty(len(order), int)
     rows[order] = np.arange(len(order))
     fixed = matching is Matching.IDENTITY
@@ -113,8 +108,6 @@ def match(
         if components is None and differ(result.clustering):
             effects = Effects.of(result.clustering)
             result = SearchResult(Clustering(local, effects.labels), result.trace, effects=effects)
-    if other is not None:
-        result = alternate(result, members[order], other, fixed=fixed)
     return Matched(given if fixed else result.clustering.labels[rows], result, rows)
 
 
@@ -154,38 +147,3 @@ def check_components(
             "component is made up",
             fix="Pass components=None to have the number found.",
         )
-
-
-def alternate(
-    start: SearchResult, members: ExponentialFamily, divergence: Discrepancy, *, fixed: bool = False
-) -> SearchResult:
-    """Alternate between assigning components (N,) to barycentres and recomputing barycentres.
-
-    The number of groups stays. The summed divergence, which becomes the trace, falls at each turn;
-    the loop ends when it would not fall, or when a group would become empty. If labels are
-    ``fixed``, only their cost is computed.
-    """
-    clustering, trace = start.clustering, []
-    labels, starts = clustering.labels, clustering.local.starts
-    members = moved(members, middle(members))
-    while True:
-        centroids = divergence.barycenter(members, labels)
-        if fixed:
-            costs, own = None, divergence.between(centroids[labels], members)
-        else:
-            costs = divergence.costs(members, centroids)
-            own = costs[np.arange(len(labels)), labels]
-        if trace and own.sum() >= trace[-1] * (1 - 1e-9):
-            break
-        trace.append(float(own.sum()))
-        clustering = clustering.relabelled(labels)
-        if costs is None or len(trace) > SWEEPS:
-            break
-        labels = assign(finite(costs), starts)
-        emptied = (np.bincount(labels, minlength=costs.shape[1]) == 0).any()
-        if emptied or (labels == clustering.labels).all():
-            break
-    effects = start.effects and dataclasses.replace(start.effects, labels=clustering.labels)
-    return dataclasses.replace(
-        start, clustering=clustering, trace=trace, cost=trace[-1], effects=effects
-    )

@@ -17,7 +17,6 @@ from posterity.families.checks import check_proper
 from posterity.families.layers import Dense
 from posterity.families.names import Names, some
 from posterity.fusion.blocks import blocks
-from posterity.fusion.divergences import Discrepancy, divergence_of
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, Rule
 from posterity.fusion.networks.options import Options, is_network
@@ -151,7 +150,7 @@ class Plan:
     def __init__(
         self,
         rule: Rule | str | None = None,
-        divergence: Divergence | Discrepancy | str = Divergence.REVERSE,
+        divergence: Divergence | str = Divergence.REVERSE,
         matching: Matching | str | Mapping[str, Any] = Matching.EVIDENCE,
         components: int | tuple[int, ...] | None = None,
         prior: Any = None,
@@ -164,11 +163,12 @@ class Plan:
         self.labels = matching if isinstance(matching, Mapping) else None
         name = Matching.IDENTITY if isinstance(matching, Mapping) else matching
         one_of(*map(str, Matching)).check(matching=name)
+        one_of(*map(str, Divergence)).check(divergence=divergence)
         one_of(*map(str, Rule)).or_none().check(rule=rule)
         self.rule, self.matching, self.divergence = (
             None if rule is None else Rule(rule),
             Matching(name),
-            divergence_of(divergence),
+            Divergence(divergence),
         )
         self.components, self.prior, self.absorb = components, prior, absorb
         self.budget, self.networks = budget, networks
@@ -179,12 +179,6 @@ class Plan:
                 expected="matching='evidence' and components=None",
                 fix="Leave absorb out.",
             )
-        if isinstance(self.divergence, Discrepancy) and self.matching is Matching.KL_FUSION:
-            raise UsageError(
-                found=f"divergence={self.divergence.value!r} with matching='kl-fusion'",
-                expected="a direction of KL, which the paper's problem (9) is about",
-                fix="Leave matching out, or choose divergence='reverse' or 'forward'.",
-            )
 
     @property
     def bytes(self) -> int:
@@ -193,8 +187,6 @@ class Plan:
 
     def in_memory_only(self, first: Any) -> str:
         """Return the choice that needs all sites in memory; empty if sums suffice."""
-        if isinstance(self.divergence, Discrepancy):
-            return f"divergence={self.divergence.value!r}"
         if self.matching is Matching.KL_FUSION:
             return "matching='kl-fusion'"
         value = open_artifact(first)[0] if isinstance(first, str | os.PathLike) else first

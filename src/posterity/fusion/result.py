@@ -11,7 +11,6 @@ from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.families.names import MOST_READ, MOST_SOLVED, family_of
 from posterity.fusion.alignment import Alignment
-from posterity.fusion.divergences import Discrepancy
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Rule
 from posterity.fusion.scale import Scale, scales_of
@@ -36,7 +35,7 @@ class Fusion:
         why: reason for that rule, in words.
         warnings: lines on doubtful results, each with advice: ambiguous matches, and sites that
             contradict each other, are uninformative or may have the same data.
-        divergence: direction of KL, or the other divergence, that was used.
+        divergence: direction of KL that was used.
         rebased: with ``rule="product"``, the sites whose prior differed from the common one,
             ``ledger.prior``.
     """
@@ -45,7 +44,7 @@ class Fusion:
     ledger: Ledger | None
     plates: dict[str, Alignment]
     rule: Rule
-    divergence: Divergence | Discrepancy
+    divergence: Divergence
     rebased: tuple[str, ...] = ()
     why: str = ""
     warnings: tuple[str, ...] = ()

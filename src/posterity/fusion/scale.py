@@ -94,8 +94,6 @@ def _scale(block: Block | BlockTable | None, alignment: Alignment, divergence: A
         return unknown("what the sites said was not kept")
     if not count:
         return unknown("nothing was matched")
-    if not isinstance(divergence, Divergence):
-        return unknown(f"only KL has one, and this is {divergence.value}")
     if not isinstance(block, Block):
         return unknown("there are too many sites: they were matched in passes")
     if (block.priors.own < 0).any():

@@ -43,15 +43,14 @@ class SearchResult:
     """The best clustering and the trace of its objective.
 
     ``levels`` has the least objective for each number of groups. If slices were ``joined`` at the
-    end, the objective is above the trace. ``cost`` is the summed divergence to barycentres, if it
-    is not the misfit; ``effects`` decided if sites differ by far more than sampling.
+    end, the objective is above the trace. ``effects`` decided if sites differ by far more than
+    sampling.
     """
 
     clustering: Clustering
     trace: list[float]
     levels: dict[int, float] = dataclasses.field(default_factory=dict)
     joined: bool = False
-    cost: float | None = None
     effects: Effects | None = None
 
 

@@ -3,15 +3,12 @@
 from typing import TYPE_CHECKING
 
 from posterity.inference.cubature import Cubature as Cubature
-from posterity.inference.estimators import BonnetPrice as BonnetPrice
 from posterity.inference.estimators import ClosedForm as ClosedForm
 from posterity.inference.estimators import Enumeration as Enumeration
 from posterity.inference.estimators import Estimator as Estimator
 from posterity.inference.estimators import Exact as Exact
-from posterity.inference.estimators import LeastSquares as LeastSquares
 from posterity.inference.estimators import PredictorQuadrature as PredictorQuadrature
 from posterity.inference.estimators import Quadrature as Quadrature
-from posterity.inference.estimators import Reinforce as Reinforce
 from posterity.inference.estimators import Reparameterization as Reparameterization
 from posterity.inference.estimators import VariationalOnlineNewton as VariationalOnlineNewton
 from posterity.inference.update import LocalUpdate as LocalUpdate

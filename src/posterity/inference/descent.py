@@ -143,8 +143,8 @@ def not_finite() -> ParameterError:
     return ParameterError(
         found="NaN or infinity in the log likelihood or its gradient (or jumps, which have none)",
         expected="a log likelihood that is finite near the posterior, and differentiable there",
-        fix="Check the model's function and the site's data; where it jumps, pass "
-        "LocalUpdate('reinforce'). The factor was not changed.",
+        fix="Check the model's function and the site's data, and smooth its jumps. The factor was "
+        "not changed.",
     )
 
 

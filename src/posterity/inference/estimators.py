@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from posterity.arguments import Constraint, at_least
+from posterity.arguments import at_least
 from posterity.arrays.linear_algebra import gram
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import Setting, static, tree_map
@@ -39,10 +39,6 @@ IMPOSSIBLE = 1e4
 """Largest log-likelihood difference, in nats, between the best label and another one."""
 NOTHING = 1e-20
 """Probability up to which a node with a log likelihood that is not finite is ignored."""
-BASELINE = Constraint(
-    "'leave-one-out', or a number, such as 0.0 for none",
-    lambda given: given == "leave-one-out" or isinstance(given, float | int),
-)
 
 
 class Estimator(Setting):
@@ -357,60 +353,6 @@ class Sampling(Estimator):
         at_least(self.fewest).check(samples=self.samples)
 
 
-class Reinforce(Sampling):
-    """The score-function estimator with a baseline, as in gong2021.
-
-    ``∇_η E_q[f] = E_q[(f - c)(s - μ)]`` for any constant ``c``. The paper subtracts one
-    constant; ``baseline="leave-one-out"`` subtracts the mean of the other draws instead
-    (kool2019), which is unbiased too and has a fraction of the variance.
-
-    Source: gong2021, equation 18.
-
-    >>> Reinforce(samples=30)
-    Reinforce(samples=30, baseline='leave-one-out')
-    """
-
-    samples: int = static(default=30)
-    baseline: str | float = static(default="leave-one-out")
-
-    fitting: ClassVar[str] = "every model and family"
-
-    def __post_init__(self) -> None:
-        BASELINE.check(baseline=self.baseline)
-        at_least(2 if self.baseline == "leave-one-out" else 1).check(samples=self.samples)
-
-    def __call__(self, model: Model, q: Any, records: Records, *, key: KeyArray) -> Any:
-        """Return ``F⁻¹`` times the mean of the products of centred values and scores."""
-        z, values = _draw(model, q, records, self.samples, key)
-        if isinstance(self.baseline, str):
-            values = (values - values.mean()) * self.samples / (self.samples - 1)
-        else:
-            values = values - self.baseline
-        score = q.sufficient_statistics(z) - q.mean_parameters
-        return _natural(q, values @ score / self.samples)
-
-
-class LeastSquares(Sampling):
-    """The slope of a linear regression of the log likelihood on ``s(z)`` (salimans2013).
-
-    Biased for few samples, exact when the model is conjugate.
-    """
-
-    samples: int = static(default=64)
-
-    fitting: ClassVar[str] = "every model and family of fewer parameters than samples"
-
-    def _serves(self, q: ExponentialFamily) -> bool:
-        return q.dimension + 1 < self.samples
-
-    def __call__(self, model: Model, q: Any, records: Records, *, key: KeyArray) -> Any:
-        z, values = _draw(model, q, records, self.samples, key)
-        statistics = q.sufficient_statistics(z)
-        centred = statistics - statistics.mean(0)
-        slope, *_ = jnp.linalg.lstsq(centred, values - values.mean())
-        return q.with_natural_parameters(slope)
-
-
 class Reparameterization(Sampling):
     """Derivatives of the log likelihood through the draws.
 
@@ -427,27 +369,6 @@ class Reparameterization(Sampling):
 
     def __call__(self, model: Model, q: Any, records: Records, *, key: KeyArray) -> Any:
         return _derived(q, lambda q: _draw(model, q, records, self.samples, key)[1].mean()).gradient
-
-
-class BonnetPrice(Sampling):
-    """Gaussian posteriors: means of ``∇f`` and ``∇²f`` at antithetic draws (opper2009).
-
-    An odd number of samples is rounded up.
-    """
-
-    fewest: ClassVar[int] = 2
-    fitting: ClassVar[str] = "twice differentiable log likelihoods under Gaussian posteriors"
-
-    def _serves(self, q: ExponentialFamily) -> bool:
-        return q.gaussian
-
-    def __call__(self, model: Model, q: AnyGaussian, records: Records, *, key: KeyArray) -> Any:
-        """Return the factor of precision ``-E[∇²f]`` with slope ``E[∇f]`` at the mean of ``q``."""
-        f = lambda z: model.total(z, records)
-        draws = _antithetic(q, self.samples, key)
-        gradient = jax.vmap(jax.grad(f))(draws).mean(0)
-        hessian = jax.vmap(jax.hessian(f))(draws).mean(0)
-        return q.at_mean(gradient, q.curvature(hessian))
 
 
 class VariationalOnlineNewton(Sampling):

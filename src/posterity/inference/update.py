@@ -35,7 +35,7 @@ from posterity.inference.descent import (
     joint_end,
     safe_step,
 )
-from posterity.inference.estimators import Estimator, Evaluator, Exact, LeastSquares
+from posterity.inference.estimators import Estimator, Evaluator, Exact
 from posterity.inference.joint import is_joint
 from posterity.models import Model, PredictorModel, Records
 from posterity.runtime.jax_loaded import is_jax
@@ -49,10 +49,7 @@ ESTIMATORS: dict[str, type[Estimator]] = {
     "enumeration": estimators.Enumeration,
     "cubature": Cubature,
     "variational-online-newton": estimators.VariationalOnlineNewton,
-    "bonnet-price": estimators.BonnetPrice,
-    "least-squares": LeastSquares,
     "reparameterization": estimators.Reparameterization,
-    "reinforce": estimators.Reinforce,
 }
 """Estimators by name, in order of preference (see :func:`best_estimator`)."""
 
@@ -62,8 +59,6 @@ diagonal Gaussian and a model with several optima, such as networks, where noise
 and for other families."""
 SEARCHES = 512
 """Largest number of nodes if the model integrates out site-specific parameters at each of them."""
-SLOPES_LIMIT = 64
-"""Largest number of natural parameters for which least squares can be the default."""
 RATE = Constraint(
     f"{SHARE.expected}, or a function", lambda rate: callable(rate) or SHARE.allows(rate)
 )
@@ -85,20 +80,24 @@ def best_estimator(model: Model, q: ExponentialFamily) -> Estimator:
 
     Conjugate models have exact factors. Other expectations are computed in closed form or by
     quadrature where these exist, and by cubature for Gaussians and Products of them. Diagonal
-    Gaussians with many parameters use variational online Newton, and small continuous families
-    least squares. The rest use implicit reparameterisation if draws are differentiable, else
-    REINFORCE with a leave-one-out baseline.
+    Gaussians with many parameters use variational online Newton. The rest use implicit
+    reparameterisation, for which draws have to be differentiable; else there is a UsageError.
     """
-    options = {name: kind() for name, kind in ESTIMATORS.items() if name != "bonnet-price"}
+    options = {name: kind() for name, kind in ESTIMATORS.items()}
     # If each log likelihood requires a search, thousands of nodes are too expensive.
     options["cubature"] = Cubature(most=SEARCHES) if model.joint else Cubature()
-    options["least-squares"] = LeastSquares(max(64, 4 * q.dimension))
     most = SEVERAL if model.optima == "several" else FEW
     if q.event_size > (most if options["variational-online-newton"].fits(model, q) else SOME):
         del options["cubature"]
-    if not q.reparameterized or q.dimension > SLOPES_LIMIT:
-        del options["least-squares"]
-    return next(kind for kind in options.values() if kind.fits(model, q))
+    for kind in options.values():
+        if kind.fits(model, q):
+            return kind
+    raise UsageError(
+        found=f"{type(model).__name__} and a posterior {q!r}, whose draws have no derivatives",
+        expected="a model with an expectation in closed form, or a posterior over numbers",
+        fix="Sum the labels out of the likelihood and leave them out of the prior, or pass an "
+        "Estimator of your own: LocalUpdate(estimator).",
+    )
 
 
 def check_estimator(estimator: Estimator, model: Model, q: ExponentialFamily) -> None:

@@ -28,6 +28,3 @@ from posterity.models.regression import LinearRegression as LinearRegression
 from posterity.models.regression import LogisticRegression as LogisticRegression
 from posterity.models.regression import NegativeBinomialRegression as NegativeBinomialRegression
 from posterity.models.regression import PoissonRegression as PoissonRegression
-from posterity.models.topics import Documents as Documents
-from posterity.models.topics import TopicModel as TopicModel
-from posterity.models.topics import documents as documents

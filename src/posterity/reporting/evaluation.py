@@ -57,7 +57,7 @@ def evaluated(
         ArtifactError: for a table that cannot be read.
     """
     of_sites = recipe_in(provenance)
-    if of_sites is None or not of_sites.regression:
+    if of_sites is None:
         raise StructureError(
             found=f"records in {str(path)!r}, and a {type(value).__name__} that does not say what "
             "it predicts",

@@ -233,7 +233,7 @@ class _Page:
             least = "at least " if own - known and "" not in known else ""
             facts.append(("Records", f"{least}{count:,.0f}"))
         if summary.size:
-            regression = source.recipe is not None and source.recipe.regression
+            regression = source.recipe is not None
             facts.append(("Coefficients" if regression else "Numbers", f"{summary.size:,}"))
         if summary.layers:
             facts.append(("Weights", f"{sum(one.weights for one in summary.layers):,}"))
@@ -322,7 +322,7 @@ class _Page:
 
 def _sure(recipe: Recipe | None, summary: Summary) -> list[str]:
     """Return a sentence on the coefficients of a regression whose interval excludes zero."""
-    if recipe is None or not recipe.regression:
+    if recipe is None:
         return []
     levels = recipe.levels[1:] if recipe.model == "multinomial" else ()
     apart = {INTERCEPT, *recipe.baseline, *(f"{level}:{INTERCEPT}" for level in levels)}

@@ -30,7 +30,7 @@ def effects_of(recipe: Recipe | None) -> Mapping[str, Effect]:
     >>> effects_of(Recipe("linear", "sbp", ("age",), unit={"age": "years"}))["age"].unit
     'sbp per unit of age (years)'
     """
-    if recipe is None or not recipe.regression:
+    if recipe is None:
         return {}
     target = recipe.target or ""
     effect = EFFECTS.get(recipe.model, f"log {target}")

@@ -308,7 +308,7 @@ def _columns(
 ) -> list[np.ndarray]:
     """Return the columns of the design, (n,) each: products of columns of each term's factors."""
     ones = np.ones(len(cells.rows))
-    columns = [ones] if recipe.intercept and recipe.regression else []
+    columns = [ones] if recipe.intercept else []
     if recipe.baseline:
         columns = [0.0 * ones for _ in recipe.baseline]
     for term in recipe.coded():

@@ -15,7 +15,7 @@ from posterity.inference.descent import watched
 from posterity.ledger import Ledger
 from posterity.status import ProgressCallback
 from posterity.tabular.design import Design, design
-from posterity.tabular.one_shot import by_dispersion, third_derivatives
+from posterity.tabular.one_shot import third_derivatives
 from posterity.tabular.reading import PLAIN, Reading, columns_of
 from posterity.tabular.recipe import COUNTS, ESTIMATE, Recipe, check_recipe
 from posterity.tabular.regressions import (
@@ -28,7 +28,7 @@ from posterity.tabular.regressions import (
     residuals_of,
     triangle_of,
 )
-from posterity.tabular.sites import Dispersed, as_provenance, listed
+from posterity.tabular.sites import as_provenance, listed
 from posterity.tabular.tables.reader import Cells, read_cells
 from posterity.version import __version__
 
@@ -56,12 +56,11 @@ class Fit:
         recipe: recipe of the fit, with all defaults filled in.
         records: number of records used.
         dropped: number of records dropped because of a missing value.
-        steps: number of passes over the site, or steps of a mixture's search.
+        steps: number of passes over the site.
         spread: noise variance of a linear model or dispersion of another, known or estimated.
         spare: residual degrees of freedom of an estimated noise variance, if known.
         third: third derivatives of the site's log likelihood, if known
             (:mod:`~posterity.tabular.one_shot`).
-        dispersed: changes of the likelihood with the dispersion, if that was estimated.
         rounded: numbers of records in the file are rounded to multiples of this.
         notes: remarks that are not errors.
         kept: positions in the table of the records used.
@@ -76,7 +75,6 @@ class Fit:
     notes: tuple[str, ...]
     kept: np.ndarray
     third: np.ndarray | None = None
-    dispersed: Dispersed | None = None
     spare: float | int | None = None
     rounded: int = 1
 
@@ -99,8 +97,6 @@ class Fit:
         names = names_of(self.ledger.posterior).get("", ())
         if self.third is not None:
             known["third"] = listed(self.third, names)
-        if self.dispersed is not None:
-            known["dispersed"] = self.dispersed.listed(names)
         return as_provenance(self.recipe, {self.ledger.sites[0]: known})
 
 
@@ -111,10 +107,9 @@ def fit(
     *,
     prior: ExponentialFamily | None = None,
     reading: Reading = PLAIN,
-    seed: int = 0,
     progress: ProgressCallback | None = None,
 ) -> Fit:
-    r"""Fit a regression or mixture to a table's records, as the ledger of one site.
+    r"""Fit a regression to a table's records, as the ledger of one site.
 
     Args:
         path: path of a table with a header: :func:`~posterity.tabular.tables.reader.read_cells`.
@@ -122,13 +117,12 @@ def fit(
         site: name of the site; by default the file's name without its extension.
         prior: named Gaussian prior, whose digest is ``recipe.prior``.
         reading: names, units and levels of this table, where they differ from the recipe's.
-        seed: seed of a mixture's starts.
         progress: callback after each step of a regression, as in :func:`posterity.federate`, and
             within it after each evaluation of its free energy by NumPy.
 
     Returns:
         A :class:`Fit`, whose ledger has a :class:`Gaussian` (:class:`DiagonalGaussian`) over the
-        coefficients, or a :class:`Plate` of :class:`NormalWishart` with weights; in the units
+        coefficients, in the units
         that ``recipe.center`` and ``recipe.scale`` define.
 
     Raises:
@@ -151,8 +145,6 @@ def fit(
     recipe = recipe.replaced(strata=(site,) if recipe.own else ())
     data = design(cells, recipe, reading)
     data = data._replace(notes=(*notes, *data.notes))
-    if recipe.model == "mixture":
-        return _mixture(data, recipe, site, seed)
     with one_thread(data.x.shape[1], len(data.x)), watched(progress):
         return _regression(data, recipe, site, prior, progress)
 
@@ -207,7 +199,6 @@ def imputed(fits: Sequence[Fit]) -> Fit:
         spread=float(np.mean(spreads)) if spreads else None,
         notes=(*notes, note),
         third=None,
-        dispersed=None,
         spare=None,
     )
 
@@ -219,25 +210,6 @@ def records_of(path: Path, reading: Reading) -> tuple[Cells, list[str]]:
         cells = cells._replace(header=cells.header[1:], rows=[row[1:] for row in cells.rows])
         notes = ["the first column has no name, and is left out as an index"]
     return reading.renamed(cells), notes
-
-
-def _mixture(data: Design, recipe: Recipe, site: str, seed: int) -> Fit:
-    from posterity.tabular.mixtures import fit_mixture
-
-    if recipe.prior is not None or recipe.prior_sd.keys() != {""}:
-        raise UsageError(
-            found="a prior from a file or by column, for a mixture",
-            expected="one prior_sd for all",
-            fix="Pass one, and use --scale for columns that differ in size.",
-        )
-    assert recipe.components is not None and recipe.component_sd is not None
-    wide, width = float(recipe.prior_sd[""]), float(recipe.component_sd)
-    found = fit_mixture(
-        data.x, data.names, recipe.components, prior_sd=wide, component_sd=width, seed=seed
-    )
-    ledger = Ledger.of_site(site, prior=found.prior, posterior=found.posterior)
-    notes = (*data.notes, *found.notes)
-    return Fit(ledger, recipe, len(data.x), data.dropped, found.steps, None, notes, data.kept)
 
 
 def _regression(
@@ -284,11 +256,9 @@ def _regression(
             f"the variances of {some(sure)} are too small by a factor of {_SURE:g} or more, as a "
             "diagonal posterior ignores correlations: --center columns, or use --family gaussian",
         )
-    third, dispersed = third_derivatives(recipe, data, posterior, spread), None
-    if recipe.dispersion == ESTIMATE and spread is not None:
-        dispersed = by_dispersion(recipe, data, posterior, spread)
+    third = third_derivatives(recipe, data, posterior, spread)
     used = data.records, data.dropped, run.state.step
-    return Fit(ledger, recipe, *used, spread, notes, data.kept, third, dispersed, spare)
+    return Fit(ledger, recipe, *used, spread, notes, data.kept, third, spare)
 
 
 def _too_sure(precision: np.ndarray, names: tuple[str, ...]) -> list[str]:

@@ -7,17 +7,15 @@ by ``δ`` from the site's and whose covariance is larger by ``D``, the cubic has
 gradient ``T[δδ + D] / 2`` and Hessian ``T[δ]``. Their sums over sites give the next step of a
 federation, and the length of that step is the distance.
 
-If each site estimated its own dispersion, its file also holds how its gradient, curvature and
-profile likelihood change with the dispersion, which adds to the step.
+The distance is unknown if sites estimated dispersions of their own.
 """
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from posterity.errors import CHOOSE
 from posterity.families.names import names_of, some
@@ -26,8 +24,8 @@ from posterity.models import MultinomialRegression, PredictorModel
 from posterity.models.nodes import hermite
 from posterity.tabular.design import Design
 from posterity.tabular.recipe import ESTIMATE, Recipe
-from posterity.tabular.regressions import LEAST, data_of, model_of, profile
-from posterity.tabular.sites import Dispersed, tensor, turned
+from posterity.tabular.regressions import data_of, model_of
+from posterity.tabular.sites import tensor, turned
 
 MOST = 20
 """Largest number of coefficients whose third derivatives a file holds: 1,540 numbers."""
@@ -44,12 +42,10 @@ NOT_GAUSSIAN = (
     "records"
 )
 """The end of warnings of likelihoods that are uninformative, or inaccurate at the fused mean."""
-NODES, STEP, BEND = 32, 1e-3, 0.05
-"""Gauss-Hermite nodes of a record's predictor; step of a difference, in its deviations or in the
-log dispersion; and step of a second difference of the profile likelihood."""
-FARTHEST = 1.5
-"""Largest difference between the log dispersions of a site and of all records for which one is
-derived from the other."""
+NODES = 32
+"""Number of Gauss-Hermite nodes of a record's predictor."""
+STEP = 1e-3
+"""Step of a difference, in the predictor's deviations."""
 
 
 def third_derivatives(
@@ -58,10 +54,10 @@ def third_derivatives(
     """Return expected third derivatives (d, d, d) of the log likelihood under a site's posterior.
 
     None for a diagonal Gaussian, for more than :data:`MOST` coefficients, and for a site that
-    estimates its own noise (see :func:`_of_noise`).
+    estimates its own dispersion or noise (for which see :func:`_of_noise`).
     """
     size = posterior.own_size
-    if posterior.diagonal or size > MOST or recipe.noise_variance == ESTIMATE:
+    if posterior.diagonal or size > MOST or ESTIMATE in (recipe.noise_variance, recipe.dispersion):
         return None
     if recipe.model == "linear":
         return np.zeros((size, size, size))
@@ -105,26 +101,6 @@ def _slopes(model: PredictorModel, mean: Any, variance: Any, y: Any) -> tuple[An
     return chances @ at, (chances * points) @ at / np.where(deviation > 0, deviation, 1.0)
 
 
-def by_dispersion(
-    recipe: Recipe, data: Design, posterior: Any, dispersion: float
-) -> Dispersed | None:
-    """Return how a site's likelihood changes with its estimated dispersion.
-
-    None for a diagonal Gaussian or too many coefficients, and if the profile likelihood has no
-    maximum, as for counts without overdispersion.
-    """
-    if posterior.diagonal or posterior.own_size > MOST or dispersion < LEAST:
-        return None
-    log, value = math.log(dispersion), profile(recipe, [data])
-    high, top, low = (value(log + step) for step in (BEND, 0.0, -BEND))
-    bend = (2 * top - high - low) / BEND**2
-    (x, y), (mean, variance) = data_of(recipe, data), posterior.predictor(data.x)
-    models = (model_of(recipe, dispersion * math.exp(step)) for step in (STEP, -STEP))
-    ends = [_slopes(model, mean, variance, y) for model in models]
-    slope, curvature = ((one - other) / (2 * STEP) for one, other in zip(*ends, strict=True))
-    return Dispersed(bend, slope @ x, -(x.T * curvature) @ x) if bend > 0 else None
-
-
 class OneShot(NamedTuple):
     """Expected distance of a fusion, in nats, warnings, and sites whose files are not informative.
 
@@ -146,8 +122,9 @@ def expected_distance(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) ->
     """
     q: Any = ledger.posterior
     facts = [sites.get(site, {}) for site in ledger.sites]
-    known = {*("third", "spare", "dispersed")}.intersection(*facts)
-    if not known or not ledger.independent or not q.gaussian or q.diagonal:
+    known = {"third", "spare"}.intersection(*facts)
+    several = len({own.get("dispersion") for own in facts}) > 1
+    if not known or several or not ledger.independent or not q.gaussian or q.diagonal:
         return OneShot()
     if "spare" in known:
         return _judged(_of_noise(ledger, sites))
@@ -178,70 +155,8 @@ def expected_distance(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) ->
             f"federate{CHOOSE}"
         )
         return OneShot(None, (warning,), tuple(silent))
-    if "dispersed" in known or len({own.get("dispersion") for own in facts}) > 1:
-        changes = _under_one_dispersion(ledger, facts, mean, order)
-        if changes is None:
-            return OneShot()
-        gradient, hessian = gradient + changes[0], hessian + changes[1]
     bend = covariance @ hessian
     return _judged(float(gradient @ covariance @ gradient / 2 + np.trace(bend @ bend) / 4))
-
-
-def _under_one_dispersion(
-    ledger: Ledger, facts: Sequence[Mapping[str, Any]], mean: np.ndarray, order: np.ndarray
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the changes of gradient and Hessian at ``mean`` if all sites have one dispersion.
-
-    The dispersion maximises the adjusted profile likelihood of all records, with coefficients that
-    all sites share. A site's precision is assumed to change exponentially with the log dispersion.
-    None if a file lacks the derivatives, or dispersions are far apart.
-    """
-    every = [Dispersed.of(own.get("dispersed", ()), len(order)) for own in facts]
-    logs = np.array([math.log(own["dispersion"]) for own in facts])
-    factors: list[Any] = [ledger.factor(site) for site in ledger.sites]
-    sites = []
-    for own, factor in zip(every, factors, strict=True):
-        if own is None:
-            return None
-        precision, linear = factor.precision[np.ix_(order, order)], factor.precision_mean[order]
-        values, vectors = np.linalg.eigh(precision)
-        seen = values > 1e-9 * values[-1]
-        root = vectors[:, seen] * np.sqrt(values[seen])
-        inverse = vectors[:, seen] / np.sqrt(values[seen])
-        rates, turn = np.linalg.eigh(inverse.T @ own.precision @ inverse)
-        sites.append((own, root @ turn, rates, inverse @ inverse.T @ linear))
-
-    def at(log: float) -> list[np.ndarray]:
-        return [
-            (root * np.exp(rates * (log - own))) @ root.T
-            for (_, root, rates, _), own in zip(sites, logs, strict=True)
-        ]
-
-    def loss(log: float) -> float:
-        precisions = at(log)
-        total = np.sum(precisions, axis=0)
-        tops = [top for *_, top in sites]
-        linear = np.sum([p @ top for p, top in zip(precisions, tops, strict=True)], axis=0)
-        best = np.linalg.lstsq(total, linear, rcond=None)[0]
-        value = np.linalg.slogdet(total + 1e-12 * np.diag(np.diagonal(total)))[1] / 2
-        for (own, _, rates, top), precision, start in zip(sites, precisions, logs, strict=True):
-            away, step = best - top, log - start
-            value += own.bend * step**2 / 2 + away @ precision @ away / 2 - rates.sum() * step / 2
-        return float(value)
-
-    bounds = (logs.min() - FARTHEST, logs.max() + FARTHEST)
-    log: Any = minimize_scalar(loss, bounds=bounds, method="bounded").x
-    if max(abs(log - logs)) > FARTHEST:
-        return None
-    gradient, hessian = np.zeros(len(order)), np.zeros(2 * (len(order),))
-    for (own, root, _, _), precision, start, site in zip(
-        sites, at(log), logs, ledger.sites, strict=True
-    ):
-        alone: Any = ledger.prior + ledger.factor(site)
-        change = precision - root @ root.T
-        gradient += own.slope * (log - start) - change @ (mean - alone.mean[order])
-        hessian -= change
-    return gradient, hessian
 
 
 def _judged(distance: float | None) -> OneShot:

@@ -177,7 +177,7 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
             expected=f"at most {MOST:,}, since their covariance is computed",
             fix="Name those to use by --columns, or leave some out by --without.",
         )
-    if not used and not (recipe.regression and recipe.intercept):
+    if not used and not recipe.intercept:
         raise StructureError(
             found=f"no columns but the target in {str(path)!r}",
             expected="at least one more column",

@@ -1,4 +1,4 @@
-"""Recipes: the description of a regression or mixture, as data in its file.
+"""Recipes: the description of a regression, as data in its file.
 
 A recipe names the model, the target and its levels, the columns with their levels and units, the
 transformations to numbers, and the prior. It is JSON under a key of the provenance. It is checked
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
 
-from posterity.arguments import COUNT, FLAG, POSITIVE, Constraint, number_of, one_of
+from posterity.arguments import FLAG, POSITIVE, Constraint, number_of, one_of
 from posterity.artifact.container import altered, parsed
 from posterity.errors import PosterityError, UsageError
 from posterity.models.strata import AT, Strata
@@ -28,15 +28,12 @@ DISPERSED = ("negative-binomial", "gamma")
 """Models of counts, which have exposures, and models with a dispersion."""
 LABELS = ("logistic", "ordinal", "multinomial")
 """Models whose target has named levels."""
-MODELS = ("linear", *LABELS, *COUNTS, "gamma", "survival", "mixture")
-REGRESSIONS = MODELS[:-1]
+MODELS = ("linear", *LABELS, *COUNTS, "gamma", "survival")
 ONLY: Mapping[str, Sequence[str]] = {
-    **dict.fromkeys(("target", "categories", "own"), REGRESSIONS),
     **dict.fromkeys(
-        ("offset", "weights", "family"), tuple(n for n in REGRESSIONS if n != "multinomial")
+        ("offset", "weights", "family"), tuple(n for n in MODELS if n != "multinomial")
     ),
     **dict.fromkeys(("event", "entry", "cuts", "hazard"), ("survival",)),
-    **dict.fromkeys(("components", "component_sd"), ("mixture",)),
     "dispersion": DISPERSED,
     "exposure": COUNTS,
     "noise_variance": ("linear",),
@@ -48,10 +45,9 @@ INTERCEPT = "intercept"
 ESTIMATE = "estimate"
 PRIOR_SD: Mapping[str, Mapping[str, float]] = {
     "linear": {"": 1e6},
-    "mixture": {"": 10.0},
     "multinomial": {"": 10.0},
 }
-"""Default prior deviations of coefficients or of component means; others in :data:`USUAL_SD`."""
+"""Default prior deviations of coefficients; others in :data:`USUAL_SD`."""
 USUAL_SD = {"": 10.0, INTERCEPT: 1000.0}
 """Default prior deviations for models with a link. The intercept is the predictor where all columns
 are 0, which may be far from any record."""
@@ -81,8 +77,8 @@ class Recipe:
 
     Attributes:
         model: one of :data:`MODELS`.
-        target: name of the column to predict; for survival the time; None for a mixture.
-        columns: names of the predictor columns; for a mixture, of its columns; by default all other
+        target: name of the column to predict; for survival the time.
+        columns: names of the predictor columns; by default all other
             columns of the table except ``without``.
         without: names of columns to leave out.
         terms: terms of a formula; by default each column is one term.
@@ -107,14 +103,11 @@ class Recipe:
         offset: name of the column that is added to the linear predictor.
         weights: name of the column with the number of equal records that a record represents.
         prior_sd: standard deviations of the coefficients' prior around 0, in units after ``center``
-            and ``scale``, by name; under ``""`` that of all others. For a mixture, of component
-            means.
+            and ``scale``, by name; under ``""`` that of all others.
         prior: digest of a prior's file, instead of ``prior_sd``.
         noise_variance: of a linear model, after the target's ``scale``; ``"estimate"`` is the
             site's own, from the residuals of least squares.
         family: family of a regression's posterior.
-        components: number of components of a mixture.
-        component_sd: for a mixture, approximate width of a component in every column.
     """
 
     model: str
@@ -141,16 +134,9 @@ class Recipe:
     prior: str | None = None
     noise_variance: float | int | str | None = None
     family: str = "gaussian"
-    components: int | None = None
-    component_sd: float | int | None = None
 
     def __hash__(self) -> int:
         return hash(self.canonical())
-
-    @property
-    def regression(self) -> bool:
-        """True if a target is predicted by a linear predictor."""
-        return self.model != "mixture"
 
     @property
     def baseline(self) -> tuple[str, ...]:
@@ -193,8 +179,8 @@ class Recipe:
         options["prior_sd"] = {
             name: float(sd) for name, sd in self.prior_sd.items() if not name or sd != wide
         }
-        for key in ("noise_variance", "component_sd"):
-            options[key] = float(options[key]) if isinstance(options[key], int) else options[key]
+        if isinstance(self.noise_variance, int):
+            options["noise_variance"] = float(self.noise_variance)
         options["version"] = VERSION
         return json.dumps(options, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
@@ -202,7 +188,7 @@ class Recipe:
     def in_one_form(self) -> bool:
         """True if parameters are no affine function of those in other units and levels."""
         form = self.terms or self.baseline or self.model == "multinomial"
-        return bool(form or not self.regression)
+        return bool(form)
 
     @property
     def spread(self) -> str | None:
@@ -258,7 +244,7 @@ class Recipe:
 
     def inputs(self) -> tuple[str, ...]:
         """Return the names of the design's columns; ``age@north`` belongs to one site alone."""
-        names = [INTERCEPT] if self.intercept and self.regression else []
+        names = [INTERCEPT] if self.intercept else []
         names = list(self.baseline) or names
         for term in self.coded():
             blocks = [self._factor_names(factor, full) for factor, full in term]
@@ -319,8 +305,6 @@ class Recipe:
             own["prior_sd"] = usual | dict(self.prior_sd)
         if self.spread is not None and getattr(self, self.spread) is None:
             own[self.spread] = ESTIMATE
-        if not self.regression and self.component_sd is None:
-            own["component_sd"] = 1.0
         return self.replaced(**own)
 
     def describe(self) -> list[str]:
@@ -329,8 +313,6 @@ class Recipe:
         if self.terms:
             written = self.shared.inputs()[len(self.baseline) or int(self.intercept) :]
             used = [f"{', '.join(written)} of {', '.join(used)}"]
-        if not self.regression:
-            return [f"A mixture of {self.components} components of {', '.join(used)}."]
         target = self._column(self.target or "")
         if len(self.levels) == 2:
             target = f"{self.target} ({self.levels[1]} rather than {self.levels[0]})"
@@ -409,8 +391,6 @@ FIELDS: Mapping[str, Constraint] = {
     "hazard": one_of(*HAZARDS, SPLINE).or_none(),
     **dict.fromkeys(("dispersion", "noise_variance"), _ESTIMATED),
     "family": one_of(*FAMILIES),
-    "components": COUNT.or_none(),
-    "component_sd": POSITIVE.or_none(),
 }
 """The condition on each option; for lists and dictionaries, on each of their values."""
 _CONTAINERS = {
@@ -445,7 +425,6 @@ def check_recipe(recipe: Recipe) -> None:
                 fix="See posterity fit --help.",
             )
     r, cuts, spline = recipe, recipe.cuts, recipe.hazard == SPLINE
-    components = "a whole number of components (--components K), at least 1"
     ended = "the column of whether the time ended by one (--event NAME)"
     names = "all their names, of ordinal ones ascending (--category TARGET=A,B,C)"
     unnamed = r.model in ("ordinal", "multinomial") and not r.levels
@@ -454,8 +433,7 @@ def check_recipe(recipe: Recipe) -> None:
     knots = "two knots at least, the same at every site (--cuts T,T,...)"
     file = r.prior is not None
     rules = (  # what is wrong, what is found, what is expected
-        (r.regression and not r.target, "no target", "the column to predict (--target NAME)"),
-        (not r.regression and (r.components or 0) < 1, f"components {r.components}", components),
+        (not r.target, "no target", "the column to predict (--target NAME)"),
         (r.model == "survival" and not r.event, "survival without an event", ended),
         (unnamed, f"{r.model} {r.target!r} without levels", names),
         (odd, labels, "two: the one that is 0 and the one that is 1"),

@@ -25,7 +25,6 @@ from posterity.tabular.recipe import ESTIMATE, INTERCEPT, RECIPE, Recipe, recipe
 from posterity.tabular.sites import (
     MOST_NUMBERS,
     as_provenance,
-    moved_dispersed,
     sites_in,
     without_lists,
 )
@@ -42,7 +41,7 @@ _FLAGS = {
 _MOVED = ("center", "scale", "categories")
 _FREE = (*_MOVED, "unit", "prior_sd", "noise_variance", "dispersion", "strata")
 """Keys whose differences can be reconciled or ignored."""
-_OF_THE_FIT = ("prior", "prior_sd", "weights", "components", "component_sd")
+_OF_THE_FIT = ("prior", "prior_sd", "weights")
 """Keys that files may differ in that are compared."""
 
 
@@ -112,9 +111,8 @@ def reconciled(
                 own = facts.get(name, {})
                 if "noise_variance" in own:
                     own["noise_variance"] *= ratio**2
-                for key, move in (("third", moved_cubic), ("dispersed", moved_dispersed)):
-                    if key in own:
-                        own[key] = move(own[key], there.matrix, mine, names)
+                if "third" in own:
+                    own["third"] = moved_cubic(own["third"], there.matrix, mine, names)
     spread = common.spread or "model"
     if len({getattr(recipe, spread) for recipe in recipes.values()}) > 1:
         common = common.replaced(**{spread: ESTIMATE})
@@ -136,7 +134,7 @@ def comparable(
     one, other = recipes.values()
     if one is None or other is None or one == other:
         return dict(values), []
-    if one.model == other.model:  # these do not change the meaning of coefficients or components
+    if one.model == other.model:  # these do not change the meaning of coefficients
         other = other.replaced(**{key: getattr(one, key) for key in _OF_THE_FIT})
     about = dict(zip(values, (as_provenance(one), as_provenance(other)), strict=True))
     laws = {k: v.posterior if isinstance(v, Ledger) else v for k, v in values.items()}
@@ -195,17 +193,15 @@ def prior_digest(prior: Any) -> str:
 
 def _differences(one: Recipe, other: Recipe) -> list[str]:
     mine, theirs = json.loads(one.canonical()), json.loads(other.canonical())
-    # Fusion estimates a number of components, whatever the sites' own.
-    return [key for key in sorted(mine) if mine[key] != theirs[key] and key != "components"]
+    return [key for key in sorted(mine) if mine[key] != theirs[key]]
 
 
 def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
     mine, theirs = common.categories, recipe.categories
     odd = set(_differences(common, recipe))
-    if common.regression:
-        odd -= set(_FREE) - set(_MOVED if common.in_one_form else ())
-        if _differ_in_labels(common, recipe):
-            odd -= {"categories"}
+    odd -= set(_FREE) - set(_MOVED if common.in_one_form else ())
+    if _differ_in_labels(common, recipe):
+        odd -= {"categories"}
     if any(common.unit[n] != recipe.unit[n] for n in common.unit.keys() & recipe.unit.keys()):
         odd.add("unit")
     texts = {*(common.columns or ()), common.target} & (mine.keys() ^ theirs.keys())
@@ -262,7 +258,7 @@ def _apart(
     more = "".join(flag for key, flag in mending.items() if key in odd)
     command = f"posterity fit TABLE --like FILE{more} -o FILE"
     fix = f"Fit {site!r} again by the recipe of {first!r}: {command}, with its file after --like."
-    if by_hand and set(odd) <= set(_FREE) - {"unit"} and one.regression:
+    if by_hand and set(odd) <= set(_FREE) - {"unit"}:
         fix = f"Fuse fewer files at a time, which are put into one form, or f{fix[1:]}"
     return StructureError(
         found=f"{first!r} and {site!r} fitted by different flags: {_differing(mine, theirs, odd)}",

@@ -1,15 +1,14 @@
 """Summaries of each site's records, as JSON in a file's provenance, next to the recipe.
 
 For each site they are the number of its records, their variation, and derivatives of its log
-likelihood. The third derivatives show how far that is from a Gaussian. Derivatives of gradient and
-curvature by the log dispersion show the effect of another dispersion than the site's own.
+likelihood, which show how far that is from a Gaussian.
 """
 
 import itertools
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +17,8 @@ from posterity.tabular.recipe import RECIPE, Recipe, recipe_in
 
 SITES = "sites"
 """The key of the provenance."""
-LISTS = ("third", "dispersed")
-"""Lists of numbers about a site: the derivatives of its log likelihood."""
+LISTS = ("third",)
+"""Lists of numbers about a site: the third derivatives of its log likelihood."""
 NUMBERS = ("records", "dropped", "noise_variance", "dispersion", "spare", "sites")
 """Numbers about a site."""
 MOST_SITES, MOST_NUMBERS = 10_000, 200_000
@@ -103,32 +102,8 @@ def kept(provenance: Mapping[str, str], sites: Iterable[str] | None = None) -> d
 # --- derivatives ---------------------------------------------------------------------------------
 
 
-class Dispersed(NamedTuple):
-    """The change of a log likelihood, and of its maximum, with the log of the dispersion.
-
-    ``bend`` is minus the second derivative of the adjusted profile likelihood at its maximum.
-    ``slope`` (d,) and ``precision`` (d, d) are the derivatives of the expected gradient and of
-    minus the expected Hessian.
-    """
-
-    bend: float
-    slope: np.ndarray
-    precision: np.ndarray
-
-    def listed(self, names: Sequence[str]) -> list[float]:
-        """Return the numbers as one list, which :meth:`of` reads."""
-        return [self.bend, *listed(self.slope, names), *listed(self.precision, names)]
-
-    @classmethod
-    def of(cls, numbers: Sequence[float], size: int) -> "Dispersed | None":
-        """Read the list of :meth:`listed` for ``size`` coefficients; None if its length differs."""
-        bend, slope, rest = numbers[:1], numbers[1 : size + 1], numbers[size + 1 :]
-        precision = tensor(rest, size, 2)
-        return None if precision is None else cls(bend[0], np.array(slope), precision)
-
-
 def turned(derivatives: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Transform derivatives of any order in ``z`` to those in ``u``, where ``z = matrix @ u``."""
+    """Transform third derivatives in ``z`` to those in ``u``, where ``z = matrix @ u``."""
     for axis in range(derivatives.ndim):
         derivatives = np.moveaxis(np.tensordot(derivatives, matrix, (axis, 0)), -1, axis)
     return derivatives
@@ -139,17 +114,17 @@ def listed(derivatives: np.ndarray, names: Sequence[str]) -> list[float]:
 
     For raw columns they nearly cancel: by up to ``r³`` for one that lies ``r`` deviations from 0.
     """
-    order = [np.argsort(names)] * derivatives.ndim
-    places = _places(len(names), derivatives.ndim)
-    return [float(f"{own:.12g}") for own in derivatives[np.ix_(*order)][places]]
+    order = np.argsort(names)
+    sorted_ = derivatives[np.ix_(order, order, order)]
+    return [float(f"{own:.12g}") for own in sorted_[_places(len(names))]]
 
 
-def tensor(numbers: Sequence[float], size: int, order: int = 3) -> np.ndarray | None:
+def tensor(numbers: Sequence[float], size: int) -> np.ndarray | None:
     """Return the derivatives from the numbers of :func:`listed`; None if their count differs."""
-    places = _places(size, order)
+    places = _places(size)
     if len(numbers) != len(places[0]):
         return None
-    derivatives = np.zeros((size,) * order)
+    derivatives = np.zeros((size, size, size))
     for own in itertools.permutations(places):
         derivatives[own] = numbers
     return derivatives
@@ -163,17 +138,6 @@ def moved(numbers: Sequence[float], matrix: np.ndarray, mine: Any, names: Any) -
     return listed(turned(third, matrix[np.argsort(mine)]), names)
 
 
-def moved_dispersed(
-    numbers: Sequence[float], matrix: np.ndarray, mine: Any, names: Any
-) -> list[float]:
-    """Transform a list of :class:`Dispersed` as :func:`moved` does."""
-    own = Dispersed.of(numbers, len(mine))
-    if own is None:
-        return []
-    slope, precision = (turned(each, matrix[np.argsort(mine)]) for each in own[1:])
-    return Dispersed(own.bend, slope, precision).listed(names)
-
-
-def _places(size: int, order: int) -> tuple[Any, ...]:
-    places = list(itertools.combinations_with_replacement(range(size), order))
-    return tuple(np.array(places, int).reshape(-1, order).T)
+def _places(size: int) -> tuple[Any, ...]:
+    places = list(itertools.combinations_with_replacement(range(size), 3))
+    return tuple(np.array(places, int).reshape(-1, 3).T)

@@ -57,7 +57,7 @@ def suspicious(
     plain = [name for name in common.shared.inputs() if name in used]
     first = common.baseline or ((INTERCEPT,) if common.intercept else ())
     first = first[:1] if common.hazard in HAZARDS else first  # all others add up to ones
-    if not (common.regression and plain and first):
+    if not (plain and first):
         return []
     units = np.array([(common.center.get(n, 0.0), common.scale.get(n, 1.0)) for n in plain]).T
     sites: list[str] = []

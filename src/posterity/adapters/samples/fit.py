@@ -53,7 +53,7 @@ class SampleFit:
         return (
             f"SampleFit({type(self.posterior).__name__} of {len(checks.coordinates)} coordinates, "
             f"{next(iter(checks.coordinates.values())).draws} draws worth {checks.effective:.0f}, "
-            f"KL at least {max(checks.kl, 0.0):.3f} ± {checks.kl_error:.3f} nats, {verdict})"
+            f"{verdict})"
         )
 
 
@@ -136,8 +136,7 @@ def from_samples(
                 "of 'simplex'; or one joint law, without independent=True.",
             )
         law = Product(laws)
-    several = any(word == "mixture" for _, word in families)
-    fit = SampleFit(law, check(blocks, several, notes), family)
+    fit = SampleFit(law, check(blocks, notes), family)
     if sentences := fit.warnings():
         warnings.warn(FitWarning(" ".join(sentences)), stacklevel=2)
     return fit

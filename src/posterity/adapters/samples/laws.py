@@ -32,7 +32,6 @@ from posterity.families.supports import RealNumbers
 from posterity.families.unconstrained import Transformed
 
 Array = np.ndarray
-LOG_2PI = float(np.log(2 * np.pi))
 FAMILY = one_of("gaussian", "diagonal", "low-rank", "mixture", "gamma", "beta", "dirichlet")
 OWN_SUPPORT = {"gamma": "positive", "beta": "unit", "dirichlet": "simplex"}
 """Families with their own support."""
@@ -64,11 +63,6 @@ class Standard(NamedTuple):
         return self.units.reshape(-1, self.units.shape[-1])
 
     @property
-    def log_scale(self) -> float:
-        """Logarithm of a unit's volume."""
-        return float(np.log(self.scale).sum())
-
-    @property
     def ends(self) -> Float[Array, "2 d"]:
         """Smallest and largest draw of each coordinate."""
         low, high = self.units.min((0, 1)), self.units.max((0, 1))
@@ -76,18 +70,16 @@ class Standard(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """A law of unconstrained coordinates, with its densities of the draws."""
+    """A law of unconstrained coordinates, with the draws' scores under it."""
 
     law: Any
-    log_density: Float[Array, "chains n"]
-    """Log density of the unconstrained coordinates, in nats."""
     scores: Float[Array, "chains n d"]
     """Normal scores of each coordinate under the law."""
     parameters: int
 
 
 class Block(NamedTuple):
-    """Variables under one family: its named law, with its densities of the draws."""
+    """Variables under one family: its named law, and the draws."""
 
     family: str
     law: Any
@@ -95,7 +87,6 @@ class Block(NamedTuple):
     free: Standard
     labels: tuple[str, ...]
     """Names of the scores."""
-    free_labels: tuple[str, ...]
 
 
 def block(
@@ -146,11 +137,11 @@ def block(
             mixed = law.is_mixture
             law = Mixture(law.log_weights, onto(law.components)) if mixed else onto(law)
         law, labels = law.named(list(free_labels)) if named else law, free_labels
-    return Block(family, law, fit, free, labels, free_labels)
+    return Block(family, law, fit, free, labels)
 
 
 def _gamma(own: Variable) -> Fit:
-    """Fit by maximum likelihood; the density is that of ``log z``.
+    """Fit by maximum likelihood.
 
     With ``x`` the draw over the mean minus one, the fit depends on ``log(1 + x) - x``, which keeps
     its digits for a huge mean.
@@ -165,27 +156,22 @@ def _gamma(own: Variable) -> Fit:
     shape = np.where(
         gap < TIGHT, 1 / (2 * gap) + 1 / 6, solve_log_minus_digamma(np.maximum(gap, TIGHT))
     )
-    # a log a - a - log Γ(a), by Stirling's formula if digits would be lost.
-    stirling = np.log(shape / (2 * np.pi)) / 2 - 1 / (12 * shape)
-    plain = shape * np.log(shape) - shape - scipy.special.gammaln(shape)
-    constant = np.where(shape > 1e4, stirling, plain)
-    density = (shape * curve + constant).sum(-1)
     law = Gamma.from_standard(shape, shape / mean)
     known = scipy.stats.gamma(np.minimum(shape, 1e12))
     scores = normal_scores(known.cdf(shape * (1 + x)), known.sf(shape * (1 + x)))
     # A gamma of so large a shape is a Gaussian, and its cdf loses all digits.
-    return Fit(law[0], density, np.where(shape > 1e8, x * np.sqrt(shape), scores), 2)
+    return Fit(law[0], np.where(shape > 1e8, x * np.sqrt(shape), scores), 2)
 
 
 def _beta(own: Variable) -> Fit:
-    """Fit by maximum likelihood; the density is that of log odds."""
+    """Fit by maximum likelihood."""
     z = own.flat
     statistics = np.stack([np.log(z).mean((0, 1)), np.log1p(-z).mean((0, 1))], axis=-1)
     ones = np.ones(z.shape[-1])
     law = _checked(Beta.from_standard(ones, ones).with_mean_parameters(statistics), z, "beta")
     known: Any = scipy.stats.beta(np.asarray(law.a), np.asarray(law.b))
     scores = normal_scores(known.cdf(z), known.sf(z))
-    return Fit(law[0], known.logpdf(z).sum(-1) + own.log_slope, scores, 2)
+    return Fit(law[0], scores, 2)
 
 
 def _checked(law: Any, z: Array, family: str) -> Any:
@@ -212,12 +198,10 @@ def _dirichlet(variables: Sequence[Variable]) -> Fit:
     statistics = np.log(z).mean((0, 1))
     law = Dirichlet.from_standard(np.ones(z.shape[2:])).with_mean_parameters(statistics)
     law = _checked(law, z, "dirichlet")
-    density, alpha = np.asarray(law.log_prob(z)), np.asarray(law.concentration)
+    alpha = np.asarray(law.concentration)
     known = scipy.stats.beta(alpha, alpha.sum(-1, keepdims=True) - alpha)
     scores = normal_scores(known.cdf(z), known.sf(z)).reshape(*z.shape[:2], -1)
-    if z.ndim == 4:
-        density, law = density.sum(-1), Plate(law)
-    return Fit(law, density + variables[0].log_slope, scores, alpha.size)
+    return Fit(Plate(law) if z.ndim == 4 else law, scores, alpha.size)
 
 
 def standard(u: Float[Array, "chains n d"], labels: Sequence[str]) -> Standard:
@@ -260,26 +244,14 @@ def full(draws: Standard, labels: Sequence[str]) -> Fit:
     """Fit mean and covariance by maximum likelihood, which also minimises ``KL(p ‖ q)``."""
     within = correlation(draws.units, labels)
     law = Gaussian.from_standard(draws.centre, within * np.outer(draws.scale, draws.scale))
-    size, density = len(within), gaussian_density(draws.units, within)
-    return Fit(law, density - draws.log_scale, draws.units, size * (size + 3) // 2)
-
-
-def gaussian_density(
-    units: Float[Array, "chains n d"], within: Float[Array, "d d"]
-) -> Float[Array, "chains n"]:
-    """Return log densities of standardised draws under the Gaussian with these correlations."""
-    root = np.linalg.cholesky(within)
-    white = np.linalg.solve(root, units.reshape(-1, len(root)).T)
-    constant = np.log(np.diag(root)).sum() + len(root) * LOG_2PI / 2
-    return (-constant - (white**2).sum(0) / 2).reshape(units.shape[:2])
+    size = len(within)
+    return Fit(law, draws.units, size * (size + 3) // 2)
 
 
 def diagonal(draws: Standard) -> Fit:
     """Fit means and variances."""
     law = DiagonalGaussian.from_standard(draws.centre, draws.scale**2)
-    size = len(draws.scale)
-    constant = draws.log_scale + size * LOG_2PI / 2
-    return Fit(law, -constant - (draws.units**2).sum(-1) / 2, draws.units, 2 * size)
+    return Fit(law, draws.units, 2 * len(draws.scale))
 
 
 def low_rank(draws: Standard, rank: int | None) -> Fit:
@@ -298,13 +270,13 @@ def low_rank(draws: Standard, rank: int | None) -> Fit:
     for own in ranks:
         factor, unique = _factors(draws.rows, own)
         units = LowRankGaussian(np.zeros(size), factor, unique)
-        density = np.asarray(units.log_prob(draws.units)) - draws.log_scale
+        density = np.asarray(units.log_prob(draws.units))
         parameters = size * (own + 2) - own * (own - 1) // 2
         cost = -2 * effective * density.mean() + parameters * np.log(effective)
         if cost < least:
             scaled = factor * draws.scale[:, None], unique * draws.scale**2
             law = LowRankGaussian.from_standard(draws.centre, *scaled)
-            best, least = Fit(law, density, draws.units, parameters), cost
+            best, least = Fit(law, draws.units, parameters), cost
         elif rank is None:
             break
     assert best is not None
@@ -358,18 +330,17 @@ def mixture(draws: Standard, labels: Sequence[str], components: int | None) -> F
     # One number of effective draws for all, so that the criteria are comparable.
     effective = float(sizes(tried[-1][1][..., None])[0])
     cost = lambda one: -2 * effective * one[1].mean() + one[2] * np.log(effective)
-    model, density, parameters = min(tried, key=cost)
+    model, _, parameters = min(tried, key=cost)
     mean = np.asarray(model.means_) @ root.T
     covariance = root @ np.asarray(model.covariances_) @ root.T
     spread = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
-    slope = np.log(np.diag(root)).sum() + draws.log_scale
     weights = np.asarray(model.weights_)
     scaled = covariance * np.outer(draws.scale, draws.scale)
     whole = Gaussian.from_standard(draws.centre + mean * draws.scale, scaled)
     gap = (draws.units[..., None, :] - mean) / spread
     shares = (np.einsum("k,cnkd->cnd", weights, f(gap)) for f in (norm.cdf, norm.sf))
     made = Mixture.from_standard(weights / weights.sum(), whole)
-    return Fit(made, density - slope, normal_scores(*shares), parameters)
+    return Fit(made, normal_scores(*shares), parameters)
 
 
 def normal_scores(below: Float[Array, "..."], above: Float[Array, "..."]) -> Float[Array, "..."]:

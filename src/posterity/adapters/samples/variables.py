@@ -76,7 +76,6 @@ class Variable:
         bijection = Supports(self.support)
         return bijection.ravel(bijection.inverse(self.values))
 
-    @functools.cached_property
     def log_slope(self) -> Array:
         """``log |dz/du|`` of each draw, (chains, n)."""
         bijection = Supports(self.support)

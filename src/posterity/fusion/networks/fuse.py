@@ -86,13 +86,12 @@ def fuse_networks(
     """
     divergence, matching, components = plan.divergence, plan.matching, plan.components
     options = Options() if plan.networks is None else plan.networks
-    refused = [f"divergence={divergence.value!r}"] * (not isinstance(divergence, Divergence))
-    refused += ["absorb=True"] * bool(plan.absorb)
+    refused = ["absorb=True"] * bool(plan.absorb)
     refused += [f"budget={plan.budget}"] * (plan.budget is not None)
-    if refused or not isinstance(divergence, Divergence):
+    if refused:
         raise UsageError(
             found=f"{refused[0]} for networks",
-            expected="divergence='reverse' or 'forward', and neither absorb nor budget: "
+            expected="neither absorb nor budget: "
             "networks are matched in memory, and two units of one site are never one",
             fix="Leave it out.",
         )

@@ -6,19 +6,27 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import DensityMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import BayesianGaussianMixture
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 import posterity
 from posterity.adapters.shared import at_site, columns_of
-from posterity.adapters.sklearn import to_estimator
+from posterity.adapters.sklearn import to_estimator, to_ledger
 from posterity.arguments import COUNT, POSITIVE
-from posterity.errors import FitWarning
+from posterity.errors import ConvergenceError, StructureError
 from posterity.fusion.result import LEFT
 from posterity.ledger import Ledger
 from posterity.status import Status
 from posterity.tabular.estimators.sites import OfSites, rows_of, validate_data
-from posterity.tabular.mixtures import fit_mixture
+
+STEPS = 2000
+"""Largest number of steps of a site's search."""
+STARTS = 5
+"""Number of starts of a site's search."""
+TOLERANCE = 1e-7
+"""Convergence tolerance of the bound, in nats per record."""
 
 
 class FusedGaussianMixture(DensityMixin, OfSites):
@@ -28,8 +36,8 @@ class FusedGaussianMixture(DensityMixin, OfSites):
         n_components: largest number of components at each site; those without data are left out.
         fused_components: number of components of the fused mixture; inferred if None.
         prior_sd: standard deviation of the components' means about zero, in the columns' units.
-        component_sd: typical standard deviation within a component, the same in every column; see
-            :func:`posterity.tabular.mixtures.fit_mixture`. Scale columns that differ in size.
+        component_sd: typical standard deviation within a component, the same in every column: scale
+            columns that differ in size.
         random_state: seed of the random starts of each site's search.
 
     Attributes:
@@ -37,7 +45,7 @@ class FusedGaussianMixture(DensityMixin, OfSites):
         posterior_: the :class:`~posterity.families.Plate` of components.
         mixture_: the posterior as a fitted ``BayesianGaussianMixture``, with ``weights_``,
             ``means_`` and ``covariances_``.
-        matching_: for each site, the fused component of each local one; -1 if that held no data.
+        matching_: for each site, the fused component of each local one; -1 if it is left out.
         status_: status of the matching, as ``Fusion.status``; a single site needs no matching.
         sites_: the names of the sites.
         n_features_in_: number of columns; ``feature_names_in_`` are their names, if any.
@@ -82,14 +90,10 @@ class FusedGaussianMixture(DensityMixin, OfSites):
         POSITIVE.check(prior_sd=self.prior_sd, component_sd=self.component_sd)
         x = self._validated(X, sites=sites, ensure_min_samples=2)
         seed = int(check_random_state(self.random_state).randint(2**31))
-        names, ledgers = tuple(columns_of(self, x.shape[1])), {}
-        widths = {"prior_sd": self.prior_sd, "component_sd": self.component_sd, "seed": seed}
+        names, ledgers = columns_of(self, x.shape[1]), {}
         for site, rows in rows_of(sites, len(x)).items():
             with at_site(site if sites is not None else None):
-                own = fit_mixture(x[rows], names, self.n_components, **widths)
-            for note in own.notes:
-                warnings.warn(f"Site {site!r}: {note}.", FitWarning, stacklevel=2)
-            ledgers[site] = Ledger.of_site(site, prior=own.prior, posterior=own.posterior)
+                ledgers[site] = to_ledger(self._fitted(x[rows], seed), site, names=names)
         if len(ledgers) == 1:
             ((site, ledger),) = ledgers.items()
             self.status_ = Status.of(0.0, LEFT)
@@ -99,6 +103,44 @@ class FusedGaussianMixture(DensityMixin, OfSites):
             self.status_, self.matching_ = fused.status, dict(fused.matching)
             ledger = fused.ledger
         return self._holding(ledger)
+
+    def _fitted(self, x: np.ndarray, seed: int) -> BayesianGaussianMixture:
+        """Fit one site's records, with a prior that does not depend on them: means ``N(0,
+        (prior_sd / component_sd)² Σ)``, covariances ``Σ`` of mean ``component_sd²`` (bishop2006,
+        section 10.2).
+        """
+        count, size = x.shape
+        if count < 2:
+            raise StructureError(
+                found=f"{count} record for a mixture",
+                expected="at least two",
+                fix="Leave the site out, or give its records to another site.",
+            )
+        number = min(self.n_components, count)
+        model = BayesianGaussianMixture(
+            n_components=number,
+            weight_concentration_prior_type="dirichlet_distribution",
+            weight_concentration_prior=self.n_components / number,  # one total at all sites
+            mean_prior=np.zeros(size),
+            mean_precision_prior=(self.component_sd / self.prior_sd) ** 2,
+            degrees_of_freedom_prior=size + 2.0,
+            covariance_prior=self.component_sd**2 * np.eye(size),
+            reg_covar=0.0,  # the prior alone keeps covariances regular
+            tol=TOLERANCE,
+            max_iter=STEPS,
+            n_init=STARTS,
+            random_state=seed,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct records; see below
+            model.fit(x)
+        if not model.converged_:
+            raise ConvergenceError(
+                found=f"a mixture that has not converged after {STEPS} steps",
+                expected=f"a bound that rises by less than {TOLERANCE:g} nats a record",
+                fix="Use fewer components, and rescale columns to be near component_sd.",
+            )
+        return model
 
     def forget(self, *sites: str) -> Self:
         """Return a new estimator without these sites' factors, exactly; matches do not change.

@@ -1,6 +1,5 @@
-"""``posterity demo --full``: its commands and its Python do the same, and a page shows both."""
+"""``python -m examples.story``: its commands and its Python do the same, and a page shows both."""
 
-import json
 import re
 import subprocess
 import sys
@@ -8,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli.commands import call, fail
 
 import posterity
-from posterity.cli import demo as story
+from examples import story
+from posterity.errors import MissingExtraError, UsageError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/cookbook/story.md").read_text(encoding="utf-8")
 
 
@@ -24,11 +23,10 @@ def folders(tmp_path_factory):
     for stale in story.STAYING:  # as an earlier run leaves them
         (commands / stale).write_text("{}")
     (commands / story.CONFIGURATION).write_text(story.FEDERATION)
-    result = call("demo", "--full", "--output", str(commands), "--json")
-    told = json.loads(result.stdout)  # what people read goes to standard error
-    assert [step["command"] for step in told["steps"]] == [step.command for step in story.STEPS]
+    told = story.tell(commands, print)
+    assert [step["command"] for step in told] == [step.command for step in story.STEPS]
     # What the page says of them: of the first model it is not known how far one shot is.
-    heart, lives = [step["printed"] for step in told["steps"] if step["command"][:4] == "fuse"][:2]
+    heart, lives = [step["printed"] for step in told if step["command"][:4] == "fuse"][:2]
     assert "the distance of the fusion from the posterior of all records is unknown" in " ".join(
         heart.split()
     )
@@ -86,7 +84,8 @@ def test_tables_hold_every_patient_of_the_published_table(tmp_path):
 def test_the_page_shows_the_commands_and_the_python_that_run():
     shown = [line[2:] for line in PAGE.splitlines() if line.startswith("$ posterity")]
     asked = [f"posterity {step.command}" for step in story.STEPS if step.command]
-    assert shown == ["posterity demo --full", *asked]
+    assert shown == asked
+    assert "$ python -m examples.story" in PAGE
     for step in story.STEPS:
         assert f"```python\n{step.python}\n```" in PAGE
     assert f"```python\n{story.SETUP}```" in PAGE
@@ -96,7 +95,8 @@ def test_the_page_shows_the_commands_and_the_python_that_run():
 def test_files_of_somebody_else_stay(name, tmp_path):
     pytest.importorskip("onnx", reason="onnx is not installed: posterity[demo]")
     (tmp_path / name).write_text("mine")
-    assert name in fail(2, "demo", "--full", "-o", tmp_path)["found"]
+    with pytest.raises(UsageError, match=name):
+        story.tell(tmp_path, print)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text() == "mine"
 
@@ -104,4 +104,5 @@ def test_files_of_somebody_else_stay(name, tmp_path):
 @pytest.mark.parametrize("module", ["onnx", "statsmodels.datasets"])
 def test_a_missing_library_is_named(module, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, module, None)
-    assert "posterity[demo]" in fail(7, "demo", "--full", "-o", tmp_path)["fix"]
+    with pytest.raises(MissingExtraError, match=r"posterity\[demo\]"):
+        story.tell(tmp_path, print)
