@@ -190,6 +190,19 @@ def test_who_is_silent_beyond_the_deadline_is_passed_over(tmp_path, monkeypatch,
     running.agent.store.close()
 
 
+def test_only_who_has_written_is_heard(tmp_path):
+    coins = Coins(terms(schedule={"kind": "sequential"}))
+    running = Sites(tmp_path).made("a", machine=coins.machines["a"], sockets={})
+    running.answer({"do": "begin"}, b"")
+    assert running.status()["awaited"] == ["b"]
+    (token,) = coins.begin("d", 2).sent
+    running.answer({"do": "deliver"}, token.content)
+    running._take_in()  # the token for b of before is void
+    heard = running.status()["heard"]
+    assert heard["d"] is not None and heard["b"] is None and heard["c"] is None
+    running.agent.store.close()
+
+
 def test_a_star_ends_a_round_with_those_who_answer_and_lets_the_others_in():
     star = Star(star_terms(quorum=4))
     star.command("server", "begin")
