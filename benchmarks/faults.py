@@ -34,7 +34,7 @@ from benchmarks.network import Faults, Network
 from posterity.arrays.tree import leaves
 from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact import digest
-from posterity.artifact.artifact import from_bytes
+from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.engine import admission, log, member, messages
 from posterity.engine.agent import Agent
 from posterity.engine.agreement import Terms
@@ -42,7 +42,8 @@ from posterity.engine.audit import audit_certificate, audit_log
 from posterity.engine.log import Tree, TreeHead, key_name
 from posterity.engine.machine import UNSEALED, Machine
 from posterity.engine.memory import RESTING, TOKEN, Memory, Step
-from posterity.engine.messages import Letter
+from posterity.engine.messages import Handover, Letter, Notice
+from posterity.engine.notices import read
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import MESSAGE, Envelope, PrivateKey
 from posterity.engine.star import Server
@@ -174,10 +175,12 @@ class World:
     * Every token that a site answered is one that a site sent, to it.
     * The newest token is, bit for bit, the prior and the factors that the sites hold.
     * Where updates are exact it is what `federate` gives in process for the sites that stay.
-    * Of who was forgotten no factor is left, neither in a store's files nor in a waiting letter.
+    * Of who was forgotten no factor is left, neither in a store's files nor in a waiting letter,
+      nor a notice of a posterior with it. No file of it waits any more, and no token of it counts.
     * Who was forgotten learns it when it is back, also from an older copy.
     * The log of a site continues the checkpoint that an auditor kept, except after a restoration;
       then it holds for an auditor if and only if it continues what the others cosigned.
+    * Who has its store cosigns of a log only what continues what it cosigned before.
     * The walk reaches all who stay, once faults have ended, and all know that it converged.
     """
 
@@ -196,6 +199,7 @@ class World:
         self.count: Counter[str] = Counter()
         self.held: dict[str | None, dict] = {}
         self.broken_logs = set[str]()  # of who lost a store, or was restored
+        self.cosigned: dict[tuple[str, str], TreeHead] = {}
         self.past, self.restored = np.random.default_rng([seed, 2]), set[str]()
         self.late = str(self.rng.choice(SITES[1:])) if self.rng.random() < 0.3 else None
         for site in SITES:
@@ -346,6 +350,8 @@ class World:
         stay = [site for site in SITES if site not in self.gone and site in self.agents]
         site, other = map(str, self.rng.choice(stay, 2, replace=False))
         if what == "forget":
+            file = Handover("file", to_bytes(PRIOR))
+            self.act(site, lambda a: a.command(lambda m: a.machine.hand_over(m, other, file)))
             self.forget(site)
             self.begin(other)
         elif what == "disk":
@@ -406,6 +412,18 @@ class World:
         letter = Letter(self.terms.digest, site, other, self.heard + 1, (), token)
         self.network.put(other, letter.sealed(PrivateKey(b"?" * 32)), now)
 
+    def haunt(self, now: int) -> None:
+        """Who was forgotten, and knows all tombstones, sends a token to who knows that it was."""
+        knows = (s for s in self.staying() if self.gone & self.agents[s].memory.gone)
+        for other in knows:
+            gone = self.agents[other].memory.gone
+            site = min(self.gone & gone)
+            total, number = TreeSum.of([PRIOR, Beta(5.0, 5.0)]), self.heard + 1
+            token = Token(self.terms.digest, (number, site), 1, total, site, None)
+            letter = Letter(self.terms.digest, site, other, number, tuple(sorted(gone)), token)
+            self.network.put(other, letter.sealed(KEYS[site]), now)
+            self.count["haunted"] += 1
+
     # --- a run -----------------------------------------------------------------------------------
 
     def run(self, plain: bool) -> Counter[str]:
@@ -423,6 +441,8 @@ class World:
                 self.count["joined"] += 1
             if now in plan:
                 self.disaster(plan[now], now)
+            if now == ROUGH:
+                self.haunt(now)
             self.roll_back(past, now)
             if now % 40 == 0:
                 self.audit()
@@ -493,6 +513,21 @@ class World:
             except Refusal as refusal:
                 raise Violation(f"the log of {site}: {refusal}") from refusal
             self.checkpoints[site] = new
+            self.check_cosigned(site, tree)
+
+    def check_cosigned(self, site: str, tree: Tree) -> None:
+        """What others cosigned of a log, as it is now, has all that they cosigned before."""
+        for other, agent in self.agents.items():
+            known = agent.memory.notices.get(f"checkpoint of {site}")
+            if known is None or other in (site, *self.broken_logs):
+                continue
+            new, old = known.head, self.cosigned.get((other, site))
+            self.cosigned[other, site] = new
+            present = new.size <= len(tree) and tree.root(new.size) == new.root
+            if old is None or not present:
+                continue
+            if old.size > new.size or tree.root(old.size) != old.root:
+                raise Violation(f"{other} cosigned a log of {site} that was rewritten")
 
     def check_witnesses(self, now: int) -> None:
         """All are started again, twice, and their logs witnessed; then an auditor looks at each."""
@@ -546,10 +581,16 @@ class World:
         memory = agent.memory
         for name, known in memory.tombstones.items():
             last = known.predicate["highest"]
+            held = [*memory.notices.values()]
             for message in memory.outbox.values():
                 body = Letter.from_bytes(Envelope.from_bytes(message.content).payload).body
                 if isinstance(body, Token) and body.epoch[0] <= last:
                     raise Violation(f"{site} still sends what holds the factor of {name}")
+                if isinstance(body, Handover) and site in memory.gone:
+                    raise Violation(f"{site} was forgotten, and still sends a file")
+                held += [read(self.terms, body.content)] if isinstance(body, Notice) else []
+            if any(known.epoch is not None and known.epoch[0] <= last for known in held):
+                raise Violation(f"{site} keeps a notice of what holds the factor of {name}")
         entry = memory.own.entry
         if site in memory.gone and entry is not None and entry.factor is not None:
             raise Violation(f"{site} was forgotten, and has a factor")

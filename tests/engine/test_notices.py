@@ -480,10 +480,22 @@ def test_a_relay_keeps_no_answer_of_who_was_forgotten():
     survey = Author(coins.terms, "d", KEYS["d"]).survey(epoch, 10_000, PRIOR)
     residual = coins.machines["a"]._answered(coins.memories["a"], survey)
     posted(coins, "b", residual)
+    posted(coins, "b", survey)
     held = lambda: [place for place in coins.memories["b"].outbox if place.startswith("residual")]
-    assert held()
+    assert held() and coins.memories["b"].newest("survey") == survey
     coins.take("b", coins.machines["b"].post(coins.memories["b"], _tombstone(coins, "a")))
     assert not held()
+    assert all(known.epoch is None for known in coins.memories["b"].notices.values())
+
+
+def test_no_notice_of_who_was_forgotten_is_taken():
+    coins = Coins(terms())
+    coins.walk(coins.begin("a"), 60)
+    posted(coins, "b", Author(coins.terms, "d", KEYS["d"]).agreement(7, False, (1, "a")))
+    assert coins.memories["b"].notices["agreement of d"].version == (7,)
+    coins.take("b", coins.machines["b"].post(coins.memories["b"], _tombstone(coins, "d")))
+    posted(coins, "b", Author(coins.terms, "d", KEYS["d"]).agreement(8, False, (1, "a")))
+    assert coins.memories["b"].notices["agreement of d"].version == (7,)
 
 
 def _tombstone(coins: Coins, site: str) -> bytes:

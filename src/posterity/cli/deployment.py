@@ -10,6 +10,7 @@ import json
 import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from posterity.engine.signing import PrivateKey
 from posterity.engine.star import Server
 from posterity.engine.store import Store
 from posterity.engine.transports.unix import Absent, Client
-from posterity.errors import ArtifactError, UsageError
+from posterity.errors import ArtifactError, SiteError, UsageError
 from posterity.federation.site import Site
 from posterity.federation.specification import build, imported
 
@@ -218,9 +219,29 @@ def _toml(value: Any) -> str:
 def opened(folder: Path, tell: Callable[[dict[str, Any]], None] | None = None) -> Iterator[Running]:
     """Yield the site in a folder, with its store open during the block."""
     site = read_site(configuration(folder))
-    with Store(site.store, WAIT) as store:
+    with open_store(folder, site.store) as store:
         agent = Agent(site.machine(), store)
         yield Running(agent, sockets=site.sockets, encrypted=site.encrypted, tell=tell)
+
+
+def open_store(folder: Path, path: Path) -> Store:
+    """Open the store of a site. If that fails while an agent answers in the site's folder, the
+    UsageError names the agent's process.
+    """
+    try:
+        return Store(path, WAIT)
+    except ArtifactError:
+        with contextlib.suppress(SiteError), Client(folder / SOCKET) as client:
+            there, _ = client.ask("status")
+            since = datetime.now() - timedelta(seconds=there["running"])
+            raise UsageError(
+                found=f"an agent with process ID {there['process']}, which runs on folder "
+                f"{str(folder)!r} since {since:%Y-%m-%d %H:%M:%S}",
+                expected="a folder on which no agent runs",
+                fix=f"Ask that one (posterity site status {folder}), or end it by `kill "
+                f"{there['process']}` and try again.",
+            ) from None
+        raise
 
 
 def configuration(folder: Path) -> Path:

@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import shlex
+import signal
 import stat
 import sys
 from datetime import UTC, datetime, timedelta
@@ -25,7 +26,7 @@ from posterity.engine.signing import PrivateKey
 from posterity.engine.store import Store
 from posterity.errors import ArtifactError, UsageError
 from posterity.families.names import names_of, with_names
-from posterity.runtime.files import write_file
+from posterity.runtime.files import write_file, writing
 from posterity.runtime.interrupts import Interrupts, deferred, heed
 
 KEY = "site.key"
@@ -78,7 +79,7 @@ def init(settings: Settings) -> Data:
     try:
         _name_federation(file, Path(settings["federation"]))
         made = deployment.read_site(file)
-        _make_store(made.store, made.machine(), settings["epoch"])
+        _make_store(folder, made.store, made.machine(), settings["epoch"])
     except BaseException:
         write_file(file, before)
         raise
@@ -117,20 +118,21 @@ def _name_federation(file: Path, federation: Path) -> None:
     write_file(file, "\n".join(lines).encode())
 
 
-def _make_store(path: Path, machine: Any, epoch: int | None) -> None:
-    """Make an empty store, or put the existing one under new terms."""
+def _make_store(folder: Path, path: Path, machine: Any, epoch: int | None) -> None:
+    """Make an empty store, or put the existing one under new terms, if they are others."""
     if not path.exists():
         Store.create(path, Step(machine.MEMORY.empty(machine.name, epoch or 0)).change).close()
         return
-    with Store(path) as store:
+    if epoch is not None:
+        raise ArtifactError(
+            found=f"store {str(path)!r}, which exists, and --epoch {epoch}",
+            expected="no store",
+            fix="Leave --epoch out; to begin with an empty store move this one away.",
+        )
+    with deployment.open_store(folder, path) as store:
         memory = Memory.from_bytes(store.state, store.outbox)
-        if epoch is not None or memory.terms in ("", machine.terms.digest):
-            raise ArtifactError(
-                found=f"store {str(path)!r}, which exists",
-                expected="no store, or one under earlier terms",
-                fix="Run the site with it; to begin anew move the store away and pass --epoch.",
-            )
-        store.commit(Step(machine.adopt(memory)).change)
+        if memory.terms not in ("", machine.terms.digest):
+            store.commit(Step(machine.adopt(memory)).change)
 
 
 def run(settings: Settings) -> None:
@@ -146,21 +148,25 @@ def run(settings: Settings) -> None:
             os._exit(128 + number)
         running[0].stop()
 
+    if log is not None:
+        with writing(log):
+            log.open("a").close()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # each line opens the log, also once rotated
     with deferred(end), contextlib.ExitStack() as stack:
-        target = sys.stdout if log is None else stack.enter_context(log.open("a", encoding="utf-8"))
         deployment.configuration(folder)
         _check_private(folder)
-        tell = functools.partial(_tell, target, folder.resolve().name)
+        tell = functools.partial(_tell, log, folder.resolve().name)
         running.append(stack.enter_context(deployment.opened(folder, tell)))
         running[0].run(folder / SOCKET)
 
 
-def _tell(target: Any, name: str, event: Data) -> None:
+def _tell(log: Path | None, name: str, event: Data) -> None:
     """Print a line of JSON; a full disk or a closed reader does not stop the site."""
     now = datetime.now(UTC).isoformat(timespec="microseconds")
-    with contextlib.suppress(OSError, ValueError):
-        target.write(json.dumps({"time": now, "at": name, **event}) + "\n")
-        target.flush()
+    text = json.dumps({"time": now, "at": name, **event})
+    with contextlib.suppress(OSError, ValueError), contextlib.ExitStack() as stack:
+        file = None if log is None else stack.enter_context(log.open("a", encoding="utf-8"))
+        print(text, file=file, flush=True)
 
 
 def _check_private(folder: Path) -> None:

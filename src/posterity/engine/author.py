@@ -156,11 +156,7 @@ def status_by(
     if terms.server is not None and status.converged:  # its run makes the second start
         reasons = tuple(reason for reason in status.reasons if reason != UNSEARCHED)
         status = dataclasses.replace(status, reasons=reasons, scope="")
-    lacking = sorted(site for site, answer in answers.items() if not answer.counted)
-    if not lacking:
-        return among(status, absent)
-    reasons = (*status.reasons, f"no visit yet to {', '.join(map(repr, lacking))}")
-    return dataclasses.replace(status, state="not converged", reasons=reasons, scope="")
+    return among(status, absent)
 
 
 def among(status: Status, absent: Iterable[str]) -> Status:

@@ -20,8 +20,6 @@ import numpy as np
 
 from posterity.arrays.keys import fold_in
 from posterity.arrays.tree_sums import TreeSum
-from posterity.artifact.artifact import to_bytes
-from posterity.artifact.manifest import as_text
 from posterity.engine.admission import check_posterior
 from posterity.engine.author import status_by
 from posterity.engine.log import Tree, TreeHead, key_name
@@ -102,10 +100,7 @@ class Machine(Member):
         own = memory.own
         if own.epoch != token.epoch or own.answered < 0:
             return UNSEALED
-        factor = None if own.entry is None else own.entry.factor
-        content = as_text({"place": memory.place}).encode()
-        content += b"" if factor is None else to_bytes(factor)
-        return own.answered, hmac.digest(self.key.raw, content, "sha256").hex()
+        return own.answered, memory.seal
 
     def _is_fenced(self, memory: Memory, token: Token) -> bool:
         """Return whether the token's epoch ended, perhaps before this site took part."""
@@ -152,7 +147,9 @@ class Machine(Member):
         out = memory.gone | memory.absent
         receiver = self.terms.following(name, token.sender, token.sequence, out)
         memory = memory.without_letters({TOKEN, RESTING})
-        after = dataclasses.replace(memory, own=own, passed=sent.posterior)
+        digest = sent.digest
+        seal = hmac.digest(self.key.raw, digest.encode(), "sha256").hex()
+        after = dataclasses.replace(memory, own=own, passed=sent.posterior, seal=seal)
         others = (each for each in token.seals if each[0] != name)
         seals = tuple(sorted((*others, (name, *self._seal_of(after, sent)))))
         sent = dataclasses.replace(sent, seals=seals)
@@ -164,7 +161,7 @@ class Machine(Member):
         entry = line(
             visit.outcome,
             token=[*token.epoch, token.sequence, token.digest],
-            answer=sent.digest,
+            answer=digest,
             to=receiver,
             change=visit.change,
             # The error of a failed visit comes from the model and may hold records.

@@ -39,7 +39,8 @@ class Memory:
 
     ``highest`` is the highest recorded epoch number, ``notices`` are the newest ones by place, and
     ``absent`` the members that do not answer at present. ``refusals`` are counts by reason.
-    ``passed`` is the posterior of the token that the site sent last in its present epoch, if any.
+    ``passed`` is the posterior of the token that the site sent last in its present epoch, if any,
+    and ``seal`` the site's code over it.
     ``starts`` counts the starts of the agent. ``seen`` is the newest place of each member, from the
     tokens and surveys that it signed. ``published`` are the sizes of the last checkpoints of the
     log. ``terms`` and ``numbers`` are digests of the terms and
@@ -50,6 +51,7 @@ class Memory:
     own: SiteState
     highest: int = 0
     passed: ExponentialFamily | None = None
+    seal: str = ""
     notices: Mapping[str, Known] = dataclasses.field(default_factory=dict)
     absent: frozenset[str] = frozenset()
     refusals: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -204,7 +206,7 @@ class Memory:
             )
 
 
-PLAIN = ("highest", "refusals", "starts", "seen", "terms", "numbers", "barred")
+PLAIN = ("highest", "seal", "refusals", "starts", "seen", "terms", "numbers", "barred")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -78,8 +79,8 @@ class Running:
         """Serve at the socket ``path`` until :meth:`stop`. Raises an ArtifactError if the store can
         no longer be written, and a UsageError if the socket cannot be made.
         """
+        self._started = time.monotonic()
         with Server(path, self.answer, most=self._largest + HEAD_BYTES):
-            self._started = time.monotonic()
             self._go_on(lambda: self._command(self.agent.machine.start))
             for name, socket in {**self.sockets, self.agent.machine.name: path}.items():
                 threading.Thread(target=self._carry, args=(name, socket), daemon=True).start()
@@ -361,6 +362,7 @@ class Running:
             "refused": dict(memory.refusals),
             "log": len(self.agent.store.log),
             "running": None if self._started is None else now - self._started,
+            "process": os.getpid(),
         }
 
     def _holder(self) -> str | None:
