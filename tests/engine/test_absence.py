@@ -161,6 +161,22 @@ def test_whose_factor_is_in_a_token_that_rests_is_not_passed_over_in_that_epoch(
     assert digest(resting(coins).posterior) == in_process(*(DATA.keys() - {absent}))
 
 
+def test_no_certificate_holds_the_factor_of_who_does_not_answer():
+    coins = Coins(terms(steps=None, quorum=3))
+    waiting = list(coins.begin("a").sent)
+    while waiting:  # what d answers to the survey is lost, with what it writes besides
+        receiver, content = waiting.pop(0)
+        rests = any(RESTING in memory.outbox for memory in coins.memories.values())
+        sent = coins.deliver(receiver, content).sent
+        waiting += () if rests and receiver == "d" else sent
+    holder = next(site for site, memory in coins.memories.items() if RESTING in memory.outbox)
+    assert coins.machines[holder].awaited(coins.memories[holder]) == {"d"}
+    other = next(site for site in "abc" if site != holder)
+    posted(coins, holder, Author(coins.terms, other, KEYS[other]).absence("d", 1, 0))
+    memory = coins.memories[holder]
+    assert memory.certificate is None and memory.own.epoch == (2, holder)
+
+
 def test_an_absence_of_before_a_return_is_not_acted_on():
     coins = stuck()
     absence = Author(coins.terms, "b", KEYS["b"]).absence("c", 0, 0)
