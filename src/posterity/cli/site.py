@@ -227,7 +227,8 @@ def answered(answer: tuple[Data, bytes], folder: Path) -> Data:
     site knows, and what to type to go on without them.
     """
     data = {name: value for name, value in answer[0].items() if name != "ok"}
-    now, waits = datetime.now(UTC), {}
+    now = datetime.now(UTC)
+    waits = {}
     for name, seconds in data["waits"].items():
         waits[name] = {
             "since": (now - timedelta(seconds=seconds)).isoformat(timespec="seconds"),

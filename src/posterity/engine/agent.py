@@ -29,11 +29,15 @@ MOST_FILES, MOST_FILE_BYTES = 256, 2**30
 
 
 class Agent:
-    """A running site. It may be called from several threads; its errors are those of its store."""
+    """A running site. It may be called from several threads; its errors are those of its store.
+
+    ``heard`` has the time, in seconds of :func:`time.monotonic`, of each member's last letter.
+    """
 
     def __init__(self, machine: Machine, store: Store):
         self.machine, self.store, self._lock = machine, store, threading.Lock()
         self.memory: Memory = machine.load(store.state, store.outbox)
+        self.heard: dict[str, float] = {}
 
     def receive(self, *letters: bytes) -> tuple[Outgoing, ...]:
         """Process letters in one write to the disk, and return the letters to send after it. A
@@ -73,6 +77,7 @@ class Agent:
                 state = self.store.state if same else memory.to_bytes()
                 self.store.commit(Change(state, memory.rows, entries, whole.erase))
             self.memory = memory
+            self.heard = self.heard | dict.fromkeys(whole.heard, time.monotonic())
             return whole.sent
 
     def _left_by(self, whole: Step) -> Iterator[bytes]:

@@ -94,6 +94,7 @@ class Member(abc.ABC):
                 far = forbidden(f"epoch {letter.highest}, far above {memory.highest}", "epoch")
                 return refused(memory.heard(most), far, digest)
             heard = self._heard_from(memory, letter)
+            heard = dataclasses.replace(heard, heard=frozenset([letter.sender]))
             if isinstance(letter.body, Acknowledgement):
                 return heard.then(self._acknowledged(heard.memory, letter))
             step, answer = self._taken(heard.memory, letter, digest)
@@ -324,7 +325,9 @@ class Member(abc.ABC):
         """Go on without a member, unless it has stated since that it takes part. The member itself
         states that as soon as it hears of its absence.
         """
-        memory, site, start = step.memory, known.site, known.version[0]
+        memory = step.memory
+        site = known.site
+        start = known.version[0]
         if site in memory.gone or start < self._starts_of(memory, site):
             return step
         if site == self.name:

@@ -212,7 +212,8 @@ PLAIN = ("highest", "seal", "refusals", "starts", "seen", "terms", "numbers", "b
 @dataclasses.dataclass(frozen=True)
 class Step:
     """The consequences of a letter or a command. First ``files``, each with its sender, are
-    written, then ``change`` is committed; afterwards ``sent`` goes out.
+    written, then ``change`` is committed; afterwards ``sent`` goes out. ``heard`` are the members
+    whose letters arrived.
     """
 
     memory: Memory
@@ -220,6 +221,7 @@ class Step:
     entries: tuple[bytes, ...] = ()
     erase: bool = False
     files: tuple[tuple[str, Handover], ...] = ()
+    heard: frozenset[str] = frozenset()
 
     @property
     def change(self) -> Change:
@@ -246,6 +248,7 @@ class Step:
             (*self.entries, *later.entries),
             self.erase or later.erase,
             (*self.files, *later.files),
+            self.heard | later.heard,
         )
 
 

@@ -65,13 +65,12 @@ class Running:
         self._checkpoint = (0, time.monotonic())
         self.sockets, self.tell = dict(sockets or {}), tell or (lambda event: None)
         self._largest = agent.machine.terms.limits.bytes
-        self._started, self._heard = None, dict[str, float]()
+        self._started = None
         self._waits, self._inbox = dict[str, float](), dict[bytes, None]()
         self._moved, self._after_lock = threading.Condition(), threading.Lock()
         self._stopping, self._error = False, None
         self._last, self._lines, self._matters = Event(), 0, False
         self._read_log(lambda event: None)
-        self._kept = set(agent.resend())
         self.post.update(agent.resend())
 
     # --- running ---------------------------------------------------------------------------------
@@ -115,7 +114,7 @@ class Running:
             letters, self._inbox = list(self._inbox), dict[bytes, None]()
             self._moved.notify_all()
         if letters and not self._stopping:
-            self._done(lambda: self.agent.receive(*letters), True)
+            self._done(lambda: self.agent.receive(*letters))
 
     def _look_around(self) -> None:
         machine, memory, now = self.agent.machine, self.agent.memory, time.monotonic()
@@ -139,12 +138,14 @@ class Running:
     def _silences(self) -> dict[str, float]:
         """Return for how many seconds members have been silent for which a letter waits."""
         now = time.monotonic()
-        return {n: now - max(since, self._heard.get(n, since)) for n, since in self._waits.items()}
+        heard = self.agent.heard
+        return {n: now - max(since, heard.get(n, since)) for n, since in self._waits.items()}
 
     def _command(self, command: Callable[[Memory], Step]) -> None:
-        self._done(lambda: self.agent.command(command), False)
+        self._done(lambda: self.agent.command(command))
 
-    def _done(self, act: Callable[[], Iterable[Outgoing]], arrived: bool) -> None:
+    def _done(self, act: Callable[[], Iterable[Outgoing]]) -> None:
+        began = time.monotonic()
         try:
             sent = act()
         except Exception as error:
@@ -154,15 +155,9 @@ class Running:
             raise
         with self._after_lock:
             kept = self.agent.resend()
-            receipts = set(sent).difference(kept)
-            self.post.update(kept, receipts)
-            heard = set[str]()
-            if arrived:  # members whose letters arrived
-                heard = {letter.receiver for letter in receipts | self._kept.difference(kept)}
-            self._kept = set(kept)
-            self._heard |= dict.fromkeys(heard, time.monotonic())
+            self.post.update(kept, set(sent).difference(kept))
             self._read_log(self.tell)
-        self.post.heard(heard)
+        self.post.heard({name for name, last in self.agent.heard.items() if last >= began})
 
     def _read_log(self, tell: Callable[[Event], None]) -> None:
         """Report new lines of the log, and keep what the status needs."""
@@ -344,7 +339,8 @@ class Running:
         reached, course = self.agent.machine.status(memory), getattr(memory, "course", None)
         at: Any = memory.own if course is None else course.run.state
         number = reached.left if math.isfinite(reached.left) else None
-        since = {name: now - self._heard[name] if name in self._heard else None for name in others}
+        heard = self.agent.heard
+        since = {name: now - heard[name] if name in heard else None for name in others}
         return {
             "site": memory.own.name,
             "federation": terms.name,
