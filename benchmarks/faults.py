@@ -1,6 +1,7 @@
 """Seeded runs of durable sites under faults, and mutants of them that must be caught.
 
     python -m benchmarks.faults RUNS            # of the machine as it is
+    python -m benchmarks.faults RUNS silent     # with members that are silent, and a quorum
     python -m benchmarks.faults RUNS mutants    # of each mutant, until one run catches it
 
 A run is a federation of four sites, each with the real machine and a real store on disk, over a
@@ -37,7 +38,7 @@ from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.engine import admission, log, member, messages
 from posterity.engine.agent import Agent
 from posterity.engine.agreement import Terms
-from posterity.engine.audit import audit_log
+from posterity.engine.audit import audit_certificate, audit_log
 from posterity.engine.log import Tree, TreeHead, key_name
 from posterity.engine.machine import UNSEALED, Machine
 from posterity.engine.memory import RESTING, TOKEN, Memory, Step
@@ -335,11 +336,14 @@ class World:
         for site, content in self.network.arrived(now):
             fates = [None, "before", "after", "power"]
             fate = self.rng.choice(fates, p=[0.88, 0.05, 0.05, 0.02]) if rough else None
-            self.act(site, lambda agent, content=content: agent.receive(content), fate)
+            self.receive(site, content, fate)
         for site in SITES:
             if now >= self.alarm[site]:
                 self.alarm[site] = now + 15
                 self.act(site, lambda agent: agent.resend())
+
+    def receive(self, site: str, content: bytes, fate: str | None) -> None:
+        self.act(site, lambda agent: agent.receive(content), fate)
 
     def disaster(self, what: str, now: int) -> None:
         self.count[what] += 1
@@ -601,6 +605,156 @@ class World:
             raise Violation(f"{site} was forgotten, and has a factor")
 
 
+# --- members that are silent --------------------------------------------------------------------
+
+
+class Silences(World):
+    """Members that are silent for a while, or one for good, and are passed over at a deadline.
+
+    Who is silent reads nothing and sends nothing, and is started again in half of the cases. At
+    random times a pass-over of one is typed at another, whether it is silent or not. In the end the
+    posterior is that of all who came back; or, if one is silent for good, of all but this one, or
+    of all if it fell silent after they had converged. The certificate says so, and an auditor
+    confirms it.
+    """
+
+    def __init__(self, seed: int, folder: Path, kinds: Kinds):
+        self.hush, self.now = np.random.default_rng([seed, 3]), 0
+        self.mute, self.lost, self.without = set[str](), set[str](), set[str]()
+        self.since: dict[str, dict[str, int]] = {site: {} for site in SITES}
+        self.spoke: dict[tuple[str, str], int] = {}
+        times = self.hush.integers(10, 2 * ROUGH, (int(self.hush.integers(1, 4)), 2))
+        self.plan = [(int(a), int(a + b), str(self.hush.choice(SITES))) for a, b in times]
+        self.typed = {*map(int, self.hush.integers(10, 2 * ROUGH, int(self.hush.integers(0, 3))))}
+        self.over = int(self.hush.integers(10, 3 * ROUGH))  # when one may fall silent for good
+        super().__init__(seed, folder, kinds)
+
+    def act(self, site: str, action, fate=None) -> None:
+        if site not in self.mute:
+            super().act(site, action, fate)
+
+    def receive(self, site: str, content: bytes, fate: str | None) -> None:
+        with contextlib.suppress(PosterityError):
+            letter = Letter.from_bytes(Envelope.from_bytes(content).payload)
+            self.spoke[site, letter.sender] = self.now
+        super().receive(site, content, fate)
+
+    def forget(self, site: str) -> None:
+        if site not in self.mute and self.can_lose(self.lost | {site}):
+            super().forget(site)
+
+    def begin(self, site: str, number: int | None = None, fate: str | None = None) -> None:
+        awake = [each for each in self.staying() if each not in self.mute]
+        super().begin(site if site in awake else awake[0], number, fate)
+
+    def pass_over(self, site: str, others: Iterable[str]) -> None:
+        self.act(site, lambda agent: agent.command(lambda m: agent.machine.pass_over(m, others)))
+
+    def tick(self, now: int) -> None:
+        self.now = now
+        super().tick(now)
+        for begins, ends, site in self.plan:
+            if now == begins and self.can_lose(self.mute | {site}):
+                self.mute.add(site)
+                self.count["silent"] += 1
+            if now == ends and site in self.mute - self.lost:
+                self.mute.discard(site)
+                self.count["back"] += 1
+                if self.hush.random() < 0.5:
+                    self.start(site)
+        if now in self.typed:
+            site, other = map(str, self.hush.choice(self.staying(), 2, replace=False))
+            self.count["typed"] += 1
+            self.pass_over(site, [other])
+        if now == self.over and self.hush.random() < 0.5:
+            site = str(self.hush.choice([s for s in self.staying() if s != self.terms.server]))
+            if self.can_lose(self.mute | {site}):
+                self.mute.add(site)
+                self.lost = {site}
+                self.count["silent for good"] += 1
+        for site, agent in self.agents.items():
+            if site not in self.mute:
+                self.look_around(site, agent, now)
+
+    def can_lose(self, silent: set[str]) -> bool:
+        left = [site for site in SITES if site not in self.gone | silent]
+        return self.terms.server not in silent and len(left) >= (self.terms.quorum or 0)
+
+    def look_around(self, site: str, agent: Agent, now: int) -> None:
+        """What a running site does about who is silent, with ticks for seconds."""
+        memory, known = agent.memory, self.since[site]
+        awaited = agent.machine.awaited(memory) - memory.absent
+        self.since[site] = known = {name: known.get(name, now) for name in awaited}
+        last = {n: max(first, self.spoke.get((site, n), 0)) for n, first in known.items()}
+        silent = {n for n, heard in last.items() if now > heard + self.terms.deadline}
+        left = self.terms.staying(memory.gone | memory.absent | silent)
+        if silent and len(left) >= (self.terms.quorum or 0):
+            self.count["passed over"] += 1
+            self.pass_over(site, silent)
+
+    def staying(self) -> list[str]:
+        return [site for site in super().staying() if site not in self.without]
+
+    def check_witnesses(self, now: int) -> None:
+        """Of these runs only the posterior is checked."""
+
+    def check_certificates(self, absent: set[str]) -> None:
+        for site in self.staying():
+            known = self.agents[site].memory.certificate
+            if known is None or site in self.lost:
+                continue
+            audit = audit_certificate(self.terms, known.envelope)
+            if not audit.passed or known.predicate["absent"] != sorted(absent):
+                raise Violation(f"{site} has a certificate of others than {sorted(absent)}")
+            self.count["certified without one" if absent else "certified by all"] += 1
+
+
+class Silent(Silences):
+    """A walk whose members are silent at times."""
+
+    usual: ClassVar[Kinds] = Kinds(
+        terms=tuple(
+            terms_of(links, quorum=quorum, deadline=60.0, **options)
+            for links, quorum, options in (
+                (None, 2, {}),
+                (RING, 2, {}),
+                (None, 3, {"schedule": {"kind": "sequential"}}),
+                (RING, 3, ENDLESS),
+                (None, 2, ENDLESS),
+            )
+        )
+    )
+
+    def newest(self) -> tuple[tuple, Token]:
+        """The newest token of an epoch that somebody who stays has reached."""
+        epochs = {self.agents[site].memory.own.epoch for site in self.staying()}
+        known = [pair for pair in self.tokens.items() if pair[0][0] in epochs]
+        return max(known or self.tokens.items(), key=lambda pair: pair[0])
+
+    def is_at_rest(self) -> bool:
+        if self.now <= max(self.over, 2 * ROUGH) or self.mute != self.lost:
+            return False
+        self.without = self.lost
+        (epoch, _), newest = self.newest()
+        visited = {site: (epoch, answered) for site, answered, _ in newest.seals}
+        absent = sorted(self.lost.difference(visited))
+        known = [self.agents[site].memory.certificate for site in self.staying()]
+        for own in (self.agents[site].memory.own for site in self.lost.intersection(visited)):
+            if visited[own.name] != (own.epoch, own.answered):  # its last token reached nobody
+                return False
+        if not self.terms.steps and any(
+            each is None or each.predicate["absent"] != absent for each in known
+        ):
+            return False
+        return super().is_at_rest()
+
+    def check(self) -> None:
+        self.without = self.lost - {site for site, *_ in self.newest()[1].seals}
+        super().check()
+        if not self.terms.steps:
+            self.check_certificates(self.without)
+
+
 # --- mutants -------------------------------------------------------------------------------------
 
 
@@ -651,6 +805,14 @@ class NoTombstoneFence(Machine):
 
     def _fenced(self, memory: Memory, epoch: tuple[int, str]) -> Memory:
         return memory
+
+
+class HandsOn(Machine):
+    """A token that waits for who was passed over goes to another member in the same epoch."""
+
+    def _goes_without(self, step: Step) -> Step:
+        memory = self._rerouted(step.memory)
+        return step.then(Step(memory, tuple(m for m in [memory.outbox.get(TOKEN)] if m)))
 
 
 class NotErased(Machine):
@@ -738,6 +900,10 @@ MUTANTS = {
 }
 
 
+HANDS_ON = Kinds(machine=HandsOn, terms=Silent.usual.terms)
+"""A mutant of the rules on silent members."""
+
+
 # --- campaigns -----------------------------------------------------------------------------------
 
 
@@ -785,8 +951,11 @@ def main(
     world: type[World] = World,
     mutants: Mapping[str, Kinds] = MUTANTS,
     output: Path = RESULTS / "faults.json",
+    silent: type[World] = Silent,
 ) -> None:
-    """The campaign, or with ``mutants`` on the command line how soon each of these is caught."""
+    """The campaign, or with ``mutants`` on the command line how soon each of these is caught, or
+    with ``silent`` the one with silent members.
+    """
     runs, start = int(sys.argv[1]), time.process_time()
     result = json.loads(output.read_text()) if output.exists() else {}
     if "mutants" in sys.argv:
@@ -796,11 +965,12 @@ def main(
             result["mutants"][name] = found and {"seed": found[0], "violation": found[1]}
             print(f"{name}: {found or 'NOT CAUGHT'}", flush=True)
     else:
-        count, broken = campaign(runs, 0, world)
+        name = "silent members" if "silent" in sys.argv else "campaign"
+        count, broken = campaign(runs, 0, world if name == "campaign" else silent)
         seconds = time.process_time() - start
-        result["campaign"] = {"runs": runs, "violations": broken, "cpu_s": round(seconds)}
-        result["campaign"]["happened"] = dict(sorted(count.items()))
-        print(json.dumps(result["campaign"], indent=1))
+        result[name] = {"runs": runs, "violations": broken, "cpu_s": round(seconds)}
+        result[name]["happened"] = dict(sorted(count.items()))
+        print(json.dumps(result[name], indent=1))
     output.write_text(json.dumps(result, indent=1) + "\n")
 
 

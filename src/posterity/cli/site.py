@@ -4,20 +4,22 @@ import contextlib
 import functools
 import json
 import os
+import shlex
 import signal
 import stat
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import typer
+from rich.console import RenderableType
 
 from posterity.artifact.artifact import from_bytes
 from posterity.cli import deployment, files
 from posterity.cli.deployment import SOCKET
 from posterity.cli.options import Settings, read
-from posterity.cli.report import Group, group, status_report, table
+from posterity.cli.report import Group, alarming, group, status_report, table
 from posterity.cli.streams import Data, Verb, printable, verb
 from posterity.engine.memory import Memory, Step
 from posterity.engine.signing import PrivateKey
@@ -206,12 +208,34 @@ def status_table(data: Data) -> Group:
     refused = [f"{count} for {reason}" for reason, count in sorted(data["refused"].items())]
     rows.add_row("refused", ", ".join(refused) or "nothing")
     rows.add_row("log", f"{data['log']} entries")
-    return group(rows, status_report("The posterior", data["posterior"]))
+    waits = (_waits_report(name, known) for name, known in data["waits"].items())
+    return group(rows, *waits, status_report("The posterior", data["posterior"]))
 
 
-def answered(answer: tuple[Data, bytes]) -> Data:
-    """Return the answer of a site without the flag that marks it as one."""
-    return {name: value for name, value in answer[0].items() if name != "ok"}
+def _waits_report(name: str, known: Data) -> RenderableType:
+    since = datetime.fromisoformat(known["since"]).astimezone()
+    silent = f"since {since:%H:%M:%S} ({known['seconds']:.0f} s)"
+    text = f"The federation waits for {name} {silent}. To go on without it, type at any member:"
+    if not known["needed"]:
+        text = f"{name} is silent {silent}. If the federation waits for it, type at any member:"
+    return alarming(printable(text) + f"\n  {printable(known['type'])}", known["needed"])
+
+
+def answered(answer: tuple[Data, bytes], folder: Path) -> Data:
+    """Return the state of the site in a folder, from its answer: also since when members have been
+    silent for which something waits, whether the federation needs them to continue, as far as the
+    site knows, and what to type to go on without them.
+    """
+    data = {name: value for name, value in answer[0].items() if name != "ok"}
+    now, waits = datetime.now(UTC), {}
+    for name, seconds in data["waits"].items():
+        waits[name] = {
+            "since": (now - timedelta(seconds=seconds)).isoformat(timespec="seconds"),
+            "seconds": seconds,
+            "needed": name in data["awaited"],
+            "type": shlex.join(["posterity", "site", "pass-over", str(folder), "--site", name]),
+        }
+    return data | {"waits": waits}
 
 
 def _asking(do: str) -> Verb:
@@ -224,7 +248,7 @@ def _asking(do: str) -> Verb:
             settings.need("sites")
         if do == "forget" and not settings["yes"]:
             confirm(f"Destroy the factor of the site in {printable(folder)} for good?")
-        return answered(deployment.ask(folder, do, **options))
+        return answered(deployment.ask(folder, do, **options), folder)
 
     return Verb(status_table, function)
 

@@ -104,10 +104,11 @@ class Memory:
 
     @property
     def certificate(self) -> Known | None:
-        """The newest certificate of the present epoch; one that says converged takes precedence."""
-        converged = lambda each: each.predicate["state"] == "converged"
+        """The newest certificate of the present epoch; one that says converged, and to which all
+        members answered, takes precedence.
+        """
         known = self._present("certificate")
-        return max(known, key=lambda each: (converged(each), each.version), default=None)
+        return max(known, key=lambda each: (each.is_final, each.version), default=None)
 
     def _present(self, claim: str) -> list[Known]:
         return [k for k in self.notices.values() if k.claim == claim and k.epoch == self.epoch]
