@@ -384,6 +384,12 @@ class World:
         if self.noisy and any(piece in content for piece in held for content in files):
             raise Violation(f"a factor that was forgotten is in the files of {site}")
 
+    def forget_again(self) -> None:
+        """An order to forget that reached nobody before its site was restored is given again."""
+        for site in sorted(self.gone):
+            if not any(site in agent.memory.gone for agent in self.agents.values()):
+                self.forget(site)
+
     def begin(self, site: str, number: int | None = None, fate: str | None = None) -> None:
         self.act(site, lambda agent: agent.command(lambda m: agent.machine.begin(m, number)), fate)
 
@@ -477,6 +483,8 @@ class World:
                     self.copy(site)
                 if now == back and site in self.agents:
                     self.restore(site)
+            if now == back:
+                self.forget_again()
         if plans and now % 30 == 0:
             for site in self.agents:
                 self.publish(site)
@@ -540,9 +548,10 @@ class World:
         held = {site: self.agents[site].memory.notices for site in self.staying()}
         for site, notices in held.items():
             tree, own = self.agents[site].store.log, f"checkpoint of {site}"
-            signed = [n[own].head for other, n in held.items() if other != site and own in n]
-            fits = all(h.size <= len(tree) and tree.root(h.size) == h.root for h in signed)
             notes = [n for n in notices.values() if n.claim == "cosignature" and n.site == site]
+            signed = [n[own].head for other, n in held.items() if other != site and own in n]
+            signed += [known.head for known in notes if known.signer in self.gone]
+            fits = all(h.size <= len(tree) and tree.root(h.size) == h.root for h in signed)
             head = TreeHead.of(tree, key_name(self.terms.name, site), KEYS[site])
             bundle = {
                 "site": site,
