@@ -364,9 +364,13 @@ def _handed_on(leavers: Sequence[str], before: Ledger, after: Ledger) -> bool:
     Lengths and angles are those of the Fisher metric at the posterior before. The direction of a
     site's own earlier factor is taken out first, since factors of similar sites are similar.
     """
-    total, zero = before.total, before.prior.zero()
+    total = before.total
+    zero = before.prior.zero()
     at: Any = total if np.all(total.is_proper()) else before.prior
-    of = lambda ledger, site: ledger.factor(site) if site in ledger.sites else zero
+
+    def of(ledger, site):
+        return ledger.factor(site) if site in ledger.sites else zero
+
     lost = [of(before, site) for site in leavers]
     lost.append(TreeSum.of(lost).value)
     old = [of(before, site) for site in after.sites]
@@ -383,8 +387,10 @@ def _is_multiple(at: Any, own: Any, gain: Any, lost: Any) -> bool:
     """Return whether the gain of a site with the factor ``own`` is about ``± lost``."""
     beside = gain.dimension >= FEW and bool(np.any(own.natural_parameters))
     if beside:
-        gain, lost = _apart(at, gain, own), _apart(at, lost, own)
-    size, length = _length(at, lost), _length(at, gain)
+        gain = _apart(at, gain, own)
+        lost = _apart(at, lost, own)
+    size = _length(at, lost)
+    length = _length(at, gain)
     if not min(size, length) > LEAST:
         return False
     multiple = _inner(at, gain, lost) / size**2
@@ -405,9 +411,11 @@ def _length(at: Any, step: Any) -> float:
 
 def _inner(at: Any, one: Any, other: Any) -> float:
     """Return the inner product, by polarization after scaling both to unit length."""
-    first, second = _length(at, one), _length(at, other)
+    first = _length(at, one)
+    second = _length(at, other)
     if not min(first, second) > 0:
         return 0.0
-    one, other = one / first, other / second
+    one = one / first
+    other = other / second
     cosine = (_length(at, one + other) ** 2 - _length(at, one - other) ** 2) / 4
     return cosine * first * second

@@ -67,10 +67,14 @@ def to_arviz(
         )
     with jax.enable_x64(True):
         drawn = jax.device_get(_drawn(posterior, key, (chains, draws)))
-    coords, dims = {}, {}
+    coords = {}
+    dims = {}
     if names is None:
         parts = jax.tree_util.tree_leaves_with_path(drawn)
-        path = lambda keys: jax.tree_util.keystr(keys, simple=True, separator=SEPARATOR)
+
+        def path(keys):
+            return jax.tree_util.keystr(keys, simple=True, separator=SEPARATOR)
+
         variables = {path(keys) or EVENT: part for keys, part in parts}
         for name, axes in labels_of(posterior).items():
             shape = variables[name].shape[2:] if name in variables else ()
@@ -110,7 +114,10 @@ def labels_of(law: Any, path: str = "") -> dict[str, Axes]:
     >>> labels_of(Gaussian.from_standard([0.0], [[1.0]]).named(["age"]))
     {'z': (('age',),)}
     """
-    under = lambda name: f"{path}{SEPARATOR}{name}" if path else str(name)
+
+    def under(name):
+        return f"{path}{SEPARATOR}{name}" if path else str(name)
+
     if law.is_mixture:
         return labels_of(law.components, path)
     if law.is_plate:
@@ -131,12 +138,14 @@ def _of_sites(law: Transformed, path: str, under: Callable[[Any], str]) -> dict[
 
     The names are those of the unconstrained coordinates, or of the law over them.
     """
-    names, tree = law.names or getattr(law.law, "names", ()), law.supports.tree
+    names = law.names or getattr(law.law, "names", ())
+    tree = law.supports.tree
     if not names or isinstance(names, dict):
         return {}
     if not isinstance(tree, dict):
         return {path or EVENT: (tuple(names),)} if len(tree.shape) == 1 else {}
-    result, begin = {}, 0
+    result = {}
+    begin = 0
     for site, support in tree.items():
         shape = support.free_shape
         chunk = names[begin : (begin := begin + math.prod(shape))]

@@ -64,7 +64,8 @@ def channels_first(student: Student) -> Iterator[ChannelsFirst]:
     arrays: Any = layers.unravel(np.asarray(student.parameters, np.float32))
     images = isinstance(layers.layers[0], Conv)  # whether this layer's inputs are images
     for layer, own, image in zip(layers.layers, arrays, layers.images[:-1], strict=True):
-        kernel, pads = own["kernel"], (0, 0, 0, 0)
+        kernel = own["kernel"]
+        pads = (0, 0, 0, 0)
         flattens = images and not isinstance(layer, Conv)
         if isinstance(layer, Conv):
             if layer.padding == "same":

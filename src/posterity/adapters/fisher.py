@@ -33,10 +33,14 @@ from posterity.families.names import some
 Array = np.ndarray
 Jacobians = Callable[[slice], tuple[Array, Array]]
 """Function of a slice of records to outputs (n, K) and their Jacobian (n, K, p) by the weights."""
-CLASSIFICATION, REGRESSION = "classification", "regression"
-DIAGONAL, FULL = "diagonal", "full"
-MODEL, EMPIRICAL = "model", "empirical"
-MEAN, VARIANCE = "mean", "variance"
+CLASSIFICATION = "classification"
+REGRESSION = "regression"
+DIAGONAL = "diagonal"
+FULL = "full"
+MODEL = "model"
+EMPIRICAL = "empirical"
+MEAN = "mean"
+VARIANCE = "variance"
 MOST_NAMED = 5000
 """Largest number of weights that have names; tensors of a diagonal law are always named."""
 MOST_FULL = 3000
@@ -105,7 +109,10 @@ class Task:
         if self.only is None:
             return names
         only = [self.only] if isinstance(self.only, str) else list(self.only)
-        fits = lambda name, wanted: name == wanted or name.startswith(f"{wanted}.")
+
+        def fits(name, wanted):
+            return name == wanted or name.startswith(f"{wanted}.")
+
         if not only or not all(any(fits(name, wanted) for name in names) for wanted in only):
             raise UsageError(
                 found=f"only={some(list(map(str, only)))}",
@@ -140,13 +147,17 @@ def laws(
     outputs = np.asarray(outputs, np.float64)
     target, noise = _target(task, outputs, np.asarray(y))
     step = max(1, AT_ONCE // max(1, outputs.shape[1] * size))
-    information, gradient = np.zeros((size, size) if full else size), np.zeros(size)
+    information = np.zeros((size, size) if full else size)
+    gradient = np.zeros(size)
     for start in range(0, len(outputs), step):
         part = slice(start, min(start + step, len(outputs)))
         made, jacobian = (np.asarray(values, np.float64) for values in jacobians(part))
         curved, slope = _curvature(task, made, jacobian, target[part], noise)
-        information, gradient = information + curved, gradient + slope
-    mean, prior, zeros = np.concatenate(flat), float(task.prior_precision), np.zeros(size)
+        information = information + curved
+        gradient = gradient + slope
+    mean = np.concatenate(flat)
+    prior = float(task.prior_precision)
+    zeros = np.zeros(size)
     left = gradient - prior * mean
     information = (information + information.T) / 2 if full else information
     base = prior * np.eye(size) if full else zeros + prior
@@ -156,7 +167,8 @@ def laws(
     apply = np.matmul if full else np.multiply
     ends = np.cumsum([tensor.size for tensor in tensors.values()])[:-1]
 
-    named, shapes = size <= MOST_NAMED, {n: np.shape(tensor) for n, tensor in tensors.items()}
+    named = size <= MOST_NAMED
+    shapes = {n: np.shape(tensor) for n, tensor in tensors.items()}
 
     def law(slope: Array, precision: Array) -> Gaussian | Product:
         if full:
@@ -178,7 +190,8 @@ def tensors_of(
     """
     one_of(MEAN, VARIANCE).check(at=at)
     blocks = dict(law.blocks) if isinstance(law, Product) else {}
-    names, wrong = list(blocks), list[str]()
+    names = list(blocks)
+    wrong = list[str]()
     if isinstance(law, Gaussian):
         names = list(dict.fromkeys(name.rpartition("[")[0] for name in law.names))
         entries = entries_of({n: shapes[n] for n in names if n in shapes})
@@ -213,7 +226,10 @@ def tensors_of(
 
 def entries_of(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
     """Return names of the tensors' entries: ``layer.weight[0,3]``, or ``scale[]`` of a scalar."""
-    at = lambda index: ",".join(map(str, index))
+
+    def at(index):
+        return ",".join(map(str, index))
+
     return [f"{name}[{at(i)}]" for name, shape in shapes.items() for i in np.ndindex(shape)]
 
 
@@ -249,12 +265,14 @@ def _target(task: Task, outputs: Array, target: Array) -> tuple[Array, float]:
     numbers(outputs, "the outputs")
     if classes:
         target, trained = _labels(outputs, target)
-        noise, what = 1.0, "labels no better than how often they come"
+        noise = 1.0
+        what = "labels no better than how often they come"
     else:
         target = numbers(target, "the values y").reshape(outputs.shape)
         left = np.square(target - outputs).mean()
         trained = left <= np.square(target - target.mean(0)).mean()
-        noise, what = task.noise_variance or float(left), "values no better than their mean"
+        noise = task.noise_variance or float(left)
+        what = "values no better than their mean"
         POSITIVE.check(noise_variance=float(noise))
     if not trained:
         text = f"The network predicts {what}, on these data: it is not trained, or on other data."
@@ -264,7 +282,9 @@ def _target(task: Task, outputs: Array, target: Array) -> tuple[Array, float]:
 
 def _labels(outputs: Array, target: Array) -> tuple[Array, bool]:
     """Return class numbers (n,), and whether logits predict them better than frequencies do."""
-    classes, shape, single = max(outputs.shape[1], 2), target.shape, outputs.shape[1] == 1
+    classes = max(outputs.shape[1], 2)
+    shape = target.shape
+    single = outputs.shape[1] == 1
     target = target[:, 0] if shape == (len(target), 1) else target
     numeric = target.ndim == 1 and target.dtype.kind in "biuf"
     if not (numeric and np.isin(target, np.arange(classes)).all()):

@@ -113,7 +113,8 @@ def _flax() -> Any:
 def _parts(module: Any, variables: Any) -> tuple[Any, Apply]:
     import jax
 
-    nnx, linen = _flax().nnx, _flax().linen
+    nnx = _flax().nnx
+    linen = _flax().linen
     if isinstance(module, nnx.Module):
         graph, params, rest = nnx.split(module, nnx.Param, ...)
 
@@ -140,7 +141,10 @@ def _flat(tree: Any) -> tuple[dict[str, Any], Any]:
     import jax
 
     pairs, structure = jax.tree_util.tree_flatten_with_path(tree)
-    name = lambda path: jax.tree_util.keystr(path, simple=True, separator=".")
+
+    def name(path):
+        return jax.tree_util.keystr(path, simple=True, separator=".")
+
     leaves = {name(path): leaf for path, leaf in pairs}
     strange = [n for n, leaf in leaves.items() if not _is_float(leaf)]
     if strange or not leaves:

@@ -82,7 +82,10 @@ def to_model(
     0
     """
     shared.check_undetermined(parameters, DETERMINED)
-    topics = lambda law: law.members.emits_symbols and law.weights is None
+
+    def topics(law):
+        return law.members.emits_symbols and law.weights is None
+
     prior, plate = shared.prior_and_law(
         posterior,
         lambda law: getattr(law, "is_plate", False) and topics(law),

@@ -58,7 +58,8 @@ def to_ledger(model: Any, site: str) -> Ledger:
             fix="Fit again with covariance_type='full', or 'diag' if data are scarce.",
         )
     with shared.at_site(site):
-        prior, posterior = _law(model, "prior"), _law(model, "posterior")
+        prior = _law(model, "prior")
+        posterior = _law(model, "posterior")
         check_proper(prior, "the prior")
         check_proper(posterior, "the posterior")
     return shared.Laws(posterior, prior).ledger(site)
@@ -94,7 +95,8 @@ def to_model(posterior: families.ExponentialFamily | Ledger, **parameters: Any) 
     members = emitted(q)
     priors = [name for name in parameters if name.endswith("_prior")]
     shared.check_undetermined(parameters, (*DETERMINED, *priors))
-    own, symbols = _parts(q), members.emits_symbols
+    own = _parts(q)
+    symbols = members.emits_symbols
     if not symbols:
         parameters["covariance_type"] = "full" if members.whole else "diag"
     start = _default_prior(q, own) if prior is None else _parts(families.at_rest(prior))
@@ -120,7 +122,9 @@ def _models() -> tuple[type, type]:
 
 
 def _law(model: Any, which: str) -> families.HiddenMarkov:
-    read = lambda name: np.asarray(getattr(model, f"{name}_{which}_"), np.float64)
+    def read(name):
+        return np.asarray(getattr(model, f"{name}_{which}_"), np.float64)
+
     members: families.ExponentialFamily
     if hasattr(model, "emissionprob_posterior_"):
         members = families.Dirichlet.from_standard(read("emissionprob"))
@@ -154,6 +158,8 @@ def _default_prior(posterior: families.HiddenMarkov, own: dict[str, Array]) -> d
     states, size = own["means"].shape
     share = posterior.occupancy() / posterior.occupancy().sum()
     one = SMALL * (np.eye(size) if own["scale"].ndim == 3 else np.ones(size))
-    means, beta, dof = np.tile(share @ own["means"], (states, 1)), np.ones(states), float(size)
+    means = np.tile(share @ own["means"], (states, 1))
+    beta = np.ones(states)
+    dof = float(size)
     moments = (means, beta, np.full(states, dof), np.stack([one] * states))
     return result | dict(zip(GAUSSIAN, moments, strict=True))

@@ -44,7 +44,9 @@ def of_covariance(
     >>> of_covariance([1.0, 2.0], [[1.0, 0.0], [0.0, 1e-20]], ["age", "bp"], "a fit").names
     ('age', 'bp')
     """
-    mean, matrix, size = np.asarray(mean, np.float64), np.asarray(matrix, np.float64), len(names)
+    mean = np.asarray(mean, np.float64)
+    matrix = np.asarray(matrix, np.float64)
+    size = len(names)
     if mean.shape != (size,) or matrix.shape != (size, size):
         shapes = f"estimates of shape {mean.shape} and a matrix of shape {matrix.shape}"
         raise StructureError(
@@ -58,7 +60,8 @@ def of_covariance(
             expected="finite estimates",
             fix="Leave records with missing values out, and fit again.",
         )
-    diagonal, inverted = np.diagonal(matrix), None
+    diagonal = np.diagonal(matrix)
+    inverted = None
     why = f"no positive {'curvature' if inverse else 'variance'}"
     unfit = ~np.isfinite(diagonal) | ~(diagonal > 0)
     wrong = unfit if unfit.any() else ~np.isfinite(matrix).all(0)
@@ -107,7 +110,8 @@ def separating(x: ArrayLike, classes: ArrayLike) -> np.ndarray:
     from scipy.optimize import linprog
     from scipy.sparse import csr_matrix
 
-    x, classes = np.asarray(x, np.float64), np.asarray(classes, int)
+    x = np.asarray(x, np.float64)
+    classes = np.asarray(classes, int)
     columns = np.zeros(x.shape[1], bool)
     constant = np.ptp(x, axis=0) == 0
     if constant.any():  # an intercept absorbs the centres of the other columns
@@ -126,7 +130,8 @@ def separating(x: ArrayLike, classes: ArrayLike) -> np.ndarray:
         at[:, other] -= x[chosen]
         rows.append(at[:, 1:].reshape(len(at), -1))  # the first class is the reference
     rises = np.concatenate(rows)
-    total, nowhere = rises.sum(0), np.zeros(len(rises))
+    total = rises.sum(0)
+    nowhere = np.zeros(len(rises))
     done = linprog(-total, csr_matrix(-rises), nowhere, bounds=(-1, 1))
     if done.status != 0 or -done.fun <= ROUNDING * len(rises):
         return columns

@@ -62,7 +62,8 @@ def to_onnx(
     """
     onnx = library("onnx.checker", "onnx.helper", "onnx.numpy_helper", extra="onnx")
     layers = check_layers(student)
-    if (size := 4 * layers.size) > BYTES:
+    size = 4 * layers.size
+    if size > BYTES:
         raise StructureError(
             found=f"{size} bytes of weights",
             expected=f"at most {BYTES}",
@@ -132,7 +133,8 @@ class _Graph:
 
 
 def _model(graph: _Graph, student: Student, provenance: Mapping[str, str]) -> Any:
-    helper, head = graph.onnx.helper, student.head
+    helper = graph.onnx.helper
+    head = student.head
     model = helper.make_model(
         helper.make_graph(graph.nodes, "student", graph.inputs, graph.outputs, graph.constants),
         opset_imports=[helper.make_opsetid("", OPSET)],
@@ -150,8 +152,10 @@ def _model(graph: _Graph, student: Student, provenance: Mapping[str, str]) -> An
 
 
 def _inputs(graph: _Graph, student: Student) -> str:
-    image, scaling = student.network.image, student.scaling
-    shift, scale = scaling.x_shift, scaling.x_scale
+    image = student.network.image
+    scaling = student.scaling
+    shift = scaling.x_shift
+    scale = scaling.x_scale
     dtype = scaling.precision(shift, scale)
     graph.inputs.append(graph.described("x", dtype, image))
     if shift is None or scale is None:
@@ -162,13 +166,15 @@ def _inputs(graph: _Graph, student: Student) -> str:
 
 
 def _layer(graph: _Graph, flow: str, own: ChannelsFirst, index: int) -> str:
-    layer, parts = own.layer, {"kernel": own.kernel, "bias": own.bias}
+    layer = own.layer
+    parts = {"kernel": own.kernel, "bias": own.bias}
     known = {name: value for name, value in parts.items() if value is not None}
     arrays = [graph.constant(v, name=f"layer_{index}.{n}") for n, v in known.items()]
     if not isinstance(layer, Conv):
         flow = graph.add("Flatten", flow, axis=1) if own.flattens else flow
         return _activation(graph, graph.add("Gemm", flow, *arrays, transB=1), layer.activation)
-    strides, sides = [layer.stride] * 2, [layer.pool] * 2
+    strides = [layer.stride] * 2
+    sides = [layer.pool] * 2
     flow = graph.add("Conv", flow, *arrays, strides=strides, pads=list(own.pads))
     flow = _activation(graph, flow, layer.activation)
     kind = "MaxPool" if layer.pooling == "max" else "AveragePool"
@@ -218,12 +224,17 @@ def _classes(graph: _Graph, flow: str, student: Student) -> None:
 
 
 def _values(graph: _Graph, flow: str, student: Student) -> None:
-    head, scaling = student.head, student.scaling
-    k, dtype = head.targets, scaling.precision(scaling.y_shift, scaling.y_scale)
+    head = student.head
+    scaling = student.scaling
+    k = head.targets
+    dtype = scaling.precision(scaling.y_shift, scaling.y_scale)
     mean, *logs = (graph.columns(flow, start, start + k) for start in range(0, head.size, k))
     if dtype is np.float64:
         mean, *logs = (graph.cast(part, dtype) for part in (mean, *logs))
-    floor = lambda part: graph.add("Add", graph.add("Exp", part), graph.constant(FLOOR, dtype))
+
+    def floor(part):
+        return graph.add("Add", graph.add("Exp", part), graph.constant(FLOOR, dtype))
+
     variances = list(map(floor, logs))
     if scaling.y_shift is not None and scaling.y_scale is not None:
         mean = graph.add("Mul", mean, graph.constant(scaling.y_scale, dtype, "y_scale"))

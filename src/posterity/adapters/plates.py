@@ -53,14 +53,16 @@ class Gaussians(NamedTuple):
         """Return the parameters of a law with any batch shape; a StructureError unless
         features share the parameters that ``library`` stores once.
         """
-        kappa, nu = members.mean_precision, members.degrees_of_freedom
+        kappa = members.mean_precision
+        nu = members.degrees_of_freedom
         inverse: Any = members.inverse_scale
         if members.whole:
             inverse = symmetric(inverse)
         else:
             names = ("mean_precision", "degrees_of_freedom")
             kappa, nu = shared = [shared_value(np.moveaxis(v, -1, 0)) for v in (kappa, nu)]
-            if unshared := [name for name, v in zip(names, shared, strict=True) if v is None]:
+            unshared = [name for name, v in zip(names, shared, strict=True) if v is None]
+            if unshared:
                 raise StructureError(
                     found=f"a NormalGamma whose {unshared[0]} differs between features",
                     expected=f"one value for each component, as in {library}'s diagonal type",

@@ -56,7 +56,8 @@ def from_frozen(frozen: Any, *, names: Sequence[str] | None = None) -> Any:
     """
     kind = _kind(frozen)
     if kind == "multivariate_normal":
-        mean, covariance = np.atleast_1d(frozen.mean), np.atleast_2d(frozen.cov)
+        mean = np.atleast_1d(frozen.mean)
+        covariance = np.atleast_2d(frozen.cov)
         coordinates = [f"z{k}" for k in range(len(mean))]
         law = of_covariance(mean, covariance, coordinates, f"scipy.stats.{kind}")
         law = families.Gaussian(law.precision_mean, law.precision)
@@ -102,9 +103,13 @@ def to_frozen(law: object) -> Any:
     positive = supports is not None and supports.tree == PositiveNumbers()
     inner: Any = below if positive else law
     if inner.gaussian and inner.event_shape == (1,):
-        numbers_of = lambda values: np.reshape(values, inner.batch_shape)
+
+        def numbers_of(values):
+            return np.reshape(values, inner.batch_shape)
+
         slope, precision = map(numbers_of, (inner.precision_mean, inner.precision))
-        mean, sd = slope / precision, np.sqrt(1 / precision)
+        mean = slope / precision
+        sd = np.sqrt(1 / precision)
         return stats.lognorm(sd, scale=np.exp(mean)) if positive else stats.norm(mean, sd)
     if not inner.gaussian and not isinstance(inner, families.Dirichlet | families.Wishart):
         raise StructureError(

@@ -63,7 +63,8 @@ class Laws(NamedTuple):
                 expected="one prior, the model's own or prior=, the same at all sites",
                 fix="Pass prior= only for a model without one, or use only the posterior.",
             )
-        factor, outline = self.factor, getattr(prior, "outline", lambda: None)
+        factor = self.factor
+        outline = getattr(prior, "outline", lambda: None)
         if prior is None and factor is None:
             return Ledger.of_site(site, prior=self.prior, posterior=self.posterior)
         if prior is None:
@@ -144,7 +145,8 @@ def check_fitted(model: object, *attributes: str) -> None:
 
 def check_undetermined(parameters: Collection[str], determined: Iterable[str]) -> None:
     """Raise a UsageError for constructor arguments that a posterior already determines."""
-    if taken := sorted(set(parameters) & set(determined)):
+    taken = sorted(set(parameters) & set(determined))
+    if taken:
         expected = "only parameters that the posterior does not determine"
         raise UsageError(found=f"parameters {taken}", expected=expected, fix="Leave them out.")
 

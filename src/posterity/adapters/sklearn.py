@@ -160,7 +160,8 @@ def to_estimator(
         fix="For a block of a Product pass that block: posterior.blocks[name].",
     )
     made = sklearn_plates.to_estimator(plate, prior, parameters)
-    if own := names_of(plate).get(MEMBERS):
+    own = names_of(plate).get(MEMBERS)
+    if own:
         made.feature_names_in_ = np.array(list(own), dtype=object)
     return made
 
@@ -210,7 +211,8 @@ def _gaussian_process(model: Any, data: shared.Data) -> shared.Laws:
     if names is None:
         names = [f"f({', '.join(f'{value:.6g}' for value in row)})" for row in x]
         names = names if len(set(names)) == len(names) else [f"f{k}" for k in range(len(x))]
-    around, across = model.kernel_(x, x), model.kernel_(x, model.X_train_)
+    around = model.kernel_(x, x)
+    across = model.kernel_(x, model.X_train_)
     prior = None
     if data.site is not None:
         prior = of_covariance(np.zeros(len(x)), around, names, f"the prior of {place}")

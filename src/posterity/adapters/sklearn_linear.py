@@ -82,7 +82,8 @@ class Fitted(NamedTuple):
 def laws(estimator: Any, data: shared.Data) -> shared.Laws:
     """Return the posterior over the coefficients and, given data, the likelihood as a factor."""
     known = _fitted(estimator, data)
-    logistic, model = isinstance(known.model, LogisticRegression), known.model
+    logistic = isinstance(known.model, LogisticRegression)
+    model = known.model
     if (logistic or data.site is not None) and (data.x is None or data.y is None):
         raise known.without_data("x and y, of which the likelihood is made: it keeps neither")
     if data.x is None and model.fit_intercept:
@@ -140,7 +141,8 @@ def _ridge(known: Fitted, x: Array, weights: Array, y: Any) -> shared.Laws:
                 fix=AS_FITTED,
             )
         known = known._replace(shift=known.shift + known.scale * centre)
-        z, kept = np.column_stack([np.ones(len(x)), x - centre]), np.r_[True, kept]
+        z = np.column_stack([np.ones(len(x)), x - centre])
+        kept = np.r_[True, kept]
         prior = np.r_[0.0, prior]
         level = float(model.intercept_) + centre @ model.coef_
         posterior = _coefficients(known, [level], 1 / (float(model.alpha_) * weights.sum()))
@@ -149,7 +151,8 @@ def _ridge(known: Fitted, x: Array, weights: Array, y: Any) -> shared.Laws:
     if y is None:
         return shared.Laws(known.in_raw_units(posterior))
     weighted = float(model.alpha_) * weights[:, None] * z
-    curvature, mean = weighted.T @ z, np.asarray(posterior.mean)
+    curvature = weighted.T @ z
+    mean = np.asarray(posterior.mean)
     precision = curvature * np.outer(kept, kept) + np.diag(prior)
     left = (weighted.T @ (y - z @ mean)) * kept - prior * mean
     away = np.sqrt(left @ np.linalg.solve(precision, left))
@@ -194,7 +197,8 @@ def to_linear(
 def _to_ridge(law: Gaussian, model: Any, noise_precision: float) -> None:
     names = list(law.names)
     places = [k for k, name in enumerate(names) if name != INTERCEPT]
-    mean, covariance = np.asarray(law.mean), np.asarray(law.covariance)
+    mean = np.asarray(law.mean)
+    covariance = np.asarray(law.covariance)
     model.set_params(fit_intercept=INTERCEPT in names)
     model.coef_, model.sigma_ = mean[places], covariance[np.ix_(places, places)]
     model.intercept_, model.X_offset_ = 0.0, np.zeros(len(places))
@@ -226,10 +230,13 @@ def _fitted(estimator: Any, data: shared.Data) -> Fitted:
         raise shared.unsupported(model, kinds, fix)
     shared.check_fitted(model, "coef_")
     size = np.shape(model.coef_)[-1]
-    columns, shift, scale = shared.columns_of(estimator, size), np.zeros(size), np.ones(size)
+    columns = shared.columns_of(estimator, size)
+    shift = np.zeros(size)
+    scale = np.ones(size)
     for step in steps[:-1]:
         own_shift, own_scale = _scaling(step)
-        shift, scale = shift + scale * own_shift, scale * own_scale
+        shift = shift + scale * own_shift
+        scale = scale * own_scale
     twice = model.fit_intercept and INTERCEPT in columns
     if twice or (not model.fit_intercept and np.any(shift != 0)):
         two = f"a column {INTERCEPT!r} beside the intercept of a {type(model).__name__}"

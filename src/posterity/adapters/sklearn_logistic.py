@@ -38,7 +38,8 @@ def laplace(
     """
     prior = _prior_precision(model, place)
     classes = np.asarray(model.classes_)
-    if strange := sorted(set(np.unique(y).tolist()) ^ set(classes.tolist()), key=str):
+    strange = sorted(set(np.unique(y).tolist()) ^ set(classes.tolist()), key=str)
+    if strange:
         raise UsageError(
             found=f"labels that y and {place} do not have in common: {strange[:10]}",
             expected=f"the labels it was fitted with: {classes.tolist()}",
@@ -57,7 +58,9 @@ def laplace(
     if model.fit_intercept:
         level = np.broadcast_to(np.asarray(model.intercept_, np.float64), len(mode))
         mode = np.column_stack([level, mode])
-    count, rows, contrasts = len(classes), list(names), np.eye(1)
+    count = len(classes)
+    rows = list(names)
+    contrasts = np.eye(1)
     if count > 2:
         mode = mode[1:] - mode[0]
         rows = [f"{label}:{name}" for label in classes[1:] for name in names]
@@ -71,7 +74,10 @@ def laplace(
     slope = ((weights[:, None] * off).T @ z).reshape(-1) + penalty @ at
     # Minus the Hessian of the log likelihood, one block per pair of classes.
     columns = range(1, count)
-    block = lambda a, b: (weights * chances[:, a] * ((a == b) - chances[:, b]) * z.T) @ z
+
+    def block(a, b):
+        return (weights * chances[:, a] * ((a == b) - chances[:, b]) * z.T) @ z
+
     curvature = np.block([[block(a, b) for b in columns] for a in columns])
     curvature = (curvature + curvature.T) / 2
     posterior = of_covariance(at, curvature + penalty, rows, place, inverse=True)
@@ -90,7 +96,8 @@ def to_logistic(
     law: Gaussian, model: Any, classes: Sequence[Any] | Array | None, intercept: str
 ) -> None:
     """Set a model's coefficients to the law's mean; with several classes they sum to zero."""
-    names, mean = list(law.names), np.asarray(law.mean, np.float64)
+    names = list(law.names)
+    mean = np.asarray(law.mean, np.float64)
     labels = np.asarray([0, 1] if classes is None else classes)
     if len(labels) < 2 or labels.tolist() != sorted(set(labels.tolist())):
         raise UsageError(
@@ -118,7 +125,8 @@ def to_logistic(
 
 def _prior_precision(model: Any, place: str) -> Array:
     """Return the prior precisions of one row of coefficients; zeros without a penalty."""
-    penalty, ratio = getattr(model, "penalty", "deprecated"), getattr(model, "l1_ratio", None) or 0
+    penalty = getattr(model, "penalty", "deprecated")
+    ratio = getattr(model, "l1_ratio", None) or 0
     # Older scikit-learn releases use `penalty`, later ones `l1_ratio` and `C`.
     ratio = {"l1": 1.0, "l2": 0.0, None: 0.0, "none": 0.0}.get(penalty, ratio)
     if ratio:

@@ -28,7 +28,8 @@ from posterity.errors import StructureError
 from posterity.families import Beta, Dirichlet, Plate
 
 KNOWN = (BayesianGaussianMixture, LatentDirichletAllocation)
-PROCESS, DISTRIBUTION = "dirichlet_process", "dirichlet_distribution"
+PROCESS = "dirichlet_process"
+DISTRIBUTION = "dirichlet_distribution"
 KINDS = ("diag", "full")
 LIBRARY = "scikit-learn"
 PRIORS = (
@@ -60,7 +61,10 @@ def to_plates(model: BayesianGaussianMixture | LatentDirichletAllocation) -> tup
             expected=f"one of {KINDS}, which have a conjugate posterior for each component",
             fix="Fit again with covariance_type='full', or 'diag' if data is scarce.",
         )
-    read = lambda *names: [np.asarray(getattr(model, f"{name}_"), np.float64) for name in names]
+
+    def read(*names):
+        return [np.asarray(getattr(model, f"{name}_"), np.float64) for name in names]
+
     mean, kappa, nu, covariance = read(*OF_MEMBERS)
     inverse = covariance * nu.reshape(-1, *[1] * (covariance.ndim - 1))
     posterior = Gaussians(mean, kappa, nu, inverse)
@@ -110,7 +114,10 @@ def _topics(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> Fi
         known["topic_word_prior"] = float(shared)
     model: Any = LatentDirichletAllocation(n_components=plate.size, **known, **parameters)
     components = np.ascontiguousarray(plate.members.concentration)  # pyright: ignore
-    or_default = lambda value: 1.0 / plate.size if value is None else value
+
+    def or_default(value):
+        return 1.0 / plate.size if value is None else value
+
     return model, {
         "components_": components,
         "exp_dirichlet_component_": np.exp(_dirichlet_expectation_2d(components)),
@@ -126,7 +133,8 @@ def _topics(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> Fi
 
 def _mixture(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> Fitted:
     members: Any = plate.members
-    gaussians, weights = Gaussians.of(members, LIBRARY), _concentrations(plate)
+    gaussians = Gaussians.of(members, LIBRARY)
+    weights = _concentrations(plate)
     mean, kappa, nu, inverse = gaussians
     size = mean.shape[-1]
     if nu.min() <= size - 1:
@@ -156,7 +164,8 @@ def _mixture(plate: Plate, prior: Plate | None, parameters: dict[str, Any]) -> F
         **parameters,
     )
     kind = model.covariance_type
-    covariances, shares = gaussians.covariance, np.asarray(plate.mean_weights())
+    covariances = gaussians.covariance
+    shares = np.asarray(plate.mean_weights())
     default = known
     if prior is None:  # scikit-learn's defaults, with the mixture's moments for the data's
         centre = shares @ mean

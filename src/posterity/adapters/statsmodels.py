@@ -117,7 +117,8 @@ def _coefficients(results: Any, other: Mapping[str, str] | None) -> Gaussian:
             )
     names, mean, covariance = _numbers(results, model)
     other = other or {}
-    if unknown := [name for name in other if name not in names]:
+    unknown = [name for name in other if name not in names]
+    if unknown:
         raise UsageError(
             found=f"other names for {some(unknown)}",
             expected=f"for some of {some(names)}",
@@ -136,7 +137,8 @@ def _coefficients(results: Any, other: Mapping[str, str] | None) -> Gaussian:
 
 def _numbers(results: Any, model: Any) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Return names, estimates and covariance, in one order."""
-    mean, covariance = np.asarray(results.params, float), np.asarray(results.cov_params(), float)
+    mean = np.asarray(results.params, float)
+    covariance = np.asarray(results.cov_params(), float)
     columns = [str(name) for name in model.exog_names]
     if mean.ndim == 2:  # one column per class, and a covariance with classes outermost
         labels = getattr(model, "_ynames_map", {})
@@ -158,11 +160,13 @@ def _check_classes(
     results: Any, model: Any, names: list[str], covariance: np.ndarray, converged: Any, place: str
 ) -> None:
     """Raise or warn if the estimate is at infinity; checked only if the fit suggests it."""
-    y, x = getattr(model, "endog", None), getattr(model, "exog", None)
+    y = getattr(model, "endog", None)
+    x = getattr(model, "exog", None)
     kinds = {type(model).__name__, type(getattr(model, "family", None)).__name__}
     if x is None or y is None or not kinds & {*CLASSES, *RATES}:
         return
-    y, x = np.asarray(y), np.asarray(x, float)
+    y = np.asarray(y)
+    x = np.asarray(x, float)
     columns = [str(name) for name in model.exog_names][: x.shape[1]]
     copies = max(len(names) // x.shape[1], 1)
     deviations = np.sqrt(np.maximum(np.diagonal(covariance), 0))[: copies * x.shape[1]]

@@ -42,7 +42,8 @@ def to_torch(student: Student) -> Any:
     torch = library("torch", extra="torch")
     from posterity.adapters import torch_modules as modules
 
-    layers, head = check_layers(student), student.head
+    layers = check_layers(student)
+    head = student.head
     images = isinstance(layers.layers[0], Conv)
     parts = [module for own in channels_first(student) for module in _layer(torch, own)]
     gaussian = head.likelihood == "gaussian"
@@ -66,7 +67,9 @@ def to_state_dict(student: Student) -> dict[str, Any]:
 
 
 def _layer(torch: Any, own: ChannelsFirst) -> list[Any]:
-    layer, before, nn = own.layer, [], torch.nn
+    layer = own.layer
+    before = []
+    nn = torch.nn
     if isinstance(layer, Conv):
         top, left, bottom, right = own.pads
         even = (top, left) == (bottom, right)

@@ -39,7 +39,8 @@ class Classes(torch.nn.Module):
 
     def __init__(self, head: Head):
         super().__init__()
-        self.targets, self.split = head.targets, head.split
+        self.targets = head.targets
+        self.split = head.split
 
     def forward(self, outputs: Any) -> Any:
         """Return tensors by the names of :func:`posterity.adapters.torch.to_torch`."""
@@ -79,13 +80,17 @@ class Values(torch.nn.Module):
 
     def forward(self, outputs: Any) -> Any:
         """Return tensors by the names of :func:`posterity.adapters.torch.to_torch`."""
-        shift, scale, known = self.shift, self.scale, self.noise_variance
+        shift = self.shift
+        scale = self.scale
+        known = self.noise_variance
         parts: Any = torch.split(outputs, self.targets, 1)
         if shift is not None:
             parts = [part.double() for part in parts]
-        mean, variances = parts[0], [part.exp() + FLOOR for part in parts[1:]]
+        mean = parts[0]
+        variances = [part.exp() + FLOOR for part in parts[1:]]
         if shift is not None:
-            mean, variances = shift + scale * mean, [part * scale**2 for part in variances]
+            mean = shift + scale * mean
+            variances = [part * scale**2 for part in variances]
         if known is not None:
             variances.append(known.to(mean).expand(mean.shape))
         return {"mean": mean, **dict(zip(self.names, variances, strict=True))}

@@ -89,7 +89,8 @@ def _laws(module: Any, x: object, y: ArrayLike, task: core.Task) -> Laws:
         raise unsupported(module, "a torch.nn.Module", fix)
     own = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if not own:
-        found, fix = "a module without parameters that need a gradient", "requires_grad_(True)"
+        found = "a module without parameters that need a gradient"
+        fix = "requires_grad_(True)"
         raise UsageError(found=found, expected="some, over which the law is", fix=f"Call {fix}.")
     own = {name: own[name].detach() for name in task.tensors(own)}
     try:
@@ -136,7 +137,9 @@ def _jacobians(torch: Any, module: Any, own: dict[str, Any], inputs: Any) -> cor
     each = torch.func.vmap(torch.func.jacrev(one, has_aux=True), in_dims=(None, 0))
 
     def singly(record: Any) -> tuple[Any, Any]:
-        outputs = lambda *weights: one(dict(zip(own, weights, strict=True)), record)[0]
+        def outputs(*weights):
+            return one(dict(zip(own, weights, strict=True)), record)[0]
+
         slopes = torch.autograd.functional.jacobian(outputs, (*own.values(),))
         return one(own, record)[0], torch.cat([slope.flatten(1) for slope in slopes], dim=1)
 

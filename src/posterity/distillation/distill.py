@@ -38,13 +38,19 @@ from posterity.runtime.text import html
 from posterity.runtime.tracing import as_found, traced
 from posterity.status import Progress, ProgressCallback, Status
 
-STEPS, BATCH_SIZE, LEARNING_RATE = 10_000, 64, 3e-3
+STEPS = 10_000
+BATCH_SIZE = 64
+LEARNING_RATE = 3e-3
 STEADY = 0.3  # Share of the steps at Adam's full rate; then it falls to zero by half a cosine
 TOLERANCE = 0.01  # Default bound, in nats, on the divergence of the student from its teacher
-OFTEN, FACTOR = 0.9, 2.0  # Quantile at the probe, and least factor, of variances that are told
+# Quantile at the probe, and least factor, of variances that are told
+OFTEN = 0.9
+FACTOR = 2.0
 NEGLIGIBLE = 1e-2  # Of the mean variance at the probe: what is smaller is not compared
 HIDDEN = (64, 64)  # Hidden units of a student whose teacher is no network, or has none
-PROBE, LOOKS = 256, 10  # Inputs of the probe, and evaluations of the teacher there per chunk
+# Inputs of the probe, and evaluations of the teacher there per chunk
+PROBE = 256
+LOOKS = 10
 HEARD = 8  # Least number of draws averaged at each step, by default
 CHUNKS, LEAST = 200, 50
 """Number of chunks of a run (it can be interrupted between two), and least steps of a chunk."""
@@ -206,8 +212,10 @@ class Run:
 
     def sizes(self, step: int) -> np.ndarray:
         """Return steps per block of the next chunk (b,); a long probe has fewer, longer blocks."""
-        whole, looks = max(round(self.steps / CHUNKS), LEAST), LOOKS
-        if (count := len(self.constants.probe)) > PROBE:
+        whole = max(round(self.steps / CHUNKS), LEAST)
+        looks = LOOKS
+        count = len(self.constants.probe)
+        if count > PROBE:
             alike = -(-count // self.plan.batch_size)
             whole = max(whole, min(alike, self.steps // LOOKS))
             looks = min(LOOKS, max(whole // alike, 1))
@@ -243,7 +251,8 @@ def set_up(
     OPTIMISER.check(optimiser=optimiser)
     teacher = as_teacher(loaded(teacher), model)
     image = getattr(teacher.layers, "image", ())
-    own, columns = teacher.inputs(), teacher.columns
+    own = teacher.inputs()
+    columns = teacher.columns
     inputs = usual(own, image) if inputs is None else as_inputs(inputs, columns)
     columns = columns or inputs.columns
     if probe is not None:
@@ -268,7 +277,10 @@ def set_up(
             at_hand = 1 if networks is None else len(networks[-1]["kernel"])
             student = students.default(teacher.layers, head, at_hand)
         network, parameters = students.start(student, head, some, key=second)
-        drawn = lambda teacher, state, x: teacher.outputs(teacher.draws(state), x)
+
+        def drawn(teacher, state, x):
+            return teacher.outputs(teacher.draws(state), x)
+
         operations, held = traced(drawn, teacher.traced(), teacher.blank(), some[:2])
         each = jax.tree.leaves(operations.outputs)[0].shape[0]
     kept = max(-(-HEARD // each) - 1, 0) if reservoir is None else int(reservoir)
@@ -293,7 +305,8 @@ def _driven(
     run: Run, path: str | os.PathLike[str] | None, progress: ProgressCallback | None
 ) -> Distillation:
     """Run to the end, saving the state after chunks; interrupts take effect between chunks."""
-    plan, constants = run.plan, run.constants
+    plan = run.plan
+    constants = run.constants
     parts = {
         "teacher": constants.teacher,
         "inputs": constants.inputs,
@@ -324,7 +337,9 @@ def _driven(
                 moved, seen = online.chunk(plan, constants, state, sizes)
                 seen = np.concatenate([series, np.asarray(seen)[sizes > 0]])
                 # One assignment: an interrupt saves the state before; a diverged state is not kept.
-                state, trace, series = moved, (*trace, _row(run, moved, seen)), seen
+                state = moved
+                trace = (*trace, _row(run, moved, seen))
+                series = seen
                 if kept.due:
                     save()
                 if progress is not None:
@@ -337,15 +352,21 @@ def _driven(
 
 def _resumed(run: Run, kept: Checkpoint) -> tuple[State, tuple[Row, ...], np.ndarray]:
     """Return the state, trace and series saved last, or those before the first step."""
-    teacher, saved, probe = run.teacher, kept.load(), run.constants.probe
-    watch = lambda state: teacher.watch(state, probe[:WATCHED])
+    teacher = run.teacher
+    saved = kept.load()
+    probe = run.constants.probe
+
+    def watch(state):
+        return teacher.watch(state, probe[:WATCHED])
+
     none = np.zeros((0, *jax.eval_shape(watch, teacher.blank()).shape), np.float32)
     if saved is None:
         return run.start(teacher.begin(key=run.key)), (), none
     shapes = jax.eval_shape(run.start, teacher.blank())
     kinds, tree = jax.tree.flatten(shapes)
     try:
-        leaves, rows = saved[0]["leaves"], saved[0]["trace"]
+        leaves = saved[0]["leaves"]
+        rows = saved[0]["trace"]
         trace = tuple(Row(int(step), gap, loss) for step, gap, loss in rows)
         series = saved[0].get("series", none)
         found = [np.shape(leaf) for leaf in leaves]
@@ -382,8 +403,12 @@ def _of_variances(run: Run, student: Student, teacher: Prediction) -> tuple[str,
 
     If the noise is much larger, that variance hardly matters to predictions, and so not to the gap.
     """
-    flat = lambda variance: np.asarray(variance).reshape(len(run.constants.probe), -1)
-    own, right = flat(student.predict(run.constants.probe).variance), flat(teacher.variance)
+
+    def flat(variance):
+        return np.asarray(variance).reshape(len(run.constants.probe), -1)
+
+    own = flat(student.predict(run.constants.probe).variance)
+    right = flat(teacher.variance)
     if not right.max() > 0:
         return ()
     least = NEGLIGIBLE * right.mean()  # what is smaller, as at an input of zeros, hardly matters
@@ -400,7 +425,10 @@ def _of_variances(run: Run, student: Student, teacher: Prediction) -> tuple[str,
 def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) -> Distillation:
     gap, shares = _gaps(run, state)
     whole, halves = online.averages(state)
-    predicted = lambda own: Prediction.of(own, run.constants.head.likelihood)
+
+    def predicted(own):
+        return Prediction.of(own, run.constants.head.likelihood)
+
     drift = np.inf if halves is None else float(divergence(*halves).mean())
     health = run.teacher.health(state.teacher, series)
     reasons = list(health.reasons)
@@ -428,7 +456,8 @@ def _result(run: Run, state: State, trace: tuple[Row, ...], series: np.ndarray) 
         reasons += _of_variances(run, student, predicted(whole))
     status = Status.of(gap, run.tolerance, tuple(reasons))
     if status.converged and health.searched:
-        reasons, scope = (*status.reasons, health.searched), " where it was searched"
+        reasons = (*status.reasons, health.searched)
+        scope = " where it was searched"
         status = dataclasses.replace(status, reasons=reasons, scope=scope)
     return Distillation(
         student=student,

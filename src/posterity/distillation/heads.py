@@ -153,7 +153,8 @@ class Head:
             log_q, log_s = self._logs(outputs)
             loss = -(jnp.exp(expectations["log_chances"]) * log_q).sum(-1)
             if log_s is not None:
-                known, rest = mutual_information(expectations), expectations["entropy"]
+                known = mutual_information(expectations)
+                rest = expectations["entropy"]
                 loss -= correction * known * log_s[:, 0] + rest * log_s[:, 1]
             return loss
         mean, variance, noise = self._teacher(expectations, scaling)
@@ -256,7 +257,8 @@ class Head:
 
     def _teacher(self, expectations: Expectations, scaling: Scaling | None) -> tuple[Any, Any, Any]:
         """Return the mean, variance and noise of the teacher, in the network's units."""
-        mean, noise = expectations["mean"], expectations.get("noise", self.noise_variance)
+        mean = expectations["mean"]
+        noise = expectations.get("noise", self.noise_variance)
         shift, scale = (jnp.asarray(part, mean.dtype) for part in units(scaling))
         return (mean - shift) / scale, expectations["variance"] / scale**2, noise / scale**2
 

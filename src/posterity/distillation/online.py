@@ -79,7 +79,10 @@ def start(
 ) -> State:
     """Return the state before the first step, for the teacher's first state and a scaling."""
     draws = constants.teacher.draws(teacher)
-    stack = lambda leaf: jnp.broadcast_to(leaf, (plan.reservoir, *leaf.shape))
+
+    def stack(leaf):
+        return jnp.broadcast_to(leaf, (plan.reservoir, *leaf.shape))
+
     expectations = _expectations(constants, draws, constants.probe)
     if constants.head.likelihood == "gaussian":
         # Centre and spread of the teacher's values, including their uncertainty.
@@ -87,8 +90,13 @@ def start(
         away = expectations["mean"] - mean
         spread = jnp.sqrt((away**2 + expectations["variance"]).mean(0))
         scaling = scaling.with_outputs(mean, jnp.where(spread > 0, spread, 1.0))
-    single = lambda leaf: jnp.asarray(leaf, jnp.float32)
-    zeros = lambda leaf: jnp.zeros((2, *leaf.shape), leaf.dtype)
+
+    def single(leaf):
+        return jnp.asarray(leaf, jnp.float32)
+
+    def zeros(leaf):
+        return jnp.zeros((2, *leaf.shape), leaf.dtype)
+
     return State(
         step=jnp.int32(0),
         teacher=teacher,
@@ -129,13 +137,24 @@ def _step(plan: Plan, constants: Constants, state: State) -> tuple[State, jax.Ar
     draws = constants.teacher.draws(teacher)
     reservoir = _offered(plan.reservoir, state.reservoir, draws, state.step, kept)
     x = constants.inputs.sample(plan.batch_size, key=where)
-    head, expected = constants.head, lambda x: _expectations(constants, draws, x, reservoir)
-    outputs = lambda parameters, x: plan.apply(parameters, state.scaling.inputs(x))
-    gap = lambda x: head.divergence(outputs(state.parameters, x), expected(x), state.scaling)
+    head = constants.head
+
+    def expected(x):
+        return _expectations(constants, draws, x, reservoir)
+
+    def outputs(parameters, x):
+        return plan.apply(parameters, state.scaling.inputs(x))
+
+    def gap(x):
+        return head.divergence(outputs(state.parameters, x), expected(x), state.scaling)
+
     x = constants.inputs.harder(x, gap)
     targets = expected(x)
     correction = constants.teacher.correction(plan.heard) if head.split else 1.0
-    loss = lambda own: head.loss(outputs(own, x), targets, state.scaling, correction).mean()
+
+    def loss(own):
+        return head.loss(outputs(own, x), targets, state.scaling, correction).mean()
+
     value, gradient = jax.value_and_grad(loss)(state.parameters)
     moves, moments = _optimiser(plan, constants).update(gradient, state.moments, state.parameters)
     parameters = optax.apply_updates(state.parameters, moves)
@@ -147,11 +166,15 @@ def _expectations(
     constants: Constants, draws: PyTree, x: Any, reservoir: PyTree = None
 ) -> Expectations:
     """Return expectations at ``x`` over the current draws and those of the reservoir, if any."""
-    head, teacher = constants.head, constants.teacher
+    head = constants.head
+    teacher = constants.teacher
     outputs = teacher.outputs(draws, x)
     if reservoir is not None:
         earlier = jax.vmap(lambda draws: teacher.outputs(draws, x))(reservoir)
-        join = lambda now, then: jnp.concatenate([now, then.reshape(-1, *then.shape[2:])])
+
+        def join(now, then):
+            return jnp.concatenate([now, then.reshape(-1, *then.shape[2:])])
+
         outputs = jax.tree.map(join, outputs, earlier)
     return expectations_of(head.likelihood, outputs, head.noise_variance)
 
@@ -162,8 +185,12 @@ def _offered(size: int, reservoir: PyTree, draws: PyTree, step: jax.Array, key: 
         return None
     place = jax.random.randint(key, (), 0, jnp.maximum(step + 1, 1))
     place = jnp.where(step < size, step, place)
-    keep, at = place < size, jnp.minimum(place, size - 1)
-    put = lambda stack, new: stack.at[at].set(jnp.where(keep, new, stack[at]))
+    keep = place < size
+    at = jnp.minimum(place, size - 1)
+
+    def put(stack, new):
+        return stack.at[at].set(jnp.where(keep, new, stack[at]))
+
     return jax.tree.map(put, reservoir, draws)
 
 
@@ -172,9 +199,11 @@ def _looked(constants: Constants, state: State, size: Array) -> State:
     draws = constants.teacher.draws(state.teacher)
     now = _expectations(constants, draws, constants.probe)
     half = (2 * state.step > constants.steps).astype(jnp.int32)
-    count, counted = state.counts[half], jnp.asarray(size > 0, jnp.int32)
+    count = state.counts[half]
+    counted = jnp.asarray(size > 0, jnp.int32)
     old = jax.tree.map(lambda leaf: leaf[half], state.expectations)
-    both, pick = merge(old, now, (count, 1)), counted * jnp.where(count > 0, 2, 1)
+    both = merge(old, now, (count, 1))
+    pick = counted * jnp.where(count > 0, 2, 1)
     new = jax.tree.map(lambda *own: jax.lax.select_n(pick, *own), old, now, both)
     kept = jax.tree.map(lambda leaf, own: leaf.at[half].set(own), state.expectations, new)
     return state._replace(expectations=kept, counts=state.counts.at[half].add(counted))
@@ -187,8 +216,12 @@ def gap(
     """Return the mean over the probe of ``KL(teacher's predictive ‖ student's)`` in nats, and that
     of the share divergence (None without a split), for the teacher's expectations ``own``.
     """
-    head, outputs = constants.head, plan.apply(parameters, scaling.inputs(constants.probe))
-    of = lambda divergence: divergence(outputs, own, scaling).mean()
+    head = constants.head
+    outputs = plan.apply(parameters, scaling.inputs(constants.probe))
+
+    def of(divergence):
+        return divergence(outputs, own, scaling).mean()
+
     return of(head.divergence), of(head.share_divergence) if head.split else None
 
 

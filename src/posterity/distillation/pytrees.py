@@ -20,7 +20,10 @@ def leaves(*names: str) -> Callable[[Class], Class]:
     def decorate(cls: Class) -> Class:
         def flatten(value: Any) -> tuple[list[Any], Any]:
             fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-            function = lambda own: callable(own) and jax.tree_util.all_leaves([own])
+
+            def function(own):
+                return callable(own) and jax.tree_util.all_leaves([own])
+
             inner = tuple(name for name in names if not function(fields[name]))
             rest = tuple((name, own) for name, own in fields.items() if name not in inner)
             return [fields[name] for name in inner], (inner, rest)

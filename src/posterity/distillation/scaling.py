@@ -122,7 +122,8 @@ def _columns(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     away = x - x[0]
     mean = x[0] + away.mean(0)
     centred = away - away.mean(0)
-    reach, constant = np.abs(centred).max(0), (away == 0).all(0)
+    reach = np.abs(centred).max(0)
+    constant = (away == 0).all(0)
     safe = np.where(constant, 1, reach)  # so that squares neither overflow nor underflow
     spread = reach * (centred / safe).std(0)
     rare = (x == np.median(x, 0)).mean(0) > 0.5
@@ -163,7 +164,8 @@ class Domain:
     def of_inputs(cls, x: Float[np.ndarray, "n ..."]) -> Self:
         """Return the domain of a sample of inputs, in the units of the network."""
         x = np.asarray(x, np.float64).reshape(len(x), -1)
-        mean, most = x.mean(0), min(x.shape)
+        mean = x.mean(0)
+        most = min(x.shape)
         parts: Any
         if most <= MOST or not (x != mean).any():  # few dimensions, or constant inputs
             parts = np.linalg.svd(x - mean, full_matrices=False)
@@ -171,11 +173,15 @@ class Domain:
             parts = scipy.sparse.linalg.svds(x - mean, MOST, v0=np.ones(most))
         _, sizes, rows = parts
         kept = sizes > 1e-6 * max(sizes.max(initial=0), 1e-30)
-        sizes, rows = sizes[kept], rows[kept]
+        sizes = sizes[kept]
+        rows = rows[kept]
         left = max(float(((x - mean) ** 2).sum() - (sizes**2).sum()), 0.0)
         rest = left / (len(x) * max(x.shape[1] - len(rows), 1))
         deviations = sizes[:, None] / len(x) ** 0.5
-        single = lambda part: np.asarray(part, np.float32)
+
+        def single(part):
+            return np.asarray(part, np.float32)
+
         rows = rows / deviations if len(rows) else np.zeros_like(mean[None])  # of equal inputs
         arrays = map(single, (x.min(0), x.max(0), mean, rows))
         whole = cls(*arrays, rest=rest, limit=np.inf)
@@ -190,7 +196,8 @@ class Domain:
 
     def _distances(self, x: np.ndarray) -> np.ndarray:
         """Return squared Mahalanobis distances (n,) from the mean."""
-        away, directions = x - self.mean, self.directions.astype(np.float64)
+        away = x - self.mean
+        directions = self.directions.astype(np.float64)
         along = (away @ directions.T) ** 2
         if self.rest == 0:
             return along.sum(1)

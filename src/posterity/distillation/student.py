@@ -70,10 +70,14 @@ class Student:
     def __post_init__(self) -> None:
         NETWORK.check(network=self.network)
         object.__setattr__(self, "columns", distinct(self.columns))
-        single = lambda leaf: np.asarray(leaf, np.float32)
+
+        def single(leaf):
+            return np.asarray(leaf, np.float32)
+
         object.__setattr__(self, "parameters", jax.tree.map(single, self.parameters))
         if isinstance(self.network, Layers):
-            shape, outputs = np.shape(self.parameters), self.network.outputs
+            shape = np.shape(self.parameters)
+            outputs = self.network.outputs
             if shape != (self.network.size,) or outputs != self.head.size:
                 raise StructureError(
                     found=f"weights of shape {shape} of {self.network.summary} for {self.head}",
@@ -91,7 +95,9 @@ class Student:
         array or a data frame with the columns of the training. Inputs of a wrong shape, or other
         columns, are a StructureError; inputs that are not finite a ParameterError.
         """
-        network, tree, x = self.network, self.parameters, self._scaled(x)
+        network = self.network
+        tree = self.parameters
+        x = self._scaled(x)
         with jax.enable_x64(False):
             tree = network.unravel(tree) if isinstance(network, Layers) else tree
             rows = [x[at : at + ROWS] for at in range(0, max(len(x), 1), ROWS)]
@@ -182,9 +188,11 @@ def start(
     UsageError if it is not a network, a StructureError if inputs or outputs do not match.
     """
     if isinstance(student, Layers):
-        network, parameters = student, _weights(student, key)
+        network = student
+        parameters = _weights(student, key)
     elif isinstance(student, Architecture):
-        network, parameters = student, student.parameters
+        network = student
+        parameters = student.parameters
     elif isinstance(student, eqx.Module):
         parameters, static = eqx.partition(student, eqx.is_inexact_array)
         network = _Module(static)
@@ -224,9 +232,10 @@ def _weights(layers: Layers, key: jax.Array) -> list[dict[str, np.ndarray]]:
 
 def side_by_side(layers: Layers, count: int, outputs: int) -> Layers:
     """Return dense layers with ``count`` times the hidden units and with ``outputs`` outputs."""
-    grow = lambda layer, wide: dataclasses.replace(
-        layer, inputs=layer.inputs * wide, outputs=layer.outputs * count
-    )
+
+    def grow(layer, wide):
+        return dataclasses.replace(layer, inputs=layer.inputs * wide, outputs=layer.outputs * count)
+
     grown = [grow(layer, count if place else 1) for place, layer in enumerate(layers.layers)]
     grown[-1] = dataclasses.replace(grown[-1], outputs=outputs, activation="identity")
     return Layers(tuple(grown), layers.image)
@@ -236,7 +245,8 @@ def default(layers: Layers, head: Head, networks: int) -> Layers:
     """Return the default student of a teacher with these layers, with room for ``networks`` of them
     or fewer: at most :data:`ROOM` weights, and one network if layers are convolutional.
     """
-    most, room = min(networks, NETWORKS[head.split]) if _grows(layers) else 1, ROOM[head.split]
+    most = min(networks, NETWORKS[head.split]) if _grows(layers) else 1
+    room = ROOM[head.split]
     students = (side_by_side(layers, count, head.size) for count in range(most, 0, -1))
     return next(own for place, own in enumerate(students, 1) if place == most or own.size <= room)
 

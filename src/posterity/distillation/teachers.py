@@ -135,7 +135,9 @@ class _OfModel(Teacher):
     samples: int = eqx.field(static=True)
 
     def head(self, x: Array) -> Head:
-        one = lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
+        def one(leaf):
+            return jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
+
         draws = jax.eval_shape(self.draws, self.blank())
         return Head.of_model(self.model, jax.tree.map(one, draws), x)
 
@@ -171,7 +173,10 @@ def in_units(model: Any, networks: PyTree) -> Any:
 
 def outputs_of(model: Any, draws: PyTree, x: Array) -> Any:
     """Return a model's outputs (S, n, k) for draws (S, ...), or a pair of outputs and variances."""
-    column = lambda leaf: leaf[:, None] if jnp.ndim(leaf) == 1 else leaf
+
+    def column(leaf):
+        return leaf[:, None] if jnp.ndim(leaf) == 1 else leaf
+
     return jax.vmap(lambda z: jax.tree.map(column, model.outputs(z, x)))(draws)
 
 
@@ -217,7 +222,8 @@ class Draws(_OfModel):
             )
         self.columns = tuple(columns) or columns_in(x)
         self.x = None if x is None else array(x, self.columns, "the inputs")
-        self.model, self.diagnostics = model, diagnostics
+        self.model = model
+        self.diagnostics = diagnostics
         self.samples = min(samples, shapes[0][0])
 
     @property
@@ -245,7 +251,10 @@ class Draws(_OfModel):
             head = self.head(x)
             model = self.model.pinned(outputs_of, self.draws(places[0][:1]), x)
             pinned = eqx.tree_at(lambda teacher: teacher.model, self, model)
-            average = lambda own: _averages(pinned, head, own, x)
+
+            def average(own):
+                return _averages(pinned, head, own, x)
+
             total = merged((average(own), len(own)) for own in places)
         return Prediction.of(total, head.likelihood)
 
@@ -300,7 +309,9 @@ class Independent(_OfModel):
         check_prior(posterior, "a teacher")
         self.columns = columns_of(posterior) or columns_in(x)
         self.x = None if x is None else array(x, self.columns, "the inputs")
-        self.posterior, self.model, self.samples = posterior, model, samples
+        self.posterior = posterior
+        self.model = model
+        self.samples = samples
 
     def begin(self, *, key: jax.Array) -> PyTree:
         return self.posterior.sample(key, (self.samples,))

@@ -82,7 +82,8 @@ class Agreement:
         """
         ON_ERROR.check(on_error=on_error)
         MODEL.check(model=model)
-        model, strata = model if isinstance(model, Model) else FunctionModel(model), None
+        model = model if isinstance(model, Model) else FunctionModel(model)
+        strata = None
         if own and personal is not False:
             raise UsageError(
                 found="personal= and own=", expected="one of them", fix="Leave one of them out."
@@ -112,7 +113,8 @@ class Agreement:
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns of each site's records; empty if the prior has no names."""
-        if (strata := self.strata) is None:
+        strata = self.strata
+        if strata is None:
             return columns_of(self.prior)
         return strata.names if strata.named else ()
 
@@ -135,7 +137,8 @@ class Agreement:
         (:func:`posterity.versioned`).
         """
         terms = self.model, self.prior, self.update, self.padding, self.total_weight
-        if (strata := self.strata) is None:
+        strata = self.strata
+        if strata is None:
             return digest(terms)
         return digest((*terms, strata.names, sorted(strata.own), strata.sites))
 

@@ -34,14 +34,16 @@ class Certificate:
     @classmethod
     def of(cls, posterior: ExponentialFamily, reports: Mapping[str, Report]) -> "Certificate":
         """Make the certificate of a posterior from the gradients in its sites' reports."""
-        noise, residuals = 0.0, {}
+        noise = 0.0
+        residuals = {}
         total: Any = posterior.zero()
         for site, report in reports.items():
             if report.direction is None:
                 residuals[site] = noise = math.nan
                 continue
             residuals[site] = float(fisher_length(posterior, report.direction))
-            total, noise = total + report.direction, noise + report.variance
+            total = total + report.direction
+            noise = noise + report.variance
         length = float(fisher_length(posterior, total))
         squared = length * length + 0.0 * noise
         distance = max(squared - noise, 0.0) / 2

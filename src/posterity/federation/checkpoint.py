@@ -75,7 +75,8 @@ def kept(
 
 def arguments_of(run: Run) -> dict[str, Any]:
     """Return the arguments of a run, by name."""
-    agreement, federation = run.agreement, run.federation
+    agreement = run.agreement
+    federation = run.federation
     schedule = {
         field.name: getattr(run.schedule, field.name)
         for field in dataclasses.fields(run.schedule)
@@ -98,7 +99,8 @@ def save(run: Run, checkpoint: Checkpoint) -> None:
     """Save the run without the sites' data. Raises ArtifactError if the file cannot be written; the
     previous content then remains.
     """
-    state, members = run.state, Members(run.state.entries)
+    state = run.state
+    members = Members(run.state.entries)
     position = {
         "step": state.step,
         "epoch": list(state.epoch),
@@ -128,7 +130,8 @@ def load(run: Run, checkpoint: Checkpoint) -> Run:
         return run
     value, position = saved
     try:
-        ledger, trace = value["ledger"], value.get("trace")
+        ledger = value["ledger"]
+        trace = value.get("trace")
         others = value.get("others")
         members = Members(ledger.entries, [] if others is None else unstacked(at_rest(others)))
         state = dataclasses.replace(
@@ -140,7 +143,8 @@ def load(run: Run, checkpoint: Checkpoint) -> Run:
             schedule=members.unpacked(position["schedule"]),
             known=members.unpacked(position["known"]),
         )
-        if had := position["had"]:
+        had = position["had"]
+        if had:
             turns = run.schedule.turns(run.agreement, state)
             pending = Pending(step_key(run.key, state.step), turns, had)
             state = dataclasses.replace(state, pending=pending)
@@ -179,7 +183,8 @@ def visit_columns(trace: Sequence[Visit]) -> tuple[dict[str, Any], dict[str, str
 
 def visits_of(columns: dict[str, Any], errors: dict[str, str]) -> tuple[Visit, ...]:
     """Return the visits from these columns."""
-    sites, numbers = columns["sites"], columns["bits"].view(float).tolist()
+    sites = columns["sites"]
+    numbers = columns["bits"].view(float).tolist()
     rows = zip(columns["visits"].tolist(), numbers, columns["none"].tolist(), strict=True)
     visits = []
     for number, ((step, site, outcome, halvings), values, none) in enumerate(rows):

@@ -77,11 +77,13 @@ class Federation:
         """Make one step of a schedule; yield the state after each message, and the visits at the
         end. Errors are those of ``receive`` and ``ask``.
         """
-        if (whole := self._at_once(machine, state)) is not None:
+        whole = self._at_once(machine, state)
+        if whole is not None:
             yield whole
             return
         state, more = machine.receive(state, Turn(key, site))
-        sent, visits = collections.deque(more), ()
+        sent = collections.deque(more)
+        visits = ()
         yield state, visits
         while sent:
             message = sent.popleft()
@@ -94,7 +96,8 @@ class Federation:
 
     def _at_once(self, machine: Machine, state: State) -> tuple[State, Sequence[Visit]] | None:
         """Return a step of local sites that all have exact factors, made at once; else None."""
-        agreed, schedule = machine.agreement, machine.schedule
+        agreed = machine.agreement
+        schedule = machine.schedule
         here = type(self).answered is Federation.answered
         if not (here and agreed.update.conjugate and schedule.whole):
             return None

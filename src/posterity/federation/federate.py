@@ -147,7 +147,8 @@ def federate(
     options = {"schedule": schedule, "update": update, "weights": weights, "key": key}
     options |= {"personal": personal, "own": own, "on_error": on_error, "tolerance": tolerance}
     run = start(sites, model, prior, **options)
-    if few := too_few_hops(run, steps):
+    few = too_few_hops(run, steps)
+    if few:
         warnings.warn(few, ConvergenceWarning, stacklevel=3)
     run = proceed(run, steps, tolerance is not None, progress=progress, checkpoint=checkpoint)
     if steps != 0 and not run.status.converged:
@@ -309,7 +310,10 @@ def _pinned(agreed: Agreement, sites: Mapping[str, Records]) -> Model:
     if first is None or not agreed.update.needs_jax(model):
         return model
     some = tree_map(lambda leaf: leaf[:PINNED], first.widened().data)
-    draw = lambda: agreed.prior.sample(jax.random.key(0), ())
+
+    def draw():
+        return agreed.prior.sample(jax.random.key(0), ())
+
     with jax.enable_x64(True):
         return model.pinned(type(model).log_likelihood, jax.eval_shape(draw), some)
 
@@ -318,9 +322,11 @@ def _check_cost(agreed: Agreement, sites: Mapping[str, Records]) -> None:
     estimator = agreed.update.estimator
     if not agreed.model.joint or not isinstance(estimator, Cubature):
         return
-    size, records = agreed.prior.event_size, sum(own.size for own in sites.values())
+    size = agreed.prior.event_size
+    records = sum(own.size for own in sites.values())
     nodes = (estimator.finer() or estimator).number(size)
-    if (work := nodes * size * records) > MOST_WORK:
+    work = nodes * size * records
+    if work > MOST_WORK:
         raise UsageError(
             found=f"partial pooling of {records} records with {size} shared parameters by up to "
             f"{nodes} nodes: about {work * SECONDS / 60:.0f} minutes a pass",

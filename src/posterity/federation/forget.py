@@ -142,7 +142,8 @@ def forget(
     before = source.ledger
     restart = restart and bool(set(before.sites) - set(sites))  # otherwise no factor remains
     run = (source.restarted() if restart else source).forget(*sites)
-    if strangers := sorted(set(sites) - set(before.sites)):
+    strangers = sorted(set(sites) - set(before.sites))
+    if strangers:
         raise LedgerError(
             found=f"sites {strangers}, which have contributed nothing yet",
             expected=f"some of {list(before.sites)}",
@@ -202,7 +203,8 @@ def _left(run: Run, upper: float, rehearse: bool) -> float | None:
 
 def _rehearsed(run: Run) -> tuple[float, float]:
     """Return the KL divergence to a copy after more sweeps, and the remaining nats of that copy."""
-    end, far = run, 0.0
+    end = run
+    far = 0.0
     for _ in range(ROUNDS):
         end = end.sweep().newton_step()
         far = max(float(run.posterior.kl(end.posterior)), 0.0)

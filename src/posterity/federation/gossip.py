@@ -77,7 +77,8 @@ class SiteState:
                 expected=f"one above epoch {own.epoch[0]}, sequence {own.answered}",
                 fix="Drop it: it is a replay, or was overtaken.",
             )
-        exact_sum, entry = token.exact_sum, own.entry
+        exact_sum = token.exact_sum
+        entry = own.entry
         if not own.counted and entry is not None and entry.factor is not None:
             exact_sum = exact_sum.changed(add=[entry.factor])
         entries = {} if entry is None else {own.name: entry}
@@ -91,8 +92,10 @@ class SiteState:
         """Return the site's state after a turn with the token that led to ``after``, and the token
         that it sends. Store the state before sending the token.
         """
-        name, leaving = self.name, self.name in after.leaving
-        entry, count = after.entries.get(name), after.counts.get(name, self.count)
+        name = self.name
+        leaving = self.name in after.leaving
+        entry = after.entries.get(name)
+        count = after.counts.get(name, self.count)
         kept = SiteState(name, entry, count, token.epoch, token.sequence, True, leaving)
         place = (token.agreement, token.epoch, token.sequence + 1)
         return kept, Token(*place, after.exact_sum, name, token.digest)
@@ -237,7 +240,8 @@ class Gossip(OverGraph):
     def concluded(
         self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: KeyArray
     ) -> tuple[State, Visit]:
-        own, site = state.schedule, visit.site
+        own = state.schedule
+        site = visit.site
         before = own["from"] if site == own["at"] else None
         kept, token = site_state(state, site).send(token_of(state), after)
         others = tuple(name for name in state.leaving if name != site)
@@ -319,16 +323,21 @@ class LedgerGossip(OverGraph):
     def concluded(
         self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: KeyArray
     ) -> tuple[State, Visit]:
-        own, tokens, sites = state.schedule, state.known["tokens"], state.known["sites"]
-        turn, site = own["turn"], visit.site
+        own = state.schedule
+        tokens = state.known["tokens"]
+        sites = state.known["sites"]
+        turn = own["turn"]
+        site = visit.site
         joined = self._joined(state, site)
         if after is not state:  # the site had its turn
             together = after.with_entries(merge_entries(state.entries, after.entries))
             if agreed.admits(together.posterior):
-                state, joined = together, dict(after.entries)
+                state = together
+                joined = dict(after.entries)
             else:
                 visit = Visit(state.step, site, "refused")
-        at, before = list(own["at"]), list(own["from"])
+        at = list(own["at"])
+        before = list(own["from"])
         at[turn], before[turn] = self.hop(site, before[turn], key=key), site
         own = {"at": at, "from": before, "turn": (turn + 1) % self.tokens}
         known = {"tokens": {**tokens, str(turn): joined}, "sites": {**sites, site: joined}}
@@ -341,7 +350,10 @@ class LedgerGossip(OverGraph):
 
     def learn(self, state: State, changed: Map) -> State:
         """Return the state with the changes in the maps of all tokens and sites at once."""
-        renewed = lambda maps: {name: {**entries, **changed} for name, entries in maps.items()}
+
+        def renewed(maps):
+            return {name: {**entries, **changed} for name, entries in maps.items()}
+
         sites = {site: {} for site in changed} | dict(state.known["sites"])
         known = {"tokens": renewed(state.known["tokens"]), "sites": renewed(sites)}
         return dataclasses.replace(super().learn(state, changed), known=known)

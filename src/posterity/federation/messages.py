@@ -222,7 +222,8 @@ class Token:
 
 
 ANSWER_TO: dict[type, type] = {Improve: Improvement, Measure: Report, DescribeOwn: OwnParameters}
-QUESTIONS, ANSWERS = (*ANSWER_TO,), (*ANSWER_TO.values(), Failure)
+QUESTIONS = (*ANSWER_TO,)
+ANSWERS = (*ANSWER_TO.values(), Failure)
 KINDS = {kind.__name__: kind for kind in (*QUESTIONS, *ANSWERS, Token)}
 FAMILIES = ("view", "factor", "posterior", "direction", "improved", "fixed_point")
 ARRAYS = ("slope", "curvature", "elsewhere", "mean", "scale")
@@ -279,7 +280,8 @@ def loads(content: bytes, *, most: int = MOST_BYTES) -> Any:
     body = from_bytes(content)
     try:
         head = json.loads(body.pop("head"), parse_constant=no_number)
-        kind, generator = KINDS[head.pop("kind")], head.pop("generator", None)
+        kind = KINDS[head.pop("kind")]
+        generator = head.pop("generator", None)
         if any(type(value) not in PLAIN[name] for name, value in head.items()):
             raise TypeError("a head that holds something else than its fields")
         if any(not 0 <= (head.get(name) or 0) < float("inf") for name in NOT_NEGATIVE):
@@ -320,7 +322,8 @@ def loads(content: bytes, *, most: int = MOST_BYTES) -> Any:
 
 def _digest(plain: Any, *values: Any) -> str:
     """Return SHA-256 of plain values, parameters of families, sums of them, and random keys."""
-    told, content = [*plain], []
+    told = [*plain]
+    content = []
     for value in values:
         if isinstance(value, keys.Words) or is_jax(value):
             words = keys.data(value)

@@ -96,7 +96,8 @@ def applies(agreed: Agreement) -> bool:
     False for models with several optima, such as networks, where the nearest optimum is not worth
     minutes of computation.
     """
-    q, update = agreed.prior, agreed.update
+    q = agreed.prior
+    update = agreed.update
     several = agreed.model.known_optima == "several"
     if update.trains or update.pools or update.conjugate or several:
         return False
@@ -115,10 +116,12 @@ def newton_of(prior: ExponentialFamily, q: ExponentialFamily, reports: Sequence[
     answers: Any = reports
     if not all(_is_whole(answer, q) for answer in answers):
         return Newton(np.full(q.event_size, np.nan), None, math.inf, math.inf)
-    slope, curvature = slope_in_mean(q, prior), precision_matrix(prior)
+    slope = slope_in_mean(q, prior)
+    curvature = precision_matrix(prior)
     there: Any = prior
     for answer in answers:
-        slope, curvature = slope + answer.slope, curvature + answer.curvature
+        slope = slope + answer.slope
+        curvature = curvature + answer.curvature
         there = there + answer.fixed_point
     step, _ = step_by_curvature(slope, curvature)
     values = [math.nan if answer.value is None else answer.value for answer in answers]
@@ -135,7 +138,8 @@ def stepped(federation: Federation, state: State) -> State | None:
     jointly, and each factor's precision moves to its fixed point. Return None if no step helps.
     Raises SiteError if a site fails.
     """
-    begun, reports = state, _reports(federation, state)
+    begun = state
+    reports = _reports(federation, state)
     proposed = newton_of(state.prior, state.posterior, reports)
     for _ in range(STEPS):
         if proposed.change <= ENOUGH or not np.isfinite(proposed.step).all():
@@ -253,14 +257,16 @@ def optimum_from(federation: Federation, state: State, tolerance: float) -> Stat
     likelihood jumps, is not at an optimum. Quasi-Newton steps go on after too many passes. Raises
     SiteError if a site fails or has no line search.
     """
-    last, before = state, 0.0
+    last = state
+    before = 0.0
     for number, (at, stopped) in enumerate(passes(federation, state), 1):
         length = math.sqrt(2 * distance(last.posterior, at.posterior))
         left = to_come(length, before, len(contributing(federation.agreement, state)))
         near = SHORT * distance(state.posterior, at.posterior)
         if left**2 / 2 <= max(near, tolerance / 10) and stopped <= max(near, tolerance):
             return at
-        last, before = at, length
+        last = at
+        before = length
         if number == SOON[0] and exhausted(federation.agreement, stopped):
             ended = quasi_newton(federation, last)
             if ended is not None and ended.left <= tolerance / 10:
@@ -288,7 +294,8 @@ def second_start(federation: Federation, state: State, tolerance: float) -> Seco
     tolerance = min(tolerance, ELSEWHERE)
     for place in range(PLACES):
         try:
-            q, agreed = state.posterior, federation.agreement
+            q = state.posterior
+            agreed = federation.agreement
             near, far = (start_elsewhere(agreed, q, place, apart) for apart in (0.0, APART))
             starts = [near, *([far] if far != near else []), *halves(agreed, q)]
             here = free_energy(federation, state)
@@ -334,7 +341,9 @@ def _images(
 ) -> Iterator[Second]:
     """Yield the image of the posterior by an exchange of parameters that has its free energy."""
     for image in exchanged(federation.agreement, state.posterior):
-        at, apart, lower = started_at(federation, state, image), 0.0, math.nan
+        at = started_at(federation, state, image)
+        apart = 0.0
+        lower = math.nan
         with contextlib.suppress(PosterityError):  # sums may not be finite there
             apart = distance(state.posterior, image)
             lower = here - free_energy(federation, at) if apart > APART_BY else math.nan
@@ -354,13 +363,18 @@ def _second(
     They end early where their gains are too small to reach ``here``, the state's free energy.
     """
     alike = max(alike, ALIKE * tolerance)
-    at, moved, settled = started_at(federation, state, start), math.inf, False
-    before, ended = math.inf, None
+    at = started_at(federation, state, start)
+    moved = math.inf
+    settled = False
+    before = math.inf
+    ended = None
     for number, (after, stopped) in enumerate(passes(federation, at), 1):
         if distance(state.posterior, after.posterior) <= alike:
             return None
-        last, moved = moved, distance(at.posterior, after.posterior)
-        at, settled = after, max(moved, last) <= SETTLED * tolerance
+        last = moved
+        moved = distance(at.posterior, after.posterior)
+        at = after
+        settled = max(moved, last) <= SETTLED * tolerance
         if not settled and number == SOON[0] and exhausted(federation.agreement, stopped):
             ended = quasi_newton(federation, at, here + FAINT)
             if ended is not None and not ended.hopeless and ended.left > SETTLED * tolerance:
@@ -375,7 +389,8 @@ def _second(
             before = now
     ended = ended or (None if settled else quasi_newton(federation, at, here + FAINT))
     if ended is not None and not settled:
-        at, settled = ended.state, ended.left <= SETTLED * tolerance
+        at = ended.state
+        settled = ended.left <= SETTLED * tolerance
         if settled and distance(state.posterior, at.posterior) <= alike:
             return None
     lower = here - free_energy(federation, at)
@@ -398,7 +413,8 @@ def passes(federation: Federation, state: State) -> Iterator[tuple[State, float]
                     fix="Let the run go on by its own steps.",
                 )
             after, _ = commit(federation.agreement, state, site, report.improved)
-            state, stopped = after or state, stopped + (report.residual or 0.0) ** 2 / 2
+            state = after or state
+            stopped = stopped + (report.residual or 0.0) ** 2 / 2
         if applies(federation.agreement):
             state = stepped(federation, state) or state
         yield state, stopped
@@ -408,7 +424,8 @@ def free_energy(federation: Federation, state: State, part: Part = "value") -> f
     """Return ``KL(q ‖ prior) - Σ_k E_q[log likelihood_k]/α`` in nats; NaN if a site has no value.
     Constant factors of sites that do not take part are treated as part of the prior.
     """
-    q, members = state.posterior, contributing(federation.agreement, state)
+    q = state.posterior
+    members = contributing(federation.agreement, state)
     energy = float(q.kl(state.prior))
     for report in asked(federation, state, members, part):
         energy -= math.nan if report.value is None else report.value

@@ -47,7 +47,8 @@ class SitePosterior:
     @functools.cached_property
     def posterior(self) -> Mixture:
         """The posterior of ``b``, a mixture with one Gaussian per draw of the shared parameters."""
-        mean, scale = np.asarray(self.laws.mean), np.asarray(self.laws.scale)
+        mean = np.asarray(self.laws.mean)
+        scale = np.asarray(self.laws.scale)
         if scale.ndim == 2:
             scale = scale[:, :, None] * np.eye(scale.shape[-1])
         components = Gaussian.from_standard(mean, scale @ np.swapaxes(scale, -1, -2))
@@ -111,8 +112,10 @@ class SitePosterior:
         x, *y = data if isinstance(data, tuple) else (data,)
         x = np.asarray(x, float)
         data = (x, *y) if y else x
-        z, count = self._shared_draws, max(1, MOST // max(len(x), 1))
-        mean, scale = np.asarray(self.laws.mean), np.asarray(self.laws.scale)
+        z = self._shared_draws
+        count = max(1, MOST // max(len(x), 1))
+        mean = np.asarray(self.laws.mean)
+        scale = np.asarray(self.laws.scale)
         found = []
         for start in range(0, len(mean), count):
             part = slice(start, start + count)
@@ -197,6 +200,8 @@ def _given(model: Any, z: Any, records: Any) -> Any:
 @program
 def _log_predictive(model: Any, z: Any, laws: Any, data: Any) -> Any:
     # In batches of draws, to limit memory if there are many records.
-    one = lambda draw: model.log_predictive(*draw, data)
+    def one(draw):
+        return model.log_predictive(*draw, data)
+
     values = jax.lax.map(one, (z, laws), batch_size=AT_A_TIME)
     return jax.scipy.special.logsumexp(values, 0) - jnp.log(len(values))

@@ -62,7 +62,8 @@ def descends(agreed: Agreement) -> bool:
     """Return whether `quasi_newton` applies: to one Gaussian of few parameters, if values and
     gradients are noiseless.
     """
-    q, update = agreed.prior, agreed.update
+    q = agreed.prior
+    update = agreed.update
     one = q.gaussian and len(list(q.parts())) == 1 and q.batch_shape == ()
     plain = one and 1 < q.event_size <= MOST
     exact = update.conjugate or update.noisy or update.trains or update.pools
@@ -96,7 +97,8 @@ class Whitened:
     """
 
     def __init__(self, federation: Federation, state: State) -> None:
-        self.federation, self.state = federation, state
+        self.federation = federation
+        self.state = state
         self.q: Any = state.posterior
         self.root = np.linalg.inv(np.linalg.cholesky(precision_matrix(self.q))).T
         self.diagonal = np.diag_indices(self.q.event_size)
@@ -169,13 +171,16 @@ def flattest(federation: Federation, state: State, after: Any) -> tuple[float, f
     """
     try:
         about = Whitened(federation, state)
-        slope, way = about.gradient(about.origin), about.coordinates(after)
+        slope = about.gradient(about.origin)
+        way = about.coordinates(after)
     except np.linalg.LinAlgError:  # a covariance that float64 cannot invert
         return math.nan, math.nan
-    size, length = len(slope), np.linalg.norm(way)
+    size = len(slope)
+    length = np.linalg.norm(way)
     noise = np.random.default_rng(size).normal(size=size)
     rest = way / max(length, TINY) + NOISE * noise / np.linalg.norm(noise)
-    basis, products = np.zeros((0, size)), np.zeros((0, size))
+    basis = np.zeros((0, size))
+    products = np.zeros((0, size))
     for _ in range(min(LOOKS, size)):
         rest = rest / np.linalg.norm(rest)
         basis = np.vstack([basis, rest])
@@ -208,7 +213,9 @@ def quasi_newton(federation: Federation, state: State, reach: float = math.inf) 
     before, _ = about.energy(about.origin)
     if not math.isfinite(before):
         return None
-    options, energies, hopeless = {"gtol": SLOPE, "maxiter": STEPS}, [before], False
+    options = {"gtol": SLOPE, "maxiter": STEPS}
+    energies = [before]
+    hopeless = False
 
     def look(intermediate_result: Any) -> None:
         nonlocal hopeless
@@ -216,7 +223,8 @@ def quasi_newton(federation: Federation, state: State, reach: float = math.inf) 
         done = len(energies) - 1
         if done % LOOK == 0:
             gain = (energies[-1 - LOOK] - now) * (STEPS - done) / LOOK
-            if hopeless := now - gain > reach:
+            hopeless = now - gain > reach
+            if hopeless:
                 raise StopIteration
 
     with np.errstate(all="ignore"):  # line searches meet infinite values

@@ -253,7 +253,8 @@ def next_round(run: Position) -> float:
     Sites that failed at their last turn, which the status reports separately, are skipped; the
     change is infinite if another site fails now.
     """
-    update, model = run.agreement.update, run.agreement.model
+    update = run.agreement.update
+    model = run.agreement.model
     if not update.searches:
         return certify(run).distance
     # With JAX this would compile a program for this purpose only.
@@ -272,12 +273,14 @@ def rounds_to_come(run: Position) -> float:
     along the way (a secant) and their variance, from which the mean inverse square follows to
     second order.
     """
-    if (once := _after(run, "improved")) is None:
+    once = _after(run, "improved")
+    if once is None:
         return math.inf
     nats = distance(run.posterior, once.posterior)
     if not ROUNDING < nats <= run.tolerance:
         return nats
-    if (twice := _after(dataclasses.replace(run, state=once), "improved")) is None:
+    twice = _after(dataclasses.replace(run, state=once), "improved")
+    if twice is None:
         return math.inf
     q, first, second = (state.posterior for state in (run.state, once, twice))
     # Changes of natural parameters times those of mean parameters are squared Fisher lengths.
@@ -290,7 +293,8 @@ def rounds_to_come(run: Position) -> float:
     )
     if not (length > 0 and along > 0):
         return math.inf
-    share, variance = along / length, max(squared / length - (along / length) ** 2, 0.0)
+    share = along / length
+    variance = max(squared / length - (along / length) ** 2, 0.0)
     return nats * max(1.0, (1 + 3 * variance / share**2) / share**2)
 
 
@@ -304,7 +308,8 @@ def _after(run: Position, part: Part) -> State | None:
     """Return the state after all sites' Newton steps, or improved factors; None if it is improper
     or a site does not answer.
     """
-    state, entries = run.state, {}
+    state = run.state
+    entries = {}
     failed = {s for s, turns in last_two(run).items() if turns and turns[0].outcome == "failed"}
     for site, report in reports_of(run, (part,)).items():
         factor: Any = state.factor(site)
@@ -357,7 +362,8 @@ def _lengths(run: Position, visits: Mapping[str, list[Visit]]) -> list[float | N
     if not isinstance(run.schedule, Asynchronous):
         return [_length(visits, turn) for turn in (0, 1)]
     lengths: list[float | None] = []
-    length, lacking = 0.0, {*visits}
+    length = 0.0
+    lacking = {*visits}
     for visit in reversed(run.trace):
         if visit.outcome in ("forgotten", "restarted") or len(lengths) == 2:
             break
@@ -365,7 +371,8 @@ def _lengths(run: Position, visits: Mapping[str, list[Visit]]) -> list[float | N
         lacking.discard(visit.site)
         if not lacking:
             lengths.append(length)
-            length, lacking = 0.0, {*visits}
+            length = 0.0
+            lacking = {*visits}
     return [*lengths, None, None][:2]
 
 

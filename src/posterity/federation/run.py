@@ -81,7 +81,8 @@ class Run(Position):
         """
         from posterity.federation.personal import population_of
 
-        agreed, reports = self.agreement, functools.partial(reports_of, self, ("gradient",))
+        agreed = self.agreement
+        reports = functools.partial(reports_of, self, ("gradient",))
         return population_of(agreed.model, agreed.update, self.ledger, reports)
 
     def site(self, name: str) -> "SitePosterior":
@@ -98,10 +99,12 @@ class Run(Position):
         self._check_known(name)
         check_personal(self.agreement.model)
         if self.state.is_forgotten(name):
-            found, expected = f"site {name!r}, which was forgotten", f"one of {list(self.sites)}"
+            found = f"site {name!r}, which was forgotten"
+            expected = f"one of {list(self.sites)}"
             fix = "Ask for `new_site()`, or `readmit` it first."
             raise LedgerError(found=found, expected=expected, fix=fix)
-        shared, model = self.population.law, self.agreement.model
+        shared = self.population.law
+        model = self.agreement.model
         own: Any = self.federation.demand(DescribeOwn(name, shared, **self.state.place))
         return SitePosterior(model, shared, Law(own.mean, own.scale))  # pyright: ignore[reportArgumentType]
 
@@ -170,7 +173,8 @@ class Run(Position):
         """Return the run after as many sweeps as convergence takes, at most ``sweeps``. Errors are
         those of ``advance``.
         """
-        run, looks = self, NOISY_ROUNDS if self.agreement.update.noisy else 1
+        run = self
+        looks = NOISY_ROUNDS if self.agreement.update.noisy else 1
         for done in range(0, sweeps, looks):
             if done and is_final(run):
                 break
@@ -361,8 +365,10 @@ class Run(Position):
 
     def _stepped(self, schedule: Schedule, site: str | None = None) -> "Run":
         """Return the run after one more step of a schedule, or the rest of an interrupted one."""
-        key, machine = step_key(self.key, self.state.step), Machine(self.agreement, schedule)
-        state, visits = self.state, ()
+        key = step_key(self.key, self.state.step)
+        machine = Machine(self.agreement, schedule)
+        state = self.state
+        visits = ()
         if state.pending is not None and schedule != self.schedule:
             state = dataclasses.replace(state, pending=None)
         try:
@@ -398,5 +404,6 @@ class Run(Position):
     def _check_known(self, site: str) -> None:
         known = self.agreement.members
         if site not in known:
-            expected, fix = f"one of {list(known)}", "Check the name of the site."
+            expected = f"one of {list(known)}"
+            fix = "Check the name of the site."
             Constraint(expected, known.__contains__, LedgerError, fix).check(site=site)

@@ -113,7 +113,8 @@ class Schedule(abc.ABC):
             after = answered(agreed, pending.bases[message.site], message, self.share)
             state, pending = self._happened(agreed, state, pending, *after)
         while pending.had < len(pending.turns):
-            site, key = pending.turns[pending.had], pending.key
+            site = pending.turns[pending.had]
+            key = pending.key
             base = self.seen(agreed, state, site)
             if base is None:
                 after = state, Visit(state.step, site, "refused")
@@ -243,13 +244,15 @@ class Synchronous(Schedule):
 
     def receive(self, agreed: Agreement, state: State, message: Received) -> tuple[State, Sent]:
         if isinstance(message, Turn):
-            pending, view = self._begun(agreed, state, message), state.posterior
+            pending = self._begun(agreed, state, message)
+            view = state.posterior
             sent = tuple(question(agreed, state, s, view, pending.key) for s in pending.waiting)
             pending = dataclasses.replace(pending, asked={asked.site: asked for asked in sent})
         else:
             pending = expected(state, message)
             answers = SharedMap.of(pending.answers) | {message.site: message}
-            pending, sent = dataclasses.replace(pending, answers=answers), ()
+            pending = dataclasses.replace(pending, answers=answers)
+            sent = ()
         if len(pending.answers) < len(pending.turns):
             return dataclasses.replace(state, pending=pending), sent
         return self._concluded(agreed, dataclasses.replace(state, pending=None), pending.answers)
@@ -268,7 +271,10 @@ class Synchronous(Schedule):
         visits = tuple(visit for _, visit in alone.values())
         together = _together(agreed, state, changed, self.damping)
         if together is None:
-            refused = lambda v: dataclasses.replace(v, outcome="refused")
+
+            def refused(v):
+                return dataclasses.replace(v, outcome="refused")
+
             visits = tuple(refused(v) if v.outcome == "updated" else v for v in visits)
             together = state
         return _ended(together), (Done(visits),)
@@ -317,7 +323,8 @@ class Asynchronous(Schedule):
                 found=f"speeds of {unknown}", expected=f"sites of {list(sites)}", fix="Check names."
             )
         done = {site: self._duration(site, 0, key) for site in sites}
-        zeros, nothing = dict.fromkeys(sites, 0), dict.fromkeys(sites)
+        zeros = dict.fromkeys(sites, 0)
+        nothing = dict.fromkeys(sites)
         own = {"done": done, "reports": zeros, "fetched": nothing}
         return dataclasses.replace(state, schedule=own)
 
@@ -332,7 +339,8 @@ class Asynchronous(Schedule):
     def concluded(
         self, agreed: Agreement, state: State, after: State, visit: Visit, *, key: KeyArray
     ) -> tuple[State, Visit]:
-        own, site = state.schedule, visit.site
+        own = state.schedule
+        site = visit.site
         reports = {**own["reports"], site: own["reports"][site] + 1}
         wait = self._duration(site, reports[site], key)
         schedule = {
@@ -387,7 +395,8 @@ def _together(
     largest = 1.0 if agreed.update.conjugate else damping
     counts = start.counts | {site: after.counts[site] for site, after in changed.items()}
     for halvings in range(HALVINGS):
-        share, entries = largest / 2**halvings, {}
+        share = largest / 2**halvings
+        entries = {}
         for site, after in changed.items():
             entry = after.entries[site]
             factor = part_way(start.factor(site), after.factor(site), share)

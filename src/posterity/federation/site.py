@@ -160,7 +160,9 @@ class Site:
             pooling: Any = update
             factor, pooled = pooling.improved(self.model, view, factor, self.records, count)
             return Improvement(self.name, canonical(factor), 0, *pooled[:2])
-        records, taken, start = self._records(update), np.asarray(count), view
+        records = self._records(update)
+        taken = np.asarray(count)
+        start = view
         while True:
             new, info = self._run(_improve, update, view, factor, records, taken, key)
             if not info.finite:
@@ -175,8 +177,10 @@ class Site:
                 break
             update = finer
             if error <= NEAR:  # continue from the result of fewer nodes
-                view, factor = after, new
-        residual, halvings = float(info.residual), int(info.halvings)
+                view = after
+                factor = new
+        residual = float(info.residual)
+        halvings = int(info.halvings)
         error = error + min(float(info.tail), MOST_ERROR)
         return Improvement(self.name, canonical(new), halvings, residual, error)
 
@@ -193,7 +197,8 @@ class Site:
         those of ``improve``.
         """
         known: dict[str, Any] = {}
-        errors, seen = [0.0], None
+        errors = [0.0]
+        seen = None
         if "gradient" in parts or ("newton" in parts and self._steps_far(posterior)):
             if self.update is self._evaluator and self.update.needs_jax(self.model):
                 seen = self._seen(posterior, "quadrature_error")
@@ -226,7 +231,10 @@ class Site:
     def _gradient(
         self, posterior: Any, factor: Any, samples: int, key: KeyArray, seen: UpdateInfo | None
     ) -> tuple[dict[str, Any], float]:
-        update, variance, tail, error = self.update, 0.0, 0.0, 0.0
+        update = self.update
+        variance = 0.0
+        tail = 0.0
+        error = 0.0
         if update.conjugate:
             direction = self.exact - factor
         elif update.pools:
@@ -234,11 +242,14 @@ class Site:
             target, pooled = pooling.target(self.model, posterior, factor, self.records)
             # If errors of messages have the same sign at all sites, their lengths add up.
             error = min(len(self.agreement.sites) * pooled.message_error, MOST_ERROR)
-            direction, error = target - factor, pooled.quadrature_error + error
+            direction = target - factor
+            error = pooled.quadrature_error + error
         elif update.trains:  # training is too slow for several samples
             direction = self.improve(posterior, factor, key=key).factor - factor
         elif seen is not None:
-            direction, tail, error = seen.gradient - factor, seen.tail, seen.quadrature_error
+            direction = seen.gradient - factor
+            tail = seen.tail
+            error = seen.quadrature_error
             direction = direction if seen.finite else direction * math.nan
         else:
             others = posterior, factor, samples, key
@@ -262,7 +273,8 @@ class Site:
         """Return ``E_q[log likelihood]/α``, or None if it is not available. There are enough nodes;
         if it is ``rough``, JAX has the fewest.
         """
-        if (update := self._evaluator) is None:
+        update = self._evaluator
+        if update is None:
             return None
         if update.needs_jax(self.model):
             seen = seen or self._seen(posterior, "value_error", math.inf if rough else ERROR)
@@ -277,7 +289,8 @@ class Site:
         """
         update = self._evaluator
         assert update is not None, "there is a line search"
-        records, start = self._records(update), np.asarray(-1)
+        records = self._records(update)
+        start = np.asarray(-1)
         while True:
             run = self._run(_improve, update, posterior, posterior, records, start, None)
             finer = update.finer() if float(getattr(run[1], error)) > allowed else None
@@ -287,7 +300,8 @@ class Site:
 
     def _curvature(self, posterior: ExponentialFamily) -> tuple[dict[str, Any], float]:
         """Return the report's curvature parts, with enough nodes, and the remaining error."""
-        if (update := self._evaluator) is None:
+        update = self._evaluator
+        if update is None:
             return {}, 0.0
         *result, error = self._by_enough_nodes(_curvature, update, posterior)
         (value, slope, bend), fixed = map(np.asarray, result[:3]), at_rest(result[3])
@@ -332,7 +346,9 @@ class Site:
         release_programs()
         with jax.enable_x64(True):
             # JAX programs need JAX keys; updates without noise need none.
-            key_of = lambda key: of_jax(key) if update.noisy else None
+            def key_of(key):
+                return of_jax(key) if update.noisy else None
+
             own: list[Any] = [key_of(o) if isinstance(o, Words) else o for o in others]
             of_arrays, program = _PROGRAMS[function]
             # Equinox's filter for leaves other than arrays takes a tenth of a visit; seldom needed.
@@ -388,9 +404,13 @@ def _symmetric(part: Any) -> Any:
         return {name: _symmetric(own) for name, own in part.items()}
     if not isinstance(part, Node):
         return part
-    kinds, names = getattr(part, "coordinates", {}), field_names(type(part))
+    kinds = getattr(part, "coordinates", {})
+    names = field_names(type(part))
     children = zip(names, part.children(), strict=True)
-    matrix = lambda name: name in kinds and kinds[name].axes == 2
+
+    def matrix(name):
+        return name in kinds and kinds[name].axes == 2
+
     if kinds and not any(map(matrix, names)):
         return part
     parts = [symmetric(c) if matrix(n) else _symmetric(c) for n, c in children]
@@ -404,7 +424,9 @@ def check_fit(agreed: Agreement, sites: Mapping[str, Records]) -> None:
     """Raise a StructureError if the shapes of a site's data do not match the prior. Other errors of
     a model are raised at the visit of the site.
     """
-    model, update, prior = agreed.model, agreed.update, agreed.prior
+    model = agreed.model
+    update = agreed.update
+    prior = agreed.prior
     if update.trains:  # training checks the data
         return
     checked = set()
@@ -481,7 +503,9 @@ def _gradient(
     """
     records = records.widened()
     if not update.noisy:
-        mean, tail, error = update.direction(model, q, factor, records, key=key), 0.0, 0.0
+        mean = update.direction(model, q, factor, records, key=key)
+        tail = 0.0
+        error = 0.0
         estimator = update.estimator
         if isinstance(estimator, Evaluator) and estimator.by_nodes(model, q, records):
             other = estimator.evaluate(model, q, records, otherwise=True)
@@ -505,16 +529,23 @@ def _gradient(
 def _value(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, Any]:
     """Return the expected log likelihood / α, and its difference from that of other nodes."""
     records = records.widened()
-    at = lambda otherwise: update.estimator.evaluate(model, q, records, otherwise=otherwise).value
-    value, other = at(False) / update.temperature, at(True) / update.temperature
+
+    def at(otherwise):
+        return update.estimator.evaluate(model, q, records, otherwise=otherwise).value
+
+    value = at(False) / update.temperature
+    other = at(True) / update.temperature
     return value, abs(value - other)
 
 
 def _curvature(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, ...]:
     """Return value, slope, curvature and factor, and the quadrature error in nats."""
-    records, estimator = records.widened(), update.estimator
-    curved, temperature = estimator.curved(model, q, records), update.temperature
-    value, factor = curved.expected.value / temperature, curved.expected.gradient / temperature
+    records = records.widened()
+    estimator = update.estimator
+    curved = estimator.curved(model, q, records)
+    temperature = update.temperature
+    value = curved.expected.value / temperature
+    factor = curved.expected.gradient / temperature
     other = estimator.evaluate(model, q, records, otherwise=True).gradient / temperature
     error = q.squared_length(other - factor) / 4
     return value, curved.slope / temperature, curved.curvature / temperature, factor, error

@@ -202,7 +202,8 @@ def make_prior(options: Options, model: Any, key: KeyArray) -> ExponentialFamily
     family = one_of(FAMILIES, name, "prior.family")
     parameters = list(inspect.signature(family.from_standard).parameters)
     check_keys(options, parameters, "prior")
-    if missing := [name for name in parameters if name not in options]:
+    missing = [name for name in parameters if name not in options]
+    if missing:
         raise UsageError(
             found=f"no prior.{missing[0]}", expected="a value for it", fix=f"A {name} takes it."
         )
@@ -215,7 +216,8 @@ def make_prior(options: Options, model: Any, key: KeyArray) -> ExponentialFamily
 
 def check_keys(options: Options, known: Sequence[str], place: str) -> None:
     """Raise a UsageError if the table ``place`` has an unknown option."""
-    if unknown := [name for name in options if name not in known]:
+    unknown = [name for name in options if name not in known]
+    if unknown:
         raise UsageError(
             found=f"{place}.{unknown[0]}, which is unknown",
             expected=f"one of {list(known)}",
@@ -289,7 +291,8 @@ def _network(
     kind: str, options: Options, variance: Any, x: np.ndarray, y: np.ndarray
 ) -> tuple[Any, Any]:
     likelihood = options.get("likelihood") or "categorical"
-    classes, noise = options.get("classes"), options.get("noise_variance")
+    classes = options.get("classes")
+    noise = options.get("noise_variance")
     if classes is not None and likelihood != "categorical":
         raise UsageError(
             found=f"model.classes = {classes} beside the likelihood {likelihood!r}",
@@ -314,10 +317,12 @@ def _network(
     shape = {name: options[name] for name in ("activation",) if name in options}
     layers = build(functools.partial(Layers.dense, *sizes), shape, "model")
     if likelihood == "gaussian" and noise is None:
-        make, rest = models.NeuralNetwork.regression, {"y": y, "noise": learned or "constant"}
+        make = models.NeuralNetwork.regression
+        rest = {"y": y, "noise": learned or "constant"}
     else:
         known = {} if noise is None else {"noise_variance": noise}
-        make, rest = models.NeuralNetwork.of_layers, {"likelihood": likelihood, **known}
+        make = models.NeuralNetwork.of_layers
+        rest = {"likelihood": likelihood, **known}
     model = build(functools.partial(make, layers), rest, "model")
     variances = tuple(variance) if isinstance(variance, list) else variance
     from posterity.networks import GaussianPrior

@@ -117,7 +117,8 @@ class State:
             leaving.append(entry.factor)
             left[site] = entry._replace(factor=None, independent=False)
         others = tuple(site for site in self.leaving if site not in sites)
-        exact_sum, entries = self.exact_sum.changed(take=leaving), self.entries | left
+        exact_sum = self.exact_sum.changed(take=leaving)
+        entries = self.entries | left
         return dataclasses.replace(self, exact_sum=exact_sum, entries=entries, leaving=others)
 
     def readmitted(self, site: str) -> "State":
@@ -215,7 +216,8 @@ def question(
 ) -> Improve:
     """Return the question to a site at its turn; ``key`` is that of the step."""
     own_key = key if agreed.update.conjugate else site_key(key, site)
-    factor, count = state.factor(site), state.counts.get(site, 0)
+    factor = state.factor(site)
+    count = state.counts.get(site, 0)
     return Improve(site, view, factor, count, own_key, **state.place)
 
 
@@ -258,7 +260,9 @@ def all_answered(
     if state.leaving or not _admits_all(agreed, state, add, old):
         return None
     exact_sum = state.exact_sum.changed(add, [factor for factor in old if factor is not None])
-    entries, counts, steps = {}, {}, agreed.update.steps or 1
+    entries = {}
+    counts = {}
+    steps = agreed.update.steps or 1
     for site, (entry, factor) in new.items():
         version = (0, 0) if entry is None else (entry.epoch, entry.sequence + 1)
         entries[site] = Entry(*version, factor, True)
@@ -296,7 +300,8 @@ def commit(
     The state is None if no share of the change is admitted. Raises StructureError if the factor is
     not like the prior, and ParameterError if it is not finite, or a sum is beyond float64.
     """
-    old, conjugate = state.factor(site), agreed.update.conjugate
+    old = state.factor(site)
+    conjugate = agreed.update.conjugate
     if conjugate and factor is old and site in state.entries:  # unchanged, so is the sum
         return _with_factor(agreed, state, site, old, state.exact_sum, True), 0
     check_same_structure(state.prior, factor, f"the factor of site {site!r}")
@@ -327,7 +332,8 @@ def _with_factor(
     before = state.entries.get(site, Entry(0, -1, factor))
     entry = Entry(before.epoch, before.sequence + 1, factor, independent)
     steps = state.counts.get(site, 0) + (agreed.update.steps or 1)
-    entries, counts = state.entries | {site: entry}, state.counts | {site: steps}
+    entries = state.entries | {site: entry}
+    counts = state.counts | {site: steps}
     return dataclasses.replace(state, exact_sum=exact_sum, entries=entries, counts=counts)
 
 

@@ -66,7 +66,8 @@ def status_of(run: Position) -> Status:
     estimated error of the last visits' sums over nodes. The tolerance is the run's; where gradients
     are noisy, it is multiplied by the number of coordinates.
     """
-    visits, allowed = last_two(run), allowed_nats(run.agreement, run.tolerance)
+    visits = last_two(run)
+    allowed = allowed_nats(run.agreement, run.tolerance)
     if not np.all(run.posterior.is_proper()):
         return Status.of(math.inf, allowed, (IMPROPER,))
     waiting = [s for s, turns in visits.items() if not turns]
@@ -125,7 +126,8 @@ def _looked_at_twice(run: Position, status: Status) -> Status:
         return Status.of(status.left, status.tolerance, (f"no second start: {error.found}",))
     if second is None:
         return status
-    there, lower = described(second.state.posterior), second.lower
+    there = described(second.state.posterior)
+    lower = second.lower
     apart = f"a second start leads to {there}, {second.apart:.2g} nats away"
     if second.is_better(status.tolerance):
         why = f"{apart} and {lower:.2g} nats of free energy lower"
@@ -179,7 +181,8 @@ def status_from(
     unknown = [site for site, length in certificate.residuals.items() if not math.isfinite(length)]
     absent = [s for s in agreed.sites if s not in agreed.silent and s not in reports]
     allowed = allowed_nats(agreed, tolerance)
-    error, pools = _error(reports.values()), agreed.update.pools
+    error = _error(reports.values())
+    pools = agreed.update.pools
     messages = _inaccurate(error, allowed) if pools else ()
     error = 0.0 if pools else error  # of messages, which is a caveat
     known = math.isfinite(left) and reports and not absent and error <= allowed

@@ -77,7 +77,8 @@ class Absorbing:
     @functools.cached_property
     def members(self) -> ExponentialFamily:
         """All components (N,), with the union in place of each that absorbed others."""
-        members, parts = self.block.members, np.bincount(self.into, minlength=len(self.into))
+        members = self.block.members
+        parts = np.bincount(self.into, minlength=len(self.into))
         joined = np.flatnonzero(parts > 1)
         if not len(joined):
             return members
@@ -94,25 +95,29 @@ class Absorbing:
         """Merge those of these rows that are one by the evidence of their own site alone, the most
         likely first, until there are none.
         """
-        found, fresh = cls.of(block), np.ones(len(block.site), bool)
+        found = cls.of(block)
+        fresh = np.ones(len(block.site), bool)
         rows = found.counted(rows[~found.known[rows]])
         origin = middle(block.members[rows]) if len(rows) else None
         while fresh[rows].any():
             one, other = found.beside(fresh, rows, origin)
             enough = found.enough(one, other)
-            one, other = one[enough], other[enough]
+            one = one[enough]
+            other = other[enough]
             parts = found._joined(one, other, found.evidence(one, other, origin))
             # Only pairs with changed components can still gain.
             fresh[:] = False
             fresh[parts.into[found.into != parts.into]] = True
-            rows, found = rows[parts.whole[rows]], parts
+            rows = rows[parts.whole[rows]]
+            found = parts
         return found
 
     def less(self, clustering: Clustering) -> "Absorbing | None":
         """Undo unions whose parts are nearest to different groups of several sites in a clustering;
         return None if there are none.
         """
-        part, held = np.flatnonzero(~self.whole), clustering.counts >= HELD
+        part = np.flatnonzero(~self.whole)
+        held = clustering.counts >= HELD
         origin = clustering.local.origin
         if not len(part) or held.sum() < HELD:
             return None
@@ -123,7 +128,8 @@ class Absorbing:
             .argmin(1)
             for own in (part, self.into[part])
         ]
-        into, away = self.into.copy(), part[near[0] != near[1]]
+        into = self.into.copy()
+        away = part[near[0] != near[1]]
         into[away] = away
         return Absorbing(self.block, into) if len(away) else None
 
@@ -131,7 +137,8 @@ class Absorbing:
         """Merge components that the matching of these rows left unmatched into others; return None
         if there are none.
         """
-        clustering, place = matched.result.clustering, np.empty(len(self.into), int)
+        clustering = matched.result.clustering
+        place = np.empty(len(self.into), int)
         origin = clustering.local.origin
         place[rows] = matched.rows
         alone = np.zeros(len(self.into), bool)
@@ -159,13 +166,15 @@ class Absorbing:
         is not what the prior alone favours; all pairs of normal families, which are judged under
         the population.
         """
-        members, seen = self.block.members, self.counts[one] + self.counts[other]
+        members = self.block.members
+        seen = self.counts[one] + self.counts[other]
         return isinstance(members, NormalPrecision) | (seen >= members.degrees_of_variation)
 
     @functools.cached_property
     def known(self) -> Bool[Array, " n"]:
         """Mask of components at sites whose counts are whole numbers, as for labelled records."""
-        block, counts = self.block, self.block.counts
+        block = self.block
+        counts = self.block.counts
         open_ = np.bincount(block.site, np.abs(counts - np.round(counts)) > WHOLE)
         return open_[block.site] == 0
 
@@ -173,7 +182,9 @@ class Absorbing:
         self, rows: Int[Array, " n"], origin: Any
     ) -> tuple[Int[Array, " m"], Int[Array, " m"]]:
         """Return pairs of these rows at one site that are near enough to be parts of one."""
-        site, members, columns = self.block.site[rows], self.members[rows], []
+        site = self.block.site[rows]
+        members = self.members[rows]
+        columns = []
         if isinstance(members, NormalPrecision):
             mean, spread = _spread(moved(members, origin))
             spread = spread if spread.ndim < 3 else np.diagonal(spread, axis1=1, axis2=2)
@@ -186,7 +197,8 @@ class Absorbing:
             other = one + 1 + np.arange(len(one)) - np.repeat(np.cumsum(own) - own, own)
             for mean, spread in zip(*columns, strict=True):
                 near = (mean[one] - mean[other]) ** 2 <= NEAR * (spread[one] + spread[other])
-                one, other = one[near], other[near]
+                one = one[near]
+                other = other[near]
             pairs.append((rows[one], rows[other]))
         first, second = map(np.concatenate, zip(*pairs, strict=True))
         return first, second
@@ -204,8 +216,10 @@ class Absorbing:
     def _pairs(self, one: Int[Array, " m"], other: Int[Array, " m"], origin: Any) -> "Pairs":
         """Return these pairs of rows relative to an origin."""
         rows, place = np.unique([one, other], return_inverse=True)
-        laws, block = moved(self.members[rows], origin), self.block
-        learnt, start = laws.natural_parameters, laws
+        laws = moved(self.members[rows], origin)
+        block = self.block
+        learnt = laws.natural_parameters
+        start = laws
         if block.priors.exchangeable[block.site[rows]].all():
             start = moved(block.priors.at(block.site[rows]), origin)
             learnt = learnt - start.natural_parameters
@@ -219,14 +233,16 @@ class Absorbing:
         """Return the nats by which each of these pairs of rows is likelier one than two."""
         gain = np.zeros(len(one))
         for some in chunks(len(one), 32 * self.block.members.dimension, PIECE):
-            i, j = one[some], other[some]
+            i = one[some]
+            j = other[some]
             gain[some] = self._pairs(i, j, origin).evidence(self.counts[i], self.counts[j])
         return gain
 
     @property
     def population(self) -> ExponentialFamily:
         """The :func:`population` of the block, unless that of more sites is known."""
-        block, own = self.block, vars(self.block)
+        block = self.block
+        own = vars(self.block)
         if "population" not in own:
             own["population"] = population(
                 block.members[block.used], block.counts[block.used], block.priors
@@ -239,10 +255,13 @@ class Absorbing:
         """Merge the smaller of each pair into the larger if this is a gain, the largest gain first;
         each component takes part in one merge at most.
         """
-        swap, into, taken = self.counts[one] > self.counts[other], np.arange(len(self.into)), set()
+        swap = self.counts[one] > self.counts[other]
+        into = np.arange(len(self.into))
+        taken = set()
         parts, hosts = np.where(swap, (other, one), (one, other))
         for at in np.argsort(-gain, kind="stable")[: int((gain > 0).sum())]:
-            part, host = int(parts[at]), int(hosts[at])
+            part = int(parts[at])
+            host = int(hosts[at])
             if taken.isdisjoint((part, host)):
                 taken |= {part, host}
                 into[part] = host
@@ -264,7 +283,8 @@ def population(
     origin = middle(members[some])
     laws = moved(members[some], origin)
     found = laws[:1].with_mean_parameters(canonical_mean(laws.mean_parameters)[None])
-    here, starts = found.location(), [law for law in priors.laws if not law.batch_shape]
+    here = found.location()
+    starts = [law for law in priors.laws if not law.batch_shape]
     own: Any = moved(found, here)
     known = [own.mean_precision, *(law.mean_precision[None] for law in starts)]  # pyright: ignore
     known = np.min(known, axis=0)
@@ -318,7 +338,8 @@ class Pairs(NamedTuple):
         gain = gain - alone[self.first] - alone[self.second]
         if not isinstance(self.laws, NormalPrecision):
             return gain
-        gammaln, both = scipy.special.gammaln, many + few
+        gammaln = scipy.special.gammaln
+        both = many + few
         gain = gain + gammaln(both + 1) - gammaln(many + 1) - gammaln(few + 1)
         likelier = np.flatnonzero(gain > 0)
         for some in chunks(len(likelier), 64 * DRAWS * self.laws.own_size, PIECE):
@@ -333,7 +354,8 @@ def _spread(members: Any) -> tuple[Float[Array, "n d"], Array]:
     """Return the mean of an observation, and the covariances (n, d, d), or variances (n, d), of its
     expected log density.
     """
-    degrees, scatter = members.degrees_of_freedom, members.inverse_scale
+    degrees = members.degrees_of_freedom
+    scatter = members.inverse_scale
     more = [1] * (scatter.ndim - degrees.ndim)
     return members.mean, scatter / degrees.reshape(*degrees.shape, *more)
 
@@ -353,8 +375,11 @@ def entropy(first: Sequence[Array], second: Sequence[Array]) -> Float[Array, " m
     expected log densities; expectations are over fixed antithetic draws.
     """
     half = np.random.default_rng(0).standard_normal((DRAWS, first[2].shape[-1]))
-    draws, full = np.concatenate([half, -half]), first[3].ndim > first[2].ndim
-    times, laws, total = np.matmul if full else np.multiply, [], np.zeros(len(first[0]))
+    draws = np.concatenate([half, -half])
+    full = first[3].ndim > first[2].ndim
+    times = np.matmul if full else np.multiply
+    laws = []
+    total = np.zeros(len(first[0]))
     own = (draws**2).sum(-1)
     for count, at_mean, mean, spread in (first, second):
         scale, axes = np.linalg.eigh(spread) if full else (spread, 1.0)
@@ -377,21 +402,28 @@ def disagreement(
     clustering: Clustering, rows: Int[Array, " m"], union: ExponentialFamily
 ) -> Float[Array, " m"]:
     """Return the nats by which the description is longer with a union in place of each row."""
-    local, judged, groups = clustering.local, clustering.judged, clustering.labels[rows]
-    points, place = Points.of(union), union.location()
-    traits, shape = points.coordinates, np.zeros(len(rows))
+    local = clustering.local
+    judged = clustering.judged
+    groups = clustering.labels[rows]
+    points = Points.of(union)
+    place = union.location()
+    traits = points.coordinates
+    shape = np.zeros(len(rows))
     if place is not None:
         shapes = Points.of(moved(union, place))
-        traits, shape = np.hstack([traits, shapes.coordinates]), shapes.potential
+        traits = np.hstack([traits, shapes.coordinates])
+        shape = shapes.potential
         shape = shape - local.shapes.potential[rows]  # pyright: ignore[reportOptionalMemberAccess]
     less = local.unequal(points.coordinates) - local.unequal(local.judged.coordinates[rows])
     counts = clustering.counts[groups]
     centres = judged.centres[groups] + (traits - local.traits(rows)) / counts[:, None]
     new = local.evidence(centres)
-    potential, shape = points.potential - local.judged.potential[rows] - less, shape - less
+    potential = points.potential - local.judged.potential[rows] - less
+    shape = shape - less
     misfit = potential - counts * (new.potential - judged.evidence.potential[groups])
     shape = shape - counts * (new.shape - judged.evidence.shape[groups])
-    length, size = local.criterion.length_of_sums, len(clustering.counts)
+    length = local.criterion.length_of_sums
+    size = len(clustering.counts)
     return length(judged.misfit + misfit, judged.shape + shape, 0.0, size) - length(
         judged.misfit, judged.shape, 0.0, size
     )

@@ -47,7 +47,8 @@ class Groups:
 
     def known(self, local: LocalComponents, own: Int[Array, " g"]) -> dict[str, Any]:
         """Return the cached values of a clustering into some of these groups."""
-        counts, traits = self.counts[own], self.traits[own]
+        counts = self.counts[own]
+        traits = self.traits[own]
         evidence = Evidence(*(values[own] for values in self.evidence))
         return {
             "counts": counts,
@@ -131,14 +132,18 @@ def agglomerate(local: LocalComponents) -> Merging:
     """Merge the pair that raises the misfit least, never two groups with a common site. Objectives
     of levels are exact; distances are exact for quadratic divergences.
     """
-    points, total = local.points, len(local.points)
+    points = local.points
+    total = len(local.points)
     distance = points.divergences(points.alone)
     distance = distance + distance.T
     distance /= 4  # the rise by merging each pair, to second order
     distance[local.site[:, None] == local.site] = np.inf
-    tree, own = ward(distance, np.ones(total)), local.traits()
-    parts, counts = np.concatenate([np.empty((2, 0), int), *tree.parts], axis=1).T, tree.weights
-    traits, end = np.empty((len(counts), own.shape[1]), own.dtype), total
+    tree = ward(distance, np.ones(total))
+    own = local.traits()
+    parts = np.concatenate([np.empty((2, 0), int), *tree.parts], axis=1).T
+    counts = tree.weights
+    traits = np.empty((len(counts), own.shape[1]), own.dtype)
+    end = total
     traits[:total] = own
     for one, other in tree.parts:
         traits[end : (end := end + len(one))] = traits[one] + traits[other]
@@ -171,12 +176,17 @@ def ward(distance: Float[Array, "n n"], weights: Float[Array, " n"]) -> Tree:
     step, and the steps are sorted by distance at the end (murtagh1983).
     """
     total = len(distance)
-    each, parts, rows = np.arange(total), [], [np.empty((2, 0), int)]
+    each = np.arange(total)
+    parts = []
+    rows = [np.empty((2, 0), int)]
     made = each.copy()  # the group of each row
     groups = 2 * total  # upper bound
-    height, sizes = np.zeros(groups), np.empty(groups)
+    height = np.zeros(groups)
+    sizes = np.empty(groups)
     sizes[:total], many = weights, total
-    nearest, least, stale = np.zeros(total, int), np.full(total, np.inf), np.arange(total)
+    nearest = np.zeros(total, int)
+    least = np.full(total, np.inf)
+    stale = np.arange(total)
     while len(stale):
         for part in chunks(len(stale), 8 * total, CACHED):
             nearest[stale[part]] = distance[stale[part]].argmin(1)
@@ -206,7 +216,9 @@ def _merge(distance: Array, counts: Array, first: Array, second: Array) -> None:
     """Merge rows into others, in place and one after the other. Infinite distances, between groups
     with a common site, stay infinite.
     """
-    a, b, apart = counts[first, None], counts[second, None], distance[first, second][:, None]
+    a = counts[first, None]
+    b = counts[second, None]
+    apart = distance[first, second][:, None]
 
     def joined(one: Array, other: Array, size: Array) -> Array:
         row = (a + size) * one
@@ -231,8 +243,10 @@ def _level_objectives(
     """Return the objective of each level: terms of merged groups, minus those of their two
     ``parts``, are summed in the ``order`` of merging.
     """
-    criterion, total = local.criterion, len(local.points)
-    counts, evidence = every.counts, every.evidence
+    criterion = local.criterion
+    total = len(local.points)
+    counts = every.counts
+    evidence = every.evidence
 
     def levels(worth: Array) -> Array:
         change = worth[total:] - worth[parts[:, 0]] - worth[parts[:, 1]]
@@ -250,17 +264,25 @@ def _level_objectives(
 def merge_slices(clustering: Clustering) -> Clustering:
     """Merge slices of one component; return the clustering itself if there are none."""
     clustering = _halves_merged(clustering)
-    local, counts, apart = clustering.local, clustering.counts, ~_together(clustering)
+    local = clustering.local
+    counts = clustering.counts
+    apart = ~_together(clustering)
     many = counts >= MANY
     several = apart & many & many[:, None] & ~np.eye(len(many), dtype=bool)
     if not 2 <= local.criterion.located <= _directions(local) or not several.any():
         return clustering
-    places, best, waited = Places.of(local), clustering, 0
+    places = Places.of(local)
+    best = clustering
+    waited = 0
     least = places.length(clustering)
     while waited < PATIENCE and (pair := places.nearest(clustering)):
-        clustering, waited = _merged(clustering, *pair), waited + 1
-        if (length := places.length(clustering)) < least:
-            least, best, waited = length, clustering, 0
+        clustering = _merged(clustering, *pair)
+        waited = waited + 1
+        length = places.length(clustering)
+        if length < least:
+            least = length
+            best = clustering
+            waited = 0
     return best
 
 
@@ -268,10 +290,12 @@ def hollow(clustering: Clustering) -> list[int]:
     """Return groups that may be several: along the direction in which their members differ most,
     the ratio of mean absolute to standard deviation exceeds that of a normal distribution.
     """
-    local, large = clustering.local, np.flatnonzero(np.bincount(clustering.labels) >= 2 * MANY)
+    local = clustering.local
+    large = np.flatnonzero(np.bincount(clustering.labels) >= 2 * MANY)
     if not len(large) or not 1 <= local.criterion.located <= _directions(local):
         return []
-    places, groups = Places.of(local), []
+    places = Places.of(local)
+    groups = []
     errors = max(ERRORS, -scipy.special.ndtri(BY_LUCK / len(large)))
     for group in large.tolist():
         own = places.points[clustering.labels == group]
@@ -342,8 +366,10 @@ class Places:
     def of(cls, local: LocalComponents) -> "Places":
         """Make it for all components, in the metric of an average component's divergence."""
         assert local.shapes is not None
-        members, shapes = local.judged.members(slice(None)), local.shapes
-        place, known = members.location(), members.observations()
+        members = local.judged.members(slice(None))
+        shapes = local.shapes
+        place = members.location()
+        known = members.observations()
         parts: list[Array] = []
         of_places(parts.append, place)
         points = np.hstack(parts)
@@ -362,7 +388,8 @@ class Places:
 
     def length(self, clustering: Clustering) -> float:
         """Return the description length, in nats, with own dispersions of leading directions."""
-        judged, criterion = clustering.judged, clustering.local.criterion
+        judged = clustering.judged
+        criterion = clustering.local.criterion
         sizes, means = self._groups(clustering)
         scatter = (self.weights[:, None] * self.points).T @ self.points
         shares = np.maximum(np.linalg.eigvalsh(scatter - (sizes[:, None] * means).T @ means), 0.0)

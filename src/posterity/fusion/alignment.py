@@ -144,7 +144,8 @@ class Alignment:
             reasons.append(DIFFERING)
         if not self.judged:
             reasons.append("the number of components was not compared with others")
-        if several := len(self.confidence.hollow):
+        several = len(self.confidence.hollow)
+        if several:
             reasons.append(
                 f"{several} of {self.components} components may be several: the middle of the line "
                 "along which their members differ most holds few"
@@ -157,7 +158,8 @@ class Alignment:
                 else f"{-other[1]:.1f} nats better"
             )
             reasons.append(f"{other[0]} components are {by}")
-        if unsure := self.ambiguous():
+        unsure = self.ambiguous()
+        if unsure:
             (site, component, margin), matched = unsure[0], (self.labels >= 0).sum()
             least = round(margin, 1) + 0.0  # no negative zero
             reasons.append(
@@ -200,7 +202,8 @@ class Aligner:
         check_seen(block, wanted)
         find = self._in_memory if isinstance(block, Block) else self._in_passes
         aligned = find(block, wanted)  # pyright: ignore[reportArgumentType]
-        labels, into = aligned.labels, aligned.into
+        labels = aligned.labels
+        into = aligned.into
         if not known:
             labels = _by_weight(block, labels, importance)
         return Alignment(
@@ -216,11 +219,15 @@ class Aligner:
         )
 
     def _in_memory(self, block: Block, wanted: Bool[Array, " n"]) -> "_Aligned":
-        parts, known, topics = Absorbing.of(block), self.labels, None
+        parts = Absorbing.of(block)
+        known = self.labels
+        topics = None
         absorb = self.absorb and self.free and block.weighted
         if self._merges(block):
             topics = topics_in_memory(block, self.absorb, self.components)
-            parts, known, absorb = Absorbing(block, topics.into), topics.labels, False
+            parts = Absorbing(block, topics.into)
+            known = topics.labels
+            absorb = False
         elif known is not None:
             parts = Absorbing(block, of_one_label(block.site, known))
         elif absorb:
@@ -229,7 +236,8 @@ class Aligner:
         while True:
             left = np.flatnonzero(wanted & parts.whole)
             starts = np.cumsum([0, *np.bincount(block.site[left], minlength=len(block.names))])
-            counts, members = parts.counts[left], picked(parts.members, left)
+            counts = parts.counts[left]
+            members = picked(parts.members, left)
             own = None if known is None else known[left]
             how = self.matching, self.divergence, self.components, counts, own
             matched = match(members, starts, *how)
@@ -237,7 +245,8 @@ class Aligner:
                 break
             more = parts.less(matched.result.clustering) if first else None
             first = False
-            if (more := more or parts.more(matched, left)) is None:
+            more = more or parts.more(matched, left)
+            if more is None:
                 break
             parts = more
         labels, rows = np.full((2, len(wanted)), -1)
@@ -268,7 +277,8 @@ class Aligner:
         sample = max(LEAST, self.budget // (SAMPLED * 8 * table.dim))
         passes = Passes(table, sample, self.progress)
         # There may be many millions: arrays have 32 bits, and exist only while they are needed.
-        merges, topics = self._merges(table), None
+        merges = self._merges(table)
+        topics = None
         parts = merges or self.labels is not None or table.weighted
         into: Any = np.arange(len(table.used), dtype=np.int32) if parts else None
         if merges:
@@ -284,7 +294,8 @@ class Aligner:
         elif self.matching is Matching.HUNGARIAN:
             result, trace = passes.permute()
         else:
-            if absorb := self.absorb and self.free and table.weighted:
+            absorb = self.absorb and self.free and table.weighted
+            if absorb:
                 within_sites(passes, self.divergence, into)
             result, trace = passes.search(self.components, self.stages)
             while absorb and (more := absorbed(passes, result, into)) is not None:
@@ -321,13 +332,16 @@ class _Aligned(NamedTuple):
 
 def _by_weight(block: Block | BlockTable, labels: Array, importance: Array) -> Array:
     """Number groups by weight, in place; ties are ordered by their summed factors, if known."""
-    groups, known = int(labels.max()) + 1, bool(block.priors.exchangeable.all())
+    groups = int(labels.max()) + 1
+    known = bool(block.priors.exchangeable.all())
 
     def learnt(piece: Block) -> Array:
         natural = piece.members.natural_parameters
         return natural - piece.priors.at(piece.site).natural_parameters if known else natural
 
-    weights = lambda piece: (piece.at_components(importance) * piece.counts * piece.held)[:, None]
+    def weights(piece):
+        return (piece.at_components(importance) * piece.counts * piece.held)[:, None]
+
     keys = _to_rounding(group_totals(block, labels, groups, weights))
     _, place, number = np.unique(keys, return_inverse=True, return_counts=True)
     if len(number) < groups:

@@ -45,17 +45,24 @@ class BlockTable:
         budget: MemoryBudget,
         every: bool,
     ):
-        self.path, self.like, self.names, self.every = path, like, names, every
+        self.path = path
+        self.like = like
+        self.names = names
+        self.every = every
         self.template = like.members[:1] if like.is_plate else stack([like])
-        self.divergence, self.dim = divergence, self.template.dimension
+        self.divergence = divergence
+        self.dim = self.template.dimension
         self.forward = divergence is Divergence.FORWARD
         start = (self.dim + 1) * self.forward
         self.matched = slice(start, start + self.dim)
-        self.priors, self.origin = MemberPriors(), None
+        self.priors = MemberPriors()
+        self.origin = None
         self.store = RowStore(self.matched.stop + 3, budget)
         self._parts: list[tuple[Array, Array, Array, Array, Array]] = []
 
-    place, plate, weighted = Block.place, Block.plate, Block.weighted
+    place = Block.place
+    plate = Block.plate
+    weighted = Block.weighted
 
     def natural(self, rows: Float[Array, "n width"]) -> ExponentialFamily:
         """Return the components of these rows."""
@@ -73,7 +80,8 @@ class BlockTable:
 
     def completed(self, rows: Float[Array, "n width"], origin: object) -> Float[Array, "n width"]:
         """Move rows of natural parameters to another origin, and fill in all other columns."""
-        members, rows = moved(self.natural(rows), origin), rows.copy()
+        members = moved(self.natural(rows), origin)
+        rows = rows.copy()
         if origin is not None:
             rows[:, : self.dim] = members.natural_parameters
         rows[:, self.dim] = members.log_normalizer()
@@ -116,7 +124,8 @@ class BlockTable:
         StructureError that names a site whose prior does not determine a new word's concentration.
         """
         self.close()
-        like, priors = Plate(self.like.members.widened(labels, size, 1.0)), MemberPriors()
+        like = Plate(self.like.members.widened(labels, size, 1.0))
+        priors = MemberPriors()
         wider = BlockTable(self.path, like, self.names, self.divergence, budget, self.every)
         spread = [np.asarray(law.concentration) for law in self.priors.laws]  # pyright: ignore
         told = np.array([*((own == own.flat[0]).all() for own in spread), False])

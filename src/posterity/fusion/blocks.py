@@ -34,7 +34,8 @@ def assembled(
     like: ExponentialFamily, own: Mapping[str, ExponentialFamily], path: str = ""
 ) -> ExponentialFamily:
     """Return a posterior with the products of ``like`` and the blocks of ``own``, by path."""
-    if not (parts := like.independent_blocks()):
+    parts = like.independent_blocks()
+    if not parts:
         return own[path]
     blocks = [assembled(block, own, joined(path, name)) for name, block in parts.items()]
     return like.rebuild(blocks)  # pyright: ignore[reportAttributeAccessIssue]
@@ -78,7 +79,8 @@ class MemberPriors:
     def take(self, sites: Int[Array, " some"]) -> "MemberPriors":
         """Return the priors of some of the sites."""
         some = MemberPriors()
-        some.laws, some.own = self.laws, self.own[sites]
+        some.laws = self.laws
+        some.own = self.own[sites]
         return some
 
     @property
@@ -95,7 +97,10 @@ class MemberPriors:
             return True
         first = leaves(self.laws[0])
         others = [own for law in self.laws[1:] for own in zip(leaves(law), first, strict=True)]
-        close = lambda a, b: np.allclose(a, b, rtol=SAME, atol=SAME * np.abs(b).max(initial=0.0))
+
+        def close(a, b):
+            return np.allclose(a, b, rtol=SAME, atol=SAME * np.abs(b).max(initial=0.0))
+
         return not all(close(np.asarray(a), np.asarray(b)) for a, b in others)
 
     def each(self, names: Sequence[str]) -> ExponentialFamily:
@@ -183,7 +188,8 @@ class Block:
         prior over mixing weights differs between components.
         """
         like: Any = posteriors[0]
-        plates, own = posteriors, np.ones(len(names), int)
+        plates = posteriors
+        own = np.ones(len(names), int)
         if not like.is_plate:
             return cls._laid(path, names, like, stack(posteriors), own, priors)
         members = concatenate([plate.members for plate in plates])  # pyright: ignore
@@ -202,11 +208,14 @@ class Block:
         cls, path: str, names: Sequence[str], batch: Any, prior: ExponentialFamily | None
     ) -> Self:
         """Make it from a batch (J,) of the sites' blocks, and their common prior, if known."""
-        like, own, priors = batch[0], np.ones(len(names), int), [prior] * len(names)
+        like = batch[0]
+        own = np.ones(len(names), int)
+        priors = [prior] * len(names)
         if not batch.is_plate:
             return cls._laid(path, names, like, batch, own, priors)
         members = map_leaves(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batch.members)
-        weights, sizes = batch.weights, own * batch.size
+        weights = batch.weights
+        sizes = own * batch.size
         if weights is None:
             return cls._laid(path, names, like, members, sizes, priors)
         law: Any = None if prior is None else prior.weights  # pyright: ignore
@@ -324,7 +333,8 @@ def side_by_side(
     known: list[Any] = [{} if prior is None else blocks(prior) for prior in priors]
     laid = {}
     for path, like in own[0].items():
-        laws, starts = [q[path] for q in own], [p.get(path) for p in known]
+        laws = [q[path] for q in own]
+        starts = [p.get(path) for p in known]
         if not like.is_tied:
             laid[path] = Block.of_sites(path, names, laws, starts)
             continue

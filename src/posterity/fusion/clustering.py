@@ -74,8 +74,11 @@ class Clustering:
     @functools.cached_property
     def judged(self) -> Judged:
         """The statistics by which the number of groups is judged."""
-        local, counts = self.local, self.counts
-        points, centroids, shapes = local.judged, self.centroids, local.shapes
+        local = self.local
+        counts = self.counts
+        points = local.judged
+        centroids = self.centroids
+        shapes = local.shapes
         if local.forward:
             centroids = points.centroids(sums(points.coordinates, self.labels) / counts[:, None])
         centres = centroids.coordinates
@@ -87,13 +90,16 @@ class Clustering:
 
     def same(self, other: "Clustering") -> bool:
         """Return whether two clusterings are the same partition, up to the numbers of groups."""
-        groups, pairs = len(self.counts), self.labels * len(other.counts) + other.labels
+        groups = len(self.counts)
+        pairs = self.labels * len(other.counts) + other.labels
         return groups == len(other.counts) == int(np.count_nonzero(np.bincount(pairs)))
 
     @functools.cached_property
     def _costs(self) -> Float[Array, "n g"] | None:
         """All divergences, unless they take more than :data:`ROOM`."""
-        points, centroids, before = self.local.points, self.centroids, self._before
+        points = self.local.points
+        centroids = self.centroids
+        before = self._before
         if 8 * len(points) * len(self.counts) > ROOM:
             return None
         if before is None or before.costs is None:
@@ -112,7 +118,8 @@ class Clustering:
         """Yield the divergences of some rows at a time, which may be overwritten; rounding may make
         some negative.
         """
-        if (known := self._costs) is None:
+        known = self._costs
+        if known is None:
             return self.local.points.differences(self.centroids)
         rows = chunks(len(known), 8 * len(self.counts), CACHED)
         return ((some, known[some].copy()) for some in rows)
@@ -134,7 +141,8 @@ class Clustering:
 
     @functools.cached_property
     def _nearest(self) -> tuple[Int[Array, " n"], Int[Array, " some"]]:
-        local, known = self.local, self._costs
+        local = self.local
+        known = self._costs
         labels = self._closest.groups.copy() if known is None else finite(known).argmin(1)
         sites = contested(labels, local.site, len(self.counts))
         for some in chunks(len(sites), 8 * len(self.counts) * local.largest, PIECE):
@@ -145,7 +153,8 @@ class Clustering:
     @functools.cached_property
     def _closest(self) -> Nearest:
         """The nearest centroid of each component, independent of the site's other components."""
-        points, before = self.local.points, self._before
+        points = self.local.points
+        before = self._before
         if before is None or before.closest is None:
             return points.nearest(self.centroids)
         place = np.full(len(before.centroids.potential), -1)
@@ -175,15 +184,18 @@ class Clustering:
 
 def find_centroids(several: Sequence[Clustering]) -> None:
     """Compute the centroids of all these clusterings together, for groups that changed."""
-    points, moved = several[0].local.points, [c._before and c._before.moved for c in several]
+    points = several[0].local.points
+    moved = [c._before and c._before.moved for c in several]
     means = [
         c.totals / c.counts[:, None] if own is None else c.totals[own] / c.counts[own, None]
         for c, own in zip(several, moved, strict=True)
     ]
-    every, end = points.centroids(np.concatenate(means) if len(means) > 1 else means[0]), 0
+    every = points.centroids(np.concatenate(means) if len(means) > 1 else means[0])
+    end = 0
     for one, mean in zip(several, means, strict=True):
         mine = every if len(means) == 1 else every.take(slice(end, end := end + len(mean)))
-        if (before := one._before) is not None:
+        before = one._before
+        if before is not None:
             mine = before.centroids.take(before.kept).with_moved(before.moved, mine)
         vars(one)["centroids"] = mine
 
@@ -204,7 +216,8 @@ def _renumbered(labels: Int[Array, " n"], left: Int[Array, " g"]) -> Int[Array, 
 def kept(used: Bool[Array, " groups"]) -> Int[Array, " g"]:
     """Return, for each :func:`packed` label, the label that the group had before."""
     left = used.nonzero()[0]
-    if (number := len(left)) <= left[-1]:
+    number = len(left)
+    if number <= left[-1]:
         gaps = (~used[:number]).nonzero()[0]
         left, beyond = np.arange(number), left[number - len(gaps) :]
         left[gaps] = beyond
@@ -215,10 +228,12 @@ def sums(
     rows: Float[Array, "n dim"], labels: Int[Array, " n"], groups: int | None = None
 ) -> Float[Array, "g dim"]:
     """Return the sums of rows by label, for ``groups`` labels or as many as occur."""
-    groups, total = int(labels.max()) + 1 if groups is None else groups, len(labels)
+    groups = int(labels.max()) + 1 if groups is None else groups
+    total = len(labels)
     if groups * total <= SMALL:
         return np.eye(groups)[:, labels] @ rows
-    ones, ends = np.ones(total), np.arange(total + 1)
+    ones = np.ones(total)
+    ends = np.arange(total + 1)
     return scipy.sparse.csc_array((ones, labels, ends), shape=(groups, total)) @ rows
 
 
@@ -228,7 +243,8 @@ def assign(
     """Return each site's best assignment of its rows to different columns (kuhn1955). With a finite
     ``price``, a row may stay unassigned at this cost; its label is then ``g``.
     """
-    labels, groups = finite(costs).argmin(1), costs.shape[1]
+    labels = finite(costs).argmin(1)
+    groups = costs.shape[1]
     if price < np.inf:
         labels[costs[np.arange(len(costs)), labels] > price] = groups
     # If the nearest columns of a site differ, they are the best assignment.
@@ -287,7 +303,9 @@ def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
     """Return each site's best labels for the centroids of all other sites' components. Labels stay
     at sites whose components are all much nearer to their centroids than to others.
     """
-    local, counts, labels = clustering.local, clustering.counts, clustering.labels
+    local = clustering.local
+    counts = clustering.counts
+    labels = clustering.labels
     out = labels.copy()
     for part, starts in local.parts(len(counts)):
         weighted = clustering.costs(part) * (counts / (counts + 1))
@@ -298,12 +316,16 @@ def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
         if not unsure.any():
             continue
         rows, starts = local.rows_of(local.site[part.start] + np.flatnonzero(unsure))
-        points, own, weighted = local.points.take(rows), labels[rows], weighted[rows - part.start]
+        points = local.points.take(rows)
+        own = labels[rows]
+        weighted = weighted[rows - part.start]
         # A group of one component keeps its centroid, so that staying costs nothing.
         left = np.maximum(counts[own] - 1, 1.0)[:, None]
-        total, shared = clustering.totals[own], counts[own] > 1
+        total = clustering.totals[own]
+        shared = counts[own] > 1
         without = np.where(shared[:, None], (total - points.coordinates) / left, points.coordinates)
-        others, share = points.centroids(without), np.where(shared, (left / (left + 1))[:, 0], 1.0)
+        others = points.centroids(without)
+        share = np.where(shared, (left / (left + 1))[:, 0], 1.0)
         sizes = np.diff(starts)
         for size in set(sizes.tolist()):
             at = starts[:-1][sizes == size, None] + np.arange(size)
@@ -315,15 +337,20 @@ def _leave_one_out(clustering: Clustering) -> Int[Array, " n"]:
 
 def _accept(clustering: Clustering, proposals: Int[Array, " n"]) -> Clustering | None:
     """Apply the proposals site by site if the misfit falls; return None if it never does."""
-    local, points = clustering.local, clustering.local.points
-    if not len(moving := (proposals != clustering.labels).nonzero()[0]):
+    local = clustering.local
+    points = clustering.local.points
+    moving = (proposals != clustering.labels).nonzero()[0]
+    if not len(moving):
         return None
-    labels, counts = clustering.labels.copy(), clustering.counts.copy()
+    labels = clustering.labels.copy()
+    counts = clustering.counts.copy()
     total = clustering.centroids.coordinates * counts[:, None]
     potential = clustering.centroids.potential.copy()
-    threshold, changed = 1e-9 * clustering.misfit, False
+    threshold = 1e-9 * clustering.misfit
+    changed = False
     for rows in np.split(moving, np.flatnonzero(np.diff(local.site[moving])) + 1):
-        before, after = labels[rows], proposals[rows]
+        before = labels[rows]
+        after = proposals[rows]
         groups, place = np.unique(np.concatenate([before, after]), return_inverse=True)
         sign = np.repeat([-1.0, 1.0], len(rows))
         new_counts = counts[groups] + np.bincount(place, sign)

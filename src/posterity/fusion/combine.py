@@ -59,8 +59,12 @@ def average(
         if not block.weighted:
             return Plate(members)
         share = importance / math.fsum(importance)
-        shared = lambda piece: (piece.at_components(share) * piece.counts)[:, None]
-        size, kind = members.batch_shape[0], block.like.weights  # pyright: ignore
+
+        def shared(piece):
+            return (piece.at_components(share) * piece.counts)[:, None]
+
+        size = members.batch_shape[0]
+        kind = block.like.weights  # pyright: ignore
         counts = group_totals(block, labels, size, shared)[:, 0]
         total, _ = common_total(block.concentrations, importance=importance)
         return Plate(members, kind.exchangeable(total, size) + kind.of_counts(counts))
@@ -95,7 +99,10 @@ def common_prior(
     It is ``prior``, or by default the average of all sites' priors (J,) in natural parameters,
     which is exactly the common prior, if there is one, and independent of the order of sites.
     """
-    mean = lambda leaf: np.where((leaf == leaf[:1]).all(0), leaf[0], canonical_mean(leaf))
+
+    def mean(leaf):
+        return np.where((leaf == leaf[:1]).all(0), leaf[0], canonical_mean(leaf))
+
     common = map_leaves(mean, priors) if prior is None else prior
     others = np.zeros(priors.batch_shape, bool)
     for leaf, mine in zip(leaves(priors), leaves(common), strict=True):
@@ -216,7 +223,9 @@ class Terms:
             stack(laws) if alike else block.priors.each(block.names), known
         )
         self.others = np.resize(others, len(block.names)) if alike else others
-        self.totals, base, like = np.zeros_like(self.others), None, block.like
+        self.totals = np.zeros_like(self.others)
+        base = None
+        like = block.like
         if block.weighted:
             over = None if prior is None else prior.weights
             total, self.totals = common_total(block.concentrations, over)
@@ -234,13 +243,19 @@ class Terms:
 
     def _factors(self, piece: Block, labels: Array) -> list[ExponentialFamily]:
         """Return the factors of a piece's sites, each with one row per fused component."""
-        kept, sites, groups = np.flatnonzero(labels >= 0), len(piece.sizes), self.groups
+        kept = np.flatnonzero(labels >= 0)
+        sites = len(piece.sizes)
+        groups = self.groups
         rows = piece.site[kept] * groups + labels[kept]
-        summed = lambda leaf: _summed(leaf, rows, sites * groups)
+
+        def summed(leaf):
+            return _summed(leaf, rows, sites * groups)
+
         added = map_leaves(summed, self._added(piece, kept))
         if not piece.plate:
             return unstacked(added)
-        added, weights = map_leaves(lambda x: x.reshape(sites, groups, *x.shape[1:]), added), None
+        added = map_leaves(lambda x: x.reshape(sites, groups, *x.shape[1:]), added)
+        weights = None
         if piece.weighted:
             counts = summed(piece.counts[kept]).reshape(sites, groups)
             weights = piece.like.weights.of_counts(counts)  # pyright: ignore
@@ -248,9 +263,12 @@ class Terms:
 
     def all(self) -> ExponentialFamily:
         """Return the sum of all contributions."""
-        every = lambda piece: np.column_stack(
-            [self._added(piece, np.arange(len(piece.site))).natural_parameters, piece.counts]
-        )
+
+        def every(piece):
+            return np.column_stack(
+                [self._added(piece, np.arange(len(piece.site))).natural_parameters, piece.counts]
+            )
+
         totals = group_totals(self.block, self.labels, self.groups, every)
         like: Any = self.block.like
         if not self.block.plate:
@@ -260,7 +278,8 @@ class Terms:
 
     def _added(self, piece: Block, rows: Int[Array, " n"]) -> ExponentialFamily:
         """Return the contributions of components: posterior minus prior."""
-        members, priors = moved(picked(piece.members, rows), opposite(piece.origin)), piece.priors
+        members = moved(picked(piece.members, rows), opposite(piece.origin))
+        priors = piece.priors
         if len(priors.laws) == 1 and priors.exchangeable.all():
             return members - priors.laws[0]
         return members - priors.each(piece.names)[piece.site[rows]]
@@ -304,14 +323,19 @@ class TiedTerms:
 
     def __init__(self, tied: Block, alignment: Alignment, prior: Any):
         own = [known for known in tied.whole_priors if known is not None]  # all are known
-        make, size = type(own[0]).exchangeable, alignment.components
+        make = type(own[0]).exchangeable
+        size = alignment.components
         member, _ = common_prior(tied.priors.each(tied.names))
         if prior is None:
             spread = _spread(own, np.ones(len(own)), size, type(own[0]).concentrations)
         else:
             prior = resized(prior, size)
-            spread, member = prior.spread(), one_member(prior.as_plate(prior))
-        same = lambda a, b: np.allclose(a, b, rtol=1e3 * SAME, atol=1e3 * SAME)
+            spread = prior.spread()
+            member = one_member(prior.as_plate(prior))
+
+        def same(a, b):
+            return np.allclose(a, b, rtol=1e3 * SAME, atol=1e3 * SAME)
+
         pairs = [(known, make(member, spread, known.states)) for known in own]
         alike = [all(map(same, leaves(known), leaves(common))) for known, common in pairs]
         self.others = self.totals = ~np.array(alike, bool)
@@ -348,7 +372,8 @@ def _spread(
                 stacklevel=5,
             )
         known = ~known
-    kept, rows = importance[known], rows[known]
+    kept = importance[known]
+    rows = rows[known]
     if (rows == rows[:1]).all():
         return rows[0]
     return np.array([math.fsum(column) for column in (kept[:, None] * rows).T]) / math.fsum(kept)

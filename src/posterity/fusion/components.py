@@ -90,10 +90,12 @@ class LocalComponents:
     @functools.cached_property
     def shapes(self) -> Points | None:
         """The :attr:`judged` components, all moved to the origin; None without a location."""
-        judged, law = self.judged, self.judged.template
+        judged = self.judged
+        law = self.judged.template
         if law.location() is None:
             return None
-        coordinates, potential = np.empty_like(judged.coordinates), judged.potential
+        coordinates = np.empty_like(judged.coordinates)
+        potential = judged.potential
         if not law.normalizer_stays:
             potential = np.empty(len(judged))
         for rows in judged.parts:
@@ -105,7 +107,8 @@ class LocalComponents:
     @functools.cached_property
     def criterion(self) -> Criterion:
         """The criterion for the number of groups."""
-        judged, surprise = self.judged, self._populations[0][1]
+        judged = self.judged
+        surprise = self._populations[0][1]
         return Criterion.of(
             judged.template,
             None if judged.template.gaussian else self._known_at_sites,
@@ -120,14 +123,17 @@ class LocalComponents:
         """:meth:`unequal` as a spline of the log number of observations; None if these numbers are
         similar, unknown or zero.
         """
-        known, sites = self._known, self._known_at_sites
+        known = self._known
+        sites = self._known_at_sites
         if self.shapes is None or known is None or not known.min() > 0:
             return None
         if sites.max() < UNEQUAL * sites.min() and known.max() < UNEQUAL**2 * known.min():
             return None
-        few, many = known <= ALIKE * known.min(), known >= known.max() / ALIKE
+        few = known <= ALIKE * known.min()
+        many = known >= known.max() / ALIKE
         ends = np.stack([self.shapes.coordinates[rows].mean(0) for rows in (few, many)])
-        low, high = known[few].mean(), known[many].mean()
+        low = known[few].mean()
+        high = known[many].mean()
         at = np.geomspace(low, high, KNOTS)
         share = ((at - low) / (high - low))[:, None]
         potential = self.shapes.potential_at((1 - share) * ends[0] + share * ends[1])
@@ -186,7 +192,8 @@ class LocalComponents:
 
     def evidence_of(self, centroids: Centroids, traits: Float[Array, "g traits"]) -> Evidence:
         """Return the evidence of groups with known centroids."""
-        surprise, potential = self.surprise(centroids), centroids.potential
+        surprise = self.surprise(centroids)
+        potential = centroids.potential
         if self.shapes is None:
             nothing = np.zeros(len(traits))
             return Evidence(potential, nothing, surprise, nothing)
@@ -205,7 +212,8 @@ class LocalComponents:
         the distance. With this term they grow with its square, like errors of location.
         """
         judged = self.judged
-        there, potential = judged.template.centred(centroids.coordinates), centroids.potential
+        there = judged.template.centred(centroids.coordinates)
+        potential = centroids.potential
         if not judged.template.normalizer_stays:
             potential = judged.potential_at(there)
         rise = np.einsum("gd,gd->g", there - shapes.coordinates, shapes.gradient)
@@ -298,7 +306,8 @@ def _populations_of(several: Sequence[Points]) -> list[tuple[Points, float]]:
     """Return, for each of several sets of points of one family, the member that minimises summed
     ``KL(l || .)``, and the average divergence.
     """
-    means, inner = np.zeros((len(several), several[0].coordinates.shape[1])), []
+    means = np.zeros((len(several), several[0].coordinates.shape[1]))
+    inner = []
     for mean, points in zip(means, several, strict=True):
         whole = len(points.parts) == 1  # the gradient of a single part is cached
         inner.append(0.0)

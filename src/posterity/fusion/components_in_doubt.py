@@ -46,7 +46,8 @@ def apart_for_nothing(
     ``holders`` how many sites have each component. If this is the ``only`` plate, a line names the
     argument of a fusion that merges them; numbers of components and matchings apply to all plates.
     """
-    labels, parts = alignment.labels, Absorbing.of(block, alignment.into)
+    labels = alignment.labels
+    parts = Absorbing.of(block, alignment.into)
     rows = np.flatnonzero((labels >= 0) & parts.whole)
     holds = np.zeros((len(block.names), alignment.components), bool)
     holds[block.site[rows], labels[rows]] = True
@@ -61,7 +62,8 @@ def apart_for_nothing(
     yield from _undecided(parts, rows, labels, holds, sizes, compare)
     yield from _likelier_elsewhere(parts, rows, labels, holds, only)
     yield from in_other_units(parts, rows, labels[rows])
-    each, groups = holds.sum(1), np.flatnonzero(holds.any(0))
+    each = holds.sum(1)
+    groups = np.flatnonzero(holds.any(0))
     # As many pairs at least are at no site.
     least = len(groups) * (len(groups) - 1) - (each * (each - 1)).sum()
     if least > 2 * MOST_PAIRS or not in_closed_form(block.members):
@@ -72,8 +74,10 @@ def apart_for_nothing(
         return
     members = parts.members[rows]
     origin = middle(members)
-    members, prior = moved(members, origin), starts_of(block, rows, origin)
-    learnt, away = sums(members.natural_parameters - prior, labels[rows]), np.full(len(one), np.inf)
+    members = moved(members, origin)
+    prior = starts_of(block, rows, origin)
+    learnt = sums(members.natural_parameters - prior, labels[rows])
+    away = np.full(len(one), np.inf)
     fused: Any = members
     # With each prior for all: a prior that is far from the records shifts only its own sites.
     for start in np.unique(prior, axis=0)[:PRIORS] if np.ndim(prior) else [0.0]:
@@ -92,7 +96,8 @@ def apart_for_nothing(
         )
         return
     beside = np.flatnonzero(_beside(fused, holds, sizes, np.stack([one, other])))
-    if len(beside := beside[apart((one[beside], other[beside]))]):
+    beside = beside[apart((one[beside], other[beside]))]
+    if len(beside):
         pair = np.array([one[beside[0]], other[beside[0]]])
         own, rest = pair[np.argsort(sizes[pair], kind="stable")]
         yield (
@@ -110,7 +115,8 @@ def _compared(block: Block, alignment: Alignment, pair: tuple[int, int]) -> str:
     ``components`` cannot be less than the number of the largest site, since components of one site
     stay apart. A ``matching`` can merge components of a site whose prior is known.
     """
-    size, least = alignment.components - 1, np.bincount(block.site[block.used]).max()
+    size = alignment.components - 1
+    least = np.bincount(block.site[block.used]).max()
     if size >= least:
         return f", or compare with components={size}"
     if size >= READ or not block.priors.exchangeable.all():
@@ -138,7 +144,8 @@ def _undecided(
         parts = dataclasses.replace(parts, empty=True)
     # If these are only some sites, they have to include all with the component.
     few = (labels >= 0) & ((sizes <= FEW) & (holds.sum(0) == sizes))[labels]
-    if not len(rows := parts.counted(rows)) or not few.any():
+    rows = parts.counted(rows)
+    if not len(rows) or not few.any():
         return
     origin = middle(parts.members[rows])
     one, other = parts.beside(few, rows, origin)
@@ -177,15 +184,22 @@ def _likelier_elsewhere(
     another group, than given those of their own: components of few records, which lie far from all
     that is known well, are then matched with each other.
     """
-    block, members = parts.block, parts.members[rows]
-    size, groups = members.natural_parameters.shape[1], holds.shape[1]
+    block = parts.block
+    members = parts.members[rows]
+    size = members.natural_parameters.shape[1]
+    groups = holds.shape[1]
     known = block.priors.exchangeable.all() and members.location() is None
     if not known or len(rows) * groups * size > MOST_NUMBERS:
         return
     prior: Any = starts_of(block, rows, None)
-    learnt, own, site = members.natural_parameters - prior, labels[rows], block.site[rows]
+    learnt = members.natural_parameters - prior
+    own = labels[rows]
+    site = block.site[rows]
     totals = sums(learnt, own, groups)
-    evidence = lambda natural: members[:1].with_natural_parameters(natural).log_normalizer()
+
+    def evidence(natural):
+        return members[:1].with_natural_parameters(natural).log_normalizer()
+
     there = prior[:, None] + totals
     gain = evidence(there + learnt[:, None]) - evidence(there)
     here = prior + totals[own]
@@ -193,10 +207,13 @@ def _likelier_elsewhere(
     alone = np.bincount(own, minlength=groups)[own] == 1
     gain = np.where(holds[site] | alone[:, None] | ~np.isfinite(gain), -np.inf, gain)
     best = gain.max(1)
-    if not len(far := np.flatnonzero(best > UNDECIDED)):
+    far = np.flatnonzero(best > UNDECIDED)
+    if not len(far):
         return
     at = int(far[best[far].argmax()])
-    name, to, advice = block.names[site[at]], int(gain[at].argmax()), ""
+    name = block.names[site[at]]
+    to = int(gain[at].argmax())
+    advice = ""
     if only:
         mine = f"fused.matching[{name!r}]"
         changed = f"np.where({mine} == {own[at]}, {to}, {mine})"
@@ -217,7 +234,8 @@ def _beside(
     Gaussians, whose records' scatter is unknown, it is half the least distance within one site.
     """
     lonely = (sizes == 1)[pairs].any(0)
-    if (moments := fused.expected_moments()) is None or not lonely.any():
+    moments = fused.expected_moments()
+    if moments is None or not lonely.any():
         return np.zeros_like(lonely)
     mean, spread = moments
     spread = spread[..., None] * np.eye(mean.shape[-1]) if spread.ndim == mean.ndim else spread
@@ -242,7 +260,10 @@ def _beside(
 def at_no_site(table: Any, alignment: Alignment | None, pairs: Any) -> Bool[Array, " n"]:
     """Return whether no site of a table has both fused components of each pair."""
     labels = np.zeros(0, int) if alignment is None else alignment.labels
-    have = lambda g: np.unique(table.site[labels == g])
+
+    def have(g):
+        return np.unique(table.site[labels == g])
+
     sites = {g: have(g) for g in np.unique(pairs).tolist()}
     both = [np.isin(sites[a], sites[b]).any() for a, b in np.transpose(pairs).tolist()]
     return ~np.array(both, bool)

@@ -50,7 +50,9 @@ class Confidence:
     joined: bool = False
 
     def __init__(self, clustering: Clustering, levels: dict[int, float], free: bool):
-        self.clustering, self.levels, self.free = clustering, levels, free
+        self.clustering = clustering
+        self.levels = levels
+        self.free = free
 
     @property
     def parts(self) -> Iterable[Clustering]:
@@ -83,7 +85,8 @@ class Confidence:
 
     @functools.cached_property
     def _more(self) -> dict[int, float]:
-        met, number = dict(self.neighbours(more=True)), len(self.clustering.counts) + 1
+        met = dict(self.neighbours(more=True))
+        number = len(self.clustering.counts) + 1
         return met | {n: min(met[n], self.objective + self.alone) for n in {number} & met.keys()}
 
     def neighbours(self, more: bool) -> Iterator[tuple[int, float]]:
@@ -92,7 +95,8 @@ class Confidence:
         """
         current: Clustering | None = self.clustering
         for _ in range(NEIGHBOURS):
-            large, several = _large(current), (current.counts > 1).any()
+            large = _large(current)
+            several = (current.counts > 1).any()
             if more:
                 current = split(current) if several else None
             else:
@@ -111,7 +115,8 @@ class Confidence:
         """
         if not self.free:
             return None
-        found, local = len(self.clustering.counts), self.clustering.local
+        found = len(self.clustering.counts)
+        local = self.clustering.local
         near = {found + more for more in range(-NEIGHBOURS, NEIGHBOURS + 1)}
         near &= set(range(local.largest, local.criterion.total + 1))
         met = [self.levels]
@@ -155,7 +160,8 @@ class Confidence:
         difference can be estimated.
         """
         local = self.clustering.local
-        criterion, points = local.criterion, local.points
+        criterion = local.criterion
+        points = local.points
         if not self.free or criterion.sites > 2 or not _scale_free(points.template):
             return True
         judged = self.clustering.judged
@@ -228,7 +234,8 @@ class Moves:
 
     def least_alone(self) -> float:
         """Return the least rise by giving a component a new group; infinite if there is none."""
-        groups, counts = len(self._counts), self._counts[self.clustering.labels]
+        groups = len(self._counts)
+        counts = self._counts[self.clustering.labels]
         rows = np.flatnonzero(counts > 1) if self.free else np.arange(0)
         least = np.inf
         for part in chunks(len(rows), 8 * self.clustering.judged.centres.shape[1], CACHED):
@@ -238,7 +245,8 @@ class Moves:
         return least
 
     def _least(self, rows: slice) -> Float[Array, " n"]:
-        rise, groups = self._first_order(rows), len(self._counts)
+        rise = self._first_order(rows)
+        groups = len(self._counts)
         near = np.argpartition(rise[:, :-1], min(SHORTLIST, groups) - 1, axis=1)[:, :SHORTLIST]
         near = np.hstack([near, np.full((len(near), 1), groups)])
         rise[rise[:, groups] < np.inf, groups] = 0.0  # computed exactly below
@@ -252,8 +260,10 @@ class Moves:
 
     def _first_order(self, rows: slice) -> Float[Array, "n h"]:
         """Return rises by moving to each group for quadratic divergences; infinite for its own."""
-        own, counts = self.clustering.labels[rows], np.append(self._counts, 0.0)
-        partners, alone = self._partners(rows), (counts[own] == 1)[:, None]
+        own = self.clustering.labels[rows]
+        counts = np.append(self._counts, 0.0)
+        partners = self._partners(rows)
+        alone = (counts[own] == 1)[:, None]
         fewer, more = self._recounted
         first = self._priced(np.ones(len(own)), *self.clustering.local.alone(rows))
         moves = partners < 0
@@ -269,7 +279,8 @@ class Moves:
 
     def _misfits(self, rows: slice, partners: Int[Array, "n h"]) -> list[Float[Array, "n h"]]:
         """Return the rises of the misfit: of whole components, and of their shapes."""
-        local, centres = self.clustering.local, self.clustering.judged.centres
+        local = self.clustering.local
+        centres = self.clustering.judged.centres
         dim = local.judged.coordinates.shape[1]
         centroids = self.clustering.centroids
         if local.forward:
@@ -284,7 +295,8 @@ class Moves:
         self, points: Points, centroids: Centroids, rows: slice, partners: Int[Array, "n h"]
     ) -> Float[Array, "n h"]:
         """Joining n others costs n / (n + 1) divergences; leaving n - 1 gains n / (n - 1)."""
-        own, counts = self.clustering.labels[rows], self._counts
+        own = self.clustering.labels[rows]
+        counts = self._counts
         costs = points.take(rows).divergences(centroids)
         at_home = costs[np.arange(len(own)), own]
         leave = at_home * counts[own] / np.maximum(counts[own] - 1, 1.0)
@@ -293,7 +305,8 @@ class Moves:
         misfit -= leave[:, None]
         # Exchange of places: the share of the divergence to a group of n that one has left.
         one, group = np.nonzero(partners >= 0)
-        other, share = partners[one, group] - rows.start, 1 - 1 / counts
+        other = partners[one, group] - rows.start
+        share = 1 - 1 / counts
         there = costs[one, group] * share[group] - at_home[one]
         misfit[one, group] = there + costs[other, own[one]] * share[own[one]] - at_home[other]
         return misfit
@@ -312,8 +325,10 @@ class Moves:
         self, rows: Int[Array, " m"], groups: Int[Array, " m"], partners: Int[Array, " m"]
     ) -> Float[Array, " m"]:
         """Return the rise if components (rows) move to groups in exchange for partners (or -1)."""
-        judged, local = self.clustering.judged, self.clustering.local
-        swap, both = partners >= 0, np.stack([self.clustering.labels[rows], groups])
+        judged = self.clustering.judged
+        local = self.clustering.local
+        swap = partners >= 0
+        both = np.stack([self.clustering.labels[rows], groups])
         traits = local.traits(rows)
         step = traits - swap[:, None] * local.traits(partners)
         before = np.append(self._counts, 0.0)
@@ -340,7 +355,8 @@ class Moves:
     def _rise(self, misfits: Sequence[Array], price: Array, groups: Array) -> Array:
         """Return the rise of the objective for given rises of misfits, prices and group number."""
         judged, (misfit, shape), prices = self.clustering.judged, misfits, self._prices.sum()
-        length, number = self.clustering.local.criterion.length_of_sums, len(self._counts)
+        length = self.clustering.local.criterion.length_of_sums
+        number = len(self._counts)
         after = length(
             judged.misfit + misfit, judged.shape + shape, prices + price, number + groups
         )
@@ -372,7 +388,8 @@ class Moves:
 
     def _partners(self, rows: slice) -> Int[Array, "n h"]:
         """Return the row of the same site in each group, or -1 (also in the new group)."""
-        site, labels = self.clustering.local.site[rows], self.clustering.labels[rows]
+        site = self.clustering.local.site[rows]
+        labels = self.clustering.labels[rows]
         site = site - site[0]
         holder = np.full((site[-1] + 1, len(self._counts) + 1), -1)
         holder[site, labels] = np.arange(rows.start, rows.stop)

@@ -42,12 +42,15 @@ def contradiction(block: Block, alignment: Alignment | None, names: Names) -> st
         return ""
     # Two sites are equally far from each other: the first by name is reported.
     worst = int(far[np.lexsort((groups.rows[far], -np.round(away[far], 6)))[0]])
-    what, most, at_worst = "all numbers together", CONTRADICTION, np.array([worst])
+    what = "all numbers together"
+    most = CONTRADICTION
+    at_worst = np.array([worst])
     tails = ""
     for mine, theirs, here, there in _tables(*groups.compared(at_worst)):
         z = apart(mine.law, theirs.law, here.law.mean, there.law.mean).reshape(-1)
         if z.max(initial=0.0) > most:
-            most, at = float(z.max()), int(z.argmax())
+            most = float(z.max())
+            at = int(z.argmax())
             own = names.get(block.path, ()) if len(names.get(block.path, ())) == len(z) else ()
             what = f"{mine.quantity} {(own or mine.names)[at]}".strip() or "its value"
             tails = " (or its records have heavier tails)" * (mine.quantity == "variance")
@@ -95,7 +98,8 @@ def _tables(
     members: Any, others: Any, alike: tuple[Any, Any] | None = None
 ) -> Iterator[tuple[Any, ...]]:
     """Return the marginals of members, others, and the two laws of ``alike``, zipped."""
-    mine, theirs = members.tables(), others.tables()
+    mine = members.tables()
+    theirs = others.tables()
     here, there = (law.tables() for law in alike) if alike else (theirs, mine)
     return zip(mine, theirs, here, there, strict=True)
 
@@ -115,13 +119,16 @@ class _Groups:
     """
 
     def __init__(self, block: Block, alignment: Alignment | None):
-        laws, self.rows = block.members, np.arange(len(block.site))
+        laws = block.members
+        self.rows = np.arange(len(block.site))
         if alignment is None or alignment.confidence is None:
-            origin, self.labels = middle(laws), np.zeros(len(self.rows), int)
+            origin = middle(laws)
+            self.labels = np.zeros(len(self.rows), int)
             self.natural = moved(laws, origin).natural_parameters
         else:
             clustering = alignment.confidence.clustering
-            origin, self.labels = clustering.local.origin, clustering.labels
+            origin = clustering.local.origin
+            self.labels = clustering.labels
             self.natural = clustering.local.judged.coordinates
             places = np.concatenate([*alignment.rows.values()])
             found = np.flatnonzero(places >= 0)
@@ -139,7 +146,8 @@ class _Groups:
             many = np.bincount(self.labels * shape[1] + self.own, minlength=shape[0] * shape[1])
             self.totals -= many.reshape(shape) @ self.start
             whole = Absorbing.of(block, alignment and alignment.into)
-            if (before := start.observations()) is not None:
+            before = start.observations()
+            if before is not None:
                 records = np.asarray(whole.members.observations())  # pyright: ignore
                 self.records = records[self.rows] - before[self.own]
             elif block.weighted:
@@ -155,11 +163,9 @@ class _Groups:
         So each law is compared with the posterior from equally many records of the other's kind and
         the same prior; these laws are None if numbers of records or priors are unknown.
         """
-        natural, labels, law = (
-            self.natural[some],
-            self.labels[some],
-            self.like.with_natural_parameters,
-        )
+        natural = self.natural[some]
+        labels = self.labels[some]
+        law = self.like.with_natural_parameters
         prior = self.start[self.own[some]] if len(self.own) else 0.0
         learnt = natural - prior
         theirs = self.totals[labels] - learnt
@@ -187,7 +193,8 @@ class _Groups:
             rows = several
         if members.gaussian and not members.diagonal and self.among * members.own_size**3 <= MOST:
             rows = several
-        away, rows = np.zeros(len(several)), np.flatnonzero(rows)
+        away = np.zeros(len(several))
+        rows = np.flatnonzero(rows)
         if len(rows):
             away[rows] = deviations(*self.compared(part.start + rows), self.among, CONTRADICTION)
         return away
@@ -195,7 +202,8 @@ class _Groups:
 
 def _marginals(law: Any) -> list[Marginal]:
     """Return the marginals of a law or its blocks, without checking that it is proper."""
-    if not (parts := law.independent_blocks()):
+    parts = law.independent_blocks()
+    if not parts:
         return law.marginals()
     return [own for part in parts.values() for own in _marginals(part)]
 
@@ -218,18 +226,23 @@ def apart(
     ``here`` and ``there``, by default the other's mean. Deviations are zero if nothing is known,
     and may be overestimated up to ``least``.
     """
-    here, there = other.mean if here is None else here, one.mean if there is None else there
+    here = other.mean if here is None else here
+    there = one.mean if there is None else there
     either = np.abs(one.mean - here) / one.sd, np.abs(other.mean - there) / other.sd
     rough = 1 / np.hypot(1 / either[0], 1 / either[1])
     enough = max(ROUGHLY, least / 2)
     found = np.where(np.isfinite(rough) & (rough <= enough), rough, 0.0)
     look = np.nonzero(rough > enough)
     if len(look[0]):
-        deviate = lambda law, x: np.abs(scipy.special.ndtri(law.picked(look).cdf(x[look])))
+
+        def deviate(law, x):
+            return np.abs(scipy.special.ndtri(law.picked(look).cdf(x[look])))
+
         first = deviate(one, here)
         found[look] = np.minimum(first, least)
         far = ~(first <= least)  # the combined deviation is at most either one
-        first, look = first[far], tuple(axis[far] for axis in look)
+        first = first[far]
+        look = tuple(axis[far] for axis in look)
         z = 1 / np.hypot(1 / first, 1 / deviate(other, there))
         z = np.where(np.isnan(z) | (np.isinf(z) & (rough[look] < 1)), 0.0, z)
         found[look] = np.where(np.isinf(z), np.maximum(rough[look], CONTRADICTION), z)
@@ -241,7 +254,8 @@ def jointly(members: Any, others: Any) -> Float[Array, " n"]:
     chi-squared variable with one degree of freedom per direction.
     """
     size = members.own_size
-    one, other = np.asarray(members.precision), np.asarray(others.precision)
+    one = np.asarray(members.precision)
+    other = np.asarray(others.precision)
     gap = np.asarray(members.mean - others.mean)[..., None]
     scale = np.sqrt(np.diagonal(one + other, axis1=-2, axis2=-1))[..., None]
     both = (one + other) / scale / np.swapaxes(scale, -1, -2)

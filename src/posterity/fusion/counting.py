@@ -71,7 +71,10 @@ def _differ(sites: Sites) -> bool:
         from posterity.fusion.networks.ledgers import of_other_prior
 
         return bool(of_other_prior({name: site.prior for name, site in sites.loaded.items()}))
-    close = lambda own, first: np.allclose(own, first, rtol=1e3 * SAME, atol=1e3 * SAME)
+
+    def close(own, first):
+        return np.allclose(own, first, rtol=1e3 * SAME, atol=1e3 * SAME)
+
     for block in sites.blocks.values():
         totals = block.concentrations  # zeros without weights
         spreads = [p.spread() for p in block.whole_priors if p] if isinstance(block, Block) else []
@@ -84,7 +87,8 @@ def _differ(sites: Sites) -> bool:
 
 def check_priors_known(sites: Sites) -> None:
     """Raise a UsageError if the prior of a site is unknown."""
-    if names := sites.without_prior:
+    names = sites.without_prior
+    if names:
         raise UsageError(
             found=f"no prior for {names[:3]}" + (" and others" if len(names) > 3 else ""),
             expected="the prior of every site for rule='product', which counts it once",
@@ -103,7 +107,8 @@ def check_counted_once(sites: Sites) -> str:
     seen: dict[Any, str] = {}
     pairs = []
     for name, content in zip(sites.names, sites.contents(), strict=True):
-        if (twin := seen.setdefault(content, name)) == name:
+        twin = seen.setdefault(content, name)
+        if twin == name:
             continue
         if _may_coincide(sites, name):
             continue
@@ -128,9 +133,11 @@ def _may_coincide(sites: Sites, name: str) -> bool:
     Two equal Poisson counts about ``c`` have probability ``(4 π c)^-½``; the largest count is that
     of all records, or an exposure, which may be the same everywhere.
     """
-    if (site := sites.loaded.get(name)) is None or site.prior is None:
+    site = sites.loaded.get(name)
+    if site is None or site.prior is None:
         return False
-    own, start = site.posterior.natural_parameters, site.prior.natural_parameters
+    own = site.posterior.natural_parameters
+    start = site.prior.natural_parameters
     if np.shape(own) != np.shape(start):
         return False
     counts = np.abs(np.ravel(own - start))
@@ -147,17 +154,22 @@ def _nearly_same(sites: Sites) -> str:
     Twice their divergence is about chi-squared, with a degree of freedom per coordinate.
     """
     known: dict[str, Any] = {name: site.posterior for name, site in sites.loaded.items()}
-    plain = lambda q: q.gaussian and not (q.batch_shape or q.network_layers)
+
+    def plain(q):
+        return q.gaussian and not (q.batch_shape or q.network_layers)
+
     shapes = {q.event_shape for q in known.values() if plain(q) and len(list(q.parts())) == 1}
     if len(shapes) != 1 or not all(map(plain, known.values())):
         return ""
-    names, size = sorted(known, key=lambda name: float(known[name].mean[0])), math.prod(*shapes)
+    names = sorted(known, key=lambda name: float(known[name].mean[0]))
+    size = math.prod(*shapes)
     means = np.stack([known[name].mean for name in names])
     deviations = np.sqrt(np.stack([known[name].marginal_variance for name in names]))
     close = (np.abs(np.diff(means, axis=0)) <= CLOSE * deviations[1:]).all(1)
     for place in np.flatnonzero(close):
         one, other = sorted(names[place : place + 2])
-        apart, prior = float(known[one].kl(known[other])), sites.loaded[one].prior
+        apart = float(known[one].kl(known[other]))
+        prior = sites.loaded[one].prior
         chance = len(names) ** 2 / 2 * scipy.special.gammainc(size / 2, max(apart, 0.0))
         informed = prior is None or float(known[one].kl(prior)) > INFORMED
         if chance < BY_CHANCE and informed:

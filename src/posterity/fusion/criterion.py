@@ -73,10 +73,12 @@ class Criterion:
         ``surprise`` is their average ``KL(. || population)``: per direction, half the logarithm of
         the ratio of the population's variance to theirs. ``shape`` is that of their shapes.
         """
-        located, free = _size(family.location()), family.degrees_of_variation
+        located = _size(family.location())
+        free = family.degrees_of_variation
         if located and observations is not None:
             observations = np.maximum(observations, 1.0)
-            total_of, spare = observations.sum(), max(len(observations) - 1, 1)
+            total_of = observations.sum()
+            spare = max(len(observations) - 1, 1)
             # A few sites with very many observations do not determine the expectation for the rest.
             least = (total_of - (observations**2).sum() / total_of) / spare
             count = min(np.exp(np.log(observations).mean()), max(least, 1.0))
@@ -101,7 +103,8 @@ class Criterion:
         it that remains once all are moved to one place, and ``price`` the sum of the
         :meth:`prices` of all groups.
         """
-        misfit, spare = np.maximum(misfit, 0.0), self.total - groups
+        misfit = np.maximum(misfit, 0.0)
+        spare = self.total - groups
         if not self.located:
             noise = _noise(misfit, spare, self.shaped, self.expected)
         else:
@@ -117,8 +120,12 @@ class Criterion:
         their own; their number is chosen (minka2001dimension). ``misfits`` are those of location
         along each direction, the largest first.
         """
-        spare, dim = self.total - groups, self.located
-        noise = lambda misfit, directions: _noise(misfit, spare, directions, self.expected)
+        spare = self.total - groups
+        dim = self.located
+
+        def noise(misfit, directions):
+            return _noise(misfit, spare, directions, self.expected)
+
         leading = np.arange(1, dim)
         angles = (dim - (leading - 1) / 2) * leading  # numbers that describe leading directions
         each = noise(misfits[:-1], 1).cumsum()
@@ -188,7 +195,8 @@ def _noise(misfit: Any, spare: Any, directions: int | float, expected: float) ->
     """
     if not directions:
         return misfit
-    matches, both = MATCHES, MATCHES + spare
+    matches = MATCHES
+    both = MATCHES + spare
     dispersion = np.maximum(1.0, (2 * misfit / directions + matches * expected) / both)
     fit = misfit / dispersion + directions * matches * expected / dispersion / 2
     known = directions * matches * (1 + np.log(expected)) / 2

@@ -53,14 +53,20 @@ def diagnostics(sites: Sites, fusion: Fusion) -> Iterator[str]:
         whole = {path: b for path, b in sites.blocks.items() if isinstance(b, Block)}
         yield from _say_nothing(whole, len(whole) == len(sites.blocks))
         for path, block in sites.blocks.items():
-            alignment, scales = fusion.plates.get(path), lambda: fusion.scales
+            alignment = fusion.plates.get(path)
+
+            def scales():
+                return fusion.scales
+
             apart: Any = lambda pairs: np.ones(len(pairs[0]), bool)
             lines: list[str] = []
-            note, holders = "", None
+            note = ""
+            holders = None
             if are_topics(block):  # topics are merged as far as this helps prediction
                 continue
             if isinstance(block, Block):
-                sample, matching = block, alignment
+                sample = block
+                matching = alignment
             else:
                 total = len(block.names)
                 known = alignment and alignment.confidence
@@ -130,7 +136,8 @@ def _say_nothing(blocks: Mapping[str, Block], every: bool) -> Iterator[str]:
         if not block.priors.exchangeable.all():
             return
         kl, less = _learnt(block)
-        nats, lost = nats + kl, np.fmax(lost, less)
+        nats = nats + kl
+        lost = np.fmax(lost, less)
     by_name = np.argsort(np.array(names, str), kind="stable")
     unsure, quiet = (by_name[own[by_name]] for own in (lost > NOTHING, nats < NOTHING))
     if len(unsure):
@@ -152,7 +159,8 @@ def _learnt(block: Block) -> tuple[Float[Array, " sites"], Any]:
     zero, the sum over the site's components. And how much less sure it is (:func:`_lost`).
     """
     heaviest = np.lexsort((-block.counts, block.site))[np.cumsum(block.sizes) - block.sizes]
-    own, prior = block.members[heaviest], block.priors.at(block.site[heaviest])
+    own = block.members[heaviest]
+    prior = block.priors.at(block.site[heaviest])
     nats = own.kl(prior)
     for site in np.flatnonzero(nats < NOTHING).tolist():
         rows = np.flatnonzero(block.site == site)
@@ -167,10 +175,12 @@ def _lost(own: Any, prior: Any) -> Any:
     """
     if own.gaussian:
         return own.entropy() - prior.entropy()
-    if parts := own.independent_blocks():
+    parts = own.independent_blocks()
+    if parts:
         others = prior.independent_blocks()
         return functools.reduce(np.fmax, [_lost(parts[name], others[name]) for name in parts])
-    if (counts := [_counted(law) for law in (prior, own)])[0] is None:
+    counts = [_counted(law) for law in (prior, own)]
+    if counts[0] is None:
         return 0.0
     return np.log(np.divide(*counts)) / 2
 
@@ -194,10 +204,12 @@ def _few_records(block: Block) -> Iterator[str]:
     members: Any = block.members
     if not isinstance(members, NormalWishart):
         return
-    known, before = bool(block.priors.exchangeable.all()), np.zeros(1)
+    known = bool(block.priors.exchangeable.all())
+    before = np.zeros(1)
     if known:
         before = block.priors.at(block.site).observations()
-    records, size = members.observations() - before, members.own_size
+    records = members.observations() - before
+    size = members.own_size
     few = int((records[block.used] < size).sum())
     if 2 * few > block.used.sum():
         yield (
@@ -253,7 +265,8 @@ def _unlike(block: Block, divergence: Any, names: Names) -> Iterator[str]:
     for number, scale in scales:
         if not scale.expected or scale.residual is None or not scale.spread:
             continue
-        times, above = scale.residual / scale.expected, scale.residual - scale.expected
+        times = scale.residual / scale.expected
+        above = scale.residual - scale.expected
         freedom = 2 * (scale.spread * scale.matched) ** 2
         chance = scipy.special.chdtrc(freedom, freedom + 2 * above * scale.matched)
         if times > LESS and chance * numbers < BY_CHANCE:

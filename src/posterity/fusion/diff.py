@@ -142,7 +142,8 @@ def diff(a: Posterior, b: Posterior, *, key: KeyArray | None = None, samples: in
     >>> [(pair.a, pair.b, pair.kl.ab) for pair in diff(q, p).blocks[0].plate.pairs]
     [(0, 1, 0.0), (1, 0, 0.5)]
     """
-    left, right = _law(a, "the first posterior"), _law(b, "the second posterior")
+    left = _law(a, "the first posterior")
+    right = _law(b, "the second posterior")
     # Only coordinates are put in one order here; members of plates are matched below.
     names = {**coordinates_in(right), **coordinates_in(left)}
     left = ordered(left, names, "the first posterior", "the second")
@@ -152,7 +153,8 @@ def diff(a: Posterior, b: Posterior, *, key: KeyArray | None = None, samples: in
     else:
         for law, place in ((left, "the first posterior"), (right, "the second posterior")):
             check_adds(law, place)
-        mine, theirs = blocks(left), blocks(right)
+        mine = blocks(left)
+        theirs = blocks(right)
         _check_alike(list(mine) == list(theirs), left, right, "")
         compared = [_block(mine[path], theirs[path], path) for path in mine]
     sites = [value.sites if isinstance(value, Ledger) else None for value in (a, b)]
@@ -174,7 +176,8 @@ def _law(value: Any, place: str) -> Any:
 
 def _block(a: Any, b: Any, path: str) -> BlockDiff:
     single = not (a.batch_shape or b.batch_shape)
-    plates, tied = (a.is_plate and b.is_plate), (a.is_tied and b.is_tied)
+    plates = a.is_plate and b.is_plate
+    tied = a.is_tied and b.is_tied
     if single and (plates or tied):
         _check_alike(a.outline(plates=False) == b.outline(plates=False), a, b, path)
         return _plates(a, b, path) if plates else _tied(a, b, path)
@@ -206,12 +209,15 @@ def _check_alike(alike: bool, a: object, b: object, path: str) -> None:
 
 def _kl(a: ExponentialFamily, b: ExponentialFamily) -> tuple[Array, Array]:
     same = (a.natural_parameters == b.natural_parameters).all(-1)
-    ab, ba = np.maximum(a.kl(b), 0.0), np.maximum(b.kl(a), 0.0)  # below zero is rounding
+    # below zero is rounding
+    ab = np.maximum(a.kl(b), 0.0)
+    ba = np.maximum(b.kl(a), 0.0)
     return np.where(same, 0.0, ab), np.where(same, 0.0, ba)
 
 
 def _plates(a: Plate, b: Plate, path: str) -> BlockDiff:
-    mine, theirs = _Labelled.of_plate(a), _Labelled.of_plate(b)
+    mine = _Labelled.of_plate(a)
+    theirs = _Labelled.of_plate(b)
     if a.names and b.names:  # members with one name are matched, whatever their parameters
         pairs = [(i, b.names.index(name)) for i, name in enumerate(a.names) if name in b.names]
         rows, columns = np.array(pairs, dtype=int).reshape(-1, 2).T
@@ -224,7 +230,8 @@ def _plates(a: Plate, b: Plate, path: str) -> BlockDiff:
 
 def _tied(a: HiddenMarkov, b: HiddenMarkov, path: str) -> BlockDiff:
     """Match states by their emissions, and compare the rest among the matched states."""
-    mine, theirs = _Labelled.of_plate(a.as_plate()), _Labelled.of_plate(b.as_plate())
+    mine = _Labelled.of_plate(a.as_plate())
+    theirs = _Labelled.of_plate(b.as_plate())
     rows, columns = _match(mine, theirs)
     kl = Divergences.between(_among_labels(a, rows), _among_labels(b, columns))
     plate = _plate_diff(mine, theirs, rows, columns, None)
@@ -256,7 +263,8 @@ class _Labelled(NamedTuple):
 
     @classmethod
     def of_mixture(cls, mixture: Mixture) -> "_Labelled":
-        shares, members = mixture.weights, mixture.components
+        shares = mixture.weights
+        members = mixture.components
         return cls(members, shares, np.column_stack([members.natural_parameters, shares]))
 
     @property
@@ -267,14 +275,17 @@ class _Labelled(NamedTuple):
 
 def _match(a: _Labelled, b: _Labelled) -> tuple[Array, Array]:
     """Return the rows of matched components of both, in the order of ``a``."""
-    rows, columns = a.order, b.order
+    rows = a.order
+    columns = b.order
     if not np.array_equal(a.contents[rows], b.contents[columns]):
         # In an order by contents, so that ties do not depend on the order of components.
-        one, other = a.members[rows], b.members[columns]
+        one = a.members[rows]
+        other = b.members[columns]
         cost = (kl_matrix(one, other, "reverse") + kl_matrix(one, other, "forward")).T
         cost = np.nan_to_num(cost, nan=HOPELESS, posinf=HOPELESS)
         picked, partners = scipy.optimize.linear_sum_assignment(cost)
-        rows, columns = rows[picked], columns[partners]
+        rows = rows[picked]
+        columns = columns[partners]
     order = np.argsort(rows)
     return rows[order], columns[order]
 
@@ -295,7 +306,8 @@ def _plate_diff(
 def _weights(a: Plate, b: Plate, rows: Array, columns: Array) -> Divergences | None:
     if a.weights is None or b.weights is None:
         return None
-    mine, theirs = a.weights.among(rows), b.weights.among(columns)
+    mine = a.weights.among(rows)
+    theirs = b.weights.among(columns)
     if mine is not None and theirs is not None:
         return Divergences.between(mine, theirs)
     if a.size == b.size and np.array_equal(rows, columns):
@@ -305,7 +317,9 @@ def _weights(a: Plate, b: Plate, rows: Array, columns: Array) -> Divergences | N
 
 def _among(p: Array, q: Array) -> Divergences:
     """Return the divergences of shares after normalising them."""
-    p, q, rel_entr = p / p.sum(), q / q.sum(), scipy.special.rel_entr
+    p = p / p.sum()
+    q = q / q.sum()
+    rel_entr = scipy.special.rel_entr
     return Divergences(float(rel_entr(p, q).sum()), float(rel_entr(q, p).sum()))
 
 
@@ -316,7 +330,8 @@ def _mixtures(a: Any, b: Any, key: KeyArray | None, samples: int) -> BlockDiff:
     # A member of a family is a mixture of one component.
     left, right = (q if q.is_mixture else Mixture(np.zeros(1), stack([q])) for q in (a, b))
     _check_alike(left.components.outline() == right.components.outline(), a, b, "")
-    mine, theirs = _Labelled.of_mixture(left), _Labelled.of_mixture(right)
+    mine = _Labelled.of_mixture(left)
+    theirs = _Labelled.of_mixture(right)
     # In an order by contents: equal mixtures are then equal to the last bit, and KL is zero.
     p, q = (
         Mixture(mixture.log_weights[own.order], mixture.components[own.order])

@@ -40,7 +40,8 @@ def differ(clustering: Clustering) -> bool:
     """Return whether matched components lie so far apart that their dispersion, which costs only
     its logarithm, is no evidence against a match (:data:`APART`).
     """
-    judged, criterion = clustering.judged, clustering.local.criterion
+    judged = clustering.judged
+    criterion = clustering.local.criterion
     spare = (criterion.total - len(judged.centres)) * criterion.located
     few = criterion.located <= DIRECTIONS and criterion.total <= MOST
     return bool(few and 2 * (judged.misfit - judged.shape) > APART * criterion.expected * spare > 0)
@@ -54,7 +55,8 @@ class Trait:
     def __init__(self, points: Float[Array, "n size"], expected: float = np.inf):
         self.points = points - points.mean(0)
         self.squares = (self.points**2).sum(1)
-        self.size, self.expected = points.shape[1], expected
+        self.size = points.shape[1]
+        self.expected = expected
         self.variance = max(float((self.points**2).mean()), np.finfo(float).tiny)
 
     def evidence(self, share: float, number: Any, middle: Any, square: Any) -> Any:
@@ -62,7 +64,8 @@ class Trait:
         variance within groups. Groups are described by the ``number`` of members, the squared
         length of their sum (``middle``) and the sum of their squared lengths (``square``).
         """
-        within, total = share * self.variance, self.variance
+        within = share * self.variance
+        total = self.variance
         whole = within + number * (total - within)
         middle = middle / np.maximum(number, 1)
         quadratic = (square - middle) / within + middle / whole - square / total
@@ -111,9 +114,12 @@ class Effects:
         """
         own, rest, labels, out = self.without(site)
         groups = int(labels.max()) + 1
-        number, total = np.bincount(labels), 0.0
+        number = np.bincount(labels)
+        total = 0.0
         for trait, share in zip(self.traits, self.shares, strict=True):
-            others, x, square = trait.points[rest], trait.points[own], trait.squares[own, None]
+            others = trait.points[rest]
+            x = trait.points[own]
+            square = trait.squares[own, None]
             middle = sums(others, labels, groups)
             length = (middle**2).sum(1)
             inner = np.bincount(labels, trait.squares[rest])
@@ -147,11 +153,17 @@ class Effects:
     @property
     def ways(self) -> float:
         """Logarithm of the number of ways to choose as many matches, site after site."""
-        log = lambda n: float(scipy.special.gammaln(n + 1))
-        total, seen = 0.0, set(self.labels[: self.starts[1]].tolist())
+
+        def log(n):
+            return float(scipy.special.gammaln(n + 1))
+
+        total = 0.0
+        seen = set(self.labels[: self.starts[1]].tolist())
         for first, end in zip(self.starts[1:-1], self.starts[2:], strict=True):
             own = self.labels[first:end].tolist()
-            k, l, n = len(own), len(seen), len(seen & set(own))
+            k = len(own)
+            l = len(seen)
+            n = len(seen & set(own))
             total += np.log(min(k, l) + 1) + log(k) + log(l) - log(k - n) - log(l - n) - log(n)
             seen |= set(own)
         return float(total)
@@ -174,9 +186,11 @@ class Effects:
         """Return a site's rows, a mask of the other rows, their labels without gaps, and the same
         labels for all rows, -1 for the site's.
         """
-        own, rest = slice(*self.starts[site : site + 2]), np.ones(len(self.labels), bool)
+        own = slice(*self.starts[site : site + 2])
+        rest = np.ones(len(self.labels), bool)
         rest[own] = False
-        labels, out = np.unique(self.labels[rest], return_inverse=True)[1], np.full(len(rest), -1)
+        labels = np.unique(self.labels[rest], return_inverse=True)[1]
+        out = np.full(len(rest), -1)
         out[rest] = labels
         return own, rest, labels, out
 
@@ -203,7 +217,8 @@ class Effects:
             here = np.where(same.any(1), labels[labels >= 0][same.argmax(1)], g)
             owner = np.full(g, k)
             owner[here[here < g]] = rows[here < g]
-            now, there = gains[rows, here], gains[owner, np.arange(g)]
+            now = gains[rows, here]
+            there = gains[owner, np.arange(g)]
             # If row i moves to group j, the owner of j moves to the group of i.
             rise = now[:, None] + there - gains[:k, :g] - gains[owner][:, here].T
             rise[rows[here < g], here[here < g]] = np.inf
@@ -213,7 +228,8 @@ class Effects:
 def _log_covariances(members: ExponentialFamily) -> Float[Array, "n numbers"]:
     """Return logarithms of expected covariances relative to their mean, as vectors."""
     law: Any = members
-    covariances, degrees = np.asarray(law.inverse_scale), np.asarray(law.degrees_of_freedom)
+    covariances = np.asarray(law.inverse_scale)
+    degrees = np.asarray(law.degrees_of_freedom)
     if covariances.ndim == 2:  # variances
         return np.log(covariances / degrees)
     covariances = covariances / degrees[:, None, None]

@@ -215,7 +215,10 @@ class _Problem(NamedTuple):
     ) -> tuple[Alignments, Names]:
         """Return the matching of each plate, and the names of its components if sites name them."""
         sites, plan, importance, _ = self
-        side, how, labels, aligned = plan.divergence, plan.matching, plan.labels, Alignments()
+        side = plan.divergence
+        how = plan.matching
+        labels = plan.labels
+        aligned = Alignments()
         plates = [block for block in sites.blocks.values() if block.plate]
         number = without_networks(
             (block.like for block in sites.blocks.values()), plan.networks, plan.components
@@ -237,7 +240,8 @@ class _Problem(NamedTuple):
         by_name = None
         if labels is None and how in (Matching.EVIDENCE, Matching.IDENTITY):
             by_name = matching_by_name(sites.labels, sites.names, [plate.path for plate in plates])
-            labels, how = by_name, how if by_name is None else Matching.IDENTITY
+            labels = by_name
+            how = how if by_name is None else Matching.IDENTITY
         elif sites.labels:
             warn_of_names(f"matching={how.value!r} goes by what members say")
         own = None if labels is None else user_labels(labels, plates, number)
@@ -255,7 +259,9 @@ class _Problem(NamedTuple):
     def combined(self, aligned: Alignments, names: Names) -> Fusion:
         """Combine the matched sites into one posterior by the rule; products have a ledger too."""
         sites, plan, importance, rule = self
-        side, blocks, names = plan.divergence, sites.blocks, {**sites.coordinates, **names}
+        side = plan.divergence
+        blocks = sites.blocks
+        names = {**sites.coordinates, **names}
         sampling = functools.partial(scales_of, blocks, aligned, side)
         if rule is Rule.BARYCENTER:
             fused = average(sites.like, blocks, aligned, side, importance)

@@ -94,8 +94,10 @@ class Points:
         """Make the geometry, part by part, from a function that returns the members of any slice
         of ``N``.
         """
-        divergence, template = Divergence(divergence), members(slice(1))
-        coordinates, phi = np.empty((length, template.dimension)), np.empty(length)
+        divergence = Divergence(divergence)
+        template = members(slice(1))
+        coordinates = np.empty((length, template.dimension))
+        phi = np.empty(length)
         for rows in parts(length, template):
             some = members(rows)
             coordinates[rows], phi[rows] = divergence.coordinates(some), divergence.potential(some)
@@ -160,7 +162,8 @@ class Points:
     @functools.cached_property
     def _column(self) -> Float[Array, " n"]:
         """Potentials minus the slope at the middle times the offset from it."""
-        column, slope = self.potential.copy(), self.middle[1][0]
+        column = self.potential.copy()
+        slope = self.middle[1][0]
         for rows in self.parts:
             column[rows] -= self._offset(rows) @ slope
         return column
@@ -183,11 +186,13 @@ class Points:
         overwrites. Rounding may make some negative.
         """
         gradient, row = self._tangents(centroids)
-        steps, dim = chunks(len(self), 8 * len(row), CACHED), gradient.shape[1]
+        steps = chunks(len(self), 8 * len(row), CACHED)
+        dim = gradient.shape[1]
         # Rows and columns are added up by the same product.
         slope = np.vstack([-gradient.T, np.ones(len(row)), -row])
         most = steps[0].stop if steps else 0
-        room, offset = np.empty((most, len(row))), np.ones((most, dim + 2))
+        room = np.empty((most, len(row)))
+        offset = np.ones((most, dim + 2))
         for rows in steps:
             size = rows.stop - rows.start
             np.subtract(self.coordinates[rows], self.middle[0], out=offset[:size, :dim])
@@ -209,7 +214,8 @@ class Points:
         among = np.flatnonzero(moved)
         new = self.nearest(centroids.take(among))
         # The nearest moved centroid is the nearest of all if it is nearer than the previous one.
-        there, nearer = before.groups, new.costs <= before.costs
+        there = before.groups
+        nearer = new.costs <= before.costs
         found = Nearest(
             np.where(nearer, among[new.groups], there), np.minimum(new.costs, before.costs)
         )
@@ -243,7 +249,8 @@ class Points:
     def _tangents(self, centroids: "Centroids") -> tuple[Float[Array, "g dim"], Float[Array, " g"]]:
         """Return slopes at the centroids, and heights of tangents, relative to the middle's."""
         mean, slope = self.middle
-        gradient, offset = centroids.gradient - slope, centroids.coordinates - mean
+        gradient = centroids.gradient - slope
+        offset = centroids.coordinates - mean
         height = centroids.potential - offset @ slope[0]
         return gradient, height - np.einsum("gd,gd->g", offset, gradient)
 
@@ -380,7 +387,8 @@ def barycenter(
         share = plan * weights[:, None]
         mean = share.T @ coordinates / share.sum(0)[:, None]
     else:
-        size, alike = int(plan.max()) + 1, (weights == 1).all()
+        size = int(plan.max()) + 1
+        alike = (weights == 1).all()
         total = canonical_sums(coordinates if alike else coordinates * weights[:, None], plan, size)
         counts = np.bincount(plan) if alike else canonical_sums(weights[:, None], plan, size)[:, 0]
         mean = total / counts[:, None]

@@ -60,7 +60,8 @@ class PassConfidence(Confidence):
     thorough = False  # a neighbouring number of groups takes passes over all sites
 
     def __init__(self, passes: Passes, result: PassResult, levels: dict[int, float], free: bool):
-        self.passes, self.result = passes, result
+        self.passes = passes
+        self.result = result
         sample = passes.sample
         labels = result.labels[sample.places]
         super().__init__(self.part(sample.rows, sample.starts, labels), levels, free)
@@ -73,7 +74,9 @@ class PassConfidence(Confidence):
     @functools.cached_property
     def judged(self) -> Judged:
         """The statistics by which the number of groups is judged, from one more pass."""
-        near, counts, shape = self.passes.near, self.result.counts, 0.0
+        near = self.passes.near
+        counts = self.result.counts
+        shape = 0.0
         sums = GroupSums(len(counts), near.traits(slice(1)).shape[1])
         for part in self.parts:
             sums.add(part.local.traits(), part.labels)
@@ -89,7 +92,8 @@ class PassConfidence(Confidence):
     def part(self, rows: Array, starts: Int[Array, " bounds"], labels: Array) -> Part:
         """Return some sites' components in the groups, and with the population, of all sites."""
         passes = self.passes
-        near, table = passes.near, passes.table
+        near = passes.near
+        table = passes.table
         local = LocalComponents(table.points(rows, near.points), starts, table.origin)
         vars(local).update(_populations=near._populations, criterion=passes.criterion)
         vars(local)["_unequal"] = near._unequal
@@ -117,9 +121,12 @@ class PassConfidence(Confidence):
         with a component that is furthest from its group, one with most components, and several
         that have each group, or all of few, as far as their components are not too many.
         """
-        table, result, sizes = self.passes.table, self.result, self.passes.store.sizes
+        table = self.passes.table
+        result = self.result
+        sizes = self.passes.store.sizes
         furthest = [np.maximum.reduceat(p.own_costs, p.local.starts[:-1]) for p in self.parts]
-        chosen, most = np.zeros(len(sizes), bool), examinable(table)
+        chosen = np.zeros(len(sizes), bool)
+        most = examinable(table)
         chosen[self.sample()] = chosen[np.lexsort((table.keys, -sizes))[0]] = True
         worst = np.lexsort((table.keys, -np.concatenate(furthest)))[:WORST]
         chosen[worst[: max(1, np.searchsorted(np.cumsum(sizes[worst]), most, side="right"))]] = True
@@ -155,7 +162,8 @@ class PassConfidence(Confidence):
                 coordinates = np.delete(current.matched, int(current.loss.argmin()), axis=0)
             else:
                 break
-            if (current := passes.fixed(coordinates)) is None:
+            current = passes.fixed(coordinates)
+            if current is None:
                 break
             yield len(current.counts), passes.objective(current)
 
@@ -167,7 +175,8 @@ def within_sites(passes: Passes, divergence: Any, into: Int[Array, " all"]) -> N
     different group. In the table, unions replace their parts; ``into`` (N,), the component that
     absorbed each one, is changed in place.
     """
-    table, store = passes.table, passes.store
+    table = passes.table
+    store = passes.store
     passes.population = _population(passes)
     parts = np.arange(len(store), dtype=into.dtype)
     for rows in store.blocks():
@@ -182,11 +191,13 @@ def within_sites(passes: Passes, divergence: Any, into: Int[Array, " all"]) -> N
     )
     left = np.flatnonzero(whole.whole)
     kept = np.cumsum([0, *np.add.reduceat(whole.whole, starts[:-1], dtype=int)])
-    members, how = whole.members[left], (Matching.EVIDENCE, divergence, None, whole.counts[left])
+    members = whole.members[left]
+    how = (Matching.EVIDENCE, divergence, None, whole.counts[left])
     matched = match(members, kept, *how)
     for rows in store.blocks():
         one = Absorbing(_piece(passes, rows), parts[rows.span] - rows.row)
-        if (less := one.less(matched.result.clustering)) is not None:
+        less = one.less(matched.result.clustering)
+        if less is not None:
             parts[rows.span] = rows.row + less.into
     joined(passes, parts, into)
 
@@ -222,14 +233,17 @@ def joined(passes: Passes, parts: Int[Array, " n"], into: Int[Array, " all"]) ->
     """Replace parts by unions in the table and in ``into``; return a mask of the remaining rows.
     ``parts`` has, for each row, the row that absorbed it, or its own index.
     """
-    table, kept = passes.table, parts == np.arange(len(parts), dtype=into.dtype)
+    table = passes.table
+    kept = parts == np.arange(len(parts), dtype=into.dtype)
     if kept.all():
         return kept
     for rows in passes.store.blocks():
         if kept[rows.span].all():
             continue
         own = Absorbing(_piece(passes, rows), parts[rows.span] - rows.row)
-        hosts, new, dim = np.unique(own.into[~own.whole]), rows.rows.copy(), table.dim
+        hosts = np.unique(own.into[~own.whole])
+        new = rows.rows.copy()
+        dim = table.dim
         union = new[hosts]
         union[:, :dim] = moved(own.members[hosts], table.origin).natural_parameters
         union[:, HASH - 1] = own.counts[hosts]
@@ -237,7 +251,8 @@ def joined(passes: Passes, parts: Int[Array, " n"], into: Int[Array, " all"]) ->
         new[hosts] = table.completed(union, None)
         sizes = np.add.reduceat(own.whole, rows.starts[:-1], dtype=int)
         passes.store.replace(rows, new[own.whole], sizes)
-    host, everyone = np.arange(len(into), dtype=into.dtype), np.flatnonzero(table.used)
+    host = np.arange(len(into), dtype=into.dtype)
+    everyone = np.flatnonzero(table.used)
     host[everyone] = everyone[parts]
     into[:] = host[into]
     table.used = table.used.copy()
@@ -250,7 +265,8 @@ def _population(passes: Passes) -> ExponentialFamily | None:
     """Return the population of normal components (:func:`.absorb.population`) from the sample,
     which depends on contents alone: not on the order of sites, nor on the blocks of the store.
     """
-    table, rows = passes.table, passes.sample.rows
+    table = passes.table
+    rows = passes.sample.rows
     members = moved(table.natural(rows), opposite(table.origin))
     if not isinstance(members, NormalPrecision) or not table.priors.exchangeable.any():
         return None

@@ -53,19 +53,22 @@ def kl_fusion(local: LocalComponents, components: int | None = None) -> SearchRe
     The trace has the objective of (9) in units of the costs' standard deviation; iteration stops
     when it does not fall.
     """
-    points, ends = local.points, local.starts[1:-1]
+    points = local.points
+    ends = local.starts[1:-1]
     bound = components or min(len(points), 2 * local.largest + 2)
     centroids = search(local, components=bound).clustering.centroids
     costs = finite(points.divergences(centroids))
     scale = float(costs.std()) or 1.0
-    trace, plans = [], []
+    trace = []
+    plans = []
     for _ in range(ITERATIONS):
         relaxed = relax(np.split(costs / scale, ends), REGULARIZATION)
         if trace and relaxed.objective >= trace[-1]:
             break
         trace.append(relaxed.objective)
         plans = relaxed.plans
-        plan, coordinates = np.concatenate(plans), centroids.coordinates.copy()
+        plan = np.concatenate(plans)
+        coordinates = centroids.coordinates.copy()
         mass = plan.sum(0)
         # A column without mass has no barycentre: it stays unchanged.
         used = mass > 1e-9
@@ -109,7 +112,9 @@ def relax(
     """
     program = _Program(costs, regularization)
     iterations = _solve(program, tolerance, max_iterations)
-    lower, gap = min(program.lower, program.upper), program.gap()  # they cross only by rounding
+    # they cross only by rounding
+    lower = min(program.lower, program.upper)
+    gap = program.gap()
     lower, upper = (program.offset + program.scale * bound for bound in (lower, program.upper))
     plans = np.split(program.best, program.starts[1:])
     return Relaxation(plans, upper, lower, gap, iterations, gap <= tolerance)
@@ -141,12 +146,15 @@ class _Program:
         margin = _typical_margin(reduced)
         # A power of two, so that scaling is exact.
         self.scale = float(2.0 ** np.round(np.log2(margin + regularization or 1.0)))
-        self.costs, self.margin = reduced / self.scale, margin / self.scale
+        self.costs = reduced / self.scale
+        self.margin = margin / self.scale
         self.regularization, self.offset = regularization / self.scale, float(least.sum())
         self.sizes = np.array([len(cost) for cost in sites])
         self.starts = np.cumsum(self.sizes) - self.sizes
         self.site = np.repeat(np.arange(len(sites)), self.sizes)
-        self.best, self.upper, self.lower = reduced, np.inf, -np.inf
+        self.best = reduced
+        self.upper = np.inf
+        self.lower = -np.inf
 
     def site_sums(self, plan: Array) -> Float[Array, "sites columns"]:
         return np.add.reduceat(plan, self.starts, axis=0)
@@ -176,7 +184,8 @@ class _Program:
         # Σ_rows min_g (C + Y + V) − Σ V: the saddle function minimised over P.
         lower = float(self.prices(point).min(axis=1).sum() - point.column.sum())
         if upper < self.upper:
-            self.best, self.upper = plan, upper
+            self.best = plan
+            self.upper = upper
         self.lower = max(self.lower, lower)
         return upper - lower
 
@@ -206,8 +215,12 @@ def _solve(program: _Program, tolerance: float, max_iterations: int) -> int:
     origin = point = _Point(plan, np.zeros_like(plan), np.zeros((sites, columns)))
     # The size of the duals: Y is near λ/√sites in a used column, V near a margin.
     weight = program.regularization / np.sqrt(sites) + 0.5 * program.margin or 1.0
-    threshold, begun, previous = np.zeros(rows), np.inf, np.inf  # gaps of this run
-    total, length = [np.zeros_like(x) for x in point], 0
+    # gaps of this run
+    threshold = np.zeros(rows)
+    begun = np.inf
+    previous = np.inf
+    total = [np.zeros_like(x) for x in point]
+    length = 0
     for iteration in range(1, max_iterations + 1):
         new, threshold = _step(program, point, weight, threshold)
         length += 1
@@ -220,7 +233,8 @@ def _solve(program: _Program, tolerance: float, max_iterations: int) -> int:
         gaps = [program.offer(candidate) for candidate in candidates]
         if program.gap() <= tolerance:
             return iteration
-        gap, stalled = min(gaps), min(gaps) <= 0.8 * begun and min(gaps) > previous
+        gap = min(gaps)
+        stalled = min(gaps) <= 0.8 * begun and min(gaps) > previous
         previous = gap
         # Restart after a large gain, after some gain that has stopped, or after a long run.
         if gap <= 0.2 * begun or stalled or length >= LONGEST_RUN * iteration:
@@ -232,8 +246,11 @@ def _solve(program: _Program, tolerance: float, max_iterations: int) -> int:
             if min(travelled, dual) > 1e-10:
                 ratio = (dual / travelled) ** WEIGHT_SMOOTHING
                 weight = float(ratio * weight ** (1.0 - WEIGHT_SMOOTHING))
-            origin, begun, previous = point, gap, np.inf
-            total, length = [np.zeros_like(x) for x in point], 0
+            origin = point
+            begun = gap
+            previous = np.inf
+            total = [np.zeros_like(x) for x in point]
+            length = 0
     return max_iterations
 
 
@@ -262,7 +279,8 @@ def project_simplex(
     Newton's method solves Σ max(x − θ, 0) = 1, which is convex and piecewise linear in θ: starting
     from the previous step's θ it is exact after a few passes, faster than sorting.
     """
-    ones, projected = np.ones(points.shape[1]), points
+    ones = np.ones(points.shape[1])
+    projected = points
     for _ in range(100):
         projected = np.maximum(points - threshold[:, None], 0.0)
         excess = projected @ ones - 1.0
@@ -306,7 +324,8 @@ def assign_descent(
     sites fixed, using g costs a site C[l, g] plus λ(√(n_g + 1) − √n_g), with n_g of the others. So
     its optimum is one rectangular linear assignment (kuhn1955).
     """
-    chosen, trace = [*start], [binary_objective(costs, start, regularization)]
+    chosen = [*start]
+    trace = [binary_objective(costs, start, regularization)]
     counts = np.bincount(np.concatenate(start), minlength=costs[0].shape[1])
     # Sites are processed in an order by their costs, independent of their input order.
     held = [np.take_along_axis(c, at[:, None], 1) for c, at in zip(costs, start, strict=True)]
@@ -315,9 +334,11 @@ def assign_descent(
         for c, own in zip(costs, held, strict=True)
     ]
     for _ in range(max_sweeps):
-        smallest, moved = SMALLEST_GAIN * abs(trace[-1]), False
+        smallest = SMALLEST_GAIN * abs(trace[-1])
+        moved = False
         for index in sorted(range(len(keys)), key=keys.__getitem__):
-            old, cost = chosen[index], costs[index]
+            old = chosen[index]
+            cost = costs[index]
             counts[old] -= 1
             price = cost + regularization * (np.sqrt(counts + 1.0) - np.sqrt(counts))
             rows, new = scipy.optimize.linear_sum_assignment(price)

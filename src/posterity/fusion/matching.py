@@ -83,7 +83,10 @@ def match(
     order, bounds = canonical_order(members, starts, counts)
     # The origin is moved to the members' mean: divergences are unchanged, and lose no digits.
     origin = of_places(lambda place: place[order].mean(0), members.location())
-    some = lambda rows: moved(members[order[rows]], origin)
+
+    def some(rows):
+        return moved(members[order[rows]], origin)
+
     local = LocalComponents(Points.of_parts(some, len(order), divergence), bounds, origin)
     rows = np.empty(len(order), int)
     rows[order] = np.arange(len(order))
@@ -117,7 +120,8 @@ def canonical_order(
     """Return the order of components, and the sites' starts in it: sites by size, then content,
     and components by content. Hashes of contents make the first sites a fair sample of all.
     """
-    sizes, site = np.diff(starts), np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    sizes = np.diff(starts)
+    site = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     keys = np.empty(len(site), np.uint64)
     for rows in parts(len(site), members[:1]):
         natural = members[rows].natural_parameters
@@ -133,7 +137,8 @@ def check_components(
 ) -> None:
     """Raise a UsageError for a number of components that these sites cannot have."""
     fixed = matching in (Matching.HUNGARIAN, Matching.IDENTITY)
-    low, high = int(sizes.max()), int(sizes.max() if fixed else sizes.sum())
+    low = int(sizes.max())
+    high = int(sizes.max() if fixed else sizes.sum())
     if fixed and sizes.min() != low:
         raise UsageError(
             found=f"sites with {np.unique(sizes).tolist()} components that have seen data",

@@ -28,7 +28,9 @@ SCATTER = 30.0
 SITES = 16  # Largest number of sites with few shared components that are examined
 COINCIDENCES = 2  # Pairs of components that may agree in a column, more than chance would have it
 WIDEST = 40  # Largest number of columns that are exchanged
-MINE, OTHERS = 6, 32  # Largest components of a site, and of all others, that are compared
+# Largest components of a site, and of all others, that are compared
+MINE = 6
+OTHERS = 32
 
 
 class Records(NamedTuple):
@@ -53,7 +55,8 @@ def in_other_units(
     laws: Any = parts.members[rows]
     if laws.gaussian or (moments := laws.expected_moments()) is None:
         return
-    site, origin = block.site[rows], 0.0
+    site = block.site[rows]
+    origin = 0.0
     if block.priors.exchangeable.all():  # the prior is removed: it has the units of the others
         origin = middle(laws)
         there, prior = (moved(own, origin) for own in (laws, block.priors.at(site)))
@@ -64,22 +67,27 @@ def in_other_units(
     number = np.asarray(laws.observations(), float)
     known = (np.isfinite(spread) & (spread > 0)).all(1) & (number >= 1)
     every = Records(mean + origin, np.sqrt(np.where(known[:, None], spread, 1.0)), number)
-    sites, held = np.unique(site[known]), np.bincount(labels)[labels] > 1
+    sites = np.unique(site[known])
+    held = np.bincount(labels)[labels] > 1
     most = np.bincount(site[known], held[known]) <= np.bincount(site[known]) / 2
     few = sites[most[sites]].tolist()
     # Components with most records first.
     ranked = np.argsort(-every.number, kind="stable")
     ranked = ranked[known[ranked]]
     for own in few if len(few) <= SITES else ():
-        mine, rest = ranked[site[ranked] == own][:MINE], ranked[site[ranked] != own]
+        mine = ranked[site[ranked] == own][:MINE]
+        rest = ranked[site[ranked] != own]
         rest = rest[np.sort(np.unique(labels[rest], return_index=True)[1])][:OTHERS]
         shared = held[mine]
         if not len(rest):
             continue
-        one, other = every.take(mine), every.take(rest)
-        name, agreed = f"site {block.names[own]!r}", 0
+        one = every.take(mine)
+        other = every.take(rest)
+        name = f"site {block.names[own]!r}"
+        agreed = 0
         times = np.median(np.log(other.deviation), axis=0) - np.median(np.log(one.deviation), 0)
-        column, times = int(np.abs(times).argmax()), np.exp(np.abs(times).max())
+        column = int(np.abs(times).argmax())
+        times = np.exp(np.abs(times).max())
         # Factors, a factor and an offset in one column, or offsets.
         for scaled, place in [(True, None), (True, column), (False, None)][2 * (times <= LEAST) :]:
             step, agreed = _step(one, other, scaled, place)
@@ -95,7 +103,8 @@ def in_other_units(
                     "convert its records, and fit it again"
                 )
                 return
-        if how := _rearranged(one, other, int(shared.sum())):
+        how = _rearranged(one, other, int(shared.sum()))
+        if how:
             yield (
                 f"{name} likely has its columns in another order, or one with another sign"
                 f"{block.place}: with {how} of its {len(mine)} components are those of the others. "
@@ -126,11 +135,13 @@ def _rearranged(mine: Records, rest: Records, shared: int) -> str:
     alike = np.abs(rest.mean[one] - rest.mean[other]) <= np.median(allowed, axis=(0, 1))
     by_chance = np.exp(-np.median(told, axis=(0, 1))) * len(one)
     told[..., alike.sum(0) > np.maximum(2 * by_chance, COINCIDENCES)] = 0.0
-    agreed, nats = np.zeros(len(ways), int), np.zeros(len(ways))
+    agreed = np.zeros(len(ways), int)
+    nats = np.zeros(len(ways))
     for way, (a, b) in enumerate(ways):
         order = np.arange(size)
         order[[a, b]] = b, a
-        there, wide = mine.mean[:, None, order], mine.deviation[:, None, order]
+        there = mine.mean[:, None, order]
+        wide = mine.deviation[:, None, order]
         if a == b:
             there = np.where(order == a, -there, there)
         pairs = np.all(np.abs(there - rest.mean) <= allowed, axis=2)
@@ -158,16 +169,22 @@ def _step(
     column alone has a factor, and an offset.
     """
     alone = np.arange(mine.mean.shape[1]) == place
-    best, number, size = np.zeros(mine.mean.shape[1]), 0, mine.mean.shape[1]
-    found, met = np.zeros((len(mine.mean), len(rest.mean)), bool), []
+    best = np.zeros(mine.mean.shape[1])
+    number = 0
+    size = mine.mean.shape[1]
+    found = np.zeros((len(mine.mean), len(rest.mean)), bool)
+    met = []
     others = (len(mine.mean) - 1) * (len(rest.mean) - 1)
     about_zero = scaled and place is None
     spread = 12 * (rest.mean**2).mean(0) if about_zero else np.ptp(rest.mean, axis=0) ** 2
     error = 1 / mine.number[:, None, None] + 1 / rest.number[:, None]
     for one, other in np.ndindex(len(mine.mean), len(rest.mean)):
-        factor, offset, loose = 1.0, rest.mean[other] - mine.mean[one], 0.0
+        factor = 1.0
+        offset = rest.mean[other] - mine.mean[one]
+        loose = 0.0
         if scaled:
-            factor, offset = rest.deviation[other] / mine.deviation[one], 0.0
+            factor = rest.deviation[other] / mine.deviation[one]
+            offset = 0.0
             loose = np.hypot(np.sqrt(error[one, other] / 2), INEXACT)
         if place is not None:
             factor = np.where(alone, factor, 1.0)
@@ -192,7 +209,9 @@ def _step(
         chances = np.log(3 * pairs.size) + (agreed - 1) * np.log(max(others, 1))
         if agreed > max(number, place is not None) and told[pairs].sum() > CHANCE + chances:
             a, b = np.nonzero(pairs)
-            weight, number, found = 1 / error[a, b], agreed, pairs
+            weight = 1 / error[a, b]
+            number = agreed
+            found = pairs
             steps = rest.mean[b] - mine.mean[a]
             if scaled:
                 steps = np.log(rest.deviation[b] / mine.deviation[a])

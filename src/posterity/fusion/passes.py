@@ -81,7 +81,8 @@ class Stages:
         """Restore the last stored clustering of a plate, and its trace, by at most two passes;
         raise an ArtifactError if the file is not such a checkpoint. None if none was stored.
         """
-        if (kept := self._plates.get(f"plate {passes.table.path}")) is None:
+        kept = self._plates.get(f"plate {passes.table.path}")
+        if kept is None:
             return None
         try:
             sweep = passes.sweep(np.asarray(kept["assigned"], float))
@@ -106,8 +107,11 @@ class Passes:
     """
 
     def __init__(self, table: Any, sample: int, progress: ProgressCallback | None = None):
-        self.table, self.store, self.most = table, table.store, sample
-        self.progress, self.swept = progress, 0
+        self.table = table
+        self.store = table.store
+        self.most = sample
+        self.progress = progress
+        self.swept = 0
         self.population: ExponentialFamily | None = None  # from which components are drawn
         self.sampled = table.ranked(sample)
         some = table.gather(self.sampled)
@@ -120,13 +124,15 @@ class Passes:
         """Compute the sample and the sums of potentials again, after the table has changed."""
         self.sample = self.table.gather(self.sampled)
         self.near = self.local(self.sample.rows, self.sample.starts)
-        sums, columns = ExactGroupSums(1, 2), [self.table.dim, self.table.matched.stop]
+        sums = ExactGroupSums(1, 2)
+        columns = [self.table.dim, self.table.matched.stop]
         for block in self.store.blocks():
             sums.add(block.rows[:, columns], np.zeros(len(block.rows), int))
         dim = self.table.dim
         less = [self.near.unequal(b.rows[:, :dim]) for b in self.store.blocks()]
         self.potentials: Array = sums.totals[0] - [sum(map(np.sum, less)), 0.0]
-        sites, total = len(self.table.keys), len(self.store)
+        sites = len(self.table.keys)
+        total = len(self.store)
         self.criterion = dataclasses.replace(self.near.criterion, sites=sites, total=total)
 
     def centroids(self, coordinates: Float[Array, "g dim"]) -> Centroids:
@@ -146,7 +152,8 @@ class Passes:
 
     def _judged(self, sweep: PassResult, groups: Array, counts: Array, more: float) -> float:
         """Return the objective of some groups with other counts, and ``more`` misfit."""
-        near, shape = self.near, 0.0
+        near = self.near
+        shape = 0.0
         centroids = near.judged.centroids(sweep.natural)
         potential = centroids.potential - near.unequal(sweep.natural)
         typical = np.zeros(len(sweep.counts))
@@ -203,9 +210,11 @@ class Passes:
         misfit = self.misfit(sweep)
         for _ in range(sweeps):
             proposal = self.sweep(sweep.matched)
-            before, misfit = misfit, self.misfit(proposal)
+            before = misfit
+            misfit = self.misfit(proposal)
             if not proposal.counts.all() or misfit > before * (1 + 1e-12):
-                loss, second = proposal.loss, proposal.second
+                loss = proposal.loss
+                second = proposal.second
                 return dataclasses.replace(sweep, loss=loss, second=second, ahead=True)
             sweep = proposal
             if misfit >= before * (1 - SETTLED):
@@ -230,7 +239,8 @@ class Passes:
             return self.fewer(sweep, trace, stages)
         if begun:
             return begun
-        few, wanted = self.near, components
+        few = self.near
+        wanted = components
         if wanted > len(self.sample.places):  # a sample with enough components
             few = self.local(*self.table.gather(self.table.ranked(2 * wanted))[:2])
         seed = search(few, components).clustering
@@ -318,7 +328,8 @@ class Passes:
             smaller = self.fixed(np.delete(sweep.matched, gone, axis=0))
             if smaller is None or (objective := self.objective(smaller)) >= trace[-1]:
                 break
-            sweep, trace = smaller, [*trace, objective]
+            sweep = smaller
+            trace = [*trace, objective]
         return sweep, trace
 
     def _hopeless(self, sweep: PassResult, gone: int, best: float) -> bool:
@@ -337,7 +348,8 @@ class _Accumulator:
     """The sums of a pass."""
 
     def __init__(self, table: BlockTable, groups: int):
-        self.table, kind = table, np.int16 if groups < 2**15 else np.int32
+        self.table = table
+        kind = np.int16 if groups < 2**15 else np.int32
         self.labels, self.second = np.zeros((2, len(table.store)), kind)
         self.sums = GroupSums(groups, table.dim * (1 + table.forward))
         self.loss, self.worst, self.cost = np.zeros(groups), np.zeros(table.dim), -np.inf
@@ -364,9 +376,12 @@ class _Accumulator:
 
     def result(self) -> PassResult:
         """Return the result of the whole pass."""
-        counts, dim = self.sums.counts, self.table.dim
+        counts = self.sums.counts
+        dim = self.table.dim
         means = self.sums.totals / np.maximum(counts, 1.0)[:, None]
-        loss, natural, matched = self.loss, means[:, :dim], means[:, -dim:]
+        loss = self.loss
+        natural = means[:, :dim]
+        matched = means[:, -dim:]
         return PassResult(self.labels, counts, natural, matched, loss, self.second, self.worst)
 
 

@@ -79,7 +79,8 @@ def within(posteriors: Iterator[Item], limit: int) -> tuple[Iterator[Item], bool
     """Return an iterator over the same posteriors, and whether all take at most ``limit`` bytes;
     reading ahead stops once they take more.
     """
-    first, size = [], 0
+    first = []
+    size = 0
     for item in posteriors:
         first.append(item)
         size += size_of(item[1])
@@ -111,7 +112,10 @@ def one_by_one(posteriors: Iterable[Item]) -> Iterator[Item]:
 
 def together(posteriors: Iterable[Item]) -> Iterator[Item]:
     """Read the files among the posteriors, many unnamed ones at a time; keep batches whole."""
-    by_path = lambda item: item[0] is None and _is_path(item[1])
+
+    def by_path(item):
+        return item[0] is None and _is_path(item[1])
+
     for paths, own in itertools.groupby(posteriors, by_path):
         while paths and (few := [os.fspath(path) for _, path in itertools.islice(own, TOGETHER)]):
             yield from ((None, value) for value in read_many(few))
@@ -170,8 +174,11 @@ class Plan:
             Matching(name),
             Divergence(divergence),
         )
-        self.components, self.prior, self.absorb = components, prior, absorb
-        self.budget, self.networks = budget, networks
+        self.components = components
+        self.prior = prior
+        self.absorb = absorb
+        self.budget = budget
+        self.networks = networks
         searched = self.matching is Matching.EVIDENCE and components is None
         if absorb and not searched:
             raise UsageError(
@@ -239,7 +246,8 @@ def _check_layers(networks: Mapping[str, Network]) -> None:
             fix="End the network with a Dense layer.",
         )
     for name, network in others:
-        if (difference := network.layers.difference(like.layers)) is not None:
+        difference = network.layers.difference(like.layers)
+        if difference is not None:
             raise StructureError(
                 found=f"{difference[0]} at site {name!r}",
                 expected=f"{difference[1]}, as at site {first!r}; numbers of hidden units may "

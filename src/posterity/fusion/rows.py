@@ -56,7 +56,8 @@ class Rows(NamedTuple):
         while first < len(self.starts) - 1:
             reach = int(np.searchsorted(self.starts, self.starts[first] + most, side="right")) - 1
             last = max(reach, first + 1)
-            low, high = int(self.starts[first]), int(self.starts[last])
+            low = int(self.starts[first])
+            high = int(self.starts[last])
             starts = self.starts[first : last + 1] - low
             yield Rows(self.index, self.first + first, self.row + low, starts, self.rows[low:high])
             first = last
@@ -70,7 +71,8 @@ class RowStore:
     """
 
     def __init__(self, width: int, budget: MemoryBudget):
-        self.width, self._budget = width, budget
+        self.width = width
+        self._budget = budget
         self._blocks: list[Any] = []  # rows, or their place in the file
         self._bounds: list[tuple[int, Array]] = []
         self._file: Any = None
@@ -92,7 +94,8 @@ class RowStore:
         self._cut()
         if self._pending and len(self._waiting[0]):
             self._store(self._pending[0], self._waiting[0])
-        self._pending, self._waiting = [], []
+        self._pending = []
+        self._waiting = []
 
     def replace(
         self, block: Rows, rows: Float[Array, "n width"], sizes: Int[Array, " sites"] | None = None
@@ -109,14 +112,17 @@ class RowStore:
 
     def _cut(self) -> None:
         """Store pending rows as blocks, each of which ends with the site that fills it."""
-        rows, sizes = np.concatenate(self._pending), np.concatenate(self._waiting)
+        rows = np.concatenate(self._pending)
+        sizes = np.concatenate(self._waiting)
         ends = np.cumsum(sizes)
         row = site = 0
         while len(ends) and ends[-1] - row >= self._target:
             last = int(np.searchsorted(ends, row + self._target)) + 1
             self._store(rows[row : ends[last - 1]], sizes[site:last])
-            row, site = int(ends[last - 1]), last
-        self._pending, self._waiting = [rows[row:]], [sizes[site:]]
+            row = int(ends[last - 1])
+            site = last
+        self._pending = [rows[row:]]
+        self._waiting = [sizes[site:]]
 
     def _store(self, rows: Array, sizes: Array) -> None:
         self._bounds.append((len(rows), np.asarray(sizes, np.int32)))
@@ -163,7 +169,8 @@ class RowStore:
                 rows = np.empty((number, self.width))
                 self._file.readinto(rows.data)
             yield Rows(index, site, row, starts, rows)
-            site, row = site + len(sizes), row + number
+            site = site + len(sizes)
+            row = row + number
 
 
 class GroupSums:
@@ -191,7 +198,9 @@ class ExactGroupSums:
 
     def add(self, rows: Float[Array, "n width"], labels: Int[Array, " n"]) -> None:
         """Add a block in parts with exact sums: the bits above a power of two, then the rest."""
-        members, rest, parts = membership(labels, self._shape[0]), np.array(rows), [self._layers]
+        members = membership(labels, self._shape[0])
+        rest = np.array(rows)
+        parts = [self._layers]
         high = np.empty_like(rest)  # allocated once: allocation is slower than the additions
         while (largest := np.maximum(rest.max(0, initial=0.0), -rest.min(0, initial=0.0))).any():
             if not np.isfinite(largest).all():

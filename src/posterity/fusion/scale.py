@@ -89,7 +89,10 @@ def _scale(block: Block | BlockTable | None, alignment: Alignment, divergence: A
     rows &= (np.bincount(labels[rows], minlength=alignment.components) > 1)[labels]
     count = int(rows.sum())
     residual = float(alignment.cost) / count if count else None
-    unknown = lambda why: Scale(residual, None, None, count, why)
+
+    def unknown(why):
+        return Scale(residual, None, None, count, why)
+
     if block is None:
         return unknown("what the sites said was not kept")
     if not count:
@@ -108,12 +111,15 @@ def _scale(block: Block | BlockTable | None, alignment: Alignment, divergence: A
     closed = prior.gaussian and divergence is Divergence.REVERSE
     if DRAWS * members.dimension * count > MOST_NUMBERS and not closed:
         return unknown("there is too much to draw")
-    total, variance, rng = 0.0, 0.0, np.random.default_rng(0)
+    total = 0.0
+    variance = 0.0
+    rng = np.random.default_rng(0)
     try:
         with np.errstate(all="ignore"):
             for g in np.unique(labels[rows]):
                 mean, spread = expected_cost(prior, members[rows & (labels == g)], divergence, rng)
-                total, variance = total + mean, variance + spread
+                total = total + mean
+                variance = variance + spread
     except _NoLaw as error:
         return unknown(str(error))
     if not np.isfinite([total, variance]).all() or total <= 0:
@@ -132,18 +138,30 @@ def scales_by_number(block: Block) -> list[Scale]:
     if not known or not laws.gaussian or laws.own_size > MOST_SINGLE:
         return []
     origin = np.median(laws.mean, axis=0)
-    weight = lambda q: 1 / np.asarray(q.marginal_variance)
-    table = lambda q: DiagonalGaussian((q.mean - origin) * weight(q), weight(q))
-    start, every = table(prior), table(laws)
+
+    def weight(q):
+        return 1 / np.asarray(q.marginal_variance)
+
+    def table(q):
+        return DiagonalGaussian((q.mean - origin) * weight(q), weight(q))
+
+    start = table(prior)
+    every = table(laws)
     # Where the prior counts, it shifts numbers by others that few records leave open.
     every = every[np.flatnonzero((every.variance < INFORMED * start.variance).all(1))]
-    if (count := every.batch_shape[0]) < 2:
+    count = every.batch_shape[0]
+    if count < 2:
         return []
     middle = every.with_natural_parameters(every.natural_parameters.mean(0, keepdims=True))
-    single = lambda q, k: DiagonalGaussian(q.precision_mean[..., [k]], q.precision[..., [k]])
+
+    def single(q, k):
+        return DiagonalGaussian(q.precision_mean[..., [k]], q.precision[..., [k]])
+
     found = []
     for k in range(laws.own_size):
-        prior, each, one = single(start, k), single(every, k), single(middle, k)
+        prior = single(start, k)
+        each = single(every, k)
+        one = single(middle, k)
         mean, variance = _gaussians(prior, each)
         residual = float(one.kl(each).sum())
         found.append(Scale(residual / count, mean / count, np.sqrt(variance) / count, count))
@@ -193,7 +211,10 @@ def _summed(factors: Any) -> Any:
 def _gaussians(prior: Any, members: Any) -> tuple[float, float]:
     """The closed form; twice the cost, less its first sum, is about chi-squared."""
     if prior.diagonal:  # a batch of laws of one number each
-        one = lambda q: Gaussian(q.precision_mean[..., None], q.precision[..., None, None])
+
+        def one(q):
+            return Gaussian(q.precision_mean[..., None], q.precision[..., None, None])
+
         batch = [_expected(one(prior)[k], one(members)[:, k]) for k in range(prior.own_size)]
         constant, quadratic = np.sum(batch, axis=0)
     else:
@@ -203,12 +224,21 @@ def _gaussians(prior: Any, members: Any) -> tuple[float, float]:
 
 def _expected(prior: Any, members: Any) -> tuple[float, float]:
     """Return twice the expected cost: the constant due to unequal precisions, and the rest."""
-    full = lambda q: q.precision[..., None] * np.eye(q.own_size) if q.diagonal else q.precision
-    precisions, logdet = full(members), lambda matrix: np.linalg.slogdet(matrix)[1]
-    added, total = precisions - full(prior), precisions.sum(0)
+
+    def full(q):
+        return q.precision[..., None] * np.eye(q.own_size) if q.diagonal else q.precision
+
+    precisions = full(members)
+
+    def logdet(matrix):
+        return np.linalg.slogdet(matrix)[1]
+
+    added = precisions - full(prior)
+    total = precisions.sum(0)
     more = added.sum(0)
     constant = len(precisions) * logdet(total / len(precisions)) - logdet(precisions).sum()
-    inverse, shared = np.linalg.inv(precisions), np.linalg.solve(total, more)
+    inverse = np.linalg.inv(precisions)
+    shared = np.linalg.solve(total, more)
     spread = np.trace(inverse @ added, axis1=-2, axis2=-1).sum() - np.trace(shared)
     bend = (added @ inverse @ added).sum(0) - more @ shared
     truth = _summed(members - prior) + prior

@@ -58,12 +58,14 @@ class Incumbent:
     """The best clustering so far; the trace of its objective never rises."""
 
     def __init__(self, clustering: Clustering):
-        self.best, self.trace = clustering, [clustering.objective]
+        self.best = clustering
+        self.trace = [clustering.objective]
         self.levels = {len(clustering.counts): clustering.objective}
 
     def offer(self, clustering: Clustering) -> bool:
         """Keep a clustering if it is better by more than rounding; return whether it was."""
-        groups, objective = len(clustering.counts), clustering.objective
+        groups = len(clustering.counts)
+        objective = clustering.objective
         self.levels[groups] = min(objective, self.levels.get(groups, np.inf))
         better = objective < self.trace[-1] - ROUNDING * abs(self.trace[-1])
         if better:
@@ -106,9 +108,11 @@ def _descend(merging: Merging) -> SearchResult:
     many groups several are dropped at a time; then single ones around the best number.
     """
     groups = merging.best
-    level, total = merging.level(groups), len(merging.local.points)
+    level = merging.level(groups)
+    total = len(merging.local.points)
     assert level is not None  # the best level exists
-    incumbent, step = Incumbent(level), 1 + groups // STRIDE
+    incumbent = Incumbent(level)
+    step = 1 + groups // STRIDE
     if merging.local.wide:  # only the best level is refined
         incumbent.offer(polish(refine(level), sweeps=SWEEPS))
         levels = {total - at: float(objective) for at, objective in enumerate(merging.objective)}
@@ -123,7 +127,8 @@ def _walk(
     merging: Merging, incumbent: Incumbent, groups: int, step: int, patience: int | None = None
 ) -> None:
     """Offer refined clusterings with fewer and fewer groups, until patience runs out."""
-    current, waited = merging.level(groups) or incumbent.best, 0
+    current = merging.level(groups) or incumbent.best
+    waited = 0
     dropped = current
     while True:
         groups = len(current.counts)
@@ -169,7 +174,8 @@ def _hopeless(clustering: Clustering, incumbent: Incumbent) -> bool:
 
 def _most(clustering: Clustering) -> float:
     """Return an upper bound of the nats that polishing gains."""
-    dim, groups = clustering.local.points.coordinates.shape[1], len(clustering.counts)
+    dim = clustering.local.points.coordinates.shape[1]
+    groups = len(clustering.counts)
     return (HOPELESS + groups / 2) * dim
 
 
@@ -207,7 +213,8 @@ class _Rivals(NamedTuple):
 
 def _rivals(clustering: Clustering) -> _Rivals:
     labels = clustering.labels
-    group, more = np.empty(len(labels), int), np.empty(len(labels))
+    group = np.empty(len(labels), int)
+    more = np.empty(len(labels))
     for rows, some in clustering.pieces():
         at = np.arange(len(some))
         own = some[at, labels[rows]]
@@ -240,10 +247,12 @@ def _without(
     """Dissolve groups, in each of the ``options``: sites with a component in one are reassigned to
     the remaining groups. A component moves to its best other group, unless that is taken.
     """
-    local, nearest = clustering.local, clustering.nearest
+    local = clustering.local
+    nearest = clustering.nearest
     gone = np.zeros((len(options), len(clustering.counts)), bool)
     np.put_along_axis(gone, options, True, 1)
-    away, left = gone[:, nearest], np.stack([kept(own) for own in ~gone])
+    away = gone[:, nearest]
+    left = np.stack([kept(own) for own in ~gone])
     labels = np.where(away, rivals.group, nearest)
     used, unsure = np.zeros((2, len(options), local.sites), bool)
     unsure[:, clustering.contested] = True
@@ -306,7 +315,8 @@ def _shed(clustering: Clustering, rivals: _Rivals, gains: Array) -> Clustering |
         fewer = refine(_without(clustering, np.array([chosen]), rivals)[0], sweeps=4)
         if best is not None and fewer.objective >= best.objective:
             break
-        best, chosen = fewer, chosen[: len(chosen) // 2]
+        best = fewer
+        chosen = chosen[: len(chosen) // 2]
     return best
 
 
@@ -319,19 +329,24 @@ def needed(clustering: Clustering) -> bool:
 
 def _gains(clustering: Clustering, rivals: _Rivals) -> Float[Array, " g"]:
     """Return the nats by which the description is shorter without each group, to second order."""
-    labels, counts, local = clustering.labels, clustering.counts, clustering.local
-    judged, criterion = clustering.judged, local.criterion
+    labels = clustering.labels
+    counts = clustering.counts
+    local = clustering.local
+    judged = clustering.judged
+    criterion = local.criterion
     surprise, typical = judged.evidence[2:]
     dim, (_, spread) = local.judged.coordinates.shape[1], judged.prices(criterion, counts)
     pairs = labels * len(counts) + rivals.group
     joining = np.bincount(pairs, minlength=len(counts) ** 2)
     group, host = np.divmod(np.flatnonzero(joining), len(counts))
     # Centroids move towards the components that join their groups.
-    hosts, number = counts[rivals.group], joining[pairs]
+    hosts = counts[rivals.group]
+    number = joining[pairs]
     share = hosts / (hosts + number)
     misfit = judged.misfit + np.bincount(labels, rivals.more * share)
     shape = judged.shape
-    if (shapes := local.shapes) is not None:
+    shapes = local.shapes
+    if shapes is not None:
         centroids = shapes.centroids(judged.centres[:, dim:])
         there, here = (shapes.paired_divergences(centroids, at) for at in (rivals.group, labels))
         shape = shape + np.bincount(labels, (there - here) * share)
@@ -345,8 +360,12 @@ def _gains(clustering: Clustering, rivals: _Rivals) -> Float[Array, " g"]:
 
 def _open(local: LocalComponents, seed: Clustering, components: int | None) -> Int[Array, " n"]:
     """Label all components with groups of the seed or, for outliers, new groups."""
-    groups, labels = len(seed.counts), np.empty(len(local.points), int)
-    costs = lambda rows: local.points.take(rows).divergences(seed.centroids)
+    groups = len(seed.counts)
+    labels = np.empty(len(local.points), int)
+
+    def costs(rows):
+        return local.points.take(rows).divergences(seed.centroids)
+
     price = price_of_a_group(seed)
     if components is not None:  # only components without any free group are outliers
         price = 1e6 * (1 + max(float(costs(rows).max()) for rows, _ in local.parts(groups)))

@@ -72,7 +72,8 @@ def read_sites(posteriors: Any, plan: Plan) -> "Sites":
     come, fits = within(items(posteriors), plan.bytes // SHARE)
     if not fits:
         first = next(come)
-        come, what = itertools.chain([first], come), plan.in_memory_only(first[1])
+        come = itertools.chain([first], come)
+        what = plan.in_memory_only(first[1])
         if what and plan.budget is not None:
             raise UsageError(
                 found=f"{what} of sites whose parameters take more than an eighth of "
@@ -101,7 +102,8 @@ class Sites(abc.ABC):
     """True if all sites are matched in memory."""
 
     def __init__(self, plan: Plan):
-        self.plan, self.prior = plan, plan.prior
+        self.plan = plan
+        self.prior = plan.prior
         self.names: list[str] = []
         self.like: Any = None
         self.blocks: dict[str, Block | BlockTable] = {}
@@ -156,7 +158,8 @@ class Sites(abc.ABC):
         """Add sites: posteriors and ledgers, by name."""
         if not opened:
             return
-        if (batch := _as_batch(list(opened.values()))) is not None:
+        batch = _as_batch(list(opened.values()))
+        if batch is not None:
             return self._take_batch(list(opened), batch, None)
         ordered = self._ordered(opened)
         if any(map(names_in, opened.values())):
@@ -185,7 +188,8 @@ class Sites(abc.ABC):
         self, names: list[str], batch: ExponentialFamily, prior: ExponentialFamily | None
     ) -> None:
         """Add sites as one batch (J,); with their common ``prior`` they are ledgers."""
-        if labels := labels_in(batch):
+        labels = labels_in(batch)
+        if labels:
             self.labels |= dict.fromkeys(names, labels)
         self._unnamed.setdefault(unnamed_parts(batch), []).extend(names)
         (batch, *own) = self._ordered(
@@ -199,7 +203,8 @@ class Sites(abc.ABC):
         self.without_prior += names[:SOME] if start is None else []
         for name in names if own else ():
             self._own(name, (name,))
-        known, parts = {} if start is None else blocks(start), blocks(batch)
+        known = {} if start is None else blocks(start)
+        parts = blocks(batch)
         self._lay(
             names, {p: Block.of_batch(p, names, part, known.get(p)) for p, part in parts.items()}
         )
@@ -220,7 +225,9 @@ class Sites(abc.ABC):
 
     def _close(self) -> None:
         """Check that there are two sites or more; warn if some have no names of coordinates."""
-        count, self._known = len(self._known), set()  # frees memory: there may be millions
+        # frees memory: there may be millions
+        count = len(self._known)
+        self._known = set()
         if count < 2:
             raise UsageError(
                 found=f"{count} site" + ("s" if not count else ""),
@@ -323,7 +330,8 @@ class SitesInTables(Sites):
             table.close()  # pyright: ignore[reportAttributeAccessIssue]
 
     def _lay(self, names: list[str], laid: Mapping[str, Block]) -> None:
-        side, budget = self.plan.divergence, self._budget
+        side = self.plan.divergence
+        budget = self._budget
         assert isinstance(side, Divergence)  # others are matched in memory
         # Matching by name includes components without data.
         every = bool(self.labels) or self.plan.matching is Matching.IDENTITY

@@ -56,7 +56,8 @@ class Words:
     def put(self, row: int, counts: Float[Array, " words"]) -> None:
         """Set the counts of a topic."""
         seen = np.flatnonzero(counts > SEEN)
-        some, at = counts[seen], self.prior[seen]
+        some = counts[seen]
+        at = self.prior[seen]
         self.counts[row], self.worth[row], self.roots[:, row] = 0.0, 0.0, 0.0
         self.counts[row, seen], self.totals[row] = some, some.sum()
         self.worth[row, seen] = gammaln(at + some) - gammaln(at)
@@ -65,7 +66,9 @@ class Words:
     def gains(self, row: int, others: Int[Array, " m"]) -> Float[Array, " m"]:
         """Return the nats gained by merging a topic with each of the others."""
         seen = np.flatnonzero(self.counts[row])
-        own, worth, at = self.counts[row, seen], self.worth[row, seen], np.ix_(others, seen)
+        own = self.counts[row, seen]
+        worth = self.worth[row, seen]
+        at = np.ix_(others, seen)
         theirs = self.counts[at]
         which, word = np.nonzero(theirs)  # words of only one topic gain nothing
         prior = self.prior[seen[word]]
@@ -97,7 +100,8 @@ class Merger:
     """
 
     def __init__(self, prior: Float[Array, " words"], *, apart: bool):
-        self.prior, self.apart = prior, apart
+        self.prior = prior
+        self.apart = apart
         self.counts, self.labels = np.zeros((0, len(prior))), np.zeros(0, int)
         self._sites: list[set[int]] = []
         self._scores = np.zeros(3)
@@ -120,8 +124,11 @@ class Merger:
         return self._merge(float(error), components)
 
     def _merge(self, allowed: float, components: int | None) -> dict[int, float]:
-        words, size = Words(self.counts, self.prior), len(self.counts)
-        alive, into, sites = np.ones(size, bool), np.arange(size), self._sites
+        words = Words(self.counts, self.prior)
+        size = len(self.counts)
+        alive = np.ones(size, bool)
+        into = np.arange(size)
+        sites = self._sites
         first = [set(own) for own in sites]
         gains = np.full((size, size), -np.inf)
 
@@ -135,13 +142,19 @@ class Merger:
 
         for row in range(size):
             look(row)
-        lost, least, number, losses = 0.0, 0.0, size, {size: 0.0}
+        lost = 0.0
+        least = 0.0
+        number = size
+        losses = {size: 0.0}
         while components is None or number > components:
             one, other = divmod(int(gains.argmax()), size)
-            gain, kept, gone = float(gains[one, other]), min(one, other), max(one, other)
+            gain = float(gains[one, other])
+            kept = min(one, other)
+            gone = max(one, other)
             if not np.isfinite(gain):
                 break
-            lost, number = lost - gain, number - 1
+            lost = lost - gain
+            number = number - 1
             least = min(least, lost)
             losses[number] = lost
             if components is None and lost - least > allowed:
@@ -154,10 +167,12 @@ class Merger:
             for row in np.flatnonzero(alive & ~np.isfinite(gains.max(1))):
                 look(int(row))
         rows = np.flatnonzero(alive)
-        counts, into = words.counts[rows], np.searchsorted(rows, into)
+        counts = words.counts[rows]
+        into = np.searchsorted(rows, into)
         if len(self.labels) == size:  # none was merged before
             counts, into = self._polished(counts, into, first)
-        self.counts, self.labels = counts, into[self.labels]
+        self.counts = counts
+        self.labels = into[self.labels]
         self._sites = [sites[row] for row in rows]
         return {number: max(loss - least - allowed, 0.0) for number, loss in losses.items()}
 
@@ -165,13 +180,17 @@ class Merger:
         self, counts: Float[Array, "g words"], into: Int[Array, " n"], site: list[set[int]]
     ) -> tuple[Float[Array, "g words"], Int[Array, " n"]]:
         """Move topics, one after the other, to the group in which their words are most likely."""
-        own, into = len(counts), into.copy()
+        own = len(counts)
+        into = into.copy()
         words = Words(np.vstack([counts, np.zeros_like(counts[:1])]), self.prior)
         changed = np.ones(own, bool)
         for _ in range(SWEEPS):
-            before, rows = into.copy(), np.flatnonzero(changed[into])
+            before = into.copy()
+            rows = np.flatnonzero(changed[into])
             for row in rows.tolist():
-                mine, home, others = self.counts[row], int(into[row]), np.arange(own + 1) < own
+                mine = self.counts[row]
+                home = int(into[row])
+                others = np.arange(own + 1) < own
                 if (into == home).sum() == 1:
                     continue
                 words.put(own, mine)
@@ -225,16 +244,21 @@ def merge_topics(
     """
     starts = np.flatnonzero(np.diff(site[order], prepend=-1, append=-1))
     apart = not (joined and priors.exchangeable.all())
-    merger, words, first = None, np.zeros(len(order)), 0
+    merger = None
+    words = np.zeros(len(order))
+    first = 0
     for last in range(1, len(starts)):
         rows = order[starts[first] : starts[last]]
         if len(rows) < TOGETHER and last + 1 < len(starts):
             continue
         law: Any = members(rows)
-        first, alpha, own = last, np.array(law.concentration), site[rows]
+        first = last
+        alpha = np.array(law.concentration)
+        own = site[rows]
         base = np.empty_like(alpha)
         for one in np.unique(own):
-            known, mine = priors.exchangeable[one], own == one
+            known = priors.exchangeable[one]
+            mine = own == one
             law = priors.laws[priors.own[one]] if known else None
             base[mine] = law.concentration if known else alpha[mine].min()
         if merger is None:
@@ -245,7 +269,8 @@ def merge_topics(
         words[rows] = counts.sum(1)
         merger.add(counts, own)
     assert merger is not None  # there are at least two sites
-    losses, labels = merger.finish(components), np.empty(len(order), int)
+    losses = merger.finish(components)
+    labels = np.empty(len(order), int)
     labels[order] = merger.labels
     # Of merged topics of one site, the one with most words represents all.
     into = np.arange(len(order))
@@ -267,7 +292,8 @@ class TopicConfidence(Confidence):
 
     def __init__(self, matched: Confidence, merged: Merged):
         super().__init__(matched.clustering, merged.losses, matched.free)
-        self.matched, self.prior = matched, merged.prior
+        self.matched = matched
+        self.prior = merged.prior
 
     @functools.cached_property
     def components(self) -> dict[int, float]:
@@ -287,11 +313,15 @@ class TopicConfidence(Confidence):
         return np.maximum(np.asarray(law.concentration) - self.prior, 0.0)
 
     def _margins(self, part: Clustering, totals: Float[Array, "g words"]) -> Float[Array, " n"]:
-        counts, groups, n = self._counts(part), len(totals), len(part.labels)
+        counts = self._counts(part)
+        groups = len(totals)
+        n = len(part.labels)
         words = Words(np.vstack([totals, counts, totals[part.labels] - counts]), self.prior)
-        margins, rows = np.empty(n), np.arange(len(words.counts))
+        margins = np.empty(n)
+        rows = np.arange(len(words.counts))
         for at, group in enumerate(part.labels.tolist()):
-            one, others = groups + at, (rows < groups) & (rows != group)
+            one = groups + at
+            others = (rows < groups) & (rows != group)
             elsewhere = words.gains(one, words.nearest(one, others)).max(initial=-np.inf)
             margins[at] = words.gains(one, np.array([one + n]))[0] - elsewhere
         return margins

@@ -70,7 +70,8 @@ def random_regular(sites: Sites, degree: int, seed: int) -> "nx.Graph":
     >>> sorted(dict(random_regular(6, 3, seed=0).degree).values())
     [3, 3, 3, 3, 3, 3]
     """
-    names, networkx = _names(sites), _networkx()
+    names = _names(sites)
+    networkx = _networkx()
     size = len(names)
     possible = 0 <= degree < size and size * degree % 2 == 0 and (degree >= 2 or size == degree + 1)
     for attempt in range(CONNECTION_ATTEMPTS if possible else 0):

@@ -42,21 +42,26 @@ def cover_times(
     """
     limit = _default_limit(network, walk) if limit is None else limit
     key, state = begin(network, walk, key, start, repetitions)
-    state, walk, hop = WalkState(*map(np.asarray, state)), walk.checked(network), 0
+    state = WalkState(*map(np.asarray, state))
+    walk = walk.checked(network)
+    hop = 0
     numbers = range(network.size) if sites is None else [network.number(site) for site in sites]
     visited = np.ones((repetitions, network.size), bool)
     visited[:, np.asarray(numbers)] = False
-    tokens, times = np.arange(repetitions), np.full(repetitions, -1)
+    tokens = np.arange(repetitions)
+    times = np.full(repetitions, -1)
     visited[tokens, state.position] = True
     left = (~visited).sum(1)
     times[left == 0] = 0
     while (times < 0).any():
         for drawn in np.asarray(bits_of_stride(key, hop // STRIDE, state)):
-            state, hop = walk.move(network, state, drawn), hop + 1
+            state = walk.move(network, state, drawn)
+            hop = hop + 1
             left -= ~visited[tokens, state.position]
             visited[tokens, state.position] = True
             times[(left == 0) & (times < 0)] = hop
-        if late := int(((times < 0) | (times > limit)).sum()) if hop >= limit else 0:
+        late = int(((times < 0) | (times > limit)).sum()) if hop >= limit else 0
+        if late:
             raise UsageError(
                 found=f"{late} of {len(times)} repetitions that were not done after {limit} hops",
                 expected="all within the limit",
@@ -87,20 +92,25 @@ def sampled_cover_time(network: Network, walk: Walk, *, repetitions: int, seed: 
     Raises UsageError if the network is too large for a matrix, or the walk is not a Markov chain
     over sites.
     """
-    matrix, draw = walk.transition_matrix(network), np.random.default_rng(seed)
-    size, times = len(matrix), []
+    matrix = walk.transition_matrix(network)
+    draw = np.random.default_rng(seed)
+    size = len(matrix)
+    times = []
     for _ in range(repetitions):
-        order, hops = [int(draw.integers(size))], 0.0
+        order = [int(draw.integers(size))]
+        hops = 0.0
         stays = np.zeros((size, size))
         stays[0, 0] = 1.0 / (1.0 - matrix[order[0], order[0]])
         for count in range(1, size):
-            known, from_last = stays[:count, :count], stays[count - 1, :count]
+            known = stays[:count, :count]
+            from_last = stays[count - 1, :count]
             hops += from_last.sum()
             ends = from_last @ matrix[order]
             ends[order] = 0.0
             ends = np.maximum(ends, 0.0)
             new = int(draw.choice(size, p=ends / ends.sum()))
-            into, out = known @ matrix[order, new], matrix[new, order] @ known
+            into = known @ matrix[order, new]
+            out = matrix[new, order] @ known
             escape = 1.0 - matrix[new, new] - matrix[new, order] @ into
             if count < size - 1:
                 known += np.outer(into, out / escape)

@@ -135,13 +135,17 @@ def _named(graph: Any) -> tuple[tuple[str, ...], list[Any]]:
     twice = [name for name, other in pairwise(names) if name == other]
     fix = "Link them to another site, leave them out, or run one federation for each part."
     if not known:
-        found, fix = f"a {type(graph).__name__}", "Build a networkx.Graph, or use star or ring."
+        found = f"a {type(graph).__name__}"
+        fix = "Build a networkx.Graph, or use star or ring."
     elif graph.is_directed():
-        found, fix = "a directed graph", "Where links run both ways, pass graph.to_undirected()."
+        found = "a directed graph"
+        fix = "Where links run both ways, pass graph.to_undirected()."
     elif graph.is_multigraph():
-        found, fix = "a multigraph", "Pass networkx.Graph(graph), which keeps one link a pair."
+        found = "a multigraph"
+        fix = "Pass networkx.Graph(graph), which keeps one link a pair."
     elif not names:
-        found, fix = "a graph without nodes", "Add a node for each site."
+        found = "a graph without nodes"
+        fix = "Add a node for each site."
     elif twice:
         found = f"nodes that are both called {twice[0]!r}"
         fix = "Relabel the graph (networkx.relabel_nodes) so that names differ."
@@ -164,8 +168,10 @@ def _named(graph: Any) -> tuple[tuple[str, ...], list[Any]]:
 
 def check_sites(found: Iterable[str], sites: Iterable[str], what: str) -> None:
     """Raise a StructureError unless ``found`` equals ``sites``; ``what`` is for the message."""
-    found, sites = set(found), set(sites)
-    missing, extra = sorted(sites - found), sorted(found - sites)
+    found = set(found)
+    sites = set(sites)
+    missing = sorted(sites - found)
+    extra = sorted(found - sites)
     if missing or extra:
         parts = [f"no {what} sites {shorten(missing)}"] if missing else []
         parts += [f"{what} {shorten(extra)}, which are no sites"] if extra else []

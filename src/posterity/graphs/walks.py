@@ -189,7 +189,8 @@ class WeightedMetropolisHastings(MetropolisHastings):
 
     def _ratio(self, there: Sites, here: Sites, degree_there: Sites, degree_here: Sites) -> Real:
         weights = self.weights.astype(np.float32)
-        here, there = at(weights, here), at(weights, there)
+        here = at(weights, here)
+        there = at(weights, there)
         return there * degree_here.astype(np.float32) / (here * degree_there.astype(np.float32))
 
 
@@ -236,7 +237,8 @@ def begin(
     """Return the key of the hops, and ``repetitions`` tokens at ``start`` (None: uniform)."""
     shape = () if start is None or isinstance(start, str) else np.shape(start)
     if repetitions < 1 or shape not in ((), (repetitions,)):
-        found, fix = f"{repetitions} repetitions", "Give as many starts as repetitions."
+        found = f"{repetitions} repetitions"
+        fix = "Give as many starts as repetitions."
         raise UsageError(
             found=f"{found} and starts of shape {shape}",
             expected="one repetition or more, and one start, or one a repetition",
@@ -261,8 +263,10 @@ def bits_of_stride(key: KeyArray, stride: Any, state: WalkState) -> Real:
 def _high_word(bits: Bits, count: Sites) -> Sites:
     """Return ``floor(bits * count / 2**32)``, uniform below ``count``, in 32-bit arithmetic."""
     count = count.astype(np.uint32)
-    high, low = bits >> 16, bits & 0xFFFF
-    count_high, count_low = count >> 16, count & 0xFFFF
+    high = bits >> 16
+    low = bits & 0xFFFF
+    count_high = count >> 16
+    count_low = count & 0xFFFF
     middle = high * count_low + (low * count_low >> 16)
     carried = low * count_high + (middle & 0xFFFF)
     return (high * count_high + (middle >> 16) + (carried >> 16)).astype(np.int32)

@@ -80,7 +80,8 @@ class Seen(NamedTuple):
         parts: Any = q.parts()
         factors = []
         for part, own, along in zip(parts, pieces(q, self.rows), pieces(q, slope), strict=True):
-            flat, bent = own.reshape(-1, part.own_size), self._bent(own)
+            flat = own.reshape(-1, part.own_size)
+            bent = self._bent(own)
             precision = (flat * bent).sum(0) if part.diagonal else symmetric(flat.T @ bent)
             factors.append(part.at_mean(along, precision))
         curvature = self.rows.reshape(-1, self.rows.shape[-1]).T @ self._bent(self.rows)
@@ -106,9 +107,14 @@ def seen(
     the effect of jumps.
     """
     data = [jnp.asarray(leaf) for leaf in jax.tree.leaves(records.data)]
-    mean, number = jnp.asarray(joint_mean(q)), predictors.number
-    each = lambda function: jax.vmap(lambda *record: function(mean, record))
-    middle, rows = each(predictors.linear)(*data), each(jax.jacrev(predictors.linear))(*data)
+    mean = jnp.asarray(joint_mean(q))
+    number = predictors.number
+
+    def each(function):
+        return jax.vmap(lambda *record: function(mean, record))
+
+    middle = each(predictors.linear)(*data)
+    rows = each(jax.jacrev(predictors.linear))(*data)
     half = whitened(q, rows)
     root, inverse = _roots(jnp.einsum("npd,nqd->npq", half, half))
     of_record = jax.value_and_grad(lambda own, *record: predictors.log_likelihood(own, record))
@@ -150,7 +156,9 @@ def seen(
     (moments, bends, tails), _ = jax.lax.scan(add, zeros, (nodes, chances, far))
     slope, *bend = bends.reshape(-1, size, number)
     bend = jnp.stack(bend, -1)
-    value, tilt, swell = moments[0], moments[1 : number + 1].T, moments[number + 1 :]
+    value = moments[0]
+    tilt = moments[1 : number + 1].T
+    swell = moments[number + 1 :]
     swell = (swell - (i == j)[:, None] * value).T
     bent = jnp.maximum(jnp.abs(tilt).max(), jnp.abs(swell).max())
     sloped = 1.0 - ((slope == 0).all() & (bend == 0).all())
@@ -161,7 +169,8 @@ def seen(
     def known(slope: Any, inner: Any) -> Seen:
         inner = jnp.tril(inner) + jnp.swapaxes(jnp.tril(inner, -1), -1, -2)
         curved = -jnp.einsum("nqp,nqr,nrs->nps", inverse, inner, inverse)
-        slope, curved = weights[:, None] * slope, weights[:, None, None] * curved
+        slope = weights[:, None] * slope
+        curved = weights[:, None, None] * curved
         return Seen(weights @ value, rows, slope, curved, tail, sloped, varied)
 
     by_slopes = known(slope, jnp.einsum("npq,npr->nqr", root, bend))
@@ -194,7 +203,10 @@ def _roots(covariances: Any) -> tuple[Any, Any]:
         for j in range(i):
             along = sum((root[i][k] * inverse[k][j] for k in range(j, i)), none)
             inverse[i][j] = -along * inverse[i][i]
-    stacked = lambda rows: jnp.stack([jnp.stack(row, -1) for row in rows], -2)
+
+    def stacked(rows):
+        return jnp.stack([jnp.stack(row, -1) for row in rows], -2)
+
     return stacked(root), stacked(inverse)
 
 
@@ -239,12 +251,16 @@ def grids(number: int, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
     for angle, axis in ((ANGLE, count), (-ANGLE, count - 2)):
         nodes, chances = hermite_grid(number, axis)
         turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
-        nodes, chances = nodes[chances > NONE], chances[chances > NONE]
+        nodes = nodes[chances > NONE]
+        chances = chances[chances > NONE]
         for plane in itertools.combinations(range(number), 2):
             nodes[:, plane] = nodes[:, plane] @ turn
         grids.append((nodes, chances))
     size = max(len(chances) for _, chances in grids)
-    lacking = lambda nodes: (0, size - len(nodes))
+
+    def lacking(nodes):
+        return (0, size - len(nodes))
+
     return [(np.pad(n, (lacking(n), (0, 0))), np.pad(p, lacking(n))) for n, p in grids]
 
 
@@ -288,7 +304,10 @@ class Cubature(Evaluator):
             by_slopes, by_values = both
             expected = other = by_slopes.curved(q).expected
             if compares:
-                compared = lambda: by_values.curved(q).expected
+
+                def compared():
+                    return by_values.curved(q).expected
+
                 other = jax.lax.cond(otherwise, compared, lambda: expected)
             return expected, other, by_slopes.sloped, by_slopes.varied
 
@@ -305,7 +324,8 @@ class Cubature(Evaluator):
 
         It is exact for polynomials of degree three, as the slope is.
         """
-        if (predictors := self._predictors(model, q, records)) is not None:
+        predictors = self._predictors(model, q, records)
+        if predictors is not None:
             nodes = nodes_for(predictors.number, self.nodes, False, dtype_of(q))
 
             def of_block(block: Records) -> Any:

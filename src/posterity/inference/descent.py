@@ -124,7 +124,10 @@ def safe_step(
         return ~(moved.is_proper() & admits(moved) & near) & (halvings <= HALVINGS)
 
     xp = q.xp
-    halve = lambda state: (state[0] + 1, state[1] / 2)
+
+    def halve(state):
+        return (state[0] + 1, state[1] / 2)
+
     start = (xp.np.zeros((), np.int32), xp.np.asarray(rate, dtype_of(q)))
     halvings, rate = xp.repeat(outside, halve, start)
     taken = halvings <= HALVINGS
@@ -165,7 +168,8 @@ def secant_rate(before: Point, after: Point, rate: Number, otherwise: Number) ->
     on to change as with the last step (in the Fisher metric at ``after``); ``otherwise`` if the
     energy is not convex along that step. Source: barzilai1988.
     """
-    np_, squared_length = namespace(after.value).np, after.at.squared_length
+    np_ = namespace(after.value).np
+    squared_length = after.at.squared_length
     changed = squared_length(before.direction - after.direction)
     along = (squared_length(before.direction) + changed - after.squared) / 2
     secant = np_.clip(rate * along / np_.where(changed > 0, changed, 1.0), SHORT, LONG)
@@ -180,7 +184,8 @@ def beside(q: Any, moved: Bool[Real, ""]) -> Any:
     parts: list[Any] = list(q.parts())
     if not all(part.gaussian and part.batch_shape == () for part in parts):
         return q
-    rng, least = np.random.default_rng(0), np.sqrt(np.finfo(dtype_of(q)).eps)
+    rng = np.random.default_rng(0)
+    least = np.sqrt(np.finfo(dtype_of(q)).eps)
     share = q.xp.np.where(moved, least, 0.0)
     ways = [share * rng.normal(size=part.own_size) for part in parts]
     own = zip(parts, ways, strict=True)
@@ -251,15 +256,19 @@ def descend(
     coordinates may hide a slow one. If ``most`` is zero, only ``q`` itself is evaluated. Pure and
     traceable.
     """
-    starts, np_ = _starts(q, rough), q.xp.np
+    starts = _starts(q, rough)
+    np_ = q.xp.np
 
     def further(search: _Search) -> Any:
-        at, rate = search.best, np_.where(search.done, 0.0, search.rate)
+        at = search.best
+        rate = np_.where(search.done, 0.0, search.rate)
         return at.at.retract(at.direction, rate) if retract else at.at + at.direction * rate
 
     def body(search: _Search) -> _Search:
         # One evaluation per iteration for all purposes, since it takes long to compile.
-        best, started, ended = search.best, search.started, search.done
+        best = search.best
+        started = search.started
+        ended = search.done
         there = either(started, lambda: further(search), lambda: starts(search.looks))
         result, tail = _look(evaluate, there, cavity, temperature, admits, best.direction, ended)
         if np_ is np and (progress := _watcher.get()) is not None:
@@ -285,7 +294,10 @@ def descend(
         done = (started & verdict.ended) | ((started | begins) & (looks >= most)) | settled | ahead
         # Whole steps that leave little are nearly Newton's.
         slowly = verdict.taken & ~ended & (share > (SLOWLY if quick else 0.0))
-        secant = lambda: secant_rate(best, result, search.rate, verdict.rate)
+
+        def secant():
+            return secant_rate(best, result, search.rate, verdict.rate)
+
         rate = either(
             slowly, secant, lambda: either(ended, lambda: search.rate, lambda: verdict.rate)
         )
@@ -310,7 +322,10 @@ def descend(
         hopeless = ~search.started & (search.looks > LEVELS + 4 * PLACES)
         return ~search.checked & ~hopeless
 
-    number, zero = lambda value: np_.asarray(value, dtype_of(q)), np_.zeros((), np.int32)
+    def number(value):
+        return np_.asarray(value, dtype_of(q))
+
+    zero = np_.zeros((), np.int32)
     no = np_.asarray(False)
     nothing = Point(q, q.zero(), number(np_.inf), number(0), number(np_.inf), no)
     none = number(0)
@@ -345,7 +360,8 @@ def _look(
     direction = either(ended, lambda: slope - before, lambda: slope)
     squared = q.squared_length(direction)
     # KL is negative entropy minus E_q[log cavity]; the cavity's normaliser is left out.
-    terms, entropy = cavity.natural_parameters * q.mean_parameters, q.negative_entropy()
+    terms = cavity.natural_parameters * q.mean_parameters
+    entropy = q.negative_entropy()
     energy = temperature * (entropy - terms.sum()) - result.value
     sizes = temperature * (np_.abs(terms).sum() + np_.abs(entropy))
     finite = np_.isfinite(energy) & np_.isfinite(squared) & inside
@@ -402,7 +418,8 @@ def joint_end(
     def look(at: Any) -> Point:
         here = member(at)
         expected, slope, bend = curved(here)
-        divergence, pull = here.kl(cavity), slope_in_mean(here, cavity)
+        divergence = here.kl(cavity)
+        pull = slope_in_mean(here, cavity)
         wider = cavity.precision + expected.gradient.precision / temperature - at[1]
         step, squared = step_by_curvature(slope / temperature + pull, bend / temperature + prior)
         squared = temperature * (squared + ((wider / at[1]) ** 2).sum() / 2)
@@ -412,7 +429,9 @@ def joint_end(
         known = (np.where(finite, value, np.inf), rounding, squared, finite)
         return Point(at, (step, wider), *map(np.asarray, known))
 
-    move = lambda at, way, rate: (at[0] + rate * way[0], at[1] + rate * way[1])
+    def move(at, way, rate):
+        return (at[0] + rate * way[0], at[1] + rate * way[1])
+
     with np.errstate(all="ignore"):
         return member(search(look, (q.mean, q.precision), most=most, move=move).best.at)
 
@@ -424,7 +443,8 @@ def convex_end(
 
     ``evaluate(q)`` returns ``E_q[log likelihood]`` as ``value``, ``∇_μ`` of it as ``gradient``.
     """
-    size, center = q.event_size, q.mean
+    size = q.event_size
+    center = q.mean
     scale = q.whitened(np.eye(size))
     precision = scale.T @ cavity.precision @ scale
     linear = scale.T @ (cavity.precision_mean - cavity.precision @ center)
@@ -434,7 +454,8 @@ def convex_end(
         root = np.zeros((size, size))
         root[kept] = free[size:]
         inverse = np.linalg.inv(scale @ root)
-        mean, own = center + scale @ free[:size], inverse.T @ inverse
+        mean = center + scale @ free[:size]
+        own = inverse.T @ inverse
         return type(q)._of(precision_mean=own @ mean, precision=own), root
 
     def energy(free: np.ndarray) -> tuple[float, np.ndarray]:
@@ -442,7 +463,8 @@ def convex_end(
             return np.inf, free
         there, root = member(free)
         expected = evaluate(there)
-        factor, along = expected.gradient, free[:size]
+        factor = expected.gradient
+        along = free[:size]
         bend = scale.T @ factor.precision @ scale
         slope = scale.T @ (factor.precision_mean - factor.precision @ there.mean)
         logs = np.log(np.diagonal(root)).sum()

@@ -94,20 +94,28 @@ def over_records(
     block, the function is traced with JAX arrays, and derivatives of the result in forward mode
     alone are available.
     """
-    size, block, weights = records.size, block or BLOCK, jnp.asarray(records.weights)
+    size = records.size
+    block = block or BLOCK
+    weights = jnp.asarray(records.weights)
     if size <= block:
         return function(records)
 
     def of_block(number: Any) -> Any:
         start = jnp.minimum(number * block, size - block)
-        part = lambda leaf: jax.lax.dynamic_slice_in_dim(jnp.asarray(leaf), start, block)
+
+        def part(leaf):
+            return jax.lax.dynamic_slice_in_dim(jnp.asarray(leaf), start, block)
+
         # The last block begins earlier if it would be shorter; no record counts twice.
         new = start + jnp.arange(block) >= number * block
         return function(Records(tree_map(part, records.data), jnp.where(new, part(weights), 0.0)))
 
     used = jnp.where(weights != 0, jnp.arange(1, size + 1), 0).max()
     zero = tree_map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(of_block, 0))
-    add = lambda number, total: jax.tree.map(jnp.add, total, of_block(number))
+
+    def add(number, total):
+        return jax.tree.map(jnp.add, total, of_block(number))
+
     return jax.lax.fori_loop(0, -(-used // block), add, zero)
 
 
@@ -199,9 +207,11 @@ class ClosedForm(Evaluator):
         self, model: Any, q: ExponentialFamily, records: Records, *, otherwise: Flag = False
     ) -> Expectation:
         """Return ``F⁻¹ ∇_η E_q[log likelihood]``, or the model's own result if it has one."""
-        if (known := model.expected_factor(q, records)) is not None:
+        known = model.expected_factor(q, records)
+        if known is not None:
             return Expectation(*known)
-        weights, data = records.weights, records.data
+        weights = records.weights
+        data = records.data
         return _derived(q, lambda q: (weights * model.expected_log_likelihood(q, data)).sum())
 
 
@@ -264,11 +274,15 @@ class Quadrature(Nodal):
         """Return the mean ``Σ p f`` and the gradient ``F⁻¹ Σ p f (s - μ)``."""
         z, statistics, chances = expectation_nodes(q, self.nodes)
         chances = self._of_half(chances, otherwise)
-        each = lambda records: jax.vmap(lambda point: model.total(point, records))(z)
+
+        def each(records):
+            return jax.vmap(lambda point: model.total(point, records))(z)
+
         values = each(records) if model.joint else over_records(each, records)
         # At nodes without mass f may overflow, or naive code may take the logarithm of 0.
         values = jnp.where((chances > NOTHING) | jnp.isfinite(values) & (chances > 0), values, 0.0)
-        centred, mean = statistics - chances @ statistics, chances @ values
+        centred = statistics - chances @ statistics
+        mean = chances @ values
         return Expectation(mean, _natural(q, (chances * (values - mean)) @ centred))
 
 
@@ -314,7 +328,8 @@ class PredictorQuadrature(Nodal):
     ) -> tuple[Any, Any, Any, Any]:
         """Return ``x``, ``Σ E[ℓ]``, and per record ``E[ℓ']`` and ``-E[ℓ'']``, all weighted."""
         x, y = records.data
-        np_, weights = q.xp.np, records.weights
+        np_ = q.xp.np
+        weights = records.weights
         x = x.astype(dtype_of(q), copy=False)
         mean, variance = q.predictor(x)
         by_default = self.nodes == PREDICTOR_NODES
@@ -401,7 +416,10 @@ def _natural(q: Q, gradient: Float[Real, " dim"]) -> Q:
 
 def _derived(q: Q, expectation: Callable[[Q], Real]) -> Expectation:
     """Return an expectation under ``q`` and its natural gradient ``F⁻¹ ∇_η``."""
-    along = lambda eta: expectation(q.with_natural_parameters(eta))
+
+    def along(eta):
+        return expectation(q.with_natural_parameters(eta))
+
     value, slope = jax.value_and_grad(along)(jnp.asarray(q.natural_parameters))
     return Expectation(value, _natural(q, slope))
 

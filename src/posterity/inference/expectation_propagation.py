@@ -40,7 +40,8 @@ class Normal(NamedTuple):
     @classmethod
     def of(cls, law: Any) -> "Normal":
         """Convert a Gaussian or a diagonal Gaussian of the library."""
-        precision, linear = np.asarray(law.precision), np.asarray(law.precision_mean)
+        precision = np.asarray(law.precision)
+        linear = np.asarray(law.precision_mean)
         return cls(linear, np.diag(precision) if law.diagonal else precision)
 
     @classmethod
@@ -90,7 +91,8 @@ class Likelihood:
         """Return the Gaussian message of the likelihood for the prior ``β ~ N(mean, covariance)``.
         Raises ParameterError if the log likelihood is not finite there.
         """
-        x, weights = self.x, self.weights
+        x = self.x
+        weights = self.weights
         if isinstance(self.model, LinearRegression):
             scaled = (x.T * weights) / self.model.noise_variance
             return Normal(scaled @ self.y, scaled @ x)
@@ -120,7 +122,8 @@ class Likelihood:
             # The mean is matched even if the precision is at its bound.
             nu = (m + d * first) * (tau + rest / v) - (m / v - self.nu)
             usable = (rest > 1e-8) & (second > 1e-10)
-            tau, nu = np.where(usable, tau, self.tau), np.where(usable, nu, self.nu)
+            tau = np.where(usable, tau, self.tau)
+            nu = np.where(usable, nu, self.nu)
             if not (np.isfinite(tau).all() and np.isfinite(nu).all()):
                 raise not_finite()
             mean = np.abs((nu - self.nu) - (tau - self.tau) * m) * d
@@ -140,7 +143,8 @@ class Likelihood:
 
     def _mode(self, prior: Normal) -> tuple[Vector, Vector]:
         """Return the second-order expansion at the mode, the start of expectation propagation."""
-        x, beta = self.x, prior.mean
+        x = self.x
+        beta = prior.mean
         value = self._posterior(prior, beta)
         for _ in range(SWEEPS):
             slope, bend = self._derivatives(x @ beta)
@@ -151,7 +155,9 @@ class Likelihood:
                 share /= 2
                 if share < SHORTEST:
                     return slope + bend * (x @ beta), bend
-            gain, beta, value = new - value, beta + share * step, new
+            gain = new - value
+            beta = beta + share * step
+            value = new
             if gain < GAIN:
                 break
         slope, bend = self._derivatives(x @ beta)
@@ -167,8 +173,13 @@ class Likelihood:
         """Return first derivatives in the predictor, and minus the second ones, at least zero."""
         step = 1e-4
         with in_float64(self.model):
-            slope = lambda f: np.asarray(self.slopes(self.model, f, self.y)[1], float)
-            at, up, down = slope(f), slope(f + step), slope(f - step)
+
+            def slope(f):
+                return np.asarray(self.slopes(self.model, f, self.y)[1], float)
+
+            at = slope(f)
+            up = slope(f + step)
+            down = slope(f - step)
         if not np.isfinite(at).all():
             raise not_finite()
         bend = np.nan_to_num(np.maximum((down - up) / (2 * step), 0.0))

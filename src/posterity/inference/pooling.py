@@ -98,7 +98,8 @@ class PartialPooling(LocalUpdate):
     def __init__(self, nodes: int = 64, most: int = 1024):
         at_least(8).check(nodes=nodes, most=most)
         super().__init__(steps=1)
-        self.nodes, self.most = nodes, most
+        self.nodes = nodes
+        self.most = most
 
     @staticmethod
     def serves(model: Model, q: ExponentialFamily) -> bool:
@@ -155,7 +156,8 @@ class PartialPooling(LocalUpdate):
     def _refined(
         self, model: PersonalRegression, view: Any, factor: Any, records: Records, steps: int
     ) -> tuple[Any, PooledInfo]:
-        site, count = _Site(model, view, factor, records), self.nodes
+        site = _Site(model, view, factor, records)
+        count = self.nodes
         while True:
             site.take_nodes(count, round((count / self.nodes) ** 0.5))
             site.descend(steps)
@@ -178,7 +180,8 @@ class _Site:
     """The state of one visit: cavity, message of the records, and the refined posterior."""
 
     def __init__(self, model: PersonalRegression, view: Any, factor: Any, records: Records):
-        self.model, self.view = model, view
+        self.model = model
+        self.view = view
         self.own = np.array(model.personal)
         self.coefficients = Normal.of(view.coefficients)
         self.cavity = self.coefficients.plus(Normal.of(factor.coefficients), -1.0)
@@ -214,7 +217,8 @@ class _Site:
             if step == steps or self.residual**2 / 2 <= SMALL:
                 break
             # Sums over nodes are not exact: near the optimum they may rise while the energy falls.
-            share, slack = 1.0, min(self.residual**2, SLACK) / 10
+            share = 1.0
+            slack = min(self.residual**2, SLACK) / 10
             while share > SHORTEST:
                 moved = self.spread.plus(change, share)
                 if moved.proper and self._energy(moved)[0] <= energy + slack:
@@ -234,7 +238,8 @@ class _Site:
         """Return the factor after a full step, by each of two sets of nodes."""
         steps = []
         for seed in (0, 1):
-            if (at := self._at(self.spread, seed)) is None:
+            at = self._at(self.spread, seed)
+            if at is None:
                 raise not_finite()
             gradient = self._gradient(self.spread, at, seed)
             steps.append(self._joined(self._of_coefficients(at, seed), gradient))
@@ -250,8 +255,10 @@ class _Site:
         if isinstance(self.model.model, LinearRegression):
             return 0.0
         deviation = np.sqrt(np.diagonal(self.spread.covariance))
-        law, zero = self.coefficients, np.zeros((len(self.own), len(self.own)))
-        shared, spread = Normal(0 * law.mean, 0 * law.precision), Normal(zero[0], zero)
+        law = self.coefficients
+        zero = np.zeros((len(self.own), len(self.own)))
+        shared = Normal(0 * law.mean, 0 * law.precision)
+        spread = Normal(zero[0], zero)
         for away in (ASIDE * deviation, -ASIDE * deviation):
             place = self.spread.mean + away
             try:
@@ -300,10 +307,12 @@ class _Site:
 
     def _energy(self, spread: Normal) -> tuple[float, Any]:
         """Return ``KL(spread ‖ cavity) - E[log Z]`` in nats up to a constant, and the marginal."""
-        at, mean = self._at(spread, 0), spread.mean
+        at = self._at(spread, 0)
+        mean = spread.mean
         if at is None:
             return np.inf, None
-        others, covariance = self.others, spread.covariance
+        others = self.others
+        covariance = spread.covariance
         cross = (others.precision * covariance).sum() + mean @ others.precision @ mean
         entropy = -np.linalg.slogdet(spread.precision)[1] / 2
         return float(cross / 2 - others.linear @ mean - entropy - self.grids[0][1] @ at.value), at
@@ -337,12 +346,15 @@ def marginal(
     unit = np.sqrt(np.diagonal(covariance)).copy()  # makes columns of different scales comparable
     unit[own] = np.maximum(unit[own], np.exp(s.mean(0)))
     variance = np.exp(2 * s) / unit[own] ** 2
-    precision, scaled = message.precision * unit * unit[:, None], covariance / unit / unit[:, None]
+    precision = message.precision * unit * unit[:, None]
+    scaled = covariance / unit / unit[:, None]
     # For own columns Λ = R Rᵀ, and h is in its range; other columns: a linear image plus a rest.
     values, vectors = np.linalg.eigh(precision[np.ix_(own, own)])
     kept = values > values[-1] * 1e-14
-    scale, vectors = np.sqrt(values[kept]), vectors[:, kept]
-    root, tells = vectors * scale, precision[:, own] @ (vectors / scale**2) @ vectors.T
+    scale = np.sqrt(values[kept])
+    vectors = vectors[:, kept]
+    root = vectors * scale
+    tells = precision[:, own] @ (vectors / scale**2) @ vectors.T
     more = precision - tells @ precision[own]
     inverse, logdet = _inverse(np.eye(len(scale)) + (root.T * variance[:, None, :]) @ root)
     w = root @ inverse @ root.T  # R (I + Rᵀ D R)⁻¹ Rᵀ
@@ -354,7 +366,8 @@ def marginal(
         return ahead + (shrunk @ root.T - ahead[own]) @ tells.T
 
     ahead = (message.linear - message.precision @ mean) * unit
-    inside, pull = vectors.T @ ahead[own] / scale, solved(ahead)
+    inside = vectors.T @ ahead[own] / scale
+    pull = solved(ahead)
     around = quadratic @ scaled @ quadratic  # the covariance of the pull, as c is random
     value = (inside @ inside - inverse @ inside @ inside - logdet) / 2
     value = value - (quadratic * scaled).sum((1, 2)) / 2
@@ -387,10 +400,12 @@ def own_law(
     covariances (m, p, p).
     """
     own = np.array(model.personal)
-    center, deviation = draws["coefficients"][:, own], np.exp(draws["log_spread"])
+    center = draws["coefficients"][:, own]
+    deviation = np.exp(draws["log_spread"])
     if records is None or not records.size:
         return Law(center, deviation)
-    coefficients, spread = Normal.of(shared.coefficients), Normal.of(shared.log_spread)
+    coefficients = Normal.of(shared.coefficients)
+    spread = Normal.of(shared.log_spread)
     variance = np.zeros(len(coefficients.linear))
     variance[own] = np.exp(2 * spread.mean)
     likelihood = Likelihood(model, records)
@@ -434,7 +449,8 @@ def _largest_share(factor: Any, posterior: Any) -> float:
 
 def _length(law: Normal, change: Normal) -> float:
     """Return the length of a natural-parameter change in the Fisher metric, in sqrt(nats)."""
-    covariance, slope = law.covariance, change.linear - change.precision @ law.mean
+    covariance = law.covariance
+    slope = change.linear - change.precision @ law.mean
     bend = covariance @ change.precision
     return float(np.sqrt(slope @ covariance @ slope + (bend * bend.T).sum() / 2))
 

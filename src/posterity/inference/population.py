@@ -67,20 +67,23 @@ def population(prior: Any, posterior: Any, factors: Sequence[Any], own: Any) -> 
     posterior itself: if the effective sample size ``draws`` is too small, as with very many log
     spreads; and, with ``draws`` 0, if factors come from very different spreads, as early in a run.
     """
-    c, s = Normal.of(posterior.coefficients), Normal.of(posterior.log_spread)
+    c = Normal.of(posterior.coefficients)
+    s = Normal.of(posterior.log_spread)
     every = messages(posterior, factors, own)
     if any(message is None for message in every):
         return Population(posterior, 0.0)
     found = [message for message in every if message is not None and message.precision.any()]
     before = Normal.of(prior.coefficients), Normal.of(prior.log_spread)
     shared = (c.mean, c.covariance), (s.mean, s.covariance)
-    draws, at = np.inf, None
+    draws = np.inf
+    at = None
     for turn in range(PLACED if found else 0):
         places, widths = _places(*shared[1], turn, len(found) * len(c.linear) ** 3)
         log, means, covariances = _integrated(found, before, c, places, own)
         weights = np.exp(log + widths - (log + widths).max())
         weights /= weights.sum()
-        worth, on_grid = float(1 / (weights**2).sum()), len(own) in LINES
+        worth = float(1 / (weights**2).sum())
+        on_grid = len(own) in LINES
         last = turn == PLACED - 1 and not on_grid
         if not worth >= (ENOUGH if last else 2 * len(own)):
             return Population(posterior, worth if np.isfinite(worth) else 0.0)
@@ -100,7 +103,8 @@ def population(prior: Any, posterior: Any, factors: Sequence[Any], own: Any) -> 
 
 def messages(posterior: Any, factors: Sequence[Any], own: Any) -> list[Normal | None]:
     """Return the Gaussian message of each site's records from its factor (:func:`message_of`)."""
-    c, s = Normal.of(posterior.coefficients), Normal.of(posterior.log_spread)
+    c = Normal.of(posterior.coefficients)
+    s = Normal.of(posterior.log_spread)
     nodes, chances = grids(len(own))[0]
     variance = np.zeros((len(nodes), len(c.linear)))
     variance[:, own] = np.exp(2 * (s.mean + nodes @ np.linalg.cholesky(s.covariance).T))
@@ -121,13 +125,16 @@ def message_of(
     kept = values > values[-1] * 1e-10
     basis = vectors[:, kept] / unit[:, None]  # Λ has the factor's range
     between = np.einsum("ia,mi,ib->mab", basis, variance, basis)
-    noise, left = np.diag(1 / values[kept]), np.diag(np.inf * values[kept])  # Λ⁻¹ in that basis
+    # Λ⁻¹ in that basis
+    noise = np.diag(1 / values[kept])
+    left = np.diag(np.inf * values[kept])
     for _ in range(TURNS):
         every = np.linalg.inv(noise + between)
         left = np.tensordot(chances, every, 1) - np.diag(values[kept])
         if np.abs(left).max() <= SETTLED:
             break
-        step, share = _newton(every, chances, left), 1.0
+        step = _newton(every, chances, left)
+        share = 1.0
         while np.linalg.eigvalsh(noise + share * step)[0] <= SETTLED and share > SETTLED:
             share /= 2
         if share <= SETTLED:
@@ -145,19 +152,25 @@ def _newton(
     every: Float[np.ndarray, "m r r"], chances: Float[np.ndarray, " m"], left: Matrix
 ) -> Matrix:
     """Solve ``E[G δ G] = left`` for ``δ`` by conjugate gradients."""
-    applied = lambda step: np.tensordot(chances, every @ step @ every, 1)
+
+    def applied(step):
+        return np.tensordot(chances, every @ step @ every, 1)
+
     about = np.linalg.inv(np.tensordot(chances, every, 1))
-    step, rest = np.zeros_like(left), left
+    step = np.zeros_like(left)
+    rest = left
     ahead = direction = about @ rest @ about
     product = (rest * ahead).sum()
     for _ in range(TURNS):
         image = applied(direction)
         length = product / (direction * image).sum()
-        step, rest = step + length * direction, rest - length * image
+        step = step + length * direction
+        rest = rest - length * image
         if np.abs(rest).max() <= EXACT * np.abs(left).max():
             break
         ahead = about @ rest @ about
-        before, product = product, (rest * ahead).sum()
+        before = product
+        product = (rest * ahead).sum()
         direction = ahead + product / before * direction
     return (step + step.T) / 2
 
@@ -178,7 +191,8 @@ def _integrated(
         at = marginal(message, mean, covariance, s, own)
         # The value at the mean itself; `marginal` averages over the distribution of c.
         log = log + at.value + (at.precision * covariance).sum((1, 2)) / 2
-        precision, pull = precision + at.precision, pull + at.linear - at.precision @ mean
+        precision = precision + at.precision
+        pull = pull + at.linear - at.precision @ mean
     inverse = np.linalg.inv(precision)
     moved = (inverse @ pull[..., None])[..., 0]
     log = log + (pull * moved).sum(1) / 2 - np.linalg.slogdet(precision)[1] / 2
@@ -189,14 +203,16 @@ def _places(
     mean: Float[np.ndarray, " p"], covariance: Float[np.ndarray, "p p"], turn: int, work: int
 ) -> tuple[Float[np.ndarray, "m p"], Float[np.ndarray, " m"]]:
     """Return nodes around these moments, and minus the logarithm of their density."""
-    root, size = np.linalg.cholesky(covariance), len(mean)
+    root = np.linalg.cholesky(covariance)
+    size = len(mean)
     if size in LINES:
         count, reach = LINES[size]
         line = np.linspace(-reach, reach, count)
         grid = np.stack(np.meshgrid(*[line] * size, indexing="ij"), -1).reshape(-1, size)
         return mean + grid @ root.T, np.zeros(len(grid))
     count = np.clip(WORK / (10 * work), FEWEST, DRAWS if turn == PLACED - 1 else FEWEST)
-    degrees, normal = max(TAILS, size), normal_pairs(size + 1, int(count) // 2, turn)
+    degrees = max(TAILS, size)
+    normal = normal_pairs(size + 1, int(count) // 2, turn)
     nodes = normal[:, :-1] * np.sqrt(degrees / chdtri(degrees, ndtr(normal[:, -1])))[:, None]
     density = np.log1p((nodes**2).sum(1) / degrees)
     return mean + nodes @ root.T, (degrees + size) / 2 * density

@@ -51,7 +51,8 @@ class Predictors:
 
     def log_likelihood(self, predictors: Any, record: Sequence[Any]) -> Any:
         """Return the record's log likelihood from its predictors (p,)."""
-        given, start = {}, 0
+        given = {}
+        start = 0
         for own, shape in self.cut:
             size = math.prod(shape)
             given[own] = predictors[start : start + size].reshape(shape)
@@ -154,9 +155,13 @@ def _cut(
 
     A function of one other predictor, such as its multiple, is not a separate predictor.
     """
-    affine, predictors, curved, used = {z}, set[int](), set[int](), set[int]()
+    affine = {z}
+    predictors = set[int]()
+    curved = set[int]()
+    used = set[int]()
     for equation, arguments, results in _needed(steps, {result}, set()):
-        own, bent = affine & {*arguments}, bool(curved & {*arguments})
+        own = affine & {*arguments}
+        bent = bool(curved & {*arguments})
         if own and not bent and _is_affine(equation, arguments, affine, predictors):
             affine.update(results)
             if equation.primitive.name in CONTRACTIONS or own & predictors:
@@ -170,7 +175,8 @@ def _cut(
 
 def _is_affine(equation: Any, arguments: Sequence[int], affine: set, predictors: set) -> bool:
     """Return whether a step's result is affine, and is best computed as part of predictors."""
-    name, own = equation.primitive.name, [a in affine for a in arguments]
+    name = equation.primitive.name
+    own = [a in affine for a in arguments]
     known = bool(predictors & {*arguments})
     if name in ("add", "sub", "add_any"):
         return len(affine & {*arguments}) > 1 or not known
@@ -188,7 +194,8 @@ def _is_affine(equation: Any, arguments: Sequence[int], affine: set, predictors:
 
 def _needed(steps: Sequence[Step], wanted: set[int], known: set[int]) -> list[Step]:
     """Return the steps that are needed for the ``wanted`` results that are not ``known``."""
-    chosen, open_ = [], wanted - known
+    chosen = []
+    open_ = wanted - known
     for step in reversed(steps):
         if open_ & set(step[2]):
             chosen.append(step)

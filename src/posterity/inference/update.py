@@ -223,8 +223,11 @@ class LocalUpdate(Setting):
         if rate is not None and not isinstance(rate, Decaying):
             rate = Decaying(rate) if callable(rate) else float(rate)
         self.rate = rate  # pyright: ignore[reportAttributeAccessIssue]
-        self.steps, self.batch_size, self.dtype = steps, batch_size, dtype
-        self.temperature, self.domain = float(temperature), domain
+        self.steps = steps
+        self.batch_size = batch_size
+        self.dtype = dtype
+        self.temperature = float(temperature)
+        self.domain = domain
         self.trust = None if trust is None or math.isinf(trust) else float(trust)
 
     def resolve(self, model: Model, q: ExponentialFamily) -> "LocalUpdate":
@@ -266,7 +269,8 @@ class LocalUpdate(Setting):
         """A description of the rule. Requires a resolved update."""
         if self.conjugate:
             return "the exact factor, once"
-        about, how = self.estimator, type(self.estimator).__name__
+        about = self.estimator
+        how = type(self.estimator).__name__
         names = [name for name in ("nodes", "samples", "baseline") if hasattr(about, name)]
         if names:
             how += " of " + " and ".join(f"{getattr(about, name)} {name}" for name in names)
@@ -327,7 +331,8 @@ class LocalUpdate(Setting):
             return self._searched(model, q, factor, records, self.steps * (count >= 0))  # pyright: ignore[reportOptionalOperand]
         wide = dtype_of(q)
         q, factor, records = (_floats(part, self.dtype) for part in (q, factor, records))
-        cavity, retract = q - factor, self.domain == "retract"
+        cavity = q - factor
+        retract = self.domain == "retract"
         trusted = self.noisy and not retract
         reach = self.trust + q.event_size if trusted and self.trust is not None else None
 
@@ -368,29 +373,37 @@ class LocalUpdate(Setting):
         most: Int[Any, ""] | int,
     ) -> tuple[Any, UpdateInfo]:
         """Return the new factor and diagnostics after a descent of the free energy."""
-        estimator, cavity = self.estimator, q - factor
+        estimator = self.estimator
+        cavity = q - factor
         assert isinstance(estimator, Evaluator) and self.steps is not None, "resolve first"
-        along, regression = isinstance(model, PredictorModel), cast(PredictorModel, model)
+        along = isinstance(model, PredictorModel)
+        regression = cast(PredictorModel, model)
         about: dict[str, Any] = {"temperature": self.temperature, "most": most}
         about |= {"admits": model.admits, "retract": self.domain == "retract"}
         convex = self.newtonian(model, q)
         about |= {"by_nodes": estimator.by_nodes(model, q, records), "quick": convex}
 
-        evaluate = lambda q, otherwise=False: estimator.evaluate(
-            model, q, records, otherwise=otherwise
-        )
+        def evaluate(q, otherwise=False):
+            return estimator.evaluate(model, q, records, otherwise=otherwise)
+
         numpy = q.xp.np is np
         together = numpy and along and is_joint(q) and cavity.is_proper()
         start: dict[str, Any] = {**about, "most": 1} if together else about
-        rough = lambda: cavity + regression.rough_factor(q, records) / self.temperature
+
+        def least_squares():
+            return cavity + regression.rough_factor(q, records) / self.temperature
+
         none = tree_map(lambda leaf: leaf[:0], records)
-        rough = rough if along and regression.rough_factor(q, none) is not None else None
+        rough = least_squares if along and regression.rough_factor(q, none) is not None else None
         if not numpy and not along:  # predictors have one optimum
             begun = (factor.natural_parameters != 0).any()
             q = beside(q, ~begun & (most > 0))
         end = descend(evaluate, q, cavity, rough=rough, **start)
         if together and end.finite:
-            curved = lambda q: estimator.curved(model, q, records)
+
+            def curved(q):
+                return estimator.curved(model, q, records)
+
             there = joint_end(curved, end.q, cavity, self.temperature, self.steps)
             end = descend(evaluate, there, cavity, **start)
             if end.residual > SLOW:
@@ -402,7 +415,8 @@ class LocalUpdate(Setting):
         info = end.halvings, 0 * end.halvings, end.finite, end.residual, end.uncertainty
         info = UpdateInfo(*info, end.tail / self.temperature)
         if not numpy:
-            at, energy = end.best.at, end.best.value / self.temperature
+            at = end.best.at
+            energy = end.best.value / self.temperature
             terms = cavity.natural_parameters * at.mean_parameters
             info = info._replace(
                 value=at.negative_entropy() - terms.sum() - energy,
@@ -475,7 +489,10 @@ class TrainedApart(LocalUpdate):
 def _floats(tree: PyTree, dtype: DTypeLike) -> Any:
     """Return the tree with floats of this dtype, or of 32 bits if JAX has no others enabled."""
     dtype = jax.dtypes.canonicalize_dtype(dtype)
-    floats = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)
+
+    def floats(leaf):
+        return jnp.issubdtype(leaf.dtype, jnp.floating)
+
     return jax.tree.map(lambda leaf: leaf.astype(dtype) if floats(leaf) else leaf, tree)
 
 
@@ -490,7 +507,8 @@ def slowly_decaying(count: Number) -> Any:
 
 
 def _check_prior(model: Model, q: ExponentialFamily) -> None:
-    prior, name = f"a prior {type(q).__name__}", type(model).__name__
+    prior = f"a prior {type(q).__name__}"
+    name = type(model).__name__
     families = " or ".join(family.__name__ for family in model.families)
     _require(
         isinstance(q, model.families) and q.batch_shape == (),

@@ -137,7 +137,10 @@ class Model(Setting):
         where the model is used.
         """
         arrays, settings = eqx.partition(self, eqx.is_array)
-        own = lambda arrays, *examples: function(eqx.combine(arrays, settings), *examples)
+
+        def own(arrays, *examples):
+            return function(eqx.combine(arrays, settings), *examples)
+
         try:
             operations, constants = traced(own, arrays, *examples)
         except Exception:
@@ -257,7 +260,10 @@ class PredictorModel(Model):
 
     def predictor_value_and_slope(self, f: Each, y: Any) -> tuple[Each, Each]:
         """Return ``log p(y | f)`` and its derivative in ``f``, by JAX; models may override it."""
-        value = lambda f: self.predictor_log_likelihood(f, y)
+
+        def value(f):
+            return self.predictor_log_likelihood(f, y)
+
         return jax.jvp(value, (f,), (jax.numpy.ones_like(f),))
 
     def outputs(self, z: PyTree, x: PyTree) -> Float[Real, " n"]:

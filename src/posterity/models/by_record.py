@@ -67,7 +67,8 @@ def _check(
         if beyond.get() is not None:
             _check_parameters(model, z, batch)
         for order, other in zip(orders, others, strict=True):
-            a, b = np.reshape(together, -1)[order], np.reshape(other, -1)
+            a = np.reshape(together, -1)[order]
+            b = np.reshape(other, -1)
             known = np.isfinite(a) & np.isfinite(b)
             if (apart := known & (np.abs(a - b) > alike * (1 + np.abs(a)))).any():
                 place = int(np.argmax(apart))
@@ -122,5 +123,8 @@ def _compared(model: Model, z: Any, batch: Any, orders: Any) -> tuple[Any, ...]:
     from jax.experimental import checkify
 
     checked = checkify.checkify(model.log_likelihood, errors=checkify.index_checks)
-    ordered = lambda order: tree_map(lambda leaf: leaf[order], batch)
+
+    def ordered(order):
+        return tree_map(lambda leaf: leaf[order], batch)
+
     return *checked(z, batch), *(model.log_likelihood(z, ordered(order)) for order in orders)

@@ -61,7 +61,8 @@ def best_path(
 
     Source: viterbi1967.
     """
-    best, back = initial + observed[0], np.zeros(observed.shape, np.int32)
+    best = initial + observed[0]
+    back = np.zeros(observed.shape, np.int32)
     for t in range(1, len(observed)):
         scores = best[:, None] + transitions
         back[t] = scores.argmax(0)

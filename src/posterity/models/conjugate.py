@@ -43,7 +43,9 @@ class BetaBernoulli(ConjugateModel[Beta]):
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
         """Return ``x log z + (1 - x) log(1 - z)``."""
-        special, ones = namespace(z, data).special, 1.0 * data  # JAX's xlogy derives floats only
+        # JAX's xlogy derives floats only
+        special = namespace(z, data).special
+        ones = 1.0 * data
         return special.xlogy(ones, z) + special.xlog1py(1 - ones, -z)
 
 
@@ -66,7 +68,8 @@ class DirichletCategorical(ConjugateModel[Dirichlet]):
         np_ = namespace(records.data, records.weights).np
         labels = np_.asarray(records.data).astype(int)
         fixed = {} if np_ is np else {"length": self.categories}
-        weights, least = records.weights, self.categories
+        weights = records.weights
+        least = self.categories
         return Dirichlet(np_.bincount(labels, weights, minlength=least, **fixed))
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
@@ -157,8 +160,10 @@ class GaussianMeanCovariance(ConjugateModel[NormalWishart]):
 
     def factor(self, records: Records) -> NormalWishart:
         """Return the factor with ``n``, ``n``, ``Σ x`` and ``Σ x xᵀ``."""
-        x, weights = records.data, records.weights
-        count, scatter = weights.sum(), (x.T * weights) @ x
+        x = records.data
+        weights = records.weights
+        count = weights.sum()
+        scatter = (x.T * weights) @ x
         return NormalWishart(count, count, weights @ x, scatter)
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:

@@ -46,7 +46,10 @@ def vectors(size: int) -> Column:
 
 def labels(categories: int, shape: str = "shape (n,)") -> Column:
     """Return the column of labels from 0 to ``categories - 1``."""
-    among = lambda x: np.isin(x, np.arange(categories))
+
+    def among(x):
+        return np.isin(x, np.arange(categories))
+
     return Column(shape, (), f"labels from 0 to {categories - 1}", among)
 
 
@@ -56,7 +59,8 @@ def labels(categories: int, shape: str = "shape (n,)") -> Column:
 def check_data(data: PyTree, columns: tuple[Column, ...]) -> None:
     """Raise an error unless data are finite numbers, and match ``columns`` if there are any."""
     for leaf in map(array, tree_leaves(data)):
-        if bad := int((~np.isfinite(leaf)).sum()):
+        bad = int((~np.isfinite(leaf)).sum())
+        if bad:
             raise ParameterError(
                 found=f"{bad} NaN or infinite values",
                 expected="finite numbers",

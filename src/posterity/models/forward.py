@@ -30,7 +30,8 @@ def outputs(layers: Any, z: Float[Real, " p"], x: Float[Real, "n ..."]) -> Float
 @functools.partial(jitted, static_argnums=0, inline=True)
 def apply(layers: Layers, arrays: PyTree, x: Float[Real, "n ..."]) -> list[Float[Real, "n ..."]]:
     """Return the outputs of each layer, from the arrays of its weights."""
-    passed, flow = [], jnp.asarray(x).reshape(len(x), *layers.image)
+    passed = []
+    flow = jnp.asarray(x).reshape(len(x), *layers.image)
     for layer, own in zip(layers.layers, arrays, strict=True):
         flow = after(layer, preactivation(layer, own, flow))
         passed.append(flow)

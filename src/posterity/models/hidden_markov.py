@@ -87,7 +87,8 @@ def _checked(sequence: ArrayLike) -> np.ndarray:
             fix="Drop empty sequences.",
         )
     with np.errstate(invalid="ignore"):
-        finite, symbols = np.isfinite(made), (made >= 0) & (made % 1 == 0)
+        finite = np.isfinite(made)
+        symbols = (made >= 0) & (made % 1 == 0)
     if not (symbols if made.ndim == 1 and finite.all() else finite).all():
         raise ParameterError(
             found=f"{int((~finite).sum())} NaN or infinite values in a sequence"
@@ -131,7 +132,8 @@ class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
                 expected="x of shape (n, T, d) or (n, T), and n lengths",
                 fix="Make them by posterity.models.padded(sequences).",
             )
-        wrong, broken = "", lengths % 1 != 0
+        wrong = ""
+        broken = lengths % 1 != 0
         if broken.any():
             wrong = f"{lengths[broken][0]} among the lengths, which is no whole number"
         elif ((lengths < 1) | (lengths > x.shape[1])).any():
@@ -178,7 +180,10 @@ class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
 def potentials(q: HiddenMarkov, x: Real) -> Potentials:
     """Return expected log probabilities; those of observations have the leading axes of ``x``."""
     emissions, rows, initial = (q.blocks[n] for n in ("emissions", "transitions", "initial"))
-    logs = lambda law: jnp.asarray(law.mean_parameters)
+
+    def logs(law):
+        return jnp.asarray(law.mean_parameters)
+
     members = jax.tree.map(jnp.asarray, emissions.members)  # pyright: ignore
     observed = members.expected_log_likelihood(jnp.asarray(x))
     return Potentials(logs(initial), logs(rows.members), observed)  # pyright: ignore
@@ -307,7 +312,8 @@ def _prepared(
     members: Any = posterior.emissions.members  # pyright: ignore
     check_emissions(members)
     x, lengths = padded(sequences)
-    symbols, size = members.emits_symbols, members.own_size
+    symbols = members.emits_symbols
+    size = members.own_size
     if x.ndim != (2 if symbols else 3) or (x.max() >= size if symbols else x.shape[2] != size):
         raise StructureError(
             found=f"sequences of {'symbols' if x.ndim == 2 else f'{x.shape[2]} channels'} for "

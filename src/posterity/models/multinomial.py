@@ -72,7 +72,8 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
     def predictors(self, q: Gaussian, x: Any) -> tuple[Float[Real, "n k"], Float[Real, "n k k"]]:
         """Return the means and covariances of the log odds of each record."""
         np_ = namespace(q.mean).np
-        x, size = self._blocks(np_.asarray(x)), len(q.mean) // (self.classes - 1)
+        x = self._blocks(np_.asarray(x))
+        size = len(q.mean) // (self.classes - 1)
         covariance = q.covariance.reshape(2 * (self.classes - 1, size))
         mean = np_.einsum("nai,ai->na", x, self._blocks(q.mean))
         return mean, np_.einsum("nai,aibj,nbj->nab", x, covariance, x, optimize=True)
@@ -97,8 +98,10 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
         is by Stein's lemma from the same sums over nodes, so that it is consistent with the value
         and a search converges.
         """
-        xp, count = namespace(mean), self.classes - 1
-        np_, eye = xp.np, xp.np.eye(count)
+        xp = namespace(mean)
+        count = self.classes - 1
+        np_ = xp.np
+        eye = xp.np.eye(count)
         nodes, chances = cubature(count)
         spread = np_.trace(covariance, axis1=1, axis2=2)
         tiny = np.finfo(float).eps * spread[:, None, None] + np.finfo(float).tiny

@@ -104,7 +104,10 @@ class NeuralNetwork(Model):
         parameters.
         """
         arrays, static = eqx.partition(module, eqx.is_inexact_array)
-        apply = lambda parameters, x: jax.vmap(eqx.combine(parameters, static))(x)
+
+        def apply(parameters, x):
+            return jax.vmap(eqx.combine(parameters, static))(x)
+
         return cls(apply, arrays, **options)
 
     @classmethod
@@ -198,7 +201,8 @@ class NeuralNetwork(Model):
             # A fixed dtype, so that all sites with this key draw the same prior.
             noise = np.asarray(jax.random.normal(key, (self.size,), jnp.float32), np.float64)
             means = 0.1 * math.sqrt(variance) * noise
-        variances, layers = np.full(self.size, float(variance)), self.layers
+        variances = np.full(self.size, float(variance))
+        layers = self.layers
         if layers is not None:
             return Network.from_standard(means, variances, layers)
         return DiagonalGaussian.from_standard(means, variances)
@@ -206,7 +210,8 @@ class NeuralNetwork(Model):
     def check(self, data: PyTree) -> None:
         x, y = pair(data)
         check_data(data, ())
-        outputs, categorical = self.shape_of_outputs(x), self.likelihood == "categorical"
+        outputs = self.shape_of_outputs(x)
+        categorical = self.likelihood == "categorical"
         if self.likelihood != "gaussian":
             known = labels(outputs[-1], TARGETS.shape) if categorical else BINARY_LABELS
             check_column(y, known)

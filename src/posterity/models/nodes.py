@@ -165,7 +165,8 @@ def expectation_nodes(q: ExponentialFamily, nodes: int) -> Nodes:
     densities that are singular at the ends of their support (trefethen2014).
     """
     line = jax.tree.map(jnp.asarray, q).line()
-    low, high = jnp.arcsinh(line.left / line.scale), jnp.arcsinh(line.right / line.scale)
+    low = jnp.arcsinh(line.left / line.scale)
+    high = jnp.arcsinh(line.right / line.scale)
     u = low + (high - low) * jnp.linspace(0.0, 1.0, nodes)
     z, statistics, log_density = line.at(line.scale * jnp.sinh(u))
     log_spacing = jnp.logaddexp(u, -u)

@@ -104,7 +104,8 @@ def best_gaussian(
 
     def look(q: Whitened) -> Point:
         around = expected(given, q)
-        bound, squared = around.value - q.kl(), _squared(q, around)
+        bound = around.value - q.kl()
+        squared = _squared(q, around)
         finite = jnp.isfinite(bound) & jnp.isfinite(squared)  # NaN of an improper Gaussian
         rounding = 1e-13 * (1 + jnp.abs(bound))
         return Point(q, around, jnp.where(finite, -bound, jnp.inf), rounding, squared, finite)
@@ -136,7 +137,8 @@ def _moved(q: Whitened, around: Expectation, rate: Number) -> Whitened:
 
 def _squared(q: Whitened, around: Expectation) -> Float[Real, ""]:
     """Return ``gᵀ C g + ‖Fᵀ (Λ' - Λ) F‖²/2``, the squared length of the natural gradient."""
-    factor, slope = q.factor, around.slope - q.mean
+    factor = q.factor
+    slope = around.slope - q.mean
     goal = around.precision + jnp.eye(len(q.mean), dtype=q.mean.dtype)
     bend = factor.T @ (goal - q.precision) @ factor
     return ((factor.T @ slope) ** 2).sum() + (bend**2).sum() / 2
@@ -213,10 +215,16 @@ class PersonalModel(Model):
         ``b``, by cubature.
         """
         z, records = given
-        law, factor = self._law(z), q.factor
+        law = self._law(z)
+        factor = q.factor
         epsilon, chances = cubature(len(q.mean))
-        each = lambda b: self.local_log_likelihood(z, b, records.data)
-        own = lambda v: weighted(each(law.at(v)), records)
+
+        def each(b):
+            return self.local_log_likelihood(z, b, records.data)
+
+        def own(v):
+            return weighted(each(law.at(v)), records)
+
         values, slopes = jax.vmap(jax.value_and_grad(own))(q.mean + epsilon @ factor.T)
         # Stein's lemma: E[∇²f] = E[∇f εᵀ] F⁻¹, the derivative of these very sums.
         bend = namespace(factor).solve_lower(factor.T, (epsilon * chances[:, None]).T @ slopes)
@@ -279,7 +287,8 @@ class PersonalRegression(PersonalModel):
         values, slopes = self.model.predictor_value_and_slope(f, jnp.asarray(y, f.dtype)[:, None])
         bend = slopes @ (chances * epsilon) / jnp.where(deviation > 0, deviation, 1.0)
         weights = records.weights
-        slope, bend = (weights * (slopes @ chances)) @ own, (own.T * (weights * bend)) @ own
+        slope = (weights * (slopes @ chances)) @ own
+        bend = (own.T * (weights * bend)) @ own
         return Expectation(weights @ (values @ chances), slope, -bend)
 
     def log_predictive(self, z: Any, law: Law, data: Any) -> Float[Real, "*m n"]:
@@ -293,8 +302,13 @@ class PersonalRegression(PersonalModel):
         if isinstance(self.model, LinearRegression):
             variance = self.model.noise_variance + deviation**2
             return -((y - mean) ** 2 / variance + np_.log(2 * np.pi * variance)) / 2
-        at = lambda u: mean[..., None] + deviation[..., None] * u
-        log_likelihood = lambda u: self.model.predictor_log_likelihood(at(u), y[:, None])
+
+        def at(u):
+            return mean[..., None] + deviation[..., None] * u
+
+        def log_likelihood(u):
+            return self.model.predictor_log_likelihood(at(u), y[:, None])
+
         if isinstance(self.model, LogisticRegression):  # its likelihood has no narrow peaks
             u, chances = _nodes_for(deviation)
             return namespace(mean).logsumexp(log_likelihood(u) + np.log(chances))
@@ -329,7 +343,8 @@ def _nodes_for(deviation: Real, *, within: int = 32, most: int = 128) -> tuple[A
 
 def _norm(rows: Any) -> Any:
     """Return the length of each row, differentiable also at zero."""
-    np_, squares = namespace(rows).np, (rows**2).sum(-1)
+    np_ = namespace(rows).np
+    squares = (rows**2).sum(-1)
     positive = squares > 0
     return np_.where(positive, np_.sqrt(np_.where(positive, squares, 1.0)), 0.0)
 
@@ -370,7 +385,8 @@ def hierarchical(
     """
     REGRESSION.check(model=model)
     given = dict(prior.independent_blocks()) or {"coefficients": prior}
-    coefficients, spread = given.get("coefficients"), given.get("log_spread")
+    coefficients = given.get("coefficients")
+    spread = given.get("log_spread")
     unknown = set(given) - {"coefficients", "log_spread"}
     if coefficients is None or not coefficients.gaussian or unknown:
         raise UsageError(

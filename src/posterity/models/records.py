@@ -107,7 +107,10 @@ class Records(Node):
         are compiled.
         """
         extra = (_next_size(self.size) if size is None else size) - self.size
-        repeat = lambda leaf: np.concatenate([leaf, np.repeat(leaf[:1], extra, axis=0)])
+
+        def repeat(leaf):
+            return np.concatenate([leaf, np.repeat(leaf[:1], extra, axis=0)])
+
         weights = np.concatenate([self.weights, np.zeros(extra)])
         return Records(tree_map(repeat, self.data), weights)
 
@@ -126,7 +129,10 @@ def joined(sites: Iterable[Records], *, together: int = 1 << 16) -> Iterator[Rec
         ends = np.cumsum([records.size for records in kind]) // together
         for batch in np.split(np.arange(len(kind)), np.flatnonzero(np.diff(ends)) + 1):
             first, *others = (kind[place] for place in batch)
-            every = lambda *leaves: np.concatenate(leaves)
+
+            def every(*leaves):
+                return np.concatenate(leaves)
+
             yield tree_map(every, first, *others) if others else first
 
 

@@ -87,7 +87,8 @@ class LinearRegression(ConjugateModel[Gaussian], _Regression):
         return f
 
     def _moments(self, mean: Any, variance: Any, y: Any) -> Moments:
-        residual, noise = y - mean, self.noise_variance
+        residual = y - mean
+        noise = self.noise_variance
         log_noise = namespace(mean, noise).np.log(noise)
         value = -(residual**2 / noise + log_noise + LOG_2PI) / 2 - variance / (2 * noise)
         return value, residual / noise, 0 * mean - 1 / noise
@@ -145,9 +146,13 @@ class LogisticRegression(PredictorModel):
         """
         if namespace(mean, variance, y).np is not np:
             return None
-        sign, deviation = np.where(np.asarray(y) > 0, 1.0, -1.0), np.sqrt(variance)
-        signed, level = sign * mean, np.searchsorted([most for most, _ in NARROW], deviation)
-        sums, first, last = np.empty((3, len(signed))), level.min(initial=9), level.max(initial=0)
+        sign = np.where(np.asarray(y) > 0, 1.0, -1.0)
+        deviation = np.sqrt(variance)
+        signed = sign * mean
+        level = np.searchsorted([most for most, _ in NARROW], deviation)
+        sums = np.empty((3, len(signed)))
+        first = level.min(initial=9)
+        last = level.max(initial=0)
         for number in range(first, last + 1):
             rows = slice(None) if first == last else np.flatnonzero(level == number)
             nodes = len(_tail()[0])
@@ -179,10 +184,12 @@ def _narrow(mean: Float[np.ndarray, " n"], deviation: Float[np.ndarray, " n"], n
 def _wide(mean: Float[np.ndarray, " n"], deviation: Float[np.ndarray, " n"]) -> Any:
     """Return the same for deviations from one on: a ramp or a step, plus exponential tails."""
     points, weights = _tail()
-    density = lambda f: (
-        np.exp(-(((f - mean) / deviation) ** 2) / 2) / (deviation * math.sqrt(2 * math.pi))
-    )
-    right, left = density(points[:, None]), density(-points[:, None])
+
+    def density(f):
+        return np.exp(-(((f - mean) / deviation) ** 2) / 2) / (deviation * math.sqrt(2 * math.pi))
+
+    right = density(points[:, None])
+    left = density(-points[:, None])
     value, wrong, bend = (weights * part for part in _signed(points))
     below = ndtr(-mean / deviation)
     ramp = mean * below - deviation**2 * density(0.0)
@@ -281,10 +288,15 @@ class NegativeBinomialRegression(PredictorModel):
 
     def predictor_value_and_slope(self, f: Each, y: Any) -> tuple[Each, Each]:
         """Return the value and slope; the slope is ``y - (y + 1 / dispersion) σ(log odds)``."""
-        xp, size = namespace(f, y), 1 / self.dispersion
+        xp = namespace(f, y)
+        size = 1 / self.dispersion
         count, log_exposure = _counts(y, self.exposure)
         log_rate = f + log_exposure + math.log(self.dispersion)
-        gammaln, softplus = xp.special.gammaln, lambda odds: xp.np.logaddexp(0.0, odds)
+        gammaln = xp.special.gammaln
+
+        def softplus(odds):
+            return xp.np.logaddexp(0.0, odds)
+
         constant = gammaln(count + size) - math.lgamma(size) - gammaln(count + 1)
         value = constant + count * log_rate - (count + size) * softplus(log_rate)
         return value, count - (count + size) * xp.np.exp(-softplus(-log_rate))
@@ -328,7 +340,8 @@ class GammaRegression(_Regression):
         return _least_squares(q, x, logs, records.weights / self.dispersion)
 
     def _moments(self, mean: Any, variance: Any, y: Any) -> Moments:
-        np_, shape = namespace(mean, y).np, 1 / self.dispersion
+        np_ = namespace(mean, y).np
+        shape = 1 / self.dispersion
         y = np_.where(np_.asarray(y) > 0, y, 1.0)  # zero for padding
         ratio = y * np_.exp(-mean + variance / 2)  # the inverse of the mean is log-normal
         constant = shape * math.log(shape) - math.lgamma(shape)

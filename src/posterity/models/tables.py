@@ -93,7 +93,8 @@ def columns_in(data: Any) -> tuple[str, ...]:
 
 def distinct(columns: Sequence[str]) -> tuple[str, ...]:
     """Return names of columns; a StructureError unless they are texts, not empty, and distinct."""
-    if why := unfit(columns):
+    why = unfit(columns)
+    if why:
         raise StructureError(
             found=f"columns of which {why}",
             expected="a name for each column, no two the same",
@@ -173,7 +174,8 @@ def array(value: Any, names: Names = (), what: str = "records") -> np.ndarray:
         made = np.asarray(value)
     except ValueError as error:
         raise _unreal(f"{what} whose rows have different lengths", RAGGED) from error
-    if strange := odd_kinds(value, made):
+    strange = odd_kinds(value, made)
+    if strange:
         found = f"{what} of shape {made.shape} and dtype {_dtype(value, made)}"
         raise _unreal(found, _fix(strange))
     if made.dtype == np.uint64 and made.max(initial=0) <= LARGEST:
@@ -205,11 +207,14 @@ def _of_frame(frame: Any, names: Names, what: str) -> np.ndarray:
         )
     own = columns_in(frame)
     places = order(own, names or own, what, "the model")
-    made, wrong, kinds = np.empty((len(frame), len(places))), {}, ""
+    made = np.empty((len(frame), len(places)))
+    wrong = {}
+    kinds = ""
     for at, place in enumerate(places):
         column = frame[labels[place]]
         values = np.asarray(column)
-        if strange := odd_kinds(column, values):
+        strange = odd_kinds(column, values)
+        if strange:
             wrong[own[place]] = str(_dtype(column, values))
             kinds += strange
         else:

@@ -66,14 +66,20 @@ class _Candidate(NamedTuple):
 
 def with_component(search: Search, state: State, *, last: bool = False) -> State | Refusal:
     """Return the state with the best component added, or a refusal; ``last`` tries all starts."""
-    number, slot = state.number + 1, int(np.flatnonzero(state.weights == 0)[0])
-    key, ratio, first = search.key_of(number), state.ratio(), len(state.used) == 0
+    number = state.number + 1
+    slot = int(np.flatnonzero(state.weights == 0)[0])
+    key = search.key_of(number)
+    ratio = state.ratio()
+    first = len(state.used) == 0
     points = starts.scouted(search, state, ratio, key)
     if not np.isfinite(points.log_ratios).any():
         return Refusal("the log density is finite at none of the points that were looked at")
     candidates, covered, evaluations = _starts(search, state, ratio, points, key)
     values = (1.0,) if first else search.schedule.values(number, points.log_ratios)
-    best, refusals, judged, within = None, list[str](), True, 0
+    best = None
+    refusals = list[str]()
+    judged = True
+    within = 0
     for place, (start, known) in enumerate(candidates):
         worthy = best is not None and best.gain.value > best.gain.standard_error
         # All starts outside of the mixture, and then some within, are tried before a refusal.
@@ -97,7 +103,8 @@ def with_component(search: Search, state: State, *, last: bool = False) -> State
         judged &= any(gain is not None for gain in gains)
     greedy = not first and search.rule != "harmonic"  # the harmonic step ignores the gain
     if best is None or (greedy and best.gain.value <= best.gain.standard_error):
-        reason, gain = "; ".join(dict.fromkeys(refusals)), NOTHING if best is None else best.gain
+        reason = "; ".join(dict.fromkeys(refusals))
+        gain = NOTHING if best is None else best.gain
         if best is not None and judged:
             reason = (
                 f"it would add {gain.value:.2g} nats, which cannot be told from noise "
@@ -122,7 +129,10 @@ def polished(search: Search, state: State) -> State:
     """Maximise the ELBO over all components; keep a result only if it is better at other draws."""
     if len(state.used) < 2:
         return state
-    after, nodes, left, near = state, search.nodes, state.gap.value, 0.0
+    after = state
+    nodes = search.nodes
+    left = state.gap.value
+    near = 0.0
     for _ in range(1 if search.noisy else POLISHES):
         end = _climbed(search, after, nodes, near)
         after = dataclasses.replace(after, evaluations=after.evaluations + end.evaluations)
@@ -132,7 +142,8 @@ def polished(search: Search, state: State) -> State:
         if moved is not None and gained > 0:
             after = moved
         elif np.abs(end.v).max() > 1:  # so far from the start, nodes do not represent the draws
-            near, slow = max(FINER * near, NEARER), False
+            near = max(FINER * near, NEARER)
+            slow = False
         left = after.gap.value
         if left < LITTLE or (slow and len(nodes) > len(search.nodes)):
             break
@@ -157,11 +168,15 @@ def _climbed(
     """Return moves of all components and log weights (K, p + 1) that maximise the ELBO less half
     ``near`` times their weighted squares, which is about the divergence from the start.
     """
-    form, zero = search.form, np.zeros((len(state.weights), search.form.moves + 1))
+    form = search.form
+    zero = np.zeros((len(state.weights), search.form.moves + 1))
     if search.noisy:
-        look = lambda noise, key: objectives.joint(form, noise, search.target, state.q, False, key)
+
+        def noisy(noise, key):
+            return objectives.joint(form, noise, search.target, state.q, False, key)
+
         own: dict[str, Any] = {"iterations": search.iterations, "key": search.key_of(0)}
-        end = maximised_by_adam(form, look, zero, **own)
+        end = maximised_by_adam(form, noisy, zero, **own)
         return end._replace(evaluations=end.evaluations * len(state.used))
     look = objectives.joint(form, nodes, search.target, state.q, True)
     pull = near * state.weights[:, None]
@@ -178,7 +193,8 @@ def _moved(search: Search, state: State, v: Float[np.ndarray, "k p1"]) -> State 
     """Return the state with components and log weights moved; None if one is degenerate, or lies
     where rounding errors are large.
     """
-    parameters, used = state.parameters, state.used
+    parameters = state.parameters
+    used = state.used
     for slot in used:
         own = objectives.slot_of(parameters, slot)
         parameters = _with_slot(parameters, slot, objectives.moved(search.form, own, v[slot, :-1]))
@@ -198,7 +214,9 @@ def _starts(
     """Return the starts of components, each with whether it lies within the mixture; what the
     search covers; and the number of gradients.
     """
-    rng, form, blank = keys.of_numpy(key), search.form, float(points.blank.mean())
+    rng = keys.of_numpy(key)
+    form = search.form
+    blank = float(points.blank.mean())
     if not form.smooth:
         moves = rng.standard_normal((search.finalists, form.moves))
         moves[0] *= ratio.q is not None  # the first component starts from the base itself
@@ -218,15 +236,19 @@ def _searched(
     search: Search, own: PyTree, ratio: Ratio, lam: float, key: KeyArray
 ) -> tuple[Any, int]:
     """Return the parameters at the end of the component step, and the number of gradients."""
-    form, zero, count = search.form, np.zeros(search.form.moves), 0
-    along = lambda own, noise, key=None: objectives.component(
-        form, noise, search.target, own, ratio, lam, key
-    )
+    form = search.form
+    zero = np.zeros(search.form.moves)
+    count = 0
+
+    def along(own, noise, key=None):
+        return objectives.component(form, noise, search.target, own, ratio, lam, key)
+
     if search.noisy:
         for number in range(ROUNDS if ratio.q is None else 1):  # the first may start far away
             begin = functools.partial(along, own)
             end = maximised_by_adam(form, begin, zero, iterations=search.iterations, key=key)
-            own, key = objectives.moved(form, own, end.v), keys.fold_in(key, number)
+            own = objectives.moved(form, own, end.v)
+            key = keys.fold_in(key, number)
             count += end.evaluations
             if np.abs(end.v).max() < 1:
                 break
@@ -252,7 +274,8 @@ def _narrowed(form: SmoothForm, own: PyTree, look: Callable[[PyTree], tuple[Any,
     least = value(own)
     for _ in range(NARROWER):
         half = jax.tree.map(np.asarray, form.narrowed(own))
-        before, least = least, value(half)
+        before = least
+        least = value(half)
         if least - before < MUCH * form.size:
             break
         own = half
@@ -263,9 +286,11 @@ def _candidate(
     search: Search, state: State, slot: int, own: PyTree, lam: float
 ) -> _Candidate | Refusal:
     """Return a component with its gain in the ELBO, or the reason why it is refused."""
-    if reason := _degenerate(search, own):
+    reason = _degenerate(search, own)
+    if reason:
         return Refusal(reason)
-    parameters, used = _with_slot(state.parameters, slot, own), [*state.used, slot]
+    parameters = _with_slot(state.parameters, slot, own)
+    used = [*state.used, slot]
     cache = search.with_slot(state.cache, parameters, slot, used)
     if not np.isfinite(cache.log_l[slot]).all():
         share = 1 - np.isfinite(cache.log_l[slot]).mean()
@@ -310,7 +335,8 @@ def _degenerate(search: Search, own: PyTree) -> str:
     if not isinstance(form, SmoothForm):
         return ""
     base = form.parameters(search.base)
-    unit, wide = form.deviation(base), form.deviation(own)
+    unit = form.deviation(base)
+    wide = form.deviation(own)
     narrowest = form.narrowest(own, unit)
     if narrowest < COLLAPSED:
         return (
@@ -318,7 +344,8 @@ def _degenerate(search: Search, own: PyTree) -> str:
             "The density has a pole, the base is in other units, or λ is too large"
         )
     away = objectives.middle(form, own) - objectives.middle(form, base)
-    if (far := max((wide / unit).max(), (np.abs(away) / unit).max())) > FAR:
+    far = max((wide / unit).max(), (np.abs(away) / unit).max())
+    if far > FAR:
         return (
             f"it ran away from the base, to {far:.1e} of its deviations: data are in other units "
             "than the base, the log density does not fall far out, as an improper posterior's does "

@@ -170,7 +170,8 @@ def _batches(rows: PyTree) -> Iterator[tuple[Float[np.ndarray, " batch"], Any]]:
     """Yield batches of rows with a mask: 1 for each row, 0 for copies of the last as padding."""
     count = len(jax.tree.leaves(rows)[0])
     for begin in range(0, count, BATCH):
-        places, at = np.arange(begin, begin + BATCH), slice(begin, begin + BATCH)
+        places = np.arange(begin, begin + BATCH)
+        at = slice(begin, begin + BATCH)
         if begin + BATCH > count:
             at = np.minimum(places, count - 1)
         yield (places < count).astype(float), jax.tree.map(lambda leaf, at=at: leaf[at], rows)
@@ -197,7 +198,9 @@ def _pulled(
     if isinstance(form, ExactForm):
         entropy = float(form.entropy(form.move(own, v)))
         return entropy, form.widening, form.pull(own, v, noise, slopes)
-    entropy, turn, total = 0.0, np.zeros(len(v)), np.zeros(len(v))
+    entropy = 0.0
+    turn = np.zeros(len(v))
+    total = np.zeros(len(v))
     for real, (some, slope) in _batches((noise, slopes)):
         entropy, turn, pull = _entropy_and_pull(form, v, own, some, slope * real[:, None])
         total += np.asarray(pull)
@@ -217,7 +220,8 @@ def mixture(
     """
     if isinstance(form, ExactForm):
         return _exact_mixture(form, v, start, shares, z)
-    parts, total = [], np.zeros(v.shape)
+    parts = []
+    total = np.zeros(v.shape)
     for real, (share, some) in _batches((shares, z)):
         *own, turn = _mixture(form, v, start, share * real, some)
         parts.append(own)
@@ -230,8 +234,10 @@ def _exact_mixture(
     form: ExactForm, v: np.ndarray, start: Components, shares: np.ndarray, z: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     logits = np.asarray(start.log_weights) + v[:, -1]
-    weights, total = scipy.special.softmax(logits), np.zeros(v.shape)
-    used, slopes = np.flatnonzero(weights).tolist(), np.zeros(z.shape)
+    weights = scipy.special.softmax(logits)
+    total = np.zeros(v.shape)
+    used = np.flatnonzero(weights).tolist()
+    slopes = np.zeros(z.shape)
     starts = [slot_of(start.parameters, slot) for slot in used]
     laws = [form.move(own, v[slot, :-1]) for own, slot in zip(starts, used, strict=True)]
     logs = np.stack([form.log_prob(law, z) for law in laws]) + np.log(weights[used])[:, None]
@@ -321,7 +327,8 @@ def joint(
         logs, down, density = mixture(form, v, start, shares, z)
         if not (first and fixed):
             first[:] = [density]
-        slope, gaps = first[0] - density, np.zeros(len(weights))
+        slope = first[0] - density
+        gaps = np.zeros(len(weights))
         with np.errstate(invalid="ignore"):  # where the density is not finite
             gaps[used] = (log_l - logs).reshape(len(used), -1).mean(1)
             value = weights @ gaps
@@ -364,7 +371,8 @@ def maximised_by_adam(
         slope *= min(1.0, STEEPEST / max(float(np.linalg.norm(slope)), STEEPEST))
         first = DECAYS[0] * first + (1 - DECAYS[0]) * slope
         second = DECAYS[1] * second + (1 - DECAYS[1]) * slope**2
-        unbiased, squared = first / (1 - DECAYS[0] ** step), second / (1 - DECAYS[1] ** step)
+        unbiased = first / (1 - DECAYS[0] ** step)
+        squared = second / (1 - DECAYS[1] ** step)
         rate = RATE * (1 + np.cos(np.pi * (step - 1) / iterations)) / 2
         v = v + rate * unbiased / (np.sqrt(squared) + 1e-8)
         if 3 * step > 2 * iterations:

@@ -212,7 +212,8 @@ def _base(base: PyTree, target: Target) -> Distribution:
     with jax.enable_x64(True):
         drawn = jax.tree.map(jnp.asarray, prior).sample(jax.random.key(0), (1024,))
         u = np.asarray(bijection.ravel(bijection.inverse(jax.tree.map(np.asarray, drawn))))
-    mean, variance = np.median(u, 0), u.var(0)
+    mean = np.median(u, 0)
+    variance = u.var(0)
     factor = np.zeros((len(mean), min(RANK, len(mean))))
     laws = {
         "full": lambda: Gaussian.from_standard(mean, np.diag(variance)),
@@ -226,7 +227,10 @@ def _initial(search: Search, kept: Checkpoint, start: PyTree, components: int, c
     """Return the first state: from the checkpoint, from a mixture ``start``, or empty."""
     base = search.form.parameters(search.base)
     empty = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (count, *np.shape(leaf))), base)
-    parameters, weights, position, before = empty, np.zeros(count), None, kept.load()
+    parameters = empty
+    weights = np.zeros(count)
+    position = None
+    before = kept.load()
     if before is not None:
         value, position = before
         parameters = jax.tree.unflatten(jax.tree.structure(base), value["parameters"])
@@ -241,7 +245,10 @@ def _initial(search: Search, kept: Checkpoint, start: PyTree, components: int, c
         )
     if len(weights) != count:
         used = np.flatnonzero(weights > 0)
-        fill = lambda rows, spare: np.concatenate([rows[used], spare[len(used) :]])
+
+        def fill(rows, spare):
+            return np.concatenate([rows[used], spare[len(used) :]])
+
         parameters = jax.tree.map(fill, parameters, empty)
         weights = fill(weights, np.zeros(count))
     state = State(parameters, weights, search.sampled(parameters, weights))
@@ -291,15 +298,22 @@ def _driven(
             names = ("trace", "refused", "number", "evaluations")
             kept.save(value, {name: getattr(state, name) for name in names})
         if progress is not None:
-            partial = lambda: _result(search, state, Status("not converged", math.inf, tolerance))
+
+            def partial():
+                return _result(search, state, Status("not converged", math.inf, tolerance))
+
             progress(Progress(len(state.used), components, state.trace[-1].elbo, partial=partial))
 
     # At the end, as many starts as the tolerance requires must find nothing either.
     fresh = min(math.ceil(-math.log(CHANCE) / tolerance), FRESH)
     thorough = dataclasses.replace(search, fresh=fresh)
     smooth = search.form.smooth  # otherwise a search is the same with these starts
-    near = lambda: smooth and bool(state.used) and state.gap.at_most <= tolerance
-    more, last = None, False
+
+    def near():
+        return smooth and bool(state.used) and state.gap.at_most <= tolerance
+
+    more = None
+    last = False
     # New components may replace others, so more than ``components`` may be fitted.
     while len(state.used) < components and more is None and state.number < TURNS * components:
         after = with_component(thorough if last else search, state)
@@ -341,7 +355,8 @@ def _result(
 ) -> Pursuit:
     """Return the current mixture as a result; ``more`` is the outcome of the last search."""
     gap, effective = state.cache.importance(state.weights)
-    posterior, covered = search.posterior(state), more.covered if more else Covered()
+    posterior = search.posterior(state)
+    covered = more.covered if more else Covered()
     return Pursuit(posterior, status, state.trace, state.refused, gap.value, effective, *covered)
 
 
@@ -350,13 +365,16 @@ def _status(
 ) -> Status:
     """Return the status; ``more`` is the outcome of the search for one more component."""
     gain = more.gain if isinstance(more, Refusal) else more.last_gain
-    gap, wider = state.gap, starts.beyond(search, state)
+    gap = state.gap
+    wider = starts.beyond(search, state)
     # KL of Gaussians with these variances, as estimates by draws do not see the tails.
     tails = (wider - math.log1p(wider)) / 2 if math.isfinite(wider) else math.inf
     much = f"{100 * wider:.2g} %" if math.isfinite(wider) else "more than can be counted"
-    added, why = 0.0, ""
+    added = 0.0
+    why = ""
     if gain is None:
-        added, why = math.inf, f"was sought in vain: {getattr(more, 'reason', '')}"
+        added = math.inf
+        why = f"was sought in vain: {getattr(more, 'reason', '')}"
     elif gain.value > 2 * gain.standard_error:
         added = gain.value
         why = f"would add {gain.value:.2g} ± {gain.standard_error:.2g} nats: raise components"

@@ -47,7 +47,10 @@ class Weighted:
 
     def variance(self) -> Any:
         """Return the estimated variances of the target's coordinates, shaped as one event."""
-        squares = lambda leaf, mean: np.tensordot(self.weights, (leaf - mean) ** 2, 1)
+
+        def squares(leaf, mean):
+            return np.tensordot(self.weights, (leaf - mean) ** 2, 1)
+
         return jax.tree.map(squares, self.z, self.mean())
 
 
@@ -93,7 +96,8 @@ def _smoothed(logs: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], f
     """Return log weights, at most zero, with a smoothed upper tail, and the tail's shape."""
     count = int(min(len(logs) / 5, 3 * np.sqrt(len(logs))))
     order = np.argsort(logs)
-    tail, cut = order[-count:], logs[order[-count - 1]]
+    tail = order[-count:]
+    cut = logs[order[-count - 1]]
     excess = np.exp(logs[tail]) - np.exp(cut)
     if not (np.isfinite(cut) and excess[0] > 0 and excess[-1] > FLAT * np.exp(cut)):
         return logs, 0.0 if np.isfinite(cut) else np.inf
@@ -101,7 +105,8 @@ def _smoothed(logs: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], f
 
     unit = excess.mean()
     shape, _, scale = genpareto.fit(excess / unit, floc=0)
-    ranks, smooth = (np.arange(count) + 0.5) / count, np.array(logs)
+    ranks = (np.arange(count) + 0.5) / count
+    smooth = np.array(logs)
     quantiles = np.exp(cut) + unit * genpareto.ppf(ranks, shape, 0, scale)
     smooth[tail] = np.minimum(np.log(quantiles), 0.0)
     return smooth, float(shape)

@@ -125,7 +125,8 @@ class Flatness(LambdaSchedule):
             weights = scipy.special.softmax(np.exp(log_value) * finite)
             return float(scipy.special.entr(weights).sum()) - wanted
 
-        low, high = np.log(LEAST), np.log(MOST)
+        low = np.log(LEAST)
+        high = np.log(MOST)
         if excess(low) <= 0:
             return (LEAST,)
         if excess(high) >= 0:

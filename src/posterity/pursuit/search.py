@@ -50,7 +50,8 @@ class Search:
 
     def sampled(self, parameters: PyTree, weights: Float[np.ndarray, " k"]) -> SampleCache:
         """Return the cache of a mixture."""
-        slots, used = len(weights), np.flatnonzero(weights > 0).tolist()
+        slots = len(weights)
+        used = np.flatnonzero(weights > 0).tolist()
         z = np.zeros((slots, self.samples, self.form.size))
         nothing = np.zeros((slots, slots, self.samples))
         cache = SampleCache(z, nothing[0], nothing)
@@ -69,7 +70,8 @@ class Search:
         noise = objectives.noise(self.form, key, self.samples)
         z = objectives.drawn(self.form, objectives.slot_of(parameters, slot), noise)
         log_l = with_row(cache.log_l, slot, batched(objectives.values, (self.target,), z))
-        z, values = with_row(cache.z, slot, z), cache.densities.copy()
+        z = with_row(cache.z, slot, z)
+        values = cache.densities.copy()
         for other in used:
             logs = objectives.densities(self.form, parameters, z[other])
             values[:, other] = logs.T
@@ -91,7 +93,8 @@ class Search:
 
 def nodes_of(form: FreeForm, number: int) -> Float[np.ndarray, "n noise"]:
     """Return quasi-random noise in mirrored pairs, standardised in each dimension."""
-    pairs, size = max(number // 2, 1), form.noise_size
+    pairs = max(number // 2, 1)
+    size = form.noise_size
     if size > QUASI:
         half = np.random.default_rng(0).standard_normal((pairs, size))
         nodes = np.concatenate([half, -half])
@@ -156,7 +159,8 @@ class State:
 
     def with_row(self, gain: Estimate, alpha: float, lam: float) -> "State":
         """Return this state with a row added to the trace that describes it."""
-        elbo, weights = self.cache.elbo(self.weights), self.weights
+        elbo = self.cache.elbo(self.weights)
+        weights = self.weights
         log_q = self.cache.log_q(weights).mean(1)
         row = Row(
             components=len(self.used),

@@ -82,11 +82,13 @@ class Top(NamedTuple):
 
 def scouted(search: Search, state: State, ratio: Ratio, key: KeyArray) -> Scouted:
     """Draw events of the base and, for smooth forms, of the wider base and the widened mixture."""
-    form, count = search.form, max(SCOUTS, search.attempts, min(search.fresh, FEW))
+    form = search.form
+    count = max(SCOUTS, search.attempts, min(search.fresh, FEW))
     if search.fresh:  # in proportion to the gradients so far, as far as there is room
         many = max(np.clip(2 * state.evaluations, *MANY), search.fresh)
         count = max(count, min(int(many), WHOLE // form.size))
-    base, noise = form.parameters(search.base), objectives.noise(form, key, count)
+    base = form.parameters(search.base)
+    noise = objectives.noise(form, key, count)
     events = [objectives.drawn(form, base, noise)]
     if form.smooth:
         rng = keys.of_numpy(keys.fold_in(key, count))
@@ -127,7 +129,8 @@ def places(
     of each kind.
     """
     number = search.attempts
-    half, wide = number - number // 2, number // 4
+    half = number - number // 2
+    wide = number // 4
     logs = np.where(np.isfinite(points.log_ratios), points.log_ratios, -np.inf)
     spread = np.ptp(logs[np.isfinite(logs)]) if np.isfinite(logs).any() else 0.0
     chances = scipy.special.softmax(logs / max(1.0, spread / 10))
@@ -163,7 +166,9 @@ def _narrowest(
     exceed that at its centre: it is then part of the divergence. The share is Clopper and Pearson's
     lower confidence bound from fresh draws. Infinite without a mixture, or if none is seen.
     """
-    form, base, width = search.form, search.form.parameters(search.base), math.inf
+    form = search.form
+    base = search.form.parameters(search.base)
+    width = math.inf
     if not state.used or not seen.any():
         return width
     assert isinstance(form, SmoothForm)
@@ -172,7 +177,8 @@ def _narrowest(
     places = objectives.drawn(form, base, noise)
     unit = form.deviation(base)
     noticed = np.log(9 * np.sqrt(2 * np.pi) ** form.size) + np.log(unit).sum()
-    least, top = points.log_q[seen, None] + noticed, _log_q(form, state.q, places) + noticed
+    least = points.log_q[seen, None] + noticed
+    top = _log_q(form, state.q, places) + noticed
     narrower = np.arange(HALVED)[:, None] * form.size * np.log(2)
     shown = narrower <= top
     parts = min(PLACES, -(-PLACES * len(least) // ROOM))
@@ -195,7 +201,8 @@ def tops(
     that may have mass, and some within. Also return which climbs ended at a finite value, without
     large rounding errors, and the number of gradients.
     """
-    form, begin = search.form, points.z[chosen]
+    form = search.form
+    begin = points.z[chosen]
     assert isinstance(form, SmoothForm)
     unit = form.deviation(form.parameters(search.base))
     slopes = functools.partial(batched, objectives.values_and_slopes, (search.target, None))
@@ -211,7 +218,8 @@ def tops(
         return (down - up + (down - up).T) / (4 * STEP)
 
     moves, values, looks = lbfgs(least, np.zeros_like(begin), most=CLIMB)
-    ends, evaluations = begin + unit * moves, looks * len(begin)
+    ends = begin + unit * moves
+    evaluations = looks * len(begin)
     finite = np.isfinite(values) & objectives.resolved(search.target, ends)
     known = _known(search, state, ends)
     light = np.zeros(len(ends), bool)
@@ -222,14 +230,18 @@ def tops(
     # Peaks outside of components come first, each group by decreasing height.
     for place in np.lexsort((values, known)):
         row = ends[place]
-        apart = lambda top, row=row: (np.abs(row - top.place) >= APART * top.deviation).any()
+
+        def apart(top, row=row):
+            return (np.abs(row - top.place) >= APART * top.deviation).any()
+
         if not finite[place] or light[place] or not all(map(apart, found)):
             continue
         if known[place] and sum(top.known for top in found) >= WITHIN:
             break
         hessian = None
         if len(row) <= DENSE:
-            hessian, evaluations = curvature(row), evaluations + 2 * len(row)
+            hessian = curvature(row)
+            evaluations = evaluations + 2 * len(row)
         parameters, deviation = _placed(form, row, unit, hessian)
         score = float(np.log(deviation / unit).sum() - values[place])
         found.append(Top(parameters, row, deviation, score, bool(known[place])))
@@ -238,7 +250,9 @@ def tops(
 
 def _known(search: Search, state: State, z: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " n"]:
     """Tell which events lie within a component, where its own draws lie."""
-    form, used, parameters = search.form, state.used, state.parameters
+    form = search.form
+    used = state.used
+    parameters = state.parameters
     if not used:
         return np.zeros(len(z), bool)
     logs = objectives.densities(form, parameters, z)[:, used]
@@ -253,7 +267,9 @@ def beyond(search: Search, state: State) -> float:
     middles of components through some of their draws, to :data:`OUT` times their distance. Zero for
     families without middles; infinite or NaN on overflow.
     """
-    form, cache, weights = search.form, state.cache, state.weights
+    form = search.form
+    cache = state.cache
+    weights = state.weights
     if not form.smooth:
         return 0.0
     every = cache.z.reshape(-1, form.size)

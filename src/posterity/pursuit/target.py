@@ -91,7 +91,8 @@ class Joint(Target):
                 expected="all records at every step",
                 fix="Leave out batch_size.",
             )
-        self.model, self.prior = model, prior
+        self.model = model
+        self.prior = prior
         self.data = records.widened()
         few = batch_size is not None and batch_size < records.size
         if few:
@@ -112,7 +113,10 @@ class Joint(Target):
         if self.batch_size is None or key is None:
             return self.log_density(z)
         places = jax.random.randint(key, (self.batch_size,), 0, self.data.size)
-        pick = lambda leaf: jnp.asarray(leaf)[places]
+
+        def pick(leaf):
+            return jnp.asarray(leaf)[places]
+
         weights = pick(self.data.weights) * (self.data.size / self.batch_size)
         some = Records(jax.tree.map(pick, self.data.data), weights)
         return self.prior.log_prob(z) + self.model.total(z, some)
@@ -131,7 +135,8 @@ class Free(Target):
     def __init__(self, inner: Target, supports: Supports | None, like: PyTree):
         leaves, self.structure = jax.tree.flatten(like)
         self.shapes = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
-        self.inner, self.supports = inner, supports
+        self.inner = inner
+        self.supports = supports
 
     @property
     def records(self) -> int | None:

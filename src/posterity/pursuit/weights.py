@@ -105,12 +105,15 @@ def line(
     slope in α, ``E_h[log L/q] - E_q_t[log L/q]``, decreases, and its root is bracketed.
     """
     # Only two laws are mixed: the mixture so far, and the component at the slot.
-    log_q, log_h = cache.log_q(weights), cache.densities[slot]
+    log_q = cache.log_q(weights)
+    log_h = cache.densities[slot]
     used = np.append(np.flatnonzero(weights > 0), slot)
     log_l, log_q, log_h = (array[used] for array in (cache.log_l, log_q, log_h))
 
     def slope(odds: float) -> float:
-        less, more = -np.logaddexp(0, odds), -np.logaddexp(0, -odds)  # log(1 - α), log α
+        # log(1 - α), log α
+        less = -np.logaddexp(0, odds)
+        more = -np.logaddexp(0, -odds)
         means = (log_l - np.logaddexp(less + log_q, more + log_h)).mean(1)
         return float(means[-1] - weights[used[:-1]] @ means[:-1])
 
@@ -133,7 +136,8 @@ def corrective(cache: SampleCache, weights: Float[np.ndarray, " k"]) -> Float[np
     used = np.flatnonzero(weights > 0)
     if len(used) == 1:
         return weights
-    densities, log_l = cache.densities[np.ix_(used, used)], cache.log_l[used]
+    densities = cache.densities[np.ix_(used, used)]
+    log_l = cache.log_l[used]
 
     def least(logits: np.ndarray) -> tuple[float, np.ndarray]:
         own = scipy.special.softmax(logits)

@@ -9,7 +9,8 @@ import numpy as np
 
 from posterity.reporting.markup import Markup, join, shown, tag
 
-WIDE, HIGH = 440, 270
+WIDE = 440
+HIGH = 270
 LEFT, RIGHT, TOP, BOTTOM = 70, 14, 12, 44
 """Size of a chart, in units of about one pixel, and its margins."""
 DECADES = 8
@@ -27,7 +28,8 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
     rough = (high - low) / max(most - 1, 1)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(k for k in (1, 2, 5, 10) if k * power >= rough * 0.999) * power
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
     return [float(f"{place * step:.12g}") for place in range(first, last + 1)]
 
 
@@ -48,7 +50,8 @@ class Axis:
     def around(cls, label: str, values: Sequence[float], *, log: bool = False) -> "Axis":
         """Return an axis that contains all finite values, with a margin."""
         finite = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
-        low, high = min(finite), max(finite)
+        low = min(finite)
+        high = max(finite)
         if log:
             low = max(low, high * 10.0**-DECADES)
             return cls(label, low / 1.6, high * 1.6, True)
@@ -134,7 +137,8 @@ def through(across: Axis, up: Axis, points: Iterable[tuple[float, float]]) -> Ma
 
 
 def _axes(across: Axis, up: Axis) -> Markup:
-    foot, right = HIGH - BOTTOM, WIDE - RIGHT
+    foot = HIGH - BOTTOM
+    right = WIDE - RIGHT
     parts = []
     for value in up.ticks:
         y = y_of(up, value)
@@ -152,7 +156,8 @@ def _axes(across: Axis, up: Axis) -> Markup:
 
 
 def _drawn(series: Series, across: Axis, up: Axis) -> Markup:
-    low, high = series.low, series.high
+    low = series.low
+    high = series.high
     places = [
         (x_of(across, x), y_of(up, y), k)
         for k, (x, y) in enumerate(zip(series.x, series.y, strict=True))
@@ -174,7 +179,8 @@ def _drawn(series: Series, across: Axis, up: Axis) -> Markup:
     for x, y, k in places:
         bar = None
         if low is not None and high is not None and np.isfinite([low[k], high[k]]).all():
-            y1, y2 = y_of(up, high[k]), y_of(up, low[k])
+            y1 = y_of(up, high[k])
+            y2 = y_of(up, low[k])
             bar = tag("line", x1=x, x2=x, y1=y1, y2=y2, class_=f"bar {colour}")
         dot = tag("circle", cx=x, cy=y, r=4, class_=f"dot {colour}")
         tip = series.tips[k] if series.tips else f"{shown(series.x[k])}, {shown(series.y[k])}"

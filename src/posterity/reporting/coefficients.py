@@ -76,13 +76,15 @@ class Estimates:
 def estimates_of(ledger: Ledger, whole: Summary, chosen: Sequence[str]) -> Estimates:
     """Return the numbers of the chosen sites, and of all others combined."""
     factors = {site: ledger.factor(site) for site in chosen}
-    total, known = ledger.total, names_of(ledger.prior)
+    total = ledger.total
+    known = names_of(ledger.prior)
     if len(chosen) < len(ledger.sites):
         rest = total - ledger.prior
         for factor in factors.values():
             rest = rest - factor
         factors[OTHERS if OTHERS not in ledger.sites else f"{OTHERS} (no one site)"] = rest
-    own, pulls = {}, {}
+    own = {}
+    pulls = {}
     before = list(summarise(ledger.prior, whole.level).first(ROWS))
     for name, factor in factors.items():
         law = with_names(ledger.prior + factor, known)
@@ -136,7 +138,9 @@ def _numbers_of(block: Any, centre: Any) -> list[Any]:
 
 def _kept(estimates: Estimates) -> dict[str, Any]:
     """Return natural parameters of prior and sites, or the rows without each site."""
-    ledger, whole, factors = estimates.ledger, estimates.whole, estimates.factors
+    ledger = estimates.ledger
+    whole = estimates.whole
+    factors = estimates.factors
     if ledger is None or not factors or not whole.proper:
         return {}
     parts = _blocks(ledger.total)
@@ -170,7 +174,8 @@ def _chosen(estimates: Estimates) -> list[int]:
     drawn = [k for k, row in enumerate(rows) if np.isfinite([row.low, row.high]).all()]
     most = PANELS
     if estimates.whole.components:  # they have their own table, with weights and spreads
-        drawn, most = [k for k in drawn if rows[k].quantity in ("", "mean")], OF_COMPONENTS
+        drawn = [k for k in drawn if rows[k].quantity in ("", "mean")]
+        most = OF_COMPONENTS
     pulls = [np.abs(np.array(own)[: len(rows)]) for own in estimates.pulls.values()]
     force = np.nan_to_num(pulls).max(0) if pulls else np.zeros(len(rows))
     return sorted(sorted(drawn, key=lambda k: -force[k])[:most])
@@ -186,7 +191,8 @@ def _domain(rows: Sequence[Row]) -> tuple[float, float]:
     low = np.where(long, np.maximum(ends[:, 0], fused[0] - reach), ends[:, 0]).min()
     high = np.where(long, np.minimum(ends[:, 1], fused[1] + reach), ends[:, 1]).max()
     span = (high - low) or abs(high) or 1.0
-    low, high = low - 0.05 * span, high + 0.05 * span
+    low = low - 0.05 * span
+    high = high + 0.05 * span
     if 0 < low < 0.6 * span:
         low = -0.03 * span
     elif -0.6 * span < high < 0:
@@ -207,8 +213,12 @@ def _interval(row: Row, scale: Scale) -> Markup:
 def _strip(row: Row, low: float, high: float, size: float | None, zero: str | None) -> Markup:
     """Return an interval as a line with its mean: a square for a site, a diamond for all."""
     middle = row.mean if np.isfinite(row.mean) else (row.low + row.high) / 2
-    x = lambda value: _percent(value, low, high)
-    inside, at = low <= middle <= high, x(middle)
+
+    def x(value):
+        return _percent(value, low, high)
+
+    inside = low <= middle <= high
+    at = x(middle)
     if size is None:
         mark = tag("path", d="M-7 0 0-7 7 0 0 7Z", class_="diamond")
     elif inside:
@@ -228,7 +238,8 @@ def _strip(row: Row, low: float, high: float, size: float | None, zero: str | No
 
 def _axis(low: float, high: float, scale: Scale) -> Markup:
     """Return round numbers below a panel, as many as fit next to each other."""
-    low, high = low / scale.unit, high / scale.unit
+    low = low / scale.unit
+    high = high / scale.unit
     texts: dict[float, str] = {}
     for most in (6, 5, 4, 3, 2):
         texts = {value: shown(value, digits(low, high)) for value in ticks(low, high, most)}
@@ -250,18 +261,27 @@ def _panel(estimates: Estimates, place: int, row: Row, effect: Effect | None) ->
     zero = _percent(0.0, low, high) if low < 0 < high else None
     lengths = {n: r.high - r.low for n, r in own.items() if np.isfinite(r.high - r.low)}
     most = min((length for length in lengths.values() if length > 0), default=1.0)
-    scale, exact = Scale.of(max(-low, high), row.high - row.low), digits(row.low, row.high)
-    ends = lambda one: f"{shown(one.low, exact)} to {shown(one.high, exact)}"
-    told = lambda one: f"{shown(one.mean, exact)}, {percent} from {ends(one)}"
-    lines, silent = [], [n for n, mine in every.items() if mine is None]
+    scale = Scale.of(max(-low, high), row.high - row.low)
+    exact = digits(row.low, row.high)
+
+    def ends(one):
+        return f"{shown(one.low, exact)} to {shown(one.high, exact)}"
+
+    def told(one):
+        return f"{shown(one.mean, exact)}, {percent} from {ends(one)}"
+
+    lines = []
+    silent = [n for n, mine in every.items() if mine is None]
     for number, name in enumerate(estimates.factors):
         if name in silent:
             continue
         tip = f"{name} has no estimate alone: prior and contribution are not a distribution"
         cells = [tag("td", class_="draw"), tag("td", "no estimate alone", class_="value nothing")]
-        if (mine := own.get(name)) is not None:
+        mine = own.get(name)
+        if mine is not None:
             share = most / lengths[name] if lengths.get(name) else 1.0
-            nats, pull = estimates.nats.get(name), estimates.pulls.get(name)
+            nats = estimates.nats.get(name)
+            pull = estimates.pulls.get(name)
             tip = f"{name} alone: {told(mine)}"
             if pull is not None:
                 tip += f"; moves the estimate of all by {signed(pull[place])} standard deviations"
@@ -308,8 +328,10 @@ def _ratio(row: Row, effect: Effect | None) -> str:
 
 
 def _table(estimates: Estimates, effects: Mapping[str, Effect]) -> Markup:
-    whole, percent = estimates.whole, f"{100 * estimates.whole.level:g} % interval"
-    headers, rows = ["Number", "Mean", "Standard deviation", percent, "As a ratio"], []
+    whole = estimates.whole
+    percent = f"{100 * estimates.whole.level:g} % interval"
+    headers = ["Number", "Mean", "Standard deviation", percent, "As a ratio"]
+    rows = []
     headers = headers if any(effect.ratio for effect in effects.values()) else headers[:-1]
     for row in whole.first(ROWS):
         exact = digits(row.low, row.high)
@@ -346,8 +368,11 @@ def _controls(estimates: Estimates, several: bool) -> Markup:
 
 def section(estimates: Estimates, effects: Mapping[str, Effect]) -> list[Markup]:
     """Return the panels, the boxes to exclude sites, and the table of all numbers."""
-    whole, drawn, kept = estimates.whole, _chosen(estimates), _kept(estimates)
-    rows, parts = list(whole.first(ROWS)), list[Markup]()
+    whole = estimates.whole
+    drawn = _chosen(estimates)
+    kept = _kept(estimates)
+    rows = list(whole.first(ROWS))
+    parts = list[Markup]()
     if estimates.factors:
         text = (
             "Each line is the estimate from the records of one site and the common prior: a square "

@@ -82,7 +82,8 @@ def evaluated(
         spread = together(sites_in(provenance).values()).get(recipe.spread or "")
         options: Any = {"spread": spread, "scored": True, "level": level}
         parts, log_score, _ = predictions(value, of_sites, data, **options)
-    parts, y = columns_of(parts), in_own_unit(recipe, {"mean": y})["mean"]
+    parts = columns_of(parts)
+    y = in_own_unit(recipe, {"mean": y})["mean"]
     found = scores(y, parts, log_score, level, data.times)
     target = " ".join(filter(None, [recipe.target, recipe.unit.get(recipe.target or "")]))
     return Evaluated(parts, y, found, data, target)
@@ -110,7 +111,8 @@ def section(
 
 def _calibration(found: Evaluated) -> Markup:
     """Return a plot of observed against predicted frequency, one point per group of records."""
-    label, y = "p" in found.parts, found.observed
+    label = "p" in found.parts
+    y = found.observed
     made = found.parts["p" if label else "mean"]
     groups = np.array_split(np.argsort(made, kind="stable"), min(BINS, max(len(y) // 5, 1)))
     counts = np.array([len(own) for own in groups])
@@ -118,7 +120,8 @@ def _calibration(found: Evaluated) -> Markup:
     if label:
         wide = 2 * (predicted * (1 - predicted) / counts) ** 0.5
         ends = np.clip([seen - wide, seen + wide], 0.0, 1.0)
-        across, up = Axis("predicted probability", 0.0, 1.0), Axis("observed share", 0.0, 1.0)
+        across = Axis("predicted probability", 0.0, 1.0)
+        up = Axis("observed share", 0.0, 1.0)
         caption = (
             "Calibration: records in groups by their predicted probability, with two standard "
             "errors. On the dashed line the observed share is the predicted one."
@@ -162,15 +165,18 @@ def _survival(value: Any, recipe: Any, found: Evaluated, level: float) -> Markup
         parts, *_ = predictions(value, recipe, data, level=level, times=grid.tolist())
     curves = np.stack([parts[f"survival_{at:.12g}"] for at in grid])
     groups = np.array_split(np.argsort(parts["risk"], kind="stable"), min(3, len(time)))
-    series, listing = [], []
+    series = []
+    listing = []
     names = ("low risk", "middle risk", "high risk") if len(groups) == 3 else ("all",) * 3
     observable = not (entry > 0).any()
     for n, (own, name) in enumerate(zip(groups, names, strict=False)):
-        mean, seen = curves[:, own].mean(1), np.full(len(grid), np.nan)
+        mean = curves[:, own].mean(1)
+        seen = np.full(len(grid), np.nan)
         predicted = Series(f"predicted, {name}", [0.0, *grid], [1.0, *mean], kind="line", colour=n)
         series.append(predicted)
         if observable:
-            times, known = time[own], event[own] > 0
+            times = time[own]
+            known = event[own] > 0
             right = CensoredData(uncensored=times[known], right=times[event[own] == 0])
             seen = np.asarray(ecdf(right).sf.evaluate(grid))
             series.append(Series(f"observed, {name}", grid.tolist(), seen.tolist(), colour=n))

@@ -76,7 +76,8 @@ def digits(low: float, high: float) -> int:
     >>> digits(0.25, 0.75), digits(1_000_000.0, 1_000_000.5)
     (4, 8)
     """
-    most, length = max(abs(low), abs(high)), high - low
+    most = max(abs(low), abs(high))
+    length = high - low
     if not (0 < length < math.inf and most < math.inf):
         return 4
     return min(max(4, math.ceil(math.log10(most / length)) + 1), 17)

@@ -134,7 +134,10 @@ class _Page:
     """The sections of a page under construction."""
 
     def __init__(self, subjects: Subjects, level: float, data: Path | None, reading: Reading):
-        self.subjects, self.level, self.data, self.reading = subjects, level, data, reading
+        self.subjects = subjects
+        self.level = level
+        self.data = data
+        self.reading = reading
         self.sections = list[tuple[str, Markup]]()
         self.facts, self.short, self.about = list[tuple[str, str]](), list[str](), list[str]()
         self.title = ""
@@ -142,16 +145,20 @@ class _Page:
     def fill(self) -> None:
         """Make all sections."""
         for source, before, after in self.subjects.receipts:
-            gone, verification = listed(source.value.sites), verbs.checked(source, before, after)
+            gone = listed(source.value.sites)
+            verification = verbs.checked(source, before, after)
             self._name(f"A receipt of forgetting {gone}")
             if verification is not None:
                 holds = "holds" if verification.passed else "does not hold"
                 self.short.append(f"The receipt of forgetting {gone} {holds}.")
             self.add("The receipt", verbs.receipt(source, before, after, verification))
-        several, names = len(self.subjects.main) > 1, [one.name for one in self.subjects.main]
+        several = len(self.subjects.main) > 1
+        names = [one.name for one in self.subjects.main]
         for number, source in enumerate(self.subjects.main, 1):
             name = source.name if names.count(source.name) == 1 else f"{source.name} {number}"
-            prefix, facts, short = f"{name}: " * several, len(self.facts), len(self.short)
+            prefix = f"{name}: " * several
+            facts = len(self.facts)
+            short = len(self.short)
             self._subject(source, prefix)
             self.facts[facts:] = [(prefix + what, own) for what, own in self.facts[facts:]]
             self.short[short:] = [prefix + line for line in self.short[short:]]
@@ -161,12 +168,17 @@ class _Page:
 
     def add(self, title: str, parts: Iterable[Markup]) -> None:
         """Add a section, unless it is empty."""
-        if parts := list(parts):
+        parts = list(parts)
+        if parts:
             self.sections.append((capital(title), join(parts)))
 
     def _subject(self, source: Source, prefix: str) -> None:
-        value, recipe = source.value, source.recipe
-        add = lambda title, parts: self.add(prefix + title, parts)
+        value = source.value
+        recipe = source.recipe
+
+        def add(title, parts):
+            return self.add(prefix + title, parts)
+
         if recipe is not None:
             self.about += [line for line in recipe.describe() if line not in self.about]
         if source.kind == "Distillation":
@@ -185,11 +197,14 @@ class _Page:
                 expected="a result with one",
                 fix="Pass its student, or its posterior.",
             )
-        if state := source.provenance.get("status"):
+        state = source.provenance.get("status")
+        if state:
             self.short.append(f"When it was written: {state}.")
 
     def _posterior(self, source: Source, posterior: Ledger | Distribution, add: Any) -> None:
-        value, recipe, summary = source.value, source.recipe, summarise(posterior, self.level)
+        value = source.value
+        recipe = source.recipe
+        summary = summarise(posterior, self.level)
         effects = effects_of(recipe)
         records = known_records([source, *self.subjects.inputs])
         self._name(_title(source, posterior))
@@ -223,12 +238,14 @@ class _Page:
         self.title = f"{self.title}; {title[:1].lower()}{title[1:]}" if self.title else title
 
     def _facts(self, source: Source, posterior: Any, summary: Summary, records: Any) -> None:
-        facts, own = self.facts, set(posterior.sites if isinstance(posterior, Ledger) else ())
+        facts = self.facts
+        own = set(posterior.sites if isinstance(posterior, Ledger) else ())
         if isinstance(posterior, Ledger):
             facts.append(("Sites", f"{len(posterior.sites):,}"))
             if posterior.forgotten:
                 facts.append(("Forgotten", f"{len(posterior.forgotten):,}"))
-        if count := sum(one.get("records", 0) for one in records.values()):
+        count = sum(one.get("records", 0) for one in records.values())
+        if count:
             known = {site for site, one in records.items() if "records" in one}
             least = "at least " if own - known and "" not in known else ""
             facts.append(("Records", f"{least}{count:,.0f}"))
@@ -248,7 +265,8 @@ class _Page:
             self.add(f"{prefix}predictions and observations", parts)
 
     def _reproduction(self) -> list[Markup]:
-        known, receipts = self.subjects.files, self.subjects.receipts
+        known = self.subjects.files
+        receipts = self.subjects.receipts
         names = [Path(one.about.path).name if one.about else one.name for one in known]
         told = [*names, *(one.name for one, _, _ in receipts if one.name != "Receipt")]
         parts = [paragraph("This page was made from values in memory, not from files.")]
@@ -294,7 +312,10 @@ class _Page:
         style, script = (
             folder.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js")
         )
-        hashed = lambda text: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+        def hashed(text):
+            return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
         facts = (tag("div", tag("dt", what), tag("dd", which)) for what, which in self.facts)
         opening = [
             *(paragraph(line, class_="lead") for line in self.about),
@@ -302,9 +323,11 @@ class _Page:
             *(paragraph(note, class_="note good") for note in self.subjects.notes),
             *([tag("h2", "In short"), bullets(self.short)] if self.short else []),
         ]
-        sections, links = [], []
+        sections = []
+        links = []
         for number, (what, inner) in enumerate(self.sections, 1):
-            id_, label = f"section-{number}", f"section-{number}-title"
+            id_ = f"section-{number}"
+            label = f"section-{number}-title"
             head = tag("h2", what, id=label)
             sections.append(tag("section", head, inner, id=id_, aria_labelledby=label))
             links.append(tag("li", tag("a", what, href=f"#{id_}")))
@@ -327,7 +350,8 @@ def _sure(recipe: Recipe | None, summary: Summary) -> list[str]:
     levels = recipe.levels[1:] if recipe.model == "multinomial" else ()
     apart = {INTERCEPT, *recipe.baseline, *(f"{level}:{INTERCEPT}" for level in levels)}
     rows = [row for row in summary.first(coefficients.ROWS) if row.name not in apart]
-    above, below = [r.name for r in rows if r.low > 0], [r.name for r in rows if r.high < 0]
+    above = [r.name for r in rows if r.low > 0]
+    below = [r.name for r in rows if r.high < 0]
     told = [f"above zero for {listed(above)}"] if above else []
     told += [f"below zero for {listed(below)}"] if below else []
     if len(rows) > len(above) + len(below):

@@ -94,7 +94,8 @@ class Contradictions(NamedTuple):
 
 def contradictions_of(ledger: Ledger, summary: Summary) -> Contradictions:
     """Return distances between sites; if there are many, of those that contradict others most."""
-    names, nats = names_of(ledger.prior), {site.name: site.nats or 0.0 for site in summary.sites}
+    names = names_of(ledger.prior)
+    nats = {site.name: site.nats or 0.0 for site in summary.sites}
     chosen = sorted(ledger.sites, key=lambda site: -nats[site])[:COMPARED]
     own = {site: with_names(ledger.prior + ledger.factor(site), names) for site in chosen}
     rest = {site: with_names(cavity(ledger, site), names) for site in chosen}
@@ -120,7 +121,8 @@ def influence(summary: Summary, records: Mapping[str, Any], away: Contradictions
     for site in order[:BARS]:
         share = 0.0 if site.nats is None or not most else min(site.nats / most, 1.0)
         bar = tag("rect", width=f"{100 * share:.2f}%", height=14, y=2, rx=2)
-        far, number = away.apart.get(site.name), counts[site.name]
+        far = away.apart.get(site.name)
+        number = counts[site.name]
         cells: list[object] = [
             site.name,
             tag("svg", bar, aria_hidden="true"),
@@ -144,7 +146,8 @@ def influence(summary: Summary, records: Mapping[str, Any], away: Contradictions
 
 def contradiction(found: Contradictions) -> list[Markup]:
     """Return a table of the largest distance between each two sites, in deviations."""
-    names, pairs = found.chosen, found.pairs
+    names = found.chosen
+    pairs = found.pairs
     far = {pair: d for pair, d in pairs.items() if d is not None}
     if not far:
         return []
@@ -203,7 +206,10 @@ def matrix(caption: str, columns: Sequence[str], rows: Sequence[Markup]) -> Mark
 
 def legend(keys: Mapping[str, str]) -> Markup:
     """Return the legend of colours."""
-    swatch = lambda kind: tag("span", class_=f"swatch {kind}", aria_hidden="true")
+
+    def swatch(kind):
+        return tag("span", class_=f"swatch {kind}", aria_hidden="true")
+
     items = (tag("li", swatch(kind), text) for kind, text in keys.items())
     return tag("ul", *items, class_="legend", role="list", aria_label="What the colours mean")
 
@@ -249,7 +255,8 @@ def components(summary: Summary) -> list[Markup]:
 
 def in_short(ledger: Ledger, summary: Summary, found: Contradictions) -> list[str]:
     """Return sentences that summarise a ledger."""
-    lines, sites = [], [site for site in summary.sites if site.nats is not None]
+    lines = []
+    sites = [site for site in summary.sites if site.nats is not None]
     if sites:
         first = max(sites, key=lambda site: site.nats or 0.0)
         lines.append(f"Most information comes from {first.name}: {shown(first.nats)} nats.")
@@ -257,7 +264,8 @@ def in_short(ledger: Ledger, summary: Summary, found: Contradictions) -> list[st
         gone = listed(ledger.forgotten)
         verb = "was" if len(ledger.forgotten) == 1 else "were"
         lines.append(f"{gone} {verb} forgotten: their contributions were subtracted.")
-    if unknown := [site.name for site in summary.sites if site.why not in ("", "forgotten")]:
+    unknown = [site.name for site in summary.sites if site.why not in ("", "forgotten")]
+    if unknown:
         lines.append(f"Without {listed(unknown)} there would be no posterior.")
     lines.append(
         "Every contribution is marked as computed from its own site's data alone, so that a site "
@@ -267,7 +275,8 @@ def in_short(ledger: Ledger, summary: Summary, found: Contradictions) -> list[st
         "refined or matched together, so that the others' may still depend on the data of a site "
         "that is removed."
     )
-    if split := [site for site, d in found.apart.items() if d is not None and d.kind == "high"]:
+    split = [site for site, d in found.apart.items() if d is not None and d.kind == "high"]
+    if split:
         verb = "contradicts" if len(split) == 1 else "contradict"
         lines.append(f"{listed(split)} {verb} the others.")
     return lines

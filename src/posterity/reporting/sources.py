@@ -76,7 +76,9 @@ def read(source: object) -> Source:
         ArtifactError: for a file that is missing, foreign, altered or of a newer version.
         StructureError: for other types.
     """
-    name, about, value = type(source).__name__, None, source
+    name = type(source).__name__
+    about = None
+    value = source
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         name = path.name
@@ -170,7 +172,10 @@ def subjects_of(sources: Iterable[object]) -> Subjects:
     after = {id(ledger) for _, _, ledger in pairs if ledger is not None}
     before = [b for _, b, a in pairs if a is not None and b is not None]
     shown = _with_visits([one for one in others if one not in before or id(one) in after])
-    plain = lambda one: one.value is one.posterior and not one.visits and id(one) not in after
+
+    def plain(one):
+        return one.value is one.posterior and not one.visits and id(one) not in after
+
     loose = [one for one in shown if plain(one)]
     result = _result_of(loose)
     inputs = [one for one in loose if one is not result]
@@ -190,7 +195,10 @@ def _with_visits(sources: list[Source]) -> list[Source]:
         if not one.visits and isinstance(one.value, Ledger) and one.digest in runs
     ]
     told = {one.digest for one in merged}
-    left = lambda one: not isinstance(one.posterior, Ledger) or one.digest not in told
+
+    def left(one):
+        return not isinstance(one.posterior, Ledger) or one.digest not in told
+
     return [*merged, *filter(left, sources)]
 
 
@@ -220,7 +228,8 @@ def _fused(inputs: Sequence[Source], result: Source | None) -> tuple[Source, lis
     if "absorb" in options:
         options["absorb"] = options["absorb"] == "true"
     start = "weight "
-    if weights := {k.removeprefix(start): float(v) for k, v in kept.items() if k.startswith(start)}:
+    weights = {k.removeprefix(start): float(v) for k, v in kept.items() if k.startswith(start)}
+    if weights:
         options["weights"] = weights
     sites: Any = [one.value for one in inputs]
     if all(one.about is not None for one in inputs):

@@ -77,9 +77,12 @@ def fusion(result: Any) -> list[Markup]:
 
 def _plate(plate: Any, scale: Any) -> list[Markup]:
     matches = read_matches(plate)
-    columns, rows, listing = range(min(plate.components, COLUMNS)), [], []
+    columns = range(min(plate.components, COLUMNS))
+    rows = []
+    listing = []
     for place, site in enumerate(matches.sites):
-        members, margins = matches.members(place), np.asarray(plate.margins[site], float)
+        members = matches.members(place)
+        margins = np.asarray(plate.margins[site], float)
         for local, fused in enumerate(plate.matching[site]):
             where = "–" if fused < 0 else str(fused)
             listing.append([site, str(local), where, shown(float(margins[local]))])
@@ -87,7 +90,8 @@ def _plate(plate: Any, scale: Any) -> list[Markup]:
             continue
         cells = []
         for column in columns:
-            kind, own = Kind(matches.kinds[place, column]), members.get(column, [])
+            kind = Kind(matches.kinds[place, column])
+            own = members.get(column, [])
             margin = min((margins[k] for k in own), default=math.nan)
             numbers = ", ".join(map(str, own))
             told = f"{site}, fused component {column}: {MEANING[kind].split(':')[0]}"
@@ -106,7 +110,8 @@ def _plate(plate: Any, scale: Any) -> list[Markup]:
     picture = matrix(caption, list(map(str, columns)), rows)
     parts = [figure(picture, legend(keys), numbers)]
     parts.append(paragraph(f"Matched components differ by {scale}."))
-    if absorbed := plate.absorbed:
+    absorbed = plate.absorbed
+    if absorbed:
         told = (f"{', '.join(map(str, own))} of {site}" for site, own in absorbed.items())
         parts.append(paragraph(f"Part of another component of their own site: {'; '.join(told)}."))
     evidence = sorted(plate.components_evidence.items())[:30]
@@ -119,7 +124,9 @@ def _plate(plate: Any, scale: Any) -> list[Markup]:
 
 def federation(source: Source) -> list[Markup]:
     """Return the changes of the posterior by visit, and the walk step by step."""
-    visits, value, parts = list(source.visits), source.value, list[Markup]()
+    visits = list(source.visits)
+    value = source.value
+    parts = list[Markup]()
     if source.kind == "Run":
         parts += [
             status("The posterior", value.status),
@@ -127,7 +134,8 @@ def federation(source: Source) -> list[Markup]:
         ]
     sites = sorted({visit.site for visit in visits})
     parts.append(_convergence(visits))
-    if failed := [v for v in visits if v.outcome in ("failed", "refused")]:
+    failed = [v for v in visits if v.outcome in ("failed", "refused")]
+    if failed:
         last = failed[-1]
         text = f"{count(len(failed), 'visit')} failed, the last at {last.site}"
         parts.append(paragraph(f"{text}: {last.error or last.outcome}.", class_="note"))
@@ -148,13 +156,12 @@ def federation(source: Source) -> list[Markup]:
 def _convergence(visits: Sequence[Any]) -> Markup:
     """Plot the change of the posterior by visit, or the site's remaining change, in nats."""
     changes = [(n, v, v.change) for n, v in enumerate(visits, 1) if v.change]
-    label, what = "moved by, nats", "how far a visit moved the posterior, in nats"
+    label = "moved by, nats"
+    what = "how far a visit moved the posterior, in nats"
     if not changes:
         changes = [(n, v, v.residual**2 / 2) for n, v in enumerate(visits, 1) if v.residual]
-        label, what = (
-            "left at the site, nats",
-            "how much the site's factor still had to change, in nats",
-        )
+        label = "left at the site, nats"
+        what = "how much the site's factor still had to change, in nats"
     known = [(float(n), v, nats) for n, v, nats in changes if math.isfinite(nats) and nats > 0]
     if not known:
         return paragraph(
@@ -163,7 +170,8 @@ def _convergence(visits: Sequence[Any]) -> Markup:
         )
     every = max(1, -(-len(known) // POINTS))
     known = known[::every]
-    x, y = [n for n, *_ in known], [nats for *_, nats in known]
+    x = [n for n, *_ in known]
+    y = [nats for *_, nats in known]
     across = Axis("visit", 1.0, max(len(visits), 2.0) * 1.0, whole=True)
     up = Axis.around(label, y, log=True)
     tips = [f"visit {n:.0f}, {v.site}: {shown(nats, 3)} nats" for n, v, nats in known]
@@ -182,9 +190,15 @@ def _walk(visits: Sequence[Any], sites: Sequence[str], links: Sequence[tuple[str
     place = {name: k for k, name in enumerate(names)}
     gone = [(place[a.site], place[b.site]) for a, b in itertools.pairwise(visits)]
     pairs = {(min(p), max(p)) for p in [*((place[a], place[b]) for a, b in links), *gone]}
-    angle = lambda k: 2 * math.pi * k / len(names) - math.pi / 2
-    spot = lambda k: (220 + 105 * math.cos(angle(k)), 150 + 105 * math.sin(angle(k)))
-    lines, nodes = [], []
+
+    def angle(k):
+        return 2 * math.pi * k / len(names) - math.pi / 2
+
+    def spot(k):
+        return (220 + 105 * math.cos(angle(k)), 150 + 105 * math.sin(angle(k)))
+
+    lines = []
+    nodes = []
     for a, b in sorted(pair for pair in pairs if pair[0] != pair[1]):
         ends = zip(("x1", "y1", "x2", "y2"), (*spot(a), *spot(b)), strict=True)
         lines.append(tag("line", **{n: f"{x:.1f}" for n, x in ends}, data_link=f"{a}-{b}"))
@@ -200,13 +214,19 @@ def _walk(visits: Sequence[Any], sites: Sequence[str], links: Sequence[tuple[str
     about = f"{count(len(names), 'site')} and the links between them"
     style = {"viewBox": "0 0 440 300", "class_": "chart", "role": "img", "aria_label": about}
     ends = {"type": "range", "min": 0, "max": len(visits) - 1, "value": 0}
-    button = lambda text, step: tag("button", text, type="button", data_step=step)
+
+    def button(text, step):
+        return tag("button", text, type="button", data_step=step)
+
     buttons = button("Back", -1), " ", button("Next", 1), tag("output", aria_live="polite")
     slider = tag("input", **ends, aria_label="Visit", autocomplete="off")
     controls = tag("div", slider, tag("div", *buttons), class_="js-only")
     rows = [[str(n), v.site, v.outcome, shown(v.change, 3)] for n, v in enumerate(visits[:300], 1)]
     numbers = table("The walk", ["Visit", "Site", "Outcome", "Nats"], rows, len(visits) - len(rows))
-    known = lambda nats: None if nats is None or not math.isfinite(nats) else nats
+
+    def known(nats):
+        return None if nats is None or not math.isfinite(nats) else nats
+
     steps = [[place[v.site], v.outcome, known(v.change)] for v in visits]
     caption = "Sites in the order in which they updated the posterior; the current one is filled."
     picture = figure(join([tag("svg", *lines, *nodes, **style), controls]), caption, numbers)
@@ -217,7 +237,8 @@ def _walk(visits: Sequence[Any], sites: Sequence[str], links: Sequence[tuple[str
 def pursuit(result: Any) -> list[Markup]:
     """Return the growth of a mixture, component by component."""
     trace = list(result.trace)
-    numbers, elbo = [float(row.components) for row in trace], [row.elbo for row in trace]
+    numbers = [float(row.components) for row in trace]
+    elbo = [row.elbo for row in trace]
     tips = [
         f"{row.components} components: ELBO {shown(row.elbo)} ± {shown(row.standard_error, 2)} nats"
         for row in trace
@@ -250,11 +271,13 @@ def pursuit(result: Any) -> list[Markup]:
 
 def distillation(result: Any) -> list[Markup]:
     """Return a plot of a student's distance from its teacher over steps."""
-    parts, tolerance = [status("The student", result.status)], result.status.tolerance
+    parts = [status("The student", result.status)]
+    tolerance = result.status.tolerance
     trace = [row for row in result.trace if row.gap > 0]
     if not trace:
         return parts
-    steps, gaps = [float(row.step) for row in trace], [row.gap for row in trace]
+    steps = [float(row.step) for row in trace]
+    gaps = [row.gap for row in trace]
     tips = [f"step {row.step:,}: {shown(row.gap, 3)} nats" for row in trace]
     across = Axis.around("steps of the student", steps, log=True)
     up = Axis.around("nats from its teacher", [*gaps, tolerance], log=True)
@@ -284,9 +307,11 @@ def student(value: Any, columns: Sequence[str]) -> list[Markup]:
         ["Detects inputs outside its training range", "yes" if value.domain is not None else "no"]
     )
     parts = [paragraph(text), table("The student", ["What", "Which"], rows)]
-    domain, scaling = value.domain, value.scaling
+    domain = value.domain
+    scaling = value.scaling
     if columns and domain is not None and scaling.x_shift is not None:
-        shift, scale = np.ravel(scaling.x_shift), np.ravel(scaling.x_scale)
+        shift = np.ravel(scaling.x_shift)
+        scale = np.ravel(scaling.x_scale)
         low, high = (np.asarray(end).ravel() for end in (domain.low, domain.high))
         if len(low) == len(columns) == len(shift):
             ends = zip(columns, shift + scale * low, shift + scale * high, strict=True)
@@ -320,7 +345,8 @@ def receipt(
     value: Receipt = source.value
     if verification is None:
         missing = [n for n, one in (("before", before), ("after", after)) if one is None]
-        verdict, tone = f"The ledger {' and the one '.join(missing)} that the receipt names", "note"
+        verdict = f"The ledger {' and the one '.join(missing)} that the receipt names"
+        tone = "note"
         verdict += " is missing, so nothing was checked."
         claims = [
             (f"The factors of {', '.join(value.sites)} were subtracted.", "open"),
@@ -341,7 +367,10 @@ def receipt(
             "How far the posterior is from one without these records: the distance is the "
             "issuer's estimate."
         )
-    marked = lambda texts: tag("ul", *(tag("li", text, class_=kind) for text, kind in texts))
+
+    def marked(texts):
+        return tag("ul", *(tag("li", text, class_=kind) for text, kind in texts))
+
     rows = [["Forgotten", ", ".join(value.sites)], ["Exact", "yes" if value.exact else "no"]]
     rows += [["Time", value.time], ["posterity", value.version]]
     rows += [["Ledger before", value.before], ["Ledger after", value.after]]

@@ -46,7 +46,8 @@ def effects_of(recipe: Recipe | None) -> Mapping[str, Effect]:
     for name in recipe.columns or ():
         levels = recipe.categories.get(name, ())
         if name in effects:
-            size, unit = recipe.scale.get(name, 1), recipe.unit.get(name)
+            size = recipe.scale.get(name, 1)
+            unit = recipe.unit.get(name)
             per = f"{size:g} {unit or ''}".strip()
             per = per if size != 1 else f"unit of {name} ({unit})" if unit else "unit"
             effects[name] = Effect(f"{effect} per {per}", ratio)

@@ -108,7 +108,8 @@ def design(
     exposure and target are optional, and the target is read only if predictions are ``scored``.
     With ``empty``, the design may be that of no records; of a table to predict, if all are dropped.
     """
-    path, total = cells.path, len(cells.rows)
+    path = cells.path
+    total = len(cells.rows)
     apart = [recipe.target, recipe.event, recipe.entry] if scored else []
     apart += [recipe.exposure, None if predicting else recipe.weights]
     apart = [name for name in apart if name and not (predicting and name not in cells.header)]
@@ -120,7 +121,8 @@ def design(
     needed = {name: place for name, place in places.items() if name not in indicated}
     cells, kept = whole(cells, needed, levels, reading.drop_missing or predicting)
     cells, gaps = filled(cells, indicated, levels)
-    lines, dropped = np.asarray(cells.lines), total - len(cells.rows)
+    lines = np.asarray(cells.lines)
+    dropped = total - len(cells.rows)
     if not cells.rows and not (empty and (dropped or not predicting)):
         why = f", {dropped} dropped, since a value is missing" if dropped else ""
         raise StructureError(
@@ -134,7 +136,8 @@ def design(
     values = values_of(cells, recipe, reading, wanted)
     notes += [*notes_of_codes(values, recipe), *notes_of_repeats(values, recipe)]
     notes += [] if predicting else notes_of_outliers(values, recipe, cells.lines)
-    names, plain = recipe.inputs(), recipe.shared.inputs()
+    names = recipe.inputs()
+    plain = recipe.shared.inputs()
     columns = _columns(recipe, values, cells, gaps)
     _check_coefficients(recipe, plain)
     target = values.get(recipe.target or "")
@@ -142,14 +145,17 @@ def design(
         target = _in_units(recipe, recipe.target or "", target)
     beside = {n: values.get(getattr(recipe, n) or "") for n in ("exposure", "offset", "weights")}
     for key in ("exposure", "weights"):
-        if (own := beside[key]) is not None and (own <= 0).any():
-            name, line = getattr(recipe, key), lines[int(np.argmax(own <= 0))]
+        own = beside[key]
+        if own is not None and (own <= 0).any():
+            name = getattr(recipe, key)
+            line = lines[int(np.argmax(own <= 0))]
             raise table_error(
                 path, f"{name!r} in line {line} that is not positive", "positive numbers"
             )
     if dropped:
         notes.append(f"{dropped} of {total} records are dropped, since a value is missing")
-    pairs, ones = zip(plain, columns, strict=True), {INTERCEPT, *recipe.baseline}
+    pairs = zip(plain, columns, strict=True)
+    ones = {INTERCEPT, *recipe.baseline}
     level = {name: c[0] for name, c in pairs if name not in ones and len(c) and np.ptp(c) == 0}
     fixed = (
         recipe.intercept or recipe.baseline or any(f for term in recipe.coded() for _, f in term)
@@ -186,14 +192,16 @@ def covariates(recipe: Recipe, data: Design) -> np.ndarray:
 
 def _check_coefficients(recipe: Recipe, plain: tuple[str, ...]) -> None:
     there = {*plain, *(name.partition("[")[0] for name in plain)}
-    if odd := [name for name in recipe.own if name not in there]:
+    odd = [name for name in recipe.own if name not in there]
+    if odd:
         raise UsageError(
             found=f"--own {odd[0]}",
             expected=f"coefficients or columns among {some(plain)}",
             fix="Name coefficients that differ by site; for an intercept pass --intercept too.",
         )
     own = recipe.coefficients()
-    if twice := [name for name in own if own.count(name) > 1]:
+    twice = [name for name in own if own.count(name) > 1]
+    if twice:
         raise StructureError(
             found=f"two coefficients {twice[0]!r}",
             expected="different names",
@@ -230,7 +238,8 @@ def _at_risk(
     """
     if predicting and not {recipe.target, recipe.event} <= values.keys():
         return data._replace(y=None)
-    time, event = values[recipe.target or ""], values[recipe.event or ""]
+    time = values[recipe.target or ""]
+    event = values[recipe.event or ""]
     entry = values.get(recipe.entry or "", np.zeros(len(time)))
     rounded = (time == entry) & (event == 1)
     wrong = (time < entry) | (entry < 0) | ((event != 0) & (event != 1)) | rounded
@@ -246,7 +255,8 @@ def _at_risk(
         )
     if predicting:
         return data._replace(y=event, times=np.column_stack([time, event, entry]))
-    if idle := int((time == entry).sum()):
+    idle = int((time == entry).sum())
+    if idle:
         notes = (*data.notes, f"{idle} records are censored at their entry, and contribute nothing")
         data = data._replace(notes=notes)
     at, spent = hazard_nodes(recipe, entry, time)
@@ -269,7 +279,8 @@ def hazard_nodes(
     power = np.where(high > 2 * low, POWER.get(recipe.hazard or "", 1), 1)[..., None]
     start, end = (own[..., None] ** (1 / power) for own in (low, high))
     root = start + (end - start) * nodes
-    at, spent = root**power, power * root ** (power - 1) * (end - start) * weights
+    at = root**power
+    spent = power * root ** (power - 1) * (end - start) * weights
     at[..., -1] = high
     return np.maximum(at, np.finfo(float).tiny), spent
 
@@ -289,7 +300,8 @@ def baseline_at(recipe: Recipe, time: np.ndarray) -> np.ndarray:
     if recipe.hazard == SPLINE:
         from scipy.interpolate import CubicSpline
 
-        knots, at = np.log(recipe.cuts), np.log(time)
+        knots = np.log(recipe.cuts)
+        at = np.log(time)
         spline = CubicSpline(knots, np.eye(len(knots)), bc_type="natural")
         inside = np.clip(at, knots[0], knots[-1])
         return spline(inside) + (at - inside)[:, None] * spline(inside, 1)
@@ -333,7 +345,8 @@ def _made(
     if gap is not None:
         if kind == MISSING:
             return [1.0 * gap]
-        center, scale = recipe.center.get(name, 0.0), recipe.scale.get(name, 1.0)
+        center = recipe.center.get(name, 0.0)
+        scale = recipe.scale.get(name, 1.0)
         # A number valid for any function; for a spline one well within its bounds.
         inside = (numbers[1] + numbers[2]) / 2 if kind == "spline" else 1.0
         full_values = np.where(gap, center + scale * inside, values)

@@ -86,7 +86,10 @@ class Fit:
     @property
     def provenance(self) -> dict[str, str]:
         """Provenance to save with the ledger: its recipe, and facts about the site's records."""
-        count = lambda number: self.rounded * round(number / self.rounded)
+
+        def count(number):
+            return self.rounded * round(number / self.rounded)
+
         known: dict[str, Any] = {"records": count(self.records), "versions": _VERSIONS}
         if self.dropped:
             known["dropped"] = count(self.dropped)
@@ -159,7 +162,8 @@ def imputed(fits: Sequence[Fit]) -> Fit:
     Raises:
         UsageError: unless they are full Gaussians of one recipe and of the same records.
     """
-    first, count = fits[0], len(fits)
+    first = fits[0]
+    count = len(fits)
     posteriors: list[Any] = [own.ledger.posterior for own in fits]
     if len({own.recipe.canonical() for own in fits}) > 1:
         raise UsageError(
@@ -205,7 +209,8 @@ def imputed(fits: Sequence[Fit]) -> Fit:
 
 def records_of(path: Path, reading: Reading) -> tuple[Cells, list[str]]:
     """Return a table under the recipe's names, without an unnamed index in front, and notes."""
-    cells, notes = read_cells(path, unnamed=True), []
+    cells = read_cells(path, unnamed=True)
+    notes = []
     if len(cells.header) > 1 and not cells.header[0]:
         cells = cells._replace(header=cells.header[1:], rows=[row[1:] for row in cells.rows])
         notes = ["the first column has no name, and is left out as an index"]
@@ -220,19 +225,23 @@ def _regression(
     progress: ProgressCallback | None,
 ) -> Fit:
     prior = prior_of(data.names, recipe, given)
-    x, spread, spare = data.x, None, None
+    x = data.x
+    spread = None
+    spare = None
     if recipe.spread is not None:
         spread = getattr(recipe, recipe.spread)
         if spread == ESTIMATE and recipe.model == "linear":
             left = residuals_of([triangle_of(recipe, data)])
-            spread, spare = left.variance, left.spare
+            spread = left.variance
+            spare = left.spare
         elif spread == ESTIMATE:
             spread = dispersion_of(recipe, [data])
             if spread < LEAST:
                 data = data._replace(notes=(*data.notes, AS_POISSON))
     if recipe.family != "diagonal":  # collinear columns would need a long search
         size = len(recipe.inputs())  # inputs per class of a multinomial model
-        own, known = x[:, :size], prior.precision[:size, :size]
+        own = x[:, :size]
+        known = prior.precision[:size, :size]
         if spread is not None and recipe.model == "linear":
             own = own / np.sqrt(spread)
         deviations(np.zeros(size), known + (own.T * data.counts) @ own, data.names[:size])
@@ -246,7 +255,8 @@ def _regression(
         factor = run.state.factor(site)
         bend = own.report(posterior, factor, ("curvature",), key=run.key).curvature
         joint = np.diag(prior.precision) + bend
-        sure, sd = _too_sure(joint, data.names), np.sqrt(posterior.variance)
+        sure = _too_sure(joint, data.names)
+        sd = np.sqrt(posterior.variance)
     else:
         sd = deviations(posterior.precision_mean, posterior.precision, data.names)
     check_converged(run, recipe, data)
@@ -274,7 +284,8 @@ def prior_of(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
     """Return the coefficients' prior: independent with mean 0, or ``known`` in their order."""
     if known is None:
         known_names = {"", *names, *recipe.shared.coefficients()}
-        if unknown := [name for name in recipe.prior_sd if name not in known_names]:
+        unknown = [name for name in recipe.prior_sd if name not in known_names]
+        if unknown:
             raise UsageError(
                 found=f"--prior-sd for {unknown[0]!r}",
                 expected=f"coefficients among {some(names)}",
@@ -306,12 +317,14 @@ def notes_of_prior(
     own = np.sqrt(prior.marginal_variance)
     far = abs(mean - prior.mean) / own
     named = list(zip(names, sd, own, far, strict=True))
-    if loud := [name for name, s, o, _ in named if s**2 > _LOUD * o**2]:
+    loud = [name for name, s, o, _ in named if s**2 > _LOUD * o**2]
+    if loud:
         yield (
             f"the prior contributes more than a quarter of the precision of {some(loud)}: unless "
             "you want that, change units or --prior-sd at every site"
         )
-    if away := [name for name, _, _, f in named if f > _FAR]:
+    away = [name for name, _, _, f in named if f > _FAR]
+    if away:
         yield (
             f"{some(away)} lie more than {_FAR:g} prior standard deviations from the prior's mean: "
             "change units (--center, --scale) or --prior-sd at every site"
@@ -347,7 +360,8 @@ def _notes(
         y = (step + y)[(y == 0) | (step == len(recipe.baseline) - 1)]
     if recipe.model in ("multinomial", "ordinal"):
         seen = np.isin(np.arange(len(recipe.levels)), y)
-        if none := [level for level, one in zip(recipe.levels, seen, strict=True) if not one]:
+        none = [level for level, one in zip(recipe.levels, seen, strict=True) if not one]
+        if none:
             yield f"no record has the level {some(none)}: {_SILENT}"
         elif recipe.model == "multinomial":
             size = len(recipe.inputs())

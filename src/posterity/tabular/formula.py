@@ -50,7 +50,8 @@ def with_formula(recipe: Recipe, formula: str) -> Recipe:
             intercept = texts == ["1"]
         elif len(texts) == 1 and texts[0].startswith("offset("):
             own = _offset(formula, texts[0], recipe)
-            if twice := [key for key in own if key in extra or getattr(recipe, key)]:
+            twice = [key for key in own if key in extra or getattr(recipe, key)]
+            if twice:
                 raise _refused(formula, f"with a second {twice[0]}", "one column, their sum")
             extra |= own
         else:
@@ -102,15 +103,18 @@ def _name(node: Any) -> str:
 
 def _factor(formula: str, text: str, recipe: Recipe) -> tuple[Any, ...]:
     node = _tree(formula, text)
-    if name := _name(node):
+    name = _name(node)
+    if name:
         return ("levels" if name in recipe.categories else "column", name)
     function, inner, numbers, options = _call(formula, text, node)
-    column, function = _name(inner), "C" if function == "factor" else function
+    column = _name(inner)
+    function = "C" if function == "factor" else function
     if function in (*FUNCTIONS, "C", "I") and (numbers or options):
         levels = "; levels, the reference first, are those of --category" * (function == "C")
         raise _refused(formula, f"with {text!r}", f"{function} of a column alone{levels}")
     if function == "I" and isinstance(inner, ast.BinOp):
-        column, power = _name(inner.left), _number(inner.right)
+        column = _name(inner.left)
+        power = _number(inner.right)
         if column and isinstance(inner.op, ast.Pow | ast.BitXor) and power in POWERS:
             _check_numbers(formula, text, column, recipe)
             return ("power", column, power)
@@ -168,7 +172,8 @@ def _number(node: Any) -> Any:
 def _offset(formula: str, text: str, recipe: Recipe) -> dict[str, str]:
     """Return an offset as the recipe's; the logarithm of a column is the exposure of counts."""
     _, inner, *more = _call(formula, text, _tree(formula, text))
-    if (column := _name(inner)) and not any(more):
+    column = _name(inner)
+    if column and not any(more):
         return {"offset": column}
     if isinstance(inner, ast.Call) and inner.args and recipe.model in COUNTS:
         function = _call(formula, text, inner)[0]

@@ -75,7 +75,8 @@ def third_derivatives(
 def _of_classes(model: MultinomialRegression, q: Any, x: np.ndarray, y: Any) -> np.ndarray:
     mean, covariance = model.predictors(q, x)
     blocks = np.split(x, model.classes - 1, axis=1)
-    size, third = blocks[0].shape[1], np.zeros(3 * (x.shape[1],))
+    size = blocks[0].shape[1]
+    third = np.zeros(3 * (x.shape[1],))
     for a, along in enumerate(np.eye(model.classes - 1)):
         step = STEP * np.sqrt(covariance[:, a, a])[:, None] + np.finfo(float).tiny
         ends = (
@@ -129,18 +130,24 @@ def expected_distance(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) ->
     if "spare" in known:
         return _judged(_of_noise(ledger, sites))
     order = np.argsort(names_of(q)[""])
-    sort = lambda law: (law.mean[order], law.covariance[np.ix_(order, order)])
+
+    def sort(law):
+        return (law.mean[order], law.covariance[np.ix_(order, order)])
+
     (mean, covariance), locals_ = (
         sort(q),
         [sort(ledger.prior + ledger.factor(site)) for site in ledger.sites],
     )
-    gradient, hessian = np.zeros(len(order)), np.zeros(covariance.shape)
-    beyond, silent = [], []
+    gradient = np.zeros(len(order))
+    hessian = np.zeros(covariance.shape)
+    beyond = []
+    silent = []
     for site, own, (center, spread) in zip(ledger.sites, facts, locals_, strict=True):
         third = tensor(own["third"], len(order))
         if third is None:
             return OneShot()
-        away, root = mean - center, np.linalg.cholesky(spread)
+        away = mean - center
+        root = np.linalg.cholesky(spread)
         bend = third @ away
         if abs(np.linalg.eigvalsh(root.T @ bend @ root)).max() > BEYOND:
             beyond.append(site)
@@ -177,7 +184,8 @@ def _of_noise(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) -> float |
     the variance times the degrees of freedom gives its residual sum of squares. So the pooled fit
     is known, up to rounding of record counts. None if no residual degrees of freedom remain.
     """
-    names, sums = names_of(ledger.posterior)[""], []
+    names = names_of(ledger.posterior)[""]
+    sums = []
     for site in ledger.sites:
         factor: Any = ledger.factor(site)
         order = [names_of(factor).get("", names).index(name) for name in names]

@@ -49,7 +49,8 @@ def check_columns(run: Run, recipe: Recipe) -> None:
     whose result shows it.
     """
     prior = run.agreement.prior
-    law, at_the_end = _coefficients_of(prior), recipe.model == "linear" and not is_pooled(prior)
+    law = _coefficients_of(prior)
+    at_the_end = recipe.model == "linear" and not is_pooled(prior)
     sites = [own.records for own in run.federation.sites.values() if own.records.size]
     if law is None or not sites or at_the_end:
         return
@@ -65,7 +66,8 @@ def check_coefficients(run: Run) -> None:
     although all sites were visited.
     """
     waiting = run.state.step < run.round
-    if (law := _coefficients_of(run.posterior)) is not None and not waiting:
+    law = _coefficients_of(run.posterior)
+    if law is not None and not waiting:
         deviations(law.precision_mean, law.precision, names_of(law)[""])
 
 
@@ -190,7 +192,8 @@ def partially_pooled(ledger: Ledger, personal: bool | Sequence[int] | Mapping[in
     sites = {}
     for site in ledger.sites:
         factor: Any = ledger.factor(site)
-        total, diagonal = np.diagonal(posterior.precision), np.diagonal(factor.precision)
+        total = np.diagonal(posterior.precision)
+        diagonal = np.diagonal(factor.precision)
         least = np.linalg.eigvalsh(factor.precision / np.sqrt(np.outer(total, total)))[0]
         if least < -LEAST:
             warnings.warn(
@@ -201,7 +204,8 @@ def partially_pooled(ledger: Ledger, personal: bool | Sequence[int] | Mapping[in
             )
         size = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
         values, vectors = np.linalg.eigh(factor.precision / np.outer(size, size))
-        root, kept = np.sqrt(np.maximum(values, 0.0)), values > np.finfo(float).eps * values[-1]
+        root = np.sqrt(np.maximum(values, 0.0))
+        kept = values > np.finfo(float).eps * values[-1]
         linear = vectors.T @ (factor.precision_mean / size)
         records = (vectors * root).T * size, np.divide(linear, root, where=kept, out=0 * linear)
         sites[site] = tuple(own[kept] for own in records)
@@ -212,7 +216,8 @@ def partially_pooled(ledger: Ledger, personal: bool | Sequence[int] | Mapping[in
 
 def _independent(posterior: Any, count: int) -> Nodes:
     """Return nodes of a posterior in which ``c`` and ``s`` are independent."""
-    c, s = Normal.of(posterior.coefficients), Normal.of(posterior.log_spread)
+    c = Normal.of(posterior.coefficients)
+    s = Normal.of(posterior.log_spread)
     nodes, chances = grids(count)[0]
     places = s.mean + nodes @ np.linalg.cholesky(s.covariance).T
     same = np.ones((len(chances), 1))
@@ -235,7 +240,8 @@ def _thinned(at: Nodes) -> Nodes:
 
 def _at_spreads(message: Normal, at: Nodes, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return means (m, d) and covariances (m, d, d) of a site's ``β`` at each of the nodes."""
-    count, deviation = len(own), np.exp(at.log_spread)
+    count = len(own)
+    deviation = np.exp(at.log_spread)
     both = deviation[:, :, None] * deviation[:, None, :]
     inner = np.eye(count) + message.precision[np.ix_(own, own)] * both
     left = np.linalg.inv(inner / both)  # the covariance of β - c given c
@@ -257,20 +263,24 @@ def own_coefficients(
     conditional on the shared ones.
     """
     weights, parts, names = gaussians(value.posterior if isinstance(value, Ledger) else value)
-    if missing := {*recipe.coefficients()} - {*names}:
+    missing = {*recipe.coefficients()} - {*names}
+    if missing:
         raise StructureError(
             found=f"a posterior of {some(names)}",
             expected=f"the recipe's coefficients, including {some(sorted(missing))}",
             fix="Pass the file that fit, fuse or federate wrote.",
         )
-    strata, result = recipe.stratified, {}
-    own, size = sorted(strata.own), len(strata.names)
+    strata = recipe.stratified
+    result = {}
+    own = sorted(strata.own)
+    size = len(strata.names)
     shared = [place for place in range(size) if place not in strata.own]
     for site in sites:
         alone = recipe.replaced(strata=("" if site is None else site,)).coefficients()
         seen = [place for place in range(size) if alone[place] in names]
         places = [names.index(alone[place]) for place in seen]
-        mean, covariance = np.zeros((len(parts), size)), np.zeros((len(parts), size, size))
+        mean = np.zeros((len(parts), size))
+        covariance = np.zeros((len(parts), size, size))
         for k, q in enumerate(parts):
             mean[k, seen] = np.asarray(q.mean)[places]
             covariance[(k, *np.ix_(seen, seen))] = covariance_of(q)[np.ix_(places, places)]
@@ -319,10 +329,12 @@ def by_site(
         places.setdefault(label if label in known else None, []).append(place)
     places = places or {None: []}
     if recipe.own:
-        laws, notes = own_coefficients(value, recipe, places), []
+        laws = own_coefficients(value, recipe, places)
+        notes = []
     else:
         laws, notes = site_coefficients(value, places)
-    if unseen := places.get(None):
+    unseen = places.get(None)
+    if unseen:
         which = sorted({label for label in rows[unseen].tolist() if label})
         named = f" ({some(which)})" if which else ""
         tail = "" if labels is not None else "; --site-column NAME names the column of their sites"
@@ -350,7 +362,8 @@ def predictions(
     predictive.
     """
     posterior = value.posterior if isinstance(value, Ledger) else value
-    pooled, notes = is_pooled(posterior), []
+    pooled = is_pooled(posterior)
+    notes = []
     laws: list[tuple[Any, np.ndarray]] = [(posterior, np.arange(len(data.x)))]
     if pooled or recipe.own:
         laws, notes = by_site(value, recipe, data, labels)
@@ -381,7 +394,8 @@ def teacher_of(
             :class:`~posterity.tabular.recipe_model.RecipeModel` refuses.
         StructureError: for laws other than Gaussians over the recipe's coefficients.
     """
-    posterior, notes = value.posterior if isinstance(value, Ledger) else value, list[str]()
+    posterior = value.posterior if isinstance(value, Ledger) else value
+    notes = list[str]()
     pooled = is_pooled(posterior)
     if recipe.own or (pooled and recipe.model in (*COUNTS, "gamma")):
         why = "known only by the prior" if recipe.own else "whose expectations are infinite"
@@ -392,7 +406,8 @@ def teacher_of(
         )
     if pooled:
         laws, notes = site_coefficients(value, [None])
-        posterior, notes = laws[None], [*notes, "the student predicts as of a site unseen"]
+        posterior = laws[None]
+        notes = [*notes, "the student predicts as of a site unseen"]
     names = gaussians(posterior)[2] or recipe.coefficients()
     at = tuple(sorted({*map(float, times or recipe.cuts * (recipe.model == "survival"))}))
     return posterior, RecipeModel(recipe.shared, names, spread_in(recipe, spread), at), notes

@@ -141,7 +141,8 @@ def predict(
     tails = ((1 - level) / 2, (1 + level) / 2)
     low, high = map(f.quantile, tails)
     if recipe.model == "logistic":
-        p, expected = f.average(_chance), f.average(_mean_entropy)
+        p = f.average(_chance)
+        expected = f.average(_mean_entropy)
         total = entr(p) + entr(1 - p)
         return {
             "p": p,
@@ -156,14 +157,19 @@ def predict(
             ends = {"median": f.quantile(0.5), "low": low, "high": high}
             with np.errstate(over="ignore"):
                 return {name: np.exp(end) * exposure for name, end in ends.items()}
-        moment = lambda k: f.average(lambda m, s: np.exp(k * m + k**2 * s**2 / 2))
+
+        def moment(k):
+            return f.average(lambda m, s: np.exp(k * m + k**2 * s**2 / 2))
+
         with np.errstate(over="ignore", invalid="ignore"):
-            mean, second = moment(1), moment(2)
+            mean = moment(1)
+            second = moment(2)
             parts = {"mean": mean, "low": np.exp(low), "high": np.exp(high)}
             variance = np.where(second < np.inf, np.maximum(second - mean**2, 0.0), np.inf)
         return {k: v * exposure for k, v in parts.items()} | {"variance": variance * exposure**2}
     target = recipe.target or ""
-    scale, center = float(recipe.scale.get(target, 1.0)), float(recipe.center.get(target, 0.0))
+    scale = float(recipe.scale.get(target, 1.0))
+    center = float(recipe.center.get(target, 0.0))
     mean = f.average(lambda mean, deviation: mean)
     variance = f.average(lambda own, deviation: deviation**2 + (own - mean) ** 2)
     parts = {"mean": mean, "low": low, "high": high}
@@ -201,7 +207,8 @@ def log_predictive(
         chances = _classes(posterior, recipe, data)["mean"]
         with np.errstate(divide="ignore"):
             return np.log(chances[np.arange(len(chances)), np.asarray(data.y, dtype=int)])
-    f, y = predictor(posterior, data), np.asarray(data.y)
+    f = predictor(posterior, data)
+    y = np.asarray(data.y)
     if recipe.model == "logistic":
         p = f.average(_chance), f.average(lambda mean, deviation: _chance(-mean, deviation))
         with np.errstate(divide="ignore"):
@@ -210,13 +217,23 @@ def log_predictive(
         model = model_of(recipe.replaced(weights=None, offset=None), known)
         if recipe.model in COUNTS:
             y = np.stack([y, np.ones(len(y)) if data.exposure is None else data.exposure], -1)
-        score = lambda f: model.predictor_log_likelihood(f, y[:, None])
-        mean = lambda m, s: log_normal_mean(lambda u: score(m[:, None] + s[:, None] * u), m)
+
+        def score(f):
+            return model.predictor_log_likelihood(f, y[:, None])
+
+        def mean(m, s):
+            return log_normal_mean(lambda u: score(m[:, None] + s[:, None] * u), m)
+
         with np.errstate(over="ignore"):
             return f.log_average(mean)
     scale = float(recipe.scale.get(recipe.target or "", 1.0))
-    variance = lambda deviation: deviation**2 + (known or 0.0)
-    density = lambda m, s: -((y - m) ** 2 / variance(s) + np.log(2 * np.pi * variance(s))) / 2
+
+    def variance(deviation):
+        return deviation**2 + (known or 0.0)
+
+    def density(m, s):
+        return -((y - m) ** 2 / variance(s) + np.log(2 * np.pi * variance(s))) / 2
+
     return f.log_average(density) - np.log(scale)
 
 
@@ -255,8 +272,11 @@ def _slices(count: int) -> list[slice]:
 def _classes(posterior: Any, recipe: Recipe, data: Design) -> dict[str, np.ndarray]:
     """Return probabilities of each level (n, K), averaged over draws, and entropies in nats."""
     z, shares = _draws(posterior, data)
-    each, x, shift = CHANCES[recipe.model], covariates(recipe, data), data.shift
-    mean, inner = np.empty((len(x), len(recipe.levels))), np.empty(len(x))
+    each = CHANCES[recipe.model]
+    x = covariates(recipe, data)
+    shift = data.shift
+    mean = np.empty((len(x), len(recipe.levels)))
+    inner = np.empty(len(x))
     for rows in _slices(len(x)):
         own = each(recipe, z, x[rows], shift[rows], ())
         mean[rows] = np.tensordot(shares, own, 1)
@@ -271,7 +291,8 @@ def _survival(
 ) -> dict[str, np.ndarray]:
     """Return survival at each time, averaged over draws of the coefficients."""
     z, shares = _draws(posterior, data)
-    x, shift = covariates(recipe, data), data.shift
+    x = covariates(recipe, data)
+    shift = data.shift
     result = {"risk": shares @ log_ratio(recipe, z, x) + shift}
     for time in times or recipe.cuts:
         parts = [np.empty(len(x)) for _ in range(3)]
@@ -300,7 +321,8 @@ def _log_survival(posterior: Any, recipe: Recipe, data: Design) -> np.ndarray:
     assert data.times is not None, "scored tables have times"
     z, shares = _draws(posterior, data)
     time, event, entry = data.times.T
-    x, shift = covariates(recipe, data), data.shift
+    x = covariates(recipe, data)
+    shift = data.shift
     result = np.empty(len(time))
     for rows in _slices(len(time)):
         ratio = log_ratio(recipe, z, x[rows]) + shift[rows]

@@ -53,10 +53,12 @@ class Reading:
     def renamed(self, cells: Cells) -> Cells:
         """Return the table with its columns under the recipe's names."""
         own = {table: name for name, table in self.rename.items()}
-        if unknown := [table for table in own if table not in cells.header]:
+        unknown = [table for table in own if table not in cells.header]
+        if unknown:
             raise _no_column(unknown[0], "the column of --rename", cells.header, cells.path)
         header = tuple(own.get(name, name) for name in cells.header)
-        if twice := [name for name in self.rename if header.count(name) > 1]:
+        twice = [name for name in self.rename if header.count(name) > 1]
+        if twice:
             raise UsageError(
                 found=f"a column {twice[0]!r} in {str(cells.path)!r} and another renamed to it",
                 expected="one column of each name",
@@ -98,7 +100,8 @@ def _number_in_r(number: float | int) -> str:
 def columns_to_predict(recipe: Recipe, cells: Cells) -> None:
     """Raise a StructureError unless a table has the columns that a recipe predicts from."""
     wanted = [*(recipe.columns or ()), *([recipe.offset] if recipe.offset else [])]
-    if missing := [name for name in wanted if name not in cells.header]:
+    missing = [name for name in wanted if name not in cells.header]
+    if missing:
         expected = f"the model's columns {some(wanted)}"
         raise _no_column(missing[0], expected, cells.header, cells.path)
 
@@ -112,9 +115,11 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
         "--columns": recipe.columns or (),
         "--without": recipe.without,
     }.items():
-        if unknown := [name for name in names if name not in header]:
+        unknown = [name for name in names if name not in header]
+        if unknown:
             raise _no_column(unknown[0], f"the column of {flag}", header, path)
-    if twice := [flag for flag, name in alone.items() if name == recipe.target][1:]:
+    twice = [flag for flag, name in alone.items() if name == recipe.target][1:]
+    if twice:
         raise UsageError(
             found=f"{recipe.target!r} as both --target and {twice[0]}",
             expected="another column than the target",
@@ -123,7 +128,8 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
     if recipe.columns is not None:
         # Numbers may also be an offset, as of a smooth departure from a linear predictor.
         numbers = {recipe.offset} - {*recipe.categories, *recipe.indicated}
-        if both := (apart - numbers) & set(recipe.columns):
+        both = (apart - numbers) & set(recipe.columns)
+        if both:
             raise UsageError(
                 found=f"{both.pop()!r} both in --columns and in one of {', '.join(FLAGS.values())}",
                 expected="a column in one role",
@@ -132,7 +138,8 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
         used = tuple(dict.fromkeys(recipe.columns))
     else:
         used = tuple(name for name in header if name not in {*apart, *recipe.without})
-        if rows := [name for name in used if SAVED_INDEX.fullmatch(name)]:
+        rows = [name for name in used if SAVED_INDEX.fullmatch(name)]
+        if rows:
             raise StructureError(
                 found=f"a column {rows[0]!r} in {str(path)!r}, the name that pandas gives to row "
                 "numbers",
@@ -165,7 +172,8 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
         "--category": (recipe.categories, [*used, *(target if recipe.model in LABELS else [])]),
     }
     for flag, (names, known) in flags.items():
-        if unknown := [name for name in names if name not in known]:
+        unknown = [name for name in names if name not in known]
+        if unknown:
             raise UsageError(
                 found=f"{flag} for {unknown[0]!r}",
                 expected=f"one of the columns {some(known)}",
@@ -193,7 +201,8 @@ def labelled(
     There is also a note if the table's names of a column's levels are the recipe's in another
     order.
     """
-    target, levels = recipe.target or "", recipe.levels
+    target = recipe.target or ""
+    levels = recipe.levels
     notes = [
         f"{', '.join(own)} in {name!r} are read as {', '.join(others)}"
         for name, others in recipe.categories.items()
@@ -232,7 +241,8 @@ def values_of(
             )
         values[name] = values[name] * factor
     for name in wanted:
-        if (levels := recipe.categories.get(name)) is not None:
+        levels = recipe.categories.get(name)
+        if levels is not None:
             values[name] = _levels(cells, name, levels, reading.levels.get(name, levels))
     return values
 
@@ -246,7 +256,8 @@ def notes_of_codes(values: Mapping[str, np.ndarray], recipe: Recipe) -> list[str
         rest = own[~np.isin(own, CODES)]
         if name in recipe.categories or len(rest) in (0, len(own)):
             continue
-        low, high = rest.min(), rest.max()
+        low = rest.min()
+        high = rest.max()
         for code in CODES:
             count = int((own == code).sum())
             odd = low >= 0 if code < 0 else code > high + max(high - low, abs(high))
@@ -318,7 +329,10 @@ def _logical(cells: Cells, names: Sequence[str]) -> Cells:
     logical = {n for n in places if all(row[n].upper() in LOGICAL for row in cells.rows)}
     if not logical or not cells.rows:
         return cells
-    as_number = lambda place, cell: LOGICAL[cell.upper()] if place in logical else cell
+
+    def as_number(place, cell):
+        return LOGICAL[cell.upper()] if place in logical else cell
+
     rows = [[as_number(*one) for one in enumerate(row)] for row in cells.rows]
     return cells._replace(rows=rows)
 
@@ -353,7 +367,8 @@ def whole(
             fix="Impute them, leave columns out (--without NAME) or records (--drop-missing), or "
             "add an indicator (--formula 'TARGET ~ NAME + missing(NAME)').",
         )
-    rows, lines = [cells.rows[n] for n in kept], [cells.lines[n] for n in kept]
+    rows = [cells.rows[n] for n in kept]
+    lines = [cells.lines[n] for n in kept]
     return cells._replace(rows=rows, lines=lines), kept
 
 
@@ -361,7 +376,8 @@ def filled(
     cells: Cells, places: Mapping[str, int], levels: Mapping[str, Sequence[str]]
 ) -> tuple[Cells, dict[str, np.ndarray]]:
     """Return a table with placeholders for missing values, and by column a mask (n,) of these."""
-    rows, gaps = [list(row) for row in cells.rows], {}
+    rows = [list(row) for row in cells.rows]
+    gaps = {}
     for name, place in places.items():
         own = levels.get(name, ())
         gap = gaps[name] = np.array([_is_gap(row[place], own) for row in rows], dtype=bool)
@@ -375,9 +391,11 @@ def known(
     cells: Cells, recipe: Recipe, levels: Mapping[str, Sequence[str]], places: Mapping[str, int]
 ) -> tuple[Cells, list[str]]:
     """Return a table for prediction with unknown levels marked as missing, and notes."""
-    notes, rows = [], [list(row) for row in cells.rows]
+    notes = []
+    rows = [list(row) for row in cells.rows]
     for name in set(recipe.columns or ()) & levels.keys():
-        own, place = levels[name], places[name]
+        own = levels[name]
+        place = places[name]
         texts = [clean(row[place]) for row in rows]
         odd = [n for n, text in enumerate(texts) if text not in own and not is_missing(text)]
         if odd:

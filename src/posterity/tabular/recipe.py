@@ -222,13 +222,15 @@ class Recipe:
     @property
     def stratified(self) -> Strata:
         """The coefficients of sites that share all, and those that each site has for itself."""
-        names, inputs = self.shared.coefficients(), self.shared.inputs()
+        names = self.shared.coefficients()
+        inputs = self.shared.inputs()
         places = (k for k in range(len(names)) if self.is_own(inputs[k % len(inputs)]))
         return Strata(names, frozenset(places) if self.strata else frozenset(), self.strata)
 
     def deviations(self) -> list[float]:
         """Return the prior standard deviations of the coefficients, in their order."""
-        sd, strata = self.prior_sd, self.stratified
+        sd = self.prior_sd
+        strata = self.stratified
         usual = [sd.get(strata.names[k], sd.get("", 1.0)) for k, _ in strata.coefficients]
         pairs = zip(self.coefficients(), usual, strict=True)
         return [float(sd.get(name, wide)) for name, wide in pairs]
@@ -249,7 +251,10 @@ class Recipe:
         for term in self.coded():
             blocks = [self._factor_names(factor, full) for factor, full in term]
             names += [":".join(parts) for parts in itertools.product(*blocks)]
-        sites = lambda name: self.strata if self.strata and self.is_own(name) else ()
+
+        def sites(name):
+            return self.strata if self.strata and self.is_own(name) else ()
+
         each = ([f"{name}{AT}{site}" for site in sites(name)] or [name] for name in names)
         return tuple(itertools.chain(*each))
 
@@ -300,7 +305,8 @@ class Recipe:
         own: dict[str, Any] = {"columns": tuple(columns)}
         if self.prior is None:
             usual = {} if "" in self.prior_sd else dict(PRIOR_SD.get(self.model, USUAL_SD))
-            if wide := usual.pop(INTERCEPT, None):
+            wide = usual.pop(INTERCEPT, None)
+            if wide:
                 usual |= dict.fromkeys(self.baseline or (INTERCEPT,) * self.intercept, wide)
             own["prior_sd"] = usual | dict(self.prior_sd)
         if self.spread is not None and getattr(self, self.spread) is None:
@@ -321,7 +327,8 @@ class Recipe:
         if self.cuts:
             what = "a spline hazard with knots" if self.hazard else "hazards that change"
             ones = [f"{what} at {', '.join(map(str, self.cuts))}"]
-        predictors, link = ", ".join([*ones, *used]), LINKS.get(self.model, "log")
+        predictors = ", ".join([*ones, *used])
+        link = LINKS.get(self.model, "log")
         named = {name: getattr(self, name.lower()) for name in ("Event", "Entry", "Exposure")}
         named |= {"Offset": self.offset, "Weights of records": self.weights}
         named |= {"Each site has for itself": ", ".join(self.own)}
@@ -334,7 +341,9 @@ class Recipe:
         levels = self.categories.get(name)
         if levels is not None:
             return f"{name} (levels {', '.join(levels)})"
-        unit, center, scale = self.unit.get(name), self.center.get(name), self.scale.get(name, 1)
+        unit = self.unit.get(name)
+        center = self.center.get(name)
+        scale = self.scale.get(name, 1)
         parts = [f"in {unit}"] if unit else []
         parts += [f"from {center:g}"] if center else []
         parts += [f"by {scale:g}"] if scale != 1 else []
@@ -405,7 +414,8 @@ def _check_options(options: Mapping[str, Any]) -> None:
     for key, value in options.items():
         if key not in FIELDS or (key == "columns" and value is None):
             continue
-        each, kind = {key: value}, type(getattr(_PLAIN, key))
+        each = {key: value}
+        kind = type(getattr(_PLAIN, key))
         if kind in _CONTAINERS:
             _CONTAINERS[kind].check(**each)
             named = value.items() if kind is dict else enumerate(value)
@@ -417,14 +427,17 @@ def check_recipe(recipe: Recipe) -> None:
     """Raise a UsageError for options that are invalid or contradictory for any records."""
     _check_options(vars(recipe))
     for key, models in ONLY.items():
-        value, what = getattr(recipe, key), key.replace("_", " ")
+        value = getattr(recipe, key)
+        what = key.replace("_", " ")
         if value and value != "gaussian" and recipe.model not in models:
             raise UsageError(
                 found=f"{what} {value!r} of a {recipe.model} model",
                 expected=f"no {what}, or a model among {', '.join(models)}",
                 fix="See posterity fit --help.",
             )
-    r, cuts, spline = recipe, recipe.cuts, recipe.hazard == SPLINE
+    r = recipe
+    cuts = recipe.cuts
+    spline = recipe.hazard == SPLINE
     ended = "the column of whether the time ended by one (--event NAME)"
     names = "all their names, of ordinal ones ascending (--category TARGET=A,B,C)"
     unnamed = r.model in ("ordinal", "multinomial") and not r.levels
@@ -460,7 +473,8 @@ def recipe_in(provenance: Mapping[str, str]) -> Recipe | None:
         return None
     options = _frozen(parsed(provenance[RECIPE], RECIPE))
     version = options.pop("version", None)
-    if strange := sorted(options.keys() - FIELDS.keys()):
+    strange = sorted(options.keys() - FIELDS.keys())
+    if strange:
         raise altered(cut(f"a recipe with {strange[0]} = {json.dumps(options[strange[0]])}"))
     if version != VERSION or "model" not in options or options.get("columns") is None:
         raise altered(cut(f"a recipe of version {version} with {', '.join(options)}"))

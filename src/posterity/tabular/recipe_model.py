@@ -72,9 +72,11 @@ def surviving(recipe: Recipe, z: Any, x: Any, shift: Any, time: float) -> Any:
 def _climbing(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float]) -> Any:
     """Return probabilities (m, n, K) of ordinal levels, for draws of the coefficients."""
     del times
-    xp, count = namespace(z, x), len(recipe.baseline)
+    xp = namespace(z, x)
+    count = len(recipe.baseline)
     f = (z[:, count:] @ x.T + shift)[..., None] + z[:, None, :count]
-    on, off = xp.special.expit(f), xp.special.expit(-f)
+    on = xp.special.expit(f)
+    off = xp.special.expit(-f)
     one = xp.np.ones_like(on[..., :1])
     come = xp.np.cumprod(xp.np.concatenate([one, on], -1), -1)
     return come * xp.np.concatenate([off, one], -1)
@@ -154,12 +156,15 @@ class RecipeModel(Model):
 
     def outputs(self, z: Any, x: Any) -> Any:
         """Return outputs (n,) or (n, K) for one draw of the coefficients; moments of counts."""
-        recipe, shift = self.recipe, 0.0
+        recipe = self.recipe
+        shift = 0.0
         z = z[np.array([self.names.index(name) for name in recipe.coefficients()])]
         if offset_of(recipe):
-            x, shift = x[:, :-1], x[:, -1]
+            shift = x[:, -1]
+            x = x[:, :-1]
         np_ = namespace(z, x).np
-        if chances := CHANCES.get(recipe.model):
+        chances = CHANCES.get(recipe.model)
+        if chances:
             return np_.log(chances(recipe, z[None], x, shift, self.times)[0] + TINY)
         f = x @ z + shift
         if recipe.model in ("linear", "logistic"):
@@ -196,7 +201,8 @@ def in_own_unit(recipe: Recipe, parts: Mapping[str, np.ndarray]) -> dict[str, np
     if recipe.model != "linear":
         return dict(parts)
     target = recipe.target or ""
-    scale, center = float(recipe.scale.get(target, 1.0)), float(recipe.center.get(target, 0.0))
+    scale = float(recipe.scale.get(target, 1.0))
+    center = float(recipe.center.get(target, 0.0))
     scaled = {k: parts[k] * scale**2 for k in ("variance", "noise_variance") if k in parts}
     return {**parts, "mean": center + scale * parts["mean"], **scaled}
 
@@ -235,7 +241,8 @@ def called(
     for start in range(0, len(x), rows):
         prediction = predict(x[start : start + rows])
         for name in PARTS:
-            if (value := getattr(prediction, name)) is not None:
+            value = getattr(prediction, name)
+            if value is not None:
                 parts.setdefault(name, []).append(np.asarray(value))
         if progress is not None:
             progress(Progress(min(start + rows, len(x)), len(x)))

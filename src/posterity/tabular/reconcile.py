@@ -81,11 +81,13 @@ def reconciled(
     if any(map(are_texts, (recipe.levels for recipe in recipes.values()))):
         recipes = {site: as_texts(recipe) for site, recipe in recipes.items()}
     first = next(iter(recipes))
-    common, notes = recipes[first], []
+    common = recipes[first]
+    notes = []
     for site, recipe in recipes.items():
         _check_alike(first, common, site, recipe)
         common = _united(common, recipe)
-    moved, labels = dict(values), {bool(recipe.levels) for recipe in recipes.values()}
+    moved = dict(values)
+    labels = {bool(recipe.levels) for recipe in recipes.values()}
     if len(labels) > 1:
         plain = [site for site, recipe in recipes.items() if not recipe.levels]
         zero, one = common.levels
@@ -96,7 +98,8 @@ def reconciled(
         facts = without_lists(facts)
     base = values[first].prior if isinstance(values[first], Ledger) else None
     for site, recipe in recipes.items():
-        value, there = values[site], affine(recipe, common)
+        value = values[site]
+        there = affine(recipe, common)
         same = all(map(np.array_equal, there, _unmoved(recipe, common)))
         moves = set(recipe.coefficients()) != set(names) or not same
         if moves or (isinstance(value, Ledger) and recipe.prior_sd != recipes[first].prior_sd):
@@ -155,9 +158,11 @@ def check_same(provenances: Mapping[str, Mapping[str, str]]) -> None:
     first = next(iter(known), "")
     for site, own in known.items():
         if own[RECIPE] != known[first][RECIPE]:
-            one, other = recipe_in(known[first]), recipe_in(own)
+            one = recipe_in(known[first])
+            other = recipe_in(own)
             assert one is not None and other is not None
-            if odd := _differences(one, other):
+            odd = _differences(one, other)
+            if odd:
                 raise _apart(first, one, site, other, odd, by_hand=True)
 
 
@@ -166,15 +171,18 @@ def check_model(ledger: Mapping[str, str], configured: Mapping[str, str]) -> Non
 
     Recipes are looked for in provenances; their priors and estimated variances may differ.
     """
-    one, other = recipe_in(ledger), recipe_in(configured)
+    one = recipe_in(ledger)
+    other = recipe_in(configured)
     if one is None or other is None:
         return
     free = {"columns", "without", "unit", "strata", "prior", "prior_sd", "noise_variance"}
     free |= {"dispersion", "version"}
     same = {*(one.columns or ())} == {*(other.columns or ())}
     odd = [key for key in _differences(one, other) if key not in free]
-    if odd := [*odd, *([] if same else ["columns"])]:
-        mine, theirs = json.loads(one.canonical()), json.loads(other.canonical())
+    odd = [*odd, *([] if same else ["columns"])]
+    if odd:
+        mine = json.loads(one.canonical())
+        theirs = json.loads(other.canonical())
         raise StructureError(
             found=f"a ledger and a configuration that differ: {_differing(mine, theirs, odd)}",
             expected="the model, columns and units by which the ledger was made",
@@ -192,12 +200,14 @@ def prior_digest(prior: Any) -> str:
 
 
 def _differences(one: Recipe, other: Recipe) -> list[str]:
-    mine, theirs = json.loads(one.canonical()), json.loads(other.canonical())
+    mine = json.loads(one.canonical())
+    theirs = json.loads(other.canonical())
     return [key for key in sorted(mine) if mine[key] != theirs[key]]
 
 
 def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
-    mine, theirs = common.categories, recipe.categories
+    mine = common.categories
+    theirs = recipe.categories
     odd = set(_differences(common, recipe))
     odd -= set(_FREE) - set(_MOVED if common.in_one_form else ())
     if _differ_in_labels(common, recipe):
@@ -248,7 +258,8 @@ def _differ_in_labels(common: Recipe, recipe: Recipe) -> bool:
 def _apart(
     first: str, one: Recipe, site: str, other: Recipe, odd: Sequence[str], by_hand: bool
 ) -> StructureError:
-    mine, theirs = json.loads(one.canonical()), json.loads(other.canonical())
+    mine = json.loads(one.canonical())
+    theirs = json.loads(other.canonical())
     mending = {
         "unit": " --convert COLUMN=FACTOR",
         "columns": " --rename COLUMN=NAME",
@@ -315,16 +326,19 @@ def affine(recipe: Recipe, common: Recipe) -> Affine:
         return _unmoved(recipe, common)
     if common.own:
         return _of_strata(recipe, common)
-    mine, names = recipe.coefficients(), common.coefficients()
+    mine = recipe.coefficients()
+    names = common.coefficients()
     matrix = np.zeros((len(mine), len(names)))
     place = {name: row for row, name in enumerate(mine)}
     needs_ones = []
     if common.intercept:
         matrix[place[INTERCEPT], names.index(INTERCEPT)] = 1.0
     for name in common.columns or ():
-        levels, own = common.categories.get(name), recipe.categories.get(name, ())
+        levels = common.categories.get(name)
+        own = recipe.categories.get(name, ())
         if levels is None:
-            column, away = names.index(name), common.center.get(name, 0.0)
+            column = names.index(name)
+            away = common.center.get(name, 0.0)
             shift = recipe.center.get(name, 0.0) - away
             matrix[place[name], column] = _scale(recipe, name) / _scale(common, name)
             needs_ones += [(name, column, shift / _scale(common, name))] if shift else []
@@ -360,7 +374,8 @@ def affine(recipe: Recipe, common: Recipe) -> Affine:
 def _of_strata(recipe: Recipe, common: Recipe) -> Affine:
     """Return the function for sites with coefficients of their own, where others' do not matter."""
     there = affine(recipe.shared, common.shared)
-    mine, names = recipe.stratified.coefficients, common.stratified.coefficients
+    mine = recipe.stratified.coefficients
+    names = common.stratified.coefficients
     matrix = there.matrix[np.ix_([row for row, _ in mine], [column for column, _ in names])]
     here = [recipe.strata[0] if len(recipe.strata) == 1 else site for _, site in mine]
     others = np.array([[b not in ("", a) for _, b in names] for a in here])
@@ -376,7 +391,8 @@ def _of_strata(recipe: Recipe, common: Recipe) -> Affine:
 
 def _unmoved(recipe: Recipe, common: Recipe) -> Affine:
     """Return the function under which each coefficient keeps its value."""
-    mine, names = recipe.coefficients(), common.coefficients()
+    mine = recipe.coefficients()
+    names = common.coefficients()
     same = [[float(one == other) for other in names] for one in mine]
     return Affine(np.zeros(len(mine)), np.array(same))
 
@@ -385,11 +401,13 @@ def _widened(prior: Any, recipe: Recipe, common: Recipe) -> Any:
     """Return the first site's prior with the coefficients of levels and sites that it lacks."""
     if not prior.gaussian:
         raise _unlike("the first site")
-    names, known = common.coefficients(), names_of(prior).get("", ())
+    names = common.coefficients()
+    known = names_of(prior).get("", ())
     if set(known) == set(names):
         return prior
     if common.prior is not None:  # one site's coefficients are used for each
-        strata, at = common.stratified, f"{AT}{recipe.strata[0]}"
+        strata = common.stratified
+        at = f"{AT}{recipe.strata[0]}"
         ends = (at if place in strata.own else "" for place in range(len(strata.names)))
         one = [known.index(name + end) for name, end in zip(strata.names, ends, strict=True)]
         full = (
@@ -397,7 +415,8 @@ def _widened(prior: Any, recipe: Recipe, common: Recipe) -> Any:
         )
         return strata.prior(type(prior).from_standard(prior.mean[one], full).named(strata.names))
     place = [names.index(name) for name in known]
-    linear, precision = np.zeros(len(names)), np.diag(1 / np.square(common.deviations()))
+    linear = np.zeros(len(names))
+    precision = np.diag(1 / np.square(common.deviations()))
     linear[place] = prior.precision_mean
     precision[np.ix_(place, place)] = _precision(prior)
     return _like(prior, linear, precision, names, "the prior")
@@ -407,13 +426,15 @@ def expressed(
     value: Any, there: Affine, recipe: Recipe, common: Recipe, prior: Any, site: str
 ) -> Any:
     """Return a ledger or Gaussian of a site in the common coefficients."""
-    names, mine = common.coefficients(), recipe.coefficients()
+    names = common.coefficients()
+    mine = recipe.coefficients()
 
     def move(law: Any) -> Any:
         if not getattr(law, "gaussian", False):
             raise _unlike(site)
         order = [names_of(law).get("", mine).index(name) for name in mine]
-        square, turn = _precision(law)[np.ix_(order, order)], there.matrix.T
+        square = _precision(law)[np.ix_(order, order)]
+        turn = there.matrix.T
         linear = turn @ (law.precision_mean[order] - square @ there.offset)
         return _like(law, linear, turn @ square @ there.matrix, names, site)
 
@@ -421,7 +442,10 @@ def expressed(
         return move(value)
     if prior is None:
         raise _unlike(site)
-    own = lambda name, _: with_names(move(value.factor(name)), {})
+
+    def own(name, _):
+        return with_names(move(value.factor(name)), {})
+
     moved = with_factors(value.entries, own)
     return Ledger(in_order(prior, {"": names}, "the prior", "the recipe")).holding(moved)
 

@@ -72,14 +72,17 @@ def data_of(recipe: Recipe, data: Design) -> tuple[np.ndarray, np.ndarray]:
     For counts, exposures include offsets. A linear model has offsets subtracted from the target,
     and records multiplied by the square roots of their weights.
     """
-    x, y = data.x, np.asarray(data.y)
-    offset, weights = data.shift, data.counts
+    x = data.x
+    y = np.asarray(data.y)
+    offset = data.shift
+    weights = data.counts
     if recipe.model == "linear":
         root = np.sqrt(weights)
         return x * root[:, None], (y - offset) * root
     if recipe.model not in (*LABELS, "gamma"):
         exposure = np.exp(offset) * (1.0 if data.exposure is None else data.exposure)
-        y, offset = np.column_stack([y, exposure]), np.zeros(len(x))
+        y = np.column_stack([y, exposure])
+        offset = np.zeros(len(x))
     adjusted = isinstance(model_of(recipe), Adjusted)
     return x, np.column_stack([y, offset, weights]) if adjusted else y
 
@@ -171,24 +174,33 @@ def residuals_of(sites: Iterable[Triangle], apart: Collection[str] = ()) -> Resi
     have; all other coefficients are common. Orthogonality lets a site eliminate its own.
     """
     sites = list(sites)
-    count, records, top = sum(t.count for t in sites), sum(t.records for t in sites), sites[0].top
+    count = sum(t.count for t in sites)
+    records = sum(t.records for t in sites)
+    top = sites[0].top
     common = _common(sites, apart)
     rounding = np.finfo(float).eps * max(records, *(len(t.names) for t in sites), 1)
-    left, before, size, rank = [], [], len(common), 0
+    left = []
+    before = []
+    size = len(common)
+    rank = 0
     for site in sites:
         places = [*map(site.names.index, common), -1]
         own = [n for n, name in enumerate(site.names) if name not in common]
-        x, rest = site.factor[:, own], site.factor[:, places]
+        x = site.factor[:, own]
+        rest = site.factor[:, places]
         before.append(rest)
         if own and len(rest):
             x = x / _sizes(x)
             solution, _, more, _ = np.linalg.lstsq(x, rest, rcond=rounding)
-            rest, rank = rest - x @ solution, rank + int(more)
+            rest = rest - x @ solution
+            rank = rank + int(more)
         left.append(rest)
-        size, top = size + len(own), max(top, site.top)
+        size = size + len(own)
+        top = max(top, site.top)
     scale = _sizes(np.concatenate(before)[:, :-1])  # of columns before elimination
     rest = np.concatenate(left)
-    x, y = rest[:, :-1] / scale, rest[:, -1]
+    x = rest[:, :-1] / scale
+    y = rest[:, -1]
     u, values, _ = np.linalg.svd(x, full_matrices=False)
     u = u[:, values > rounding * math.sqrt(len(x))]
     total = float(((y - u @ (u.T @ y)) ** 2).sum())
@@ -232,7 +244,10 @@ def dispersion_of(recipe: Recipe, sites: Iterable[Design], apart: Collection[str
     if left.spare > 0:
         value = profile(recipe, sites, apart)
         options = {"xatol": 1e-9, "maxiter": 100}
-        loss = lambda log: -value(log)
+
+        def loss(log):
+            return -value(log)
+
         found: Any = minimize_scalar(loss, bounds=(low, high), method="bounded", options=options)
         log = float(found.x)
     same = recipe.model == "gamma" and math.exp(log) < LEAST  # counts may be Poisson
@@ -255,8 +270,11 @@ def profile(
     sums over sites are all that it needs of them.
     """
     sites = list(sites)
-    common, pairs = _common(sites, apart), [data_of(recipe, data) for data in sites]
-    before, left, own = [], [], []
+    common = _common(sites, apart)
+    pairs = [data_of(recipe, data) for data in sites]
+    before = []
+    left = []
+    own = []
     for data, (x, _) in zip(sites, pairs, strict=True):
         mine = x[:, [place for place, name in enumerate(data.names) if name not in common]]
         mine = _orthogonal(mine, _sizes(mine))
@@ -283,18 +301,24 @@ def _profile(
     replaced by the final ones.
     """
     ridges = [RIDGE * len(x) * np.eye(x.shape[1]) for x, _ in sites]
-    value = lambda at: sum(
-        model.predictor_log_likelihood(x @ z, y).sum() - z @ ridge @ z / 2
-        for (x, y), ridge, z in zip(sites, ridges, at, strict=True)
-    )
-    slope = lambda f, y: model.predictor_value_and_slope(f, y)[1]
+
+    def value(at):
+        return sum(
+            model.predictor_log_likelihood(x @ z, y).sum() - z @ ridge @ z / 2
+            for (x, y), ridge, z in zip(sites, ridges, at, strict=True)
+        )
+
+    def slope(f, y):
+        return model.predictor_value_and_slope(f, y)[1]
+
     if not at:
         flat = [Gaussian(np.zeros(len(ridge)), ridge) for ridge in ridges]
         rough = [
             q + model.rough_factor(q, Records.of(own)) for q, own in zip(flat, sites, strict=True)
         ]
         at[:] = _solved([(q.precision, q.precision_mean) for q in rough], size)[0]
-    best, log_determinant = value(at), 0.0
+    best = value(at)
+    log_determinant = 0.0
     for _ in range(NEWTON):
         equations = []
         for (x, y), ridge, z in zip(sites, ridges, at, strict=True):
@@ -322,9 +346,13 @@ def _solved(
     A site has a matrix and a right side; the first ``size`` unknowns are common, and matrices and
     right sides are added up for them. Each site eliminates its own.
     """
-    total, right, lasting, log_determinant = np.zeros((size, size)), np.zeros(size), [], 0.0
+    total = np.zeros((size, size))
+    right = np.zeros(size)
+    lasting = []
+    log_determinant = 0.0
     for matrix, side in sites:
-        mixed, own = matrix[:size, size:], matrix[size:, size:]
+        mixed = matrix[:size, size:]
+        own = matrix[size:, size:]
         left = np.linalg.solve(own, np.column_stack([mixed.T, side[size:]]))
         total += matrix[:size, :size] - mixed @ left[:, :-1]
         right += side[:size] - mixed @ left[:, -1]
@@ -338,7 +366,8 @@ def _solved(
 def deviations(linear: np.ndarray, precision: np.ndarray, names: Sequence[str]) -> np.ndarray:
     """Return the standard deviations (d,) of a Gaussian with these natural parameters."""
     size = np.sqrt(np.diagonal(precision))
-    scaled, rounding = precision / np.outer(size, size), np.finfo(float).eps
+    scaled = precision / np.outer(size, size)
+    rounding = np.finfo(float).eps
     values, vectors = np.linalg.eigh(scaled)
     if not values[0] > 10 * len(size) * rounding:
         alike = [n for n, part in zip(names, vectors[:, 0], strict=True) if abs(part) > 0.1]
@@ -347,7 +376,8 @@ def deviations(linear: np.ndarray, precision: np.ndarray, names: Sequence[str]) 
             expected="independent columns, or a more informative prior",
             fix="Leave one out (--without NAME), --center those far from 0, or lower --prior-sd.",
         )
-    covariance, units = (vectors / values) @ vectors.T, np.sqrt((vectors**2 / values).sum(1))
+    covariance = (vectors / values) @ vectors.T
+    units = np.sqrt((vectors**2 / values).sum(1))
     mean = covariance @ (linear / size)
     # A sum of d products has rounding errors of some units in the last place.
     lost = rounding * (abs(scaled) @ abs(mean) + abs(linear / size))

@@ -82,7 +82,8 @@ def _log_scores(y: np.ndarray, parts: dict[str, np.ndarray]) -> np.ndarray | Non
     with np.errstate(divide="ignore"):
         if "p" in parts:
             return np.log(np.where(y > 0.5, parts["p"], 1 - parts["p"]))
-        if (chances := _classes(parts)) is not None:
+        chances = _classes(parts)
+        if chances is not None:
             return np.log(chances[np.arange(len(y)), y.astype(int)])
     if "noise_variance" not in parts:
         return None

@@ -48,7 +48,10 @@ def sites_in(provenance: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     if SITES not in provenance:
         return {}
     sites = parsed(provenance[SITES], "table of sites")
-    number = lambda value: type(value) in (int, float) and abs(value) <= sys.float_info.max
+
+    def number(value):
+        return type(value) in (int, float) and abs(value) <= sys.float_info.max
+
     for own in sites.values():
         if not (
             isinstance(own, dict)
@@ -66,9 +69,11 @@ def together(sites: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     >>> together([{"records": 10, "noise_variance": 2.0}, {"records": 30, "noise_variance": 4.0}])
     {'records': 40, 'noise_variance': 3.5}
     """
-    sites, total = list(sites), {}
+    sites = list(sites)
+    total = {}
     for key in ("records", "dropped"):
-        if known := [own[key] for own in sites if key in own]:
+        known = [own[key] for own in sites if key in own]
+        if known:
             total[key] = sum(known)
     for key in ("noise_variance", "dispersion"):
         # Numbers of records may be rounded to 0.
@@ -81,7 +86,10 @@ def together(sites: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def without_lists(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the summaries of sites without the derivatives of their likelihoods."""
-    plain = lambda own: {key: value for key, value in own.items() if key not in LISTS}
+
+    def plain(own):
+        return {key: value for key, value in own.items() if key not in LISTS}
+
     return {site: plain(own) for site, own in sites.items()}
 
 
@@ -90,7 +98,8 @@ def kept(provenance: Mapping[str, str], sites: Iterable[str] | None = None) -> d
 
     None, for a result that is no ledger, keeps all sites, without their derivatives.
     """
-    recipe, known = recipe_in(provenance), sites_in(provenance)
+    recipe = recipe_in(provenance)
+    known = sites_in(provenance)
     if sites is None:
         return as_provenance(recipe, without_lists(known))
     if "" in known:  # only their sum is known, and some of them have left

@@ -61,7 +61,8 @@ def suspicious(
         return []
     units = np.array([(common.center.get(n, 0.0), common.scale.get(n, 1.0)) for n in plain]).T
     sites: list[str] = []
-    moments, weights = [], []
+    moments = []
+    weights = []
     for value in values.values():
         for site in value.sites if isinstance(value, Ledger) else ():
             factor: Any = value.factor(site)
@@ -69,7 +70,8 @@ def suspicious(
             shared = [name.partition(AT)[0] for name in order]
             if not factor.gaussian or factor.diagonal or set(shared) != set(names):
                 continue
-            square, at = factor.precision, [order.index(f"{prefix}{name}") for name in plain]
+            square = factor.precision
+            at = [order.index(f"{prefix}{name}") for name in plain]
             ones = np.array([float(name.removeprefix(prefix) in first) for name in shared])
             weight = ones @ square @ ones
             if weight > 0:
@@ -87,7 +89,10 @@ def suspicious(
         moments.append((units[0] + units[1] * columns.mean(0), units[1] * spread, spread > 0))
     if len(sites) < 2:
         return []
-    number = lambda site: float((known or {}).get(site, {}).get("records", np.inf))
+
+    def number(site):
+        return float((known or {}).get(site, {}).get("records", np.inf))
+
     counts = [number(site) for site in sites]
     if common.model in EVENTS:
         counts[: len(weights)] = map(min, counts, weights)
@@ -107,12 +112,15 @@ def suspicious(
         vague = np.abs(mean) * np.sqrt(counts) < VAGUE * sd
         for k, (site, m, s, count) in enumerate(zip(sites, mean, sd, counts, strict=True)):
             with np.errstate(divide="ignore", invalid="ignore"):
-                factor, wide = m / mean[other], s / sd[other]
-                times, off = max(factor, 1 / factor), max(factor / wide, wide / factor)
+                factor = m / mean[other]
+                wide = s / sd[other]
+                times = max(factor, 1 / factor)
+                off = max(factor / wide, wide / factor)
             narrow = max(s / abs(m), sd[other] / abs(mean[other])) < 0.4 if m and mean[other] else 0
             scaled = (times > CONVERTED and off < 2.5) or (narrow and times > CLOSE and off < 1.3)
             if vague[k] and vague[other]:
-                factor, both = wide, varies[k] and varies[other]
+                factor = wide
+                both = varies[k] and varies[other]
                 scaled = both and max(wide, 1 / wide) > WIDER
             if not (scaled or abs(m - mean[other]) > APART * max(s, sd[other])):
                 continue
@@ -140,13 +148,17 @@ def _by_chance(mean: np.ndarray, sd: np.ndarray, count: np.ndarray) -> float:
         return 1.0
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.sqrt(freedom * np.sum(1 / np.maximum(count, 1.0)))
-        pooled = lambda deviation: share * np.sqrt(count @ deviation**2) / freedom
+
+        def pooled(deviation):
+            return share * np.sqrt(count @ deviation**2) / freedom
+
         scores = [abs(mean[0] - mean[1]) / pooled(sd)]
         scores.append(abs(np.log(mean[0] / mean[1])) / pooled(sd / mean))
         odds = [scipy.special.stdtr(freedom, -score) for score in scores]
         if min(count) > 1:
             variance = sd**2 * count / (count - 1)
-            wide, narrow = np.argmax(variance), np.argmin(variance)
+            wide = np.argmax(variance)
+            narrow = np.argmin(variance)
             ratio = variance[wide] / variance[narrow]
             odds.append(scipy.special.fdtrc(count[wide] - 1, count[narrow] - 1, ratio))
     return 6 * float(np.nanmin(odds))  # three tests of two sides

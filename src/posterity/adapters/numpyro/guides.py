@@ -79,7 +79,8 @@ def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any)
             return Transformed(law, supports).named(_coordinates(supports))
         if kind != "AutoNormal":
             supports = _in_order(guide, params, supports)
-        law, medians = _gaussian(guide, params, supports), guide.median(params)
+        law = _gaussian(guide, params, supports)
+        medians = guide.median(params)
     except KeyError as error:
         raise UsageError(
             found=f"no parameter {error} for {kind}",
@@ -125,7 +126,8 @@ def to_params(law: Transformed, guide: Any) -> dict[str, Any]:
             fix="Take from_guide of a guide of the same model, or from_samples of its draws.",
         )
     inner: Any = law.law
-    mean, prefix = _wide(inner.mean), guide.prefix
+    mean = _wide(inner.mean)
+    prefix = guide.prefix
     scale = np.sqrt(_wide(inner.variance if inner.diagonal else np.diagonal(inner.covariance)))
     numbered = law.supports.unravel(np.arange(len(mean), dtype=float))
     places = {name: at.astype(int) for name, at in numbered.items()}
@@ -187,7 +189,8 @@ def to_numpyro(law: families.Distribution) -> Any:
 
 
 def _check_guide(guide: Any, data: bool, known: Collection[str]) -> None:
-    guides, kind = library().infer.autoguide, type(guide)
+    guides = library().infer.autoguide
+    kind = type(guide)
     ours = isinstance(guide, guides.AutoGuide) and kind is getattr(guides, kind.__name__, None)
     fix = "Fit it first, and pass what SVI.get_params(state) gives."
     if not ours or kind.__name__ not in known:
@@ -196,7 +199,8 @@ def _check_guide(guide: Any, data: bool, known: Collection[str]) -> None:
     elif getattr(guide, "prototype_trace", None) is None:
         wrong = f"a guide {kind.__name__} that has not been run"
     elif data and kind.__name__ != "AutoDelta":
-        wrong, fix = f"arguments of the model for {kind.__name__}", "Leave the arguments out."
+        wrong = f"arguments of the model for {kind.__name__}"
+        fix = "Leave the arguments out."
     else:
         return
     raise UsageError(
@@ -209,7 +213,10 @@ def _check_guide(guide: Any, data: bool, known: Collection[str]) -> None:
 def _gaussian(guide: Any, params: Mapping[str, Any], supports: Supports) -> Any:
     if type(guide).__name__ == "AutoNormal":  # AutoNormal has these for each site
         key = f"{{}}_{guide.prefix}_{{}}".format
-        side_by_side = lambda part: [_wide(params[key(n, part)]).ravel() for n in supports.tree]
+
+        def side_by_side(part):
+            return [_wide(params[key(n, part)]).ravel() for n in supports.tree]
+
         mean, scale = (np.concatenate(side_by_side(part)) for part in ("loc", "scale"))
         return DiagonalGaussian.from_standard(mean, scale**2)
     params = {name: jnp.asarray(value) for name, value in params.items()}
@@ -269,7 +276,9 @@ def _at_mode(
             slope, precision = map(np.asarray, derivatives(at))
             return slope, (precision + precision.T) / 2
 
-        step = lambda at: step_by_curvature(*curved(at))
+        def step(at):
+            return step_by_curvature(*curved(at))
+
         end = newton(lambda at: float(value(at)), step, begin, most=STEPS)
         precision = curved(end.at)[1]
     sizes = np.linalg.eigvalsh(np.nan_to_num(precision))
@@ -283,7 +292,10 @@ def _in_order(guide: Any, params: Mapping[str, Any], supports: Supports) -> Supp
     loc = f"{guide.prefix}_loc"
     rising = np.linspace(-1.0, 1.0, np.size(params[loc]), dtype=np.float32)
     medians = guide.median({**params, loc: jnp.asarray(rising)})
-    of = lambda own, value: float(np.mean(own.inverse(namespace(value), value)))
+
+    def of(own, value):
+        return float(np.mean(own.inverse(namespace(value), value)))
+
     heights = {name: of(own, _wide(medians[name])) for name, own in supports.tree.items()}
     return Supports({name: supports.tree[name] for name in sorted(heights, key=heights.get)})  # type: ignore[arg-type]
 

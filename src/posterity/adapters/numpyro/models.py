@@ -116,19 +116,31 @@ class Prior(Distribution):
         infer, args, kwargs = library().infer, *self.call.arguments(self.arrays)
         options = {"num_samples": math.prod(shape), "return_sites": list(self.supports.tree)}
         drawn = infer.Predictive(self.call.model, parallel=True, **options)(key, *args, **kwargs)
-        inside = lambda support, values: _inside(support, values.reshape(*shape, *support.shape))
+
+        def inside(support, values):
+            return _inside(support, values.reshape(*shape, *support.shape))
+
         return supports.map_supports(inside, self.supports.tree, drawn)
 
     def _log_prob(self, z: Any) -> Float[Real, "..."]:
         numpyro, args, kwargs = library(), *self.call.arguments(self.arrays)
-        seen = lambda site: site["type"] == "sample" and site["is_observed"]
+
+        def seen(site):
+            return site["type"] == "sample" and site["is_observed"]
+
         unseeing = numpyro.handlers.block(self.call.model, hide_fn=seen)
-        one = lambda event: numpyro.infer.util.log_density(unseeing, args, kwargs, event)[0]
+
+        def one(event):
+            return numpyro.infer.util.log_density(unseeing, args, kwargs, event)[0]
+
         shapes = self.event_shape
         leading = np.broadcast_shapes(
             *(np.shape(part)[: np.ndim(part) - len(shapes[name])] for name, part in z.items())
         )
-        wide = lambda name, part: jnp.broadcast_to(part, (*leading, *shapes[name]))
+
+        def wide(name, part):
+            return jnp.broadcast_to(part, (*leading, *shapes[name]))
+
         flat = {n: wide(n, part).reshape(-1, *shapes[n]) for n, part in z.items()}
         return namespace(*z.values()).np.asarray(jax.vmap(one)(flat)).reshape(leading)
 
@@ -205,7 +217,10 @@ def joint(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Model:
 
 def latent_sites(trace: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sites that are sampled and not observed, by name."""
-    drawn = lambda site: site["type"] == "sample" and not site["is_observed"]
+
+    def drawn(site):
+        return site["type"] == "sample" and not site["is_observed"]
+
     return {name: site for name, site in trace.items() if drawn(site)}
 
 
@@ -224,7 +239,8 @@ def supports_of(trace: Mapping[str, Any]) -> Supports:
 def support_of(name: str, site: Mapping[str, Any]) -> supports.Continuous:
     """Return the support of one site; a UsageError if it is unsupported."""
     constraints = library().distributions.constraints
-    constraint, shape = site["fn"].support, tuple(np.shape(site["value"]))
+    constraint = site["fn"].support
+    shape = tuple(np.shape(site["value"]))
     while hasattr(constraint, "base_constraint"):
         constraint = constraint.base_constraint
 

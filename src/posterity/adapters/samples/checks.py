@@ -91,12 +91,14 @@ def check(blocks: Sequence[Block], notes: Sequence[str]) -> Checks:
     """Return diagnostics of a law of independent blocks."""
     scores = np.concatenate([own.fit.scores for own in blocks], axis=-1)
     labels = [label for own in blocks for label in own.labels]
-    chains, draws = diagnose(scores), scores.shape[0] * scores.shape[1]
+    chains = diagnose(scores)
+    draws = scores.shape[0] * scores.shape[1]
     ends = np.concatenate([own.free.ends for own in blocks], axis=-1)
     ends = ends if ends.shape[-1] == len(labels) else np.full((2, len(labels)), np.nan)
     gap = scores - scores.mean((0, 1))
     second, third, fourth = ((gap**power).mean((0, 1)) for power in (2, 3, 4))
-    skewness, kurtosis = third / second**1.5, fourth / second**2 - 3
+    skewness = third / second**1.5
+    kurtosis = fourth / second**2 - 3
     # Their errors under a correct law follow from Hermite polynomials.
     off = (6 / sizes(scores**3 - 3 * scores)) ** 0.5, (24 / sizes(scores**4 - 6 * scores**2)) ** 0.5
     rows: dict[str, Coordinate] = {}
@@ -115,19 +117,22 @@ def check(blocks: Sequence[Block], notes: Sequence[str]) -> Checks:
 def sentences(checks: Checks, family: str | Mapping[str, str]) -> Iterator[str]:
     """Yield warnings of the draws and of the fit, each with a suggestion."""
     rows = list(checks.coordinates.values())
-    if apart := [own for own in rows if own.rhat > DISAGREE]:
+    apart = [own for own in rows if own.rhat > DISAGREE]
+    if apart:
         worst, more = _worst(apart, lambda own: own.rhat)
         yield (
             f"Chains disagree: R-hat is {worst.rhat:.2f} for {worst.name}{more}. Run longer "
             "chains; where they are in different modes, their weights are not known."
         )
-    if still := [own for own in rows if own.still]:
+    still = [own for own in rows if own.still]
+    if still:
         worst, more = _worst(still, lambda own: own.still)
         yield (
             f"Chains stand still: {worst.still} of them keep {worst.name} at one value for half of "
             f"their draws or longer{more}. Leave them out, or mend the sampler."
         )
-    if few := [own for own in rows if own.effective < FEW]:
+    few = [own for own in rows if own.effective < FEW]
+    if few:
         worst, more = _worst(few, lambda own: -own.effective)
         yield (
             f"Few effective draws: {worst.draws} draws of {worst.name} are worth "
@@ -140,11 +145,17 @@ def sentences(checks: Checks, family: str | Mapping[str, str]) -> Iterator[str]:
             "alone. Draw more, or take family='low-rank' or 'diagonal'."
         )
     errors = max(ERRORS, float(norm.isf(1e-5 / max(len(rows), 1))))
-    tails = lambda own: max(HEAVY + 2 * own.skewness**2, errors * own.kurtosis_error)
-    sides = lambda own: max(SKEWED, errors * own.skewness_error)
+
+    def tails(own):
+        return max(HEAVY + 2 * own.skewness**2, errors * own.kurtosis_error)
+
+    def sides(own):
+        return max(SKEWED, errors * own.skewness_error)
+
     heavy = [own for own in rows if own.kurtosis > tails(own)]
     skewed = [own for own in rows if abs(own.skewness) > sides(own) and own not in heavy]
-    if flat := [own for own in rows if own.kurtosis < FLAT - own.kurtosis_error]:
+    flat = [own for own in rows if own.kurtosis < FLAT - own.kurtosis_error]
+    if flat:
         worst, more = _worst(flat, lambda own: -own.kurtosis)
         yield (
             f"Two modes, or sharp ends: {worst.name} has an excess kurtosis of "

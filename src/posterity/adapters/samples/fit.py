@@ -48,7 +48,8 @@ class SampleFit:
         return not self.warnings()
 
     def __repr__(self) -> str:
-        count, checks = len(self.warnings()), self.checks
+        count = len(self.warnings())
+        checks = self.checks
         verdict = "ok" if not count else f"{count} warning{'s' if count > 1 else ''}"
         return (
             f"SampleFit({type(self.posterior).__name__} of {len(checks.coordinates)} coordinates, "
@@ -137,7 +138,8 @@ def from_samples(
             )
         law = Product(laws)
     fit = SampleFit(law, check(blocks, notes), family)
-    if sentences := fit.warnings():
+    sentences = fit.warnings()
+    if sentences:
         warnings.warn(FitWarning(" ".join(sentences)), stacklevel=2)
     return fit
 
@@ -168,7 +170,8 @@ def _families(
             )
         FAMILY.check(**{f"family of {name}": word for name, word in by_name.items()})
         if names is not None:
-            left, names = iter(names), None
+            left = iter(names)
+            names = None
             variables = [
                 dataclasses.replace(own, labels=tuple(itertools.islice(left, len(own.labels))))
                 for own in variables

@@ -65,7 +65,8 @@ class Standard(NamedTuple):
     @property
     def ends(self) -> Float[Array, "2 d"]:
         """Smallest and largest draw of each coordinate."""
-        low, high = self.units.min((0, 1)), self.units.max((0, 1))
+        low = self.units.min((0, 1))
+        high = self.units.max((0, 1))
         return self.centre + self.scale * np.stack([low, high])
 
 
@@ -105,7 +106,8 @@ def block(
     labels = tuple(names or (label for own in variables for label in own.labels))
     if names is not None and len(free_labels) == len(labels):
         free_labels = labels
-    count, size = u.shape[0] * u.shape[1], u.shape[2]
+    count = u.shape[0] * u.shape[1]
+    size = u.shape[2]
     least = max(LEAST_DRAWS, size + 1 if family in ("gaussian", "mixture") else 0)
     if count < least:
         raise StructureError(
@@ -124,7 +126,8 @@ def block(
         "dirichlet": lambda: _dirichlet(variables),
     }
     fit = fits[family]()
-    law, named = fit.law, names is not None or bool(variables[0].name)
+    law = fit.law
+    named = names is not None or bool(variables[0].name)
     if law.is_plate:
         law = law.named([f"{variables[0].name or EVENT}[{i}]" for i in range(law.size)])
     elif bounded:
@@ -133,10 +136,14 @@ def block(
         if not all(isinstance(own.support, RealNumbers) for own in variables):
             supports: Any = {own.name: own.support for own in variables}
             supports = supports if all(supports) else variables[0].support
-            onto = lambda inner: Transformed.from_standard(inner, supports)
+
+            def onto(inner):
+                return Transformed.from_standard(inner, supports)
+
             mixed = law.is_mixture
             law = Mixture(law.log_weights, onto(law.components)) if mixed else onto(law)
-        law, labels = law.named(list(free_labels)) if named else law, free_labels
+        law = law.named(list(free_labels)) if named else law
+        labels = free_labels
     return Block(family, law, fit, free, labels)
 
 
@@ -256,7 +263,8 @@ def diagonal(draws: Standard) -> Fit:
 
 def low_rank(draws: Standard, rank: int | None) -> Fit:
     """Fit factor analysis of a given rank, or that of the best BIC in effective draws."""
-    size, count = draws.units.shape[-1], len(draws.rows)
+    size = draws.units.shape[-1]
+    count = len(draws.rows)
     if size == 1 or (rank is not None and rank >= size):
         raise StructureError(
             found=f"family='low-rank', rank={rank} for {size} coordinates",
@@ -266,7 +274,8 @@ def low_rank(draws: Standard, rank: int | None) -> Fit:
     most = max(1, min(size - 1, count - 1))
     ranks = [rank] if rank else [r for r in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if r <= most]
     effective = float(np.median(sizes(draws.units)))
-    best, least = None, np.inf
+    best = None
+    least = np.inf
     for own in ranks:
         factor, unique = _factors(draws.rows, own)
         units = LowRankGaussian(np.zeros(size), factor, unique)
@@ -276,7 +285,8 @@ def low_rank(draws: Standard, rank: int | None) -> Fit:
         if cost < least:
             scaled = factor * draws.scale[:, None], unique * draws.scale**2
             law = LowRankGaussian.from_standard(draws.centre, *scaled)
-            best, least = Fit(law, draws.units, parameters), cost
+            best = Fit(law, draws.units, parameters)
+            least = cost
         elif rank is None:
             break
     assert best is not None
@@ -291,15 +301,18 @@ def _factors(rows: Array, rank: int) -> tuple[Array, Array]:
     unique = np.full(rows.shape[1], 0.5)
     factor = np.zeros((rows.shape[1], rank))
     for _ in range(FACTOR_STEPS):
-        root, old = np.sqrt(unique), unique
+        root = np.sqrt(unique)
+        old = unique
         scaled = rows / root / np.sqrt(len(rows))
         # The smaller of the two Gram matrices determines the singular values.
         if len(rows) >= rows.shape[1]:
             squares, axes = np.linalg.eigh(scaled.T @ scaled)
-            squares, axes = squares[::-1][:rank], axes[:, ::-1][:, :rank]
+            squares = squares[::-1][:rank]
+            axes = axes[:, ::-1][:, :rank]
         else:
             squares, left = np.linalg.eigh(scaled @ scaled.T)
-            squares, left = squares[::-1][:rank], left[:, ::-1][:, :rank]
+            squares = squares[::-1][:rank]
+            left = left[:, ::-1][:, :rank]
             axes = scaled.T @ left / np.sqrt(np.maximum(squares, 1e-300))
         factor = root[:, None] * axes * np.sqrt(np.maximum(squares - 1, 0.0))
         unique = np.maximum(1 - (factor**2).sum(1), UNIQUE)
@@ -318,7 +331,8 @@ def mixture(draws: Standard, labels: Sequence[str], components: int | None) -> F
     within = correlation(draws.units, labels)
     root = np.linalg.cholesky(within)
     white = np.linalg.solve(root, draws.rows.T).T
-    size, shape = white.shape[1], draws.units.shape[:2]
+    size = white.shape[1]
+    shape = draws.units.shape[:2]
     tried = []
     for count in [components] if components else range(1, MOST_COMPONENTS + 1):
         model = sklearn.mixture.GaussianMixture(count, n_init=2, random_state=0, reg_covar=1e-6)
@@ -329,7 +343,10 @@ def mixture(draws: Standard, labels: Sequence[str], components: int | None) -> F
         tried.append((model, model.score_samples(white).reshape(shape), parameters))
     # One number of effective draws for all, so that the criteria are comparable.
     effective = float(sizes(tried[-1][1][..., None])[0])
-    cost = lambda one: -2 * effective * one[1].mean() + one[2] * np.log(effective)
+
+    def cost(one):
+        return -2 * effective * one[1].mean() + one[2] * np.log(effective)
+
     model, _, parameters = min(tried, key=cost)
     mean = np.asarray(model.means_) @ root.T
     covariance = root @ np.asarray(model.covariances_) @ root.T

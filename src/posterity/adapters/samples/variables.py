@@ -111,7 +111,8 @@ def numbers(values: object, name: str) -> Array:
         result = np.asarray(values)
         wrong = "" if result.dtype.kind in "iuf" else f"values of type {result.dtype}"
     except ValueError as error:  # ragged lists
-        result, wrong = np.zeros(0), f"{type(values).__name__} that is no array ({error})"
+        result = np.zeros(0)
+        wrong = f"{type(values).__name__} that is no array ({error})"
     if wrong:
         raise StructureError(
             found=f"{wrong} as draws of {name!r}",
@@ -143,7 +144,8 @@ def with_supports(variables: Sequence[Variable], asked: Any) -> list[Variable]:
         return list(variables)
     known = [v.name for v in variables]
     asked = asked if isinstance(asked, Mapping) else dict.fromkeys(known, asked)
-    if strange := [name for name in asked if name not in known]:
+    strange = [name for name in asked if name not in known]
+    if strange:
         raise UsageError(
             found=f"supports for {some(strange)}",
             expected=f"variables among {some(known)}",
@@ -159,7 +161,8 @@ def on(own: Variable, support: Any) -> Variable:
     if not isinstance(support, type):
         WORD.check(**{f"support of {called!r}": support})
         support = SUPPORTS[support]
-    values, axes = own.values, support.axes
+    values = own.values
+    axes = support.axes
     wrong = axes > len(own.shape) or (axes == 1 and own.shape[-1] < 2)
     if wrong or (axes == 2 and own.shape[-1] != own.shape[-2]):
         raise StructureError(
@@ -217,10 +220,12 @@ def variables_of(draws: Any, chains: Chains, named: bool) -> tuple[list[Variable
             chains = "first"
         one = variable("", values, chains)
         variables = [one if one.shape else variable("", values[..., None], chains)]
-    own, shapes = variables[0], {v.name: v.values.shape[:2] for v in variables}
+    own = variables[0]
+    shapes = {v.name: v.values.shape[:2] for v in variables}
     # If second axes differ, or a variable has none, the first axis is that of draws.
     tops = {v.values.shape[1:3] for v in variables}
-    count, size = own.values.shape[1], own.shape[0] if own.shape else 0
+    count = own.values.shape[1]
+    size = own.shape[0] if own.shape else 0
     swapped = (chains, named, len(tops), len(own.values)) == (None, False, 1, 1)
     deep = not own.name and len(own.shape) > 1
     if len(set(shapes.values())) > 1 or deep or (swapped and size > MANY * count):
@@ -238,7 +243,10 @@ def _is_parts(draws: object) -> bool:
     """Return whether this is a tuple or list of arrays; lists of numbers are arrays."""
     if not isinstance(draws, tuple | list) or not any(np.ndim(part) > 0 for part in draws):
         return False
-    holds = lambda part: hasattr(part, "shape") or isinstance(part, Mapping)
+
+    def holds(part):
+        return hasattr(part, "shape") or isinstance(part, Mapping)
+
     return hasattr(draws, "_fields") or all(map(holds, draws))
 
 
@@ -253,7 +261,10 @@ def _parts(draws: Any, path: str) -> list[tuple[str, Any]]:
         return [(path, draws)]
     if not parts or not all(isinstance(name, str) and name for name, _ in parts):
         raise _unknown(draws)
-    under = lambda name: f"{path}{SEPARATOR}{name}" if path else name
+
+    def under(name):
+        return f"{path}{SEPARATOR}{name}" if path else name
+
     return [result for name, part in parts for result in _parts(part, under(name))]
 
 
@@ -266,7 +277,8 @@ def _table(table: Any, chains: Chains) -> list[Variable]:
     if any(name in (*CHAIN, *ORDER) for name in table.index.names):
         table = table.reset_index()
     texts = list(table.columns)
-    if wrong := unfit(texts):
+    wrong = unfit(texts)
+    if wrong:
         raise UsageError(
             found=f"columns of which {wrong}",
             expected="a different text for each column",
@@ -283,19 +295,24 @@ def _table(table: Any, chains: Chains) -> list[Variable]:
         counts = table[column].value_counts()
         wrong = wrong or f"chains of {sorted(counts.tolist())} rows" * (counts.nunique() > 1)
         order = [name for name in ORDER if name in table][:1]
-        table, chains = table.sort_values([column, *order], kind="stable"), len(counts)
+        table = table.sort_values([column, *order], kind="stable")
+        chains = len(counts)
     if wrong:
         raise StructureError(
             found=wrong,
             expected="a row for each draw, equally many a chain, and numeric columns of variables",
             fix="Cut longer chains, and leave other columns out: table.drop().",
         )
-    of = lambda name: table[name].to_numpy(dtype=float, na_value=np.nan)
+
+    def of(name):
+        return table[name].to_numpy(dtype=float, na_value=np.nan)
+
     return [variable(name, of(name), chains) for name in kept]
 
 
 def _dataset(data: Any) -> list[Variable]:
-    group, wrong = data, ""
+    group = data
+    wrong = ""
     if not hasattr(data, "data_vars") or getattr(data, "children", {}):
         try:
             group = data["posterior"]
@@ -314,7 +331,10 @@ def _dataset(data: Any) -> list[Variable]:
     variables = []
     for name, array in group.data_vars.items():
         array = array.transpose("chain", "draw", ...)
-        has = lambda axis, own=array: axis in own.coords
+
+        def has(axis, own=array):
+            return axis in own.coords
+
         axes = array.dims[2:]
         words = [array.coords[a].values if has(a) else range(array.sizes[a]) for a in axes]
         variables.append(variable(str(name), array.values, "first", words))
@@ -347,7 +367,8 @@ def _numpyro(mcmc: Any) -> tuple[list[Variable], list[str]]:
     seeded = handlers.seed(model, jax.random.key(0))
     # A run keeps its arguments in private attributes; ArviZ reads them there too.
     trace = handlers.trace(seeded).get_trace(*mcmc._args, **mcmc._kwargs)
-    variables, notes = [], []
+    variables = []
+    notes = []
     for name, site in latent_sites(trace).items():
         if name not in drawn:
             continue

@@ -73,8 +73,12 @@ def length(target: Target, *, key: jax.Array) -> int:
     held = int(held_out.sum())
     if held < FEW:
         return LENGTHS[0]
-    part = lambda own: jax.tree.map(lambda leaf: np.asarray(leaf)[own], target.data)
-    out, rest = part(held_out), jax.device_put(part(~held_out))
+
+    def part(own):
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[own], target.data)
+
+    out = part(held_out)
+    rest = jax.device_put(part(~held_out))
     count = target.count - held
     whole = target.batch_size == target.count
     batch_size = count if whole else min(target.batch_size, count)
@@ -90,7 +94,8 @@ def length(target: Target, *, key: jax.Array) -> int:
 def _distinct(data: PyTree) -> Int[np.ndarray, " n"]:
     """Return a number for each record, the same for records that are equal in all columns."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(data)]
-    total, rng = np.zeros(len(leaves[0])), np.random.default_rng(0)
+    total = np.zeros(len(leaves[0]))
+    rng = np.random.default_rng(0)
     for leaf in leaves:
         for column in leaf.reshape(len(leaf), -1).T:
             total += rng.normal() * column.astype(np.float64)

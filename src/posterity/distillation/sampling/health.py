@@ -40,9 +40,12 @@ def temperature(
         return None, ["the temperature of the chains is not known: too few draws"]
     pairs = map(mean_and_error, series.T.swapaxes(1, 2))
     each, errors = map(np.array, zip(*pairs, strict=True))
-    off, sure = each / wanted - 1, np.abs(each - wanted) > SURE * errors
-    reasons, worst = [], int(errors.argmax())
-    if not (known := errors[worst] <= OFF * wanted):
+    off = each / wanted - 1
+    sure = np.abs(each - wanted) > SURE * errors
+    reasons = []
+    worst = int(errors.argmax())
+    known = errors[worst] <= OFF * wanted
+    if not known:
         reasons.append(
             f"the temperature of the chains is not known ({each[worst]:.2g} ± "
             f"{errors[worst]:.2g}, not {wanted:g}, in the worst group of coordinates)"
@@ -131,20 +134,24 @@ def agreement(
     alone = "one chain cannot show that another would be elsewhere: run two at least"
     reasons: list[str] = [alone] if len(chains) == 1 else []
     watched = diagnose(np.concatenate([chains, coordinates], axis=-1))
-    rhats, many = watched.rhat, coordinates.shape[-1]
+    rhats = watched.rhat
+    many = coordinates.shape[-1]
     if np.isnan(rhats).all():
         reasons.append("too few draws, or none that differ, to tell whether chains agree")
         return reasons, None, None
-    rhat, effective = float(np.nanmax(rhats)), float(watched.size.min())
+    rhat = float(np.nanmax(rhats))
+    effective = float(watched.size.min())
     modes = np.zeros(len(rhats), bool)
     if many:
         modes[-many:] = apart(coordinates)
-    if (worst := float(np.nanmax(rhats[~modes], initial=0.0))) > DISAGREE:
+    worst = float(np.nanmax(rhats[~modes], initial=0.0))
+    if worst > DISAGREE:
         reasons.append(
             f"the chains disagree (R-hat {worst:.2f}): they are in different places; raise "
             "burn_in and the number of draws"
         )
-    if (worst := float(np.nanmax(rhats[modes], initial=0.0))) > DISAGREE:
+    worst = float(np.nanmax(rhats[modes], initial=0.0))
+    if worst > DISAGREE:
         reasons.append(
             f"the chains disagree in coordinates (R-hat {worst:.2f}): they are in "
             "different modes, whose weights are then not known, or in the same one under "

@@ -88,7 +88,8 @@ class Kernel:
         """Return the step size and the increment of a preconditioned Langevin step."""
         _check(state.position, gradient, "a gradient", operator.eq)
         size = size_at(self.step_size, state.step)
-        half, deviation = size / 2, jnp.sqrt(size * size_at(self.temperature, state.step))
+        half = size / 2
+        deviation = jnp.sqrt(size * size_at(self.temperature, state.step))
         noise = noises.normal(key, state.position, self.noise)
 
         def move(slope: Any, white: jax.Array, s: Any = 1.0) -> jax.Array:
@@ -160,8 +161,12 @@ class PreconditionedSGLD(Kernel):
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         _check(state.position, gradient, "a gradient", operator.eq)
-        decay, records = self.decay, self.records
-        mean = lambda old, slope: decay * old + (1 - decay) * (slope / records) ** 2
+        decay = self.decay
+        records = self.records
+
+        def mean(old, slope):
+            return decay * old + (1 - decay) * (slope / records) ** 2
+
         memory = jax.tree.map(mean, state.memory, gradient)
         after = state._replace(memory=memory, step=state.step + 1)
         size, move = self._moves(state, gradient, self.scale_of(after), key)
@@ -170,7 +175,10 @@ class PreconditionedSGLD(Kernel):
     def scale_of(self, state: State) -> Any:
         """Return the preconditioner of each entry, after at least one step."""
         weight = 1 - jnp.float32(self.decay) ** state.step.astype(jnp.float32)
-        own = lambda square: 1 / (self.floor + jnp.sqrt(square / weight))
+
+        def own(square):
+            return 1 / (self.floor + jnp.sqrt(square / weight))
+
         scale = jax.tree.map(own, state.memory)
         return scale if state.scale is None else jax.tree.map(jnp.multiply, state.scale, scale)
 

@@ -139,7 +139,9 @@ class Langevin(Teacher):
         large = _is_large(model)
         chosen = _is_noisy(model) and not (large or _is_linear(model))
         self.climb = CLIMB[large] if climb is None and not chosen else climb
-        self.chains, self.thin, self.burn_in = chains or CHAINS[large], thin, burn_in
+        self.chains = chains or CHAINS[large]
+        self.thin = thin
+        self.burn_in = burn_in
         self.target = target(model, prior, data, batch_size=batch_size)
         self.columns = columns_of(prior) or columns_in(data)
         momentum = isinstance(self.target, WeightsTarget)
@@ -147,7 +149,9 @@ class Langevin(Teacher):
         self.scaled = self.kernel.step_size is None if scaled is None else scaled
 
     def head(self, x: Array) -> Head:
-        event = lambda at: jax.tree.map(lambda leaf: leaf[0], self.target.constrained(at))
+        def event(at):
+            return jax.tree.map(lambda leaf: leaf[0], self.target.constrained(at))
+
         z = jax.eval_shape(event, self.target.start(1, key=jax.random.key(0)))
         return Head.of_model(self.target.model, z, x)
 
@@ -164,7 +168,8 @@ class Langevin(Teacher):
         """Climb and burn in, and return the state after it; divergence is a ParameterError."""
         first, second, third, last = jax.random.split(key, 4)
         with jax.enable_x64(False), deferred() as interrupts:
-            own, sought = self.target, self.kernel.step_size is None
+            own = self.target
+            sought = self.kernel.step_size is None
             positions = own.start(self.chains, key=first)
             weights = isinstance(own, WeightsTarget)
             if weights:
@@ -175,13 +180,16 @@ class Langevin(Teacher):
                 self.check(self._counted(self.kernel.init(positions)))
             scale, size, friction = self._tuned(positions, third)
             if not np.isfinite(size):
-                kernel, lost = self.kernel.init(positions), np.full(self.chains, np.nan, np.float32)
+                kernel = self.kernel.init(positions)
+                lost = np.full(self.chains, np.nan, np.float32)
                 self.check(self._counted(kernel)._replace(level=jax.device_put(lost)))
             kernel = self.kernel.init(positions, scale)
             state = self._counted(kernel, friction, self._first(positions))
-            draws, steps = max(CHUNK // self.thin, 1), self.burn_in
+            draws = max(CHUNK // self.thin, 1)
+            steps = self.burn_in
             if steps is None:
-                least, most = BURN_IN[0], BURN_IN[1][_is_large(own.model)]
+                least = BURN_IN[0]
+                most = BURN_IN[1][_is_large(own.model)]
                 steps = int(np.clip(math.ceil(10 / size), least, most)) if sought else least
             for number in range(-(-steps // (draws * self.thin))):
                 interrupts.check()
@@ -211,7 +219,9 @@ class Langevin(Teacher):
         direction. Both are larger in the posterior's mass than at the end of the climb, where steps
         were tuned, most of all under a wide prior or where the noise is learned.
         """
-        at, scale, friction = state.kernel.position, state.kernel.scale, float(state.friction)
+        at = state.kernel.position
+        scale = state.kernel.scale
+        friction = float(state.friction)
         noise = tuning.heat(self.target, at, scale, key=key)
         if max(noise, tuning.excess(self.target, at, scale, friction, key=key)) <= HOT:
             return state
@@ -247,7 +257,9 @@ class Langevin(Teacher):
         return State(kernel, heat, kernel.position, level, friction, modes)
 
     def advance(self, state: State, *, key: jax.Array) -> State:
-        number = lambda state, place: (self._step(state, jax.random.fold_in(key, place)), None)
+        def number(state, place):
+            return (self._step(state, jax.random.fold_in(key, place)), None)
+
         if self.thin > 1:
             state, _ = jax.lax.scan(number, state, jnp.arange(self.thin - 1))
         return self._step(state, jax.random.fold_in(key, self.thin - 1))
@@ -314,7 +326,8 @@ class Langevin(Teacher):
         at = state.kernel.position
         if not isinstance(self.target, ModelTarget):
             return jnp.zeros((self.chains, 0), jnp.float32)
-        if (size := at.shape[1]) <= COORDINATES:
+        size = at.shape[1]
+        if size <= COORDINATES:
             return at
         signs = np.random.default_rng(0).choice([-1.0, 1.0], size).astype(np.float32)
         padded = jnp.pad(at * signs, ((0, 0), (0, -size % COORDINATES)))
@@ -323,16 +336,21 @@ class Langevin(Teacher):
     def health(self, state: State, series: np.ndarray) -> Health:
         self.check(state)
         model = self.target.model
-        kernel, own, groups = self._kernel(state.friction), state.kernel, len(state.heat)
-        size, scale = float(size_at(kernel.step_size, own.step)), kernel.scale_of(own)
+        kernel = self._kernel(state.friction)
+        own = state.kernel
+        groups = len(state.heat)
+        size = float(size_at(kernel.step_size, own.step))
+        scale = kernel.scale_of(own)
         scale = jax.tree.map(lambda leaf: size * np.asarray(leaf), scale)
         chains = np.asarray(series, np.float64).swapaxes(0, 1)
         moved = np.diff(chains[..., : groups + 1], axis=1)  # heat and steps from row to row
-        temperature, reasons = None, []
+        temperature = None
+        reasons = []
         if not callable(kernel.temperature) and kernel.temperature:
             each = moved[..., :-1] / moved[..., -1:]
             temperature, reasons = health.temperature(each, float(kernel.temperature))
-        if wanted := float(size_at(kernel.temperature, own.step)):
+        wanted = float(size_at(kernel.temperature, own.step))
+        if wanted:
             steps = scale, float(kernel.friction)
             reasons += health.too_warm(self.target, own.position, steps, wanted)
         x = self.inputs()
@@ -370,7 +388,10 @@ class Langevin(Teacher):
         key = jax.random.key(0) if key is None else key
         KEY.check(key=key)
         first, second = jax.random.split(key)
-        model, parts, series, x = self.target.model, [], [], self.inputs()
+        model = self.target.model
+        parts = []
+        series = []
+        x = self.inputs()
         predicts = hasattr(model, "outputs") and getattr(model, "likelihood", None)
         x = np.asarray(x)[:: -(-len(x) // WATCHED)] if predicts and x is not None else None
         with jax.enable_x64(False):
@@ -392,7 +413,10 @@ class Langevin(Teacher):
                 ConvergenceWarning,
                 stacklevel=4,  # an equinox module calls its methods itself
             )
-        flat = lambda *leaves: np.concatenate(leaves).reshape(-1, *leaves[0].shape[2:])
+
+        def flat(*leaves):
+            return np.concatenate(leaves).reshape(-1, *leaves[0].shape[2:])
+
         known: Any = {"x": self.inputs(), "columns": self.columns, "diagnostics": health}
         return Draws(model, jax.tree.map(flat, *parts), **known)
 
@@ -418,7 +442,9 @@ _answers = jitted(lambda teacher, state, x: teacher.outputs(teacher.draws(state)
 
 @functools.partial(jitted, static_argnums=2)
 def _several(teacher: Langevin, state: State, count: int, key: jax.Array) -> State:
-    step = lambda state, number: (teacher._step(state, jax.random.fold_in(key, number)), None)
+    def step(state, number):
+        return (teacher._step(state, jax.random.fold_in(key, number)), None)
+
     return jax.lax.scan(step, state, jnp.arange(count))[0]
 
 

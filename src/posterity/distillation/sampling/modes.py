@@ -31,7 +31,9 @@ POLE = 1e-10  # Width at and below which a mode is a pole, such as that of a spr
 COMPARED = 64, 4096  # Least and most draws of the prior that are compared with the modes found
 NUMBERS = 1 << 21  # Approximate bound on the densities of records at these draws
 BATCH = 64  # Points that are evaluated together
-ROUNDS, CLIMB = 4, 60  # Most rounds of climbs from draws, and steps of one
+# Most rounds of climbs from draws, and steps of one
+ROUNDS = 4
+CLIMB = 60
 AGAIN = 16  # Most of these climbs that are continued, as they end away from all modes found
 EQUIVALENT = -1  # In place of a number of draws, where modes are known to be equivalent
 WIDER = 3.0  # Factor by which draws about known modes are wider than these
@@ -85,7 +87,10 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
     count = len(jax.tree.leaves(data)[0])
     some = np.random.default_rng(0).permutation(count)[:MOST] if count > MOST else slice(None)
     with jax.enable_x64(True):
-        kind = lambda leaf: jnp.float64 if np.asarray(leaf).dtype.kind == "f" else jnp.int64
+
+        def kind(leaf):
+            return jnp.float64 if np.asarray(leaf).dtype.kind == "f" else jnp.int64
+
         seen = jax.tree.map(lambda leaf: jnp.asarray(leaf[some], kind(leaf)), data)
         share = count / len(jax.tree.leaves(seen)[0])
         wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), prior)
@@ -104,12 +109,17 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
 
         @jitted  # one program for all curvatures, as compiling takes most of the time
         def products(u: Any, rows: Any) -> Any:
-            slope = lambda u: jax.grad(energy)(u, seen)
-            product = lambda row: jax.jvp(slope, (u,), (row,))[1]
+            def slope(u):
+                return jax.grad(energy)(u, seen)
+
+            def product(row):
+                return jax.jvp(slope, (u,), (row,))[1]
+
             short = rows.shape[1] <= DENSE
             return jax.vmap(product)(rows) if short else jax.lax.map(product, rows)
 
-        widths = lambda at: 1 / np.sqrt(np.maximum(np.abs(_diagonal(products, at)), 1 / WIDEST**2))
+        def widths(at):
+            return 1 / np.sqrt(np.maximum(np.abs(_diagonal(products, at)), 1 / WIDEST**2))
 
         def scaled(v: np.ndarray, at: np.ndarray, scale: np.ndarray) -> tuple[float, np.ndarray]:
             level, slope = value(jnp.asarray(at + scale * v), seen)
@@ -124,7 +134,8 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
             for _ in range(3):
                 scale = widths(at)
                 end = scipy.optimize.minimize(scaled, np.zeros(size), (at, scale), **settings)
-                at, level = at + scale * end.x, float(end.fun)
+                at = at + scale * end.x
+                level = float(end.fun)
             return level, at
 
         modes: list[_Mode] = []
@@ -154,7 +165,10 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
             return _laplace(modes, size, len(SCALES), EQUIVALENT)
         every = jitted(jax.vmap(jax.value_and_grad(energy), (0, None)))
         batch = int(np.clip(NUMBERS // records, 1, BATCH))
-        looked = lambda u: _batched(lambda part: every(part, seen), u, batch)
+
+        def looked(u):
+            return _batched(lambda part: every(part, seen), u, batch)
+
         if not modes:
             return _of_prior(looked, draws)
         climbs, compared = _followed(looked, draws, modes, climbed)
@@ -192,8 +206,10 @@ def _of_prior(looked: Any, draws: np.ndarray) -> Laplace:
     finite = np.isfinite(energies) & np.isfinite(slopes).all(1)
     if not finite.any():
         return _laplace([], draws.shape[1], len(SCALES), 0)
-    best, scale = some[finite][np.argsort(energies[finite])][:MODES], some.std(0)
-    places, spreads = (best - best[0]) / scale, np.zeros((len(best), 1))
+    best = some[finite][np.argsort(energies[finite])][:MODES]
+    scale = some.std(0)
+    places = (best - best[0]) / scale
+    spreads = np.zeros((len(best), 1))
     factor = np.diag(scale) if len(scale) <= DENSE else scale
     searched = np.array([len(SCALES), 0, 0], np.int32)
     parts = Laplace(best[0], factor, places, spreads, searched)
@@ -207,10 +223,13 @@ def _followed(looked: Any, draws: np.ndarray, modes: list[_Mode], climbed: Any) 
     """
     noise = np.random.default_rng(0).standard_normal((BATCH, draws.shape[1])) * WIDER
     around = [own.at + _coloured(own.factor, noise) for own in modes[:MODES]]
-    points, prior = np.concatenate([draws, *around]), len(draws)
+    points = np.concatenate([draws, *around])
+    prior = len(draws)
     unit = draws[np.isfinite(draws).all(1)].std(0)
     logs = np.nan_to_num(-looked(points)[0], nan=-np.inf, posinf=np.inf, neginf=-np.inf)
-    followed, climbs, tries = np.zeros(len(points), bool), 0, AGAIN
+    followed = np.zeros(len(points), bool)
+    climbs = 0
+    tries = AGAIN
 
     def explained() -> np.ndarray:
         mixture = np.logaddexp.reduce([-own.energy - own.squares(points) / 2 for own in modes])
@@ -222,16 +241,26 @@ def _followed(looked: Any, draws: np.ndarray, modes: list[_Mode], climbed: Any) 
 
     for _ in range(ROUNDS):
         left = np.flatnonzero(~explained() & np.isfinite(logs))
-        own, others = left[left < prior], left[left >= prior]
-        highest = lambda some: some[np.argsort(-logs[some])][: BATCH // 4]
-        own, rest = own[: BATCH // 2], own[BATCH // 2 :]
+        own = left[left < prior]
+        others = left[left >= prior]
+
+        def highest(some):
+            return some[np.argsort(-logs[some])][: BATCH // 4]
+
+        rest = own[BATCH // 2 :]
+        own = own[: BATCH // 2]
         chosen = np.concatenate([own, highest(rest), highest(others)])
         if not len(chosen):
             break
-        begin, before = points[chosen], len(modes)
+        begin = points[chosen]
+        before = len(modes)
         ends, levels, _ = lbfgs(lambda v, at=begin: down(v, at), np.zeros_like(begin), most=CLIMB)
-        ends, climbs = begin + unit * ends, climbs + len(chosen)
-        known = lambda at: any(own.near(at) for own in modes)
+        ends = begin + unit * ends
+        climbs = climbs + len(chosen)
+
+        def known(at):
+            return any(own.near(at) for own in modes)
+
         for place in np.argsort(levels):
             if not known(ends[place]):
                 if not (tries and np.isfinite(levels[place])):

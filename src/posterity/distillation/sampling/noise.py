@@ -81,7 +81,8 @@ def indices(key: jax.Array, shape: tuple[int, ...], below: int) -> jax.Array:
 def bits(key: jax.Array, shape: tuple[int, ...], stream: int = 0) -> jax.Array:
     """Draw 32 random bits per entry, as uint32; they differ between streams of a key."""
     # Two words that depend on every bit of the stream and the key, as neighbouring keys are used.
-    first, second = _word(stream), _word(GOLDEN)
+    first = _word(stream)
+    second = _word(GOLDEN)
     for word in jnp.moveaxis(jax.random.key_data(key), -1, 0):
         first = _mixed(first ^ word)
         second = _mixed(second + first)

@@ -22,7 +22,9 @@ StepSize = float | int | jax.Array | Callable[[Any], Any]
 
 
 def _or_schedule(words: str, number: Constraint) -> Constraint:
-    schedule = lambda x: callable(x) and getattr(type(x), "__hash__", None) is not None
+    def schedule(x):
+        return callable(x) and getattr(type(x), "__hash__", None) is not None
+
     return Constraint(
         f"{words}, or a hashable function of the number of the step, as optax's or a frozen "
         "dataclass",
@@ -104,7 +106,10 @@ class Cyclical:
     def __post_init__(self) -> None:
         POSITIVE.check(size=self.size)
         COUNT.check(period=self.period)
-        between = lambda least: NOT_NEGATIVE.allows(least) and least <= self.size
+
+        def between(least):
+            return NOT_NEGATIVE.allows(least) and least <= self.size
+
         Constraint(f"a number from 0 to the size, {self.size!r}", between).check(least=self.least)
 
     def __call__(self, step: ArrayLike) -> jax.Array:

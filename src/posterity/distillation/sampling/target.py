@@ -140,7 +140,10 @@ class WeightsTarget(Target):
 
     def temperatures(self, away: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
         """Return the temperature of each array of weights."""
-        one = lambda at, slope: -(at * slope).reshape(len(at), -1).mean(1)
+
+        def one(at, slope):
+            return -(at * slope).reshape(len(at), -1).mean(1)
+
         return jnp.stack(jax.tree.leaves(jax.tree.map(one, away, gradient)))
 
     def constrained(self, positions: PyTree) -> Any:
@@ -198,7 +201,8 @@ class ModelTarget(Target):
         return bijection.forward(u)
 
     def _free(self, v: jax.Array) -> tuple[Supports, PyTree]:
-        bijection, factor = unconstrained(self.prior), jnp.asarray(self.factor)
+        bijection = unconstrained(self.prior)
+        factor = jnp.asarray(self.factor)
         return bijection, bijection.unravel(
             self.centre + (factor @ v if factor.ndim == 2 else factor * v)
         )
@@ -212,7 +216,8 @@ def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int | None)
     records = Records.of_model(model, data, columns_of(prior))
     if isinstance(model, NeuralNetwork):
         _check(model, *records.data)
-    data, count = jax.tree.map(_single, records.data), records.size
+    data = jax.tree.map(_single, records.data)
+    count = records.size
     own = batch_size or (WHOLE if count <= WHOLE else BATCH_SIZE)
     if own < count:
         check_by_record(model, prior, records)
@@ -254,7 +259,8 @@ def _check(model: NeuralNetwork, x: Any, y: Any) -> None:
             units: Any = model.apply
             own = (values - units.shift) / units.scale
             warn_of_scale(own, "values in the units of NeuralNetwork.regression", OWN, stacklevel=6)
-    mean, spread = values.mean(0), values.std(0)
+    mean = values.mean(0)
+    spread = values.std(0)
     if not known and ((np.ptp(values, 0) > 0) & (spread < SINGLE * np.abs(mean))).any():
         raise ParameterError(
             found=f"values about {mean} with deviations of {spread}",

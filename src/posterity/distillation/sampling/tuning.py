@@ -57,12 +57,14 @@ def tuned(
         scale = np.minimum(scale, WIDEST * np.median(scale))
     # Curvatures vary between minibatches: take the mean plus two standard errors, worst chain.
     mean, error = _curvature(target, positions, np.sqrt(scale), second)
-    curvature, heat = max(float((mean + 2 * error).max()), 1e-30), 0.0
+    curvature = max(float((mean + 2 * error).max()), 1e-30)
+    heat = 0.0
     if target.batch_size < target.count:
         heat = float(np.quantile(_spread(target, positions, third) * scale, 0.99))
     excess = EXCESS[friction != 1]
     if friction is None:
-        alike, enough = (8 * excess / curvature) ** 0.5, 2 * heat / (curvature + heat)
+        alike = (8 * excess / curvature) ** 0.5
+        enough = 2 * heat / (curvature + heat)
         friction = float(np.clip(max(alike, enough), LITTLE, 1))
     worst = max(curvature * friction / (2 - friction), heat)
     return _like(positions, scale), float(4 * excess / worst), float(friction)
@@ -167,7 +169,8 @@ def _spread(target: Target, positions: PyTree, key: jax.Array) -> np.ndarray:
     total = square = np.zeros_like(_flat(positions))
     for own in _keys(key, GRADIENTS):
         gradient = _gradients(target, positions, own)
-        total, square = total + gradient, square + gradient**2
+        total = total + gradient
+        square = square + gradient**2
     return (np.maximum(square - total**2 / GRADIENTS, 0) / (GRADIENTS - 1)).mean(0)
 
 
@@ -178,7 +181,9 @@ def _curvature(
     error. Products are differences of gradients of one batch at the distance of a chain's moves, so
     that kinks of a network's activations count with their effect on the chain.
     """
-    at, values, reach = _flat(positions), [], 1e-2
+    at = _flat(positions)
+    values = []
+    reach = 1e-2
     direction = np.random.default_rng(0).standard_normal(at.shape)
     for own in _keys(key, POWERS):
         direction = direction / np.maximum(np.linalg.norm(direction, axis=1), 1e-15)[:, None]

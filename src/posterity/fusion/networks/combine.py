@@ -88,12 +88,14 @@ def later_layer(
     """
     variance: Any = 0.0
     whole: Any = 0.0
-    floor, parts = np.inf, []
+    floor = np.inf
+    parts = []
     for own, counts in zip(sites, share, strict=True):
         weight = own.has * counts
         squared = weight * counts if pooled else weight
         floor = min(floor, float(own.variance[own.has].min(initial=np.inf)))
-        variance, whole = variance + squared * own.variance, whole + weight
+        variance = variance + squared * own.variance
+        whole = whole + weight
         _append(parts, weight * own.mean, apart)
     together = np.stack(parts)
     variance = variance + np.maximum(1 - whole, 0) * floor
@@ -124,7 +126,8 @@ class Combined(NamedTuple):
         the fused last layer divided by its share, and its share. Nothing is kept if the records
         have more than :data:`KEPT` numbers and more than the network.
         """
-        last, plain = self.fused[-1], self.layers
+        last = self.fused[-1]
+        plain = self.layers
         layers = dataclasses.replace(plain, sites=len(last.share))
         if isinstance(plain[-1], Conv) or layers.size - plain.size > max(plain.size, KEPT):
             return plain, np.zeros((len(last.share), 0))
@@ -158,8 +161,11 @@ class Builder:
         apart: bool = False,
         pooled: bool = False,
     ):
-        self.targets, self.divergence, self.refit = targets, divergence, refit
-        self.apart, self.pooled = apart, pooled
+        self.targets = targets
+        self.divergence = divergence
+        self.refit = refit
+        self.apart = apart
+        self.pooled = pooled
         self.locals = targets.locals
         self.layers = self.locals[0].layers
         self.fused: list[FusedLayer] = []
@@ -170,7 +176,8 @@ class Builder:
 
     def hidden(self, labels: Labels, mass: Sequence[Array]) -> None:
         """Add a hidden layer whose units have these labels."""
-        index, size = len(self.fused), 1 + max(int(own.max()) for own in labels)
+        index = len(self.fused)
+        size = 1 + max(int(own.max()) for own in labels)
         share = holders(labels, mass, self.locals, size)
         sites = self._placed(labels, size)
         widths = [*self.layers.widths[:index], size, *self.layers.widths[index + 1 :]]
@@ -182,13 +189,15 @@ class Builder:
             layer = self._refitted(layer, self._wanted(index, labels, share))
         self.fused.append(layer)
         self.labels.append(labels)
-        self.before, self.size = labels, size
+        self.before = labels
+        self.size = size
         own = as_arrays(self.layers, index, layer.mean)
         self.flow = after(self.layers[index], preactivation(self.layers[index], own, self.flow))
 
     def last(self) -> Combined:
         """Add the last layer and return the network."""
-        targets, outputs = self.targets, np.arange(self.layers.outputs)
+        targets = self.targets
+        outputs = np.arange(self.layers.outputs)
         sites = self._placed([outputs] * len(self.locals), len(outputs))
         pairs = zip(targets.shares, targets.pre, strict=True)
         wanted = (counts * pre[-1] for counts, pre in pairs)
@@ -246,13 +255,16 @@ def incoming_cost(
     """Return the summed KL, in nats and the given direction, between incoming weights of fused
     units and those of the sites' units, over the weights that a site has.
     """
-    layers, total = combined.layers, 0.0
+    layers = combined.layers
+    total = 0.0
     fused = combined.fused[index]
     for j, local in enumerate(locals_):
         before = combined.labels[index - 1][j] if index else np.arange(layers.by_unit(0)[1])
         own = placed(local, index, before, combined.labels[index][j], layers.by_unit(index)[1:])
-        mean, variance = own.mean[own.has], own.variance[own.has]
-        centre, spread = fused.mean[own.has], fused.variance[own.has]
+        mean = own.mean[own.has]
+        variance = own.variance[own.has]
+        centre = fused.mean[own.has]
+        spread = fused.variance[own.has]
         if divergence is Divergence.FORWARD:
             mean, variance, centre, spread = centre, spread, mean, variance
         ratio = spread / variance

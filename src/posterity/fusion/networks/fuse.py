@@ -33,7 +33,9 @@ from posterity.fusion.sites import Sites
 from posterity.status import Progress, ProgressCallback, Status
 
 Array = np.ndarray
-ONE_LAYER, SEVERAL_LAYERS = 0.005, 0.02  # Default tolerances of networks, in nats
+# Default tolerances of networks, in nats
+ONE_LAYER = 0.005
+SEVERAL_LAYERS = 0.02
 GROWTH = 1.25  # Ratio of successive widths that are tried, until one is within the tolerance
 RESOLUTION = 0.02  # Relative resolution of the search for the narrowest width
 
@@ -84,7 +86,9 @@ def fuse_networks(
     Warns:
         UserWarning: if the widest network that is allowed does not meet the tolerance.
     """
-    divergence, matching, components = plan.divergence, plan.matching, plan.components
+    divergence = plan.divergence
+    matching = plan.matching
+    components = plan.components
     options = Options() if plan.networks is None else plan.networks
     refused = ["absorb=True"] * bool(plan.absorb)
     refused += [f"budget={plan.budget}"] * (plan.budget is not None)
@@ -112,7 +116,8 @@ def fuse_networks(
         )
     locals_ = in_order(sites.loaded, importance, keep=matching is Matching.IDENTITY)
     layers = locals_[0].layers
-    if (tolerance := options.tolerance) is None:
+    tolerance = options.tolerance
+    if tolerance is None:
         tolerance = SEVERAL_LAYERS if len(layers) > 2 and not layers.windows else ONE_LAYER
         options = dataclasses.replace(options, tolerance=tolerance)
     search = Search(locals_, options, divergence, matching)
@@ -122,7 +127,10 @@ def fuse_networks(
         widths = combined.layers.widths
         tried[widths] = search.fresh.divergence(combined.layers, combined.arrays("mean"))
         if progress is not None:
-            partial = lambda: search.result(combined, dict(tried), rule, base)
+
+            def partial():
+                return search.result(combined, dict(tried), rule, base)
+
             progress(Progress(len(tried), None, tried[widths], tried[widths], partial))
         return tried[widths]
 
@@ -138,7 +146,10 @@ def fuse_networks(
     # The loss on random images says little about the loss on real ones: convolutions are not
     # narrowed, and later layers by at most a half.
     windows = layers.windows
-    after = lambda k, own: max(own, -(-high[k] // 2)) if windows else own
+
+    def after(k, own):
+        return max(own, -(-high[k] // 2)) if windows else own
+
     least = {k: after(k, own) for k, own in enumerate(low) if k >= windows}
     widths = narrowest(low, high, tolerance, lambda w: kl(search.build(w)), least)
     if not tried[widths] <= tolerance:
@@ -196,12 +207,17 @@ def narrowest(
         return low if seen[low] <= tolerance else high
     widths = high
     for layer in sorted(least, key=lambda index: -high[index]):
-        at = lambda width, own=layer, rest=widths: (*rest[:own], width, *rest[own + 1 :])
+
+        def at(width, own=layer, rest=widths):
+            return (*rest[:own], width, *rest[own + 1 :])
+
         share = tolerance * high[layer] / sum(high)
         allowed = tolerance if len(high) == 1 else min(seen[widths] + share, tolerance)
-        failed, width = least[layer] - 1, least[layer]
+        failed = least[layer] - 1
+        width = least[layer]
         while not good(at(width), allowed) and width < high[layer]:
-            failed, width = width, min(max(width + 1, int(width * GROWTH)), high[layer])
+            failed = width
+            width = min(max(width + 1, int(width * GROWTH)), high[layer])
         while width - failed > max(1, int(RESOLUTION * failed)) and failed >= least[layer]:
             middle = (failed + width) // 2
             failed, width = (failed, middle) if good(at(middle), allowed) else (middle, width)
@@ -217,7 +233,9 @@ class Search:
     def __init__(
         self, locals_: list[Local], options: Options, divergence: Divergence, matching: Matching
     ):
-        self.locals, self.options, self.matching = locals_, options, matching
+        self.locals = locals_
+        self.options = options
+        self.matching = matching
         self.side, shares = divergence, self.shares()
         kind = options.outputs or ("values" if locals_[0].layers.outputs == 1 else "classes")
         self.fit, self.fresh = (
@@ -238,7 +256,8 @@ class Search:
         """Build the fused network of these widths, or of the matching's own; or, with known
         ``labels``, the network of these, with each site's part of it by the ``rule``.
         """
-        apart, pooled = labels is not None, rule is Rule.PRODUCT
+        apart = labels is not None
+        pooled = rule is Rule.PRODUCT
         builder = self.builder(self.fit, self.side, self.options.refit, apart, pooled)
         for index, mass in enumerate(self.masses):
             width = None if widths is None else widths[index]
@@ -265,7 +284,8 @@ class Search:
         self, combined: Combined, tried: dict[Widths, float], rule: Rule, prior: Network | None
     ) -> NetworkFusion:
         """Return the fusion, with a ledger if priors are known."""
-        layers, ledger = combined.layers, None
+        layers = combined.layers
+        ledger = None
         base = fused_prior(self.locals, prior, layers)
         combined = self.build(None, combined.labels, rule)
         if base is None:
@@ -278,7 +298,8 @@ class Search:
             posterior = cast(Network, ledger.posterior)
         check_proper(posterior, "the fused posterior")
         shares = {local.name: own for local, own in zip(self.locals, self.fit.shares, strict=True)}
-        plates, priors = {}, {local.name: local.prior for local in self.locals}
+        plates = {}
+        priors = {local.name: local.prior for local in self.locals}
         for index, units in enumerate(combined.labels):
             pairs = zip(self.locals, units, strict=True)
             own = {local.name: labels[np.argsort(local.order[index])] for local, labels in pairs}

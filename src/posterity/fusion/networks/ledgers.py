@@ -54,11 +54,13 @@ def _alike(leaves: Sequence[tuple[Layers, Array]], layers: Layers) -> Array:
     """Average leaves over hidden units and sites, and broadcast the average to other widths."""
     arrays = []
     trees = [(flat, flat.unravel(np.asarray(leaf))) for flat, leaf in leaves]
-    mean = lambda parts, axes: canonical_mean(
-        np.stack([p.mean(axes, keepdims=True) for p in parts])
-    )
+
+    def mean(parts, axes):
+        return canonical_mean(np.stack([p.mean(axes, keepdims=True) for p in parts]))
+
     for index, layer in enumerate(layers.layers):
-        last, inner = index == len(layers) - 1, () if index == 0 else (1,)
+        last = index == len(layers) - 1
+        inner = () if index == 0 else (1,)
         kernels = [tree[index]["kernel"].reshape(flat.by_unit(index)) for flat, tree in trees]
         kernel = mean(kernels, inner if last else (2, *inner))
         own = {"kernel": np.broadcast_to(kernel, layers.by_unit(index)).reshape(layer.kernel)}
@@ -104,13 +106,15 @@ def _parts(
     combined: Combined, index: int, locals_: Sequence[Local], prior: Network, rule: Rule
 ) -> tuple[Array, Array]:
     """Return both leaves (sites, rows, units) of the sites' factors for one layer."""
-    layer, base = combined.fused[index], _rows(prior, index)
+    layer = combined.fused[index]
+    base = _rows(prior, index)
     weight = layer.share[:, None, :]
     if rule is Rule.PRODUCT and index == 0:
         before, size = combined.layers.by_unit(0)[1:]  # gains of precision, placed like means
         pairs = zip(locals_, combined.labels[0], strict=True)
         known = ((local._replace(mean=local.gained() or []), to) for local, to in pairs)
-        here, sizes = np.arange(before), (before, size)
+        here = np.arange(before)
+        sizes = (before, size)
         gained = np.stack([placed(own, 0, here, to, sizes).mean for own, to in known])
         total = base[1] + gained.sum(0)
     else:

@@ -77,7 +77,9 @@ def placed(
     sizes: Sequence[int],
 ) -> Placed:
     """Return a site's layer with inputs and units at their places among ``sizes`` fused ones."""
-    both, rows, columns = [], before >= 0, after >= 0
+    both = []
+    rows = before >= 0
+    columns = after >= 0
     for kind in ("mean", "variance"):
         kernel, bias = local.incoming(index, kind)
         out = np.zeros((len(kernel), *sizes))
@@ -127,14 +129,17 @@ def _local(name: str, site: Site, weight: float, keep: bool) -> Local:
         network = network.relabel(labels, width, axes=(index,))
         prior = None if prior is None else prior.relabel(labels, width, axes=(index,))
         order.append(own)
-    mean, variance = network.layers.unravel(network.mean), network.layers.unravel(network.variance)
+    mean = network.layers.unravel(network.mean)
+    variance = network.layers.unravel(network.variance)
     return Local(name, network.layers, mean, variance, prior, order, weight)
 
 
 def _contents(network: Network, index: int) -> Array:
     """Return sort keys (2, units), of outgoing weights in any order and of incoming weights."""
     layers = network.layers
-    width, words, after = layers.widths[index], [], []
+    width = layers.widths[index]
+    words = []
+    after = []
     for leaf in (network.precision_mean, network.precision):
         arrays = layers.unravel(leaf)
         words += [np.moveaxis(a, -1, 0).reshape(width, -1) for a in arrays[index].values()]
@@ -184,7 +189,8 @@ def after(layer: Layer, x: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
 
 def flow(layers: Layers, arrays: Arrays, x: Float[Array, "n ..."]) -> tuple[list[Array], Array]:
     """Return the arguments of all activations (n, *places, units), and the network's output."""
-    out, pre = np.asarray(x, float).reshape(len(x), *layers.image), []
+    out = np.asarray(x, float).reshape(len(x), *layers.image)
+    pre = []
     for layer, own in zip(layers.layers, arrays, strict=True):
         pre.append(preactivation(layer, own, out))
         out = after(layer, pre[-1])
@@ -203,7 +209,10 @@ class Targets:
         x: Float[Array, "n ..."],
         values: bool,
     ):
-        self.locals, self.shares, self.x, self.values = locals_, shares, x, values
+        self.locals = locals_
+        self.shares = shares
+        self.x = x
+        self.values = values
         self.pre = [flow(local.layers, local.mean, x)[0] for local in locals_]
 
     def activations(self, index: int) -> list[Array]:
@@ -255,7 +264,8 @@ def output_shares(locals_: Sequence[Local]) -> Float[Array, "sites outputs"]:
     widest = max(float(local.variance[-1]["kernel"].max()) for local in locals_)
     rows = []
     for local in locals_:
-        known, kernel = local.gained(), 1 / local.variance[-1]["kernel"] - 1 / widest
+        known = local.gained()
+        kernel = 1 / local.variance[-1]["kernel"] - 1 / widest
         kernel = kernel if known is None else known[-1]["kernel"]
         rows.append(np.maximum(kernel.reshape(-1, kernel.shape[-1]).sum(0), 0.0))
     gained = np.array(rows)
@@ -304,7 +314,8 @@ def random_inputs(
 
 def mean_squares(locals_: Sequence[Local]) -> Float[Array, " inputs"] | None:
     """Estimate the mean square of each input, or image channel; None if it is not determined."""
-    inputs, biases = np.zeros(locals_[0].layers.by_unit(0)[1]), 0.0
+    inputs = np.zeros(locals_[0].layers.by_unit(0)[1])
+    biases = 0.0
     for local in locals_:
         gained = local.gained()
         if gained is None or "bias" not in gained[0]:

@@ -62,7 +62,8 @@ class Units:
 
     def by_site(self, labels: Int[Array, " n"]) -> Labels:
         """Return the labels of each site's units; fused units are numbered by decreasing mass."""
-        kept, groups = labels >= 0, np.unique(labels[labels >= 0])
+        kept = labels >= 0
+        groups = np.unique(labels[labels >= 0])
         rank = ranks(np.bincount(np.searchsorted(groups, labels[kept]), self.mass[kept]))
         ranked = rank[np.searchsorted(groups, np.where(kept, labels, groups[0]))]
         return np.split(np.where(kept, ranked, -1), np.cumsum(self.sizes)[:-1])
@@ -137,7 +138,8 @@ class Tree(NamedTuple):
 
 def merged(rows: Float[Array, "n d"], site: Int[Array, " n"], mass: Float[Array, " n"]) -> Tree:
     """Return Ward's tree of rows by their mass; groups that share a site are never merged."""
-    squares, size = (rows**2).sum(1), mass.astype(float)
+    squares = (rows**2).sum(1)
+    size = mass.astype(float)
     cost = np.maximum(squares[:, None] + squares[None] - 2 * rows @ rows.T, 0.0)
     cost *= size[:, None] * size[None] / (size[:, None] + size[None])
     cost[site[:, None] == site[None]] = np.inf
@@ -150,12 +152,16 @@ def assigned(tree: Tree, width: int) -> Int[Array, " n"]:
     of each site in turn. The cost is ``n m/(n + m) ||u - centroid||²`` for a unit of mass ``m`` and
     a group whose mass without the site is ``n``. Units without a place are -1.
     """
-    size, labels, mass = min(width, len(tree.rows)), tree.cut(width), tree.mass
+    size = min(width, len(tree.rows))
+    labels = tree.cut(width)
+    mass = tree.mass
     # If the tree could not be merged to so few groups, its lightest ones are dissolved.
     rank = ranks(np.bincount(labels, mass))
     labels = np.where(rank[labels] < size, rank[labels], -1)
-    rows, square = tree.rows.astype(np.float32), (tree.rows**2).sum(1)
-    sums, weight = np.zeros((size, rows.shape[1]), np.float32), np.zeros(size)
+    rows = tree.rows.astype(np.float32)
+    square = (tree.rows**2).sum(1)
+    sums = np.zeros((size, rows.shape[1]), np.float32)
+    weight = np.zeros(size)
 
     def add(own: Int[Array, " k"], sign: int) -> None:
         own = own[labels[own] >= 0]  # of one site: no two have one label
@@ -224,9 +230,11 @@ def in_order_of(network: Network, like: Network) -> Network:
             fix="Compare what they predict instead.",
         )
     for index, width in enumerate(like.layers.widths):
-        mine, theirs = _units(network, index), _units(like, index)
+        mine = _units(network, index)
+        theirs = _units(like, index)
         scale = np.concatenate([mine[1], theirs[1]]).mean(0)
-        rows, columns = mine[0] / np.sqrt(scale), theirs[0] / np.sqrt(scale)
+        rows = mine[0] / np.sqrt(scale)
+        columns = theirs[0] / np.sqrt(scale)
         with np.errstate(over="ignore", invalid="ignore"):
             squares = (rows**2).sum(1)[:, None] + (columns**2).sum(1) - 2 * rows @ columns.T
         if not np.isfinite(squares).all():
@@ -242,7 +250,8 @@ def in_order_of(network: Network, like: Network) -> Network:
 
 def _units(network: Network, index: int) -> list[Array]:
     """Return means and variances (units, d) of each unit's weights whose order is known."""
-    layers, before = network.layers, network.layers.by_unit(index)[1]
+    layers = network.layers
+    before = network.layers.by_unit(index)[1]
     mean, variance = (layers.unravel(np.asarray(q)) for q in (network.mean, network.variance))
     local = Local("", layers, mean, variance, None, [], 1.0)
     return _rows(local, index, np.arange(before), before)

@@ -137,7 +137,8 @@ class ConjugateLearner:
         start = dataclasses.replace(self, columns=columns)
         if self.features is None:
             start = dataclasses.replace(start, features=default_features(x))
-        features, ledger = start.features, start.ledger
+        features = start.features
+        ledger = start.ledger
         assert features is not None and ledger is not None, "a learner with features has both"
         features.warn_of_scale(features.checked(x))
         own = features(x)
@@ -156,7 +157,8 @@ class ConjugateLearner:
         ledger keeps their tombstones. An unknown task is a LedgerError.
         """
         known = self.tasks
-        if wrong := [task for task in tasks if task not in known]:
+        wrong = [task for task in tasks if task not in known]
+        if wrong:
             raise LedgerError(
                 found=f"a task {wrong[0]!r} to forget, which the learner does not know",
                 expected=f"one of {list(known[:10])}" + " and others" * (len(known) > 10),
@@ -230,8 +232,10 @@ class ConjugateLearner:
         """The scores of the classes in :attr:`seen`, from the sums of all tasks."""
         assert self.ledger is not None, "who knows a task has a ledger"
         assert self.features is not None, "who has a ledger has features"
-        squares, seen = sums.summed(self.ledger.total, self.ledger.prior), self.seen
-        k, own = self.classes, self.features.own_units
+        squares = sums.summed(self.ledger.total, self.ledger.prior)
+        seen = self.seen
+        k = self.classes
+        own = self.features.own_units
         return Readout.of_sums(self.counts[seen], squares[seen, k:], squares[k:, k:], own)
 
     @functools.cached_property
@@ -244,12 +248,14 @@ class ConjugateLearner:
         """Return log probabilities (n, classes), the draws' mean entropy (n,), and where scores are
         extrapolated (n,).
         """
-        read, seen = self.readout, self.seen
+        read = self.readout
+        seen = self.seen
         at = read.coordinates(features)
         scores = at @ read.slopes + read.level
         leverage = read.leverage(at)
         errors = np.sqrt(leverage[:, None] * read.noise)
-        chances, entropy = np.zeros_like(scores), np.zeros(len(scores))
+        chances = np.zeros_like(scores)
+        entropy = np.zeros(len(scores))
         likely = np.where(self.sharpness >= NEGLIGIBLE, self.sharpness, 0)
         for degree, weight in zip(DEGREES, likely / likely.sum(), strict=True):
             for noise in _noise(len(seen)) if weight else ():
@@ -286,7 +292,8 @@ def new_records(
             expected="a name that the learner does not know: records seen twice would count twice",
             fix="Name it otherwise, or forget the first one before.",
         )
-    x, y = real_numbers(x, "the inputs", records=False), array(y, what="the classes")
+    x = real_numbers(x, "the inputs", records=False)
+    y = array(y, what="the classes")
     if x.ndim < 2 or not len(x) or x.shape[:1] != y.shape or y.ndim != 1:
         raise StructureError(
             found=f"inputs of shape {x.shape} with labels of shape {y.shape} in task {task!r}",

@@ -32,7 +32,9 @@ ROUNDING = 1e-10
 """Variance of a coordinate, relative to the largest, below which it is rounding error."""
 DEGREES = np.geomspace(1.0, 64.0, 25)
 """Grid of degrees β: odds from e to e**64 between scores of one and zero."""
-MIDDLE, SPREAD = 9.0, 0.4  # The prior's median degree, and its standard deviation in logarithms
+# The prior's median degree, and its standard deviation in logarithms
+MIDDLE = 9.0
+SPREAD = 0.4
 RECORDS = 4000
 """Most records of a task in the cross-validation, evenly spaced; a few hundred are enough."""
 FEATURES = 500
@@ -134,7 +136,8 @@ class Readout:
         of squares. The first ``own_units`` features are rescaled to the spread of the others.
         """
         n = counts.sum()
-        level, mean = counts / n, sums.sum(0) / n
+        level = counts / n
+        mean = sums.sum(0) / n
         about = symmetric(squares - n * np.outer(mean, mean))
         together = sums - np.outer(counts, mean)
         spread = np.diagonal(about)
@@ -147,7 +150,8 @@ class Readout:
         slopes = target / (values + ridge)[:, None]
         left = n * level * (1 - level) - _explained(values, target, ridge)
         noise = np.maximum(left, 0) / max(n - freedom, 1.0)
-        axes, narrow = scale[:, None] * vectors, 1 / (values + ridge)
+        axes = scale[:, None] * vectors
+        narrow = 1 / (values + ridge)
         return cls(mean, axes, slopes, level, narrow, noise, float(n), freedom)
 
     def coordinates(self, features: Float[Array, "n d"]) -> Float[Array, "n r"]:
@@ -218,7 +222,8 @@ def evidence(
         common = np.unique(y[places])
     if len(common) < 2:
         return np.zeros(len(DEGREES))
-    own, labels = features[places, :FEATURES], np.searchsorted(common, y[places])
+    own = features[places, :FEATURES]
+    labels = np.searchsorted(common, y[places])
     part = _parts(labels, places if originals is None else originals[places])
     total = np.zeros(len(DEGREES))
     for fold in range(FOLDS):

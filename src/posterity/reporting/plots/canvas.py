@@ -54,7 +54,8 @@ def finish(figure: Any, path: str | os.PathLike[str] | None) -> Any:
     """
     if path is not None:
         check_format(path)
-        image, style = io.BytesIO(), {"format": Path(path).suffix[1:], "facecolor": "white"}
+        image = io.BytesIO()
+        style = {"format": Path(path).suffix[1:], "facecolor": "white"}
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph")  # names with emoji, which few fonts have
             figure.savefig(image, dpi=150, bbox_inches="tight", **style)

@@ -87,10 +87,13 @@ def read(alignment: Alignment) -> Matches:
     A fused component with a single holder has no match. Its strength is shown where it is known,
     since it measures how certain it is that no other site has the component.
     """
-    labels, rows = list(alignment.matching.values()), len(alignment.matching)
-    site, label = np.repeat(np.arange(rows), list(map(len, labels))), np.concatenate(labels)
+    labels = list(alignment.matching.values())
+    rows = len(alignment.matching)
+    site = np.repeat(np.arange(rows), list(map(len, labels)))
+    label = np.concatenate(labels)
     margins = [np.asarray(alignment.margins[name], float) for name in alignment.matching]
-    used, kinds = label >= 0, np.zeros((rows, alignment.components), dtype=np.int8)
+    used = label >= 0
+    kinds = np.zeros((rows, alignment.components), dtype=np.int8)
     np.maximum.at(kinds, (site[used], label[used]), _kind(np.concatenate(margins)[used]))
     alone = (kinds > 0).sum(0) == 1
     kinds[:, alone] = np.where(kinds == Kind.UNKNOWN, Kind.ALONE, kinds)[:, alone]

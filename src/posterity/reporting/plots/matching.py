@@ -91,7 +91,8 @@ def plot_matching(
     wide = min(wide, WIDEST / (len(labels) + 2))
     picture = _Picture(new_axes() if ax is None else ax, matches, 1 / wide, labels)
     weights = getattr(blocks(fusion.posterior)[block], "weights", None)
-    top, kind = 1.0 + 0.15 * picture.inch, "fused"
+    top = 1.0 + 0.15 * picture.inch
+    kind = "fused"
     if fused_images is not None:
         picture.draw_fused(fused_images)
     elif weights is not None:
@@ -129,7 +130,8 @@ class _Picture:
     @functools.cached_property
     def x(self) -> Float[Array, " g"]:
         """Position of each fused component: first those of several sites, then the others."""
-        shared, place = self.matches.shared, np.empty(len(self.names))
+        shared = self.matches.shared
+        place = np.empty(len(self.names))
         order = sorted(range(len(place)), key=lambda g: (not shared[g], natural(self.names[g]), g))
         place[order] = np.arange(len(place))
         return place + np.where(shared, 0.0, self.gap * shared.any())
@@ -175,7 +177,8 @@ class _Picture:
         side = int(np.ceil(np.sqrt(len(images))))
         step = 2 * HALF / side
         for index, image in enumerate(images):
-            left, top = x - HALF + step * (index % side), y - HALF + step * (index // side)
+            left = x - HALF + step * (index % side)
+            top = y - HALF + step * (index // side)
             style: dict[str, Any] = {"cmap": "gray_r", "interpolation": "bicubic", **scale}
             self.ax.imshow(image, extent=(left, left + step, top + step, top), **style)
 
@@ -223,18 +226,26 @@ class _Picture:
         """Draw one bar per component and one thin line per site, similar sites together."""
         from matplotlib.colors import to_rgb
 
-        top, names, kinds = top + 0.12 * self.inch, self.matches.sites, self.matches.kinds
-        foot, count, half = top + BARS * self.inch, len(names), len(names) // 2
-        unit, idle = (foot - top) / count, self.matches.idle > 0
+        top = top + 0.12 * self.inch
+        names = self.matches.sites
+        kinds = self.matches.kinds
+        foot = top + BARS * self.inch
+        count = len(names)
+        half = len(names) // 2
+        unit = (foot - top) / count
+        idle = self.matches.idle > 0
         stacks = [
             (x, {COLOURS[k]: (kinds[:, g] == k) for k in STACK}) for g, x in enumerate(self.x)
         ]
         stacks += [] if self.idle is None else [(self.idle, {PALE: idle})]
         order = np.lexsort(kinds.T[::-1] == Kind.ABSENT)
-        start, high = foot + 0.2 * self.inch, min(LINE, LINES / count) * self.inch
-        end, lines = start + high * count, order[:: -(-count // MOST_LINES)]
+        start = foot + 0.2 * self.inch
+        high = min(LINE, LINES / count) * self.inch
+        end = start + high * count
+        lines = order[:: -(-count // MOST_LINES)]
         for x, parts in stacks:
-            y, colours = foot, np.tile(to_rgb(COLOURS[Kind.ABSENT]), (len(lines), 1, 1))
+            y = foot
+            colours = np.tile(to_rgb(COLOURS[Kind.ABSENT]), (len(lines), 1, 1))
             for colour, those in parts.items():
                 tall = unit * int(those.sum())
                 y -= tall
@@ -250,7 +261,10 @@ class _Picture:
 
     def draw_heading(self) -> tuple[float, dict[float, str]]:
         """Write names and numbers of holders upwards from 0; return the top, and a row's name."""
-        line, foot, row, sites = 0.19 * self.inch, -0.05 * self.inch, {}, len(self.matches.sites)
+        line = 0.19 * self.inch
+        foot = -0.05 * self.inch
+        row = {}
+        sites = len(self.matches.sites)
         if self.inch < ROOMY:
             row = {foot - 0.09 * self.inch: "found at" if sites < 100 else "sites"}
             for x, number in zip(self.x, self.matches.holders, strict=True):
@@ -265,7 +279,8 @@ class _Picture:
             for below, text in enumerate(name.split("\n") if round(x) % every == 0 else ()):
                 style = {"fontsize": size - 2.0} if below else {"fontsize": size, "weight": "bold"}
                 self.write(x, foot + (below + 0.5 - lines) * line, text, **style)
-        y, lone = foot - (lines + 0.3) * line, self.x[~self.matches.shared]
+        y = foot - (lines + 0.3) * line
+        lone = self.x[~self.matches.shared]
         small = {"fontsize": 7.5, "va": "bottom", "linespacing": 1.0}
         if len(lone):
             self.ax.plot([lone.min() - 0.4, lone.max() + 0.4], [y, y], color=PALE, linewidth=0.8)
@@ -288,7 +303,9 @@ class _Picture:
         """Set limits, row names, title, legend, and the figure's size."""
         from matplotlib.patches import Patch
 
-        ax, left, right = self.ax, -0.6, self.right + 0.1
+        ax = self.ax
+        left = -0.6
+        right = self.right + 0.1
         ax.set(xlim=(left, right), ylim=(bottom, top), xticks=[])
         ax.set_yticks(list(rows), list(rows.values()))
         ax.tick_params(length=0, labelsize=8.5, labelcolor=INK)
@@ -339,11 +356,13 @@ def _block(fusion: Fusion, plate: str | None) -> str:
     if plate is None and len(names) == 1:
         return names[0]
     if plate is None or plate not in names:
-        expected, fix = f"one of {names}", "Name a plate of the fused posterior."
+        expected = f"one of {names}"
+        fix = "Name a plate of the fused posterior."
         if len(names) == 1:
             fix = "Leave the plate out: there is but one."
         elif not names:
-            expected, fix = "a plate, whose components were matched", "Draw no picture."
+            expected = "a plate, whose components were matched"
+            fix = "Draw no picture."
         raise UsageError(found=f"plate={plate!r}", expected=expected, fix=fix)
     return plate
 
@@ -363,7 +382,8 @@ def _labels(matches: Matches, names: Any) -> Sequence[str]:
 
 def _check_images(matches: Matches, images: Any, fused_images: Any) -> None:
     expected = {site: len(label) for site, label in matches.alignment.matching.items()}
-    size, images = len(matches.holders), images or {}
+    size = len(matches.holders)
+    images = images or {}
     counts = {site: len(own) for site, own in images.items()} or expected
     fused = size if fused_images is None else len(fused_images)
     some = [*images.values(), *([] if fused_images is None else [fused_images])]

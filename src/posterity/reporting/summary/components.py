@@ -62,7 +62,8 @@ def components_of(
     """Yield the components of plates, mixtures and hidden Markov models; none for batches."""
     if law.batch_shape:
         return
-    if (members := law.exchangeable_members()) is not None:
+    members = law.exchangeable_members()
+    if members is not None:
         yield from _members(members, names, path, block)
         return
     for name, part in law.named_parts().items():
@@ -71,16 +72,21 @@ def components_of(
 
 
 def _members(members: Members, names: Names, path: str, block: str) -> Iterator[Component]:
-    laws, labels = members.laws, _labels(members, names, path)
+    laws = members.laws
+    labels = _labels(members, names, path)
     proper = bool(np.all(laws.is_proper()))
     moments = laws.expected_moments() if proper else None
     tops = _tops(laws, names.get(_under(path, members.path), ())) if proper else []
     topic = tops and members.kind == "member" and members.weights is None
     kind = "topic" if topic else members.kind
-    at = lambda values, k: None if values is None else float(values[k])
+
+    def at(values, k):
+        return None if values is None else float(values[k])
+
     for k, label in enumerate(labels):
         mean, covariance = (None, None) if moments is None else (part[k] for part in moments)
-        weight, sd = at(members.weights, k), at(members.weight_sd, k)
+        weight = at(members.weights, k)
+        sd = at(members.weight_sd, k)
         top = tops[k] if tops else ()
         yield Component(block, kind, label, weight, sd, mean, covariance, top)
 
@@ -139,7 +145,8 @@ def _of_networks(law: Any, level: float, block: str, member: str) -> Iterator[La
         for number, (layer, places) in enumerate(pairs):
             at = np.concatenate([np.arange(p.start, p.stop) for p in places.values()])
             sure = ((low[at] > 0) | (high[at] < 0)).mean()
-            size, spread = np.sqrt((mean[at] ** 2).mean()), np.median(sd[at])
+            size = np.sqrt((mean[at] ** 2).mean())
+            spread = np.median(sd[at])
             numbers = map(float, (size, spread, sure))
             yield Layer(block, which, number, _kind(layer), len(at), *numbers)
 

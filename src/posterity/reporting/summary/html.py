@@ -59,7 +59,10 @@ def _law(law: Distribution) -> str:
     parts = []
     if summary.components:
         shown = summary.components[:MOST_ROWS]
-        name = lambda c: f"{c.block}: {c.name}" if c.block else c.name
+
+        def name(c):
+            return f"{c.block}: {c.name}" if c.block else c.name
+
         rows = ((name(c), _number(c.weight), ", ".join(w for w, _ in c.top[:5])) for c in shown)
         headers = shown[0].kind, "weight", "most probable"
         parts.append(table(headers, rows, len(summary.components) - len(shown)))
@@ -69,7 +72,10 @@ def _law(law: Distribution) -> str:
         headers = "", "mean", "sd", percent, "to"
         parts.append(table(headers, numbers, summary.size - len(numbers)))
     if summary.layers:
-        cells = lambda one: (str(one.number), one.kind, f"{one.weights:,}", _number(one.sd))
+
+        def cells(one):
+            return (str(one.number), one.kind, f"{one.weights:,}", _number(one.sd))
+
         parts.append(table(("layer", "", "weights", "sd"), map(cells, summary.layers)))
     return "".join(parts)
 
@@ -78,7 +84,10 @@ def _ledger(ledger: Ledger) -> str:
     if not _cheap(ledger.prior):
         return ""
     sites = list(sites_of(ledger)) if len(ledger.entries) <= EXACT else []
-    most = lambda one: ("", "") if one.most is None else (one.most.label, f"{one.most.by:+.3g}")
+
+    def most(one):
+        return ("", "") if one.most is None else (one.most.label, f"{one.most.by:+.3g}")
+
     rows = ((one.name, one.why or _number(one.nats), *most(one)) for one in sites[:MOST_ROWS])
     drawn = table(("site", "adds, nats", "pulls most", "by, sd"), rows, len(sites) - MOST_ROWS)
     return (drawn if sites else "") + _law(ledger.total)

@@ -118,7 +118,8 @@ def cavity(ledger: Ledger, site: str) -> Any:
 
 
 def _site(ledger: Ledger, whole: Any, name: str, names: Names) -> SiteSummary:
-    left, alone = cavity(ledger, name), ledger.entries[name].independent
+    left = cavity(ledger, name)
+    alone = ledger.entries[name].independent
     if not np.all(left.is_proper()):
         why = f"without it {_improper(left, names)} no distribution: the others do not carry it"
         return SiteSummary(name, None, None, why, alone)
@@ -137,7 +138,8 @@ def influences_of(
         if mine.quantity == WEIGHT and most is not None:
             continue  # counts of components depend on numbers of records, not on influence
         with np.errstate(all="ignore"):
-            mean, without = mine.law.mean.ravel(), theirs.law.mean.ravel()
+            mean = mine.law.mean.ravel()
+            without = theirs.law.mean.ravel()
             by = (mean - without) / mine.law.width.ravel()
         order = range(mine.size)
         if most is not None:
@@ -154,7 +156,8 @@ def _all_tables(law: Distribution, names: Names) -> list[Table]:
 
 
 def _networks(law: Distribution, block: str) -> Iterator[Table]:
-    layers, members = law.network_layers, law.exchangeable_members()
+    layers = law.network_layers
+    members = law.exchangeable_members()
     if layers is not None:
         axes = tuple(map(numbered, law.batch_shape))
         yield Table(block, "", axes, _Weights(layers), law.marginals()[0])
@@ -189,7 +192,8 @@ class _Weights(tuple[str, ...]):
 
 def _improper(law: Distribution, names: Names) -> str:
     """Return the names of the improper parts, followed by a verb."""
-    parts, members = law.named_parts(), law.exchangeable_members()
+    parts = law.named_parts()
+    members = law.exchangeable_members()
     if members is None or len(parts) > 1:
         if not parts:
             return "what is left is"

@@ -90,7 +90,8 @@ class FusedGaussianMixture(DensityMixin, OfSites):
         POSITIVE.check(prior_sd=self.prior_sd, component_sd=self.component_sd)
         x = self._validated(X, sites=sites, ensure_min_samples=2)
         seed = int(check_random_state(self.random_state).randint(2**31))
-        names, ledgers = columns_of(self, x.shape[1]), {}
+        names = columns_of(self, x.shape[1])
+        ledgers = {}
         for site, rows in rows_of(sites, len(x)).items():
             with at_site(site if sites is not None else None):
                 ledgers[site] = to_ledger(self._fitted(x[rows], seed), site, names=names)

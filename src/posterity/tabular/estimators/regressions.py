@@ -127,8 +127,10 @@ class FederatedRegression(OfSites):
                 raise ValueError(
                     "sample_weight is to be positive or zero, and not zero throughout."
                 )
-        apart, used = rows_of(sites, len(x)), weights > 0
-        columns, spread = columns_of(self, self.n_features_in_), self.prior_sd
+        apart = rows_of(sites, len(x))
+        used = weights > 0
+        columns = columns_of(self, self.n_features_in_)
+        spread = self.prior_sd
         if spread is not None and not isinstance(spread, Mapping):
             POSITIVE.check(prior_sd=spread)
             spread = {"": spread}
@@ -152,7 +154,8 @@ class FederatedRegression(OfSites):
         options: Any = {"schedule": self.schedule, "steps": self.max_iter, "tolerance": self.tol}
         self.run_ = posterity.federate(data, model, prior, **options)
         self.records_ = {site: design.total for site, design in designs.items()}
-        self.ledger_, self.status_ = self.run_.ledger, self.run_.status
+        self.ledger_ = self.run_.ledger
+        self.status_ = self.run_.status
         if len(getattr(self, "triangles_", None) or ()) > 1:  # every factor hangs on their noise
             self.ledger_ = self.ledger_.holding(dependent(self.ledger_.entries))
         self.n_iter_ = self.run_.state.step
@@ -204,7 +207,8 @@ class FederatedRegression(OfSites):
         return np.asarray(y, np.float64)
 
     def _design(self, x: np.ndarray, y: Any = None, weights: Any = None) -> Design:
-        names, rows = self._recipe.coefficients(), np.arange(len(x))
+        names = self._recipe.coefficients()
+        rows = np.arange(len(x))
         if self.fit_intercept:
             x = np.column_stack([np.ones(len(x)), x])
         return Design(x, y, None, None, weights, names, rows, rows, len(x), 0, ())
@@ -299,7 +303,8 @@ class FederatedLinearRegression(RegressorMixin, FederatedRegression):
 
     def _problem(self, designs: Mapping[str, Design]) -> tuple[Any, dict[str, Any]]:
         _, data = super()._problem(designs)
-        self.noise_variance_, self.triangles_ = self.noise_variance, None
+        self.noise_variance_ = self.noise_variance
+        self.triangles_ = None
         if self.noise_variance is None:
             self.triangles_ = {s: triangle_of(self._recipe, own) for s, own in designs.items()}
             self.noise_variance_ = self._estimated(self.triangles_.values())
@@ -406,7 +411,8 @@ class FederatedPoissonRegression(RegressorMixin, FederatedRegression):
     def _problem(self, designs: Mapping[str, Design]) -> tuple[Any, dict[str, Any]]:
         data = {}
         for site, own in designs.items():
-            values, exposure = np.asarray(own.y), np.asarray(own.weights)
+            values = np.asarray(own.y)
+            exposure = np.asarray(own.weights)
             data[site] = own.x, np.column_stack([values * exposure, exposure])
         return _Rates(exposure=True), data
 

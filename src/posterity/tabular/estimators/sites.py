@@ -83,7 +83,8 @@ class OfSites(BaseEstimator):
             )
         done = posterity.forget(self.ledger_ if run is None else run, *sites)
         other = copy.copy(self)
-        other.ledger_, other.status_ = done.ledger, done.status
+        other.ledger_ = done.ledger
+        other.status_ = done.status
         return other, done
 
 

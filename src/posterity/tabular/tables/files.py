@@ -60,7 +60,8 @@ def roles_of(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
     ({'name': 0, 'mean': 1, 'sd': 2}, ['t value'])
     """
     result: dict[str, int] = {}
-    unused, wrong = [], ""
+    unused = []
+    wrong = ""
     for place, name in enumerate(header):
         role = ROLES.get(_key(name))
         if role is None:
@@ -154,7 +155,8 @@ def read_moments(
             fix="Leave one out.",
         )
     cells = reader.read_cells(Path(covariance), unnamed=True)
-    across, down = cells.header[1:], tuple(reader.clean(row[0]) for row in cells.rows)
+    across = cells.header[1:]
+    down = tuple(reader.clean(row[0]) for row in cells.rows)
     _check_names(Path(covariance), down, cells.lines)
     columns = order(across, result.names, f"the columns of {str(covariance)!r}", "the means")
     rows = order(down, result.names, f"the rows of {str(covariance)!r}", "the means")
@@ -185,7 +187,8 @@ def write(
         UsageError: for ``covariance`` with a law that has none, or with JSON.
         ArtifactError: if a file cannot be written; it is then unchanged.
     """
-    table, path = to_table(law), Path(path)
+    table = to_table(law)
+    path = Path(path)
     as_json = path.suffix.lower() == ".json"
     if covariance is not None and (as_json or "covariance" not in table):
         raise UsageError(
@@ -198,7 +201,8 @@ def write(
         table |= {} if recipe is None else {"recipe": recipe}
         write_file(path, json.dumps(table, indent=2, ensure_ascii=False).encode() + b"\n")
         return
-    names, mean = [reader.as_text(name) for name in table["names"]], table["mean"]
+    names = [reader.as_text(name) for name in table["names"]]
+    mean = table["mean"]
     if covariance is not None:
         rows = zip(names, table["covariance"], strict=True)
         _write_csv(Path(covariance), [["name", *names], *([n, *map(repr, row)] for n, row in rows)])
@@ -264,7 +268,8 @@ def _check_interval(
     for at, (name, line) in enumerate(zip(names, cells.lines, strict=True)):
         row, (low, mean, high) = cells.rows[at], (values[k][at] for k in ("lower", "mean", "upper"))
         unit = min(reader.last_digit(row[columns[role]]) for role in ("lower", "mean", "upper"))
-        text, expected = f"{name!r} in line {line}: {mean:g} within {low:g} to {high:g}", ""
+        text = f"{name!r} in line {line}: {mean:g} within {low:g} to {high:g}"
+        expected = ""
         lopsided = 2 * _LOPSIDED * (high - low) + (0.0 if alone else 2 * unit)
         if not low < mean < high:
             expected = "limits on both sides of the estimate"
@@ -274,7 +279,8 @@ def _check_interval(
             )
             expected += ", or a column of standard errors" * alone
         elif "sd" in columns:
-            sd, half = values["sd"][at], reader.last_digit(row[columns["sd"]]) / 2
+            sd = values["sd"][at]
+            half = reader.last_digit(row[columns["sd"]]) / 2
             wide = high - low + unit >= 2 * _LEAST * (sd - half)
             if not (wide and high - low - unit <= 2 * _MOST * (sd + half)):
                 text += f", with sd {sd:g}"
@@ -294,7 +300,8 @@ def _json(path: Path) -> Moments:
         data = json.loads(text, object_pairs_hook=_once, parse_constant=no_number)
         if not isinstance(data, dict) or "mean" not in data:
             raise ValueError("no object with the key 'mean'")
-        if unknown := sorted(data.keys() - KEYS):
+        unknown = sorted(data.keys() - KEYS)
+        if unknown:
             raise ValueError(f"unknown keys {some(unknown)}")
         if ("sd" in data) == ("covariance" in data):
             raise ValueError("neither or both of 'sd' and 'covariance'")
@@ -302,7 +309,10 @@ def _json(path: Path) -> Moments:
         if by_name == isinstance(data.get("names"), list):
             raise ValueError("names given both by 'mean' and 'names', or by neither,")
         names = list(data["mean"] if by_name else data["names"])
-        row = lambda values, what: [_number(one, what) for one in _listed(values, names, what)]
+
+        def row(values, what):
+            return [_number(one, what) for one in _listed(values, names, what)]
+
         sd = row(data["sd"], "sd") if "sd" in data else None
         rows = _listed(data["covariance"], names, "covariance") if sd is None else []
         covariance = [row(own, "covariance") for own in rows] if sd is None else None
@@ -318,7 +328,8 @@ def _json(path: Path) -> Moments:
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     cleaned = [(reader.clean(key), value) for key, value in pairs]
-    if twice := sorted({key for key, n in Counter(key for key, _ in cleaned).items() if n > 1}):
+    twice = sorted({key for key, n in Counter(key for key, _ in cleaned).items() if n > 1})
+    if twice:
         raise ValueError(f"keys {some(twice)} twice in one object")
     return dict(cleaned)
 
@@ -326,7 +337,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _listed(values: object, names: Sequence[str], what: str) -> list[Any]:
     """Return values in the order of the names, from a mapping or a sequence."""
     if isinstance(values, dict):
-        if odd := sorted(values.keys() ^ set(names)):
+        odd = sorted(values.keys() ^ set(names))
+        if odd:
             raise ValueError(f"{what} whose names differ from those of the means: {some(odd)}")
         return [values[name] for name in names]
     if not isinstance(values, list) or len(values) != len(names):

@@ -140,7 +140,8 @@ def to_table(law: Any) -> dict[str, Any]:
             fix="See posterity show; pass a block of a product, posterior.blocks[name].",
         )
     if blocks:
-        family, names = kinds.pop().__name__.lower(), list(blocks)
+        family = kinds.pop().__name__.lower()
+        names = list(blocks)
         parts = [block.marginals()[0] for block in blocks.values()]
         mean, sd = (np.concatenate([getattr(p, k) for p in parts]) for k in ("mean", "sd"))
     else:
@@ -148,7 +149,8 @@ def to_table(law: Any) -> dict[str, Any]:
         layers = law.network_layers
         family = "diagonal" if law.diagonal else "gaussian"
         names = list(law.names) or [str(place) for place in range(law.named_size or 0)]
-        names, mean = list(layers.entries()) if layers else names, law.mean
+        names = list(layers.entries()) if layers else names
+        mean = law.mean
         sd = law.variance**0.5 if law.diagonal else None
     table = {"family": family, "names": names, "mean": list(map(tidy, mean))}
     if sd is not None:

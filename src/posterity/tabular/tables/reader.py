@@ -30,7 +30,8 @@ FORMULAS = ("=", "+", "-", "@")
 """First characters of cells that spreadsheets evaluate."""
 TEXT = "'"
 """Mark that spreadsheets write before a cell that is text, whatever its form."""
-POINT, COMMA = ".", ","
+POINT = "."
+COMMA = ","
 DECIMAL = one_of(POINT, COMMA).or_none()
 """Values of an argument ``decimal``."""
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "."})
@@ -75,7 +76,10 @@ class Cells(NamedTuple):
         marked = (cell for own in texts.values() for cell in own if POINT in cell or COMMA in cell)
         if any(_own_mark(_digits(cell)) for cell in marked):
             return []
-        inside = lambda cell: POINT in cell and _NUMBER.fullmatch(_digits(cell))
+
+        def inside(cell):
+            return POINT in cell and _NUMBER.fullmatch(_digits(cell))
+
         return [name for name, own in texts.items() if any(map(inside, own))]
 
     def numbers(
@@ -105,12 +109,15 @@ class Cells(NamedTuple):
             try:
                 values = np.array([list(map(float, cells)) for cells in texts])
             except ValueError:
-                plain, values = False, np.zeros(0)
+                plain = False
+                values = np.zeros(0)
             if plain and np.isfinite(values).all():
                 values = values.reshape(len(columns), len(self.rows)).T
                 self._check_digits(columns, values)
                 return values
-        values, name, where = np.empty((len(self.rows), len(columns))), "", ""
+        values = np.empty((len(self.rows), len(columns)))
+        name = ""
+        where = ""
         try:
             mark = decimal or decimal_mark(
                 itertools.chain(*texts), self.delimiter if strict else COMMA
@@ -132,7 +139,8 @@ class Cells(NamedTuple):
     def _check_digits(self, columns: Any, values: np.ndarray) -> None:
         """Raise an ArtifactError for a whole number with more digits than a float holds."""
         for row, place in np.argwhere(abs(values) >= 2**53):
-            name, text = columns[place], self.rows[row][self.header.index(columns[place])].strip()
+            name = columns[place]
+            text = self.rows[row][self.header.index(columns[place])].strip()
             if re.fullmatch(r"[+-]?[0-9]+", text) and int(text) != int(values[row, place]):
                 raise table_error(
                     self.path,
@@ -192,7 +200,8 @@ def _of_frame(path: Path, unnamed: bool) -> Cells:
         raise _unreadable(path, str(error)[:200], path.suffix) from error
     own = [name for name, rows in sheets.items() if any(map(any, rows))]
     if len(own) > 1:
-        found, fix = f"{len(own)} sheets {some(own)} with cells", "Keep one, or save it as .csv."
+        found = f"{len(own)} sheets {some(own)} with cells"
+        fix = "Keep one, or save it as .csv."
         raise table_error(path, found, "one sheet with cells", fix)
     rows = sheets[own[0]] if own else []
     lines = [*range(1, len(rows) + 1)]
@@ -274,11 +283,14 @@ def _of_text(path: Path, text: str, unnamed: bool) -> Cells:
     first = next((line for line in text.splitlines() if line.strip()), "")
     outside = "".join(first.split('"')[::2])  # within quotes, marks do not separate cells
     delimiter = stated[1] if stated else max(DELIMITERS, key=outside.count)
-    rows, lines, end = [], [], 0
+    rows = []
+    lines = []
+    end = 0
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         for row in reader:
-            start, end = end + 1, reader.line_num
+            start = end + 1
+            end = reader.line_num
             if len(row) > 1 or (row and not row[0].isspace()):
                 rows.append(row)
                 lines.append(start)
@@ -305,7 +317,8 @@ def _cells(
         raise ValueError("no rows")
     if not stored:
         within = slice(filled[0], filled[-1] + 1)
-        rows, lines = rows[within], lines[within]
+        rows = rows[within]
+        lines = lines[within]
     rows = _without_ends(rows)
     header = tuple(map(clean, rows[0]))
     if unnamed and len(rows) > 1 and len(rows[1]) == len(header) + 1:
@@ -314,7 +327,8 @@ def _cells(
     # A first record taken as a header would be lost silently.
     if not stored and any(map(is_number, named)):
         raise ValueError(f"a header {some(header)} (line {lines[0]}) of numbers, not names")
-    if why := unfit(named):
+    why = unfit(named)
+    if why:
         raise ValueError(f"a header {some(header)} (line {lines[0]}) without valid names: {why}")
     for row, line in zip(rows[1:], lines[1:], strict=True):
         if len(row) != len(header):
@@ -325,7 +339,10 @@ def _cells(
 
 def _without_ends(rows: list[list[str]]) -> list[list[str]]:
     """Drop the empty cells from a delimiter at the end of every line."""
-    blank = lambda some: some and all(len(row) > 1 and not row[-1].strip() for row in some)
+
+    def blank(some):
+        return some and all(len(row) > 1 and not row[-1].strip() for row in some)
+
     while blank(rows) and len({*map(len, rows)}) == 1:
         rows = [row[:-1] for row in rows]
     head, *rest = rows
@@ -386,7 +403,8 @@ def number(text: str, mark: str | None) -> float:
     >>> number("1.234,5", ","), number("−2.5e-3", None)
     (1234.5, -0.0025)
     """
-    digits, words = _digits(text), repr(text.strip()[:50])
+    digits = _digits(text)
+    words = repr(text.strip()[:50])
     if not _NUMBER.fullmatch(digits):
         raise ValueError(f"{words}, which is not a number,")
     if mark is None and COMMA in digits:
@@ -426,7 +444,8 @@ def _digits(text: str) -> str:
 
 def _own_mark(digits: str) -> str | None:
     """Return the only possible decimal mark of this number; None if none or ambiguous."""
-    points, commas = digits.count(POINT), digits.count(COMMA)
+    points = digits.count(POINT)
+    commas = digits.count(COMMA)
     if not _NUMBER.fullmatch(digits) or not points + commas:
         return None
     if points and commas:
