@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import json
+import os
 import pickle
 import stat
 
@@ -143,7 +144,8 @@ def test_private_keys_are_their_owners_files(tmp_path, monkeypatch):
         KEYS["b"].save(path)
     for content in (b"", b"\x00", path.read_bytes()[:60]):
         (tmp_path / "bad.key").write_bytes(content)
-        with pytest.raises(Refusal):
+        (tmp_path / "bad.key").chmod(0o600)
+        with pytest.raises(Refusal, match="cannot be read"):
             PrivateKey.load(tmp_path / "bad.key")
     with pytest.raises(Refusal):
         PrivateKey.load(tmp_path / "missing.key")
@@ -151,6 +153,30 @@ def test_private_keys_are_their_owners_files(tmp_path, monkeypatch):
     for text in ("", "AAAA", str(PUBLIC["a"])[:-1], str(PUBLIC["a"]) + "\n"):
         with pytest.raises(Refusal):
             PublicKey.of(text)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o601, 0o777])
+def test_a_private_key_that_others_may_read_is_refused(tmp_path, mode):
+    path = tmp_path / "officer.key"
+    KEYS["a"].save(path)
+    path.chmod(mode)
+    with pytest.raises(Refusal, match=f"mode {mode:o}") as refused:
+        PrivateKey.load(path)
+    assert f"chmod 600 {path}" in refused.value.fix
+    path.chmod(0o400)
+    assert PrivateKey.load(path) == KEYS["a"]
+
+
+def test_a_private_key_is_its_owners_from_the_first_byte_on(tmp_path, monkeypatch):
+    modes, write = [], os.fsync
+    monkeypatch.setattr("os.fsync", lambda h: (modes.append(os.fstat(h).st_mode), write(h)))
+    before = os.umask(0)
+    try:
+        KEYS["a"].save(tmp_path / "site.key")
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(mode) for mode in modes if stat.S_ISREG(mode)] == [0o600]
+    assert any(map(stat.S_ISDIR, modes)), "the name of the file is durable too"
 
 
 def test_half_a_surrogate_pair_is_refused_where_json_is_read() -> None:

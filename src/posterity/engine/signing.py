@@ -20,7 +20,7 @@ from posterity.artifact.container import parsed
 from posterity.artifact.manifest import as_text
 from posterity.engine.refusal import Refusal, reading
 from posterity.errors import MissingExtraError
-from posterity.files import writing
+from posterity.files import write_file, writing
 
 try:
     from cryptography.exceptions import InvalidSignature
@@ -37,6 +37,9 @@ MOST_SIGNATURES = 1024
 """Maximum bytes and signatures of an envelope that is read."""
 START, MOST_TAIL = b'{"payload":"', 2**18
 """The bytes before a payload; maximum number of bytes after it, with as many signatures."""
+
+OTHERS = 0o077 if os.name == "posix" else 0
+"""Permissions of group and others, none of which a private key may have."""
 
 # --- keys ----------------------------------------------------------------------------------------
 
@@ -87,13 +90,19 @@ class PrivateKey:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read the key from a file by :meth:`save`; a Refusal if the file contains none."""
+        """Read the key from a file by :meth:`save`; a Refusal if the file contains none, or others
+        than its owner may read or change it.
+        """
         expected, fix = "an Ed25519 key in PEM, without a password", "Name this site's key file."
         with reading(f"private key {os.fspath(path)!r}", expected, fix):
             try:
-                key = serialization.load_pem_private_key(Path(path).read_bytes(), password=None)
+                with open(path, "rb") as file:
+                    mode, content = os.fstat(file.fileno()).st_mode, file.read()
             except OSError as error:
                 raise ValueError(error.strerror) from error
+            if mode & OTHERS:
+                raise _shared(path, mode)
+            key = serialization.load_pem_private_key(content, password=None)
             if not isinstance(key, ed25519.Ed25519PrivateKey):
                 raise TypeError("another kind of key")
             return cls(key.private_bytes_raw())
@@ -105,15 +114,9 @@ class PrivateKey:
         form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
         text = self._key.private_bytes(*form, serialization.NoEncryption())
         with writing(Path(path)):
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            try:
-                with open(handle, "wb") as file:
-                    file.write(text)
-                    file.flush()
-                    os.fsync(handle)
-            except BaseException:
-                os.unlink(path)
-                raise
+            if os.path.lexists(path):
+                raise FileExistsError(0, "it exists")
+        write_file(Path(path), text, mode=0o600)
 
     @functools.cached_property
     def public(self) -> PublicKey:
@@ -139,6 +142,12 @@ def from_base64(text: Any, what: str) -> bytes:
         if base64.b64encode(raw[(len(raw) - 1) // 3 * 3 :]) == content[-4:]:
             return raw
     raise Refusal.of(f"{what} that is not in standard base64", "canonical base64")
+
+
+def _shared(path: str | os.PathLike[str], mode: int) -> Refusal:
+    found = f"private key {os.fspath(path)!r}, which others may read (mode {mode & 0o777:o})"
+    fix = f"Run: chmod 600 {os.fspath(path)}. Replace the key if others can have read it."
+    return Refusal.of(found, "mode 600, since who has the key signs as its owner", fix=fix)
 
 
 # --- envelopes -----------------------------------------------------------------------------------
