@@ -1,7 +1,6 @@
 """Atomic writing of files, and the removal of temporary files of killed writers."""
 
 import contextlib
-import functools
 import os
 import re
 import secrets
@@ -77,10 +76,9 @@ def clean_stale(path: Path) -> None:
 
 def _temporary(path: Path, mode: int) -> tuple[Path, BinaryIO]:
     """Return a new file next to ``path``, locked while it is open."""
-    made_by = functools.partial(os.open, mode=mode)
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-        file = open(temporary, "xb", opener=made_by)
+        file = os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb")
         _lock(file.fileno())
         with contextlib.suppress(FileNotFoundError):
             # Otherwise another writer removed the file before it was locked.
