@@ -73,14 +73,15 @@ test-oldest: $(VENV)/.publish ## run quick tests with the oldest releases that p
 	$(BIN)/uv pip install --quiet --python .venv-oldest --resolution lowest-direct --editable '.[test]'
 	.venv-oldest/bin/python -m pytest $(PYTEST_FLAGS) -W ignore::DeprecationWarning tests/test_ledger.py \
 	  tests/artifact tests/graphs tests/models tests/federation/test_run.py tests/fusion/test_fuse.py \
-	  tests/adapters tests/conformance tests/test_progress.py
+	  tests/adapters tests/conformance tests/runtime/test_progress.py
 
 test-engine: .venv-engine/.engine ## run deployments over NVFlare and Flower, in namespaces of their own
 	.ci/apart .venv-engine/bin/python -m pytest -n 0 -m engine -W ignore tests/deployment
 
-lint: $(VENV)/.lint ## check style
+lint: $(VENV)/.lint ## check style, and which part imports which
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 
 format: $(VENV)/.lint ## put style right
 	$(BIN)/ruff check --fix .

@@ -24,10 +24,10 @@ from benchmarks.launch import SINGLE, Effort, launch
 from benchmarks.measure import answer, peak, timings
 from benchmarks.problems import Shape, draw
 from posterity import Gaussian, federate, fuse
-from posterity.artifact.recipe import Recipe
-from posterity.fitting import fit
 from posterity.models import LogisticRegression
-from posterity.sklearn import FederatedLogisticRegression
+from posterity.tabular import fit
+from posterity.tabular.estimators import FederatedLogisticRegression
+from posterity.tabular.recipe import Recipe
 
 BUSY = """
 import numpy as np
@@ -59,7 +59,7 @@ def table(size: Size, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def of_fit(size: Size, seed: int, folder: Path) -> Callable[[], Any]:
-    """`posterity.fitting.fit` of a file."""
+    """`posterity.tabular.fitting` of a file."""
     x, level, y = table(size, seed)
     names = [f"x{k}" for k in range(size.columns)]
     known = [f"level {k}" for k in range(size.levels)]

@@ -9,11 +9,6 @@ import pytest
 from posterity.adapters.samples.variables import CHAINS
 from posterity.arguments import COUNT
 from posterity.arrays.tree import identical, structure
-from posterity.checks import (
-    check_finite,
-    check_proper,
-    check_same_structure,
-)
 from posterity.distillation.sampling.noise import KEY
 from posterity.errors import ParameterError, PosterityError, StructureError
 from posterity.families import (
@@ -24,6 +19,11 @@ from posterity.families import (
     Mixture,
     Plate,
     Product,
+)
+from posterity.families.checks import (
+    check_finite,
+    check_proper,
+    check_same_structure,
 )
 from posterity.federation.run import GOSSIP
 from posterity.models import LogisticRegression

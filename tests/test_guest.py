@@ -27,8 +27,8 @@ import posterity
 from posterity import Gaussian, models
 from posterity.adapters.numpyro import joint
 from posterity.distillation import Langevin
-from posterity.plots.summary import plot_summary
-from posterity.sklearn import FederatedLogisticRegression
+from posterity.reporting.plots.summary import plot_summary
+from posterity.tabular.estimators import FederatedLogisticRegression
 
 try:  # its releases lag behind JAX's: pip install --pre tfp-nightly
     from tensorflow_probability.substrates import jax as tfp

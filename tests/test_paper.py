@@ -72,9 +72,26 @@ def test_what_contributing_names_exists():
         r"`((?:src|tests|docs|experiments|benchmarks|\.ci|\.github)/[^` ]*)`", CONTRIBUTING
     )
     named += re.findall(r"\]\((?!http)([^)]+)\)", CONTRIBUTING)
-    assert len(named) > 20 and [name for name in named if not (ROOT / name).exists()] == []
+    assert len(named) > 10 and [name for name in named if not (ROOT / name).exists()] == []
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"`make ([\w-]+)", CONTRIBUTING)) <= targets
+
+
+HOUSE = ROOT / "src/posterity"
+
+
+def test_what_the_page_through_the_house_names_exists():
+    page = HOUSE.joinpath("README.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([\w/]+(?:/|\.py))`", page)
+    assert len(named) > 40 and [name for name in named if not (HOUSE / name).exists()] == []
+    links = re.findall(r"\]\(([^)]+)\)", page)
+    assert [link for link in links if not (HOUSE / link).exists()] == []
+
+
+def test_the_page_through_the_house_names_every_room():
+    page = HOUSE.joinpath("README.md").read_text(encoding="utf-8")
+    rooms = {path.parent.name for path in HOUSE.glob("*/__init__.py")}
+    assert rooms and [room for room in sorted(rooms) if f"`{room}/" not in page] == []
 
 
 def test_what_is_run_before_a_release_is_a_job_and_has_a_date():

@@ -21,7 +21,7 @@ from beartype import BeartypeConf, beartype
 from jaxtyping import jaxtyped
 
 NAME = "_checked_by_the_tests"
-UNCHECKED = ("posterity.sklearn",)
+UNCHECKED = ("posterity.tabular.estimators",)
 """Modules whose callers may pass anything: scikit-learn's estimators refuse it in ``fit``."""
 CHECKS = BeartypeConf(violation_type=TypeError)
 

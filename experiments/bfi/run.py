@@ -22,11 +22,11 @@ from experiments import harness
 from experiments.data import heart_disease
 from experiments.heart.preparation import SITES, design
 from posterity import Ledger, federate
-from posterity.artifact.sites import sites_in
 from posterity.families import Gaussian
-from posterity.fitting import Recipe
-from posterity.fitting import fit as fit_table
-from posterity.fitting.one_shot import expected_distance
+from posterity.tabular import Recipe
+from posterity.tabular import fit as fit_table
+from posterity.tabular.one_shot import expected_distance
+from posterity.tabular.sites import sites_in
 
 PLACE = harness.Place.of(__file__)
 SCRIPT = Path(__file__).parent / "centres.R"

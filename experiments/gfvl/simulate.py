@@ -27,7 +27,7 @@ from posterity.graphs.walks import MetropolisHastings, Walk
 from posterity.inference.descent import not_finite
 from posterity.inference.update import LocalUpdate
 from posterity.models import Model, Records
-from posterity.programs import program
+from posterity.runtime.programs import program
 
 
 class Leave(NamedTuple):

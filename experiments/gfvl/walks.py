@@ -12,7 +12,7 @@ import numpy as np
 from posterity.arguments import NATURAL
 from posterity.graphs.topology import Network, Site
 from posterity.graphs.walks import STRIDE, Walk, WalkState, begin, bits_of_stride
-from posterity.programs import program
+from posterity.runtime.programs import program
 
 
 def positions(

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from posterity.receipt import verify as verify
     from posterity.reporting import Report as Report
     from posterity.reporting import report as report
+    from posterity.runtime.fingerprint import versioned as versioned
 
-from posterity.lazy import exports
+from posterity.runtime.lazy import exports
 from posterity.version import __version__ as __version__
 
 # Imported on first use (PEP 562): the command line's help does not wait for JAX.
@@ -64,5 +65,8 @@ _HOMES = {
     "pursuit": ("Pursuit", "pursue"),
     "receipt": ("Receipt", "verify"),
     "reporting": ("Report", "report"),
+    "runtime": (),
+    "runtime.fingerprint": ("versioned",),
+    "tabular": (),
 }
 __getattr__, __dir__ = exports(__name__, _HOMES)

@@ -2,7 +2,7 @@
 
 import signal
 
-from posterity.interrupts import leave
+from posterity.runtime.interrupts import leave
 
 
 def main() -> None:

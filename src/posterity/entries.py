@@ -11,9 +11,9 @@ import numpy as np
 
 from posterity.arrays.leaves import frozen
 from posterity.arrays.stacks import blocks, columns, rows
-from posterity.checks import check_finite, check_same_structure
 from posterity.errors import LedgerError, PosterityError
 from posterity.families import ExponentialFamily, at_rest
+from posterity.families.checks import check_finite, check_same_structure
 
 SAME_SHAPE = str.maketrans(
     # Cyrillic, small and capital; Greek, small and capital

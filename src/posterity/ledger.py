@@ -12,12 +12,12 @@ import numpy as np
 from posterity import entries as versions
 from posterity.arrays.tree import leaves
 from posterity.arrays.tree_sums import TreeSum
-from posterity.checks import check_adds, check_proper, check_same_structure
 from posterity.entries import Entry, all_at_rest, by_site, check_names, checked, with_factors
 from posterity.errors import LedgerError
 from posterity.families import ExponentialFamily, at_rest
+from posterity.families.checks import check_adds, check_proper, check_same_structure
 from posterity.families.names import Names, in_order, names_of, posterior_line, some, with_names
-from posterity.text import cut, html, listed
+from posterity.runtime.text import cut, html, listed
 
 
 @dataclasses.dataclass(frozen=True)

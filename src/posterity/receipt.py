@@ -17,10 +17,10 @@ from posterity.artifact import digest
 from posterity.artifact.container import unique
 from posterity.entries import appearance
 from posterity.errors import ArtifactError, PosterityError
-from posterity.files import write_file
 from posterity.handing_on import handed_on
 from posterity.ledger import Ledger
-from posterity.text import clean, cut, html
+from posterity.runtime.files import write_file
+from posterity.runtime.text import clean, cut, html
 
 FORMAT_VERSION = 2
 

@@ -8,9 +8,9 @@ from threadpoolctl import ThreadpoolController
 
 from posterity import Gaussian, federate, fuse
 from posterity.arrays.linear_algebra import SMALL, one_thread
-from posterity.artifact.recipe import Recipe
-from posterity.fitting import fit
 from posterity.models import LogisticRegression
+from posterity.tabular import fit
+from posterity.tabular.recipe import Recipe
 
 POOLS = ThreadpoolController().select(user_api="blas")
 THREADS = 3

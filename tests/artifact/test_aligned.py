@@ -10,9 +10,9 @@ from posterity.arrays.tree import identical
 from posterity.artifact import provenance as provenances
 from posterity.artifact.aligned import aligned, listed, names_in, ordered
 from posterity.artifact.tree import decode, encode
-from posterity.checks import check_adds
 from posterity.errors import ArtifactError, LedgerError, StructureError
 from posterity.families import DiagonalGaussian, Dirichlet, Gamma, Gaussian, Plate, Product
+from posterity.families.checks import check_adds
 from posterity.fusion.diff import diff
 from posterity.ledger import Ledger
 

@@ -129,7 +129,7 @@ def test_verbs_of_files_need_no_extra(files):
 
 
 def test_models_of_help_are_those_of_recipes():
-    from posterity.artifact import recipe
     from posterity.cli import schema
+    from posterity.tabular import recipe
 
     assert schema.MODELS == recipe.MODELS

@@ -12,16 +12,16 @@ from scipy import stats
 
 import posterity
 from posterity.artifact import provenance
-from posterity.artifact.recipe import Recipe
 from posterity.cli import options
 from posterity.cli.distill import distillation_of
 from posterity.distillation import Box, Draws, Langevin, Mixup, Perturbed, Pool, Student, online
 from posterity.distillation.sampling.kernels import SGHMC
 from posterity.distillation.sampling.schedules import Polynomial
 from posterity.families import Gamma, Gaussian, Mixture, Network
-from posterity.fitting.recipe_model import survival_of
-from posterity.fitting.scores import log_of_moments
 from posterity.networks import Layers
+from posterity.tabular.recipe import Recipe
+from posterity.tabular.recipe_model import survival_of
+from posterity.tabular.scores import log_of_moments
 
 LAYERS = Layers.dense(2, 3, 2)
 DISTILL = "distill net.safetensors -o s.safetensors --inputs pool.npz"

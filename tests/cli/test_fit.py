@@ -11,7 +11,7 @@ import posterity
 from posterity import Ledger
 from posterity.errors import ArtifactError, StructureError
 from posterity.families import DiagonalGaussian, Gaussian, Plate
-from posterity.fitting import Reading, Recipe, check_same, fit
+from posterity.tabular import Reading, Recipe, check_same, fit
 
 COUNT = 200
 

@@ -9,10 +9,10 @@ from cli.commands import contents, document, fail, refuse, succeed
 from cli.configurations import COUNTS, LOGISTIC
 
 import posterity
-from posterity.artifact.recipe import recipe_in
-from posterity.artifact.sites import sites_in
 from posterity.cli import files as command_files
 from posterity.cli.forget import _report as report
+from posterity.tabular.recipe import recipe_in
+from posterity.tabular.sites import sites_in
 
 
 def test_forget_and_verify_exactly(folder):

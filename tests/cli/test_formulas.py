@@ -9,15 +9,15 @@ from cli.commands import document, refuse, succeed
 from cli.test_recipes import put, records, rows, take
 
 import posterity
-from posterity.adapters.tables.reader import read_cells
-from posterity.artifact.recipe import Recipe, recipe_in
-from posterity.artifact.sites import as_provenance
 from posterity.errors import ArtifactError, UsageError
-from posterity.fitting.design import design
-from posterity.fitting.reading import columns_of, names_in_r
+from posterity.tabular.design import design
+from posterity.tabular.reading import columns_of, names_in_r
+from posterity.tabular.recipe import Recipe, recipe_in
+from posterity.tabular.sites import as_provenance
+from posterity.tabular.tables.reader import read_cells
 
 formulaic = pytest.importorskip("formulaic")
-from posterity.fitting.formula import with_formula  # noqa: E402
+from posterity.tabular.formula import with_formula  # noqa: E402
 
 LEVELS = {"smoker": ("no", "ex", "yes"), "sex": ("f", "m")}
 BOUNDS = "lower_bound=20, upper_bound=110"

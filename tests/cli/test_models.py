@@ -19,16 +19,8 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.stats import gamma, nbinom
 
 import posterity
-from posterity.adapters.tables.reader import read_cells
-from posterity.artifact.recipe import Recipe
-from posterity.artifact.sites import sites_in
 from posterity.errors import ConvergenceError
 from posterity.families import Gaussian
-from posterity.fitting import fit
-from posterity.fitting.design import design
-from posterity.fitting.one_shot import _of_classes
-from posterity.fitting.predict import log_predictive, predict
-from posterity.fitting.regressions import check_converged, data_of, model_of
 from posterity.models import (
     Adjusted,
     GammaRegression,
@@ -38,6 +30,14 @@ from posterity.models import (
     PoissonRegression,
     Records,
 )
+from posterity.tabular import fit
+from posterity.tabular.design import design
+from posterity.tabular.one_shot import _of_classes
+from posterity.tabular.predict import log_predictive, predict
+from posterity.tabular.recipe import Recipe
+from posterity.tabular.regressions import check_converged, data_of, model_of
+from posterity.tabular.sites import sites_in
+from posterity.tabular.tables.reader import read_cells
 
 api = pytest.importorskip("statsmodels.api")
 approx_hess = pytest.importorskip("statsmodels.tools.numdiff").approx_hess

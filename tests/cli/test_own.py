@@ -11,12 +11,12 @@ from cli.test_models import lives
 from cli.test_recipes import put, rows
 
 import posterity
-from posterity.artifact.recipe import Recipe, recipe_in
 from posterity.errors import FusionWarning, StructureError, UsageError
 from posterity.federation.agreement import Agreement
-from posterity.fitting import fit
-from posterity.fitting.pooled import partially_pooled
 from posterity.models import LogisticRegression, MultinomialRegression
+from posterity.tabular import fit
+from posterity.tabular.pooled import partially_pooled
+from posterity.tabular.recipe import Recipe, recipe_in
 
 LEVELS = {"n": 0.0, "s": 1.5}
 FORMS = {  # a model, what its table has beside x, and the recipe of the pooled fit
@@ -178,8 +178,8 @@ def test_a_record_is_predicted_by_its_sites_own_coefficient_or_by_the_prior(monk
     # Derivatives that a file has no room for are not written out in all sites' coefficients.
     both = ["fuse", "n.safetensors", "s.safetensors", "-o", "b.safetensors"]
     assert document(*both)["one_shot"] is not None
-    monkeypatch.setattr("posterity.artifact.reconcile.MOST_NUMBERS", 19)
-    monkeypatch.setattr("posterity.artifact.reconcile.moved_cubic", None)
+    monkeypatch.setattr("posterity.tabular.reconcile.MOST_NUMBERS", 19)
+    monkeypatch.setattr("posterity.tabular.reconcile.moved_cubic", None)
     assert document(*both)["one_shot"] is None
 
 
@@ -307,7 +307,7 @@ def test_files_are_fused_by_partial_pooling_as_tables_are_federated(model, monke
         assert "'h1' contradicts the others: " in " ".join(told["warnings"])
         assert not document(*call, "--personal", "x,intercept")["warnings"]
         brief = functools.partial(posterity.federate, steps=1)
-        monkeypatch.setattr("posterity.fitting.pooled.federate", brief)
+        monkeypatch.setattr("posterity.tabular.pooled.federate", brief)
         told = document(*call, "--personal", "intercept", code=9)
         assert told["one_shot"] is None and "partial pooling has " in told["warnings"][0]
 

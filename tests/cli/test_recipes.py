@@ -13,9 +13,15 @@ from scipy.special import expit, logsumexp
 from scipy.stats import norm, poisson
 
 import posterity
-from posterity.adapters.tables.reader import read_cells
-from posterity.artifact.recipe import Recipe, recipe_in
-from posterity.artifact.sites import (
+from posterity.errors import ArtifactError
+from posterity.families import Gaussian, Mixture
+from posterity.tabular import Reading, fit
+from posterity.tabular.design import design
+from posterity.tabular.one_shot import expected_distance
+from posterity.tabular.predict import log_predictive, predict
+from posterity.tabular.recipe import Recipe, recipe_in
+from posterity.tabular.scores import scores
+from posterity.tabular.sites import (
     Dispersed,
     as_provenance,
     kept,
@@ -25,13 +31,7 @@ from posterity.artifact.sites import (
     sites_in,
     tensor,
 )
-from posterity.errors import ArtifactError
-from posterity.families import Gaussian, Mixture
-from posterity.fitting import Reading, fit
-from posterity.fitting.design import design
-from posterity.fitting.one_shot import expected_distance
-from posterity.fitting.predict import log_predictive, predict
-from posterity.fitting.scores import scores
+from posterity.tabular.tables.reader import read_cells
 
 SMOKING = ("no", "ex", "yes")
 
@@ -357,7 +357,7 @@ def test_predictions_are_those_of_the_raw_columns_in_any_unit(model, target):
             recipe = dataclasses.replace(recipe, center={**units["center"], target: 100.0},
                                          scale={**units.get("scale", {}), target: 7.0})  # fmt: skip
         made = fit("t.csv", recipe)
-        from posterity.adapters.tables.reader import read_cells
+        from posterity.tabular.tables.reader import read_cells
 
         data = design(read_cells(Path("t.csv")), made.recipe, predicting=True)
         noise = {"noise_variance": made.noise_variance}
@@ -431,7 +431,7 @@ def test_a_mixture_of_posteriors_predicts_their_average():
     mixture = Mixture.from_standard([0.3, 0.7], both).named(names)
     recipe = Recipe("logistic", "y", ("x",), prior_sd={"": 1.0})
     put("t.csv", {"x": [0.0, 1.5, -8.0]})
-    from posterity.adapters.tables.reader import read_cells
+    from posterity.tabular.tables.reader import read_cells
 
     data = design(read_cells(Path("t.csv")), recipe, predicting=True)
     found = predict(mixture, recipe, data, level=0.9)

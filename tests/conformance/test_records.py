@@ -40,7 +40,7 @@ from posterity.networks import Layers, predict
 from posterity.networks.training import checked_records
 from posterity.pursuit import Joint
 from posterity.pursuit.learning import ConjugateLearner, VectorFeatures
-from posterity.sklearn import FederatedLinearRegression
+from posterity.tabular.estimators import FederatedLinearRegression
 
 pytestmark = pytest.mark.filterwarnings("ignore:The posterior has not converged:UserWarning")
 

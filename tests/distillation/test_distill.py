@@ -243,7 +243,7 @@ class Stop(Exception):
 
 @pytest.mark.slow
 def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("posterity.checkpoint.SECONDS", 0.0)
+    monkeypatch.setattr("posterity.artifact.checkpoint.SECONDS", 0.0)
     brief = {"climb": 100, "burn_in": 250}
     path, teacher = tmp_path / "run.safetensors", network_teacher(**brief)
     seen: list[Progress] = []

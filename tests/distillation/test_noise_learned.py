@@ -18,11 +18,11 @@ from posterity.errors import (
     StructureError,
     UsageError,
 )
-from posterity.interrupts import deferred
 from posterity.models import NeuralNetwork
 from posterity.models.forward import NoisyForward
 from posterity.models.likelihoods import log_likelihood
 from posterity.networks import GaussianPrior, Layers
+from posterity.runtime.interrupts import deferred
 from tests.distillation.examples import KEY
 
 pytestmark = pytest.mark.filterwarnings("ignore:Draws may not be the posterior's:UserWarning")

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posterity.artifact import digest
-from posterity.checkpoint import opened
+from posterity.artifact.checkpoint import opened
 from posterity.families import Beta, Dirichlet, Gamma, Gaussian, NormalWishart
 from posterity.federation import Asynchronous, Gossip, LedgerGossip, Sequential, Synchronous
 from posterity.federation.checkpoint import VERB, arguments_of, load, save

@@ -29,10 +29,10 @@ from posterity.federation.checkpoint import arguments_of
 from posterity.federation.federate import start
 from posterity.federation.keys import step_key
 from posterity.federation.schedules import Pending
-from posterity.fingerprint import digest
 from posterity.graphs import complete
 from posterity.inference import LocalUpdate
 from posterity.models import LogisticRegression
+from posterity.runtime.fingerprint import digest
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* hops are too few:UserWarning")
 
@@ -178,12 +178,12 @@ options = {"schedule": Gossip(complete(names)), "steps": 60}
 PROGRAM = f"""
 {SETTINGS}
 import sys
-import posterity.checkpoint
-from posterity.fingerprint import digest
+import posterity.artifact.checkpoint
+from posterity.runtime.fingerprint import digest
 from posterity.federation import federate
 from posterity.federation.checkpoint import arguments_of
 
-posterity.checkpoint.SECONDS = 0.0
+posterity.artifact.checkpoint.SECONDS = 0.0
 told = lambda progress: print(progress.step, flush=True)
 run = federate(*setting, **options, checkpoint=sys.argv[1], progress=told)
 print([digest(arguments_of(run)), digest(run.ledger), [v.site for v in run.trace]])

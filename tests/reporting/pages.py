@@ -9,8 +9,6 @@ import numpy as np
 
 import posterity
 from posterity import federate, forget, fuse, report
-from posterity.artifact.recipe import Recipe
-from posterity.artifact.sites import as_provenance
 from posterity.distillation import Head, Student
 from posterity.families import (
     Beta,
@@ -30,6 +28,8 @@ from posterity.ledger import Ledger
 from posterity.models import BetaBernoulli
 from posterity.pursuit import Pursuit, Row
 from posterity.status import Status
+from posterity.tabular.recipe import Recipe
+from posterity.tabular.sites import as_provenance
 
 STRANGE = 'north "<script>alert(1)</script>" & \u202e\U0001f600 ' + "é" * 60
 VOID = {"col", "meta", "input", "link", "br"}

@@ -15,7 +15,7 @@ from reporting import pages
 
 from posterity import Ledger, report
 from posterity.reporting.markup import Scale, shown
-from posterity.summary import summarise
+from posterity.reporting.summary import summarise
 
 pytestmark = pytest.mark.browser
 PICTURES = Path(__file__).parent / "pictures"

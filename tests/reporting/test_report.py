@@ -13,8 +13,6 @@ from reporting import pages
 import posterity
 from posterity import Gaussian, Ledger, fuse, report
 from posterity.artifact import digest
-from posterity.artifact.recipe import Recipe
-from posterity.artifact.sites import as_provenance
 from posterity.distillation import Head, Student
 from posterity.errors import ArtifactError, FusionWarning, StructureError, UsageError
 from posterity.families.layers import Layers
@@ -23,8 +21,10 @@ from posterity.reporting.charts import Axis, ticks
 from posterity.reporting.evaluation import evaluated
 from posterity.reporting.markup import shown, visible
 from posterity.reporting.sources import Source
+from posterity.reporting.summary import summarise
 from posterity.reporting.verbs import federation
-from posterity.summary import summarise
+from posterity.tabular.recipe import Recipe
+from posterity.tabular.sites import as_provenance
 
 pytestmark = pytest.mark.filterwarnings("ignore:matched components:UserWarning")
 

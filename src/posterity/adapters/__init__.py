@@ -7,7 +7,7 @@ and improper parameters raise a ``ParameterError``. For draws from any of these 
 
 from typing import TYPE_CHECKING
 
-from posterity.lazy import exports
+from posterity.runtime.lazy import exports
 
 if TYPE_CHECKING:
     from posterity.adapters.samples import from_samples as from_samples

@@ -18,8 +18,8 @@ from posterity.arrays.typing import KeyArray
 from posterity.errors import UsageError
 from posterity.families.distribution import Distribution
 from posterity.families.unconstrained import Transformed
-from posterity.lazy import jax
-from posterity.programs import jitted
+from posterity.runtime.lazy import jax
+from posterity.runtime.programs import jitted
 
 SEPARATOR = "."
 """Separator between the name of a block and of its parts; in a ``DataTree`` a slash is a path."""

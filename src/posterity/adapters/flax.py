@@ -18,7 +18,7 @@ from posterity.arrays.typing import KeyArray
 from posterity.errors import StructureError
 from posterity.families import Distribution, Gaussian, Product
 from posterity.ledger import Ledger
-from posterity.programs import jitted
+from posterity.runtime.programs import jitted
 
 Apply = Callable[[Any, Any], Any]
 """Function of parameters and inputs (n, ...) that returns the outputs (n, K)."""

@@ -14,8 +14,8 @@ from posterity import families
 from posterity.adapters import shared
 from posterity.adapters.plates import Gaussians
 from posterity.adapters.shared import library
-from posterity.checks import check_proper
 from posterity.errors import StructureError
+from posterity.families.checks import check_proper
 from posterity.ledger import Ledger
 
 Array = np.ndarray

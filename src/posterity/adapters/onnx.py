@@ -28,7 +28,7 @@ from posterity.distillation.heads import FLOOR
 from posterity.distillation.student import Student
 from posterity.errors import StructureError
 from posterity.families.layers import Conv
-from posterity.files import write_file
+from posterity.runtime.files import write_file
 from posterity.version import __version__
 
 OPSET = 17

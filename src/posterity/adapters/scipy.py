@@ -22,8 +22,8 @@ import numpy as np
 from posterity import families
 from posterity.adapters.laplace import of_covariance
 from posterity.adapters.shared import check_one, numbers, unsupported
-from posterity.checks import check_proper
 from posterity.errors import ParameterError, StructureError
+from posterity.families.checks import check_proper
 from posterity.families.distribution import Distribution
 from posterity.families.supports import PositiveNumbers
 

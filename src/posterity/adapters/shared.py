@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.checks import check_proper
 from posterity.errors import (
     MissingExtraError,
     ParameterError,
@@ -20,6 +19,7 @@ from posterity.errors import (
     within,
 )
 from posterity.families import Distribution, ExponentialFamily, at_rest
+from posterity.families.checks import check_proper
 from posterity.families.names import in_order, names_of, some, with_names
 from posterity.ledger import Ledger
 from posterity.models.tables import array

@@ -26,9 +26,9 @@ from posterity.adapters import shared
 from posterity.adapters.laplace import of_covariance
 from posterity.adapters.sklearn_logistic import laplace, to_logistic
 from posterity.arguments import POSITIVE
-from posterity.checks import check_proper
 from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian
+from posterity.families.checks import check_proper
 from posterity.families.names import some
 
 Array = np.ndarray

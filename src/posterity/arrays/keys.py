@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arguments import Constraint
-from posterity.arrays.namespace import is_jax
 from posterity.arrays.typing import KeyArray
-from posterity.lazy import jax
+from posterity.runtime.jax_loaded import is_jax
+from posterity.runtime.lazy import jax
 
 THREEFRY = "threefry2x32"
 ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
@@ -35,6 +35,9 @@ class Words(NamedTuple):
     def array(self) -> np.ndarray:
         """The key's numbers, as ``jax.random.key_data`` has them."""
         return np.array(self, np.uint32)
+
+    def __posterity_content__(self) -> tuple[str, str, np.ndarray]:
+        return "key", "key<fry>", self.array  # as JAX's key of the same words
 
 
 def seeded(seed: int) -> Words:

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from posterity.arrays.namespace import is_jax
 from posterity.arrays.typing import ArrayLike, Real
 from posterity.errors import ParameterError
-from posterity.lazy import jnp
+from posterity.runtime.jax_loaded import is_jax
+from posterity.runtime.lazy import jnp
 
 
 def as_leaf(value: Any) -> Real:

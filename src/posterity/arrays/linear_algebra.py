@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.arrays.namespace import is_jax, namespace
+from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Real
+from posterity.runtime.jax_loaded import is_jax
 
 SMALL = 2**32
 """Multiplications of a product of matrices, up to which threads of BLAS are not worth waiting for:

@@ -7,13 +7,13 @@ imported by whoever first makes such an array, never here.
 """
 
 import functools
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from posterity.arrays.functions import Namespace
+from posterity.runtime.jax_loaded import is_jax, jax_module
 
 NUMPY = Namespace()
 """Functions of NumPy and SciPy, in the precision of the arguments."""
@@ -25,20 +25,6 @@ def namespace(*arrays: Any) -> Namespace:
         if type(array) is not np.ndarray and is_jax(array):
             return _jax()
     return NUMPY
-
-
-def jax_module() -> Any:
-    """Return JAX if it has been completely imported, else None."""
-    module = sys.modules.get("jax")
-    return module if hasattr(module, "Array") else None
-
-
-def is_jax(value: object) -> bool:
-    """True if ``value`` is an array of JAX, traced or not."""
-    if type(value) is np.ndarray:  # the usual case, asked for at every leaf
-        return False
-    jax = jax_module()
-    return jax is not None and isinstance(value, jax.Array)
 
 
 def is_traced(value: object) -> bool:

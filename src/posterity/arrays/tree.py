@@ -17,8 +17,8 @@ from typing import Any, Self, dataclass_transform
 import numpy as np
 
 from posterity.arrays.leaves import frozen
-from posterity.arrays.namespace import jax_module
 from posterity.arrays.typing import PyTree
+from posterity.runtime.jax_loaded import jax_module
 
 STATIC = "static"
 LABEL = "_names"

@@ -28,8 +28,8 @@ from posterity.artifact.registry import codec_of
 from posterity.artifact.tree import decode, encode
 from posterity.errors import ArtifactError, PosterityError, within
 from posterity.families import Distribution
-from posterity.files import write_file
 from posterity.ledger import Ledger
+from posterity.runtime.files import write_file
 
 __all__ = ["Inspection", "Posterior", "digest", "inspect", "load", "open_artifact", "save"]
 

@@ -1,11 +1,13 @@
-"""The names of a network's inputs and of what it predicts in a file's provenance, as JSON.
+"""What a file's provenance says of its parameters: names of a network's inputs, as JSON, and more.
 
 A distribution can name its own coordinates (:mod:`posterity.families.names`). The inputs of a
 network are no coordinates of the distribution over its weights, so the file names them here.
 """
 
+import importlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from posterity.artifact.container import altered
 from posterity.families.names import MOST_CHARACTERS, some, unfit
@@ -13,6 +15,18 @@ from posterity.families.names import MOST_CHARACTERS, some, unfit
 COLUMNS, TARGET, CLASSES = "columns", "target", "classes"
 """The keys for the names of columns, a list in JSON; the name of the column that is predicted; and
 the texts that its labels 0, 1, ... stand for, a list in JSON."""
+
+READERS = {"recipe": "posterity.tabular.reconcile"}
+"""By key of a provenance that says what a file's parameters mean, the module that reads it."""
+
+
+def reader_of(provenances: Iterable[Mapping[str, str]]) -> Any:
+    """Return the module that compares what these files say of their parameters, imported at its
+    first use; None if they say nothing. It has ``reconciled``, which puts the contents of several
+    files into one form, and ``check_same``, which refuses files that need this.
+    """
+    keys = {key for own in provenances for key in READERS.keys() & own.keys()}
+    return importlib.import_module(READERS[min(keys)]) if keys else None
 
 
 def as_provenance(names: Sequence[str]) -> dict[str, str]:

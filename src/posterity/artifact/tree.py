@@ -11,12 +11,12 @@ from urllib.parse import quote
 
 import numpy as np
 
-from posterity.arrays.namespace import is_jax
 from posterity.arrays.tree import LABEL
 from posterity.artifact.container import CODES, Spec, altered, is_shape, unknown_type
 from posterity.artifact.registry import ARRAY, CODECS, codec_of
 from posterity.errors import ArtifactError, ParameterError, StructureError
 from posterity.families import Distribution
+from posterity.runtime.jax_loaded import is_jax
 
 SCALARS = frozenset({type(None), bool, int, float, str})
 

@@ -35,7 +35,7 @@ from posterity.cli.report import group, table
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import PosterityError, UsageError
 from posterity.fusion import Fusion
-from posterity.plots import plot_matching
+from posterity.reporting.plots import plot_matching
 from posterity.status import Progress
 
 SITES, HELD_OUT = 6, 450

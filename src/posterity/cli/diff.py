@@ -3,7 +3,6 @@
 import math
 
 from posterity.artifact.aligned import aligned, listed, unnamed
-from posterity.artifact.reconcile import comparable
 from posterity.cli import files
 from posterity.cli.options import Settings
 from posterity.cli.report import MOST_ROWS, Group, group, short, table
@@ -11,6 +10,7 @@ from posterity.cli.streams import Data, printable, verb
 from posterity.fusion.diff import BlockDiff, Divergences
 from posterity.fusion.diff import diff as compared
 from posterity.ledger import Ledger
+from posterity.tabular.reconcile import comparable
 
 MOST_SHIFTS = 5
 """Number of coordinates whose shift is printed."""

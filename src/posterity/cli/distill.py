@@ -13,8 +13,6 @@ import numpy as np
 from posterity import distillation, models
 from posterity.artifact import provenance
 from posterity.artifact.aligned import listed, names_in
-from posterity.artifact.recipe import Recipe, recipe_in
-from posterity.artifact.sites import as_provenance, kept, sites_in, together
 from posterity.cli import files
 from posterity.cli.jobs import build_kind, problem_of
 from posterity.cli.options import Settings, conflict
@@ -37,15 +35,17 @@ from posterity.distillation import (
 from posterity.errors import ConvergenceWarning, StructureError, UsageError, within
 from posterity.federation import specification
 from posterity.federation.specification import build
-from posterity.fitting.pooled import teacher_of
-from posterity.fitting.recipe_model import TIMES, inputs_of, offset_of
-from posterity.interrupts import deferred
 from posterity.ledger import Ledger
 from posterity.models import NeuralNetwork
 from posterity.models.likelihoods import check_outputs
 from posterity.networks import Layers
-from posterity.plots import plot_distillation
+from posterity.reporting.plots import plot_distillation
+from posterity.runtime.interrupts import deferred
 from posterity.status import Progress
+from posterity.tabular.pooled import teacher_of
+from posterity.tabular.recipe import Recipe, recipe_in
+from posterity.tabular.recipe_model import TIMES, inputs_of, offset_of
+from posterity.tabular.sites import as_provenance, kept, sites_in, together
 
 KERNELS = {
     "sgld": distillation.SGLD,

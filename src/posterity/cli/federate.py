@@ -9,9 +9,6 @@ from typing import Any
 import numpy as np
 
 from posterity.artifact.aligned import listed, names_in
-from posterity.artifact.recipe import recipe_in
-from posterity.artifact.sites import sites_in
-from posterity.artifact.units import suspicious
 from posterity.cli import files
 from posterity.cli.jobs import Federated, federation_of
 from posterity.cli.options import Settings
@@ -22,13 +19,16 @@ from posterity.families import stack
 from posterity.families.names import names_of
 from posterity.federation import Run
 from posterity.federation.federate import proceed, too_few_hops
-from posterity.files import write_file
-from posterity.fitting.fit import notes_of_labels, notes_of_prior
-from posterity.fitting.pooled import by_default, check_coefficients, check_columns
 from posterity.fusion.conflict import CONTRADICTION, jointly
 from posterity.ledger import Ledger
+from posterity.reporting.summary.rows import cavity
+from posterity.runtime.files import write_file
 from posterity.status import Progress
-from posterity.summary.rows import cavity
+from posterity.tabular.fitting import notes_of_labels, notes_of_prior
+from posterity.tabular.pooled import by_default, check_coefficients, check_columns
+from posterity.tabular.recipe import recipe_in
+from posterity.tabular.sites import sites_in
+from posterity.tabular.units import suspicious
 
 MOST = 2**30
 """Largest number of multiplications for comparing each site with the others."""

@@ -18,8 +18,8 @@ from posterity.engine.author import Author
 from posterity.engine.signing import PrivateKey
 from posterity.engine.transports.unix import Absent, Client
 from posterity.errors import UsageError
-from posterity.files import write_file
-from posterity.interrupts import Interrupts, deferred, heed
+from posterity.runtime.files import write_file
+from posterity.runtime.interrupts import Interrupts, deferred, heed
 
 
 def _new_report(data: Data) -> str:

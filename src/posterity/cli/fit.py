@@ -4,15 +4,15 @@ import dataclasses
 import json
 from typing import Any
 
-from posterity import fitting
-from posterity.artifact.reconcile import prior_digest
-from posterity.artifact.sites import sites_in
-from posterity.artifact.units import suspicious
+from posterity import tabular as fitting
 from posterity.cli import files
 from posterity.cli.options import Settings, conflict, incomplete
 from posterity.cli.recipes import clean_or_none, requested
 from posterity.cli.report import Group, first, group, parameters, short, table
 from posterity.cli.streams import Data, bar, printable, verb
+from posterity.tabular.reconcile import prior_digest
+from posterity.tabular.sites import sites_in
+from posterity.tabular.units import suspicious
 
 
 def _report(data: Data) -> Group:

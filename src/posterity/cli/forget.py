@@ -8,26 +8,26 @@ from pathlib import Path
 
 from posterity.artifact import digest
 from posterity.artifact.aligned import names_in
-from posterity.artifact.recipe import recipe_in
-from posterity.artifact.reconcile import check_model
-from posterity.artifact.sites import kept
-from posterity.checks import check_proper
 from posterity.cli import files
 from posterity.cli.jobs import Federated, federation_of
 from posterity.cli.options import Settings, incomplete, read
 from posterity.cli.report import status_of
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import ArtifactError, UsageError
+from posterity.families.checks import check_proper
 from posterity.federation import Run
 from posterity.federation.certificate import Certificate
 from posterity.federation.federate import start
 from posterity.federation.forget import forget as forgotten
 from posterity.federation.remaining import reports_of
-from posterity.files import alongside
-from posterity.fitting.regressions import model_of
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt, issue
+from posterity.runtime.files import alongside
 from posterity.status import ProgressCallback, Status
+from posterity.tabular.recipe import recipe_in
+from posterity.tabular.reconcile import check_model
+from posterity.tabular.regressions import model_of
+from posterity.tabular.sites import kept
 
 CHANGED = 100
 """Change of the posterior by one site's own round, in units of the tolerance, that is noted."""

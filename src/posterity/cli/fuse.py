@@ -12,8 +12,6 @@ from rich.table import Table
 
 import posterity
 from posterity.artifact import aligned
-from posterity.artifact.recipe import recipe_in
-from posterity.artifact.sites import as_provenance
 from posterity.cli import files, report
 from posterity.cli.inputs import LISTED, Inputs, fused
 from posterity.cli.options import Settings, incomplete, unwanted
@@ -30,6 +28,8 @@ from posterity.fusion.conflict import CONFLICTS
 from posterity.fusion.networks.options import has_units
 from posterity.fusion.scale import Scale
 from posterity.ledger import Ledger
+from posterity.tabular.recipe import recipe_in
+from posterity.tabular.sites import as_provenance
 
 OneShot = tuple[float | None, tuple[str, ...]]
 """The distance from the posterior of all records, None if it is unknown, and warnings."""
@@ -142,7 +142,7 @@ def fuse(settings: Settings) -> Data:
     if personal not in (None, False):
         result, status, one_shot = _partially_pooled(fusion, inputs, personal)
     if plot is not None:  # before the result: if drawing fails, no file is left
-        from posterity.plots import plot_matching
+        from posterity.reporting.plots import plot_matching
 
         plot_matching(fusion, plot, plate=plate)
     distance, doubts = one_shot or _one_shot(fusion, inputs)
@@ -181,8 +181,8 @@ def _partially_pooled(fusion: Fusion, inputs: Inputs, columns: Any) -> tuple[Any
     """
     # Not above: most fusions need neither models nor their optimisers.
     from posterity.cli.recipes import personal_of
-    from posterity.fitting.one_shot import NOT_GAUSSIAN, expected_distance
-    from posterity.fitting.pooled import by_default, partially_pooled, spreads_of
+    from posterity.tabular.one_shot import NOT_GAUSSIAN, expected_distance
+    from posterity.tabular.pooled import by_default, partially_pooled, spreads_of
 
     ledger, recipe = fusion.ledger, recipe_in(inputs.record)
     if ledger is None or recipe is None or recipe.own:
@@ -257,7 +257,7 @@ def _one_shot(fusion: Fusion, inputs: Inputs) -> OneShot:
         return None, fusion.warnings
     if recipe.conjugate:
         return 0.0, fusion.warnings
-    from posterity.fitting.one_shot import expected_distance
+    from posterity.tabular.one_shot import expected_distance
 
     known, heard = expected_distance(ledger, inputs.sites), fusion.warnings
     if known.silent:

@@ -8,9 +8,6 @@ from typing import Any
 
 import posterity
 from posterity.artifact.many import Alone, Several, name_of, read_many
-from posterity.artifact.recipe import RECIPE
-from posterity.artifact.reconcile import check_same, reconciled
-from posterity.artifact.sites import MOST_SITES, sites_in, together
 from posterity.cli import files
 from posterity.cli.streams import bar
 from posterity.errors import UsageError
@@ -19,6 +16,9 @@ from posterity.fusion import plan as plans
 from posterity.fusion.networks.options import is_network
 from posterity.ledger import Ledger
 from posterity.status import Progress, ProgressCallback
+from posterity.tabular.recipe import RECIPE
+from posterity.tabular.reconcile import check_same, reconciled
+from posterity.tabular.sites import MOST_SITES, sites_in, together
 
 LISTED = 10_000
 """Number of sites whose digests and matching are listed one by one."""

@@ -11,19 +11,19 @@ from rich.table import Table
 from rich.tree import Tree
 
 from posterity.artifact import Inspection, artifact
-from posterity.artifact.recipe import RECIPE, recipe_in
-from posterity.artifact.sites import sites_in, together
-from posterity.checks import check_proper
 from posterity.cli import files
 from posterity.cli.options import Settings
 from posterity.cli.report import Group, first, group, listed, short, table
 from posterity.cli.streams import Data, plain, printable, verb
 from posterity.errors import ArtifactError, ParameterError, StructureError
 from posterity.families import Distribution
+from posterity.families.checks import check_proper
 from posterity.families.layers import Layers
 from posterity.families.names import parts_of
 from posterity.families.unconstrained import Supports
 from posterity.ledger import Ledger
+from posterity.tabular.recipe import RECIPE, recipe_in
+from posterity.tabular.sites import sites_in, together
 
 NO_POSTERIORS = ("Architecture", "Student", "dict")
 """Kinds of files of which only the contents are listed."""

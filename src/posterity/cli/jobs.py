@@ -8,14 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity import models
-from posterity.adapters.tables.reader import clean
 from posterity.arrays.keys import seeded
 from posterity.arrays.typing import KeyArray
 from posterity.artifact import provenance
 from posterity.artifact.aligned import names_in, ordered
-from posterity.artifact.recipe import Recipe
-from posterity.artifact.reconcile import prior_digest
-from posterity.artifact.sites import as_provenance
 from posterity.cli import files
 from posterity.cli.options import Settings, conflict, incomplete
 from posterity.cli.recipes import NOISE_OF_ONE, Sites, personal_of, recipe_of, sites_of
@@ -28,10 +24,14 @@ from posterity.families.names import Names, some
 from posterity.federation import Run, specification
 from posterity.federation.federate import start
 from posterity.federation.specification import build, one_of
-from posterity.fitting.fit import prior_of
-from posterity.fitting.pooled import spreads_of
 from posterity.ledger import Ledger
 from posterity.models.tables import SPREAD, by_column, columns_of, with_columns
+from posterity.tabular.fitting import prior_of
+from posterity.tabular.pooled import spreads_of
+from posterity.tabular.recipe import Recipe
+from posterity.tabular.reconcile import prior_digest
+from posterity.tabular.sites import as_provenance
+from posterity.tabular.tables.reader import clean
 
 OF_SITES = dict.fromkeys((*specification.MODELS, "function", "network"))
 OF_ONE_TABLE: dict[str, Any] = dict.fromkeys(("network", *specification.REGRESSIONS))

@@ -96,7 +96,7 @@ class Settings:
 
         files.check_outputs(outputs, [*self.inputs, *inputs])
         if self.has("output.plot") and (plot := self.path("output.plot")) is not None:
-            from posterity.plots import check_format
+            from posterity.reporting.plots import check_format
 
             check_format(plot)
 

@@ -11,11 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.adapters.tables.reader import clean, read_cells
 from posterity.artifact.provenance import TARGET, classes_of, named, unnamed
-from posterity.artifact.recipe import Recipe, recipe_in
-from posterity.artifact.sites import sites_in, together
-from posterity.artifact.units import suspicious
 from posterity.cli import files
 from posterity.cli.options import Settings, unwanted
 from posterity.cli.recipes import recipe_of, table_of
@@ -23,10 +19,14 @@ from posterity.cli.records import read_inputs, reordered
 from posterity.cli.report import Group, first, group, short, table, wrote
 from posterity.cli.streams import Data, bar, plain, printable, verb
 from posterity.errors import StructureError, UsageError, within
-from posterity.files import write_file
-from posterity.fitting.design import Design
-from posterity.fitting.pooled import is_pooled, predictions
-from posterity.fitting.recipe_model import (
+from posterity.ledger import Ledger
+from posterity.reporting.plots.traces import plot_calibration
+from posterity.runtime.files import write_file
+from posterity.status import ProgressCallback
+from posterity.tabular.design import Design
+from posterity.tabular.pooled import is_pooled, predictions
+from posterity.tabular.recipe import Recipe, recipe_in
+from posterity.tabular.recipe_model import (
     Parts,
     by_student,
     called,
@@ -34,10 +34,10 @@ from posterity.fitting.recipe_model import (
     columns_of,
     in_own_unit,
 )
-from posterity.fitting.scores import log_of_moments, scores
-from posterity.ledger import Ledger
-from posterity.plots.traces import plot_calibration
-from posterity.status import ProgressCallback
+from posterity.tabular.scores import log_of_moments, scores
+from posterity.tabular.sites import sites_in, together
+from posterity.tabular.tables.reader import clean, read_cells
+from posterity.tabular.units import suspicious
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,10 +18,10 @@ from posterity.cli.report import MOST_ROWS, Group, group, status_of, status_repo
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import ConvergenceWarning, UsageError
 from posterity.federation.specification import build
-from posterity.interrupts import Interrupts, deferred
-from posterity.plots import plot_pursuit
 from posterity.pursuit import Best, Fixed, Flatness, Joint, Pursuit, Schedule
 from posterity.pursuit.schedules import SEVERAL
+from posterity.reporting.plots import plot_pursuit
+from posterity.runtime.interrupts import Interrupts, deferred
 from posterity.status import Progress
 
 POLISH = {"each": "each", "end": "end", "none": None}

@@ -9,20 +9,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.adapters.tables.reader import clean
-from posterity.artifact.recipe import ESTIMATE, Recipe, check_recipe, recipe_in
-from posterity.artifact.reconcile import are_texts
 from posterity.cli import files
 from posterity.cli.options import Settings, conflict, unknown, unwanted
 from posterity.cli.records import TARGET, Table, as_cells, read_inputs
 from posterity.cli.schema import options_of, places_of
 from posterity.errors import CHOOSE, PosterityError, StructureError, UsageError
 from posterity.families.names import some
-from posterity.fitting.design import Design, design
-from posterity.fitting.fit import records_of
-from posterity.fitting.formula import with_formula
-from posterity.fitting.reading import ALONE, DISTINCT, Reading, columns_of, columns_to_predict
-from posterity.fitting.regressions import (
+from posterity.tabular.design import Design, design
+from posterity.tabular.fitting import records_of
+from posterity.tabular.formula import with_formula
+from posterity.tabular.reading import ALONE, DISTINCT, Reading, columns_of, columns_to_predict
+from posterity.tabular.recipe import ESTIMATE, Recipe, check_recipe, recipe_in
+from posterity.tabular.reconcile import are_texts
+from posterity.tabular.regressions import (
     AS_POISSON,
     LEAST,
     Triangle,
@@ -32,6 +31,7 @@ from posterity.fitting.regressions import (
     residuals_of,
     triangle_of,
 )
+from posterity.tabular.tables.reader import clean
 
 OF_FIT = ("family", "components", "component_sd")
 """Parts of a recipe that only posterity fit has options for."""

@@ -12,7 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.adapters.tables.reader import (
+from posterity.artifact.provenance import unnamed
+from posterity.cli.files import check_regular
+from posterity.cli.options import unwanted
+from posterity.errors import ArtifactError, ParameterError, StructureError, within
+from posterity.families.names import order, some, unfit
+from posterity.tabular.tables.reader import (
     Cells,
     clean,
     is_missing,
@@ -20,11 +25,6 @@ from posterity.adapters.tables.reader import (
     read_cells,
     table_error,
 )
-from posterity.artifact.provenance import unnamed
-from posterity.cli.files import check_regular
-from posterity.cli.options import unwanted
-from posterity.errors import ArtifactError, ParameterError, StructureError, within
-from posterity.families.names import order, some, unfit
 
 TARGET = "y"
 """Default name of the label's column."""

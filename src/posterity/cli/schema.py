@@ -54,7 +54,7 @@ class Kind:
         pairs = (pair for pair in pairs if pair[1] or self.nameless)
         named = [(name, read(value)) for name, _, value in pairs]
         if self.by_name and (named or not self.alternatives):
-            from posterity.adapters.tables.reader import clean
+            from posterity.tabular.tables.reader import clean
 
             own = {clean(name): value for name, value in named}
             if len(own) < len(texts) or not (self.nameless or all(own)):

@@ -9,7 +9,6 @@ from typing import Any
 from rich.box import SIMPLE
 from rich.table import Table
 
-from posterity.adapters.tables.reader import as_text
 from posterity.cli import files
 from posterity.cli.inspect import about_recipe, inspected
 from posterity.cli.inspect import report as inspect_report
@@ -18,7 +17,8 @@ from posterity.cli.report import MOST_ROWS, Group, first, group, short, wrote
 from posterity.cli.streams import Data, printable, verb
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.ledger import Ledger
-from posterity.summary import Summary, influences, summarise
+from posterity.reporting.summary import Summary, influences, summarise
+from posterity.tabular.tables.reader import as_text
 
 COLUMNS = ("block", "member", "quantity", "name")
 ROW = (*COLUMNS, "mean", "sd", "low", "high")
@@ -83,7 +83,7 @@ def show(settings: Settings) -> Data:
             raise _no_ledger(site, about.kind)
         pulls = influences(posterior, site)
     if plot is not None:
-        from posterity.plots.summary import plot_summary
+        from posterity.reporting.plots.summary import plot_summary
 
         plot_summary(posterior, plot, level=level, site=site)
     shown = summary if whole else _unsaid(summary)

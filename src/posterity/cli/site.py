@@ -23,8 +23,8 @@ from posterity.engine.signing import PrivateKey
 from posterity.engine.store import Store
 from posterity.errors import ArtifactError, UsageError
 from posterity.families.names import names_of, with_names
-from posterity.files import write_file
-from posterity.interrupts import Interrupts, deferred, heed
+from posterity.runtime.files import write_file
+from posterity.runtime.interrupts import Interrupts, deferred, heed
 
 KEY = "site.key"
 COMPILED = {

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from posterity.errors import ArtifactError, PosterityError
-from posterity.interrupts import Interrupts, Terminated, deferred, heed, of_signal
-from posterity.progress import shown
-from posterity.text import clean
+from posterity.runtime.interrupts import Interrupts, Terminated, deferred, heed, of_signal
+from posterity.runtime.progress import shown
+from posterity.runtime.text import clean
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -4,18 +4,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-from posterity.adapters.tables import to_ledger, to_table, write
-from posterity.adapters.tables.files import Moments, law_of, read_moments
-from posterity.artifact.recipe import RECIPE, recipe_in
-from posterity.artifact.sites import as_provenance
-from posterity.artifact.units import suspicious
 from posterity.cli import files
 from posterity.cli.options import Settings, incomplete
 from posterity.cli.report import Group, group, parameters, wrote
 from posterity.cli.streams import Data, printable, verb
 from posterity.errors import StructureError, within
 from posterity.families import names
-from posterity.fitting.reading import names_in_r
+from posterity.tabular.reading import names_in_r
+from posterity.tabular.recipe import RECIPE, recipe_in
+from posterity.tabular.sites import as_provenance
+from posterity.tabular.tables import to_ledger, to_table, write
+from posterity.tabular.tables.files import Moments, law_of, read_moments
+from posterity.tabular.units import suspicious
 
 GRAPH = ".onnx"
 SUFFIXES = (".csv", ".json", GRAPH)

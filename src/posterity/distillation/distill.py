@@ -16,7 +16,7 @@ from jaxtyping import PyTree
 
 from posterity.arguments import COUNT, NATURAL, POSITIVE, Constraint
 from posterity.artifact import loaded
-from posterity.checkpoint import Checkpoint, opened
+from posterity.artifact.checkpoint import Checkpoint, opened
 from posterity.distillation import online
 from posterity.distillation import student as students
 from posterity.distillation.inputs import Inputs, as_inputs, checked, usual
@@ -28,14 +28,15 @@ from posterity.distillation.teachers import WATCHED, Teacher, as_teacher
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError, UsageError
 from posterity.families import Distribution
 from posterity.families.layers import Layers
-from posterity.fingerprint import digest
-from posterity.interrupts import deferred
 from posterity.models import Model
 from posterity.models.data import real_numbers
 from posterity.networks.predictive import Prediction, divergence
-from posterity.programs import as_found, jitted, traced
+from posterity.runtime.fingerprint import digest
+from posterity.runtime.interrupts import deferred
+from posterity.runtime.programs import jitted
+from posterity.runtime.text import html
+from posterity.runtime.tracing import as_found, traced
 from posterity.status import Progress, ProgressCallback, Status
-from posterity.text import html
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 10_000, 64, 3e-3
 STEADY = 0.3  # Share of the steps at Adam's full rate; then it falls to zero by half a cosine

@@ -20,7 +20,7 @@ from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.names import order, some
 from posterity.models.data import real_numbers
 from posterity.models.tables import array, columns_in
-from posterity.programs import jitted
+from posterity.runtime.programs import jitted
 
 SPREAD = 0.1  # Default noise on inputs, in standard deviations of their columns
 SHARES = Constraint("a share from 0 to 1", lambda share: 0 <= float(share) <= 1)

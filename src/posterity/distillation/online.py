@@ -25,7 +25,7 @@ from posterity.distillation.sampling.schedules import adam
 from posterity.distillation.scaling import Scaling
 from posterity.distillation.teachers import WATCHED, Teacher
 from posterity.networks.predictive import Expectations, expectations_of, merge
-from posterity.programs import jitted
+from posterity.runtime.programs import jitted
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,11 +10,11 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse.linalg
 
-from posterity.arrays.namespace import is_jax
 from posterity.arrays.typing import Bool, Float, Real
 from posterity.distillation.pytrees import leaves, rebuilt
 from posterity.errors import ParameterError, StructureError
 from posterity.models.data import real_numbers
+from posterity.runtime.jax_loaded import is_jax
 
 FAR = 3.0  # A column whose mean is more standard deviations from zero is rescaled
 LARGE = 10.0

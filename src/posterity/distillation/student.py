@@ -27,8 +27,8 @@ from posterity.models.data import real_numbers
 from posterity.models.forward import Forward
 from posterity.models.tables import distinct
 from posterity.networks.predictive import Prediction
-from posterity.programs import jitted
-from posterity.text import html
+from posterity.runtime.programs import jitted
+from posterity.runtime.text import html
 
 ROWS = 4096  # Inputs per call of the compiled network
 NETWORKS, ROOM = (4, 8), (200_000, 400_000)

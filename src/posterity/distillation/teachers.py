@@ -11,19 +11,20 @@ import numpy as np
 from jaxtyping import PyTree
 
 from posterity.arguments import COUNT
-from posterity.checks import check_prior
 from posterity.distillation.heads import Head
 from posterity.distillation.pytrees import Array
 from posterity.distillation.student import NETWORKS
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution
+from posterity.families.checks import check_prior
 from posterity.families.layers import Layers
 from posterity.models import Model, NeuralNetwork
 from posterity.models.data import real_numbers
 from posterity.models.forward import NoisyForward
 from posterity.models.tables import array, columns_in, columns_of
 from posterity.networks.predictive import Expectations, Prediction, expectations_of, merged
-from posterity.programs import as_found, jitted
+from posterity.runtime.programs import jitted
+from posterity.runtime.tracing import as_found
 
 SAMPLES = 16  # Draws per step, by default
 WATCHED = 4  # Inputs at which chains are compared with each other

@@ -18,7 +18,7 @@ from posterity.engine.memory import Memory, Step, failed, line, refused
 from posterity.engine.messages import Handover, digest_of
 from posterity.engine.refusal import Refusal
 from posterity.engine.store import Change, Outgoing, Store
-from posterity.files import write_file
+from posterity.runtime.files import write_file
 
 FIRST, LONGEST = 1.0, 60.0
 """Seconds after which an unacknowledged letter is sent again. They double from the first value to

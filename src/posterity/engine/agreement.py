@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import networkx as nx
 
-from posterity import fingerprint
 from posterity.arguments import COUNT, POSITIVE, Constraint, one_of
 from posterity.arrays.keys import bits, fold_in, seeded
 from posterity.arrays.typing import KeyArray
@@ -24,6 +23,7 @@ from posterity.federation.remaining import TOLERANCE
 from posterity.federation.schedules import Schedule
 from posterity.federation.specification import NamedModel, build, make_schedule, make_update
 from posterity.ledger import Ledger
+from posterity.runtime import fingerprint
 
 WALKS = one_of("gossip", "sequential")
 """Orders in which a token can walk in a federation without a server."""

@@ -20,7 +20,7 @@ from posterity.artifact.container import parsed
 from posterity.artifact.manifest import as_text
 from posterity.engine.refusal import Refusal, reading
 from posterity.errors import MissingExtraError
-from posterity.files import write_file, writing
+from posterity.runtime.files import write_file, writing
 
 try:
     from cryptography.exceptions import InvalidSignature
@@ -296,17 +296,3 @@ class Statement:
         for key in keys:
             envelope = envelope.signed(key)
         return envelope
-
-
-def statement_of(
-    envelope: Envelope, claim: Claim, keys: Mapping[str, PublicKey], threshold: int = 1
-) -> tuple[Statement, tuple[str, ...]]:
-    """Return the statement in an envelope, and the names in ``keys`` that signed it. Raises a
-    Refusal if they are too few, or the statement has another claim.
-    """
-    signers = envelope.verify(keys, threshold)
-    statement = Statement.from_bytes(envelope.payload)
-    if envelope.kind != STATEMENT or statement.claim != claim:
-        found = f"a statement about {statement.claim!r} of type {envelope.kind!r}"
-        raise Refusal.of(found, f"an in-toto statement about {claim!r}")
-    return statement, signers

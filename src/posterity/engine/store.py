@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from posterity.engine.log import Tree, TreeHead
 from posterity.engine.signing import PrivateKey
 from posterity.errors import ArtifactError
-from posterity.files import force_to_disk
+from posterity.runtime.files import force_to_disk
 
 VERSION = 1
 APPLICATION = 0x706F7374

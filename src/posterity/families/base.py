@@ -27,7 +27,7 @@ from posterity.families.supports import (
 )
 from posterity.families.unconstrained import Supports
 from posterity.families.vector_space import VectorSpace, broadcasts
-from posterity.lazy import jax
+from posterity.runtime.lazy import jax
 
 
 class Line(NamedTuple):

@@ -16,8 +16,8 @@ from posterity.families.emitting import MixingWeights, check_exchangeable
 from posterity.families.marginals import BETA, Closed, Marginal, known_moments, same_shape
 from posterity.families.supports import UnitInterval
 from posterity.families.vector_space import place
-from posterity.lazy import jax
-from posterity.programs import sampler
+from posterity.runtime.lazy import jax
+from posterity.runtime.programs import sampler
 
 
 class Beta(MixingWeights):

@@ -11,8 +11,8 @@ from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
 from posterity.families.marginals import Marginal, known_moments, numbered
 from posterity.families.supports import Labels
-from posterity.lazy import jax
-from posterity.programs import sampler
+from posterity.runtime.lazy import jax
+from posterity.runtime.programs import sampler
 
 
 class Categorical(ExponentialFamily):

@@ -17,8 +17,8 @@ from posterity.families.distribution import Distribution
 from posterity.families.marginals import Names, Table
 from posterity.families.names import called, joined
 from posterity.families.supports import map_supports
-from posterity.lazy import jax
-from posterity.text import short_name
+from posterity.runtime.lazy import jax
+from posterity.runtime.text import short_name
 
 
 class Composite(ExponentialFamily):

@@ -8,9 +8,9 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Number, Real
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
 from posterity.families.gaussian import DEVIATIONS, AnyGaussian, trusted_rate
-from posterity.lazy import jax
-from posterity.programs import sampler
-from posterity.text import SHOWN
+from posterity.runtime.lazy import jax
+from posterity.runtime.programs import sampler
+from posterity.runtime.text import SHOWN
 
 
 class DiagonalGaussian(AnyGaussian):

@@ -11,8 +11,8 @@ from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinate
 from posterity.families.emitting import EmittingSymbols, MixingWeights, check_exchangeable
 from posterity.families.marginals import BETA, Closed, Marginal
 from posterity.families.supports import Simplex
-from posterity.lazy import jax
-from posterity.programs import sampler
+from posterity.runtime.lazy import jax
+from posterity.runtime.programs import sampler
 
 
 class Dirichlet(MixingWeights, EmittingSymbols):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from posterity.arrays.namespace import is_jax, is_traced, namespace
+from posterity.arrays.namespace import is_traced, namespace
 from posterity.arrays.tree import LABEL, Node, leaves, map_leaves
 from posterity.arrays.typing import Bool, Float, Int, KeyArray, PyTree, Real
 from posterity.errors import StructureError, UsageError
@@ -27,8 +27,9 @@ from posterity.families.names import (
     with_names,
 )
 from posterity.families.supports import Continuous, map_supports
-from posterity.lazy import jax, jnp
-from posterity.text import html
+from posterity.runtime.jax_loaded import is_jax
+from posterity.runtime.lazy import jax, jnp
+from posterity.runtime.text import html
 
 
 class Members(NamedTuple):

@@ -8,8 +8,8 @@ from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
 from posterity.families.marginals import GAMMA, Closed, Marginal, same_shape
 from posterity.families.supports import PositiveNumbers
-from posterity.lazy import jax
-from posterity.programs import sampler
+from posterity.runtime.lazy import jax
+from posterity.runtime.programs import sampler
 
 
 class Gamma(ExponentialFamily):

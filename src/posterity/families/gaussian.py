@@ -7,7 +7,7 @@ import numpy as np
 
 from posterity.arrays.leaves import as_leaf, known_at_rest
 from posterity.arrays.linear_algebra import gram, outer, quadratic, sum_of_squares, symmetric
-from posterity.arrays.namespace import is_jax, namespace
+from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import (
     ArrayLike,
     Bool,
@@ -23,8 +23,9 @@ from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import POSITIVE_DEFINITE, Coordinates, matrix, vector
 from posterity.families.marginals import NORMAL, Closed, Marginal, same_shape
 from posterity.families.supports import RealNumbers
-from posterity.lazy import jax, jnp
-from posterity.programs import sampler
+from posterity.runtime.jax_loaded import is_jax
+from posterity.runtime.lazy import jax, jnp
+from posterity.runtime.programs import sampler
 
 LOG_2PI = float(np.log(2 * np.pi))
 DEVIATIONS = 2.0

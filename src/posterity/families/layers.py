@@ -15,10 +15,11 @@ from typing import Any, Literal, NamedTuple, Self, SupportsIndex, get_args
 import numpy as np
 
 from posterity.arguments import FLAG, Constraint, one_of
-from posterity.arrays.namespace import is_jax, namespace
+from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Float, PyTree, Real
 from posterity.errors import StructureError, UsageError, within
-from posterity.programs import jitted
+from posterity.runtime.jax_loaded import is_jax
+from posterity.runtime.programs import jitted
 
 Activation = Literal["relu", "tanh", "sigmoid", "silu", "gelu", "softplus", "identity"]
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)

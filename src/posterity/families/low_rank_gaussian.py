@@ -15,8 +15,8 @@ from posterity.families.gaussian import LOG_2PI
 from posterity.families.marginals import NORMAL, Closed, Marginal, same_shape
 from posterity.families.supports import RealNumbers
 from posterity.families.vector_space import batch_index
-from posterity.lazy import jax
-from posterity.programs import sampler
+from posterity.runtime.lazy import jax
+from posterity.runtime.programs import sampler
 
 
 class LowRankGaussian(Distribution):

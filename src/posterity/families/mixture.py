@@ -15,8 +15,8 @@ from posterity.families.distribution import Distribution, Members
 from posterity.families.marginals import Marginal, MixedMarginal, Names, Table
 from posterity.families.names import alike, called, copies, few, joined, names_of, with_names
 from posterity.families.supports import map_supports
-from posterity.lazy import jax
-from posterity.programs import sampler
+from posterity.runtime.lazy import jax
+from posterity.runtime.programs import sampler
 
 COLLAPSE = one_of("moments", "heaviest")
 

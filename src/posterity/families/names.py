@@ -17,7 +17,7 @@ import numpy as np
 from posterity.arrays.tree import LABEL, field_names, labelled
 from posterity.arrays.typing import PyTree
 from posterity.errors import StructureError
-from posterity.text import MOST, SHOWN, cut, listed, short_name
+from posterity.runtime.text import MOST, SHOWN, cut, listed, short_name
 
 Law = TypeVar("Law", bound=Any)
 Names = Mapping[str, tuple[str, ...]]

@@ -12,7 +12,7 @@ from posterity.arrays.linear_algebra import (
     symmetric,
     unhalf_vectorize,
 )
-from posterity.arrays.namespace import NUMPY, is_jax, namespace
+from posterity.arrays.namespace import NUMPY, namespace
 from posterity.arrays.typing import ArrayLike, Bool, Flat, Float, KeyArray, Real
 from posterity.families.base import Evaluated
 from posterity.families.coordinates import (
@@ -30,8 +30,9 @@ from posterity.families.gaussian import LOG_2PI
 from posterity.families.marginals import INVERSE_GAMMA, STUDENT_T, Closed, Marginal, same_shape
 from posterity.families.supports import PositiveDefiniteMatrices, RealNumbers
 from posterity.families.wishart import LOG_2, MORE_THAN_SIZE, Wishart, bartlett_root, drawn_root
-from posterity.lazy import jax, jnp
-from posterity.programs import sampler
+from posterity.runtime.jax_loaded import is_jax
+from posterity.runtime.lazy import jax, jnp
+from posterity.runtime.programs import sampler
 
 
 class NormalPrecision(Emitting):

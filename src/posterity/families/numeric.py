@@ -10,7 +10,7 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Float, PyTree
 from posterity.families.marginals import Array, Marginal, along_first, bisected
 from posterity.families.supports import Continuous
-from posterity.lazy import jax
+from posterity.runtime.lazy import jax
 
 DRAWS = 4096
 """Number of draws from which marginals without closed formulas are estimated."""

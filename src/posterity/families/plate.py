@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from posterity.arrays.namespace import is_jax
 from posterity.arrays.tree import map_leaves
 from posterity.arrays.typing import Float, Int, PyTree, Real
 from posterity.errors import StructureError
@@ -27,6 +26,7 @@ from posterity.families.names import (
     with_names,
 )
 from posterity.families.supports import map_supports
+from posterity.runtime.jax_loaded import is_jax
 
 
 class Plate(Composite):

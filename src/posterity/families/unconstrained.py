@@ -28,7 +28,7 @@ from posterity.families.supports import (
     listed,
     map_supports,
 )
-from posterity.text import short_name
+from posterity.runtime.text import short_name
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -11,8 +11,8 @@ from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import POSITIVE_DEFINITE, Coordinates, Domain, matrix, scalar
 from posterity.families.marginals import WISHART_ENTRY, Closed, Marginal, numbered, same_shape
 from posterity.families.supports import PositiveDefiniteMatrices
-from posterity.lazy import jax, jnp
-from posterity.programs import sampler
+from posterity.runtime.lazy import jax, jnp
+from posterity.runtime.programs import sampler
 
 LOG_2 = float(np.log(2))
 MORE_THAN_SIZE = Domain("more than d - 1", above=lambda size: size - 1)

@@ -8,14 +8,14 @@ from typing import Any, Literal
 import numpy as np
 
 from posterity.arguments import POSITIVE, Constraint, one_of
-from posterity.artifact.strata import Strata
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
-from posterity.fingerprint import digest
 from posterity.inference.update import LocalUpdate
 from posterity.ledger import Ledger
 from posterity.models import FunctionModel, Model, MultinomialRegression, PredictorModel, Records
+from posterity.models.strata import Strata
 from posterity.models.tables import columns_of
+from posterity.runtime.fingerprint import digest
 
 ON_ERROR = one_of("raise", "pass")
 MODEL = Constraint(
@@ -132,7 +132,7 @@ class Agreement:
     def digest(self) -> str:
         """SHA-256 of the settings on which a site's results depend, equal in every process. The
         members are left out, since sites may join and leave. Functions enter by name and version
-        (:func:`posterity.fingerprint.versioned`).
+        (:func:`posterity.versioned`).
         """
         terms = self.model, self.prior, self.update, self.padding, self.total_weight
         if (strata := self.strata) is None:

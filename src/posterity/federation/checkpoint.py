@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.stacks import stacked, unstacked
-from posterity.checkpoint import Checkpoint, opened
+from posterity.artifact.checkpoint import Checkpoint, opened
 from posterity.entries import Entry
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily, at_rest
@@ -16,7 +16,7 @@ from posterity.federation.keys import step_key
 from posterity.federation.run import Run
 from posterity.federation.schedules import Pending
 from posterity.federation.state import Map, Visit
-from posterity.interrupts import deferred
+from posterity.runtime.interrupts import deferred
 from posterity.status import ProgressCallback, Status
 
 VERB = "federate"
@@ -37,7 +37,7 @@ def kept(
     a second Ctrl-C ends it at once. Raises ArtifactError if the file is not a checkpoint of this
     run, is in use by another process, or cannot be written. Raises UsageError if the saved run is
     beyond the last step; KeyboardInterrupt or Terminated if interrupted. Functions that may have
-    changed since are a CheckpointWarning (see :func:`posterity.fingerprint.versioned`).
+    changed since are a CheckpointWarning (see :func:`posterity.versioned`).
     """
     with opened(path, VERB, arguments_of(run)) as checkpoint:
         latest = saved = load(run, checkpoint)

@@ -14,10 +14,10 @@ from posterity.arrays.linear_algebra import one_thread
 from posterity.arrays.tree import tree_map
 from posterity.arrays.typing import KeyArray
 from posterity.artifact import loaded
-from posterity.checks import check_proper
 from posterity.entries import Entry, check_names
 from posterity.errors import ConvergenceWarning, LedgerError, PosterityError, UsageError, within
 from posterity.families import ExponentialFamily
+from posterity.families.checks import check_proper
 from posterity.families.names import some
 from posterity.federation.agreement import MODEL, ON_ERROR, Agreement
 from posterity.federation.checkpoint import kept
@@ -31,12 +31,12 @@ from posterity.federation.site import Site, check_fit
 from posterity.federation.state import State
 from posterity.inference.cubature import Cubature
 from posterity.inference.update import LocalUpdate
-from posterity.lazy import jax
 from posterity.ledger import Ledger
 from posterity.models import Model, Records
 from posterity.models.records import joined
 from posterity.models.tables import in_common
-from posterity.programs import as_found
+from posterity.runtime.lazy import jax
+from posterity.runtime.tracing import as_found
 from posterity.status import ProgressCallback
 
 MOST_WORK, SECONDS = 1e7, 1.2e-5

@@ -9,16 +9,16 @@ from typing import Any
 
 from posterity.arguments import NATURAL, Constraint
 from posterity.artifact import loaded
-from posterity.checks import check_proper
 from posterity.errors import ConvergenceError, LedgerError, SiteError, UsageError
 from posterity.families import ExponentialFamily
+from posterity.families.checks import check_proper
 from posterity.federation.remaining import TOLERANCE, certify
 from posterity.federation.run import ROUNDS, Run
 from posterity.federation.state import Visit
 from posterity.federation.status import UNKNOWN
 from posterity.ledger import Ledger
-from posterity.programs import as_found
 from posterity.receipt import Receipt, Refinement, issue
+from posterity.runtime.tracing import as_found
 from posterity.status import ProgressCallback, Status
 
 SHARE = 100

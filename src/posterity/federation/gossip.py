@@ -15,9 +15,9 @@ import numpy as np
 from posterity.arguments import COUNT
 from posterity.arrays.keys import below, bits, fold_in
 from posterity.arrays.typing import KeyArray
-from posterity.checks import check_same_structure
 from posterity.entries import Entry, merge_entries
 from posterity.errors import LedgerError, ParameterError, UsageError
+from posterity.families.checks import check_same_structure
 from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
 from posterity.federation.messages import FIRST, Epoch, Token
@@ -27,8 +27,8 @@ from posterity.federation.state import Map, State, Visit, answered, question, wi
 from posterity.graphs.times import cover_times, sampled_cover_time
 from posterity.graphs.topology import Network, check_sites, index_of
 from posterity.graphs.walks import NOWHERE, MetropolisHastings, Walk, WalkState
-from posterity.lazy import jax
-from posterity.sharing import SharedMap
+from posterity.runtime.lazy import jax
+from posterity.runtime.sharing import SharedMap
 
 WALKS = 32
 """Number of walks over which the cover time of a graph is averaged."""

@@ -14,7 +14,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from posterity.arrays import keys
-from posterity.arrays.namespace import is_jax
 from posterity.arrays.tree import leaves
 from posterity.arrays.tree_sums import TreeSum
 from posterity.arrays.typing import Float, KeyArray
@@ -22,6 +21,7 @@ from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.artifact.container import no_number
 from posterity.errors import ArtifactError, ParameterError
 from posterity.families import ExponentialFamily
+from posterity.runtime.jax_loaded import is_jax
 
 MOST_BYTES = 2**30
 """Size of the largest message that is read."""

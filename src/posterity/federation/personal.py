@@ -15,13 +15,13 @@ from posterity.inference.expectation_propagation import in_float64
 from posterity.inference.pooling import PartialPooling, own_law
 from posterity.inference.population import Population, population
 from posterity.inference.update import LocalUpdate
-from posterity.lazy import jax, jnp
 from posterity.ledger import Ledger
 from posterity.models import Model, PersonalModel, PersonalRegression, Records
 from posterity.models.nodes import normal_pairs
 from posterity.models.personal import Law
 from posterity.models.tables import Names, array, arrays, columns_of
-from posterity.programs import program
+from posterity.runtime.lazy import jax, jnp
+from posterity.runtime.programs import program
 
 DRAWS = 512
 """Number of quasi-random draws from the shared posterior, the same for all sites."""

@@ -19,10 +19,10 @@ from posterity.federation.schedules import Machine, Schedule, Sequential
 from posterity.federation.state import State, Visit, leave
 from posterity.federation.status import is_final, status_of
 from posterity.ledger import Ledger
-from posterity.programs import as_found
-from posterity.sharing import History
+from posterity.runtime.sharing import History
+from posterity.runtime.text import cut, html, listed
+from posterity.runtime.tracing import as_found
 from posterity.status import Progress, ProgressCallback, Status
-from posterity.text import cut, html, listed
 
 if TYPE_CHECKING:
     from posterity.federation.personal import SitePosterior

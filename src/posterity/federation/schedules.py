@@ -30,7 +30,7 @@ from posterity.federation.state import (
     without_turn,
 )
 from posterity.inference.descent import HALVINGS
-from posterity.sharing import History, SharedMap
+from posterity.runtime.sharing import History, SharedMap
 
 
 @dataclasses.dataclass(frozen=True)

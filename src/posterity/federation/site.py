@@ -14,13 +14,12 @@ import numpy as np
 
 from posterity.arrays.keys import Words, of_jax
 from posterity.arrays.linear_algebra import one_thread, symmetric
-from posterity.arrays.namespace import jax_module
 from posterity.arrays.tree import Node, field_names, structure, tree_leaves, tree_map
 from posterity.arrays.typing import KeyArray
-from posterity.checks import check_finite, check_same_structure
 from posterity.entries import all_at_rest
 from posterity.errors import PosterityError, SiteError, StructureError, within
 from posterity.families import ExponentialFamily, at_rest
+from posterity.families.checks import check_finite, check_same_structure
 from posterity.federation.agreement import Agreement
 from posterity.federation.elsewhere import looked_at, values_elsewhere
 from posterity.federation.keys import first_key
@@ -38,10 +37,11 @@ from posterity.federation.messages import (
 from posterity.inference.descent import dtype_of, not_finite
 from posterity.inference.estimators import Evaluator
 from posterity.inference.update import LocalUpdate, TrainedApart, UpdateInfo, exact_factor
-from posterity.lazy import eqx, jax, jnp
 from posterity.models import FunctionModel, Model, PredictorModel, Records
 from posterity.models.by_record import check_by_record
-from posterity.programs import jitted, program, release_programs
+from posterity.runtime.jax_loaded import jax_module
+from posterity.runtime.lazy import eqx, jax, jnp
+from posterity.runtime.programs import jitted, program, release_programs
 
 ERROR = 5e-5
 """Displacement of a posterior by quadrature error, in nats, above which more nodes are used."""

@@ -29,7 +29,7 @@ from posterity.families.layers import Layers
 from posterity.federation.gossip import Gossip
 from posterity.federation.schedules import Asynchronous, Schedule, Sequential, Synchronous
 from posterity.inference.update import ESTIMATORS, LocalUpdate
-from posterity.lazy import eqx, jax
+from posterity.runtime.lazy import eqx, jax
 
 Options = Mapping[str, Any]
 MODELS: dict[str, Callable[..., Any]] = {

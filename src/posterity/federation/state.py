@@ -16,10 +16,10 @@ from posterity.arrays.stacks import CHUNK, columns, rows
 from posterity.arrays.tree import identical, leaves
 from posterity.arrays.tree_sums import TreeSum
 from posterity.arrays.typing import KeyArray
-from posterity.checks import check_finite, check_same_structure
 from posterity.entries import Entry
 from posterity.errors import LedgerError, ParameterError
 from posterity.families import ExponentialFamily
+from posterity.families.checks import check_finite, check_same_structure
 from posterity.families.names import names_of, with_names
 from posterity.federation.agreement import Agreement
 from posterity.federation.keys import first_key, site_key
@@ -27,7 +27,7 @@ from posterity.federation.messages import FIRST, Epoch, Failure, Improve, Improv
 from posterity.federation.site import failure_of
 from posterity.inference.descent import HALVINGS
 from posterity.ledger import Ledger
-from posterity.sharing import SharedMap
+from posterity.runtime.sharing import SharedMap
 
 Map = Mapping[str, Entry]
 """Entries by site."""

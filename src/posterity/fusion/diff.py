@@ -11,7 +11,6 @@ from posterity.arrays.tree import structure
 from posterity.arrays.typing import KeyArray
 from posterity.artifact import Posterior
 from posterity.artifact.aligned import coordinates_in, ordered
-from posterity.checks import check_adds, check_proper
 from posterity.errors import StructureError
 from posterity.families import (
     Distribution,
@@ -22,6 +21,7 @@ from posterity.families import (
     at_rest,
     stack,
 )
+from posterity.families.checks import check_adds, check_proper
 from posterity.fusion.blocks import blocks
 from posterity.fusion.geometry import kl_matrix
 from posterity.fusion.networks.units import in_order_of

@@ -14,8 +14,7 @@ from posterity.arguments import POSITIVE
 from posterity.arrays.linear_algebra import one_thread
 from posterity.arrays.typing import Float
 from posterity.artifact.aligned import named
-from posterity.checkpoint import of_arguments, opened
-from posterity.checks import check_proper
+from posterity.artifact.checkpoint import of_arguments, opened
 from posterity.errors import (
     FusionWarning,
     IdentificationWarning,
@@ -23,6 +22,7 @@ from posterity.errors import (
     within,
 )
 from posterity.families import ExponentialFamily
+from posterity.families.checks import check_proper
 from posterity.families.names import Names
 from posterity.fusion.alignment import Aligner, Alignment
 from posterity.fusion.block_table import BlockTable

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.typing import Float, Int
-from posterity.checkpoint import Checkpoint
+from posterity.artifact.checkpoint import Checkpoint
 from posterity.families import ExponentialFamily
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.clustering import assign

@@ -11,9 +11,9 @@ from posterity.arrays.stacks import unstacked
 from posterity.arrays.tree import leaves
 from posterity.artifact import Posterior, open_artifact
 from posterity.artifact.many import Alone, Several, read_alone, read_many
-from posterity.checks import check_proper
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution, ExponentialFamily, Network
+from posterity.families.checks import check_proper
 from posterity.families.layers import Dense
 from posterity.families.names import Names, some
 from posterity.fusion.blocks import blocks

@@ -16,8 +16,8 @@ from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Rule
 from posterity.fusion.scale import Scale, scales_of
 from posterity.ledger import Ledger
+from posterity.runtime.text import clean, cut, html
 from posterity.status import Status
-from posterity.text import clean, cut, html
 
 LEFT = 1e-3  # Nats by which moving one component may still shorten the description
 

@@ -26,11 +26,9 @@ from posterity.artifact.aligned import (
     unnamed_parts,
 )
 from posterity.artifact.many import Alone, Several, name_of
-from posterity.artifact.recipe import RECIPE
-from posterity.artifact.reconcile import check_same, reconciled
-from posterity.checks import check_adds, check_proper
 from posterity.errors import ParameterError, UsageError
 from posterity.families import ExponentialFamily, Plate, at_rest
+from posterity.families.checks import check_adds, check_proper
 from posterity.families.names import Names, has_names
 from posterity.fusion.block_table import BlockTable, keys_of_sites
 from posterity.fusion.blocks import Block, blocks, side_by_side
@@ -148,9 +146,10 @@ class Sites(abc.ABC):
         if name in self._known:
             raise given_twice(name)
         self._known.add(name)
-        if RECIPE in provenance:
+        reader = provenances.reader_of([provenance])
+        if reader is not None:
             self._recipe = self._recipe or {name: provenance}
-            check_same({**self._recipe, name: provenance})
+            reader.check_same({**self._recipe, name: provenance})
         return name
 
     def _take(self, opened: Mapping[str, Any]) -> None:
@@ -271,10 +270,13 @@ class SitesInMemory(Sites):
             alone = value if isinstance(value, Alone) else Alone(name or "", value, "", {})
             own = self._enrol(name if alone is not value else alone.name, alone.value, {})
             opened[own], about[own] = alone.value, alone.provenance
-        done = reconciled(opened, about)
-        for line in done.notes:
-            warnings.warn(line, stacklevel=4)
-        self._take(dict(sorted(done.values.items())))
+        reader = provenances.reader_of(about.values())
+        if reader is not None:
+            done = reader.reconciled(opened, about)
+            opened = done.values
+            for line in done.notes:
+                warnings.warn(line, stacklevel=4)
+        self._take(dict(sorted(opened.items())))
         self._close()
 
     def _lay(self, names: list[str], laid: Mapping[str, Block]) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from posterity.arrays.namespace import is_jax, is_traced
+from posterity.arrays.namespace import is_traced
 from posterity.arrays.tree import Setting, static
 from posterity.arrays.typing import ArrayLike, Int, Real
 from posterity.errors import StructureError, UsageError
-from posterity.lazy import jax
+from posterity.runtime.jax_loaded import is_jax
+from posterity.runtime.lazy import jax
 
 SHOWN = 5
 """Largest number of names in an error message."""

@@ -11,7 +11,7 @@ from posterity.arrays.tree import Setting, static
 from posterity.arrays.typing import Float, Int, KeyArray, Real, UInt32
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.graphs.topology import Network, Site, at, check_sites
-from posterity.lazy import jax, jnp
+from posterity.runtime.lazy import jax, jnp
 
 STRIDE = 64
 """Number of hops for which random bits are drawn at once."""

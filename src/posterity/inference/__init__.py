@@ -16,7 +16,7 @@ from posterity.inference.estimators import Reparameterization as Reparameterizat
 from posterity.inference.estimators import VariationalOnlineNewton as VariationalOnlineNewton
 from posterity.inference.update import LocalUpdate as LocalUpdate
 from posterity.inference.update import best_estimator as best_estimator
-from posterity.lazy import exports
+from posterity.runtime.lazy import exports
 
 if TYPE_CHECKING:
     from posterity.inference.pooling import PartialPooling as PartialPooling

@@ -31,9 +31,9 @@ from posterity.inference.estimators import (
 )
 from posterity.inference.joint import joint_mean, pieces, slope_in_mean, unwhitened, whitened
 from posterity.inference.predictors import Predictors, predictors_of
-from posterity.lazy import jax, jnp
 from posterity.models import Model, Records
 from posterity.models.nodes import AXES, hermite_grid, normal_nodes, normal_pairs
+from posterity.runtime.lazy import jax, jnp
 
 ENTRIES = 2**13
 """Largest array size: nodes of a block times records times predictors."""

@@ -20,15 +20,16 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from posterity.arrays.namespace import is_jax, namespace
+from posterity.arrays.namespace import namespace
 from posterity.arrays.search import CLOSE, Point, judged, lbfgs, search, step_by_curvature
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Float, Int, Number, Real
 from posterity.errors import ParameterError
 from posterity.families import ExponentialFamily
 from posterity.inference.joint import slope_in_mean
-from posterity.lazy import jax, jnp
 from posterity.models.nodes import normal_pairs
+from posterity.runtime.jax_loaded import is_jax
+from posterity.runtime.lazy import jax, jnp
 from posterity.status import Progress, ProgressCallback
 
 Q = TypeVar("Q", bound=ExponentialFamily)

@@ -21,9 +21,9 @@ from posterity.families import Categorical, ExponentialFamily
 from posterity.families.gaussian import AnyGaussian
 from posterity.inference.descent import dtype_of
 from posterity.inference.joint import joint_mean, moved_to, slope_in_mean
-from posterity.lazy import jax, jnp
 from posterity.models import ConjugateModel, ExpectedModel, Model, PredictorModel, Records
 from posterity.models.nodes import TAIL, expectation_nodes, in_parts, normal_nodes
+from posterity.runtime.lazy import jax, jnp
 
 Q = TypeVar("Q", bound=ExponentialFamily)
 Flag = Bool[Real, ""] | bool

@@ -10,9 +10,9 @@ import numpy as np
 
 from posterity.arrays.typing import Float
 from posterity.inference.descent import not_finite
-from posterity.lazy import jax
 from posterity.models import LinearRegression, PersonalRegression, Records
 from posterity.models.nodes import hermite
+from posterity.runtime.lazy import jax
 
 PREDICTOR_NODES = 24
 """Number of Gauss-Hermite nodes along each record's predictor."""

@@ -11,9 +11,9 @@ from typing import Any
 
 from posterity.families import ExponentialFamily
 from posterity.inference.joint import pieces
-from posterity.lazy import jax, jnp
 from posterity.models import Model, Records
 from posterity.models.nodes import AXES
+from posterity.runtime.lazy import jax, jnp
 
 MOST = 16
 """Largest number of predictors per record for sums over predictors instead of all parameters."""

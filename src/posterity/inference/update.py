@@ -15,7 +15,6 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 
 from posterity.arguments import COUNT, POSITIVE, SHARE, Constraint, one_of
-from posterity.arrays.namespace import is_jax
 from posterity.arrays.tree import Setting, leaves, static, tree_map
 from posterity.arrays.typing import Bool, DTypeLike, Float, Int, KeyArray, Number, PyTree, Real
 from posterity.errors import UsageError
@@ -38,8 +37,9 @@ from posterity.inference.descent import (
 )
 from posterity.inference.estimators import Estimator, Evaluator, Exact, LeastSquares
 from posterity.inference.joint import is_joint
-from posterity.lazy import jax, jnp
 from posterity.models import Model, PredictorModel, Records
+from posterity.runtime.jax_loaded import is_jax
+from posterity.runtime.lazy import jax, jnp
 
 ESTIMATORS: dict[str, type[Estimator]] = {
     "exact": Exact,

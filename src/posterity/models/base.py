@@ -12,11 +12,11 @@ from posterity.arrays.tree import Setting, static
 from posterity.arrays.typing import Bool, Float, PyTree, Real
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import ExponentialFamily
-from posterity.fingerprint import digest
-from posterity.lazy import eqx, jax
 from posterity.models.data import Column, check_data
 from posterity.models.records import Records
-from posterity.programs import traced
+from posterity.runtime.fingerprint import digest
+from posterity.runtime.lazy import eqx, jax
+from posterity.runtime.tracing import traced
 
 Q = TypeVar("Q", bound=ExponentialFamily)
 Optima = Literal["one", "several", "unknown"]

@@ -12,10 +12,10 @@ import numpy as np
 from posterity.arrays.keys import fold_in, of_jax, seeded
 from posterity.arrays.tree import tree_leaves, tree_map
 from posterity.errors import ParameterError, StructureError
-from posterity.lazy import jax
 from posterity.models.base import FunctionModel, Model
 from posterity.models.records import Records
-from posterity.programs import program
+from posterity.runtime.lazy import jax
+from posterity.runtime.programs import program
 
 RECORDS = 8
 """Largest number of records that are compared, at equal distances from the first to the last."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arrays.typing import Float, Int, PyTree, Real
-from posterity.lazy import jax, jnp
+from posterity.runtime.lazy import jax, jnp
 
 
 class Potentials(NamedTuple):

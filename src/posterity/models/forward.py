@@ -8,8 +8,8 @@ from typing import Any
 from posterity.arrays.tree import Setting, static
 from posterity.arrays.typing import Float, PyTree, Real
 from posterity.families.layers import Conv, Layer, Layers
-from posterity.lazy import jax, jnp
-from posterity.programs import jitted
+from posterity.runtime.lazy import jax, jnp
+from posterity.runtime.programs import jitted
 
 FUNCTIONS: dict[str, Any] = {
     "relu": lambda x: jax.nn.relu(x),

@@ -10,18 +10,18 @@ from posterity.arguments import NATURAL, one_of
 from posterity.arrays.linear_algebra import quadratic
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Float, Int, KeyArray, PyTree, Real
-from posterity.checks import check_proper
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Dirichlet, ExponentialFamily, HiddenMarkov, Plate, at_rest
+from posterity.families.checks import check_proper
 from posterity.families.emitting import Emitting
 from posterity.families.gaussian import LOG_2PI
-from posterity.lazy import jax, jnp
 from posterity.models.base import ExpectedModel, Optima
 from posterity.models.chains import Potentials, best_path, expected_counts, log_normalizer
 from posterity.models.data import pair
 from posterity.models.records import Records
 from posterity.models.tables import array
-from posterity.programs import jitted
+from posterity.runtime.lazy import jax, jnp
+from posterity.runtime.programs import jitted
 
 LENGTHS = (64, 16)
 """Sequences are padded to multiples of the first, or of the second if they are shorter than the

@@ -8,7 +8,7 @@ from posterity.arrays.typing import Float, Number, Real
 from posterity.errors import StructureError
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.layers import Layers
-from posterity.lazy import jax, jnp
+from posterity.runtime.lazy import jax, jnp
 
 OUTPUTS = {
     "bernoulli": "one logit an input",

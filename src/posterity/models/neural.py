@@ -14,7 +14,6 @@ from posterity.arrays.typing import Float, KeyArray, PyTree, Real
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, ExponentialFamily, Network
 from posterity.families.layers import Dense, Layers
-from posterity.lazy import eqx, jax, jnp
 from posterity.models.base import VARIANCE, Model, Optima
 from posterity.models.data import (
     BINARY_LABELS,
@@ -27,7 +26,8 @@ from posterity.models.data import (
 )
 from posterity.models.forward import Forward, Function, NoisyForward
 from posterity.models.likelihoods import LIKELIHOOD, OUTPUTS, log_likelihood
-from posterity.programs import jitted
+from posterity.runtime.lazy import eqx, jax, jnp
+from posterity.runtime.programs import jitted
 
 NOISES = one_of("constant", "varying")
 

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arrays.leaves import frozen
-from posterity.arrays.namespace import is_jax, namespace
+from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Float, Real
 from posterity.families import ExponentialFamily
-from posterity.lazy import jax, jnp
+from posterity.runtime.jax_loaded import is_jax
+from posterity.runtime.lazy import jax, jnp
 
 AT_A_TIME = 1 << 13
 """Number of nodes, over all records, that NumPy evaluates together: arrays of 64 KiB stay in the

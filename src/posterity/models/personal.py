@@ -22,11 +22,11 @@ from posterity.arrays.tree import static
 from posterity.arrays.typing import Bool, Float, Number, PyTree, Real
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily, Gaussian, Product
-from posterity.lazy import jax, jnp
 from posterity.models.base import Model, PredictorModel, weighted
 from posterity.models.nodes import cubature, hermite, log_normal_mean, normal_nodes
 from posterity.models.records import Records
 from posterity.models.regression import LinearRegression, LogisticRegression
+from posterity.runtime.lazy import jax, jnp
 
 MAX_STEPS = 100
 """Most evaluations of the search; log-concave ``f`` need five to ten."""

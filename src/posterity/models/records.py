@@ -8,8 +8,8 @@ import numpy as np
 from posterity.arrays.tree import Node, tree_leaves, tree_map
 from posterity.arrays.typing import Float, KeyArray, Real
 from posterity.errors import StructureError
-from posterity.lazy import jax, jnp
 from posterity.models.tables import Names, arrays
+from posterity.runtime.lazy import jax, jnp
 
 SPARSE, LARGE = 1 / 32, 1 << 18
 """Largest share of inputs that are not zero, and least number of inputs, for compressed rows. A

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from posterity.families.layers import Conv as Conv
 from posterity.families.layers import Dense as Dense
 from posterity.families.layers import Layers as Layers
-from posterity.lazy import exports
+from posterity.runtime.lazy import exports
 
 if TYPE_CHECKING:
     from posterity.networks.predictive import Prediction as Prediction

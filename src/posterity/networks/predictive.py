@@ -29,7 +29,7 @@ from posterity.models.data import real_numbers
 from posterity.models.forward import after, apply, outputs
 from posterity.models.likelihoods import LIKELIHOOD, check_outputs
 from posterity.models.tables import array
-from posterity.programs import jitted
+from posterity.runtime.programs import jitted
 
 Expectations = dict[str, Any]
 """Averages over draws by name (see the module's docstring), each with a leading axis of inputs."""

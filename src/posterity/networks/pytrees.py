@@ -21,7 +21,7 @@ from posterity.families.layers import Conv, Dense, Layers
 from posterity.families.network import Network
 from posterity.models.forward import outputs
 from posterity.networks.tensors import as_there, leaves_of, without_tensors
-from posterity.text import natural
+from posterity.runtime.text import natural
 
 RECORDS, TOLERANCE = 16, 1e-3
 LAYOUTS = {"kernel": "last", "weight": "first"}

@@ -24,7 +24,7 @@ from posterity.models.neural import NeuralNetwork
 from posterity.models.records import Records
 from posterity.networks.bound import Arrays, Bound, Parameters, Scales, as_posterior, started
 from posterity.networks.priors import GaussianPrior, Horseshoe, Prior, as_network
-from posterity.programs import jitted
+from posterity.runtime.programs import jitted
 from posterity.status import Progress, ProgressCallback, Status
 
 CHUNK = 50  # Steps per compiled call; progress, interrupts and convergence are between calls

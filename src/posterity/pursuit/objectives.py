@@ -21,8 +21,8 @@ from posterity.arrays import keys
 from posterity.arrays.search import lbfgs
 from posterity.arrays.typing import KeyArray, Real
 from posterity.families.free_forms import ExactForm, FreeForm
-from posterity.programs import jitted
 from posterity.pursuit.target import Target
+from posterity.runtime.programs import jitted
 
 compiled = functools.partial(jitted, static_argnums=0)
 """Decorator ``jitted`` for functions whose first argument is a (static) free form."""

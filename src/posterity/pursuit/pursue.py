@@ -21,7 +21,7 @@ from posterity.arguments import COUNT, POSITIVE, Constraint, at_least, one_of
 from posterity.arrays import keys
 from posterity.arrays.typing import KeyArray
 from posterity.artifact import loaded
-from posterity.checkpoint import Checkpoint, opened
+from posterity.artifact.checkpoint import Checkpoint, opened
 from posterity.errors import ConvergenceWarning, ParameterError, UsageError
 from posterity.families import (
     DiagonalGaussian,
@@ -32,7 +32,6 @@ from posterity.families import (
 )
 from posterity.families.free_forms import event_of, form_of
 from posterity.families.unconstrained import unconstrained
-from posterity.programs import as_found
 from posterity.pursuit import starts
 from posterity.pursuit import weights as rules
 from posterity.pursuit.component import Refusal, polished, with_component
@@ -40,6 +39,7 @@ from posterity.pursuit.result import CHANCE, FEW, Covered, Pursuit, Refused, Row
 from posterity.pursuit.schedules import Best, LambdaSchedule
 from posterity.pursuit.search import Search, State, nodes_of
 from posterity.pursuit.target import Free, Target, as_target, traced_at
+from posterity.runtime.tracing import as_found
 from posterity.status import Progress, ProgressCallback, Status
 
 NODES = 128  # Least number of nodes of the objectives; by default four per dimension of the noise

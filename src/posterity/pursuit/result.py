@@ -5,8 +5,8 @@ import math
 from typing import NamedTuple
 
 from posterity.families import Mixture
+from posterity.runtime.text import html
 from posterity.status import Status
-from posterity.text import html
 
 CHANCE = 0.05  # Probability that all starts missed a mode that counts as searched for
 FEW = 0.1  # Share of effective draws below which the mixture's shape does not fit the target

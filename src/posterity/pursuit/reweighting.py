@@ -11,9 +11,9 @@ from jaxtyping import Float
 from posterity.arguments import at_least
 from posterity.errors import ParameterError
 from posterity.families import Mixture
-from posterity.programs import as_found
 from posterity.pursuit.objectives import batched, values
 from posterity.pursuit.target import as_target, traced_at
+from posterity.runtime.tracing import as_found
 
 RELIABLE = 0.7  # Shape of the weights' tail below which means converge at a useful rate
 FLAT = 0.1  # Relative excess of the largest weight below which there is no tail to fit

@@ -11,15 +11,15 @@ import numpy as np
 from jaxtyping import Float, PyTree
 
 from posterity.arguments import COUNT
-from posterity.checks import check_prior
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import Distribution
+from posterity.families.checks import check_prior
 from posterity.families.free_forms import shaped
 from posterity.families.unconstrained import Supports
 from posterity.models import Model, Records
 from posterity.models.by_record import check_by_record
 from posterity.models.tables import columns_of
-from posterity.programs import Operations, traced
+from posterity.runtime.tracing import Operations, traced
 
 
 class Target(eqx.Module):

@@ -32,9 +32,9 @@ from posterity.reporting.markup import (
     tag,
     visible,
 )
+from posterity.reporting.summary import Row, Summary, summarise
+from posterity.reporting.summary.rows import cavity, influences_of
 from posterity.reporting.words import Effect
-from posterity.summary import Row, Summary, summarise
-from posterity.summary.rows import cavity, influences_of
 
 PANELS, OF_COMPONENTS = 24, 12
 """Largest number of panels, in general and for posteriors with components."""

@@ -7,18 +7,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.artifact.provenance import inputs_of
-from posterity.artifact.recipe import recipe_in
-from posterity.artifact.sites import sites_in, together
 from posterity.errors import StructureError
 from posterity.families.layers import Layers
-from posterity.fitting.design import Design, design
-from posterity.fitting.fit import records_of
-from posterity.fitting.pooled import predictions
-from posterity.fitting.reading import PLAIN, Reading, columns_to_predict
-from posterity.fitting.recipe_model import by_student, columns_of, in_own_unit
-from posterity.fitting.scores import BINS, log_of_moments, scores
 from posterity.reporting.charts import Axis, Series, chart, through
 from posterity.reporting.markup import Markup, figure, paragraph, shown, table
+from posterity.tabular.design import Design, design
+from posterity.tabular.fitting import records_of
+from posterity.tabular.pooled import predictions
+from posterity.tabular.reading import PLAIN, Reading, columns_to_predict
+from posterity.tabular.recipe import recipe_in
+from posterity.tabular.recipe_model import by_student, columns_of, in_own_unit
+from posterity.tabular.scores import BINS, log_of_moments, scores
+from posterity.tabular.sites import sites_in, together
 
 TIMES, MOST = 30, 600
 """Number of times of a survival curve, and largest number of records in its average."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
-from posterity.text import clean, seam
+from posterity.runtime.text import clean, seam
 
 VOID = {"br", "col", "meta", "input", "link"}
 """Elements of HTML without an end tag."""

@@ -27,8 +27,8 @@ from posterity.reporting.markup import (
     table,
     tag,
 )
-from posterity.summary import Summary
-from posterity.summary.rows import cavity, label_of
+from posterity.reporting.summary import Summary
+from posterity.reporting.summary.rows import cavity, label_of
 
 BARS, COMPARED = 30, 2000
 """Number of sites with a bar, and of sites, those that add most, compared with all others."""

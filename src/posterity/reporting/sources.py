@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from posterity.artifact import Inspection, digest, open_artifact
-from posterity.artifact.recipe import Recipe, recipe_in
-from posterity.artifact.sites import sites_in
 from posterity.errors import ArtifactError, PosterityError, StructureError, UsageError
 from posterity.families.distribution import Distribution
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt
+from posterity.tabular.recipe import Recipe, recipe_in
+from posterity.tabular.sites import sites_in
 
 OF_FUSE = ("rule", "divergence", "matching", "components", "absorb")
 """Options of a fusion that its file stores."""

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from posterity.plots.matches import MEANING, Kind
-from posterity.plots.matches import read as read_matches
 from posterity.receipt import Receipt, Verification, verify
 from posterity.reporting.charts import Axis, Series, chart, through
 from posterity.reporting.markup import (
@@ -26,6 +24,8 @@ from posterity.reporting.markup import (
     tag,
     visible,
 )
+from posterity.reporting.plots.matches import MEANING, Kind
+from posterity.reporting.plots.matches import read as read_matches
 from posterity.reporting.sites import legend, matrix
 from posterity.reporting.sources import Source
 from posterity.status import Status

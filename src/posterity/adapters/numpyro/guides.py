@@ -18,7 +18,7 @@ from posterity.families import DiagonalGaussian, Gaussian, LowRankGaussian, Tran
 from posterity.families.names import entry_names
 from posterity.families.supports import PositiveNumbers, RealNumbers, Simplex, UnitInterval
 from posterity.families.unconstrained import Supports
-from posterity.programs import jitted
+from posterity.runtime.programs import jitted
 
 ROUNDING = 1e-4
 """Tolerance, relative to one plus the size, of a guide's float32 medians."""

@@ -13,8 +13,8 @@ from posterity.arrays import keys
 from posterity.distillation.sampling.schedules import adam
 from posterity.distillation.sampling.target import Target
 from posterity.distillation.sampling.tuning import gradient
-from posterity.interrupts import deferred
-from posterity.programs import jitted
+from posterity.runtime.interrupts import deferred
+from posterity.runtime.programs import jitted
 
 RATE = 1e-2
 CHUNK = 250  # Steps of a climb per compiled call; Ctrl-C ends it between calls

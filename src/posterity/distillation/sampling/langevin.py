@@ -24,10 +24,11 @@ from posterity.distillation.student import NETWORKS
 from posterity.distillation.teachers import WATCHED, Draws, Health, Teacher, in_units
 from posterity.errors import ConvergenceWarning, ParameterError
 from posterity.families.layers import Layers
-from posterity.interrupts import deferred
 from posterity.models import Model
 from posterity.models.tables import columns_in, columns_of
-from posterity.programs import as_found, jitted
+from posterity.runtime.interrupts import deferred
+from posterity.runtime.programs import jitted
+from posterity.runtime.tracing import as_found
 from posterity.status import Progress, ProgressCallback
 
 CHAINS = (16, 4)  # Number of chains of small models and of large ones

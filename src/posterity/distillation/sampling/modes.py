@@ -17,7 +17,7 @@ from posterity.errors import ParameterError
 from posterity.families import Distribution
 from posterity.families.unconstrained import unconstrained
 from posterity.models import Model
-from posterity.programs import jitted
+from posterity.runtime.programs import jitted
 
 DENSE = 500  # Most parameters whose full curvature is computed; beyond it, its diagonal
 MOST = 50_000  # Most records of the search for modes, reweighted to stand for all

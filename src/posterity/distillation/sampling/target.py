@@ -16,19 +16,19 @@ from jaxtyping import Float, PyTree
 from posterity.arguments import COUNT
 from posterity.arrays import keys
 from posterity.arrays.typing import Real
-from posterity.checks import check_prior
 from posterity.distillation.pytrees import Array
 from posterity.distillation.sampling import noise
 from posterity.distillation.sampling.modes import laplace
 from posterity.distillation.teachers import outputs_of
 from posterity.errors import ParameterError, StructureError
+from posterity.families.checks import check_prior
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.unconstrained import Supports, unconstrained
 from posterity.models import Model, NeuralNetwork, Records
 from posterity.models.by_record import check_by_record
 from posterity.models.data import warn_of_classes, warn_of_scale
 from posterity.models.tables import columns_of
-from posterity.programs import as_found
+from posterity.runtime.tracing import as_found
 
 BATCH_SIZE = 100
 WHOLE = 300  # Most records that are all used at every step by default

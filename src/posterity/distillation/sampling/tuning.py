@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 
 from posterity.arrays import keys
 from posterity.distillation.sampling.target import Target
-from posterity.programs import jitted
+from posterity.runtime.programs import jitted
 
 EXCESS = 0.05, 0.03
 """Largest relative excess of a chain's temperature in its worst direction, from curvature and from

@@ -25,9 +25,9 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from posterity.arguments import BETWEEN, COUNT, NOT_NEGATIVE, POSITIVE, one_of
 from posterity.arrays.typing import ArrayLike
-from posterity.checks import check_finite, check_proper
 from posterity.errors import MissingExtraError, ParameterError, StructureError, UsageError
 from posterity.families import ExponentialFamily, at_rest
+from posterity.families.checks import check_finite, check_proper
 from posterity.families.coordinates import POSITIVE_DEFINITE
 from posterity.inference.estimators import Evaluator, Exact
 from posterity.inference.update import best_estimator

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from posterity.fusion.networks.options import Options
-from posterity.lazy import exports
+from posterity.runtime.lazy import exports
 
 if TYPE_CHECKING:
     from posterity.fusion.networks.fuse import NetworkFusion

@@ -9,8 +9,8 @@ from typing import Any, cast
 import numpy as np
 
 from posterity.arrays.typing import Float
-from posterity.checks import check_proper
 from posterity.errors import StructureError, UsageError
+from posterity.families.checks import check_proper
 from posterity.families.network import Network
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.geometry import Divergence

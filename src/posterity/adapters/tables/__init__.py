@@ -1,6 +1,0 @@
-"""Tables of means and standard deviations, or a covariance, as files of CSV or JSON, and back."""
-
-from posterity.adapters.tables.files import read, write
-from posterity.adapters.tables.laws import FAMILIES, from_table, to_ledger, to_table
-
-__all__ = ["FAMILIES", "from_table", "read", "to_ledger", "to_table", "write"]

@@ -1,0 +1,103 @@
+"""Strengths of matches by site and component, for the plot of a matching."""
+
+import dataclasses
+import enum
+import functools
+
+import numpy as np
+
+from posterity.arrays.typing import Bool, Float, Int
+from posterity.fusion.alignment import Alignment
+from posterity.fusion.confidence import AMBIGUOUS
+from posterity.reporting.plots.canvas import BLUE, ORANGE
+
+Array = np.ndarray
+FIRM = 10.0
+"""Cost of the next best match, in nats, above which a match counts as firm."""
+
+
+class Kind(enum.IntEnum):
+    """Kind of a cell; the largest value applies if a site has several components in one cell."""
+
+    ABSENT = 0
+    ALONE = 1
+    UNKNOWN = 2
+    FIRM = 3
+    LIKELY = 4
+    AMBIGUOUS = 5
+
+
+MEANING = {
+    Kind.FIRM: "firm: 10 nats or more",
+    Kind.LIKELY: "likely: 3 to 10 nats",
+    Kind.AMBIGUOUS: "doubtful: below 3 nats",
+    Kind.UNKNOWN: "matched; strength not known",
+    Kind.ALONE: "no other site has it",
+    Kind.ABSENT: "the site has none",
+}
+"""Descriptions of the kinds in the legend's order; nats are the cost of the next best match."""
+COLOURS = {
+    Kind.ABSENT: "#f1f1ee",
+    Kind.ALONE: "#b9b9b2",
+    Kind.UNKNOWN: "#5f7f9f",
+    Kind.FIRM: BLUE,
+    Kind.LIKELY: "#86b3de",
+    Kind.AMBIGUOUS: ORANGE,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Matches:
+    """A table of sites (rows) by fused components (columns).
+
+    ``kinds`` is the kind of each cell; ``idle`` the number of a site's components without data.
+    """
+
+    alignment: Alignment
+    kinds: Int[Array, "sites g"]
+    idle: Int[Array, " sites"]
+
+    @property
+    def sites(self) -> list[str]:
+        """Names of the rows."""
+        return list(self.alignment.matching)
+
+    @functools.cached_property
+    def holders(self) -> Int[Array, " g"]:
+        """Number of sites that have each fused component."""
+        return (self.kinds > Kind.ABSENT).sum(0)
+
+    @functools.cached_property
+    def shared(self) -> Bool[Array, " g"]:
+        """Mask of the fused components that several sites have."""
+        return self.holders > 1
+
+    def members(self, row: int) -> dict[int, list[int]]:
+        """Return one site's components by the fused component that they are matched to."""
+        members: dict[int, list[int]] = {}
+        for local, fused in enumerate(self.alignment.matching[self.sites[row]]):
+            members.setdefault(int(fused), []).append(local)
+        members.pop(-1, None)
+        return members
+
+
+def read(alignment: Alignment) -> Matches:
+    """Return the table of a plate's matching.
+
+    A fused component with a single holder has no match. Its strength is shown where it is known,
+    since it measures how certain it is that no other site has the component.
+    """
+    labels, rows = list(alignment.matching.values()), len(alignment.matching)
+    site, label = np.repeat(np.arange(rows), list(map(len, labels))), np.concatenate(labels)
+    margins = [np.asarray(alignment.margins[name], float) for name in alignment.matching]
+    used, kinds = label >= 0, np.zeros((rows, alignment.components), dtype=np.int8)
+    np.maximum.at(kinds, (site[used], label[used]), _kind(np.concatenate(margins)[used]))
+    alone = (kinds > 0).sum(0) == 1
+    kinds[:, alone] = np.where(kinds == Kind.UNKNOWN, Kind.ALONE, kinds)[:, alone]
+    return Matches(alignment, kinds, np.bincount(site[~used], minlength=rows))
+
+
+def _kind(margin: Float[Array, " n"]) -> Int[Array, " n"]:
+    weak = np.where(margin < AMBIGUOUS, Kind.AMBIGUOUS, Kind.LIKELY)
+    known = np.where(margin >= FIRM, Kind.FIRM, weak)
+    return np.where(np.isnan(margin), Kind.UNKNOWN, known)

@@ -1,0 +1,1 @@
+"""What runs a computation: files, progress, interrupts, compiled programs, lazy imports."""

@@ -1,0 +1,171 @@
+"""Display of the progress of long calls: a bar, lines of JSON for logs, or nothing in a pipe.
+
+Every verb takes a ``progress=``, which it calls with a :class:`~posterity.status.Progress`::
+
+    with posterity.runtime.progress.shown("Federating") as progress:
+        run = posterity.federate(sites, model, prior, progress=progress)
+
+:func:`moving` updates a bar of tqdm, also in a notebook.
+"""
+
+import contextlib
+import html
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+from posterity.status import Progress, ProgressCallback
+
+Style = Literal["auto", "bar", "json", "none"]
+WIDTH, TITLE = 16, 20
+"""Width of a bar in a terminal, and largest number of characters of its title."""
+EVERY = 1.0
+"""Smallest number of seconds between two lines of a log."""
+
+
+class Pace:
+    """The rate of a call since its first report."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock, self.begun = clock, clock()
+        self.first: tuple[int, float] | None = None
+
+    def measured(self, now: Progress) -> dict[str, Any]:
+        """Return the report as data: ``rate`` is in steps per second, ``seconds_left`` an upper
+        estimate from the largest number of steps; unknown values are None.
+        """
+        time = self.clock()
+        # A resumed run starts at a higher step; a lower step than before starts a new stage.
+        if self.first is None or now.step < self.first[0]:
+            self.first = now.step, time
+        made, spent = now.step - self.first[0], time - self.first[1]
+        rate = made / spent if made > 0 and spent > 0 else math.nan
+        ahead = math.nan if now.steps is None else max(now.steps - now.step, 0)
+        left = 0.0 if ahead == 0 else ahead / rate if rate > 0 else math.nan
+        known = {"rate": rate, "seconds_left": left, "objective": now.objective, "left": now.left}
+        finite = {name: own if math.isfinite(own) else None for name, own in known.items()}
+        made = {"step": now.step, "steps": now.steps, "seconds": round(time - self.begun, 3)}
+        return made | finite
+
+
+def sentence(known: dict[str, Any]) -> str:
+    """Return a report in words.
+
+    >>> sentence({"step": 3, "steps": 12, "rate": 0.5, "seconds_left": 18.0, "left": None})
+    '3 of 12, 0.5 a second, at most 18 s left'
+    """
+    parts = [str(known["step"]) + ("" if known["steps"] is None else f" of {known['steps']}")]
+    if (rate := known["rate"]) is not None:
+        parts.append(f"{rate:.3g} a second" if rate >= 0.1 else f"{1 / rate:.3g} s each")
+    if (left := known["seconds_left"]) is not None and known["step"] != known["steps"]:
+        minutes, hours = left / 60, left / 3600
+        time = f"{left:.0f} s" if left < 100 else f"{minutes:.0f} min"
+        parts.append(f"at most {time if minutes < 100 else f'{hours:.1f} h'} left")
+    if known["left"] is not None:
+        parts.append(f"{known['left']:.2g} nats to go")
+    return ", ".join(parts)
+
+
+@contextlib.contextmanager
+def shown(title: str, style: Style = "auto") -> Iterator[ProgressCallback]:
+    """Show reports on standard error while the block runs.
+
+    Args:
+        title: name of the task.
+        style: ``"bar"`` draws a bar, with rich in a terminal and HTML in a notebook. ``"json"``
+            writes lines at the start, at most once per second, and at the end or an interruption.
+            ``"none"`` shows nothing. ``"auto"``: a bar in a terminal or a notebook, else nothing.
+
+    >>> with shown("Counting", "none") as progress:
+    ...     _ = progress(Progress(1, 2))
+    """
+    pace = Pace()
+    notebook = _in_notebook()
+    if style == "auto":
+        style = "bar" if notebook or (sys.stderr and sys.stderr.isatty()) else "none"
+    if style == "none" or not (notebook or sys.stderr):  # stderr is None if it is closed
+        yield lambda now: None
+        return
+    if style == "json" or notebook:
+        yield from (_logged if style == "json" else _displayed)(title, pace)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bar
+    from rich.table import Column
+
+    # A fixed width, as a narrow terminal would leave no space for it.
+    bar_of = BarColumn(WIDTH, table_column=Column(width=WIDTH))
+    columns = bar_of, TextColumn("{task.description}", markup=False)
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        title = title if len(title) <= TITLE else f"{title[: TITLE - 1]}…"
+        task = bar.add_task(title, total=None)
+
+        def move(now: Progress) -> None:
+            text = f"{title}: {sentence(pace.measured(now))}"
+            bar.update(task, completed=now.step, total=now.steps, description=text)
+
+        yield move
+
+
+def _in_notebook() -> bool:
+    """Return whether the code runs in a notebook, where IPython has a kernel."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return hasattr(shell, "kernel")
+
+
+def _displayed(title: str, pace: Pace) -> Iterator[ProgressCallback]:
+    """Yield a callback that redraws a bar below a cell, as HTML and as text."""
+    from IPython.display import display
+
+    def drawn(text: str, now: Progress) -> dict[str, str]:
+        most = "" if now.steps is None else f' value="{now.step}" max="{now.steps}"'
+        return {"text/plain": text, "text/html": f"<progress{most}></progress> {html.escape(text)}"}
+
+    handle: Any = display(drawn(title, Progress(0)), raw=True, display_id=True)
+    yield lambda now: handle.update(
+        drawn(f"{title}: {sentence(pace.measured(now))}", now), raw=True
+    )
+
+
+def _logged(title: str, pace: Pace) -> Iterator[ProgressCallback]:
+    last: dict[str, Any] = {}
+    written = -math.inf
+
+    def write(event: str) -> None:
+        line = {"event": event, "time": round(time.time(), 3), "title": title, **last}
+        with contextlib.suppress(BrokenPipeError):  # a closed log does not stop the computation
+            print(json.dumps(line, allow_nan=False), file=sys.stderr, flush=True)
+
+    def log(now: Progress) -> None:
+        nonlocal last, written
+        last = pace.measured(now)
+        if pace.clock() - written >= EVERY:
+            written = pace.clock()
+            write("progress")
+
+    write("begin")
+    try:
+        yield log
+    except BaseException:
+        write("stopped")
+        raise
+    write("end")
+
+
+def moving(bar: Any) -> ProgressCallback:
+    """Return a callback that updates a bar of tqdm: ``progress=moving(tqdm.auto.tqdm())``.
+
+    The bar is any object with ``n``, ``total``, ``update`` and ``set_postfix``.
+    """
+
+    def move(now: Progress) -> None:
+        bar.total = now.steps
+        if math.isfinite(now.left):
+            bar.set_postfix(nats_left=f"{now.left:.2g}", refresh=False)
+        bar.update(now.step - bar.n)
+
+    return move

@@ -1,0 +1,63 @@
+"""Readable text: names and numbers on one line of limited length."""
+
+import importlib
+import re
+import unicodedata
+from collections.abc import Iterable
+from typing import Any, Literal
+
+MOST = 200
+"""Largest number of characters of a line that describes a value."""
+SHOWN = 3
+"""Largest number of names or numbers in such a line."""
+LONGEST = 24
+"""Largest number of characters of a name in such a line."""
+RENDERERS = "posterity.reporting.summary.html"
+"""The module that renders tables, imported only when needed, since it depends on all others."""
+JOINED = re.compile(r"(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
+"""Joiners and non-joiners between non-ASCII characters, as in Persian, Hindi and emoji."""
+
+
+def clean(text: str) -> str:
+    """Return the text on one line, with characters that are not printable escaped."""
+    joined = {place.start() for place in JOINED.finditer(text)}
+    escape = lambda c: c.encode("unicode_escape").decode()
+    return "".join(c if c.isprintable() or k in joined else escape(c) for k, c in enumerate(text))
+
+
+def seam(text: str, place: int) -> int:
+    """Return the last index, at most ``place``, at which a text can be cut without separating a
+    combining mark or a joiner from its character.
+    """
+    marked = lambda k: unicodedata.category(text[k])[0] == "M" or "\u200d" in text[k - 1 : k + 1]
+    while 0 < place < len(text) and marked(place):
+        place -= 1
+    return place
+
+
+def cut(text: str) -> str:
+    """Return the text in at most :data:`MOST` characters."""
+    return text if len(text) <= MOST else f"{text[: MOST - 4]}...)"
+
+
+def natural(name: str) -> list[str | int]:
+    """Return a sort key that orders 2 before 10."""
+    return [int(part) if at % 2 else part for at, part in enumerate(re.split(r"(\d+)", name))]
+
+
+def short_name(name: str) -> str:
+    """Return a name in at most :data:`LONGEST` characters."""
+    name = clean(name)
+    return name if len(name) <= LONGEST else f"{name[: seam(name, LONGEST - 3)]}..."
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return the first few names, and the number of further ones."""
+    names = list(names)
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(short_name(name) for name in names[:SHOWN]) + more
+
+
+def html(value: Any, kind: Literal["law", "ledger", "run", "fusion", "line"]) -> str:
+    """Return a value as HTML: its line, and a table if its kind has one."""
+    return importlib.import_module(RENDERERS).render(value, kind)

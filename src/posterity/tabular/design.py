@@ -1,0 +1,398 @@
+"""The design of a regression: the matrices that a model needs from a table's records."""
+
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.families.names import some
+from posterity.tabular.reading import (
+    PLAIN,
+    Reading,
+    ambiguous_points,
+    filled,
+    known,
+    labelled,
+    notes_of_codes,
+    notes_of_outliers,
+    notes_of_repeats,
+    texts_of_levels,
+    values_of,
+    whole,
+)
+from posterity.tabular.recipe import COUNTS, HAZARDS, INTERCEPT, MISSING, SPLINE, Factor, Recipe
+from posterity.tabular.tables.reader import Cells, table_error
+
+LARGEST = 1e100
+"""Largest number in a design, such that squares and their sums are finite."""
+NODES = 11
+"""Gauss-Radau nodes of a hazard's integral over time; the last one is at the end, the time of an
+event."""
+POWER = {"weibull": 6, "gompertz": 1, SPLINE: 6}
+"""Root of time in which nodes are placed, for intervals whose end exceeds twice their start: a
+hazard that is linear in log time may be infinite at 0."""
+
+
+class Design(NamedTuple):
+    """Inputs ``x`` (n, d) with names, and the recipe's other columns, each (n,) or None.
+
+    ``lines`` are line numbers of the records in the file, ``kept`` their positions among its
+    ``total`` records, of which ``dropped`` had a missing value.
+
+    For survival a record has one row for each interval between cuts in which it was at risk: ``y``
+    tells whether its event occurred there, ``exposure`` for how long it was at risk. For prediction
+    it has a single row, and ``times`` (n, 3) are its time, event and entry, if known.
+    """
+
+    x: np.ndarray
+    y: np.ndarray | None
+    exposure: np.ndarray | None
+    offset: np.ndarray | None
+    weights: np.ndarray | None
+    names: tuple[str, ...]
+    lines: np.ndarray
+    kept: np.ndarray
+    total: int
+    dropped: int
+    notes: tuple[str, ...]
+    times: np.ndarray | None = None
+
+    @property
+    def records(self) -> int:
+        """Number of records that are used."""
+        return self.total - self.dropped
+
+    @property
+    def shift(self) -> np.ndarray:
+        """Offsets (n,), or zeros."""
+        return np.zeros(len(self.x)) if self.offset is None else self.offset
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Weights (n,), or ones."""
+        return np.ones(len(self.x)) if self.weights is None else self.weights
+
+    def check_observed(self, recipe: Recipe, path: Path) -> np.ndarray:
+        """Return the target in the recipe's units; a StructureError if the table has none."""
+        if self.y is not None:
+            return self.y
+        needed = [repr(name) for name in (recipe.target, recipe.event) if name]
+        raise StructureError(
+            found=f"no column {' or '.join(needed)} in {str(path)!r}",
+            expected="the observed target, with which predictions are compared",
+            fix=f"Add it, or name the table's own by --rename {recipe.target}=NAME.",
+        )
+
+    def part(self, rows: np.ndarray) -> "Design":
+        """Return the design of some records."""
+        fields = ("x", "y", "exposure", "offset", "weights", "lines", "kept", "times")
+        each = {name: getattr(self, name) for name in fields}
+        return self._replace(**{k: v if v is None else v[rows] for k, v in each.items()})
+
+
+def design(
+    cells: Cells,
+    recipe: Recipe,
+    reading: Reading = PLAIN,
+    *,
+    predicting: bool = False,
+    scored: bool = True,
+    empty: bool = False,
+) -> Design:
+    """Return the design of a table for ``recipe.columns``, in the recipe's units.
+
+    For prediction, records with missing values are always dropped, and weights are not read. The
+    exposure and target are optional, and the target is read only if predictions are ``scored``.
+    With ``empty``, the design may be that of no records; of a table to predict, if all are dropped.
+    """
+    path, total = cells.path, len(cells.rows)
+    apart = [recipe.target, recipe.event, recipe.entry] if scored else []
+    apart += [recipe.exposure, None if predicting else recipe.weights]
+    apart = [name for name in apart if name and not (predicting and name not in cells.header)]
+    wanted = [name for name in (*(recipe.columns or ()), recipe.offset, *apart) if name]
+    places = {name: cells.header.index(name) for name in wanted}
+    levels = texts_of_levels(recipe, reading)
+    cells, strange = known(cells, recipe, levels, places) if predicting else (cells, [])
+    indicated = {name: places[name] for name in recipe.indicated}
+    needed = {name: place for name, place in places.items() if name not in indicated}
+    cells, kept = whole(cells, needed, levels, reading.drop_missing or predicting)
+    cells, gaps = filled(cells, indicated, levels)
+    lines, dropped = np.asarray(cells.lines), total - len(cells.rows)
+    if not cells.rows and not (empty and (dropped or not predicting)):
+        why = f", {dropped} dropped, since a value is missing" if dropped else ""
+        raise StructureError(
+            found="; ".join([f"no records in {str(path)!r}{why}", *strange]),
+            expected="at least one",
+            fix="Add records.",
+        )
+    reading, notes = labelled(cells, recipe, reading, wanted)
+    notes += [*strange, *ambiguous_points(cells, recipe, reading, wanted)]
+    notes += [note for name, note in cells.notes if name in wanted]
+    values = values_of(cells, recipe, reading, wanted)
+    notes += [*notes_of_codes(values, recipe), *notes_of_repeats(values, recipe)]
+    notes += [] if predicting else notes_of_outliers(values, recipe, cells.lines)
+    names, plain = recipe.inputs(), recipe.shared.inputs()
+    columns = _columns(recipe, values, cells, gaps)
+    _check_coefficients(recipe, plain)
+    target = values.get(recipe.target or "")
+    if target is not None and recipe.model == "linear":
+        target = _in_units(recipe, recipe.target or "", target)
+    beside = {n: values.get(getattr(recipe, n) or "") for n in ("exposure", "offset", "weights")}
+    for key in ("exposure", "weights"):
+        if (own := beside[key]) is not None and (own <= 0).any():
+            name, line = getattr(recipe, key), lines[int(np.argmax(own <= 0))]
+            raise table_error(
+                path, f"{name!r} in line {line} that is not positive", "positive numbers"
+            )
+    if dropped:
+        notes.append(f"{dropped} of {total} records are dropped, since a value is missing")
+    pairs, ones = zip(plain, columns, strict=True), {INTERCEPT, *recipe.baseline}
+    level = {name: c[0] for name, c in pairs if name not in ones and len(c) and np.ptp(c) == 0}
+    fixed = (
+        recipe.intercept or recipe.baseline or any(f for term in recipe.coded() for _, f in term)
+    )
+    if not fixed and np.count_nonzero([*level.values()]) == 1:  # an intercept by another name
+        level = {name: value for name, value in level.items() if value == 0}
+    if level and not (predicting or empty):
+        notes.append(
+            f"constant in all records: {some([*level])}; only the prior determines these "
+            "coefficients"
+        )
+    x = np.column_stack(columns) if columns else np.zeros((len(lines), 0))
+    sizes = abs(x).max(0, initial=0)
+    if not sizes.max(initial=0) <= LARGEST:
+        raise ParameterError(
+            found=f"{sizes.max():.3g} in column {names[int(np.argmax(sizes))]!r} of {str(path)!r}",
+            expected=f"numbers up to {LARGEST:g}",
+            fix="Change units: --scale NAME=VALUE.",
+        )
+    about = {"names": names, "lines": lines, "kept": kept, "total": total, "dropped": dropped}
+    result = Design(x, target, **beside, **about, notes=tuple(notes))
+    _check_target(result, recipe, path)
+    if recipe.model == "survival":
+        return _at_risk(result, recipe, values, path, predicting)
+    if recipe.model == "multinomial":
+        return result._replace(x=np.tile(x, len(recipe.levels) - 1), names=recipe.coefficients())
+    return _climbed(result, recipe) if recipe.model == "ordinal" and not predicting else result
+
+
+def covariates(recipe: Recipe, data: Design) -> np.ndarray:
+    """Return the columns (n, d) of records: without the baseline, and each only once."""
+    return data.x[:, len(recipe.baseline) : len(recipe.inputs())]
+
+
+def _check_coefficients(recipe: Recipe, plain: tuple[str, ...]) -> None:
+    there = {*plain, *(name.partition("[")[0] for name in plain)}
+    if odd := [name for name in recipe.own if name not in there]:
+        raise UsageError(
+            found=f"--own {odd[0]}",
+            expected=f"coefficients or columns among {some(plain)}",
+            fix="Name coefficients that differ by site; for an intercept pass --intercept too.",
+        )
+    own = recipe.coefficients()
+    if twice := [name for name in own if own.count(name) > 1]:
+        raise StructureError(
+            found=f"two coefficients {twice[0]!r}",
+            expected="different names",
+            fix="Rename a column or a level; with a column of ones pass --no-intercept.",
+        )
+
+
+def _climbed(data: Design, recipe: Recipe) -> Design:
+    """Return one row per record and level that it reached, with the target whether it went beyond.
+
+    Each step is logistic (the continuation-ratio model, fienberg2007).
+    """
+    reached = np.asarray(data.y, dtype=int)
+    steps = np.arange(len(recipe.baseline))
+    row, level = np.nonzero(steps <= reached[:, None])
+    return _again(data, row, np.eye(len(steps))[level])._replace(y=1.0 * (reached[row] > level))
+
+
+def _again(data: Design, row: np.ndarray, baseline: np.ndarray) -> Design:
+    """Repeat records, each time with its own columns (m, b) of the baseline."""
+    x = data.x[row]
+    x[:, : baseline.shape[1]] = baseline
+    offset, weights = (own if own is None else own[row] for own in (data.offset, data.weights))
+    return data._replace(x=x, lines=data.lines[row], offset=offset, weights=weights)
+
+
+def _at_risk(
+    data: Design, recipe: Recipe, values: Mapping[str, np.ndarray], path: Path, predicting: bool
+) -> Design:
+    """Return one row per record and interval at risk, or one per record for prediction.
+
+    With a constant hazard in an interval, its events are Poisson counts with the time at risk as
+    exposure (holford1980). A varying hazard is treated so at each quadrature node.
+    """
+    if predicting and not {recipe.target, recipe.event} <= values.keys():
+        return data._replace(y=None)
+    time, event = values[recipe.target or ""], values[recipe.event or ""]
+    entry = values.get(recipe.entry or "", np.zeros(len(time)))
+    rounded = (time == entry) & (event == 1)
+    wrong = (time < entry) | (entry < 0) | ((event != 0) & (event != 1)) | rounded
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise table_error(
+            path,
+            f"time {time[at]:g}, entry {entry[at]:g}, event {event[at]:g} in line {data.lines[at]}",
+            "a time after a nonnegative entry, and an event that is 0 or 1",
+            "If rounding moved events to their entry, add half the unit of rounding, 0.5 of a day."
+            if rounded[at]
+            else "Correct the file there.",
+        )
+    if predicting:
+        return data._replace(y=event, times=np.column_stack([time, event, entry]))
+    if idle := int((time == entry).sum()):
+        notes = (*data.notes, f"{idle} records are censored at their entry, and contribute nothing")
+        data = data._replace(notes=notes)
+    at, spent = hazard_nodes(recipe, entry, time)
+    row, interval, node = np.nonzero(spent > 0)
+    last = (node == at.shape[2] - 1) & (at[row, interval, node] == time[row])
+    made = _again(data, row, baseline_at(recipe, at[row, interval, node]))
+    return made._replace(y=last * event[row], exposure=spent[row, interval, node])
+
+
+def hazard_nodes(
+    recipe: Recipe, entry: np.ndarray, time: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return quadrature times (n, intervals, nodes) and weights for hazards from entry to time.
+
+    The last node of an interval is its end. Weights are 0 in intervals without time at risk.
+    """
+    ends = np.array([0.0, *recipe.cuts, np.inf])
+    nodes, weights = _radau() if recipe.hazard else (np.ones(1), np.ones(1))
+    low, high = (np.clip(own[:, None], ends[:-1], ends[1:]) for own in (entry, time))
+    power = np.where(high > 2 * low, POWER.get(recipe.hazard or "", 1), 1)[..., None]
+    start, end = (own[..., None] ** (1 / power) for own in (low, high))
+    root = start + (end - start) * nodes
+    at, spent = root**power, power * root ** (power - 1) * (end - start) * weights
+    at[..., -1] = high
+    return np.maximum(at, np.finfo(float).tiny), spent
+
+
+@functools.cache
+def _radau() -> tuple[np.ndarray, np.ndarray]:
+    """Return Gauss-Radau nodes of [0, 1], ascending up to 1, and their weights."""
+    from scipy.special import roots_jacobi
+
+    inner, weights = roots_jacobi(NODES - 1, 1, 0)
+    nodes = np.append(inner, 1.0)
+    return (nodes + 1) / 2, np.append(weights / (1 - inner), 2 / NODES**2) / 2
+
+
+def baseline_at(recipe: Recipe, time: np.ndarray) -> np.ndarray:
+    """Return the columns (n, b) of the log baseline hazard at times (n,), none if constant."""
+    if recipe.hazard == SPLINE:
+        from scipy.interpolate import CubicSpline
+
+        knots, at = np.log(recipe.cuts), np.log(time)
+        spline = CubicSpline(knots, np.eye(len(knots)), bc_type="natural")
+        inside = np.clip(at, knots[0], knots[-1])
+        return spline(inside) + (at - inside)[:, None] * spline(inside, 1)
+    if recipe.hazard in HAZARDS:
+        own = np.log(time) if recipe.hazard == "weibull" else time
+        return np.column_stack([np.ones(len(time)), own])
+    interval = np.searchsorted(np.array(recipe.cuts), time)
+    return np.eye(len(recipe.cuts) + 1)[interval][:, : len(recipe.baseline)]
+
+
+def _columns(
+    recipe: Recipe,
+    values: Mapping[str, np.ndarray],
+    cells: Cells,
+    gaps: Mapping[str, np.ndarray],
+) -> list[np.ndarray]:
+    """Return the columns of the design, (n,) each: products of columns of each term's factors."""
+    ones = np.ones(len(cells.rows))
+    columns = [ones] if recipe.intercept and recipe.regression else []
+    if recipe.baseline:
+        columns = [0.0 * ones for _ in recipe.baseline]
+    for term in recipe.coded():
+        block = [ones]
+        for factor, full in term:
+            own = _made(recipe, factor, full, values[factor[1]], cells, gaps.get(factor[1]))
+            block = [one * other for one in block for other in own]
+        columns += block
+    return columns
+
+
+def _made(
+    recipe: Recipe,
+    factor: Factor,
+    full: bool,
+    values: np.ndarray,
+    cells: Cells,
+    gap: np.ndarray | None = None,
+) -> list[np.ndarray]:
+    """Return the columns of one factor, 0 for records with a ``gap``."""
+    kind, name, *numbers = factor
+    if gap is not None:
+        if kind == MISSING:
+            return [1.0 * gap]
+        center, scale = recipe.center.get(name, 0.0), recipe.scale.get(name, 1.0)
+        # A number valid for any function; for a spline one well within its bounds.
+        inside = (numbers[1] + numbers[2]) / 2 if kind == "spline" else 1.0
+        full_values = np.where(gap, center + scale * inside, values)
+        return [np.where(gap, 0.0, one) for one in _made(recipe, factor, full, full_values, cells)]
+    if kind == "levels":
+        places = range(0 if full else 1, len(recipe.categories[name]))
+        return [1.0 * (values == place) for place in places]
+    own = _in_units(recipe, name, values)
+    if kind == "column":
+        return [own]
+    if kind == "power":
+        return [own ** numbers[0]]
+    if kind == "spline":
+        inside = (numbers[1] <= own) & (own <= numbers[2])
+    else:
+        least = {"log1p": -1.0, "sqrt": -np.finfo(float).tiny, "exp": -np.inf, "abs": -np.inf}
+        inside = own > least.get(kind, 0.0)
+    if not inside.all():
+        at = int(np.argmin(inside))
+        raise table_error(
+            cells.path,
+            f"{own[at]:g} in line {cells.lines[at]}, column {name!r}",
+            f"numbers from {numbers[1]:g} to {numbers[2]:g}, the bounds of its spline"
+            if kind == "spline"
+            else f"numbers that have a {kind}",
+        )
+    if kind != "spline":
+        with np.errstate(over="ignore"):
+            return [getattr(np, kind)(own)]
+    degree, lower, upper, *inner = numbers
+    from scipy.interpolate import BSpline
+
+    knots = [lower] * (int(degree) + 1) + inner + [upper] * (int(degree) + 1)
+    own = np.append(own, lower)  # which SciPy needs if there are no records
+    basis = BSpline.design_matrix(own, np.array(knots), int(degree)).toarray()[:-1]
+    return list(basis[:, 1:].T)
+
+
+def _in_units(recipe: Recipe, name: str, values: np.ndarray) -> np.ndarray:
+    return (values - recipe.center.get(name, 0.0)) / recipe.scale.get(name, 1.0)
+
+
+TARGETS: Mapping[str, tuple[Callable[[np.ndarray], np.ndarray], str]] = {
+    "logistic": (lambda y: (y == 0) | (y == 1), "0 or 1, or two levels named by --category"),
+    "gamma": (lambda y: y > 0, "positive numbers"),
+    **dict.fromkeys(
+        COUNTS, (lambda y: (y >= 0) & (y == np.round(y)), "counts: whole numbers from 0")
+    ),
+}
+"""Checks of the targets that models accept, with their descriptions."""
+
+
+def _check_target(design: Design, recipe: Recipe, path: Path) -> None:
+    y, (holds, expected) = design.y, TARGETS.get(recipe.model, (None, ""))
+    if y is None or holds is None or (right := holds(y)).all():
+        return
+    at = int(np.argmin(right))
+    raise ParameterError(
+        found=f"{y[at]:g} in line {design.lines[at]} of target {recipe.target!r} in {str(path)!r}",
+        expected=expected,
+        fix="Correct the column, or choose another --model.",
+    )

@@ -1,0 +1,396 @@
+"""Coefficients of one site where sites differ, from a file of all sites.
+
+Sites differ around a population (partial pooling), or each has its own coefficients.
+"""
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from posterity.errors import ConvergenceWarning, FusionWarning, StructureError, UsageError
+from posterity.families import Gaussian, Mixture
+from posterity.families.names import names_of, some
+from posterity.federation import Run, federate
+from posterity.inference.expectation_propagation import Normal
+from posterity.inference.pooling import grids
+from posterity.inference.population import Nodes, messages, population
+from posterity.ledger import Ledger
+from posterity.models import LinearRegression
+from posterity.models.personal import TYPICAL
+from posterity.tabular.design import Design
+from posterity.tabular.predict import covariance_of, gaussians, log_predictive, predict, spread_in
+from posterity.tabular.recipe import COUNTS, INTERCEPT, PRIOR_SD, USUAL_SD, Recipe
+from posterity.tabular.recipe_model import RecipeModel
+from posterity.tabular.regressions import deviations
+
+BLOCKS = {"coefficients", "log_spread"}
+"""Blocks that sites share: the population's coefficients, and the log spreads of sites."""
+TAKEN_AS_IT_IS = (
+    "the posterior of what sites share is taken as it is, which with few sites is too narrow"
+)
+LEAST = 1e-9
+"""Negative precision of a site, relative to that of all sites, that counts as rounding error."""
+LIGHT, MOST = 1e-8, 128
+"""Probability of a node below which it is left out, and the number of nodes to keep."""
+MOST_NAMED = 4
+"""Number of columns that a note names."""
+
+
+def is_pooled(posterior: Any) -> bool:
+    """Return whether a posterior is that of a regression with partially pooled coefficients."""
+    return dict(posterior.independent_blocks()).keys() == BLOCKS
+
+
+def check_columns(run: Run, recipe: Recipe) -> None:
+    """Raise a ParameterError if all sites' columns together are linearly dependent under a full
+    Gaussian prior. Not of linear models, whose information depends on their noise, too, and
+    whose result shows it.
+    """
+    prior = run.agreement.prior
+    law, at_the_end = _coefficients_of(prior), recipe.model == "linear" and not is_pooled(prior)
+    sites = [own.records for own in run.federation.sites.values() if own.records.size]
+    if law is None or not sites or at_the_end:
+        return
+    size = len(recipe.inputs())  # the columns of one class, which each class repeats
+    total = np.array(law.precision)[:size, :size]
+    for x, weights in ((own.data[0][:, :size], own.weights) for own in sites):
+        total += (x.T * weights) @ x
+    deviations(np.zeros(size), total, names_of(law)[""][:size])
+
+
+def check_coefficients(run: Run) -> None:
+    """Raise a ParameterError if the coefficients' full Gaussian is lost to rounding, or improper
+    although all sites were visited.
+    """
+    waiting = run.state.step < run.round
+    if (law := _coefficients_of(run.posterior)) is not None and not waiting:
+        deviations(law.precision_mean, law.precision, names_of(law)[""])
+
+
+def _coefficients_of(law: Any) -> Gaussian | None:
+    """Return the full Gaussian over a regression's coefficients; None if it is diagonal."""
+    law = law.coefficients if is_pooled(law) else law
+    return law if law.gaussian and not law.diagonal else None
+
+
+def spreads_of(
+    personal: bool | Sequence[int] | Mapping[int, float], recipe: Recipe, names: Sequence[str]
+) -> bool | Sequence[int] | Mapping[int, Any]:
+    """Return the argument ``personal`` of :func:`posterity.federate`, with the prior median of the
+    spread of an intercept, or log hazard, whose prior deviation is the default's.
+
+    It is that of other coefficients: an intercept's prior is wide since it is the predictor where
+    all columns are 0, not since sites differ more in it.
+    """
+    if isinstance(personal, Mapping) or recipe.prior is not None:
+        return personal
+    places = range(len(names) * personal) if isinstance(personal, bool) else personal
+    usual = {
+        place
+        for place in places
+        if place < len(names)
+        and names[place] in (INTERCEPT, *recipe.baseline)
+        and recipe.prior_sd.get(names[place]) == USUAL_SD[INTERCEPT]
+    }
+    median = TYPICAL * USUAL_SD[""]
+    return {n: median if n in usual else None for n in places} if usual else personal
+
+
+def by_default(prior: Any, recipe: Recipe) -> list[str]:
+    """Return a note on spreads whose prior median is derived from a default prior deviation."""
+    if not is_pooled(prior):
+        return []
+    usual = recipe.replaced(prior=None, prior_sd={}).filled(recipe.columns or ())
+    wide = dict(zip(usual.coefficients(), TYPICAL * np.array(usual.deviations()), strict=True))
+    if recipe.model not in PRIOR_SD:
+        wide |= dict.fromkeys((INTERCEPT, *recipe.baseline), TYPICAL * USUAL_SD[""])
+    medians = zip(names_of(prior.log_spread)[""], np.exp(prior.log_spread.mean), strict=True)
+    derived = {name: own for name, own in medians if np.isclose(own, wide.get(name, np.nan))}
+    if not derived:
+        return []
+    listed = ", ".join(f"{own:.3g} for {name!r}" for name, own in [*derived.items()][:MOST_NAMED])
+    more = ", ..." if len(derived) > MOST_NAMED else ""
+    return [
+        f"prior medians of spreads between sites are defaults ({listed}{more}), a quarter of "
+        f"default prior deviations of columns, and with few sites they dominate spreads and "
+        f"intervals of unseen sites: pass the standard deviations that you expect between sites, "
+        f"as in --personal {next(iter(derived))}=SD"
+    ]
+
+
+def site_coefficients(
+    value: Any, sites: Iterable[str | None]
+) -> tuple[dict[str | None, Mixture], list[str]]:
+    """Return the law of each site's coefficients, under None that of an unseen site; and notes.
+
+    A site's own coefficients are ``β ~ N(c, D(s))`` with variances ``exp(2 s)``. At each quadrature
+    node of the log spreads ``s``, ``c`` is Gaussian and integrated out in closed form, so the law
+    is a mixture with one Gaussian per node. The records of a site in the file enter by the Gaussian
+    approximation of their likelihood, which the site's factor determines
+    (:func:`posterity.inference.population.message_of`).
+    """
+    posterior: Any = value.posterior if isinstance(value, Ledger) else value
+    names, differ = (tuple(names_of(getattr(posterior, b)).get("", ())) for b in sorted(BLOCKS))
+    if not names or not set(differ) <= set(names) or not differ:
+        raise StructureError(
+            found=f"coefficients without names: {posterior!r}",
+            expected="their names, by which columns are identified",
+            fix="Federate tables with a header, or predict in Python by run.site(name).",
+        )
+    own = np.array([names.index(name) for name in differ])
+    known = value.sites if isinstance(value, Ledger) else ()
+    at: Nodes | None = None
+    if known:
+        factors = [value.factor(site) for site in known]
+        at = population(value.prior, posterior, factors, own).nodes
+    notes = [] if at is not None else [TAKEN_AS_IT_IS]
+    at = _thinned(_independent(posterior, len(own)) if at is None else at)
+    size = len(names)
+    result: dict[str | None, Mixture] = {}
+    for site in sites:
+        message: Normal | None = Normal(np.zeros(size), np.zeros((size, size)))
+        if site is not None:
+            factor: Any = value.factor(site)
+            (message,) = messages(posterior, [factor], own)
+            if message is None or factor.coefficients.diagonal:
+                raise StructureError(
+                    found=f"a factor of site {site!r} that does not determine its own coefficients",
+                    expected="a full Gaussian, fitted under the present spreads between sites",
+                    fix="Pool again with the spreads that you expect (--personal NAME=SD), "
+                    "continue a run that has not converged, or leave --site-column out, to predict "
+                    "for an unseen site.",
+                )
+        mean, covariance = _at_spreads(message, at, own)
+        components = Gaussian.from_standard(mean, covariance).named(names)
+        result[site] = Mixture.from_standard(at.weights, components)
+    return result, notes
+
+
+def partially_pooled(ledger: Ledger, personal: bool | Sequence[int] | Mapping[int, Any]) -> Run:
+    """Pool partially in one shot, with sites' Gaussian factors in place of their records.
+
+    Coefficients in the columns ``personal`` differ between sites around a population, as in
+    :func:`posterity.federate`. The result is exact for linear models with one known noise variance;
+    otherwise it is as good as the Gaussians. A UsageError unless factors are full Gaussians.
+
+    Warns:
+        FusionWarning: for a factor with a negative precision, which no records can have.
+    """
+    posterior: Any = ledger.posterior
+    if not posterior.gaussian or posterior.diagonal:
+        raise UsageError(
+            found=f"partial pooling of {posterior!r}",
+            expected="full Gaussians over the coefficients, as posterity fit writes them",
+            fix="Federate the tables: posterity federate --personal.",
+        )
+    sites = {}
+    for site in ledger.sites:
+        factor: Any = ledger.factor(site)
+        total, diagonal = np.diagonal(posterior.precision), np.diagonal(factor.precision)
+        least = np.linalg.eigvalsh(factor.precision / np.sqrt(np.outer(total, total)))[0]
+        if least < -LEAST:
+            warnings.warn(
+                f"the posterior of site {site!r} is wider than its prior in some direction, which "
+                "records cannot cause; it is ignored there. Save both with all digits",
+                FusionWarning,
+                stacklevel=2,
+            )
+        size = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+        values, vectors = np.linalg.eigh(factor.precision / np.outer(size, size))
+        root, kept = np.sqrt(np.maximum(values, 0.0)), values > np.finfo(float).eps * values[-1]
+        linear = vectors.T @ (factor.precision_mean / size)
+        records = (vectors * root).T * size, np.divide(linear, root, where=kept, out=0 * linear)
+        sites[site] = tuple(own[kept] for own in records)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # reported by the status
+        return federate(sites, LinearRegression(1.0), ledger.prior, personal=personal)
+
+
+def _independent(posterior: Any, count: int) -> Nodes:
+    """Return nodes of a posterior in which ``c`` and ``s`` are independent."""
+    c, s = Normal.of(posterior.coefficients), Normal.of(posterior.log_spread)
+    nodes, chances = grids(count)[0]
+    places = s.mean + nodes @ np.linalg.cholesky(s.covariance).T
+    same = np.ones((len(chances), 1))
+    return Nodes(chances, places, same * c.mean, same[:, None] * c.covariance)
+
+
+def _thinned(at: Nodes) -> Nodes:
+    """Return fewer nodes: at regular steps along a line, or else at equal shares of probability."""
+    if at.log_spread.shape[1] == 1:
+        step = -(-int((at.weights > LIGHT).sum()) // MOST)
+        kept = np.flatnonzero(at.weights > LIGHT)[::step]
+        weights = at.weights[kept]
+    else:
+        turn = np.lexsort(at.log_spread.T)
+        shares = (np.arange(MOST) + 0.5) / MOST * at.weights.sum()
+        kept = turn[np.searchsorted(np.cumsum(at.weights[turn]), shares)]
+        weights = np.ones(MOST)
+    return Nodes(weights / weights.sum(), at.log_spread[kept], at.mean[kept], at.covariance[kept])
+
+
+def _at_spreads(message: Normal, at: Nodes, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return means (m, d) and covariances (m, d, d) of a site's ``β`` at each of the nodes."""
+    count, deviation = len(own), np.exp(at.log_spread)
+    both = deviation[:, :, None] * deviation[:, None, :]
+    inner = np.eye(count) + message.precision[np.ix_(own, own)] * both
+    left = np.linalg.inv(inner / both)  # the covariance of β - c given c
+    along = np.tile(np.eye(at.mean.shape[1]), (len(at.mean), 1, 1))  # dβ / dc
+    along[:, own] -= left @ message.precision[own]
+    mean = (along @ at.mean[..., None])[..., 0]
+    mean[:, own] += left @ message.linear[own]
+    covariance = along @ at.covariance @ np.swapaxes(along, 1, 2)
+    covariance[:, own[:, None], own] += left
+    return mean, (covariance + np.swapaxes(covariance, 1, 2)) / 2
+
+
+def own_coefficients(
+    value: Any, recipe: Recipe, sites: Iterable[str | None]
+) -> dict[str | None, Any]:
+    """Return the law of each site's coefficients, under None that of an unseen site.
+
+    Other sites' own coefficients are left out. An unseen site's own coefficients follow the prior,
+    conditional on the shared ones.
+    """
+    weights, parts, names = gaussians(value.posterior if isinstance(value, Ledger) else value)
+    if missing := {*recipe.coefficients()} - {*names}:
+        raise StructureError(
+            found=f"a posterior of {some(names)}",
+            expected=f"the recipe's coefficients, including {some(sorted(missing))}",
+            fix="Pass the file that fit, fuse or federate wrote.",
+        )
+    strata, result = recipe.stratified, {}
+    own, size = sorted(strata.own), len(strata.names)
+    shared = [place for place in range(size) if place not in strata.own]
+    for site in sites:
+        alone = recipe.replaced(strata=("" if site is None else site,)).coefficients()
+        seen = [place for place in range(size) if alone[place] in names]
+        places = [names.index(alone[place]) for place in seen]
+        mean, covariance = np.zeros((len(parts), size)), np.zeros((len(parts), size, size))
+        for k, q in enumerate(parts):
+            mean[k, seen] = np.asarray(q.mean)[places]
+            covariance[(k, *np.ix_(seen, seen))] = covariance_of(q)[np.ix_(places, places)]
+        if seen == shared != list(range(size)):
+            before, wide = _prior_of_one(value, recipe)
+            slope = np.linalg.solve(wide[np.ix_(shared, shared)], wide[np.ix_(shared, own)]).T
+            left = wide[np.ix_(own, own)] - slope @ wide[np.ix_(shared, own)]
+            mean[:, own] = before[own] + (mean[:, shared] - before[shared]) @ slope.T
+            known = covariance[:, shared][:, :, shared]
+            covariance[np.ix_(range(len(parts)), own, shared)] = slope @ known
+            covariance[np.ix_(range(len(parts)), shared, own)] = known @ slope.T
+            covariance[np.ix_(range(len(parts)), own, own)] = left + slope @ known @ slope.T
+        components = Gaussian.from_standard(mean, covariance).named(strata.names)
+        result[site] = Mixture.from_standard(weights, components)
+    return result
+
+
+def _prior_of_one(value: Any, recipe: Recipe) -> tuple[np.ndarray, np.ndarray]:
+    """Return prior mean and covariance of the coefficients of one site."""
+    if recipe.prior is None:
+        deviations = np.array(recipe.shared.deviations())
+        return np.zeros(len(deviations)), np.diag(deviations**2)
+    if not isinstance(value, Ledger):
+        raise StructureError(
+            found="records of a site without coefficients in the posterior, and no prior",
+            expected="a ledger, whose prior includes them",
+            fix="Predict from the file that fit, fuse or federate wrote.",
+        )
+    _, (prior,), names = gaussians(value.prior)
+    one = recipe.replaced(strata=recipe.strata[:1]).coefficients()
+    places = [names.index(name) for name in one]
+    return np.asarray(prior.mean)[places], covariance_of(prior)[np.ix_(places, places)]
+
+
+def by_site(
+    value: Any, recipe: Recipe, data: Design, labels: np.ndarray | None
+) -> tuple[list[tuple[Any, np.ndarray]], list[str]]:
+    """Return laws of coefficients, each with the rows of the records that it predicts; and notes.
+
+    ``labels`` are the site of each record (n,); by default all are of an unseen site.
+    """
+    known = set(value.sites) if isinstance(value, Ledger) else set(recipe.strata)
+    rows = np.full(len(data.x), "") if labels is None else labels
+    places: dict[str | None, list[int]] = {}
+    for place, label in enumerate(rows.tolist()):
+        places.setdefault(label if label in known else None, []).append(place)
+    places = places or {None: []}
+    if recipe.own:
+        laws, notes = own_coefficients(value, recipe, places), []
+    else:
+        laws, notes = site_coefficients(value, places)
+    if unseen := places.get(None):
+        which = sorted({label for label in rows[unseen].tolist() if label})
+        named = f" ({some(which)})" if which else ""
+        tail = "" if labels is not None else "; --site-column NAME names the column of their sites"
+        prior = f", with the prior of {some(recipe.own)}" if recipe.own else ""
+        which = f"for an unseen site{named}{prior}{tail}"
+        notes.append(f"{len(unseen)} records are predicted {which}")
+    return [(laws[site], np.array(own, dtype=int)) for site, own in places.items()], notes
+
+
+def predictions(
+    value: Any,
+    recipe: Recipe,
+    data: Design,
+    labels: np.ndarray | None = None,
+    *,
+    spread: float | None = None,
+    scored: bool = False,
+    level: float = 0.9,
+    times: Sequence[float] = (),
+) -> tuple[dict[str, np.ndarray], np.ndarray | None, list[str]]:
+    """Return predictions by name, the log predictive of each target if ``scored``, and notes.
+
+    ``labels`` are the site of each record (n,), if sites have their own coefficients; ``spread`` is
+    the noise variance or dispersion, by default the recipe's. If it is unknown, there is no log
+    predictive.
+    """
+    posterior = value.posterior if isinstance(value, Ledger) else value
+    pooled, notes = is_pooled(posterior), []
+    laws: list[tuple[Any, np.ndarray]] = [(posterior, np.arange(len(data.x)))]
+    if pooled or recipe.own:
+        laws, notes = by_site(value, recipe, data, labels)
+    recipe = recipe.shared
+    of = [(law, data.part(rows)) for law, rows in laws]
+    order = np.argsort(np.concatenate([rows for _, rows in laws]))
+    options: Any = {"noise_variance": spread, "level": level, "times": times, "median": pooled}
+    made = [predict(law, recipe, own, **options) for law, own in of]
+    parts = {name: np.concatenate([one[name] for one in made])[order] for name in made[0]}
+    if scored and recipe.spread and spread_in(recipe, spread) is None:
+        notes.append(f"no log score: the {recipe.spread.replace('_', ' ')} is not known")
+    elif scored:
+        scores = [log_predictive(law, recipe, own, spread) for law, own in of]
+        return parts, np.concatenate(scores)[order], notes
+    return parts, None, notes
+
+
+def teacher_of(
+    value: Any, recipe: Recipe, spread: float | None = None, times: Sequence[float] = ()
+) -> tuple[Any, RecipeModel, list[str]]:
+    """Return a student's teacher: the law of the coefficients, their predictive model, and notes.
+
+    If sites' coefficients differ, it is that of an unseen site. ``spread`` and ``times`` are as in
+    :func:`predictions`; by default the recipe's spread and cuts.
+
+    Raises:
+        UsageError: for a site's own coefficients, infinite expectations, and what
+            :class:`~posterity.tabular.recipe_model.RecipeModel` refuses.
+        StructureError: for laws other than Gaussians over the recipe's coefficients.
+    """
+    posterior, notes = value.posterior if isinstance(value, Ledger) else value, list[str]()
+    pooled = is_pooled(posterior)
+    if recipe.own or (pooled and recipe.model in (*COUNTS, "gamma")):
+        why = "known only by the prior" if recipe.own else "whose expectations are infinite"
+        raise UsageError(
+            found=f"a student for unseen sites, {why}",
+            expected="a posterior that predicts at every site",
+            fix="Predict from the file directly: posterity predict FILE TABLE --site-column NAME.",
+        )
+    if pooled:
+        laws, notes = site_coefficients(value, [None])
+        posterior, notes = laws[None], [*notes, "the student predicts as of a site unseen"]
+    names = gaussians(posterior)[2] or recipe.coefficients()
+    at = tuple(sorted({*map(float, times or recipe.cuts * (recipe.model == "survival"))}))
+    return posterior, RecipeModel(recipe.shared, names, spread_in(recipe, spread), at), notes

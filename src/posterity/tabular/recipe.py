@@ -1,0 +1,504 @@
+"""Recipes: the description of a regression or mixture, as data in its file.
+
+A recipe names the model, the target and its levels, the columns with their levels and units, the
+transformations to numbers, and the prior. It is JSON under a key of the provenance. It is checked
+when it is read and never evaluated as code, and every verb passes it on with the posterior.
+"""
+
+import dataclasses
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+from posterity.arguments import COUNT, FLAG, POSITIVE, Constraint, number_of, one_of
+from posterity.artifact.container import altered, parsed
+from posterity.errors import PosterityError, UsageError
+from posterity.models.strata import AT, Strata
+from posterity.runtime.text import cut
+
+RECIPE = "recipe"
+"""The key of the provenance whose value is the recipe, as JSON."""
+VERSION = 4
+"""The version of recipes that are written, and the only one that is read."""
+COUNTS = ("poisson", "negative-binomial")
+DISPERSED = ("negative-binomial", "gamma")
+"""Models of counts, which have exposures, and models with a dispersion."""
+LABELS = ("logistic", "ordinal", "multinomial")
+"""Models whose target has named levels."""
+MODELS = ("linear", *LABELS, *COUNTS, "gamma", "survival", "mixture")
+REGRESSIONS = MODELS[:-1]
+ONLY: Mapping[str, Sequence[str]] = {
+    **dict.fromkeys(("target", "categories", "own"), REGRESSIONS),
+    **dict.fromkeys(
+        ("offset", "weights", "family"), tuple(n for n in REGRESSIONS if n != "multinomial")
+    ),
+    **dict.fromkeys(("event", "entry", "cuts", "hazard"), ("survival",)),
+    **dict.fromkeys(("components", "component_sd"), ("mixture",)),
+    "dispersion": DISPERSED,
+    "exposure": COUNTS,
+    "noise_variance": ("linear",),
+}
+"""Options that only some models have, with these models."""
+FAMILIES = ("gaussian", "diagonal")
+INTERCEPT = "intercept"
+"""The name of the coefficient of the column of ones."""
+ESTIMATE = "estimate"
+PRIOR_SD: Mapping[str, Mapping[str, float]] = {
+    "linear": {"": 1e6},
+    "mixture": {"": 10.0},
+    "multinomial": {"": 10.0},
+}
+"""Default prior deviations of coefficients or of component means; others in :data:`USUAL_SD`."""
+USUAL_SD = {"": 10.0, INTERCEPT: 1000.0}
+"""Default prior deviations for models with a link. The intercept is the predictor where all columns
+are 0, which may be far from any record."""
+LINKS = {"linear": "identity", **dict.fromkeys(LABELS, "logit")}
+"""The function of the target's mean that is linear in the coefficients. For all other models it is
+the logarithm; for survival, that of the hazard."""
+HAZARDS = {"weibull": "log(time)", "gompertz": "time"}
+"""The covariate, besides columns, in which a log hazard is linear."""
+SPLINE = "spline"
+"""A log hazard that is a natural cubic spline in log time, whose knots are the cuts."""
+Factor = tuple[Any, ...]
+"""A function, the column, and numbers: ``("log", "dose")``, ``("power", "a", 2)``."""
+POWERS, DEGREES = range(2, 10), range(1, 6)
+"""Powers of columns, and degrees of splines."""
+Term = tuple[Factor, ...]
+"""Factors whose product is one column of the design, or several."""
+MISSING = "missing"
+FUNCTIONS = ("log", "log2", "log10", "log1p", "exp", "sqrt", "abs", MISSING)
+"""Functions of one numeric column. The last is 1 where the value is missing and 0 elsewhere; the
+column's other factors are then 0 there. Other kinds are ``column`` itself, a category's ``levels``,
+``power`` (exponent) and ``spline`` (degree, lower and upper bound, inner knots)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """The options that all sites share; an option left out has the same default everywhere.
+
+    Attributes:
+        model: one of :data:`MODELS`.
+        target: name of the column to predict; for survival the time; None for a mixture.
+        columns: names of the predictor columns; for a mixture, of its columns; by default all other
+            columns of the table except ``without``.
+        without: names of columns to leave out.
+        terms: terms of a formula; by default each column is one term.
+        categories: levels by column. For a predictor the first is the reference, and each other
+            level gets a column of zeros and ones. For a target: those coded 0 and 1 of a logistic
+            model, all of an ordinal one (ascending) or a multinomial one (reference first).
+        center: number to subtract by column, in the column's unit; by default 0.
+        scale: number to divide by, by column, after ``center``; by default 1.
+        unit: unit of a column's numbers, by column, as people write it.
+        intercept: whether regressions have a column of ones.
+        exposure: for counts, name of the column with each record's exposure; the rate is per one.
+        event: for survival, name of the column that is 1 for an event, and 0 for censoring.
+        entry: for survival, name of the column with the start of observation; by default 0.
+        cuts: for survival, times at which the hazard may change; by default it is constant.
+        hazard: for survival, another form: ``"weibull"``, ``exp(a + b log t)``, ``"gompertz"``,
+            ``exp(a + b t)``, or ``"spline"``, a natural cubic spline in ``log t`` whose knots are
+            the cuts and whose coefficients are the log hazards there.
+        dispersion: of negative binomial counts and of gamma values; ``"estimate"`` maximises the
+            adjusted profile likelihood.
+        own: coefficients that each site has for itself, by name or by the name of their column.
+        strata: names of the sites that have them.
+        offset: name of the column that is added to the linear predictor.
+        weights: name of the column with the number of equal records that a record represents.
+        prior_sd: standard deviations of the coefficients' prior around 0, in units after ``center``
+            and ``scale``, by name; under ``""`` that of all others. For a mixture, of component
+            means.
+        prior: digest of a prior's file, instead of ``prior_sd``.
+        noise_variance: of a linear model, after the target's ``scale``; ``"estimate"`` is the
+            site's own, from the residuals of least squares.
+        family: family of a regression's posterior.
+        components: number of components of a mixture.
+        component_sd: for a mixture, approximate width of a component in every column.
+    """
+
+    model: str
+    target: str | None = None
+    columns: tuple[str, ...] | None = None
+    without: tuple[str, ...] = ()
+    terms: tuple[Term, ...] = ()
+    categories: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    center: Mapping[str, float | int] = dataclasses.field(default_factory=dict)
+    scale: Mapping[str, float | int] = dataclasses.field(default_factory=dict)
+    unit: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    intercept: bool = True
+    exposure: str | None = None
+    event: str | None = None
+    entry: str | None = None
+    cuts: tuple[float | int, ...] = ()
+    hazard: str | None = None
+    dispersion: float | str | None = None
+    own: tuple[str, ...] = ()
+    strata: tuple[str, ...] = ()
+    offset: str | None = None
+    weights: str | None = None
+    prior_sd: Mapping[str, float | int] = dataclasses.field(default_factory=dict)
+    prior: str | None = None
+    noise_variance: float | int | str | None = None
+    family: str = "gaussian"
+    components: int | None = None
+    component_sd: float | int | None = None
+
+    def __hash__(self) -> int:
+        return hash(self.canonical())
+
+    @property
+    def regression(self) -> bool:
+        """True if a target is predicted by a linear predictor."""
+        return self.model != "mixture"
+
+    @property
+    def baseline(self) -> tuple[str, ...]:
+        """The names of the coefficients that replace an intercept; empty if there is one.
+
+        For survival they are log hazards between cuts, or intercept and slope of one in (log) time.
+        For ordinal targets they are, per level but the last, the log odds of exceeding it once
+        reached.
+        """
+        if self.model == "ordinal":
+            return tuple(f"above[{level}]" for level in self.levels[:-1])
+        if self.hazard == SPLINE:
+            return tuple(f"hazard[{knot:g}]" for knot in self.cuts)
+        if self.hazard is not None:
+            return "hazard", f"hazard:{HAZARDS[self.hazard]}"
+        ends = [0.0, *self.cuts]
+        names = [f"hazard[{a:g}-{b:g}]" for a, b in itertools.pairwise(ends)]
+        return (*names, f"hazard[{ends[-1]:g}-]") if self.cuts else ()
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The names of the target's levels; empty for a numeric target."""
+        return self.categories.get(self.target or "", ())
+
+    def canonical(self) -> str:
+        """Return the recipe as JSON, which is equal for equal options in any order.
+
+        >>> Recipe("poisson", "n", columns=("b", "a")).canonical()[:52]
+        '{"categories":{},"center":{},"columns":["a","b"],"co'
+        """
+        options: dict[str, Any] = dataclasses.asdict(self)
+        del options["without"]
+        for key in ("columns", "own", "strata"):
+            options[key] = sorted(options[key] or ())
+        if self.intercept:  # otherwise the first category replaces it
+            options["terms"] = sorted(self.terms, key=lambda term: (len(term), str(term)))
+        options["center"] = {name: float(value) for name, value in self.center.items() if value}
+        options["scale"] = {name: float(value) for name, value in self.scale.items() if value != 1}
+        wide = self.prior_sd.get("")
+        options["prior_sd"] = {
+            name: float(sd) for name, sd in self.prior_sd.items() if not name or sd != wide
+        }
+        for key in ("noise_variance", "component_sd"):
+            options[key] = float(options[key]) if isinstance(options[key], int) else options[key]
+        options["version"] = VERSION
+        return json.dumps(options, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+    @property
+    def in_one_form(self) -> bool:
+        """True if parameters are no affine function of those in other units and levels."""
+        form = self.terms or self.baseline or self.model == "multinomial"
+        return bool(form or not self.regression)
+
+    @property
+    def spread(self) -> str | None:
+        """The option for the variation of records about their means; None if the model has none."""
+        if self.model in DISPERSED:
+            return "dispersion"
+        return "noise_variance" if self.model == "linear" else None
+
+    @property
+    def indicated(self) -> set[str]:
+        """The columns with an indicator of missing values."""
+        return {name for kind, name, *_ in itertools.chain(*self.terms) if kind == MISSING}
+
+    @property
+    def conjugate(self) -> bool:
+        """True if factors hold all information in the records: a linear model with known noise."""
+        return type(self.noise_variance) in (int, float) and self.family == "gaussian"
+
+    @property
+    def shared(self) -> "Recipe":
+        """The recipe of one site, or of sites that share all coefficients."""
+        return self.replaced(own=(), strata=())
+
+    def is_own(self, name: str) -> bool:
+        """Return True if each site has a coefficient of its own for a column of the design.
+
+        A column of texts includes all columns made from its levels, also in products.
+        """
+        return name in self.own or any(f":{own}[" in f":{name}" for own in self.own)
+
+    @property
+    def stratified(self) -> Strata:
+        """The coefficients of sites that share all, and those that each site has for itself."""
+        names, inputs = self.shared.coefficients(), self.shared.inputs()
+        places = (k for k in range(len(names)) if self.is_own(inputs[k % len(inputs)]))
+        return Strata(names, frozenset(places) if self.strata else frozenset(), self.strata)
+
+    def deviations(self) -> list[float]:
+        """Return the prior standard deviations of the coefficients, in their order."""
+        sd, strata = self.prior_sd, self.stratified
+        usual = [sd.get(strata.names[k], sd.get("", 1.0)) for k, _ in strata.coefficients]
+        pairs = zip(self.coefficients(), usual, strict=True)
+        return [float(sd.get(name, wide)) for name, wide in pairs]
+
+    def coefficients(self) -> tuple[str, ...]:
+        """Return the names of the coefficients: ``intercept``, ``age``, ``sex[male]``.
+
+        In a multinomial model all levels but the first have them: ``mild:intercept``, ``mild:age``.
+        """
+        starts = [f"{level}:" for level in self.levels[1:]]
+        starts = starts if self.model == "multinomial" else [""]
+        return tuple(start + name for start in starts for name in self.inputs())
+
+    def inputs(self) -> tuple[str, ...]:
+        """Return the names of the design's columns; ``age@north`` belongs to one site alone."""
+        names = [INTERCEPT] if self.intercept and self.regression else []
+        names = list(self.baseline) or names
+        for term in self.coded():
+            blocks = [self._factor_names(factor, full) for factor, full in term]
+            names += [":".join(parts) for parts in itertools.product(*blocks)]
+        sites = lambda name: self.strata if self.strata and self.is_own(name) else ()
+        each = ([f"{name}{AT}{site}" for site in sites(name)] or [name] for name in names)
+        return tuple(itertools.chain(*each))
+
+    def coded(self) -> list[list[tuple[Factor, bool]]]:
+        """Return the factors of each term, and whether all levels of a category get a column.
+
+        As in R, all do if the model does not contain the term without the category: for ``a:b``
+        alone all levels of a category ``b``, for ``a + a:b`` all but the reference.
+        """
+        terms = self.terms or tuple(
+            (("levels" if name in self.categories else "column", name),)
+            for name in self.columns or ()
+        )
+        known = {frozenset(term) for term in terms}
+        if self.intercept or not self.terms:
+            known.add(frozenset())
+        result = []
+        for term in terms:
+            own = []
+            for factor in term:
+                full = factor[0] == "levels" and frozenset(term) - {factor} not in known
+                own.append((factor, full))
+                if full and len(term) == 1:  # the first category replaces the intercept
+                    known.add(frozenset())
+            result.append(own)
+        return result
+
+    def _factor_names(self, factor: Factor, full: bool) -> list[str]:
+        kind, name, *numbers = factor
+        if kind == "column":
+            return [name]
+        if kind == "levels":
+            levels = self.categories[name]
+            return [f"{name}[{level}]" for level in (levels if full else levels[1:])]
+        if kind == "power":
+            return [f"{name}^{numbers[0]:g}"]
+        if kind == "spline":
+            size = int(numbers[0]) + len(numbers) - 3  # of degree, two bounds and inner knots
+            return [f"bs({name})[{place}]" for place in range(1, size + 1)]
+        return [f"{kind}({name})"]
+
+    def replaced(self, **changes: Any) -> "Recipe":
+        """Return the recipe with other options."""
+        return dataclasses.replace(self, **changes)
+
+    def filled(self, columns: Sequence[str]) -> "Recipe":
+        """Return the recipe with these columns, and with defaults for options left out."""
+        own: dict[str, Any] = {"columns": tuple(columns)}
+        if self.prior is None:
+            usual = {} if "" in self.prior_sd else dict(PRIOR_SD.get(self.model, USUAL_SD))
+            if wide := usual.pop(INTERCEPT, None):
+                usual |= dict.fromkeys(self.baseline or (INTERCEPT,) * self.intercept, wide)
+            own["prior_sd"] = usual | dict(self.prior_sd)
+        if self.spread is not None and getattr(self, self.spread) is None:
+            own[self.spread] = ESTIMATE
+        if not self.regression and self.component_sd is None:
+            own["component_sd"] = 1.0
+        return self.replaced(**own)
+
+    def describe(self) -> list[str]:
+        """Return sentences for people on the target and its predictors."""
+        used = [self._column(name) for name in self.columns or ()]
+        if self.terms:
+            written = self.shared.inputs()[len(self.baseline) or int(self.intercept) :]
+            used = [f"{', '.join(written)} of {', '.join(used)}"]
+        if not self.regression:
+            return [f"A mixture of {self.components} components of {', '.join(used)}."]
+        target = self._column(self.target or "")
+        if len(self.levels) == 2:
+            target = f"{self.target} ({self.levels[1]} rather than {self.levels[0]})"
+        ones = ["an intercept"] if self.intercept else []
+        ones = [f"a {self.hazard} hazard"] if self.hazard else ones
+        if self.cuts:
+            what = "a spline hazard with knots" if self.hazard else "hazards that change"
+            ones = [f"{what} at {', '.join(map(str, self.cuts))}"]
+        predictors, link = ", ".join([*ones, *used]), LINKS.get(self.model, "log")
+        named = {name: getattr(self, name.lower()) for name in ("Event", "Entry", "Exposure")}
+        named |= {"Offset": self.offset, "Weights of records": self.weights}
+        named |= {"Each site has for itself": ", ".join(self.own)}
+        return [
+            f"Predicts {target} from {predictors}: {self.model} regression, link {link}.",
+            *(f"{what}: {column}." for what, column in named.items() if column),
+        ]
+
+    def _column(self, name: str) -> str:
+        levels = self.categories.get(name)
+        if levels is not None:
+            return f"{name} (levels {', '.join(levels)})"
+        unit, center, scale = self.unit.get(name), self.center.get(name), self.scale.get(name, 1)
+        parts = [f"in {unit}"] if unit else []
+        parts += [f"from {center:g}"] if center else []
+        parts += [f"by {scale:g}"] if scale != 1 else []
+        return f"{name} ({', '.join(parts)})" if parts else name
+
+
+# --- checks --------------------------------------------------------------------------------------
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _is_factor(factor: Any) -> bool:
+    match factor:
+        case (str() as kind, str()):
+            return kind in (*FUNCTIONS, "column", "levels")
+        case ("power", str(), power):
+            return _is_number(power) and power in POWERS
+        case ("spline", str(), degree, low, high, *inner) if len(inner) < 97:
+            knots = [low, *inner, high]
+            numbers = all(map(_is_number, (degree, *knots)))
+            return numbers and degree in DEGREES and knots == sorted(knots) and low < high
+    return False
+
+
+_FINITE = Constraint("a finite number", number_of(Real, lambda x: math.isfinite(float(x))))
+_TEXT = Constraint("a text", lambda value: isinstance(value, str))
+_ESTIMATED = Constraint(
+    f"a positive number, or {ESTIMATE!r}", lambda x: x == ESTIMATE or POSITIVE.allows(x)
+).or_none()
+_LEVELS = Constraint(
+    "two different texts at least",
+    lambda levels: (
+        isinstance(levels, tuple | list)
+        and all(map(_TEXT.allows, levels))
+        and len(set(levels)) == len(levels) > 1
+    ),
+)
+_TERM = Constraint(
+    "factors that a recipe supports",
+    lambda term: isinstance(term, tuple) and bool(term) and all(map(_is_factor, term)),
+)
+FIELDS: Mapping[str, Constraint] = {
+    "model": one_of(*MODELS),
+    **dict.fromkeys(("columns", "own", "strata", "unit"), _TEXT),
+    **dict.fromkeys(("target", "exposure", "event", "entry"), _TEXT.or_none()),
+    **dict.fromkeys(("offset", "weights", "prior"), _TEXT.or_none()),
+    "terms": _TERM,
+    "categories": _LEVELS,
+    "center": _FINITE,
+    **dict.fromkeys(("scale", "prior_sd", "cuts"), POSITIVE),
+    "intercept": FLAG,
+    "hazard": one_of(*HAZARDS, SPLINE).or_none(),
+    **dict.fromkeys(("dispersion", "noise_variance"), _ESTIMATED),
+    "family": one_of(*FAMILIES),
+    "components": COUNT.or_none(),
+    "component_sd": POSITIVE.or_none(),
+}
+"""The condition on each option; for lists and dictionaries, on each of their values."""
+_CONTAINERS = {
+    dict: Constraint("values by name", lambda value: isinstance(value, Mapping)),
+    tuple: Constraint("a tuple", lambda value: isinstance(value, tuple | list)),
+}
+_PLAIN = Recipe("linear", columns=())
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raise a UsageError for an option of another type than declared."""
+    for key, value in options.items():
+        if key not in FIELDS or (key == "columns" and value is None):
+            continue
+        each, kind = {key: value}, type(getattr(_PLAIN, key))
+        if kind in _CONTAINERS:
+            _CONTAINERS[kind].check(**each)
+            named = value.items() if kind is dict else enumerate(value)
+            each = {f"{key} {name}" if name != "" else key: own for name, own in named}
+        FIELDS[key].check(**each)
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Raise a UsageError for options that are invalid or contradictory for any records."""
+    _check_options(vars(recipe))
+    for key, models in ONLY.items():
+        value, what = getattr(recipe, key), key.replace("_", " ")
+        if value and value != "gaussian" and recipe.model not in models:
+            raise UsageError(
+                found=f"{what} {value!r} of a {recipe.model} model",
+                expected=f"no {what}, or a model among {', '.join(models)}",
+                fix="See posterity fit --help.",
+            )
+    r, cuts, spline = recipe, recipe.cuts, recipe.hazard == SPLINE
+    components = "a whole number of components (--components K), at least 1"
+    ended = "the column of whether the time ended by one (--event NAME)"
+    names = "all their names, of ordinal ones ascending (--category TARGET=A,B,C)"
+    unnamed = r.model in ("ordinal", "multinomial") and not r.levels
+    labels = f"{len(r.levels)} levels of the target {r.target!r}"
+    odd = r.model == "logistic" and len(r.levels) not in (0, 2)
+    knots = "two knots at least, the same at every site (--cuts T,T,...)"
+    file = r.prior is not None
+    rules = (  # what is wrong, what is found, what is expected
+        (r.regression and not r.target, "no target", "the column to predict (--target NAME)"),
+        (not r.regression and (r.components or 0) < 1, f"components {r.components}", components),
+        (r.model == "survival" and not r.event, "survival without an event", ended),
+        (unnamed, f"{r.model} {r.target!r} without levels", names),
+        (odd, labels, "two: the one that is 0 and the one that is 1"),
+        (cuts and r.hazard in HAZARDS, "both cuts and a hazard", "one"),
+        (spline and len(cuts) < 2, f"a spline with knots {list(cuts)}", knots),
+        (tuple(sorted(set(cuts))) != cuts, f"cuts {cuts}", "ascending times"),
+        (r.prior_sd and file, "a prior and prior_sd", "one"),
+        (r.columns is not None and r.without, "columns and without", "one"),
+    )
+    for wrong, found, expected in rules:
+        if wrong:
+            raise UsageError(found=found, expected=expected, fix="See posterity fit --help.")
+
+
+def recipe_in(provenance: Mapping[str, str]) -> Recipe | None:
+    """Return the recipe in a file's provenance, or None. Raises an ArtifactError if it is one that
+    :func:`check_recipe` refuses.
+
+    >>> from posterity.tabular.sites import as_provenance
+    >>> recipe_in(as_provenance(Recipe("linear", "y", ("x",)))).target
+    'y'
+    """
+    if RECIPE not in provenance:
+        return None
+    options = _frozen(parsed(provenance[RECIPE], RECIPE))
+    version = options.pop("version", None)
+    if strange := sorted(options.keys() - FIELDS.keys()):
+        raise altered(cut(f"a recipe with {strange[0]} = {json.dumps(options[strange[0]])}"))
+    if version != VERSION or "model" not in options or options.get("columns") is None:
+        raise altered(cut(f"a recipe of version {version} with {', '.join(options)}"))
+    try:
+        _check_options(options)
+        recipe = Recipe(**options)
+        check_recipe(recipe)
+    except PosterityError as error:
+        raise altered(cut(f"a recipe with {error.found}")) from error
+    for kind, name, *_ in itertools.chain(*recipe.terms):
+        if name not in options["columns"] or (kind == "levels") != (name in recipe.categories):
+            raise altered(cut(f"a recipe with a term {kind} of no such column: {name!r}"))
+    return recipe
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _frozen(own) for name, own in value.items()}
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

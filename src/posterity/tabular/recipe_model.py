@@ -1,0 +1,273 @@
+"""Predictions of regressions given their coefficients, for averages over draws.
+
+Functions accept arrays of NumPy and of JAX: draws ``z`` (m, d) of the coefficients, columns ``x``
+(n, k) of the records, and offsets ``shift`` (n,).
+"""
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from posterity.arrays.namespace import namespace
+from posterity.arrays.tree import static
+from posterity.artifact.container import altered
+from posterity.errors import UsageError
+from posterity.families.names import order
+from posterity.models import Model
+from posterity.status import Progress, ProgressCallback
+from posterity.tabular.design import Design, baseline_at, covariates, hazard_nodes
+from posterity.tabular.recipe import COUNTS, Recipe
+from posterity.tabular.regressions import model_of
+
+Parts = dict[str, np.ndarray]
+PARTS = ("mean", "entropy", "mutual_information", "variance", "noise_variance", "extrapolates")
+"""Parts of a network's or student's prediction, if known."""
+SLAB = 1 << 22
+"""Number of inputs that a network predicts from at a time."""
+TIMES = "times"
+"""Provenance key, in the file of a student of survival, of its times as a JSON list."""
+TINY = 1e-30
+"""Added to probabilities before taking logarithms, in single precision."""
+MOST = 300.0
+"""Largest log hazard (70 in float32), with which survival is zero. Prior draws for intervals
+without records may overflow, and an infinite hazard times a time of zero would be NaN."""
+
+
+def bounded(f: Any) -> Any:
+    """Return log hazards, or log ratios, bounded so that products of two are finite."""
+    np_ = namespace(f).np
+    return np_.minimum(f, min(MOST, 0.8 * math.log(np_.finfo(f.dtype).max)))
+
+
+def cumulative(recipe: Recipe, z: Any, entry: np.ndarray, time: np.ndarray) -> Any:
+    """Return cumulative baseline hazards (m, n) from entry to time, for draws ``z`` (m, d)."""
+    at, spent = hazard_nodes(recipe, entry, time)
+    nodes = [(slice(None), *place) for place in np.ndindex(at.shape[1:])]
+    exp = namespace(z).np.exp
+    return sum(exp(log_hazard(recipe, z, at[here])) * spent[here] for here in nodes)
+
+
+def log_hazard(recipe: Recipe, z: Any, time: np.ndarray) -> Any:
+    """Return log baseline hazards (m, n)."""
+    time = np.maximum(time, np.finfo(float).tiny)  # for records of length zero
+    return bounded(z[:, : len(recipe.baseline)] @ baseline_at(recipe, time).T)
+
+
+def log_ratio(recipe: Recipe, z: Any, x: Any) -> Any:
+    """Return log hazard ratios (m, n) of records to the baseline."""
+    return z[:, len(recipe.baseline) :] @ x.T
+
+
+def surviving(recipe: Recipe, z: Any, x: Any, shift: Any, time: float) -> Any:
+    """Return probabilities (m, n) that the event comes later, for draws of the coefficients."""
+    exp = namespace(z).np.exp
+    hazard = cumulative(recipe, z, np.zeros(1), np.array([float(time)]))
+    return exp(-hazard * exp(bounded(log_ratio(recipe, z, x) + shift)))
+
+
+def _climbing(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float]) -> Any:
+    """Return probabilities (m, n, K) of ordinal levels, for draws of the coefficients."""
+    del times
+    xp, count = namespace(z, x), len(recipe.baseline)
+    f = (z[:, count:] @ x.T + shift)[..., None] + z[:, None, :count]
+    on, off = xp.special.expit(f), xp.special.expit(-f)
+    one = xp.np.ones_like(on[..., :1])
+    come = xp.np.cumprod(xp.np.concatenate([one, on], -1), -1)
+    return come * xp.np.concatenate([off, one], -1)
+
+
+def _choosing(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float]) -> Any:
+    del shift, times
+    xp = namespace(z, x)
+    f = (z.reshape(len(z), len(recipe.levels) - 1, -1) @ x.T).swapaxes(1, 2)
+    logits = xp.np.concatenate([0 * f[..., :1], f], -1)
+    return xp.np.exp(logits - xp.logsumexp(logits)[..., None])
+
+
+def _by_interval(recipe: Recipe, z: Any, x: Any, shift: Any, times: Sequence[float]) -> Any:
+    """Return probabilities (m, n, T + 1) of events before the first time, ..., after the last."""
+    np_ = namespace(z, x).np
+    later = [surviving(recipe, z, x, shift, time) for time in times]
+    one = np_.ones_like(later[0])
+    return np_.stack([a - b for a, b in itertools.pairwise([one, *later, 0 * one])], -1)
+
+
+CHANCES = {"ordinal": _climbing, "multinomial": _choosing, "survival": _by_interval}
+"""Functions that return probabilities of levels, or of intervals of time, by model."""
+
+
+def check_times(recipe: Recipe, times: Sequence[float]) -> None:
+    """Raise a UsageError for survival without a time at which to predict it."""
+    if recipe.model == "survival" and not times:
+        raise UsageError(
+            found="a survival model, without times at which to predict",
+            expected="at least one time",
+            fix="Pass --times T,T,...",
+        )
+
+
+class RecipeModel(Model):
+    """A recipe's regression as a model whose averaged outputs a student imitates.
+
+    Outputs are log odds for a label; log probabilities for several levels; for survival, log
+    probabilities of an event before the first of ``times``, between successive ones, and after the
+    last; and for counts and positive numbers the expected value and the variance around it.
+
+    ``names`` are those of the coefficients, in the order of ``z``; ``spread`` is the noise variance
+    or dispersion. Inputs are the columns that :func:`inputs_of` names.
+
+    Raises:
+        UsageError: for survival without times, and an unknown spread.
+        StructureError: for coefficients other than the recipe's.
+    """
+
+    recipe: Recipe = static()
+    names: tuple[str, ...] = static()
+    spread: float | None = static(default=None)
+    times: tuple[float, ...] = static(default=())
+
+    def __post_init__(self) -> None:
+        order(self.names, self.recipe.coefficients(), "the posterior", "its recipe")
+        check_times(self.recipe, self.times)
+        if self.recipe.spread and self.spread is None:
+            raise UsageError(
+                found=f"a {self.recipe.model} model of unknown {self.recipe.spread}",
+                expected="its value, which students predict too",
+                fix="Distill the file that fit, fuse or federate wrote, or pass --noise-variance.",
+            )
+
+    @property
+    def likelihood(self) -> str:
+        """Kind of a student's outputs."""
+        if self.recipe.model == "logistic":
+            return "bernoulli"
+        return "categorical" if self.recipe.model in CHANCES else "gaussian"
+
+    @property
+    def noise_variance(self) -> float | None:
+        """Noise variance of a linear model; None for others, where it depends on the inputs."""
+        return self.spread if self.recipe.model == "linear" else None
+
+    def outputs(self, z: Any, x: Any) -> Any:
+        """Return outputs (n,) or (n, K) for one draw of the coefficients; moments of counts."""
+        recipe, shift = self.recipe, 0.0
+        z = z[np.array([self.names.index(name) for name in recipe.coefficients()])]
+        if offset_of(recipe):
+            x, shift = x[:, :-1], x[:, -1]
+        np_ = namespace(z, x).np
+        if chances := CHANCES.get(recipe.model):
+            return np_.log(chances(recipe, z[None], x, shift, self.times)[0] + TINY)
+        f = x @ z + shift
+        if recipe.model in ("linear", "logistic"):
+            return f
+        mean = np_.exp(f)
+        own = mean if recipe.model in COUNTS else 0.0
+        return mean, own + (self.spread or 0.0) * mean**2
+
+    def log_likelihood(self, z: Any, data: Any) -> Any:
+        """Return the log likelihood of a table's records."""
+        return model_of(self.recipe, self.spread).log_likelihood(z, data)
+
+
+def offset_of(recipe: Recipe) -> str:
+    """Return the name of the last input, which is added to the linear predictor; "" if none."""
+    exposure = f"log({recipe.exposure})" if recipe.exposure else ""
+    return "+".join(filter(None, (recipe.offset, exposure)))
+
+
+def inputs_of(recipe: Recipe, data: Design | None = None) -> tuple[tuple[str, ...], np.ndarray]:
+    """Return the names of a student's inputs, and those inputs of a table's records (n, k)."""
+    names = (*recipe.inputs()[len(recipe.baseline) :], *filter(None, [offset_of(recipe)]))
+    if data is None:
+        return names, np.empty((0, len(names)))
+    x = covariates(recipe, data)
+    if offset_of(recipe):
+        exposure = np.ones(len(x)) if data.exposure is None else data.exposure
+        x = np.column_stack([x, data.shift + np.log(exposure)])
+    return names, x
+
+
+def in_own_unit(recipe: Recipe, parts: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return means and variances of a linear model's target in its own unit; others unchanged."""
+    if recipe.model != "linear":
+        return dict(parts)
+    target = recipe.target or ""
+    scale, center = float(recipe.scale.get(target, 1.0)), float(recipe.center.get(target, 0.0))
+    scaled = {k: parts[k] * scale**2 for k in ("variance", "noise_variance") if k in parts}
+    return {**parts, "mean": center + scale * parts["mean"], **scaled}
+
+
+def times_in(provenance: Mapping[str, str], count: int) -> list[float]:
+    """Return ``count`` times from the provenance of a student of survival, or an ArtifactError."""
+    try:
+        times = json.loads(provenance[TIMES])
+        if [type(time) for time in times] != [float] * count:
+            raise ValueError
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise altered("a student of survival without its times") from error
+    return times
+
+
+def survival_of(parts: Mapping[str, np.ndarray], times: Sequence[float]) -> dict[str, np.ndarray]:
+    """Return survival at each time from a student's probabilities of intervals that end there, with
+    the log cumulative hazard up to the last time as ``risk``.
+    """
+    later = np.cumsum(parts["mean"][:, :0:-1], 1)[:, ::-1]  # 1 - ... would lose small values
+    hazard = -np.log(np.clip(later[:, -1], TINY, 1 - np.finfo(float).eps))
+    each = {f"survival_{time:.12g}": own for time, own in zip(times, later.T, strict=True)}
+    apart = {key: own for key, own in parts.items() if key == "extrapolates"}
+    return {"risk": np.log(hazard), **each, **apart}
+
+
+def called(
+    predict: Callable[[Any], Any], x: np.ndarray, progress: ProgressCallback | None = None
+) -> Parts:
+    """Return the known parts of predictions of a network or student, made in batches of rows."""
+    if not len(x):  # a network needs a row
+        one = called(predict, np.zeros((1, *x.shape[1:])))
+        return {name: own[:0] for name, own in one.items()}
+    parts: dict[str, list[Any]] = {}
+    rows = max(SLAB // max(int(np.prod(x.shape[1:])), 1), 1)
+    for start in range(0, len(x), rows):
+        prediction = predict(x[start : start + rows])
+        for name in PARTS:
+            if (value := getattr(prediction, name)) is not None:
+                parts.setdefault(name, []).append(np.asarray(value))
+        if progress is not None:
+            progress(Progress(min(start + rows, len(x)), len(x)))
+    return {name: np.concatenate(own) for name, own in parts.items()}
+
+
+def by_student(
+    predict: Callable[[Any], Any],
+    recipe: Recipe,
+    data: Design,
+    names: Sequence[str],
+    provenance: Mapping[str, str],
+    progress: ProgressCallback | None = None,
+) -> Parts:
+    """Return a student's predictions of a table's records, in the target's own unit.
+
+    ``names`` are those of its inputs, empty if its file has none; ``provenance`` is its file's.
+    """
+    own, x = inputs_of(recipe, data)
+    x = x[:, order(own, names or own, "the recipe", "the student")]
+    parts = in_own_unit(recipe, called(predict, x, progress))
+    if recipe.model == "survival":
+        return survival_of(parts, times_in(provenance, parts["mean"].shape[1] - 1))
+    return parts
+
+
+def columns_of(parts: Mapping[str, np.ndarray]) -> Parts:
+    """Return columns with one number per record: p0, p1 of classes, mean_0, mean_1 of values."""
+    table = {}
+    for name, value in parts.items():
+        label, joint = ("p", "") if name == "mean" and "entropy" in parts else (name, "_")
+        flat = value.reshape(len(value), -1)
+        for place, column in enumerate(flat.T):
+            table[f"{label}{joint}{place}" if flat.shape[1] > 1 else label] = column
+    return table

@@ -1,0 +1,451 @@
+"""Conversion of files of one model in different units, levels or labels to one form.
+
+Recipes may differ in the center or scale of a column, in a category's levels or its reference, or
+in which label is 1. The coefficients of one are then an affine function of those of the other,
+``z_site = b + A z``. A Gaussian factor with precision ``Λ`` and precision times mean ``h`` becomes
+one with ``AᵀΛA`` and ``Aᵀ(h - Λb)``, without loss. Any other difference is refused, with an error
+that names the command for a fix.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from math import comb
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posterity.artifact.manifest import digest
+from posterity.entries import with_factors
+from posterity.errors import StructureError
+from posterity.families.names import in_order, names_of, some, with_names
+from posterity.ledger import Ledger
+from posterity.models.strata import AT
+from posterity.tabular.recipe import ESTIMATE, INTERCEPT, RECIPE, Recipe, recipe_in
+from posterity.tabular.sites import (
+    MOST_NUMBERS,
+    as_provenance,
+    moved_dispersed,
+    sites_in,
+    without_lists,
+)
+from posterity.tabular.sites import moved as moved_cubic
+from posterity.tabular.units import suspicious
+
+_FLAGS = {
+    "categories": "--category",
+    "terms": "--formula",
+    "weights": "--record-weights",
+    "version": "the version of posterity fit",
+}
+"""Keys of a recipe whose flag has another name."""
+_MOVED = ("center", "scale", "categories")
+_FREE = (*_MOVED, "unit", "prior_sd", "noise_variance", "dispersion", "strata")
+"""Keys whose differences can be reconciled or ignored."""
+_OF_THE_FIT = ("prior", "prior_sd", "weights", "components", "component_sd")
+"""Keys that files may differ in that are compared."""
+
+
+class Affine(NamedTuple):
+    """The function ``z_site = offset + matrix @ z`` from common coefficients to a site's."""
+
+    offset: np.ndarray
+    matrix: np.ndarray
+
+
+class Reconciled(NamedTuple):
+    """The common recipe, each site's value under it, its provenance, and notes for people."""
+
+    recipe: Recipe | None
+    values: dict[str, Any]
+    provenance: dict[str, str]
+    notes: list[str]
+
+
+def reconciled(
+    values: Mapping[str, Any], provenances: Mapping[str, Mapping[str, str]]
+) -> Reconciled:
+    """Convert posteriors and ledgers of several files to the recipe of the first that has one.
+
+    Args:
+        values: content of each file, by site.
+        provenances: provenance of each file, by site.
+
+    Raises:
+        StructureError: if recipes differ in what cannot be reconciled, or a posterior cannot be
+            expressed by the common coefficients; it names two sites and the option.
+    """
+    recipes = {site: own for site in values if (own := recipe_in(provenances[site])) is not None}
+    facts = {k: v for site in values for k, v in sites_in(provenances[site]).items() if k}
+    if not recipes:
+        return Reconciled(None, dict(values), {}, [])
+    if any(map(are_texts, (recipe.levels for recipe in recipes.values()))):
+        recipes = {site: as_texts(recipe) for site, recipe in recipes.items()}
+    first = next(iter(recipes))
+    common, notes = recipes[first], []
+    for site, recipe in recipes.items():
+        _check_alike(first, common, site, recipe)
+        common = _united(common, recipe)
+    moved, labels = dict(values), {bool(recipe.levels) for recipe in recipes.values()}
+    if len(labels) > 1:
+        plain = [site for site, recipe in recipes.items() if not recipe.levels]
+        zero, one = common.levels
+        notes.append(f"0 and 1 in {common.target!r} at {some(plain)} are read as {zero} and {one}")
+    names = common.coefficients()
+    with_third = sum(bool(own.get("third")) for own in facts.values())
+    if with_third * comb(len(names) + 2, 3) > MOST_NUMBERS:  # too many for a file
+        facts = without_lists(facts)
+    base = values[first].prior if isinstance(values[first], Ledger) else None
+    for site, recipe in recipes.items():
+        value, there = values[site], affine(recipe, common)
+        same = all(map(np.array_equal, there, _unmoved(recipe, common)))
+        moves = set(recipe.coefficients()) != set(names) or not same
+        if moves or (isinstance(value, Ledger) and recipe.prior_sd != recipes[first].prior_sd):
+            prior = None if base is None else _widened(base, recipes[first], common)
+            moved[site] = expressed(value, there, recipe, common, prior, site)
+            what = "units and levels" if moves else "prior"
+            if site != first and (recipe.strata == common.strata or not (moves and same)):
+                notes.append(f"{site!r} is put into the {what} of {first!r}")
+            ratio = _scale(recipe, common.target) / _scale(common, common.target)
+            mine = recipe.coefficients()
+            for name in value.sites if isinstance(value, Ledger) else (site,):
+                own = facts.get(name, {})
+                if "noise_variance" in own:
+                    own["noise_variance"] *= ratio**2
+                for key, move in (("third", moved_cubic), ("dispersed", moved_dispersed)):
+                    if key in own:
+                        own[key] = move(own[key], there.matrix, mine, names)
+    spread = common.spread or "model"
+    if len({getattr(recipe, spread) for recipe in recipes.values()}) > 1:
+        common = common.replaced(**{spread: ESTIMATE})
+    notes += suspicious({site: moved[site] for site in recipes}, common, known=facts)
+    return Reconciled(common, moved, as_provenance(common, facts), notes)
+
+
+def comparable(
+    values: Mapping[str, Any], provenances: Mapping[str, Mapping[str, str]]
+) -> tuple[dict[str, Any], list[str]]:
+    """Convert the second of two files to the units and levels of the first, and return notes.
+
+    Each posterior keeps its own prior, unless a file lacks a level of the other. Files are returned
+    as they are unless both have recipes, and these differ.
+
+    Raises a StructureError if the recipes are not of one model.
+    """
+    recipes = {name: recipe_in(provenances[name]) for name in values}
+    one, other = recipes.values()
+    if one is None or other is None or one == other:
+        return dict(values), []
+    if one.model == other.model:  # these do not change the meaning of coefficients or components
+        other = other.replaced(**{key: getattr(one, key) for key in _OF_THE_FIT})
+    about = dict(zip(values, (as_provenance(one), as_provenance(other)), strict=True))
+    laws = {k: v.posterior if isinstance(v, Ledger) else v for k, v in values.items()}
+    done = reconciled(laws, about)
+    if all(done.values[name] is law for name, law in laws.items()):
+        return dict(values), done.notes
+    if not all(law.is_proper() for law in done.values.values()):
+        done = reconciled(values, about)
+    return done.values, done.notes
+
+
+def check_same(provenances: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise a StructureError if the recipes of two files differ; files without one are ignored.
+
+    This is for files that are read in passes: :func:`reconciled` needs all of them at once.
+    """
+    known = {site: own for site, own in provenances.items() if RECIPE in own}
+    first = next(iter(known), "")
+    for site, own in known.items():
+        if own[RECIPE] != known[first][RECIPE]:
+            one, other = recipe_in(known[first]), recipe_in(own)
+            assert one is not None and other is not None
+            if odd := _differences(one, other):
+                raise _apart(first, one, site, other, odd, by_hand=True)
+
+
+def check_model(ledger: Mapping[str, str], configured: Mapping[str, str]) -> None:
+    """Raise a StructureError if a configuration's model or units differ from those of a ledger.
+
+    Recipes are looked for in provenances; their priors and estimated variances may differ.
+    """
+    one, other = recipe_in(ledger), recipe_in(configured)
+    if one is None or other is None:
+        return
+    free = {"columns", "without", "unit", "strata", "prior", "prior_sd", "noise_variance"}
+    free |= {"dispersion", "version"}
+    same = {*(one.columns or ())} == {*(other.columns or ())}
+    odd = [key for key in _differences(one, other) if key not in free]
+    if odd := [*odd, *([] if same else ["columns"])]:
+        mine, theirs = json.loads(one.canonical()), json.loads(other.canonical())
+        raise StructureError(
+            found=f"a ledger and a configuration that differ: {_differing(mine, theirs, odd)}",
+            expected="the model, columns and units by which the ledger was made",
+            fix="Use the configuration of that federation.",
+        )
+
+
+def prior_digest(prior: Any) -> str:
+    """Return a digest of a prior that does not depend on the order of its coordinates."""
+    names = {path: tuple(sorted(own)) for path, own in names_of(prior).items()}
+    return digest(in_order(prior, names, "the prior", "the prior"))
+
+
+# --- what differs --------------------------------------------------------------------------------
+
+
+def _differences(one: Recipe, other: Recipe) -> list[str]:
+    mine, theirs = json.loads(one.canonical()), json.loads(other.canonical())
+    # Fusion estimates a number of components, whatever the sites' own.
+    return [key for key in sorted(mine) if mine[key] != theirs[key] and key != "components"]
+
+
+def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
+    mine, theirs = common.categories, recipe.categories
+    odd = set(_differences(common, recipe))
+    if common.regression:
+        odd -= set(_FREE) - set(_MOVED if common.in_one_form else ())
+        if _differ_in_labels(common, recipe):
+            odd -= {"categories"}
+    if any(common.unit[n] != recipe.unit[n] for n in common.unit.keys() & recipe.unit.keys()):
+        odd.add("unit")
+    texts = {*(common.columns or ()), common.target} & (mine.keys() ^ theirs.keys())
+    new = any(set(theirs[n]) != set(mine[n]) for n in mine.keys() & theirs.keys())
+    labels = [own.levels for own in (common, recipe) if common.levels and recipe.levels]
+    if (
+        texts - ({common.target} if common.model == "logistic" else set())
+        or len({frozenset(own) for own in labels}) > 1
+        or (common.prior is not None and new)
+        # An offset keeps its sign where the coefficients change theirs.
+        or (common.offset and len(set(labels)) > 1)
+    ):
+        odd.add("categories")
+    if common.offset and _scale(common, common.target) != _scale(recipe, common.target):
+        odd.add("scale")  # the offset is in these units
+    if odd:
+        raise _apart(first, common, site, recipe, sorted(odd), by_hand=False)
+
+
+def are_texts(levels: Sequence[str]) -> bool:
+    """Return whether labels are the texts 0 and 1, in either order, or one of them in the place of
+    the other.
+    """
+    return {*levels} == {"0", "1"} or (len(levels) == 2 and (levels[0] == "1" or levels[1] == "0"))
+
+
+def as_texts(recipe: Recipe) -> Recipe:
+    """Return the recipe with the texts 0 and 1 as labels, if it is logistic and has none."""
+    if recipe.model != "logistic" or recipe.levels:
+        return recipe
+    return recipe.replaced(categories={**recipe.categories, recipe.target: ("0", "1")})
+
+
+def _differ_in_labels(common: Recipe, recipe: Recipe) -> bool:
+    """Return whether only one recipe has labels for 0 and 1, and all other categories agree."""
+    mine, theirs = (
+        {name: levels for name, levels in own.categories.items() if name != common.target}
+        for own in (common, recipe)
+    )
+    one_has = bool(common.levels) != bool(recipe.levels)
+    return common.model == "logistic" and one_has and mine == theirs
+
+
+def _apart(
+    first: str, one: Recipe, site: str, other: Recipe, odd: Sequence[str], by_hand: bool
+) -> StructureError:
+    mine, theirs = json.loads(one.canonical()), json.loads(other.canonical())
+    mending = {
+        "unit": " --convert COLUMN=FACTOR",
+        "columns": " --rename COLUMN=NAME",
+        "target": " --rename TARGET=NAME",
+        "categories": " --category COLUMN=LEVEL,...",
+    }
+    more = "".join(flag for key, flag in mending.items() if key in odd)
+    command = f"posterity fit TABLE --like FILE{more} -o FILE"
+    fix = f"Fit {site!r} again by the recipe of {first!r}: {command}, with its file after --like."
+    if by_hand and set(odd) <= set(_FREE) - {"unit"} and one.regression:
+        fix = f"Fuse fewer files at a time, which are put into one form, or f{fix[1:]}"
+    return StructureError(
+        found=f"{first!r} and {site!r} fitted by different flags: {_differing(mine, theirs, odd)}",
+        expected="one model of the same columns and units at every site",
+        fix=fix,
+    )
+
+
+def _differing(mine: Mapping[str, Any], theirs: Mapping[str, Any], odd: Sequence[str]) -> str:
+    return "; ".join(
+        f"{_FLAGS.get(key, '--' + key.replace('_', '-'))} "
+        f"{_own(mine[key], theirs[key])} and {_own(theirs[key], mine[key])}"
+        for key in odd
+    )
+
+
+def _own(value: object, other: object) -> str:
+    """Return the part of a value that differs from the other, shortened."""
+    if isinstance(value, dict) and isinstance(other, dict):
+        value = {key: part for key, part in value.items() if part != other.get(key)}
+    if isinstance(value, list) and isinstance(other, list):
+        return some([str(part) for part in value if part not in other])
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) < 200 else f"{text[:200]}…"
+
+
+def _united(common: Recipe, recipe: Recipe) -> Recipe:
+    """Return the common recipe with the levels, units and sites of another added."""
+    levels = dict(common.categories)
+    for name, own in recipe.categories.items():
+        levels[name] = tuple(dict.fromkeys((*levels.get(name, ()), *own)))
+    strata = tuple(sorted({*common.strata, *recipe.strata}))
+    unit = {**recipe.unit, **common.unit}
+    return dataclasses.replace(common, categories=levels, unit=unit, strata=strata)
+
+
+# --- one form ------------------------------------------------------------------------------------
+
+
+def _scale(recipe: Recipe, name: str | None) -> float:
+    return float(recipe.scale.get(name or "", 1.0))
+
+
+def affine(recipe: Recipe, common: Recipe) -> Affine:
+    """Return a site's coefficients as an affine function of those of the common recipe.
+
+    Each column of the common design is expressed by the site's columns. A level that the site lacks
+    is 0 in all of its records.
+
+    Raises a StructureError if this needs an intercept that does not exist, or one per site where
+    there is one for all.
+    """
+    if common.in_one_form:  # the columns have the same units and levels
+        return _unmoved(recipe, common)
+    if common.own:
+        return _of_strata(recipe, common)
+    mine, names = recipe.coefficients(), common.coefficients()
+    matrix = np.zeros((len(mine), len(names)))
+    place = {name: row for row, name in enumerate(mine)}
+    needs_ones = []
+    if common.intercept:
+        matrix[place[INTERCEPT], names.index(INTERCEPT)] = 1.0
+    for name in common.columns or ():
+        levels, own = common.categories.get(name), recipe.categories.get(name, ())
+        if levels is None:
+            column, away = names.index(name), common.center.get(name, 0.0)
+            shift = recipe.center.get(name, 0.0) - away
+            matrix[place[name], column] = _scale(recipe, name) / _scale(common, name)
+            needs_ones += [(name, column, shift / _scale(common, name))] if shift else []
+            continue
+        for level in levels[1:]:
+            column = names.index(f"{name}[{level}]")
+            if level in own[1:]:
+                matrix[place[f"{name}[{level}]"], column] = 1.0
+            elif own and level == own[0]:
+                needs_ones.append((name, column, 1.0))
+                matrix[[place[f"{name}[{other}]"] for other in own[1:]], column] = -1.0
+    for name, column, value in needs_ones:
+        if INTERCEPT not in place:
+            raise StructureError(
+                found=f"column {name!r} with another center or reference, and no intercept",
+                expected="an intercept, which absorbs the change",
+                fix="Fit with the same --center and --category at every site.",
+            )
+        matrix[place[INTERCEPT], column] = value
+    offset = np.zeros(len(mine))
+    if recipe.levels and common.levels and recipe.levels != common.levels:
+        matrix *= -1.0
+    if common.model == "linear":
+        target = common.target or ""
+        ratio = _scale(common, target) / _scale(recipe, target)
+        shift = common.center.get(target, 0.0) - recipe.center.get(target, 0.0)
+        matrix *= ratio
+        if shift:
+            offset[place[INTERCEPT]] = shift / _scale(recipe, target)
+    return Affine(offset, matrix)
+
+
+def _of_strata(recipe: Recipe, common: Recipe) -> Affine:
+    """Return the function for sites with coefficients of their own, where others' do not matter."""
+    there = affine(recipe.shared, common.shared)
+    mine, names = recipe.stratified.coefficients, common.stratified.coefficients
+    matrix = there.matrix[np.ix_([row for row, _ in mine], [column for column, _ in names])]
+    here = [recipe.strata[0] if len(recipe.strata) == 1 else site for _, site in mine]
+    others = np.array([[b not in ("", a) for _, b in names] for a in here])
+    if (matrix * others)[[not site for site in here]].any():
+        raise StructureError(
+            found=f"another center or reference of a column of which each site has a coefficient, "
+            f"and one intercept of {some(recipe.strata)}",
+            expected="an intercept for each site, which absorbs the difference",
+            fix="Fuse the files of single sites, or fit with the same --center and --category.",
+        )
+    return Affine(there.offset[[row for row, _ in mine]], np.where(others, 0.0, matrix))
+
+
+def _unmoved(recipe: Recipe, common: Recipe) -> Affine:
+    """Return the function under which each coefficient keeps its value."""
+    mine, names = recipe.coefficients(), common.coefficients()
+    same = [[float(one == other) for other in names] for one in mine]
+    return Affine(np.zeros(len(mine)), np.array(same))
+
+
+def _widened(prior: Any, recipe: Recipe, common: Recipe) -> Any:
+    """Return the first site's prior with the coefficients of levels and sites that it lacks."""
+    if not prior.gaussian:
+        raise _unlike("the first site")
+    names, known = common.coefficients(), names_of(prior).get("", ())
+    if set(known) == set(names):
+        return prior
+    if common.prior is not None:  # one site's coefficients are used for each
+        strata, at = common.stratified, f"{AT}{recipe.strata[0]}"
+        ends = (at if place in strata.own else "" for place in range(len(strata.names)))
+        one = [known.index(name + end) for name, end in zip(strata.names, ends, strict=True)]
+        full = (
+            prior.marginal_variance[one] if prior.diagonal else prior.covariance[np.ix_(one, one)]
+        )
+        return strata.prior(type(prior).from_standard(prior.mean[one], full).named(strata.names))
+    place = [names.index(name) for name in known]
+    linear, precision = np.zeros(len(names)), np.diag(1 / np.square(common.deviations()))
+    linear[place] = prior.precision_mean
+    precision[np.ix_(place, place)] = _precision(prior)
+    return _like(prior, linear, precision, names, "the prior")
+
+
+def expressed(
+    value: Any, there: Affine, recipe: Recipe, common: Recipe, prior: Any, site: str
+) -> Any:
+    """Return a ledger or Gaussian of a site in the common coefficients."""
+    names, mine = common.coefficients(), recipe.coefficients()
+
+    def move(law: Any) -> Any:
+        if not getattr(law, "gaussian", False):
+            raise _unlike(site)
+        order = [names_of(law).get("", mine).index(name) for name in mine]
+        square, turn = _precision(law)[np.ix_(order, order)], there.matrix.T
+        linear = turn @ (law.precision_mean[order] - square @ there.offset)
+        return _like(law, linear, turn @ square @ there.matrix, names, site)
+
+    if not isinstance(value, Ledger):
+        return move(value)
+    if prior is None:
+        raise _unlike(site)
+    own = lambda name, _: with_names(move(value.factor(name)), {})
+    moved = with_factors(value.entries, own)
+    return Ledger(in_order(prior, {"": names}, "the prior", "the recipe")).holding(moved)
+
+
+def _precision(law: Any) -> np.ndarray:
+    return np.diag(law.precision) if law.diagonal else law.precision
+
+
+def _like(law: Any, linear: np.ndarray, square: np.ndarray, names: Any, site: str) -> Any:
+    """Return a distribution of the same family; a StructureError if that is impossible."""
+    correlated = np.count_nonzero(square - np.diag(np.diagonal(square)))
+    if not getattr(law, "gaussian", False) or (law.diagonal and correlated):
+        raise _unlike(site)
+    square = np.diagonal(square).copy() if law.diagonal else (square + square.T) / 2
+    return type(law)._of(precision_mean=linear, precision=square).named(names)
+
+
+def _unlike(site: str) -> StructureError:
+    return StructureError(
+        found=f"a posterior of {site!r} in other units or levels that is not a full Gaussian",
+        expected="a ledger of Gaussians, as of fit",
+        fix="Fit again with another site's recipe: posterity fit TABLE --like FILE.",
+    )

@@ -1,0 +1,340 @@
+"""Reading and writing of the tables: CSV with one parameter per row, and JSON."""
+
+import csv
+import io
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posterity.artifact.container import no_number
+from posterity.errors import StructureError, UsageError, within
+from posterity.families import ExponentialFamily
+from posterity.families.names import order, some
+from posterity.runtime.files import write_file
+from posterity.tabular.tables import reader
+from posterity.tabular.tables.laws import from_table, to_table
+
+Name = str | os.PathLike[str]
+HALF_WIDTH = NormalDist().inv_cdf(0.975)
+"""Half the width of a 95 % interval, in standard deviations."""
+_LOPSIDED = 0.02
+"""Largest offset of an estimate from the interval's middle by rounding, per unit of width."""
+_LEAST, _MOST = 1.6, 13.0
+"""Standard deviations to a limit: from 90 % of a Gaussian to 95 % of one degree of freedom."""
+
+
+HEADERS = {
+    "name": "|name|names|parameter|param|term|variable|unnamed: 0|rowname|rownames|index",
+    "mean": "mean|posterior mean|estimate|coef|coefficient",
+    "sd": "sd|std|stdev|std dev|standard deviation|se|std err|std error|standard error|bse",
+    "variance": "variance|var",
+    "lower": "2.5 %|[0.025|0.025|conf low|[95% conf|lower|lower 95%|q2.5",
+    "upper": "97.5 %|0.975]|0.975|conf high|interval]|upper|upper 95%|q97.5",
+}
+"""Headers by role, separated by ``|``. Case, blanks and, in words, dots and underscores do not
+matter.
+"""
+
+
+def _key(header: str) -> str:
+    """Normalise a header: ``Std. Error`` matches ``std_error``, but ``2.5 %`` not ``25 %``."""
+    wordy = not any(map(str.isdigit, header.replace("95%", "")))
+    return re.sub(r"[\s._]" if wordy else r"\s", "", header.lower())
+
+
+ROLES = {_key(header): role for role, headers in HEADERS.items() for header in headers.split("|")}
+
+
+def roles_of(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
+    """Return the column of each role, and headers without a role; a StructureError if a role is
+    duplicate or required and missing.
+
+    >>> roles_of(["", "Estimate", "Std. Error", "t value"])
+    ({'name': 0, 'mean': 1, 'sd': 2}, ['t value'])
+    """
+    result: dict[str, int] = {}
+    unused, wrong = [], ""
+    for place, name in enumerate(header):
+        role = ROLES.get(_key(name))
+        if role is None:
+            unused.append(name)
+        elif role in result:
+            wrong = f"two columns of a parameter's {role}: {header[result[role]]!r} and {name!r}"
+        else:
+            result[role] = place
+    if "sd" in result and "variance" in result:
+        wrong = f"both {header[result['sd']]!r} and {header[result['variance']]!r}"
+    if "name" not in result or "mean" not in result:
+        wrong = f"columns {some(list(header))}"
+    if ("lower" in result) != ("upper" in result):
+        wrong = "one limit of an interval without the other"
+    if wrong:
+        raise StructureError(
+            found=wrong,
+            expected="one column 'name', one 'mean' (or 'estimate', 'coef'), and one 'sd' (or "
+            "'se', 'std. error', 'variance', or the limits '2.5 %' and '97.5 %')",
+            fix="Rename the columns, and leave out others with the same meaning.",
+        )
+    return result, unused
+
+
+class Moments(NamedTuple):
+    """The contents of a table: names, means (d,), and deviations (d,) or a covariance (d, d).
+
+    ``unused`` are the headers of other columns; ``recipe`` is the recipe of the parameters, if a
+    JSON file holds it.
+    """
+
+    names: tuple[str, ...]
+    mean: Any
+    sd: Any = None
+    covariance: Any = None
+    family: str | None = None
+    unused: tuple[str, ...] = ()
+    recipe: Mapping[str, Any] | None = None
+
+
+def read(
+    path: Name,
+    *,
+    covariance: Name | None = None,
+    family: str | None = None,
+    decimal: str | None = None,
+) -> ExponentialFamily:
+    r"""Return the law whose moments a file holds.
+
+    Args:
+        path: path of a ``.csv`` (or ``.tsv``, ``.txt``) with one row per parameter, under headers
+            of :data:`HEADERS`; or of a ``.json`` with ``"mean"`` and ``"sd"`` or ``"covariance"``,
+            by name or with ``"names"``.
+        covariance: path of a second table, with names on its rows and columns, in any order.
+        family: family as in :func:`from_table`, whose errors name the file; JSON may name it.
+        decimal: ``"."`` or ``","``, if the numbers do not determine it.
+
+    A file that cannot be read, or a cell that is not a number, is an ArtifactError, which names the
+    file, the line and the column.
+
+    >>> import tempfile, pathlib
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "coefficients.csv"
+    >>> _ = file.write_text('"","Estimate","Std. Error"\n"age",0.31,0.05\n')
+    >>> read(file).mean
+    array([0.31])
+    """
+    result = read_moments(path, covariance=covariance, decimal=decimal)
+    return law_of(result, path, family)
+
+
+def law_of(found: Moments, path: Name, family: str | None) -> ExponentialFamily:
+    """Return the law of moments that were read; errors name the file."""
+    options = {"covariance": found.covariance, "family": family or found.family}
+    with within(f"table {str(path)!r}"):
+        return from_table(found.names, found.mean, found.sd, **options)
+
+
+def read_moments(
+    path: Name, *, covariance: Name | None = None, decimal: str | None = None
+) -> Moments:
+    """Read the moments in a table, with the unused headers. Errors as of :func:`read`."""
+    reader.DECIMAL.check(decimal=decimal)
+    path = Path(path)
+    result = _json(path) if path.suffix.lower() == ".json" else _csv(path, decimal, covariance)
+    if covariance is None:
+        return result
+    if result.covariance is not None:
+        raise UsageError(
+            found=f"a covariance in {str(path)!r}, and another in {str(covariance)!r}",
+            expected="one covariance",
+            fix="Leave one out.",
+        )
+    cells = reader.read_cells(Path(covariance), unnamed=True)
+    across, down = cells.header[1:], tuple(reader.clean(row[0]) for row in cells.rows)
+    _check_names(Path(covariance), down, cells.lines)
+    columns = order(across, result.names, f"the columns of {str(covariance)!r}", "the means")
+    rows = order(down, result.names, f"the rows of {str(covariance)!r}", "the means")
+    matrix = cells.numbers(across, decimal)[np.ix_(rows, columns)]
+    if result.sd is not None:  # tables of one fit agree; rounded ones agree to three digits
+        wide = np.sqrt(np.maximum(np.diagonal(matrix), 0))
+        for name, one, other in zip(result.names, result.sd, wide, strict=True):
+            if not abs(one - other) <= 0.005 * max(abs(one), other):
+                raise StructureError(
+                    found=f"sd {one:g} of {name!r} in {str(path)!r}, {other:g} by the covariance",
+                    expected="two tables of the same fit",
+                    fix="Pass two that belong together, or leave the standard deviations out.",
+                )
+    return result._replace(sd=None, covariance=matrix)
+
+
+def write(
+    law: Any, path: Name, *, covariance: Name | None = None, recipe: Mapping[str, Any] | None = None
+) -> None:
+    """Write the moments of a law as a table that :func:`read` reads: ``.csv``, or ``.json``.
+
+    Numbers that were read from a table with up to 14 digits are written unchanged; all others
+    with all digits of float64. A CSV holds only standard deviations: to keep correlations, pass
+    ``covariance``, the path of a second file. JSON also holds a ``recipe``, if there is one.
+
+    Raises:
+        StructureError: for a law that has no such table (:func:`to_table`).
+        UsageError: for ``covariance`` with a law that has none, or with JSON.
+        ArtifactError: if a file cannot be written; it is then unchanged.
+    """
+    table, path = to_table(law), Path(path)
+    as_json = path.suffix.lower() == ".json"
+    if covariance is not None and (as_json or "covariance" not in table):
+        raise UsageError(
+            found=f"a file {str(covariance)!r} for a covariance"
+            + (" beside a .json, which includes it" if as_json else f" of a {table['family']} law"),
+            expected="it only for a Gaussian that is not diagonal, beside a .csv",
+            fix="Leave it out.",
+        )
+    if as_json:
+        table |= {} if recipe is None else {"recipe": recipe}
+        write_file(path, json.dumps(table, indent=2, ensure_ascii=False).encode() + b"\n")
+        return
+    names, mean = [reader.as_text(name) for name in table["names"]], table["mean"]
+    if covariance is not None:
+        rows = zip(names, table["covariance"], strict=True)
+        _write_csv(Path(covariance), [["name", *names], *([n, *map(repr, row)] for n, row in rows)])
+    sd = table["sd"] if "sd" in table else np.sqrt(np.diagonal(table["covariance"])).tolist()
+    rows = zip(names, mean, sd, strict=True)
+    _write_csv(path, [["name", "mean", "sd"], *([n, repr(m), repr(s)] for n, m, s in rows)])
+
+
+def _write_csv(path: Path, rows: Sequence[Sequence[str]]) -> None:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_file(path, text.getvalue().encode())
+
+
+def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
+    cells = reader.read_cells(path, unnamed=True)
+    with within(f"table {str(path)!r}"):
+        roles, unused = roles_of(cells.header)
+        wrong = "" if cells.rows else "a header without rows"
+        if not {"sd", "variance", "upper"} & roles.keys() and covariance is None:
+            wrong = f"means without standard deviations: columns {some(list(cells.header))}"
+        if wrong:
+            raise StructureError(
+                found=wrong,
+                expected="a row for each parameter, with its standard deviation or limits",
+                fix="Add them, or pass a covariance.",
+            )
+    columns = {role: place for role, place in roles.items() if role != "name"}
+    read = cells.numbers([cells.header[place] for place in columns.values()], decimal)
+    values = dict(zip(columns, read.T, strict=True))
+    names = tuple(reader.clean(row[roles["name"]]) for row in cells.rows)
+    _check_names(path, names, cells.lines)
+    if "lower" in values:
+        _check_interval(path, names, cells, columns, values)
+    sd = values.get("sd")
+    if "variance" in values:
+        sd = np.sqrt(np.maximum(values["variance"], 0))
+    elif sd is None and "lower" in values:
+        sd = (values["upper"] - values["lower"]) / (2 * HALF_WIDTH)
+    return Moments(names, values["mean"], sd, unused=tuple(unused))
+
+
+def _check_names(path: Path, names: Sequence[str], lines: Sequence[int]) -> None:
+    seen: dict[str, int] = {}
+    for name, line in zip(names, lines, strict=True):
+        if not name or name in seen:
+            twice = f"{name!r} in line {seen.get(name)} and again in line {line}"
+            found = twice if name else f"no name in line {line}"
+            raise reader.table_error(path, found, "a name for each parameter, once")
+        seen[name] = line
+
+
+def _check_interval(
+    path: Path, names: Sequence[str], cells: reader.Cells, columns: Mapping[str, int], values: Any
+) -> None:
+    """Raise unless limits are centred at the estimate, at a distance that fits its deviation.
+
+    With a deviation, limits of skewed draws (``Q2.5``) need not be centred, and rounding is
+    allowed.
+    """
+    alone = not {"sd", "variance"} & values.keys()
+    drawn = cells.header[columns["lower"]].lower().startswith("q") and not alone
+    for at, (name, line) in enumerate(zip(names, cells.lines, strict=True)):
+        row, (low, mean, high) = cells.rows[at], (values[k][at] for k in ("lower", "mean", "upper"))
+        unit = min(reader.last_digit(row[columns[role]]) for role in ("lower", "mean", "upper"))
+        text, expected = f"{name!r} in line {line}: {mean:g} within {low:g} to {high:g}", ""
+        lopsided = 2 * _LOPSIDED * (high - low) + (0.0 if alone else 2 * unit)
+        if not low < mean < high:
+            expected = "limits on both sides of the estimate"
+        elif abs(low + high - 2 * mean) > lopsided and not drawn:
+            expected = (
+                "limits alike on both sides (for odds ratios use logarithms: exponentiate = FALSE)"
+            )
+            expected += ", or a column of standard errors" * alone
+        elif "sd" in columns:
+            sd, half = values["sd"][at], reader.last_digit(row[columns["sd"]]) / 2
+            wide = high - low + unit >= 2 * _LEAST * (sd - half)
+            if not (wide and high - low - unit <= 2 * _MOST * (sd + half)):
+                text += f", with sd {sd:g}"
+                expected = f"limits {_LEAST:g} to {_MOST:g} standard deviations away, on the scale "
+                expected += "of the sd (that of a log odds ratio is not on the odds ratio's)"
+        if expected:
+            raise reader.table_error(path, text, expected)
+
+
+KEYS = {"names", "mean", "sd", "covariance", "family", "recipe"}
+"""Keys of a JSON file of moments."""
+
+
+def _json(path: Path) -> Moments:
+    text = reader.read_text(path)
+    try:
+        data = json.loads(text, object_pairs_hook=_once, parse_constant=no_number)
+        if not isinstance(data, dict) or "mean" not in data:
+            raise ValueError("no object with the key 'mean'")
+        if unknown := sorted(data.keys() - KEYS):
+            raise ValueError(f"unknown keys {some(unknown)}")
+        if ("sd" in data) == ("covariance" in data):
+            raise ValueError("neither or both of 'sd' and 'covariance'")
+        by_name = isinstance(data["mean"], dict)
+        if by_name == isinstance(data.get("names"), list):
+            raise ValueError("names given both by 'mean' and 'names', or by neither,")
+        names = list(data["mean"] if by_name else data["names"])
+        row = lambda values, what: [_number(one, what) for one in _listed(values, names, what)]
+        sd = row(data["sd"], "sd") if "sd" in data else None
+        rows = _listed(data["covariance"], names, "covariance") if sd is None else []
+        covariance = [row(own, "covariance") for own in rows] if sd is None else None
+        extra = data.get("family"), (), data.get("recipe")
+        return Moments(tuple(names), row(data["mean"], "mean"), sd, covariance, *extra)
+    except json.JSONDecodeError as error:
+        place = f"{error.msg} in line {error.lineno}, column {error.colno}"
+        raise reader.table_error(path, f"invalid JSON ({place})", "a JSON object") from error
+    except (ValueError, OverflowError, RecursionError) as error:
+        expected = 'an object of "mean" and "sd" by name, or of "names", "mean" and "covariance"'
+        raise reader.table_error(path, str(error)[:300], expected) from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    cleaned = [(reader.clean(key), value) for key, value in pairs]
+    if twice := sorted({key for key, n in Counter(key for key, _ in cleaned).items() if n > 1}):
+        raise ValueError(f"keys {some(twice)} twice in one object")
+    return dict(cleaned)
+
+
+def _listed(values: object, names: Sequence[str], what: str) -> list[Any]:
+    """Return values in the order of the names, from a mapping or a sequence."""
+    if isinstance(values, dict):
+        if odd := sorted(values.keys() ^ set(names)):
+            raise ValueError(f"{what} whose names differ from those of the means: {some(odd)}")
+        return [values[name] for name in names]
+    if not isinstance(values, list) or len(values) != len(names):
+        raise ValueError(f"{what} that is not a list of {len(names)}")
+    return values
+
+
+def _number(value: object, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{what} {value!r}, which is not a number,")
+    return float(value)
