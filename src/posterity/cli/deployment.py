@@ -20,6 +20,8 @@ from posterity.cli.schema import options_of
 from posterity.engine.agent import Agent
 from posterity.engine.agreement import Terms
 from posterity.engine.machine import Machine
+from posterity.engine.memory import Memory
+from posterity.engine.notices import followed
 from posterity.engine.running import Running
 from posterity.engine.signing import PrivateKey
 from posterity.engine.star import Server
@@ -28,6 +30,7 @@ from posterity.engine.transports.unix import Absent, Client
 from posterity.errors import ArtifactError, UsageError
 from posterity.federation.site import Site
 from posterity.federation.specification import build, imported
+from posterity.runtime.files import force_to_disk
 
 AGREED = (
     *("links", "padding", "seed", "authorities"),
@@ -107,13 +110,32 @@ class SiteFiles(NamedTuple):
     encrypted: bool
     silence: float
 
-    def machine(self) -> Machine:
-        """Return the machine of the site, with its key and its records."""
-        key = PrivateKey.load(self.key)
-        if key.public != self.terms.members[self.name]:
+    @property
+    def next_key(self) -> Path:
+        """The file of a key that is to replace the site's."""
+        return self.key.with_name(f"{self.key.name}.new")
+
+    def machine(self, store: Store | None = None) -> Machine:
+        """Return the machine of the site, with its key and its records. A file with the key that
+        replaced the former, as the terms or the store have it, takes its place.
+        """
+        terms = self.terms
+        if store is not None:
+            memory = Memory.from_bytes(store.state, store.outbox)
+            changes = memory.rotations if memory.terms == terms.digest else ()
+            terms = followed(terms, changes)
+        present, key = terms.keys[self.name], PrivateKey.load(self.key)
+        if key.public != present and self.next_key.exists():
+            new = PrivateKey.load(self.next_key)
+            if new.public == present:
+                self.next_key.replace(self.key)
+                force_to_disk(self.key.parent)
+                key = new
+        former = terms.keys_of_log(self.name, 0)
+        if key.public not in former:
             raise UsageError(
                 found=f"a key file of {self.name!r} with the public key {str(key.public)!r}",
-                expected=f"{str(self.terms.members[self.name])!r}, as in members.{self.name}",
+                expected=f"{str(present)!r}, as in members.{self.name} or as changed since",
                 fix="Restore the right key file, or agree on new terms.",
             )
         site = Site.of(self.terms.agreement, self.name, self.records())
@@ -217,7 +239,7 @@ def opened(folder: Path, tell: Callable[[dict[str, Any]], None] | None = None) -
     """Yield the site in a folder, with its store open during the block."""
     site = read_site(configuration(folder))
     with Store(site.store, WAIT) as store:
-        agent = Agent(site.machine(), store)
+        agent = Agent(site.machine(store), store)
         options = {"sockets": site.sockets, "encrypted": site.encrypted, "silence": site.silence}
         yield Running(agent, tell=tell, **options)
 

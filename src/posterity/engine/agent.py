@@ -32,8 +32,9 @@ class Agent:
     """A running site. It may be called from several threads; its errors are those of its store."""
 
     def __init__(self, machine: Machine, store: Store):
-        self.machine, self.store, self._lock = machine, store, threading.Lock()
+        self.store, self._lock = store, threading.Lock()
         self.memory: Memory = machine.load(store.state, store.outbox)
+        self.machine = machine.under(self.memory)
 
     def receive(self, *letters: bytes) -> tuple[Outgoing, ...]:
         """Process letters in one write to the disk, and return the letters to send after it. A
@@ -72,7 +73,7 @@ class Agent:
                 same = memory.is_like(self.memory)
                 state = self.store.state if same else memory.to_bytes()
                 self.store.commit(Change(state, memory.rows, entries, whole.erase))
-            self.memory = memory
+            self.memory, self.machine = memory, self.machine.under(memory)
             return whole.sent
 
     def _left_by(self, whole: Step) -> Iterator[bytes]:

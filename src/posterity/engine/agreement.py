@@ -1,10 +1,12 @@
 """The terms of a federation between organisations, which every member signs."""
 
+import copy
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 import networkx as nx
 
@@ -56,6 +58,28 @@ class Limits:
         COUNT.check(bytes=self.bytes, epochs=self.epochs)
 
 
+class Rotation(NamedTuple):
+    """A change of a member's key, signed by the key before or by an authority.
+
+    ``old`` is the key before, ``key`` the one after. ``old`` still counts for what is of an epoch
+    number below ``epoch``, and for a checkpoint of the member's log of a size below ``size``.
+    ``signer`` is the name of the member or of the authority, ``notice`` the signed statement.
+    """
+
+    site: str
+    old: PublicKey
+    key: PublicKey
+    epoch: int
+    size: int
+    signer: str
+    notice: str
+
+    @property
+    def label(self) -> str:
+        """The name of the key before, among the names of members."""
+        return f"{self.site} by {self.old}, which was replaced"
+
+
 @dataclasses.dataclass(frozen=True)
 class Terms:
     """The terms of a federation: model and options, members, links, limits and schedule.
@@ -66,8 +90,8 @@ class Terms:
 
     ``members`` maps names to public keys; ``links`` are the pairs of members between whom the token
     may walk, None for every two, or each with the server if there is one. ``seed`` determines all
-    random numbers. A key in ``authorities`` may sign the tombstone of any member; a member may sign
-    its own.
+    random numbers. A key in ``authorities`` may sign the tombstone of any member, or replace its
+    key; a member may sign its own. ``rotations`` are the members' changes of keys since, in order.
 
     Without a ``server`` a token walks by ``order``: "gossip" is a random walk over the links,
     "sequential" visits members in order of their names. A server asks the others by ``schedule``.
@@ -93,6 +117,7 @@ class Terms:
     steps: int | None = None
     tolerance: float | None = TOLERANCE
     allow: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
+    rotations: tuple[Rotation, ...] = dataclasses.field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         NAME.check(name=self.name)
@@ -197,6 +222,38 @@ class Terms:
         if terms.knows_model:
             _ = terms.agreement
         return terms
+
+    def after(self, rotations: Iterable[Rotation]) -> Self:
+        """Return the same terms after other changes of keys."""
+        terms = copy.copy(self)  # with all that was computed
+        object.__setattr__(terms, "rotations", tuple(rotations))
+        return terms
+
+    @property
+    def keys(self) -> Mapping[str, PublicKey]:
+        """The present key of each member by its name, and those before by their labels."""
+        old = {each.label: each.old for each in self.rotations}
+        return {**old, **self.members, **{each.site: each.key for each in self.rotations}}
+
+    def keys_of_log(self, site: str, size: int) -> list[PublicKey]:
+        """Return the keys that count for a checkpoint of this size of a member's log."""
+        old = [r.old for r in self.rotations if r.site == site and size < r.size]
+        return [self.keys[site], *old]
+
+    def rotated(self, new: Rotation) -> Self:
+        """Return the terms after one more change of a key. One by an authority takes the place of
+        one by the member, and of all that followed that. Raises a Refusal if it does not follow
+        those before, or the key is or was anybody's.
+        """
+        chain = (each for each in self.rotations if each.site == new.site)
+        lost = [*itertools.dropwhile(lambda each: each.old != new.old, chain)]
+        wins = lost and new.signer in self.authorities and lost[0].signer == new.site
+        if not wins and new.old != self.keys[new.site]:
+            found = f"a change by {new.signer!r} of key {new.old} of {new.site!r}"
+            raise Refusal.of(found, f"one of {self.keys[new.site]}", "retired")
+        if new.key in {*self.keys.values(), *self.authorities.values()}:
+            raise Refusal.of(f"key {new.key} for {new.site!r}", "a key of nobody yet", "retired")
+        return self.after([*(each for each in self.rotations if each not in lost), new])
 
     @property
     def knows_model(self) -> bool:

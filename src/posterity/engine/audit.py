@@ -5,14 +5,16 @@ the output of ``posterity site audit``. Only signed content of the file is relie
 """
 
 import dataclasses
+import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from posterity.engine.agreement import Terms
 from posterity.engine.author import claims_on_answers
 from posterity.engine.log import Tree, TreeHead, continues, key_name
-from posterity.engine.notices import Known, notices_in, read, standing_of
+from posterity.engine.messages import digest_of
+from posterity.engine.notices import Known, followed, notices_in, parsed, read, standing_of
 from posterity.engine.refusal import Refusal, reading
 from posterity.receipt import Verification
 
@@ -45,6 +47,8 @@ def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
     """Check a certificate's signature, and that it follows from the members' signed answers. Raises
     a Refusal if no member of these terms signed it, or if it lacks the answers.
     """
+    with reading("a certificate", "one with the changes of keys before it, as they were signed"):
+        terms = followed(terms, parsed(envelope).predicate.get("rotations", ()))
     known = read(terms, envelope)
     if known.claim != "certificate":
         raise Refusal.of(f"a notice with the claim {known.claim!r}", "a certificate")
@@ -73,7 +77,7 @@ def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
             predicate["independent"] == all(answer.independent for answer in answers.values())
         ),
     }
-    words = _words(known, gone, len(residuals))
+    words = (*_words(known, gone, len(residuals)), *_changes(terms))
     if not terms.knows_model:
         unknown = f"Not checked, since no model is imported here: the state, by {terms.model}."
         words = (*words, unknown)
@@ -100,6 +104,15 @@ def _words(known: Known, gone: list[str], answers: int) -> tuple[str, ...]:
     return certified, began, how
 
 
+def _changes(terms: Terms) -> list[str]:
+    """Return sentences on the changes of keys."""
+    return [
+        f"The key of {each.site!r} is {each.key}, by order of {each.signer!r}: the one before "
+        f"counts below epoch {each.epoch} and entry {each.size} of its log."
+        for each in terms.rotations
+    ]
+
+
 def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = None) -> Audit:
     """Check the log of a member, as ``posterity site audit`` wrote it, and its cosignatures.
     ``since`` is an earlier checkpoint kept by the auditor, which the log must continue. Raises a
@@ -109,17 +122,16 @@ def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = Non
         site, entries = bundle["site"], [str(entry).encode() for entry in bundle["entries"]]
         head = TreeHead.from_bytes(bundle["checkpoint"].encode())
         notes = [TreeHead.from_bytes(note.encode()) for note in bundle.get("cosignatures", [])]
-        key, tree = terms.members[site], Tree(entries)
-    own = key_name(terms.name, site)
-    witnesses = {key_name(terms.name, name): key for name, key in terms.members.items()}
-    del witnesses[own]
+        terms, tree = followed(terms, bundle.get("rotations", ())), Tree(entries)
+    own, keys_of = key_name(terms.name, site), functools.partial(terms.keys_of_log, site)
     # Drop notes that the keeper did not sign, even if others cosigned them.
-    notes = [n for n in notes if n.origin == own and _holds(lambda n=n: n.verify(key))]
-    cosigned = sorted({name for note in notes for name in note.witnesses(witnesses)})
+    signed = lambda note: _holds(lambda: note.verify(*keys_of(note.size)))
+    notes = [note for note in notes if note.origin == own and signed(note)]
+    cosigned = sorted({name for note in notes for name in _witnesses(terms, note, entries)} - {own})
     fits = [note.size <= len(tree) and tree.root(note.size) == note.root for note in notes]
     claims = {
         "the checkpoint is that of the member, and signed by it": (
-            head.origin == own and _holds(lambda: head.verify(key))
+            head.origin == own and signed(head)
         ),
         "the log has as many entries as its checkpoint says": len(tree) == head.size,
         "its entries are those of the checkpoint": tree.root() == head.root,
@@ -129,11 +141,19 @@ def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = Non
         old = TreeHead.from_bytes(since)
         path = tree.consistency(min(old.size, len(tree)))
         claims["the log continues the checkpoint that was kept"] = _holds(
-            lambda: continues(old, head, path, key)
+            lambda: continues(old, head, path, *keys_of(head.size))
         )
     others = ", ".join(cosigned) or "no other member"
     shown = f"The log of {site!r} has {len(tree)} entries; {others} cosigned a beginning of it."
-    return Audit(Verification(claims), (shown,))
+    return Audit(Verification(claims), (shown, *_changes(terms)))
+
+
+def _witnesses(terms: Terms, note: TreeHead, entries: list[bytes]) -> Iterable[str]:
+    """Return the names of the witnesses of a checkpoint, by the keys that its log knew then."""
+    known = b"".join(entries[: note.size])
+    digests = {each: digest_of(each.notice.encode()).encode() for each in terms.rotations}
+    keys = terms.after(each for each in terms.rotations if digests[each] in known).keys
+    return note.witnesses({key_name(terms.name, name): key for name, key in keys.items()})
 
 
 def _holds(check: Any) -> bool:

@@ -46,6 +46,12 @@ class Author:
         """State that a site is forgotten, whose factor may be in epochs up to ``highest``."""
         return self._made("tombstone", site, highest=highest)
 
+    def rotation(self, site: str, *, old: str, key: str, epoch: int, size: int) -> Known:
+        """Replace the key ``old`` of a site by ``key``. The old one counts for what is of an epoch
+        number below ``epoch``, and for checkpoints of the site's log of a size below ``size``.
+        """
+        return self._made("rotation", site, old=old, key=key, epoch=epoch, size=size)
+
     def agreement(self, start: int, lost: bool, epoch: Epoch) -> Known:
         """State that the member takes part under these terms: the number of its starts, whether it
         found its store to be older than what others have seen, and the newest epoch in its store.
@@ -99,6 +105,7 @@ class Author:
             status = dataclasses.replace(status, state=own.state, reasons=own.reasons)
         size = sum(len(each.envelope) for each in residuals.values())
         listeners = self.terms.listeners(self.name, frozenset(tombstones) - {self.name})
+        rotations = [each.notice for each in self.terms.rotations]
         whole = size <= self.terms.limits.bytes * 4 // max(len(listeners), 16)
         return self._made(
             "certificate",
@@ -112,6 +119,7 @@ class Author:
             envelopes=[each.text for each in residuals.values()] if whole else [],
             forgotten={site: each.digest for site, each in tombstones.items()},
             tombstones=[each.text for each in tombstones.values()],
+            **({"rotations": rotations} if rotations else {}),
             time=time,
         )
 

@@ -306,11 +306,38 @@ class Machine(Member):
         """Record a start of the site's agent. A site that took part before notifies the others that
         it is back, since they may have passed it over.
         """
+        before = memory.notices.get(f"agreement of {self.name}")
         memory = dataclasses.replace(memory, starts=memory.starts + 1)
-        step = Step(memory).logging("started", number=memory.starts)
-        if self.name in memory.gone:
+        step = Step(self._sealed_anew(memory)).logging("started", number=memory.starts)
+        if self.name in memory.gone or self.is_replaced:
             return step
-        return self._noticed(step, self.author.agreement(memory.starts, False, memory.own.epoch))
+        own = self.author.agreement(memory.starts, False, memory.own.epoch)
+        step = self._noticed(step, own)
+        is_new = before is not None and own.signed_by != before.signed_by
+        # By a new key its seals of this epoch are as those of another store.
+        begins = is_new and self.terms.server is None and memory.own.epoch[0] > 0
+        return step.then(self.begin(step.memory)) if begins else step
+
+    def _sealed_anew(self, memory: Memory) -> Memory:
+        """Return the memory with its letters in the present schema, signed by the present key."""
+        changes = f"rotation of {self.name} of "
+        letters = {
+            place: self._sealed(memory, message.receiver, body_of(message.content))
+            for place, message in memory.outbox.items()
+            if not place.startswith(changes)
+        }
+        return memory.with_letters(letters)
+
+    def rotate(self, memory: Memory, key: str, size: int) -> Step:
+        """Replace the site's key by another, which signs from the next start on. ``key`` is its
+        public half, ``size`` the number of entries of the log. Raises a Refusal if the site was
+        forgotten, if its key was replaced, or if the other is or was anybody's.
+        """
+        if self.name in memory.gone:
+            raise forbidden(f"site {self.name!r}, which was forgotten", "order")
+        until = {"epoch": memory.highest + 1, "size": size + 1}
+        own = self.author.rotation(self.name, old=str(self.key.public), key=key, **until)
+        return self._noticed(Step(memory), own)
 
     def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:
         """Continue without members that do not answer, until a letter of theirs arrives. If a token
@@ -357,10 +384,13 @@ class Machine(Member):
         members, numbers = self.terms.members, self.terms.agreement.digest
         barred = dict(memory.barred)
         barred |= {site: known.subjects["key"] for site, known in memory.tombstones.items()}
+        replaced = (known.rotation for known in memory.changes)
+        barred |= {each.label: each.old.id for each in replaced}
         is_back = lambda site: site in barred or members[site].id in barred.values()
         back = sorted(filter(is_back, members))
         if memory.numbers not in ("", numbers) or back or memory.own.name != self.name:
-            raise forbidden(f"terms that readmit {back}, or change numbers", "order")
+            found = f"terms that readmit {back}, who were forgotten or replaced these keys"
+            raise forbidden(f"{found}, or terms that change numbers", "order")
         kept = {name: getattr(memory, name) for name in KEPT_BY_TERMS}
         new = Memory(memory.own, terms=self.terms.digest, numbers=numbers, barred=barred, **kept)
         return new.fenced((memory.highest + 1, ""))

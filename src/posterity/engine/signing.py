@@ -248,6 +248,7 @@ Claim = Literal[
     "certificate",
     "checkpoint",
     "cosignature",
+    "rotation",
 ]
 """The claim of a statement, one of :mod:`posterity.engine.notices`."""
 PREDICATE = "https://posterity.dev/{}/v1"

@@ -19,10 +19,13 @@ from posterity.engine.log import Tree, TreeHead
 from posterity.engine.signing import PrivateKey
 from posterity.errors import ArtifactError
 from posterity.runtime.files import force_to_disk
+from posterity.version import __version__
 
-VERSION = 1
+VERSION = 2
+OLDEST = 1
 APPLICATION = 0x706F7374
-"""Numbers in SQLite's header that identify a store and the version of its format."""
+"""Versions of the format of a store: the one that is written, and the oldest that is read; the next
+write makes it the present one. The other number in SQLite's header identifies a store."""
 SCHEMA = (
     "create table site (id integer primary key check (id = 0), state blob not null, "
     "digest blob not null, root blob not null, erasing integer not null)",
@@ -184,7 +187,6 @@ class Store(contextlib.AbstractContextManager["Store"]):
             for statement in SCHEMA:
                 self._run(statement)
             self._run(f"pragma application_id = {APPLICATION}")
-            self._run(f"pragma user_version = {VERSION}")
             self._write(first)
         force_to_disk(self.path.parent)
 
@@ -194,9 +196,10 @@ class Store(contextlib.AbstractContextManager["Store"]):
         if not self._one("select count(*) from sqlite_master")[0]:
             raise _unusable(self.path, "is incomplete", "Remove it, and run `posterity site init`.")
         form = self._one("pragma application_id") + self._one("pragma user_version")
-        if form != (APPLICATION, VERSION):
-            why = f"has version {form[1]}, and this release version {VERSION}"
-            raise _unusable(self.path, why, "Use the release that made it.")
+        if form[0] != APPLICATION or not OLDEST <= form[1] <= VERSION:
+            why = f"has version {form[1]}, and release {__version__} reads {OLDEST} to {VERSION}"
+            fix = "Use the release that wrote it last: pip install --upgrade 'posterity[engine]'."
+            raise _unusable(self.path, why, fix)
         if self._run("pragma quick_check").fetchall() != [("ok",)]:
             raise _unusable(self.path, "is damaged", broken)
         try:
@@ -214,6 +217,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
             raise _unusable(self.path, "was altered", broken)
 
     def _write(self, change: Change) -> None:
+        self._run(f"pragma user_version = {VERSION}")
         for entry in change.entries:
             self._run("insert into log values (?, ?)", len(self.log), entry)
             self.log.append(entry)
