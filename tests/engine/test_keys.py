@@ -141,11 +141,10 @@ def test_a_change_that_the_member_or_an_authority_did_not_sign_is_refused(town):
     with pytest.raises(Refusal, match="signatures"):
         rotation(town, old, THIEF, "d", THIEF)
     for taken in (key_of(town, "b"), OFFICER, old):
-        with pytest.raises(Refusal, match="replaced"):
-            town.deliver("a", rotation(town, old, taken))
-            town.agents["b"].machine.post(
-                town.agents["b"].memory, rotation(town, old, taken)
-            )
+        envelope, agent = rotation(town, old, taken), town.agents["b"]
+        assert town.deliver("a", envelope)[0]["reason"] == "retired"
+        with pytest.raises(Refusal, match="nobody"):
+            agent.machine.post(agent.memory, envelope)
     assert set(present(town).values()) == {str(old.public)}
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from engine.coins import DATA, opened, terms
 from engine.keys import KEYS
-
 from rich.console import Console
 
 from posterity.artifact.manifest import as_text

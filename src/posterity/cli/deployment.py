@@ -131,8 +131,7 @@ class SiteFiles(NamedTuple):
                 self.next_key.replace(self.key)
                 force_to_disk(self.key.parent)
                 key = new
-        former = terms.keys_of_log(self.name, 0)
-        if key.public not in former:
+        if key.public not in terms.keys_of(self.name):
             raise UsageError(
                 found=f"a key file of {self.name!r} with the public key {str(key.public)!r}",
                 expected=f"{str(present)!r}, as in members.{self.name} or as changed since",

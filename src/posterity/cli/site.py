@@ -149,7 +149,13 @@ def _rotate_report(data: Data) -> str:
 def rotate_key(settings: Settings) -> Data:
     """Make a new key for a site, and announce it with the one before unless that was stolen."""
     folder, stolen = folder_of(settings), settings["stolen"]
-    deployment.ask(folder, "status")  # an earlier change is finished first
+    state = deployment.ask(folder, "status")[0]  # which finishes an earlier change
+    if state["site"] in state["forgotten"]:
+        raise UsageError(
+            found=f"site {state['site']!r}, which was forgotten",
+            expected="a site that takes part",
+            fix="Join by new terms, under another name.",
+        )
     site = deployment.read_site(deployment.configuration(folder))
     if not site.next_key.exists():
         PrivateKey.generate().save(site.next_key)

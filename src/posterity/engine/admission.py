@@ -33,8 +33,12 @@ def admitted(terms: Terms, content: bytes, receiver: str, gone: Container[str]) 
         letter = Letter(terms.digest, sender, receiver, 0, (), Notice(content), changes=changes)
     else:
         letter = Letter.from_bytes(envelope.payload)
+        before = {each.label for each in terms.rotations if each.site == letter.sender}
+        if before.intersection(signers):
+            return dataclasses.replace(letter, body="retired")
         if letter.sender not in signers:
-            letter = _by_another_key(terms, letter, signers)
+            reason = "signature" if letter.sender in terms.members else "membership"
+            raise Refusal.of(f"a letter of {letter.sender!r}", f"one of {signers[0]!r}", reason)
     if not terms.members.keys() >= {letter.sender, *letter.gone}:
         raise Refusal.of("a letter of or about nonmembers", "only members", "membership")
     if (letter.terms, letter.receiver) != (terms.digest, receiver):
@@ -54,14 +58,6 @@ def admitted(terms: Terms, content: bytes, receiver: str, gone: Container[str]) 
         with reading("a file that was handed over", "an artifact of posterity"):
             from_bytes(letter.body.content)
     return letter
-
-
-def _by_another_key(terms: Terms, letter: Letter, signers: tuple[str, ...]) -> Letter:
-    """Return a letter that a replaced key signed without its body; a Refusal of any other."""
-    if any(r.site == letter.sender and r.label in signers for r in terms.rotations):
-        return dataclasses.replace(letter, body="retired")
-    reason = "signature" if letter.sender in terms.members else "membership"
-    raise Refusal.of(f"a letter of {letter.sender!r}", f"one of {signers[0]!r}", reason)
 
 
 def _check_token(terms: Terms, sender: str, token: Token) -> None:

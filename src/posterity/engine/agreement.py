@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import networkx as nx
@@ -223,11 +223,16 @@ class Terms:
             _ = terms.agreement
         return terms
 
-    def after(self, rotations: Iterable[Rotation]) -> Self:
+    def after(self, *rotations: Rotation) -> Self:
         """Return the same terms after other changes of keys."""
         terms = copy.copy(self)  # with all that was computed
-        object.__setattr__(terms, "rotations", tuple(rotations))
+        object.__setattr__(terms, "rotations", rotations)
         return terms
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The signed notices of the changes of keys."""
+        return tuple(each.notice for each in self.rotations)
 
     @property
     def keys(self) -> Mapping[str, PublicKey]:
@@ -235,10 +240,9 @@ class Terms:
         old = {each.label: each.old for each in self.rotations}
         return {**old, **self.members, **{each.site: each.key for each in self.rotations}}
 
-    def keys_of_log(self, site: str, size: int) -> list[PublicKey]:
-        """Return the keys that count for a checkpoint of this size of a member's log."""
-        old = [r.old for r in self.rotations if r.site == site and size < r.size]
-        return [self.keys[site], *old]
+    def keys_of(self, site: str) -> list[PublicKey]:
+        """Return the present key of a member, and those before."""
+        return [self.keys[site], *(each.old for each in self.rotations if each.site == site)]
 
     def rotated(self, new: Rotation) -> Self:
         """Return the terms after one more change of a key. One by an authority takes the place of
@@ -253,7 +257,7 @@ class Terms:
             raise Refusal.of(found, f"one of {self.keys[new.site]}", "retired")
         if new.key in {*self.keys.values(), *self.authorities.values()}:
             raise Refusal.of(f"key {new.key} for {new.site!r}", "a key of nobody yet", "retired")
-        return self.after([*(each for each in self.rotations if each not in lost), new])
+        return self.after(*(each for each in self.rotations if each not in lost), new)
 
     @property
     def knows_model(self) -> bool:

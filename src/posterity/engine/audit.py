@@ -5,15 +5,13 @@ the output of ``posterity site audit``. Only signed content of the file is relie
 """
 
 import dataclasses
-import functools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from posterity.engine.agreement import Terms
 from posterity.engine.author import claims_on_answers
 from posterity.engine.log import Tree, TreeHead, continues, key_name
-from posterity.engine.messages import digest_of
 from posterity.engine.notices import Known, followed, notices_in, parsed, read, standing_of
 from posterity.engine.refusal import Refusal, reading
 from posterity.receipt import Verification
@@ -123,15 +121,17 @@ def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = Non
         head = TreeHead.from_bytes(bundle["checkpoint"].encode())
         notes = [TreeHead.from_bytes(note.encode()) for note in bundle.get("cosignatures", [])]
         terms, tree = followed(terms, bundle.get("rotations", ())), Tree(entries)
-    own, keys_of = key_name(terms.name, site), functools.partial(terms.keys_of_log, site)
+        keys = terms.keys_of(site)
+    own = key_name(terms.name, site)
+    witnesses = {key_name(terms.name, name): terms.keys[name] for name in terms.members}
+    del witnesses[own]
     # Drop notes that the keeper did not sign, even if others cosigned them.
-    signed = lambda note: _holds(lambda: note.verify(*keys_of(note.size)))
-    notes = [note for note in notes if note.origin == own and signed(note)]
-    cosigned = sorted({name for note in notes for name in _witnesses(terms, note, entries)} - {own})
+    notes = [n for n in notes if n.origin == own and _holds(lambda n=n: n.verify(*keys))]
+    cosigned = sorted({name for note in notes for name in note.witnesses(witnesses)})
     fits = [note.size <= len(tree) and tree.root(note.size) == note.root for note in notes]
     claims = {
         "the checkpoint is that of the member, and signed by it": (
-            head.origin == own and signed(head)
+            head.origin == own and _holds(lambda: head.verify(keys[0]))
         ),
         "the log has as many entries as its checkpoint says": len(tree) == head.size,
         "its entries are those of the checkpoint": tree.root() == head.root,
@@ -141,19 +141,11 @@ def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = Non
         old = TreeHead.from_bytes(since)
         path = tree.consistency(min(old.size, len(tree)))
         claims["the log continues the checkpoint that was kept"] = _holds(
-            lambda: continues(old, head, path, *keys_of(head.size))
+            lambda: continues(old, head, path, keys[0])
         )
     others = ", ".join(cosigned) or "no other member"
     shown = f"The log of {site!r} has {len(tree)} entries; {others} cosigned a beginning of it."
     return Audit(Verification(claims), (shown, *_changes(terms)))
-
-
-def _witnesses(terms: Terms, note: TreeHead, entries: list[bytes]) -> Iterable[str]:
-    """Return the names of the witnesses of a checkpoint, by the keys that its log knew then."""
-    known = b"".join(entries[: note.size])
-    digests = {each: digest_of(each.notice.encode()).encode() for each in terms.rotations}
-    keys = terms.after(each for each in terms.rotations if digests[each] in known).keys
-    return note.witnesses({key_name(terms.name, name): key for name, key in keys.items()})
 
 
 def _holds(check: Any) -> bool:

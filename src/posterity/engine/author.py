@@ -105,7 +105,6 @@ class Author:
             status = dataclasses.replace(status, state=own.state, reasons=own.reasons)
         size = sum(len(each.envelope) for each in residuals.values())
         listeners = self.terms.listeners(self.name, frozenset(tombstones) - {self.name})
-        rotations = [each.notice for each in self.terms.rotations]
         whole = size <= self.terms.limits.bytes * 4 // max(len(listeners), 16)
         return self._made(
             "certificate",
@@ -119,7 +118,7 @@ class Author:
             envelopes=[each.text for each in residuals.values()] if whole else [],
             forgotten={site: each.digest for site, each in tombstones.items()},
             tombstones=[each.text for each in tombstones.values()],
-            **({"rotations": rotations} if rotations else {}),
+            **({"rotations": [*self.terms.changes]} if self.terms.changes else {}),
             time=time,
         )
 

@@ -313,14 +313,14 @@ class Machine(Member):
             return step
         own = self.author.agreement(memory.starts, False, memory.own.epoch)
         step = self._noticed(step, own)
-        is_new = before is not None and own.signed_by != before.signed_by
+        is_new = before is not None and self.key.public.id.encode() not in before.envelope
         # By a new key its seals of this epoch are as those of another store.
         begins = is_new and self.terms.server is None and memory.own.epoch[0] > 0
         return step.then(self.begin(step.memory)) if begins else step
 
     def _sealed_anew(self, memory: Memory) -> Memory:
         """Return the memory with its letters in the present schema, signed by the present key."""
-        changes = f"rotation of {self.name} of "
+        changes = f"rotation of {self.name} from "
         letters = {
             place: self._sealed(memory, message.receiver, body_of(message.content))
             for place, message in memory.outbox.items()
@@ -330,11 +330,9 @@ class Machine(Member):
 
     def rotate(self, memory: Memory, key: str, size: int) -> Step:
         """Replace the site's key by another, which signs from the next start on. ``key`` is its
-        public half, ``size`` the number of entries of the log. Raises a Refusal if the site was
-        forgotten, if its key was replaced, or if the other is or was anybody's.
+        public half, ``size`` the number of entries of the log. Raises a Refusal if its key was
+        replaced, or if the other is or was anybody's.
         """
-        if self.name in memory.gone:
-            raise forbidden(f"site {self.name!r}, which was forgotten", "order")
         until = {"epoch": memory.highest + 1, "size": size + 1}
         own = self.author.rotation(self.name, old=str(self.key.public), key=key, **until)
         return self._noticed(Step(memory), own)

@@ -89,10 +89,9 @@ class Member(abc.ABC):
 
     def under(self, memory: Memory) -> Self:
         """Return the member with the changes of keys that a memory knows."""
-        if memory.rotations == tuple(each.notice for each in self.terms.rotations):
+        if memory.rotations == self.terms.changes:
             return self
-        terms = followed(self.terms.after(()), memory.rotations)
-        return dataclasses.replace(self, terms=terms)
+        return dataclasses.replace(self, terms=followed(self.terms.after(), memory.rotations))
 
     @property
     def present_key(self) -> PublicKey:
@@ -114,6 +113,10 @@ class Member(abc.ABC):
         digest = digest_of(content)
         try:
             letter = admitted(self.terms, content, self.name, memory.gone)
+            if letter.body == "retired":  # its sender has an old store, or stole the key
+                refusal = forbidden(f"a letter of {letter.sender!r} by an old key", "retired")
+                told = self._passed_on(memory, memory.changes, [letter.sender])
+                return dataclasses.replace(refused(memory, refusal, digest), sent=told.sent)
             met, memory = memory, memory.met(letter)
             if isinstance(letter.body, Unread | str):
                 return self._estranged(memory, letter, digest, memory is met)
@@ -134,22 +137,15 @@ class Member(abc.ABC):
         return heard.then(step)
 
     def _estranged(self, memory: Memory, letter: Letter, digest: str, again: bool) -> Step:
-        """Answer a letter that is not read: with the change of its sender's key, or with the schema
-        that is read. Answers are not answered.
+        """Answer a letter of another schema, and log the first of a release. Answers themselves are
+        not answered.
         """
-        kind, sender = letter.body, letter.sender
-        if kind == "retired":  # its store is an old copy, or somebody else has the key
-            step = refused(
-                memory, forbidden(f"a letter of {sender!r} by an old key", "retired"), digest
-            )
-            told = self._passed_on(memory, memory.changes, [sender])
-            return dataclasses.replace(step, sent=told.sent)
-        found = f"schema {letter.schema} of {sender!r}, which has release {letter.release}"
+        found = f"schema {letter.schema} of {letter.sender!r}, which has release {letter.release}"
         refusal = Refusal.of(found, f"schema {SCHEMA} of {__version__}", "release")
         step = Step(memory) if again else refused(memory, refusal, digest)
-        if isinstance(kind, Unread) or kind in (Unread.__name__, Acknowledgement.__name__):
+        if isinstance(letter.body, Unread) or letter.body in ("Unread", "Acknowledgement"):
             return step
-        reply = self._sealed(memory, sender, Unread(digest))
+        reply = self._sealed(memory, letter.sender, Unread(digest))
         return dataclasses.replace(step, sent=(reply,))
 
     def _heard_from(self, memory: Memory, letter: Letter) -> Step:
@@ -191,8 +187,6 @@ class Member(abc.ABC):
         if unknown and isinstance(body, Token | Question):
             refusal = forbidden(f"a letter whose sender has tombstones of {unknown}", "tombstone")
             return refused(memory, refusal, digest), Acknowledgement("")  # sent again later
-        if self.is_replaced and not isinstance(body, Notice):
-            raise forbidden("a letter to a site whose key was replaced", "order")
         match body:
             case Token():
                 return self._receive_token(memory, body, frozenset(letter.gone), digest)
@@ -353,8 +347,7 @@ class Member(abc.ABC):
         memory, new = step.memory, known.rotation
         if new in self.terms.rotations or new.site in memory.gone:
             return step
-        rotations = tuple(each.notice for each in self.terms.rotated(new).rotations)
-        memory = dataclasses.replace(memory, rotations=rotations)
+        memory = dataclasses.replace(memory, rotations=self.terms.rotated(new).changes)
         about = {"site": new.site, "by": new.signer, "key": str(new.key), "notice": known.digest}
         step = dataclasses.replace(step, memory=memory).logging("key changed", **about)
         # The member is told too: a thief may have signed it.
@@ -434,7 +427,7 @@ class Member(abc.ABC):
                 if not path and 0 < before.size < new.size:
                     found = f"a log of {member!r} without proof that it continues {before.size}"
                     raise forbidden(f"{found} entries", "unwitnessed")
-                continues(before, new, path, *self.terms.keys_of_log(member, new.size))
+                continues(before, new, path, *self.terms.keys_of(member))
             except Refusal as refusal:
                 step = step.then(refused(step.memory, refusal, known.digest))
                 return self._cosigned(step, member, before)

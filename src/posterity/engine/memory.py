@@ -63,7 +63,7 @@ class Memory:
     numbers: str = ""
     barred: Mapping[str, str] = dataclasses.field(default_factory=dict)
     rotations: tuple[str, ...] = ()
-    apart: Mapping[str, list[Any]] = dataclasses.field(default_factory=dict)
+    apart: Mapping[str, Place] = dataclasses.field(default_factory=dict)
     outbox: Mapping[str, Outgoing] = dataclasses.field(default_factory=dict)
 
     @classmethod

@@ -115,7 +115,7 @@ class Letter:
         content = plain.pop("content", b"")
         if isinstance(self.body, Token):
             content = dumps(self.body)
-        fields = HEAD if self.schema > 1 else HEAD - FIRST.keys()
+        fields = HEAD if self.schema > 1 else HEAD.keys() - FIRST
         head = {field: getattr(self, field) for field in fields}
         head |= {"kind": type(self.body).__name__, "body": plain}
         return as_text(head).encode() + b"\n" + content
@@ -129,13 +129,14 @@ class Letter:
         head = FIRST | read_json(line, "head of a letter")
         with reading("a letter", "a letter of a site"):
             kind, plain = head.pop("kind"), head.pop("body")
-            if any(type(head[field]) is not of for field, of in ALWAYS.items()):
-                raise ValueError("a head of no schema")
-            if head["schema"] not in SCHEMAS:
-                return cls(**{f: head[f] for f in ALWAYS}, highest=0, gone=(), body=str(kind))
-            types = [type(head[field]) for field in NOW]
-            if types != [int, list, list, int] or not 0 <= head["highest"] < MOST_EPOCHS:
+            is_read = head["schema"] in SCHEMAS
+            fields = HEAD if is_read else ALWAYS
+            if any(type(head[field]) is not HEAD[field] for field in fields):
                 raise ValueError("a head with other fields")
+            if not is_read:
+                return cls(**{f: head[f] for f in ALWAYS}, highest=0, gone=(), body=str(kind))
+            if not 0 <= head["highest"] < MOST_EPOCHS:
+                raise ValueError("an epoch that is too high")
             head["gone"], head["seen"] = tuple(head["gone"]), tuple(head["seen"])
             if [*map(type, head["seen"])] != [*map(type, NOTHING_SEEN)]:
                 raise ValueError("something else than starts, epoch and sequence number")
@@ -153,9 +154,8 @@ class Letter:
 
 
 ALWAYS = {"schema": int, "release": str, "terms": str, "sender": str, "receiver": str}
-NOW = ("highest", "gone", "seen", "changes")
-HEAD = {*ALWAYS, *NOW}
-"""Fields of the head of a letter: of all schemas, and the others."""
+HEAD = {**ALWAYS, "highest": int, "gone": list, "seen": list, "changes": int}
+"""Fields of the head of a letter with their types: of all schemas, and of this one."""
 MOST_EPOCHS = 2**53
 """Bound of epoch numbers, which JSON readers of other languages then read exactly."""
 MOST_SEQUENCES = 2**32 - 2

@@ -65,11 +65,6 @@ class Known:
         return TreeHead.from_bytes(self.predicate["note"].encode())
 
     @property
-    def signed_by(self) -> set[str]:
-        """The IDs of the keys that signed the notice."""
-        return {*Envelope.from_bytes(self.envelope).signatures}
-
-    @property
     def text(self) -> str:
         """The envelope as text."""
         return self.envelope.decode()
@@ -95,9 +90,8 @@ class Known:
     @property
     def place(self) -> str:
         """The key under which a memory stores the notice; a newer notice replaces it."""
-        by = f" by {self.signer}" if self.claim == "cosignature" else ""
-        by = f" of {self.version[0]}" if self.claim == "rotation" else by
-        return f"{self.claim} of {self.site}{by}"
+        more = {"cosignature": f" by {self.signer}", "rotation": f" from {self.version[0]}"}
+        return f"{self.claim} of {self.site}{more.get(self.claim, '')}"
 
     @property
     def forgotten(self) -> frozenset[str]:
@@ -165,11 +159,10 @@ def read(terms: Terms, envelope: bytes) -> Known:
     if site not in terms.members:
         raise _refused(f"a notice about {site!r}", "membership")
     allowed = {predicate.get("by", site), *(terms.authorities if claim in ORDERED else ())}
-    late = {r.label for r in terms.rotations if not _counts(r, claim, version)}
-    names = {r.label: r.site for r in terms.rotations}
-    by = allowed.intersection(names.get(name, name) for name in signers if name not in late)
+    old = [r for r in terms.rotations if r.label in signers]
+    by = allowed.intersection([*signers, *(r.site for r in old if _counts(r, claim, version))])
     if not by:
-        reason = "retired" if late.intersection(signers) else "membership"
+        reason = "retired" if old else "membership"
         raise _refused(f"a notice about {site!r} by {signers[0]!r}", reason)
     known = Known(claim, site, min(by), version, envelope)
     match claim:
@@ -199,7 +192,7 @@ def _check_head(terms: Terms, known: Known) -> None:
     head, keeper = known.head, known.site
     if head.origin != key_name(terms.name, keeper):
         raise _refused(f"a note of {head.origin!r} by {keeper!r}", "membership")
-    head.verify(*terms.keys_of_log(keeper, head.size))
+    head.verify(*terms.keys_of(keeper))
     if (witness := known.predicate.get("by")) is not None:
         if witness not in terms.members.keys() - {keeper}:
             raise _refused(f"a cosignature of {witness!r} for {keeper!r}", "membership")

@@ -126,7 +126,7 @@ class Running:
         machine, memory, now = self.agent.machine, self.agent.memory, time.monotonic()
         size, last = self._checkpoint
         if machine.present_key != self._key:
-            self._error = self._error or UsageError(
+            self._error = UsageError(
                 found=f"the key {self._key} of {machine.name!r}, which was replaced",
                 expected=f"{machine.present_key}",
                 fix="Start the agent again: it takes the new key, if that is in its folder.",
@@ -331,7 +331,7 @@ class Running:
             "site": machine.name,
             "terms": machine.terms.digest,
             "checkpoint": head.to_bytes().decode(),
-            "rotations": list(self.agent.memory.rotations),
+            "rotations": self.agent.memory.rotations,
             "cosignatures": [
                 known.predicate["note"]
                 for known in notices
@@ -356,7 +356,7 @@ class Running:
             "terms": terms.digest,
             "release": __version__,
             "schema": SCHEMA,
-            "apart": dict(memory.apart),
+            "apart": memory.apart,
             "key": str(self.agent.machine.key.public),
             "rotations": [[r.site, str(r.key), r.signer, r.notice] for r in terms.rotations],
             "logs": {

@@ -38,9 +38,6 @@ MOST_SIGNATURES = 1024
 START, MOST_TAIL = b'{"payload":"', 2**18
 """The bytes before a payload; maximum number of bytes after it, with as many signatures."""
 
-OTHERS = 0o077 if os.name == "posix" else 0
-"""Permissions of group and others, none of which a private key may have."""
-
 # --- keys ----------------------------------------------------------------------------------------
 
 
@@ -94,14 +91,17 @@ class PrivateKey:
         than its owner may read or change it.
         """
         expected, fix = "an Ed25519 key in PEM, without a password", "Name this site's key file."
-        with reading(f"private key {os.fspath(path)!r}", expected, fix):
+        name = f"private key {os.fspath(path)!r}"
+        with reading(name, expected, fix):
             try:
                 with open(path, "rb") as file:
-                    mode, content = os.fstat(file.fileno()).st_mode, file.read()
+                    mode, content = os.fstat(file.fileno()).st_mode & 0o777, file.read()
             except OSError as error:
                 raise ValueError(error.strerror) from error
-            if mode & OTHERS:
-                raise _shared(path, mode)
+            if mode & 0o077:
+                fix = f"Run: chmod 600 {path}. Replace the key if others may have read it."
+                found = f"{name}, which others may read (mode {mode:o})"
+                raise Refusal.of(found, "mode 600, as its holder can sign as its owner", fix=fix)
             key = serialization.load_pem_private_key(content, password=None)
             if not isinstance(key, ed25519.Ed25519PrivateKey):
                 raise TypeError("another kind of key")
@@ -142,12 +142,6 @@ def from_base64(text: Any, what: str) -> bytes:
         if base64.b64encode(raw[(len(raw) - 1) // 3 * 3 :]) == content[-4:]:
             return raw
     raise Refusal.of(f"{what} that is not in standard base64", "canonical base64")
-
-
-def _shared(path: str | os.PathLike[str], mode: int) -> Refusal:
-    found = f"private key {os.fspath(path)!r}, which others may read (mode {mode & 0o777:o})"
-    fix = f"Run: chmod 600 {os.fspath(path)}. Replace the key if others can have read it."
-    return Refusal.of(found, "mode 600, since who has the key signs as its owner", fix=fix)
 
 
 # --- envelopes -----------------------------------------------------------------------------------

@@ -196,8 +196,8 @@ class Store(contextlib.AbstractContextManager["Store"]):
         if not self._one("select count(*) from sqlite_master")[0]:
             raise _unusable(self.path, "is incomplete", "Remove it, and run `posterity site init`.")
         form = self._one("pragma application_id") + self._one("pragma user_version")
-        if form[0] != APPLICATION or not OLDEST <= form[1] <= VERSION:
-            why = f"has version {form[1]}, and release {__version__} reads {OLDEST} to {VERSION}"
+        if form not in ((APPLICATION, OLDEST), (APPLICATION, VERSION)):
+            why = f"has version {form[1]}, and release {__version__} reads {OLDEST} and {VERSION}"
             fix = "Use the release that wrote it last: pip install --upgrade 'posterity[engine]'."
             raise _unusable(self.path, why, fix)
         if self._run("pragma quick_check").fetchall() != [("ok",)]:
