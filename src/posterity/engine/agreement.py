@@ -252,11 +252,10 @@ class Terms:
         chain = (each for each in self.rotations if each.site == new.site)
         lost = [*itertools.dropwhile(lambda each: each.old != new.old, chain)]
         wins = lost and new.signer in self.authorities and lost[0].signer == new.site
-        if not wins and new.old != self.keys[new.site]:
-            found = f"a change by {new.signer!r} of key {new.old} of {new.site!r}"
-            raise Refusal.of(found, f"one of {self.keys[new.site]}", "retired")
-        if new.key in {*self.keys.values(), *self.authorities.values()}:
-            raise Refusal.of(f"key {new.key} for {new.site!r}", "a key of nobody yet", "retired")
+        present, used = self.keys[new.site], {*self.keys.values(), *self.authorities.values()}
+        if new.key in used or not (wins or new.old == present):
+            found = f"a change of key {new.old} of {new.site!r} to {new.key}, by {new.signer!r}"
+            raise Refusal.of(found, f"one of {present}, to a key of nobody yet", "retired")
         return self.after(*(each for each in self.rotations if each not in lost), new)
 
     @property
