@@ -5,6 +5,7 @@ import json
 import shutil
 
 import pytest
+from cli.commands import document, fail
 from engine.folders import SITES
 from engine.town import NOTHING, OFFICER, Town
 
@@ -274,13 +275,34 @@ def test_who_lost_its_store_is_told_the_keys_also_by_their_holders_alone(town):
     town.stop("a")
     for file in (town.folder / "a").glob("site.db*"):
         file.unlink()
-    from cli.commands import document
-
     document("site", "init", town.folder / "a", "--federation", town.folder / "federation.toml")
     town.start("a")
     town.run()
     assert town.agents["a"].memory.rotations == town.agents["b"].memory.rotations
     town.command("b", "begin")
+    town.run()
+    assert town.converged()
+
+
+@pytest.mark.parametrize("lost", ["changes", ""])
+def test_a_site_with_a_new_key_begins_with_an_empty_store(town, lost):
+    for _ in range(2):
+        new = town.rotate("d")
+        town.restart("d")
+        town.run()
+    town.stop("d")
+    for file in (town.folder / "d").glob("site.db*"):
+        file.unlink()
+    line = ("site", "init", town.folder / "d", "--federation", town.folder / "federation.toml")
+    if lost:
+        town.files("d").changes.unlink()
+        fail(2, *line)
+        return
+    document(*line)
+    town.start("d")
+    assert key_of(town, "d") == new and not town.agents["d"].machine.is_replaced
+    town.run()
+    town.command("a", "begin")
     town.run()
     assert town.converged()
 

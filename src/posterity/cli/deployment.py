@@ -22,6 +22,7 @@ from posterity.engine.agreement import Terms
 from posterity.engine.machine import Machine
 from posterity.engine.memory import Memory
 from posterity.engine.notices import followed
+from posterity.engine.refusal import reading
 from posterity.engine.running import Running
 from posterity.engine.signing import PrivateKey
 from posterity.engine.star import Server
@@ -30,7 +31,7 @@ from posterity.engine.transports.unix import Absent, Client
 from posterity.errors import ArtifactError, UsageError
 from posterity.federation.site import Site
 from posterity.federation.specification import build, imported
-from posterity.runtime.files import force_to_disk
+from posterity.runtime.files import force_to_disk, write_file
 
 AGREED = (
     *("links", "padding", "seed", "authorities"),
@@ -115,6 +116,13 @@ class SiteFiles(NamedTuple):
         """The file of a key that is to replace the site's."""
         return self.key.with_name(f"{self.key.name}.new")
 
+    @property
+    def changes(self) -> Path:
+        """The file of the signed changes from the key in the terms to the present one, for an empty
+        store.
+        """
+        return self.key.with_name(f"{self.key.name}.changes")
+
     def machine(self, store: Store | None = None) -> Machine:
         """Return the machine of the site, with its key and its records. A file with the key that
         replaced the former, as the terms or the store have it, takes its place.
@@ -128,18 +136,24 @@ class SiteFiles(NamedTuple):
         if key.public != present and self.next_key.exists():
             new = PrivateKey.load(self.next_key)
             if new.public == present:
+                own = [each.notice for each in terms.rotations if each.site == self.name]
+                write_file(self.changes, json.dumps(own).encode())
                 self.next_key.replace(self.key)
                 force_to_disk(self.key.parent)
                 key = new
+        if key.public not in terms.keys_of(self.name) and self.changes.exists():
+            expected, fix = "signed changes of keys", "Restore it with the key from a backup."
+            with reading(f"file {str(self.changes)!r}", expected, fix):
+                terms = followed(terms, json.loads(self.changes.read_bytes()))
         if key.public not in terms.keys_of(self.name):
             raise UsageError(
                 found=f"a key file of {self.name!r} with the public key {str(key.public)!r}",
-                expected=f"{str(present)!r}, as in members.{self.name} or as changed since",
+                expected=f"{str(present)!r}, as in members.{self.name} or changed since",
                 fix="Restore the right key file, or agree on new terms.",
             )
         site = Site.of(self.terms.agreement, self.name, self.records())
         kind = Server if self.name == self.terms.server else Machine
-        return kind(self.terms, site, key)
+        return kind(terms, site, key)
 
 
 def read_site(file: Path) -> SiteFiles:

@@ -84,8 +84,9 @@ class Member(abc.ABC):
             fix = "Adopt the new terms by `posterity site init FOLDER --federation FILE`."
             raise Refusal.of(found, expected, "membership", fix)
         digests = {"terms": self.terms.digest, "numbers": self.terms.agreement.digest}
+        rotations = self.terms.changes or memory.rotations  # an empty store has none
         apart = {site: form for site, form in memory.apart.items() if form[1] not in SCHEMAS}
-        return dataclasses.replace(memory, **digests, apart=apart)
+        return dataclasses.replace(memory, **digests, rotations=rotations, apart=apart)
 
     def under(self, memory: Memory) -> Self:
         """Return the member with the changes of keys that a memory knows."""
