@@ -110,7 +110,8 @@ def check_names(names: Iterable[str], held: Iterable[str] = ()) -> None:
                 expected="a name with a character that can be seen, and none that UTF-8 lacks",
                 fix="Give the site a name, as by posterity fit --site NAME.",
             )
-        if (other := seen.setdefault(appearance(name), name)) != name:
+        other = seen.setdefault(appearance(name), name)
+        if other != name:
             raise LedgerError(
                 found=f"sites {other!a} and {name!a}, whose names look alike",
                 expected="names that cannot be mistaken for each other",
@@ -170,7 +171,8 @@ def _column_at_rest(shape: tuple[int, ...], column: Sequence[Any]) -> Sequence[A
     """Return one leaf of all factors at rest, itself if all already are. Raises ValueError unless
     they are finite numbers of this shape.
     """
-    rested, same = [], True
+    rested = []
+    same = True
     for part, block in blocks(column):
         if block.shape[1:] != shape or block.dtype.kind != "f" or not np.isfinite(block).all():
             raise ValueError("a leaf that is not finite, or of another shape")

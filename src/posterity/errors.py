@@ -20,7 +20,9 @@ class PosterityError(Exception):
 
     def __init__(self, *, found: str, expected: str, fix: str):
         super().__init__(f"found {found}; expected {expected}. {fix}")
-        self.found, self.expected, self.fix = found, expected, fix
+        self.found = found
+        self.expected = expected
+        self.fix = fix
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The constructor takes keywords only; attributes such as `error.run` are pickled too.

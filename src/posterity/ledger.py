@@ -100,7 +100,10 @@ class Ledger:
             StructureError: if the ledger has other names.
         """
         mine = names_of(self.prior)
-        move = lambda law: in_order(with_names(law, mine), wanted, place, of)
+
+        def move(law):
+            return in_order(with_names(law, mine), wanted, place, of)
+
         ledger = self._under(move(self.prior))
         if all(mine.get(path, own) == own for path, own in wanted.items()):
             return ledger
@@ -275,7 +278,8 @@ class Ledger:
     def __repr__(self) -> str:
         """Return one line with sites and posterior, fast for any size; never raise."""
         try:
-            sites, gone = self.sites, len(self.forgotten)
+            sites = self.sites
+            gone = len(self.forgotten)
             count = f"{len(sites)} site{'' if len(sites) == 1 else 's'}"
             count += f": {listed(sites)}" if sites else ""
             count += f", {gone} forgotten" if gone else ""

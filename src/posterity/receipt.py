@@ -52,7 +52,8 @@ class Refinement:
     @property
     def statement(self) -> str:
         """A description of the refinement."""
-        counts, distance = list(filter(None, self.updates.values())), self.estimated_distance_nats
+        counts = list(filter(None, self.updates.values()))
+        distance = self.estimated_distance_nats
         zeroed = "the others were set to zero, and " if self.restarted else ""
         joined = f", for the first time {_named(self.joined)}" if self.joined else ""
         nats = "an unknown number of" if distance is None else f"{distance:.2g}"
@@ -275,12 +276,14 @@ def verify(receipt: Receipt, before: Ledger, after: Ledger) -> Verification:
     """
     RECEIPT.check(receipt=receipt)
     LEDGERS.check(before=before, after=after)
-    refined, sites = receipt.refinement, set(receipt.sites)
+    refined = receipt.refinement
+    sites = set(receipt.sites)
     restarted = refined is not None and refined.restarted
     epochs = {site: entry.epoch for site, entry in before.entries.items()}
 
     def is_barred(site: str) -> bool:
-        old, new = before.entries.get(site), after.entries.get(site)
+        old = before.entries.get(site)
+        new = after.entries.get(site)
         version = old is not None and (old.epoch, True, old.sequence + restarted)
         return new is not None and new.rank == version
 
@@ -288,7 +291,8 @@ def verify(receipt: Receipt, before: Ledger, after: Ledger) -> Verification:
         names = ledger.entries.keys() - sites
         return Ledger(ledger.prior, {site: ledger.entries[site] for site in names})
 
-    named, looks = bool(sites) and sites <= set(before.sites), {*map(appearance, sites)}
+    named = bool(sites) and sites <= set(before.sites)
+    looks = {*map(appearance, sites)}
     stay = map(appearance, set(after.sites) - sites)
     same_epochs = all(entry.epoch == epochs.get(s, 0) for s, entry in after.entries.items())
     gone = set(before.forgotten) <= set(after.forgotten)
@@ -311,7 +315,8 @@ def verify(receipt: Receipt, before: Ledger, after: Ledger) -> Verification:
         claims["every other factor is the same, to the last bit"] = others(before) == others(after)
         claims[marked] = receipt.exact == after.independent
         return Verification(claims)
-    updates, same_prior = _updates(before, after, restarted), before.prior == after.prior
+    updates = _updates(before, after, restarted)
+    same_prior = before.prior == after.prior
     kept = same_prior and not handed_on(receipt.sites, before, after)
     claims |= {
         "what was refined is not called exact": not receipt.exact,

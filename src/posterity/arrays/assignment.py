@@ -25,7 +25,8 @@ def assignment(costs: Float[Array, "n m"]) -> Int[Array, " n"]:
     """
     if costs.size > SMALL:
         return scipy.optimize.linear_sum_assignment(costs)[1]
-    rows, columns = costs.tolist(), range(costs.shape[1])
+    rows = costs.tolist()
+    columns = range(costs.shape[1])
     prices = [0.0] * len(columns)  # Costs less prices are least where a row is matched
     row_of: list[int] = [-1] * len(columns)
     column_of = costs.argmin(axis=1).tolist()
@@ -36,9 +37,12 @@ def assignment(costs: Float[Array, "n m"]) -> Int[Array, " n"]:
         else:
             waiting.append(row)
     for first in waiting:
-        length, came_from = [math.inf] * len(columns), [first] * len(columns)
+        length = [math.inf] * len(columns)
+        came_from = [first] * len(columns)
         reached: list[int] = []
-        open_, row, so_far = set(columns), first, 0.0
+        open_ = set(columns)
+        row = first
+        so_far = 0.0
         own = min(cost - price for cost, price in zip(rows[first], prices, strict=True))
         while True:
             cost_of = rows[row]

@@ -50,7 +50,8 @@ def diagnose(draws: Float[Array, "chains n d"]) -> Diagnostics:
     """
     chains, count, size = draws.shape
     if count < LEAST:
-        full, none = np.full(size, float(chains * count)), np.zeros(size, dtype=int)
+        full = np.full(size, float(chains * count))
+        none = np.zeros(size, dtype=int)
         return Diagnostics(full, np.full(size, np.nan), none)
     split = _split(draws)
     apart = np.abs(split - np.median(split, axis=(0, 1)))
@@ -64,7 +65,8 @@ def tails(draws: Float[Array, "chains n d"]) -> Float[Array, " d"]:
     their 5 % and 95 % quantiles; the number of draws for chains of fewer than eight.
     """
     ends = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
-    few, full = draws.shape[1] < LEAST, np.full(draws.shape[2], float(draws[..., 0].size))
+    few = draws.shape[1] < LEAST
+    full = np.full(draws.shape[2], float(draws[..., 0].size))
     return full if few else np.minimum(*(_sizes(_split((draws <= q) * 1.0)) for q in ends))
 
 
@@ -115,14 +117,16 @@ def _ranked(split: Float[Array, "m half d"]) -> Float[Array, "m half d"]:
 def _rhat(split: Float[Array, "m half d"]) -> Float[Array, " d"]:
     """Return the root of the ratio of the total variance to the variance within chains."""
     half = split.shape[1]
-    within, between = split.var(1, ddof=1).mean(0), split.mean(1).var(0, ddof=1)
+    within = split.var(1, ddof=1).mean(0)
+    between = split.mean(1).var(0, ddof=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.sqrt((half - 1) / half + between / within)
 
 
 def _sizes(split: Float[Array, "m half d"]) -> Float[Array, " d"]:
     """Return effective sample sizes by Geyer's initial monotone sequence."""
-    half, draws = split.shape[1], split.shape[0] * split.shape[1]
+    half = split.shape[1]
+    draws = split.shape[0] * split.shape[1]
     finite = np.isfinite(split).all((0, 1))
     split = np.where(finite, split, 0.0)
     padded = 1 << (2 * half - 1).bit_length()  # autocovariances by the fast Fourier transform
@@ -162,7 +166,8 @@ def _times(correlations: Float[Array, "n d"]) -> Float[Array, " d"]:
     even lag is added once if it is positive.
     """
     count = (len(correlations) - 1) // 2  # the last lags are sums of hardly any products
-    even, odd = correlations[: 2 * count : 2], correlations[1 : 2 * count : 2]
+    even = correlations[: 2 * count : 2]
+    odd = correlations[1 : 2 * count : 2]
     pairs = even + odd
     going = np.logical_and.accumulate(pairs > 0, axis=0)
     going[-1] = False

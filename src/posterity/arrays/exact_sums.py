@@ -61,7 +61,8 @@ def condensed(terms: np.ndarray) -> np.ndarray:
     """
     if not np.abs(terms).max(initial=0.0) <= LARGE:
         return terms
-    rest, result = np.array(terms), []
+    rest = np.array(terms)
+    result = []
     while (largest := np.abs(rest).max(0)).any():
         exponents = np.frexp(largest)[1] + len(terms).bit_length() + 1
         unit = np.ldexp(1.0, exponents)
@@ -74,7 +75,8 @@ def condensed(terms: np.ndarray) -> np.ndarray:
 
 def _swept(layers: np.ndarray) -> np.ndarray:
     """Return rows with the same sums, after one sweep of error-free sums from last to first."""
-    swept, total = np.empty_like(layers), layers[-1]
+    swept = np.empty_like(layers)
+    total = layers[-1]
     for k in range(len(layers) - 1, 0, -1):
         total, swept[k] = _two_sum(layers[k - 1], total)
     swept[0] = total
@@ -90,7 +92,8 @@ def _two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _unsettled(layers: np.ndarray) -> np.ndarray:
     """Return the columns in which a layer is not yet the rounded sum of itself and the rest."""
-    top, low = layers[:-1], layers[1:]
+    top = layers[:-1]
+    low = layers[1:]
     wrong = (top + low != top).any(0)
     if len(layers) > 2 and layers[2].any():
         # Halfway between two numbers, it is what lies below that decides.
@@ -119,7 +122,8 @@ def _by_fractions(terms: np.ndarray) -> np.ndarray:
 
 
 def _layers(numbers: list[float]) -> list[float]:
-    total, layers = sum(map(Fraction, numbers), Fraction()), []
+    total = sum(map(Fraction, numbers), Fraction())
+    layers = []
     try:
         while total:
             layers.append(float(total))  # which rounds to nearest

@@ -88,7 +88,8 @@ def _solved_identity(factor: jax.Array) -> jax.Array:
     return jax.scipy.linalg.solve_triangular(factor, unit, lower=True)
 
 
-_factorised, _lower = _few_together(jnp.linalg.cholesky), _few_together(_solved_identity)
+_factorised = _few_together(jnp.linalg.cholesky)
+_lower = _few_together(_solved_identity)
 _general = _few_together(jnp.linalg.inv)
 cholesky = jax.custom_jvp(lambda matrices: _factorised(matrices))
 inverse_lower = jax.custom_jvp(lambda factors: _lower(factors))
@@ -180,10 +181,15 @@ def log_gamma(key: KeyArray, a: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         those = jnp.nonzero(~accepted, size=width, fill_value=size)[0]
         own = raised[jnp.minimum(those, size - 1)]
         new, fine = _proposed(jax.random.fold_in(rest, number), own)
-        write = lambda old, new: old.at[those].set(new, mode="drop")
+
+        def write(old, new):
+            return old.at[those].set(new, mode="drop")
+
         return number + 1, write(drawn, new), write(accepted, fine)
 
-    pending = lambda state: ~state[2].all()
+    def pending(state):
+        return ~state[2].all()
+
     drawn = jax.lax.while_loop(pending, again, (0, drawn, accepted))[1]
     # Minus the logarithm of a uniform draw is an exponential one, without a zero to be met.
     fall = jax.random.exponential(last, (size,), flat.dtype) / flat

@@ -17,7 +17,8 @@ from posterity.runtime.lazy import jax
 THREEFRY = "threefry2x32"
 ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 """Rotations of rounds of the two kinds, in bits."""
-PARITY, WORD = 0x1BD11BDA, 0xFFFFFFFF
+PARITY = 0x1BD11BDA
+WORD = 0xFFFFFFFF
 KEY = Constraint(
     "a key of jax.random",
     lambda key: isinstance(key, Words) or is_jax(key),
@@ -118,7 +119,8 @@ def exponential(key: KeyArray) -> float:
 def _threefry(key: Words, x: int, y: int) -> tuple[int, int]:
     one, two = key
     schedule = one, two, one ^ two ^ PARITY
-    x, y = x + one & WORD, y + two & WORD
+    x = x + one & WORD
+    y = y + two & WORD
     for four in range(5):
         for turn in ROTATIONS[four % 2]:
             x = x + y & WORD

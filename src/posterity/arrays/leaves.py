@@ -61,13 +61,15 @@ class known_at_rest:  # as other decorators
     """
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
-        self.function, self.__doc__ = function, function.__doc__
+        self.function = function
+        self.__doc__ = function.__doc__
 
     def __get__(self, node: Any, owner: Any = None) -> Any:
         if node is None:
             return self
         value = self.function(node)
-        array, own = hasattr(value, "dtype"), node.children()
+        array = hasattr(value, "dtype")
+        own = node.children()
         found = [value] if array else value.children()
         if all(not is_jax(part) or _traced_together(part, own) for part in found):
             # From now on it is found in the dictionary, without a call.

@@ -220,7 +220,8 @@ def lbfgs(
         z, before = at
         value, slope = value_and_slope(z)
         finite = np.isfinite(value) & np.isfinite(slope).all(-1)
-        value, slope = np.where(finite, value, np.inf), np.where(finite[..., None], slope, 0.0)
+        value = np.where(finite, value, np.inf)
+        slope = np.where(finite[..., None], slope, 0.0)
         if before:
             better = finite & (value <= before[2])
             _remember(pairs, z - before[0], slope - before[1], better)
@@ -247,7 +248,8 @@ def _remember(pairs: list[_Pair], step: np.ndarray, change: np.ndarray, better: 
 
 def _downhill(pairs: list[_Pair], slope: np.ndarray) -> np.ndarray:
     """Return the descent direction by the two-loop recursion over the stored pairs."""
-    left, shares = slope, []
+    left = slope
+    shares = []
     scale = 1 / np.maximum(1.0, np.linalg.norm(slope, axis=-1))
     for pair in reversed(pairs):
         shares.append((pair.step * left).sum(-1) * pair.inverse)

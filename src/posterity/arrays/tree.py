@@ -140,11 +140,15 @@ def map_leaves(function: Callable[..., Any], tree: PyTree, *others: Any) -> Any:
 
 def tree_map(function: Callable[..., Any], tree: PyTree, *others: Any) -> Any:
     """``jax.tree.map`` once there is JAX; the same without, of nodes and Python's containers."""
-    if (jax := jax_module()) is not None:
+    jax = jax_module()
+    if jax is not None:
         return jax.tree.map(function, tree, *others)
     if not is_branch(tree):
         return function(tree, *others)
-    rows = lambda children: zip(children, *(_children(other) for other in others), strict=True)
+
+    def rows(children):
+        return zip(children, *(_children(other) for other in others), strict=True)
+
     made = [tree_map(function, *row) for row in rows(_children(tree))]
     if isinstance(tree, Node):
         return type(tree).of_children(made, tree.kept())

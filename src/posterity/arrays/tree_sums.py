@@ -58,7 +58,8 @@ class TreeSum(Node):
 
     def changed(self, add: Sequence[Any] = (), take: Sequence[Any] = ()) -> Self:
         """Return the sum after adding some trees and subtracting others; errors as :meth:`of`."""
-        like, terms = self.value, [self._terms]
+        like = self.value
+        terms = [self._terms]
         terms += [_flat(like, add)] if add else []
         terms += [-_flat(like, take)] if take else []
         return self._of_terms(like, np.concatenate(terms))
@@ -85,7 +86,8 @@ def _rows(column: Sequence[Any]) -> np.ndarray:
 
 
 def _trees(like: PyTree, flat: np.ndarray) -> tuple[Any, ...]:
-    columns_of, start = [], 0
+    columns_of = []
+    start = 0
     for (leaf,) in columns(like, [like]):
         own = flat[:, start : start + leaf.size]
         columns_of.append([row.reshape(leaf.shape) for row in own])

@@ -96,7 +96,8 @@ def aligned(posteriors: Mapping[str, Any]) -> tuple[dict[str, Any], Names]:
     if laws and all(is_topics(q) and names[place].get("members") for place, q in laws.items()):
         laws, union = one_vocabulary(laws)
         return laws, {"members": union}
-    wanted, first = {}, ""
+    wanted = {}
+    first = ""
     for place, own in names.items():  # sites may name different parts
         first = first or (place if own else "")
         wanted = {**own, **wanted}
@@ -162,7 +163,8 @@ def with_vocabulary(posterior: Any, wanted: Sequence[str], *, unseen: float | No
            [9. , 1. , 0.5]])
     """
     words = words_of(posterior)
-    if why := unfit(wanted):
+    why = unfit(wanted)
+    if why:
         raise StructureError(
             found=f"the words that are wanted: {why}",
             expected="distinct words, none of them empty",
@@ -172,7 +174,8 @@ def with_vocabulary(posterior: Any, wanted: Sequence[str], *, unseen: float | No
     if tuple(words) == tuple(wanted):
         return posterior
     places = {word: index for index, word in enumerate(wanted)}
-    if lost := [word for word in words if word not in places]:
+    lost = [word for word in words if word not in places]
+    if lost:
         raise StructureError(
             found=f"words that would be lost: {some(lost)}",
             expected="all words of the topics among those that are wanted",
@@ -191,7 +194,10 @@ def with_vocabulary(posterior: Any, wanted: Sequence[str], *, unseen: float | No
                 fix="Pass unseen=, the prior concentration of a new word.",
             )
         unseen = float(values.flat[0])
-    wider = lambda factor: factor.relabel(labels, len(wanted), (1,))
+
+    def wider(factor):
+        return factor.relabel(labels, len(wanted), (1,))
+
     prior = _spread(posterior.prior, labels, wanted, unseen)
     return Ledger(prior, with_factors(posterior.entries, lambda _, factor: wider(factor)))
 

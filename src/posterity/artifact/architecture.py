@@ -57,7 +57,8 @@ class Architecture:
     def __post_init__(self) -> None:
         if self.name not in _BUILDERS:
             found = f"an architecture {self.name!r} that this installation does not know"
-            known, fix = f"one of {sorted(_BUILDERS)}", "Import the package that registers it."
+            known = f"one of {sorted(_BUILDERS)}"
+            fix = "Import the package that registers it."
             raise ArtifactError(found=found, expected=known, fix=fix)
         if not (isinstance(self.options, Mapping) and _is_json(dict(self.options))):
             raise UsageError(

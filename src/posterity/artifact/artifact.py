@@ -215,7 +215,8 @@ def _read(file: File, size: int, what: str) -> Iterator[_Opened]:
 
 
 def _inspection(path: str | os.PathLike[str], opened: _Opened) -> Inspection:
-    kind, fields = opened.manifest.tree["type"], opened.manifest.tree["fields"]
+    kind = opened.manifest.tree["type"]
+    fields = opened.manifest.tree["fields"]
     ledger = kind == Ledger.__name__
     names, *versions = columns_of(fields) if ledger else ((), (), (), (), ())
     specs = sorted(opened.header.specs.items())

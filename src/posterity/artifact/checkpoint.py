@@ -57,7 +57,8 @@ class Checkpoint:
         value, opened = open_artifact(self.path)
         try:
             document = json.loads(opened.provenance[self.verb])
-            saved, position = document["parts"], document["position"]
+            saved = document["parts"]
+            position = document["position"]
             skipped = ignored(value)
             names = [part for part in {**saved, **self.parts} if part not in skipped]
             differing = [part for part in names if saved.get(part) != self.parts.get(part)]

@@ -37,7 +37,8 @@ def columns_of(fields: dict[str, Any]) -> list[list[Any]]:
         column = fields.get(name)
         if not isinstance(column, list):
             raise _wrong(f"{name} {column!r}", "a list")
-        if wrong := [value for value in column if type(value) is not kind]:
+        wrong = [value for value in column if type(value) is not kind]
+        if wrong:
             raise _wrong(f"{name} {wrong[:3]!r}", f"values of type {kind.__name__}")
         if kind is int and min(column, default=0) < 0:
             raise _wrong(f"{name} from {min(column)} on", "whole numbers, from 0 on")
@@ -76,7 +77,9 @@ def _ledger(fields: dict[str, Any]) -> Ledger:
 
 def _sound_ledger(fields: dict[str, Any]) -> tuple[Ledger, list[list[Any]]]:
     """Return the ledger without its sites, and their columns."""
-    prior, factors, columns_of_sites = fields["prior"], fields["factors"], columns_of(fields)
+    prior = fields["prior"]
+    factors = fields["factors"]
+    columns_of_sites = columns_of(fields)
     if not isinstance(prior, ExponentialFamily):
         raise _wrong(f"a prior that is a {type(prior).__name__}", "an exponential family")
     if fields["prior_digest"] != digest(prior):

@@ -85,7 +85,8 @@ def write_header(specs: Mapping[str, Spec], metadata: Mapping[str, str]) -> byte
     entries: dict[str, Any] = {"__metadata__": metadata}
     start = 0
     for name in in_file_order(specs):
-        spec, end = specs[name], start + specs[name].size
+        spec = specs[name]
+        end = start + specs[name].size
         described = {"dtype": CODES[spec.dtype], "shape": spec.shape}
         entries[name] = {**described, "data_offsets": (start, end)}
         start = end
@@ -154,7 +155,8 @@ def read_header(file: File, size: int) -> Header:
     if not (isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values())):
         raise altered("metadata that is not text by key")
     slots = {name: _slot(name, entry) for name, entry in entries.items()}
-    starts, end = {}, 8 + length
+    starts = {}
+    end = 8 + length
     for name in sorted(slots, key=lambda name: slots[name][1]):  # contiguous, up to the end
         spec, (first, last) = slots[name]
         if first + 8 + length != end or last - first != spec.size:
@@ -169,7 +171,9 @@ def read_header(file: File, size: int) -> Header:
 def _slot(name: str, entry: object) -> tuple[Spec, tuple[int, int]]:
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
         raise altered(f"array {name!r}, described as nothing that safetensors knows")
-    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    dtype = entry["dtype"]
+    shape = entry["shape"]
+    offsets = entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in _TYPES:
         raise unknown_type(name, dtype)
     if not is_shape(shape):
@@ -197,7 +201,10 @@ def read_arrays(file: File, header: Header, size: int) -> dict[str, np.ndarray]:
     content = file.read()
     if len(content) != size - start:
         raise altered("a file that changed while it was read")
-    little = lambda spec: np.dtype(spec.dtype).newbyteorder("<")
+
+    def little(spec):
+        return np.dtype(spec.dtype).newbyteorder("<")
+
     return {
         name: np.ndarray(spec.shape, little(spec), content, header.starts[name] - start)
         for name, spec in header.specs.items()
@@ -225,7 +232,8 @@ def read_pieces(file: File, header: Header) -> Iterator[memoryview]:
 
 
 def _filled(file: File, buffer: Buffer) -> Buffer:
-    view, done = memoryview(buffer), 0
+    view = memoryview(buffer)
+    done = 0
     while done < len(view):
         count = file.readinto(view[done:])
         if not count:

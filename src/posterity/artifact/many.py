@@ -122,14 +122,17 @@ def _raw(path: str) -> tuple[bytes, _Raw]:
     """Read a file; return its structure's key, empty if it may be damaged, and its own parts."""
     content = _content(path)
     start = 8 + int.from_bytes(content[:8], "little")
-    header, data = content[8:start].rstrip(b" "), content[start:]
-    first, end = len(MANIFEST) + 64, header.find(SHA)
+    header = content[8:start].rstrip(b" ")
+    data = content[start:]
+    first = len(MANIFEST) + 64
+    end = header.find(SHA)
     text = header[len(MANIFEST) - len(DATA) : end].replace(b'\\"', b'"')
     claimed = header[first - 64 : first], header[end + len(SHA) : end + len(SHA) + 64]
     plain = text.isascii() and text.decode().isprintable() and b"\\" not in text
     if not plain or not header.startswith(MANIFEST) or (_digest(data), _digest(text)) != claimed:
         return b"", _Raw(path)
-    name, shared = Path(path).stem, header[first:end]
+    name = Path(path).stem
+    shared = header[first:end]
     site = header.find(SITES, first, end)
     if site > 0:  # the last field, in a ledger of one site
         after = header.find(b'\\"', site + len(SITES), end)
@@ -181,7 +184,8 @@ def _batch(kind: _Kind, files: Sequence[_Raw]) -> Several | None:
 
 
 def _posterior(kind: _Kind, numbers: np.ndarray) -> ExponentialFamily | None:
-    arrays, start = {}, 0
+    arrays = {}
+    start = 0
     for name in sorted(kind.specs):  # the order in the file, since all numbers have one width
         shape = kind.specs[name].shape
         own = numbers[:, start : start + math.prod(shape)]
@@ -190,7 +194,11 @@ def _posterior(kind: _Kind, numbers: np.ndarray) -> ExponentialFamily | None:
     if kind.prior is None:
         return decode(kind.tree, arrays)
     fields = kind.tree["fields"]
-    every = lambda leaf: np.broadcast_to(leaf, (len(numbers), *leaf.shape))
-    if (priors := decode(fields["prior"], arrays, "prior")) != map_leaves(every, kind.prior):
+
+    def every(leaf):
+        return np.broadcast_to(leaf, (len(numbers), *leaf.shape))
+
+    priors = decode(fields["prior"], arrays, "prior")
+    if priors != map_leaves(every, kind.prior):
         return None
     return priors + decode(fields["factors"], arrays, "factors")[:, 0]

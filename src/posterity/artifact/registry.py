@@ -106,7 +106,10 @@ def register(kind: Kind) -> Kind:
     an ArtifactError if another type already has the name.
     """
     names = field_names(kind) + static_names(kind)
-    fields_of = lambda node: dict(zip(names, (*node.children(), *node.kept()), strict=True))
+
+    def fields_of(node):
+        return dict(zip(names, (*node.children(), *node.kept()), strict=True))
+
     enrol(kind, fields_of, functools.partial(_node, kind), functools.partial(_sound, kind))
     return kind
 
@@ -175,7 +178,8 @@ def check_parameters(kind: type, fields: dict[str, Any]) -> None:
 
 
 def _with_names(mapping: dict[Any, Any]) -> dict[str, Any]:
-    if strange := [key for key in mapping if type(key) is not str]:
+    strange = [key for key in mapping if type(key) is not str]
+    if strange:
         raise ArtifactError(
             found=f"a dictionary with the keys {strange[:3]}",
             expected="names as keys",

@@ -44,7 +44,8 @@ def encode(value: object, path: str, arrays: dict[str, np.ndarray]) -> Any:
         )
     fields = codec.fields(value).items()
     node = {"type": name, "fields": {f: encode(v, _join(path, f), arrays) for f, v in fields}}
-    if names := getattr(value, "__dict__", {}).get(LABEL):
+    names = getattr(value, "__dict__", {}).get(LABEL)
+    if names:
         node["names"] = list(names)
     return node
 

@@ -149,9 +149,12 @@ class ExponentialFamily(VectorSpace):
 
     def _parameter_supports(self) -> tuple[Supports, dict[str, float]]:
         """Return the supports of the textbook parameters above their bounds, and the bounds."""
-        supports, least, size = {}, {}, self.own_size
+        supports = {}
+        least = {}
+        size = self.own_size
         for name, coordinate in type(self).standard.items():
-            shape, bound = coordinate.shape(size), coordinate.domain.bound(size)
+            shape = coordinate.shape(size)
+            bound = coordinate.domain.bound(size)
             kind = PositiveNumbers if bound > -math.inf else RealNumbers
             supports[name] = (PositiveDefiniteMatrices if coordinate.axes == 2 else kind)(shape)
             least[name] = float(bound) if bound > -math.inf else 0.0
@@ -199,7 +202,8 @@ class ExponentialFamily(VectorSpace):
         same for families without a location.
         """
         made = self.with_natural_parameters(vector)
-        if (place := made.location()) is None:
+        place = made.location()
+        if place is None:
             return vector
         return made.translate(map_leaves(operator.neg, place)).natural_parameters
 
@@ -272,7 +276,8 @@ class ExponentialFamily(VectorSpace):
 
     def is_proper(self) -> Bool[Real, "*batch"]:
         """Tell whether each member is a distribution: all natural parameters are in the domain."""
-        xp, size = self.xp, self.own_size
+        xp = self.xp
+        size = self.own_size
         proper: Any = True
         for name, coordinate in self.coordinates.items():
             inside = coordinate.domain.contains(xp, getattr(self, name), coordinate.axes, size)
@@ -348,13 +353,19 @@ def _hessians(like: ExponentialFamily, vectors: Float[Real, "n dim"]) -> Float[R
     """Return Hessians of the log normalizer at flat natural parameters, one after the other, as
     they may be large.
     """
-    normalizer = lambda eta: like.with_natural_parameters(eta).log_normalizer()
+
+    def normalizer(eta):
+        return like.with_natural_parameters(eta).log_normalizer()
+
     return jax.lax.map(jax.hessian(normalizer), vectors)
 
 
 @compiled()
 def _squared_length(q: ExponentialFamily, along: Flat) -> Float[Real, ""]:
     """Return ``alongᵀ F(q) along`` summed over a batch, by a derivative of the mean parameters."""
-    means = lambda eta: q.with_natural_parameters(eta).mean_parameters
+
+    def means(eta):
+        return q.with_natural_parameters(eta).mean_parameters
+
     _, moved = jax.jvp(means, (jax.numpy.asarray(q.natural_parameters),), (along,))
     return (along * moved).sum()

@@ -71,9 +71,12 @@ class Beta(MixingWeights):
         The peak is at ``log(a/b)``, with curvature ``ab/(a + b)``. The log density is at most ``a
         x`` and ``-b x``, which bound the tails.
         """
-        np_, a, b = self.xp.np, self.a, self.b
+        np_ = self.xp.np
+        a = self.a
+        b = self.b
         peak = -a * np_.log1p(b / a) - b * np_.log1p(a / b)
-        centre, scale = np_.log(a) - np_.log(b), 1 / np_.sqrt(1 + a / (1 + a / b))
+        centre = np_.log(a) - np_.log(b)
+        scale = 1 / np_.sqrt(1 + a / (1 + a / b))
 
         def at(offset: PyTree) -> tuple[Any, Any, Any]:
             x = centre + offset
@@ -108,7 +111,8 @@ class Beta(MixingWeights):
         return self._matrix(trigamma(self.a) + shared, shared, trigamma(self.b) + shared)
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
-        np_, trigamma = self.xp.np, self.xp.trigamma
+        np_ = self.xp.np
+        trigamma = self.xp.trigamma
         diagonal = np_.stack([trigamma(self.a), trigamma(self.b)], axis=-1)
         return solve_diagonal_minus_constant(diagonal, trigamma(self.a + self.b), vector)
 
@@ -133,7 +137,8 @@ class Beta(MixingWeights):
 
     def mean_weights(self) -> Float[Real, "*batch k"]:
         """Return the expected weights by stick breaking, normalised to sum to one."""
-        np_, stick = self.xp.np, self.mean
+        np_ = self.xp.np
+        stick = self.mean
         left = np_.cumprod(1 - stick[..., :-1], axis=-1)
         weights = stick * np_.concatenate([np_.ones_like(stick[..., :1]), left], axis=-1)
         return weights / weights.sum(-1, keepdims=True)
@@ -142,8 +147,12 @@ class Beta(MixingWeights):
         """Return means and standard deviations of products of independent sticks; no quantiles."""
         mean = np.asarray(self.mean_weights(), float)
         a, b = same_shape(self.a, self.b)
-        square, ones = (a + b) * (a + b + 1), np.ones((*a.shape[:-1], 1))
-        before = lambda left: np.concatenate([ones, np.cumprod(left, axis=-1)[..., :-1]], axis=-1)
+        square = (a + b) * (a + b + 1)
+        ones = np.ones((*a.shape[:-1], 1))
+
+        def before(left):
+            return np.concatenate([ones, np.cumprod(left, axis=-1)[..., :-1]], axis=-1)
+
         first = a / (a + b) * before(b / (a + b))
         second = a * (a + 1) / square * before(b * (b + 1) / square)
         return known_moments(mean, np.sqrt(np.maximum(second - first**2, 0.0)))

@@ -83,9 +83,13 @@ class Composite(ExponentialFamily):
 
     def fisher_information(self) -> Float[Real, "*batch dim dim"]:
         """Return the block-diagonal information, a block for each member of each part."""
-        xp, batch, total, start = self.xp.np, len(self.batch_shape), 0.0, 0
+        xp = self.xp.np
+        batch = len(self.batch_shape)
+        total = 0.0
+        start = 0
         for part in self.parts():
-            blocks, size = part.fisher_information(), part.dimension
+            blocks = part.fisher_information()
+            size = part.dimension
             blocks = blocks.reshape(*self.batch_shape, -1, size, size)
             for index in range(blocks.shape[batch]):
                 around = (start, self.dimension - start - size)
@@ -182,9 +186,11 @@ class Composite(ExponentialFamily):
 
     def _cut(self, vector: Real, size: str) -> list[tuple[ExponentialFamily, Real]]:
         """Return each part with its piece of a flat vector, shaped as the part's batch."""
-        start, pairs = 0, []
+        start = 0
+        pairs = []
         for part in self.parts():
-            inner, own = self._inner(part), getattr(part, size)
+            inner = self._inner(part)
+            own = getattr(part, size)
             end = start + math.prod(inner) * own
             piece = vector[..., start:end].reshape(*vector.shape[:-1], *inner, own)
             pairs.append((part, piece))

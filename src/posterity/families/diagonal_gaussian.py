@@ -62,7 +62,8 @@ class DiagonalGaussian(AnyGaussian):
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
         """Return the derivative of ``η`` along ``μ``, in closed form."""
-        parts, mean = self.unflatten(vector), self.mean
+        parts = self.unflatten(vector)
+        mean = self.mean
         step = parts["precision_mean"]
         precision = 2 * self.precision**2 * (parts["precision"] + step * mean)
         moved = precision * mean + self.precision * step
@@ -123,7 +124,8 @@ class DiagonalGaussian(AnyGaussian):
 
     def retract(self, direction: Self, rate: Number) -> Self:
         """Retract with the length of ``D`` as its largest entry relative to ``Λ``."""
-        np_, mean = self.xp.np, self.mean
+        np_ = self.xp.np
+        mean = self.mean
         slope = direction.precision_mean - direction.precision * mean
         relative = direction.precision / self.precision
         rate = trusted_rate(rate, np_.abs(relative).max())

@@ -64,19 +64,23 @@ class Dirichlet(MixingWeights, EmittingSymbols):
 
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """Return ``Σ log Γ(α_k) - log Γ(Σ α_k)``."""
-        gammaln, alpha = self.xp.special.gammaln, self.concentration
+        gammaln = self.xp.special.gammaln
+        alpha = self.concentration
         return gammaln(alpha).sum(-1) - gammaln(alpha.sum(-1))
 
     @property
     def mean_parameters(self) -> Flat:
         """``E[log z_k] = ψ(α_k) - ψ(Σ α)``."""
-        digamma, alpha = self.xp.digamma, self.concentration
+        digamma = self.xp.digamma
+        alpha = self.concentration
         return digamma(alpha) - digamma(alpha.sum(-1, keepdims=True))
 
     def fisher_information(self) -> Float[Real, "*batch dim dim"]:
         """Return ``diag(ψ'(α)) - ψ'(Σ α)``."""
-        alpha, identity = self.concentration, np.eye(self.concentration.shape[-1])
-        own, shared = self.xp.trigamma(alpha), self.xp.trigamma(alpha.sum(-1))
+        alpha = self.concentration
+        identity = np.eye(self.concentration.shape[-1])
+        own = self.xp.trigamma(alpha)
+        shared = self.xp.trigamma(alpha.sum(-1))
         return own[..., None] * identity.astype(alpha.dtype) - shared[..., None, None]
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
@@ -177,7 +181,8 @@ def solve_diagonal_minus_constant(
     vector: Float[Real, "*batch k"],
 ) -> Float[Real, "*batch k"]:
     """Return ``(diag(d) - c 1 1ᵀ)⁻¹ v``, by Sherman and Morrison."""
-    scaled, constant = vector / diagonal, constant[..., None]
+    scaled = vector / diagonal
+    constant = constant[..., None]
     common = constant * scaled.sum(-1, keepdims=True)
     common = common / (1 - constant * (1 / diagonal).sum(-1, keepdims=True))
     return scaled + common / diagonal

@@ -182,7 +182,8 @@ class Distribution(Node, abc.ABC):
 
     def _tables(self, names: Names, path: str, block: str) -> list[Table]:
         """Return the tables at a path of names and in a block, without axes of the batch."""
-        labels, proper = self.labels(names.get(path, ())), np.asarray(self.is_proper())
+        labels = self.labels(names.get(path, ()))
+        proper = np.asarray(self.is_proper())
         some: Any = self
         if proper.all():
             laws = self.marginals()
@@ -351,7 +352,8 @@ def fitted(shape: PyTree, z: PyTree, law: Distribution | None = None) -> Any:
                 return {name: one(shape[name], part[name]) for name in shape}
         elif all(isinstance(axis, int) for axis in shape):
             array: Any = part if hasattr(part, "shape") else namespace(part).np.asarray(part)
-            own, number = len(array.shape) - len(shape), is_jax(array) or array.dtype.kind in "biuf"
+            own = len(array.shape) - len(shape)
+            number = is_jax(array) or array.dtype.kind in "biuf"
             if number and own >= 0 and array.shape[own:] == shape:
                 leading.append(array.shape[:own])
                 return array
@@ -363,9 +365,11 @@ def fitted(shape: PyTree, z: PyTree, law: Distribution | None = None) -> Any:
         event = one(shape, z)
         np.broadcast_shapes(*leading)
     except ValueError:
-        of, batch = "", ""
+        of = ""
+        batch = ""
         if law is not None:
-            of, batch = f" for {law!r}", f" with the batch shape {law.batch_shape}"
+            of = f" for {law!r}"
+            batch = f" with the batch shape {law.batch_shape}"
         raise StructureError(
             found=f"values of shapes {[np.shape(leaf) for leaf in leaves(z)]}{of}",
             expected=f"events of shape {shape}, with leading axes that broadcast{batch}",

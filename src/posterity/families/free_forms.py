@@ -228,7 +228,8 @@ class _Diagonal(_Gaussian, ExactForm):
 
     def move(self, parameters: PyTree, v: Real) -> Any:
         mean, log_deviation = parameters
-        moved, wider = v[: self.size], v[self.size :]
+        moved = v[: self.size]
+        wider = v[self.size :]
         return mean + self.deviation(parameters) * moved, log_deviation + wider
 
     def place(self, z: Real, deviation: Real, root: np.ndarray | None = None) -> Any:
@@ -250,7 +251,8 @@ class _Diagonal(_Gaussian, ExactForm):
     pulled = standardised
 
     def pull(self, parameters: PyTree, v: Real, noise: Real, slopes: Real) -> Any:
-        unit, wider = self.deviation(parameters), np.exp(v[self.size :])
+        unit = self.deviation(parameters)
+        wider = np.exp(v[self.size :])
         return np.concatenate([unit * slopes.sum(0), unit * wider * (slopes * noise).sum(0)])
 
     def _squared(self, parameters: PyTree, away: Real) -> Any:
@@ -280,7 +282,8 @@ class _Full(_Gaussian, ExactForm):
         return mean + factor @ v[: self.size], factor @ self._unit(v)
 
     def _unit(self, v: Real) -> Any:
-        np_, size = namespace(v).np, self.size
+        np_ = namespace(v).np
+        size = self.size
         numbers = [np_.exp(v[size : 2 * size]), v[2 * size :], np_.zeros(1)]
         return np_.concatenate(numbers)[_triangle_places(size)]
 
@@ -447,7 +450,10 @@ class _Product(FreeForm):
             rows = self._rows(parameters, (noise, "noise_size"))
             return jnp.concatenate([part.draw(own, some) for part, own, some in rows])
         every = zip(self._rows(parameters), jax.random.split(noise, len(self.parts)), strict=True)
-        normal = lambda part, key: jax.random.normal(key, (part.noise_size,))
+
+        def normal(part, key):
+            return jax.random.normal(key, (part.noise_size,))
+
         return jnp.concatenate([
             part.draw(own, normal(part, key) if part.smooth else key)
             for (part, own), key in every

@@ -53,7 +53,9 @@ class Gamma(ExponentialFamily):
 
     def _line(self, drop: float) -> Line:
         """Return the line ``y = log(z b / a)``, with log density ``a (y - exp y)``."""
-        np_, a, b = self.xp.np, self.shape, self.rate
+        np_ = self.xp.np
+        a = self.shape
+        b = self.rate
         depth = drop / a
 
         def at(y: Real) -> tuple[Any, Any, Any]:

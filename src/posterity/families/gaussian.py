@@ -92,7 +92,8 @@ class AnyGaussian(ExponentialFamily):
         if self.own_size != 1:
             return None
         np_ = namespace(self.precision).np
-        deviation, mean = 1 / np_.sqrt(self.precision.reshape(())), self.mean[0]
+        deviation = 1 / np_.sqrt(self.precision.reshape(()))
+        mean = self.mean[0]
         end = np.sqrt(2 * drop) * deviation
 
         def at(offset: PyTree) -> tuple[Any, Any, Any]:
@@ -275,7 +276,8 @@ class Gaussian(AnyGaussian):
 
     def inverse_fisher_product(self, vector: Flat) -> Flat:
         """Return the derivative of ``η`` along ``μ``, in closed form."""
-        parts, mean = self.unflatten(vector), self.mean
+        parts = self.unflatten(vector)
+        mean = self.mean
         step = parts["precision_mean"]
         cross = step[..., :, None] * mean[..., None, :]
         shrinkage = 2 * (parts["precision"] + symmetric(cross))
@@ -296,7 +298,8 @@ class Gaussian(AnyGaussian):
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
         """Return the divergence, centred and by Cholesky factors (bishop2006, exercise 2.13)."""
         xp = namespace(self.precision, other.precision)
-        mine, theirs = self._factor, other._factor
+        mine = self._factor
+        theirs = other._factor
         ratio = xp.solve_lower(mine, theirs)  # tr(Λ' Λ⁻¹) = ||L⁻¹ L'||²
         eigenvalue_excess = (ratio**2).sum((-2, -1)) - ratio.shape[-1]
         distance = quadratic(other.precision, self.mean - other.mean)
@@ -312,7 +315,8 @@ class Gaussian(AnyGaussian):
 
     def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
         """Draw ``h ~ N(A θ, A)`` for each factor ``(h, A)``, relative to the prior's mean."""
-        count, size = len(factors.precision), self.own_size
+        count = len(factors.precision)
+        size = self.own_size
         noise = rng.standard_normal((draws, count, size))
         root = np.linalg.cholesky(np.asarray(pooled.covariance))
         truth = pooled.mean + rng.standard_normal((draws, 1, size)) @ root.T
@@ -325,7 +329,8 @@ class Gaussian(AnyGaussian):
 
     def squared_length(self, step: Self) -> Float[Real, ""]:
         """Return the squared length in closed form, about the mean."""
-        half, slope = self._inverse_factor, step.precision_mean - step.precision @ self._mean
+        half = self._inverse_factor
+        slope = step.precision_mean - step.precision @ self._mean
         turned = self.xp.turned(half, step.precision)
         return ((half @ slope) ** 2).sum() + (turned**2).sum() / 2
 
@@ -339,14 +344,17 @@ class Gaussian(AnyGaussian):
 
     def from_slopes(self, noise: Float[Real, "n d"], slopes: Float[Real, "n d"]) -> Self:
         """Return the natural gradient; as ``S`` is triangular, half of ``E[∇_ε f εᵀ]`` is used."""
-        np_, factor = self.xp.np, self._factor
+        np_ = self.xp.np
+        factor = self._factor
         moments = np_.triu(slopes.T @ noise) / len(noise)
         curvature = moments + np_.triu(moments, 1).T
         return self.at_mean(factor @ slopes.mean(0), -symmetric(factor @ curvature @ factor.T))
 
     def retract(self, direction: Self, rate: Number) -> Self:
         """Retract with the length of ``D`` relative to ``Λ``: ``sqrt(tr((Λ⁻¹ D)²))``."""
-        xp, np_, mean = self.xp, self.xp.np, self.mean
+        xp = self.xp
+        np_ = self.xp.np
+        mean = self.mean
         slope = direction.precision_mean - direction.precision @ mean
         relative = xp.solve(self.precision, direction.precision)
         moved = xp.solve_vectors(self.precision, slope)
@@ -370,6 +378,7 @@ def _draw(
 ) -> Float[Real, "*shape d"]:
     """Draw ``m + L⁻ᵀ ε``, given ``L⁻¹``; with labels, of the member at each of them."""
     if labels is not None:
-        mean, half = mean[labels], half[labels]
+        mean = mean[labels]
+        half = half[labels]
     noise = jax.random.normal(key, shape + mean.shape, half.dtype)
     return mean + jnp.einsum("...ij,...i->...j", half, noise)

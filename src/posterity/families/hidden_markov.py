@@ -52,7 +52,10 @@ class HiddenMarkov(Product):
         """Make a law from a mapping with the three blocks, or keyword arguments."""
         super().__init__(blocks or {}, **named)
         own: Any = self.blocks
-        plain = lambda law: isinstance(law, Plate) and law.weights is None
+
+        def plain(law):
+            return isinstance(law, Plate) and law.weights is None
+
         if not (
             tuple(own) == tuple(SHARED)
             and plain(own["emissions"])
@@ -172,7 +175,8 @@ class HiddenMarkov(Product):
                 expected=f"the {batch} axes of the batch, then {batch}, that of the labels",
                 fix="Name no blocks: all are relabelled together.",
             )
-        blocks, labels = dict(self.blocks), np.asarray(labels)
+        blocks = dict(self.blocks)
+        labels = np.asarray(labels)
         for axis in axes:
             for name, own in SHARED.items():
                 if axis < batch:
@@ -211,7 +215,10 @@ class HiddenMarkov(Product):
         own = np.eye(len(start), dtype=bool)
         off = rows[~own] if len(start) > 1 else rows[own]
         stays = rows[own] - off[0]
-        fair = lambda values: np.allclose(values, values[0], rtol=1e-9, atol=0.0)
+
+        def fair(values):
+            return np.allclose(values, values[0], rtol=1e-9, atol=0.0)
+
         if not (fair(off) and fair(rows[own]) and fair(start)):
             raise StructureError(
                 found="a prior over transitions or initial probabilities that tells states apart",

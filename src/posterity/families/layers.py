@@ -120,7 +120,8 @@ class Conv:
         if self.padding == "same":
             pads = [self.pads(*pair) for pair in zip(x.shape[1:3], self.window, strict=True)]
             x = np_.pad(x, [(0, 0), *pads, (0, 0)])
-        rows, columns = x.shape[1] - tall + 1, x.shape[2] - wide + 1
+        rows = x.shape[1] - tall + 1
+        columns = x.shape[2] - wide + 1
         corners = np.ndindex(tall, wide)
         shown = [x[:, i : i + rows : step, j : j + columns : step] for i, j in corners]
         return np_.concatenate(shown, axis=-1)
@@ -219,7 +220,10 @@ class Layers:
         >>> Layers.dense(784, 150, 10).summary
         '784-150 relu-10'
         """
-        by = lambda sides: "x".join(map(str, sides))
+
+        def by(sides):
+            return "x".join(map(str, sides))
+
         result = [by(self.image)]
         for layer in self.layers:
             window = f"{by(layer.window)} conv " if isinstance(layer, Conv) else ""
@@ -256,11 +260,14 @@ class Layers:
                 expected=f"one for each of {len(self) - 1} hidden layers",
                 fix="Leave the last layer out: its outputs are what they are.",
             )
-        result, units, image = [], self.layers[0].inputs, self.image
+        result = []
+        units = self.layers[0].inputs
+        image = self.image
         for layer, width in zip(self.layers, (*widths, self.layers[-1].outputs), strict=True):
             inputs = math.prod(image) if isinstance(layer, Dense) else units
             result.append(dataclasses.replace(layer, inputs=inputs, outputs=int(width)))
-            image, units = result[-1].image(image), int(width)
+            image = result[-1].image(image)
+            units = int(width)
         return type(self)(tuple(result), self.image)
 
     def difference(self, like: Self) -> tuple[str, str] | None:
@@ -347,7 +354,9 @@ class Layers:
 
 
 def _unraveled(z: PyTree, layers: Layers) -> list[dict[str, Any]]:
-    cut = lambda at: z[..., at.start : at.stop].reshape(*z.shape[:-1], *at.shape)
+    def cut(at):
+        return z[..., at.start : at.stop].reshape(*z.shape[:-1], *at.shape)
+
     return [{name: cut(at) for name, at in own.items()} for own in layers.places]
 
 

@@ -154,7 +154,9 @@ class LowRankGaussian(Distribution):
 
     def _log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "..."]:
         """Return the log density by the Woodbury identity, which factorises ``r x r`` matrices."""
-        np_, factors, scales = self.xp.np, self._capacitance(), self._scaled_factor()
+        np_ = self.xp.np
+        factors = self._capacitance()
+        scales = self._scaled_factor()
         scaled = (z - self.mean) / np_.sqrt(self.variance)
         along = (np_.swapaxes(scales, -1, -2) @ scaled[..., None])[..., 0]
         # Factors of the capacitance broadcast over the leading axes of z.

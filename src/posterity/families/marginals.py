@@ -176,8 +176,12 @@ def _entry_quantile(p: float, s: Array, rho: Array, nu: Array) -> Array:
     exact = s * 2 * scipy.special.gammaincinv(nu / 2, p)
     if (rho >= 1).all():
         return exact
-    reach, others = _entry_sd(s, rho, nu) / np.sqrt(min(p, 1 - p)), _halved_chi_squared(nu)
-    cdf = lambda x: _averaged(x, s, rho, nu, others)
+    reach = _entry_sd(s, rho, nu) / np.sqrt(min(p, 1 - p))
+    others = _halved_chi_squared(nu)
+
+    def cdf(x):
+        return _averaged(x, s, rho, nu, others)
+
     mean = nu * rho * s
     return np.where(rho >= 1, exact, bisected(cdf, p, mean - reach, mean + reach))
 
@@ -358,7 +362,8 @@ def bisected(cdf: Callable[[Any], Array], p: float, low: Array, high: Array) -> 
     for _ in range(HALVINGS):
         middle = low + (high - low) / 2
         below = cdf(middle) < p
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
+        low = np.where(below, middle, low)
+        high = np.where(below, high, middle)
     return np.where(unknown, np.nan, low + (high - low) / 2)
 
 

@@ -178,7 +178,10 @@ class Mixture(Distribution):
     def _joint(self, z: PyTree) -> Real:
         """Return ``log w_k q_k(z)``, of shape ``shape + (K,)``."""
         # Events get an axis of length one for the components.
-        spread = lambda own, part: namespace(part).np.expand_dims(part, part.ndim - len(own))
+
+        def spread(own, part):
+            return namespace(part).np.expand_dims(part, part.ndim - len(own))
+
         total = namespace(self.log_weights).logsumexp(self.log_weights)
         each = self.components.log_prob(map_supports(spread, self.event_shape, z))
         return each + (self.log_weights - total)

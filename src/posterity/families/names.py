@@ -72,7 +72,8 @@ def checked_tree(law: PyTree, names: Any, path: str = "") -> dict[str, tuple[str
     Raises:
         StructureError: if a part does not exist, or names do not fit its coordinates.
     """
-    result, parts = {}, law.named_parts()
+    result = {}
+    parts = law.named_parts()
     if not isinstance(names, Mapping) and law.named_size is None and len(parts) == 1:
         names = {next(iter(parts)): names}  # as a mixture's are those of its components
     if not isinstance(names, Mapping):
@@ -81,7 +82,8 @@ def checked_tree(law: PyTree, names: Any, path: str = "") -> dict[str, tuple[str
         if key == "":
             result[path] = checked(own, law.named_size, law)
             continue
-        head, rest = key, ""
+        head = key
+        rest = ""
         if key not in parts and isinstance(key, str):  # names of blocks may hold a slash
             head, _, rest = key.partition("/")
         if head not in parts:
@@ -121,7 +123,8 @@ def unfit(names: Any) -> str:
         return f"one is no text: {next(n for n in names if not isinstance(n, str))!r}"
     if not all(names):
         return "one is empty"
-    if long := [name for name in names if len(name) > MOST_CHARACTERS]:
+    long = [name for name in names if len(name) > MOST_CHARACTERS]
+    if long:
         return f"one has {len(long[0])} characters of {MOST_CHARACTERS}"
     twice = [name for name, count in Counter(names).items() if count > 1]
     return f"{some(twice)} come twice" if twice else ""
@@ -176,7 +179,8 @@ def order(names: Sequence[str], wanted: Sequence[str], place: str, of: str) -> l
     Raises:
         StructureError: if the names differ; it lists those that are missing and unknown.
     """
-    position, known = {name: index for index, name in enumerate(names)}, set(wanted)
+    position = {name: index for index, name in enumerate(names)}
+    known = set(wanted)
     missing = [name for name in wanted if name not in position]
     unknown = [name for name in names if name not in known]
     if missing or unknown:
@@ -206,7 +210,9 @@ def in_order(law: Law, wanted: Names, place: str, of: str, path: str = "") -> La
     """
     every = law.named_parts().items()
     parts = {n: in_order(part, wanted, place, of, joined(path, n)) for n, part in every}
-    moved, own, asked = rebuilt(law, parts), law.__dict__.get(LABEL, ()), wanted.get(path, ())
+    moved = rebuilt(law, parts)
+    own = law.__dict__.get(LABEL, ())
+    asked = wanted.get(path, ())
     if own and asked and own != asked:
         where = f"{place}, {path}" if path else place
         moved = moved.reordered(np.array(order(own, asked, where, of), dtype=int))
@@ -228,10 +234,13 @@ def alike(first: Any, second: Any) -> tuple[Any, Any]:
     Raises:
         StructureError: if their names differ.
     """
-    mine, theirs = names_of(first), names_of(second)
+    mine = names_of(first)
+    theirs = names_of(second)
     if mine == theirs:
         return first, second
-    wanted, place, of = {**theirs, **mine}, f"{second!r}", f"{first!r}"
+    wanted = {**theirs, **mine}
+    place = f"{second!r}"
+    of = f"{first!r}"
     return in_order(first, wanted, of, place), in_order(second, wanted, place, of)
 
 

@@ -52,7 +52,8 @@ class Network(DiagonalGaussian):
         """The law of the weights without the last layers of the fused sites."""
         if not self.layers.sites:
             return self
-        layers, size = self.layers.plain, self.layers.plain.size
+        layers = self.layers.plain
+        size = self.layers.plain.size
         return type(self)(self.precision_mean[..., :size], self.precision[..., :size], layers)
 
     @property
@@ -93,7 +94,10 @@ class Network(DiagonalGaussian):
         A unit is moved with its bias, incoming and outgoing weights. The natural parameters of
         units without a source are zero, which adds nothing.
         """
-        one = lambda law, layer: law._relabel_units(np.asarray(labels), size, int(layer))
+
+        def one(law, layer):
+            return law._relabel_units(np.asarray(labels), size, int(layer))
+
         return functools.reduce(one, axes, self)
 
     def _relabel_units(self, labels: np.ndarray, size: int, layer: int) -> Self:
@@ -107,7 +111,8 @@ class Network(DiagonalGaussian):
         other = self.layers.with_widths([*widths[:layer], size, *widths[layer + 1 :]])
 
         def moved(leaf: Real) -> Real:
-            arrays, batch = self.layers.unravel(leaf), leaf.shape[:-1]
+            arrays = self.layers.unravel(leaf)
+            batch = leaf.shape[:-1]
             for name, array in arrays[layer].items():
                 arrays[layer][name] = place(array, labels, size, array.ndim - 1)
             after = arrays[layer + 1]["kernel"].reshape(*batch, *self.layers.by_unit(layer + 1))

@@ -119,7 +119,8 @@ class NormalGamma(NormalPrecision):
 
     def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
         records = np.maximum(factors.mean_precision, 0.0)
-        shape, own = (draws, *records.shape), (draws, 1, self.own_size)
+        shape = (draws, *records.shape)
+        own = (draws, 1, self.own_size)
         rate = np.asarray(pooled.inverse_scale) / 2
         precision = rng.gamma(pooled.degrees_of_freedom / 2, size=own) / rate
         truth = pooled.mean + rng.standard_normal(own) / np.sqrt(pooled.mean_precision * precision)
@@ -137,12 +138,15 @@ class NormalGamma(NormalPrecision):
         )
 
     def expected_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
-        every, gap = self.coordinatewise, x[..., None, :] - self.mean
-        log, precision = every.wishart.expected_log_determinant(), every.wishart.mean[..., 0, 0]
+        every = self.coordinatewise
+        gap = x[..., None, :] - self.mean
+        log = every.wishart.expected_log_determinant()
+        precision = every.wishart.mean[..., 0, 0]
         return (log - 1 / self.mean_precision - precision * gap**2 - LOG_2PI).sum(-1) / 2
 
     def plugged_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
-        precision, gap = self.degrees_of_freedom / self.inverse_scale, x[..., None, :] - self.mean
+        precision = self.degrees_of_freedom / self.inverse_scale
+        gap = x[..., None, :] - self.mean
         return (self.xp.np.log(precision) - precision * gap**2 - LOG_2PI).sum(-1) / 2
 
     def observed(self, x: Float[Real, "n d"], weights: Float[Real, "n k"]) -> Self:

@@ -98,7 +98,8 @@ class NormalPrecision(Emitting):
         return self.scatter - self._times_square(self.mean_precision, self._mean)
 
     def _translate(self, offset: ArrayLike) -> Self:
-        kappa, mean = self.mean_precision, self._mean + self._own_offset(offset)
+        kappa = self.mean_precision
+        mean = self._mean + self._own_offset(offset)
         scatter = self.inverse_scale + self._times_square(kappa, mean)
         parts = kappa, self.degrees, self._times(kappa, mean), scatter
         if mean.shape != self.precision_mean.shape:
@@ -117,10 +118,13 @@ class NormalPrecision(Emitting):
 
     def marginals(self) -> list[Marginal]:
         """Return Student's t laws of the means, and inverse gamma laws of the variances."""
-        kappa, s, nu = self.mean_precision, self.scatter, np.asarray(self.degrees_of_freedom, float)
+        kappa = self.mean_precision
+        s = self.scatter
+        nu = np.asarray(self.degrees_of_freedom, float)
         if self.whole:
             s = np.diagonal(s, axis1=-2, axis2=-1)
-            kappa, nu = kappa[..., None], nu[..., None] - self.own_size + 1
+            kappa = kappa[..., None]
+            nu = nu[..., None] - self.own_size + 1
         mean, kappa, s, nu = same_shape(self.mean, kappa, s - kappa * self._mean**2, nu)
         scale = np.sqrt(s / (kappa * nu))
         return [Closed(STUDENT_T, (mean, scale, nu)), Closed(INVERSE_GAMMA, (nu / 2, s / 2))]
@@ -218,7 +222,8 @@ class NormalWishart(NormalPrecision):
     @property
     def mean_parameters(self) -> Flat:
         """``E[-μᵀΛμ/2], E[log|Λ|]/2, E[Λμ], -E[Λ]/2``."""
-        wishart, mean = self.wishart, self._mean
+        wishart = self.wishart
+        mean = self._mean
         precision = wishart.mean
         located = (precision @ mean[..., None])[..., 0]
         square = (located * mean).sum(-1)
@@ -232,8 +237,10 @@ class NormalWishart(NormalPrecision):
     def evaluated(self, vector: Float[np.ndarray, "n dim"]) -> Evaluated:
         """Compute :meth:`log_normalizer` and :attr:`mean_parameters` in a third of their calls."""
         size, (kappa, degrees) = self.own_size, vector[:, :2].T
-        weighted, flat = vector[:, 2 : 2 + size], vector[:, 2 + size :]
-        mean, half = weighted / kappa[:, None], (degrees + size) / 2
+        weighted = vector[:, 2 : 2 + size]
+        flat = vector[:, 2 + size :]
+        mean = weighted / kappa[:, None]
+        half = (degrees + size) / 2
         inverse_scale = unhalf_vectorize(flat, size)
         inverse_scale -= weighted[:, :, None] * mean[:, None, :]
         roots = NUMPY.cholesky(inverse_scale).reshape(-1, size**2)[:, :: size + 1]
@@ -255,7 +262,9 @@ class NormalWishart(NormalPrecision):
 
     def centred(self, vector: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:
         """Set means to zero and the scatter to that about the mean."""
-        size, kappa, out = self.own_size, vector[:, :1], vector.copy()
+        size = self.own_size
+        kappa = vector[:, :1]
+        out = vector.copy()
         mean = vector[:, 2 : 2 + size] / kappa
         scatter = unhalf_vectorize(vector[:, 2 + size :], size)
         scatter -= kappa[:, :, None] * outer(mean)
@@ -288,7 +297,8 @@ class NormalWishart(NormalPrecision):
 
     def is_proper(self) -> Bool[Real, "*batch"]:
         """Tell whether ``κ > 0``, ``ν > d - 1`` and ``S`` is positive definite."""
-        np_, kappa = self.xp.np, self.mean_precision
+        np_ = self.xp.np
+        kappa = self.mean_precision
         finite = np_.isfinite(kappa) & np_.isfinite(self.precision_mean).all(-1)
         located = finite & (kappa > 0)
         safe = type(self)._of(
@@ -301,7 +311,8 @@ class NormalWishart(NormalPrecision):
 
     def negative_entropy(self) -> Float[Real, "*batch"]:
         """Return the negative entropy of the precision plus that of the mean given it."""
-        wishart, log = self.wishart, self.xp.np.log
+        wishart = self.wishart
+        log = self.xp.np.log
         conditional = self.own_size * (log(self.mean_precision) - 1)
         return wishart.negative_entropy() + (conditional + wishart.expected_log_determinant()) / 2
 
@@ -329,18 +340,23 @@ class NormalWishart(NormalPrecision):
 
     def resampled(self, rng: np.random.Generator, factors: Self, pooled: Self, draws: int) -> Self:
         """Draw means and scatter matrices of each site's records, about the prior's mean."""
-        records, size = np.maximum(factors.mean_precision, 0.0), self.own_size
+        records = np.maximum(factors.mean_precision, 0.0)
+        size = self.own_size
         count = len(records)
         root = np.linalg.cholesky(np.linalg.inv(np.asarray(pooled.inverse_scale)))
         turned = root @ bartlett_root(rng, float(pooled.degrees_of_freedom), size, draws)
         inner = np.swapaxes(np.linalg.inv(turned), -1, -2)[:, None]  # a root of the covariance
-        normal = lambda *shape: rng.standard_normal((*shape, size, 1))
+
+        def normal(*shape):
+            return rng.standard_normal((*shape, size, 1))
+
         truth = pooled.mean + (inner @ normal(draws, 1))[..., 0] / np.sqrt(pooled.mean_precision)
         wide = np.sqrt(np.maximum(records, np.finfo(float).tiny))[:, None]
         mean = truth + (inner @ normal(draws, count))[..., 0] / wide
         scatters = [_unit_scatter(rng, float(n) - 1, size, draws) for n in records]
         scatter = inner @ np.stack(scatters, axis=1) @ np.swapaxes(inner, -1, -2)
-        apart, shape = mean - self.mean, (draws, count)
+        apart = mean - self.mean
+        shape = (draws, count)
         spread = apart[..., :, None] * apart[..., None, :]
         return type(self)(
             np.broadcast_to(self.mean_precision + records, shape),
@@ -351,17 +367,21 @@ class NormalWishart(NormalPrecision):
 
     def expected_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
         """Return the expectation, by distances from the mean, which is accurate for any origin."""
-        gap, wishart, size = x[..., None, :] - self._mean, self.wishart, self.own_size
+        gap = x[..., None, :] - self._mean
+        wishart = self.wishart
+        size = self.own_size
         spread = size / self.mean_precision + quadratic(wishart.mean, gap)
         return (wishart.expected_log_determinant() - spread - size * LOG_2PI) / 2
 
     def plugged_log_likelihood(self, x: Float[Real, "*shape d"]) -> Float[Real, "*shape k"]:
-        precision, size = self.wishart.mean, self.own_size
+        precision = self.wishart.mean
+        size = self.own_size
         logdet = self.xp.logdet(self.xp.cholesky(precision))
         return (logdet - quadratic(precision, x[..., None, :] - self.mean) - size * LOG_2PI) / 2
 
     def observed(self, x: Float[Real, "n d"], weights: Float[Real, "n k"]) -> Self:
-        count, np_ = weights.sum(0), namespace(weights, x).np
+        count = weights.sum(0)
+        np_ = namespace(weights, x).np
         # A member at a time: all products of records would be d times the data.
         scatter = np_.stack([(x.T * weights[:, k]) @ x for k in range(weights.shape[1])])
         return type(self)(count, count, weights.T @ x, symmetric(scatter))

@@ -97,7 +97,10 @@ class Quadrature(Marginal):
         place = np.clip((t - self.low) / width, 0.0, cells)
         index = np.minimum(np.nan_to_num(place).astype(int), cells - 1)
         s = place - index
-        pick = lambda array, at: np.take_along_axis(array, at[None], 0)[0]
+
+        def pick(array, at):
+            return np.take_along_axis(array, at[None], 0)[0]
+
         f0, f1 = (pick(self.cumulative, index + n) for n in (0, 1))
         d0, d1 = (width * pick(self.density, index + n) for n in (0, 1))
         at_nodes = (1 + 2 * s) * (1 - s) ** 2 * f0 + s * (1 - s) ** 2 * d0

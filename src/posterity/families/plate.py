@@ -96,7 +96,9 @@ class Plate(Composite):
 
     def _translate(self, offset: PyTree) -> Self:
         # A number is not a valid offset; the members raise the error.
-        one = lambda own: np.expand_dims(own, -2) if np.ndim(own) else own
+        def one(own):
+            return np.expand_dims(own, -2) if np.ndim(own) else own
+
         each = map_supports(lambda own: own[..., None, :] if is_jax(own) else one(own), offset)
         return type(self)(self.members.translate(each), self.weights)
 
@@ -106,7 +108,8 @@ class Plate(Composite):
         Axes are those of the batch, then that of the members and their weights, then a member's
         own: for one plate of transitions, axis 0 is the state before and axis 1 the state after.
         """
-        weights, batch = self.weights, len(self.batch_shape)
+        weights = self.weights
+        batch = len(self.batch_shape)
         for axis in axes:
             if weights is not None and axis < batch:
                 weights = weights.relabel(labels, size, (axis,))

@@ -218,7 +218,8 @@ class PositiveDefiniteMatrices(Continuous):
         return even & xp.np.isfinite(xp.cholesky(z)).all((-2, -1))
 
     def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
-        size, np_ = self.shape[-1], xp.np
+        size = self.shape[-1]
+        np_ = xp.np
         ends = np_.zeros_like(u[..., :1]), np_.ones_like(u[..., :1])
         unit = np_.concatenate([u[..., size:], *ends], axis=-1)[..., _places(size)[-1]]
         factor = np_.exp(u[..., :size])[..., :, None] * unit

@@ -66,7 +66,10 @@ class Supports:
         """Return the event ``z`` of ``u``; a StructureError if the parts or axes of ``u`` differ
         from ``free_shape``.
         """
-        one = lambda support, part: support.forward(namespace(part), part)
+
+        def one(support, part):
+            return support.forward(namespace(part), part)
+
         return map_supports(one, self.tree, self._checked(u))
 
     def inverse(self, z: PyTree) -> Any:
@@ -90,7 +93,8 @@ class Supports:
         """
         terms: list[Real] = []
         for support, part in zip(listed(self.tree), listed(self._checked(u)), strict=True):
-            slope, axes = support.log_slope(namespace(part), part), len(support.outer)
+            slope = support.log_slope(namespace(part), part)
+            axes = len(support.outer)
             terms.append(slope.sum(tuple(range(-axes, 0))) if axes else slope)
         return sum(terms[1:], start=terms[0])
 
@@ -116,7 +120,10 @@ class Supports:
             )
         ends = np.cumsum([0, *map(math.prod, listed(self.free_shape))]).tolist()
         pieces = (flat[..., start:end] for start, end in itertools.pairwise(ends))
-        one = lambda shape: next(pieces).reshape((*flat.shape[:-1], *shape))
+
+        def one(shape):
+            return next(pieces).reshape((*flat.shape[:-1], *shape))
+
         return map_supports(one, self.free_shape)
 
     def _checked(self, u: PyTree) -> Any:
@@ -158,7 +165,10 @@ def unconstrained(law: Distribution) -> Supports:
 
 def _floating(tree: PyTree) -> Any:
     """Convert integers to floating point."""
-    floats = lambda part: namespace(part).np.issubdtype(part.dtype, np.floating)
+
+    def floats(part):
+        return namespace(part).np.issubdtype(part.dtype, np.floating)
+
     return map_supports(lambda part: part if floats(part) else part.astype(float), tree)
 
 
@@ -246,7 +256,8 @@ class Transformed(Distribution):
         return cls(law, unconstrained(like))
 
     def _take_names(self) -> None:
-        law, names = self.__dict__["law"], self.__dict__.get(LABEL, ())
+        law = self.__dict__["law"]
+        names = self.__dict__.get(LABEL, ())
         fits = isinstance(law, Distribution) and (
             law.named_size == len(names) or len(law.named_parts()) == 1
         )
@@ -302,12 +313,17 @@ class Transformed(Distribution):
         Quantiles of numbers are those of the law of real vectors, mapped. What is mapped together,
         such as probabilities and covariances, is drawn 4,096 times, always with the same seed.
         """
-        every, proper, batch = names.get(path, ()), bool(np.all(self.is_proper())), self.batch_shape
+        every = names.get(path, ())
+        proper = bool(np.all(self.is_proper()))
+        batch = self.batch_shape
         numbers = self.law.marginals()[0] if proper else unknown((*batch, self.supports.size))
-        tables, draws, start = [], None, 0
+        tables = []
+        draws = None
+        start = 0
         for index, (place, support) in enumerate(_paths(self.supports.tree, "")):
             where = slice(start, start + math.prod(support.free_shape))
-            own, start = every[where], where.stop
+            own = every[where]
+            start = where.stop
             if support.normal_image is not None:
                 place, own = _labelled(place, support, own)
                 law = numbers.mapped_normal(support.normal_image).picked((..., where))
@@ -339,7 +355,8 @@ class Transformed(Distribution):
         return self.supports.forward(self.supports.unravel(self.law.sample_members(key, labels)))
 
     def _log_prob(self, z: PyTree) -> Float[Real, "..."]:
-        supports, inside = self.supports, np.asarray(True)
+        supports = self.supports
+        inside = np.asarray(True)
 
         def one(support: Continuous, part: Real) -> Real:
             """The part, and where it is outside of its support some element of that."""
@@ -366,7 +383,8 @@ def _moved(tree: PyTree, places: Int[np.ndarray, " d"]) -> Any:
         if not one_by_one and not np.array_equal(places, np.arange(len(places))):
             raise ValueError("torn apart")
         return tree
-    names, parts = list(tree), list(tree.values() if isinstance(tree, dict) else tree)
+    names = list(tree)
+    parts = list(tree.values() if isinstance(tree, dict) else tree)
     starts = np.cumsum([0, *(Supports(part).size for part in parts)])
     owner = np.searchsorted(starts[1:], places, side="right")
     moved: dict[int, Any] = {}

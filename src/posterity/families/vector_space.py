@@ -267,7 +267,8 @@ class VectorSpace(Distribution):
     def _zip(self, operation: Callable[..., Any], other: Any) -> Any:
         if type(self) is not type(other):
             return NotImplemented
-        mine, theirs = self.__dict__, other.__dict__
+        mine = self.__dict__
+        theirs = other.__dict__
         if self.coordinates and LABEL not in mine and LABEL not in theirs:  # as nearly always
             pairs = [(mine[name], theirs[name]) for name in self.coordinates]
             kept = self.kept()
@@ -279,7 +280,8 @@ class VectorSpace(Distribution):
     def _check_alike(self, other: Any) -> None:
         """Batches broadcast, own axes never."""
         if type(self) is type(other):
-            mine, theirs = self.batch_shape, other.batch_shape
+            mine = self.batch_shape
+            theirs = other.batch_shape
             if self.outline() == other.outline() and (mine == theirs or broadcasts(mine, theirs)):
                 return
         raise StructureError(
@@ -294,8 +296,13 @@ class VectorSpace(Distribution):
         if not np.ndim(scalar):
             return map_leaves(lambda leaf: operation(leaf, scalar), self)
         # An array of scalars goes along the batch, never along a member's own axes.
-        own = lambda leaf: (1,) * (np.ndim(leaf) - len(self.batch_shape))
-        along = lambda leaf: operation(leaf, scalar.reshape(scalar.shape + own(leaf)))
+
+        def own(leaf):
+            return (1,) * (np.ndim(leaf) - len(self.batch_shape))
+
+        def along(leaf):
+            return operation(leaf, scalar.reshape(scalar.shape + own(leaf)))
+
         return map_leaves(along, self)
 
     def relabel(self, labels: Int[np.ndarray, " k"], size: int, axes: Sequence[int] = (0,)) -> Self:
@@ -314,7 +321,10 @@ class VectorSpace(Distribution):
         >>> counts.relabel(np.array([2, 0, -1]), 4).natural_parameters
         array([2., 0., 5., 0.])
         """
-        one = lambda law, axis: law._relabel_axis(np.asarray(labels), size, axis)
+
+        def one(law, axis):
+            return law._relabel_axis(np.asarray(labels), size, axis)
+
         return functools.reduce(one, axes, self)
 
     def _relabel_axis(self, labels: np.ndarray, size: int, axis: int) -> Self:

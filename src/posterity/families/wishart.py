@@ -130,11 +130,13 @@ class Wishart(ExponentialFamily):
 
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
         xp = namespace(self.inverse_scale, other.inverse_scale)
-        mine, theirs = xp.cholesky(self.inverse_scale), xp.cholesky(other.inverse_scale)
+        mine = xp.cholesky(self.inverse_scale)
+        theirs = xp.cholesky(other.inverse_scale)
         ratio = xp.solve_lower(mine, theirs)  # tr(S'⁻¹ S) = ||L⁻¹ L'||²
         trace_excess = (ratio**2).sum((-2, -1)) - self.own_size
         logdet_gap = xp.logdet(theirs) - xp.logdet(mine)
-        nu, other_nu = self.degrees_of_freedom, other.degrees_of_freedom
+        nu = self.degrees_of_freedom
+        other_nu = other.degrees_of_freedom
         return (
             (nu * trace_excess - other_nu * logdet_gap) / 2
             + xp.multigammaln(other_nu / 2, self.own_size)
@@ -167,7 +169,8 @@ def drawn_root(
     key: KeyArray, shape: tuple[int, ...], halves: Real, factor: Real
 ) -> Float[Real, "*shape d d"]:
     """Draw lower Cholesky factors, which are valid even if draws are numerically singular."""
-    full, d = shape + halves.shape, halves.shape[-1]
+    full = shape + halves.shape
+    d = halves.shape[-1]
     below, diagonal = jax.random.split(key)
     chi2 = jax.random.gamma(diagonal, halves, full, halves.dtype)
     noise = jnp.tril(jax.random.normal(below, (*full, d), halves.dtype), -1)

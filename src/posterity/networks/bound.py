@@ -69,7 +69,8 @@ class Bound(eqx.Module):
         assert self.scales is not None
         drawn = []
         for index, unit in enumerate(own["scale"]):
-            mean, own_key = unit["mean"], jax.random.fold_in(key, index)
+            mean = unit["mean"]
+            own_key = jax.random.fold_in(key, index)
             noise = jax.random.normal(own_key, (records, mean.size), mean.dtype)
             log = mean + jnp.exp(unit["log_deviation"]) * noise
             drawn.append(regularised(log, self.scales.slab))
@@ -138,7 +139,8 @@ def _drawn(
     centre = x @ mean["kernel"]
     spread = (x * x) @ deviation["kernel"] ** 2
     if layer.bias:
-        centre, spread = centre + mean["bias"], spread + deviation["bias"] ** 2
+        centre = centre + mean["bias"]
+        spread = spread + deviation["bias"] ** 2
     return centre + jnp.sqrt(spread + TINY) * jax.random.normal(key, centre.shape, x.dtype)
 
 
@@ -147,10 +149,16 @@ def _flipped(
 ) -> Float[Real, "n ..."]:
     keys = jax.random.split(key, 3)
     seen = layer.patches(x)
-    flat = lambda kernel: kernel.reshape(-1, layer.outputs)
+
+    def flat(kernel):
+        return kernel.reshape(-1, layer.outputs)
+
     noise = flat(deviation["kernel"])
     noise = noise * jax.random.normal(keys[0], noise.shape, x.dtype)
-    sign = lambda key, size: jax.random.rademacher(key, (len(x), 1, 1, size), x.dtype)
+
+    def sign(key, size):
+        return jax.random.rademacher(key, (len(x), 1, 1, size), x.dtype)
+
     out = seen @ flat(mean["kernel"])
     out += ((seen * sign(keys[1], seen.shape[-1])) @ noise) * sign(keys[2], layer.outputs)
     if layer.bias:
@@ -189,7 +197,9 @@ def started(bound: Bound, start: Network | None, *, key: jax.Array) -> Parameter
 
 def _with_scales(prior: Scales, layers: Layers, own: Parameters) -> Parameters:
     """Divide weights by the scale of their unit, so that they are about standard normal."""
-    scales, means, logs = [], list(own["mean"]), list(own["log_deviation"])
+    scales = []
+    means = list(own["mean"])
+    logs = list(own["log_deviation"])
     for index in range(len(layers.widths)):
         kernel = np.asarray(means[index]["kernel"]).reshape(-1, layers[index].outputs)
         size = np.maximum(np.sqrt((kernel**2).mean(0)), 1e-3)

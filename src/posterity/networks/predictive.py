@@ -75,7 +75,8 @@ class Prediction:
         zero. ``mean_entropy`` is the entropy of one draw's probabilities, averaged over draws;
         without it the mutual information is None.
         """
-        chances, total = np.exp(log_chances), np.maximum(entropy(log_chances), 0.0)
+        chances = np.exp(log_chances)
+        total = np.maximum(entropy(log_chances), 0.0)
         known = None if mean_entropy is None else np.maximum(total - mean_entropy, 0.0)
         mean = chances if likelihood == "categorical" else chances[:, 1]
         return cls(mean, total, known, log_chances)
@@ -84,7 +85,8 @@ class Prediction:
     def of(cls, expectations: Expectations, likelihood: str) -> Self:
         """Make a prediction from float64 expectations; probabilities are normalised."""
         if likelihood == "gaussian":
-            noise, variance = expectations.get("noise"), expectations["variance"]
+            noise = expectations.get("noise")
+            variance = expectations["variance"]
             return cls(expectations["mean"], variance=variance, noise_variance=noise)
         logs = expectations["log_chances"]
         logs = logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True)
@@ -186,9 +188,11 @@ def merge(
     >>> merge(one, two, (2, 1))["variance"].item()  # of 0, 0 and 3
     2.0
     """
-    share, merged = counts[1] / (counts[0] + counts[1]), {}
+    share = counts[1] / (counts[0] + counts[1])
+    merged = {}
     for name in first:
-        one, two = first[name], second[name]
+        one = first[name]
+        two = second[name]
         np_ = namespace(one, two, share).np
         if name == "log_chances":
             with np.errstate(divide="ignore"):  # a part without draws has share zero
@@ -375,7 +379,8 @@ def between_sites(
     if likelihood == "gaussian":
         return {"mean": fused, "variance": (shares[:, None] * (sites - fused) ** 2).sum(0)}
     logs = _log_label if likelihood == "bernoulli" else log_softmax
-    own, each = logs(fused), logs(sites)
+    own = logs(fused)
+    each = logs(sites)
     weights = shares[:, None] * jnp.exp(own)
     weight = weights.sum(-1)
     apart = (weight * kl_of_classes(each, own)).sum(0)

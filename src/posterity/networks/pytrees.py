@@ -23,7 +23,8 @@ from posterity.models.forward import outputs
 from posterity.networks.tensors import as_there, leaves_of, without_tensors
 from posterity.runtime.text import natural
 
-RECORDS, TOLERANCE = 16, 1e-3
+RECORDS = 16
+TOLERANCE = 1e-3
 LAYOUTS = {"kernel": "last", "weight": "first"}
 """Position of the channels by the name of the kernel."""
 KERNELS = {"kernel", "weight", "w", "W", "0"}
@@ -64,19 +65,29 @@ def from_pytree(
     >>> from_pytree(tree, 0.01, activation="relu")
     Network(4-3 relu-2)
     """
-    mean, variance = without_tensors(mean), without_tensors(variance)
+    mean = without_tensors(mean)
+    variance = without_tensors(variance)
     known = _described(mean, layers, activation, layout, order)
     if isinstance(variance, Real):
-        full = lambda leaf: np.full(np.shape(leaf), float(variance))
+
+        def full(leaf):
+            return np.full(np.shape(leaf), float(variance))
+
         variance = jax.tree.map(lambda leaf: full(leaf) if _is_array(leaf) else leaf, mean)
-    paths = lambda tree: [(path, np.shape(leaf)) for path, leaf in leaves_of(tree)]
+
+    def paths(tree):
+        return [(path, np.shape(leaf)) for path, leaf in leaves_of(tree)]
+
     if paths(mean) != paths(variance):
         raise StructureError(
             found="variances of another structure than the means",
             expected="an array of the same shape for each",
             fix="Make both trees by one function.",
         )
-    ours = lambda tree: known.layers.ravel(_arrays(known, tree))
+
+    def ours(tree):
+        return known.layers.ravel(_arrays(known, tree))
+
     network = Network.from_standard(ours(mean), ours(variance), known.layers)
     if apply is not None:
         _check(known, network, mean, apply)
@@ -156,7 +167,8 @@ def _part(path: tuple[str, ...], group: dict[str, tuple[int, Any]]) -> Part:
     for name, (at, leaf) in group.items():
         if name not in BIASES or bias is not None or np.size(leaf) not in (first, last):
             raise _strange((*path, name), leaf, "a bias of one number a unit of its layer")
-        bias, size = at, np.size(leaf)
+        bias = at
+        size = np.size(leaf)
     layout = LAYOUTS.get(kernels[0])
     if layout is None and bias is not None and first != last:  # the bias has the outputs' size
         layout = "last" if size == last else "first"
@@ -192,7 +204,8 @@ def _described(
     parts = _parts_of(tree)
     if layers is not None:
         return Tree(*_ordered(parts, layers, layout, order), layers)
-    if windows := [part.path for part in parts if len(part.shape) == 4]:
+    windows = [part.path for part in parts if len(part.shape) == 4]
+    if windows:
         raise UsageError(
             found=f"convolutions at {windows}, of which arrays show neither stride nor pooling",
             expected="the layers",
@@ -242,7 +255,10 @@ def _ordered(
     many = order is not None or len(parts) > MANY  # many layers are ordered by names alone
     orders = [tuple(parts)] if many else [*itertools.permutations(parts)]
     layouts = [(chosen, _layouts(chosen, layout)) for chosen in orders]
-    fits = lambda like: [pair for pair in layouts if _follows(*pair, like)]
+
+    def fits(like):
+        return [pair for pair in layouts if _follows(*pair, like)]
+
     fitting = fits(layers) or ([] if widths else fits(None))
     # Prefer the order of numbers in names; linen's numbers count constructors, not calls.
     fitting = [pair for pair in fitting if _kept(pair[0])] or fitting
@@ -264,7 +280,10 @@ def _ordered(
 
 def _kept(chosen: Sequence[Part]) -> bool:
     """Tell whether layers whose names differ only in numbers are in the order of these."""
-    stem = lambda part: re.sub(r"\d+", "", part.path)
+
+    def stem(part):
+        return re.sub(r"\d+", "", part.path)
+
     return all(
         natural(a.path) < natural(b.path)
         for a, b in itertools.combinations(chosen, 2)
@@ -312,7 +331,8 @@ def _turned(kernel: np.ndarray, layout: str, axes: tuple[int, ...]) -> np.ndarra
 
 def _flattened(known: Tree, index: int) -> tuple[int, ...]:
     """Return the image shape that a dense layer flattens with channels first, or ()."""
-    image, dense = known.layers.images[index], isinstance(known.layers[index], Dense)
+    image = known.layers.images[index]
+    dense = isinstance(known.layers[index], Dense)
     return image if dense and len(image) == 3 and known.layouts[index] == "first" else ()
 
 
@@ -322,7 +342,8 @@ def _arrays(known: Tree, tree: PyTree) -> list[dict[str, Any]]:
     arrays = []
     for index, (part, layout) in enumerate(zip(known.parts, known.layouts, strict=True)):
         kernel = _turned(np.asarray(leaves[part.kernel], np.float64), layout, OURS)
-        if image := _flattened(known, index):
+        image = _flattened(known, index)
+        if image:
             height, width, channels = image
             kernel = kernel.reshape(channels, height, width, -1).transpose(1, 2, 0, 3)
             kernel = kernel.reshape(-1, kernel.shape[-1])
@@ -338,7 +359,8 @@ def _placed(known: Tree, z: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     arrays = known.layers.unravel(z)
     for index, (part, layout) in enumerate(zip(known.parts, known.layouts, strict=True)):
         kernel = arrays[index]["kernel"]
-        if image := _flattened(known, index):
+        image = _flattened(known, index)
+        if image:
             kernel = kernel.reshape(*image, -1).transpose(2, 0, 1, 3).reshape(kernel.shape)
         yield part.kernel, _turned(kernel, layout, THEIRS)
         if (part.bias is not None) != ("bias" in arrays[index]):
@@ -355,7 +377,8 @@ def _placed(known: Tree, z: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 
 def _check(known: Tree, network: Network, mean: PyTree, apply: Callable[..., Any]) -> None:
     """Raise a StructureError unless the layers' outputs are equal to those of ``apply``."""
-    rng, image = np.random.default_rng(0), network.layers.image
+    rng = np.random.default_rng(0)
+    image = network.layers.image
     x = rng.normal(size=(RECORDS, *image)).astype(np.float32)
     theirs = x.transpose(0, 3, 1, 2) if len(image) == 3 and known.layouts[0] == "first" else x
     ours = np.asarray(outputs(network.layers, np.asarray(network.mean, np.float32), x))

@@ -13,7 +13,10 @@ WRAPPERS = {"value", "raw_value"}
 
 def leaves_of(tree: PyTree) -> list[tuple[tuple[str, ...], Any]]:
     """Return leaves with their paths, without nnx wrappers; names are split at dots."""
-    names = lambda key: [getattr(key, own) for own in ("key", "idx", "name") if hasattr(key, own)]
+
+    def names(key):
+        return [getattr(key, own) for own in ("key", "idx", "name") if hasattr(key, own)]
+
     leaves = []
     for keys, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
         own = (str([*names(key), key][0]) for key in keys)

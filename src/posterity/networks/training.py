@@ -252,7 +252,8 @@ class _Training:
 
     def result(self) -> Trained:
         """Return the result so far."""
-        posterior, made = as_posterior(self.bound, self.state[0]), (tuple(self.trace), self.steps)
+        posterior = as_posterior(self.bound, self.state[0])
+        made = (tuple(self.trace), self.steps)
         return Trained(posterior, self.prior, *made, self.bound.temperature, self.status())
 
 
@@ -264,7 +265,8 @@ def status_of(trace: np.ndarray, steady: int, chunk: int, tolerance: float = TOL
     """
     tail = trace[:steady] if steady >= 2 else trace
     each = max(min(PACE // chunk, len(tail) // 2), 1)
-    last, before = tail[-each:], tail[-2 * each : -each]
+    last = tail[-each:]
+    before = tail[-2 * each : -each]
     if not len(before):
         return Status("not converged", math.inf, tolerance, ("too few steps to tell",))
     pace = PACE / (each * chunk)
@@ -336,9 +338,12 @@ def step(
     ascent: Any
     ascent, moments = optax.scale_by_adam().update(gradient, moments)
     rates = {name: rate if name == "mean" else FASTER * rate for name in parameters}
-    climb = lambda name: jax.tree.map(
-        lambda leaf, up: leaf + rates[name] * up, parameters[name], ascent[name]
-    )
+
+    def climb(name):
+        return jax.tree.map(
+            lambda leaf, up: leaf + rates[name] * up, parameters[name], ascent[name]
+        )
+
     return ({name: climb(name) for name in parameters}, moments), value
 
 

@@ -123,7 +123,8 @@ class _Reader:
     def code(self, value: Any) -> bytes:
         """Return the digest of a function or class; of another object, that of its class."""
         named = value if hasattr(value, "__qualname__") else type(value)
-        home, name = str(named.__module__), named.__qualname__
+        home = str(named.__module__)
+        name = named.__qualname__
         version = getattr(value, VERSION, None)
         # A function within another one, or an object, has content that its name does not show.
         shown = version is not None or ("<locals>" not in name and _is_packaged(home))

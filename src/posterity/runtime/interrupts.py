@@ -98,7 +98,8 @@ def deferred(watch: Watch | None = None) -> Iterator[Interrupts]:
         if watch is not None:
             undo.enter_context(_watched(interrupts, watch))
         for number in SIGNALS:
-            if (before := signal.getsignal(number)) in (signal.default_int_handler, signal.SIG_DFL):
+            before = signal.getsignal(number)
+            if before in (signal.default_int_handler, signal.SIG_DFL):
                 undo.callback(signal.signal, number, before)
                 signal.signal(number, note)
         _outermost = interrupts

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     import jax
     import jax.numpy as jnp
 else:
-    eqx, jax, jnp = _Module("equinox"), _Module("jax"), _Module("jax.numpy")
+    eqx = _Module("equinox")
+    jax = _Module("jax")
+    jnp = _Module("jax.numpy")
 
 
 def exports(

@@ -84,7 +84,8 @@ def cache_folder() -> Path | None:
     if asked is not None:
         return Path(asked).expanduser() if asked else None
     try:
-        home, system = Path.home(), platform.system()
+        home = Path.home()
+        system = platform.system()
     except RuntimeError:  # a user without a home
         return None
     usual = {"Darwin": home / "Library" / "Caches", "Windows": home / "AppData" / "Local"}

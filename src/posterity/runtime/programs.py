@@ -107,7 +107,10 @@ def release_programs() -> None:
     _programs.new = 0
     with contextlib.suppress(OSError, ValueError):  # other systems have no such files
         allowed = int(Path("/proc/sys/vm/max_map_count").read_text())
-        used = lambda: Path("/proc/self/maps").read_bytes().count(b"\n")
+
+        def used():
+            return Path("/proc/self/maps").read_bytes().count(b"\n")
+
         if used() > max(MAPPINGS * allowed, _programs.others + MORE * allowed):
             jax.clear_caches()
             _programs.others = used()

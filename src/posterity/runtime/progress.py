@@ -41,7 +41,8 @@ class Pace:
         # A resumed run starts at a higher step; a lower step than before starts a new stage.
         if self.first is None or now.step < self.first[0]:
             self.first = now.step, time
-        made, spent = now.step - self.first[0], time - self.first[1]
+        made = now.step - self.first[0]
+        spent = time - self.first[1]
         rate = made / spent if made > 0 and spent > 0 else math.nan
         ahead = math.nan if now.steps is None else max(now.steps - now.step, 0)
         left = 0.0 if ahead == 0 else ahead / rate if rate > 0 else math.nan
@@ -58,10 +59,13 @@ def sentence(known: dict[str, Any]) -> str:
     '3 of 12, 0.5 a second, at most 18 s left'
     """
     parts = [str(known["step"]) + ("" if known["steps"] is None else f" of {known['steps']}")]
-    if (rate := known["rate"]) is not None:
+    rate = known["rate"]
+    if rate is not None:
         parts.append(f"{rate:.3g} a second" if rate >= 0.1 else f"{1 / rate:.3g} s each")
-    if (left := known["seconds_left"]) is not None and known["step"] != known["steps"]:
-        minutes, hours = left / 60, left / 3600
+    left = known["seconds_left"]
+    if left is not None and known["step"] != known["steps"]:
+        minutes = left / 60
+        hours = left / 3600
         time = f"{left:.0f} s" if left < 100 else f"{minutes:.0f} min"
         parts.append(f"at most {time if minutes < 100 else f'{hours:.1f} h'} left")
     if known["left"] is not None:

@@ -27,7 +27,8 @@ class SharedMap(Mapping[str, Value], Generic[Value]):
 
     def __init__(self, parts: list[dict[str, Value]], size: int):
         """Make a map of parts that no other code changes; use :meth:`of`."""
-        self._parts, self._size = parts, size
+        self._parts = parts
+        self._size = size
 
     @classmethod
     def of(cls, items: Mapping[str, Value]) -> "SharedMap[Value]":
@@ -40,7 +41,9 @@ class SharedMap(Mapping[str, Value], Generic[Value]):
         return SharedMap(parts, len(items))
 
     def __or__(self, changes: Mapping[str, Value]) -> "SharedMap[Value]":
-        parts, size, own = self._parts.copy(), self._size, set()
+        parts = self._parts.copy()
+        size = self._size
+        own = set()
         for name, value in changes.items():
             place = hash(name) % len(parts)
             if place not in own:
@@ -99,7 +102,8 @@ class History(Sequence[Value], Generic[Value]):
 
     def __init__(self, items: list[Value], length: int):
         """Make a history of the first ``length`` items of a list that may grow; use :meth:`of`."""
-        self._items, self._length = items, length
+        self._items = items
+        self._length = length
 
     @classmethod
     def of(cls, items: Iterable[Value]) -> "History[Value]":

@@ -21,7 +21,10 @@ JOINED = re.compile(r"(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
 def clean(text: str) -> str:
     """Return the text on one line, with characters that are not printable escaped."""
     joined = {place.start() for place in JOINED.finditer(text)}
-    escape = lambda c: c.encode("unicode_escape").decode()
+
+    def escape(c):
+        return c.encode("unicode_escape").decode()
+
     return "".join(c if c.isprintable() or k in joined else escape(c) for k, c in enumerate(text))
 
 
@@ -29,7 +32,10 @@ def seam(text: str, place: int) -> int:
     """Return the last index, at most ``place``, at which a text can be cut without separating a
     combining mark or a joiner from its character.
     """
-    marked = lambda k: unicodedata.category(text[k])[0] == "M" or "\u200d" in text[k - 1 : k + 1]
+
+    def marked(k):
+        return unicodedata.category(text[k])[0] == "M" or "\u200d" in text[k - 1 : k + 1]
+
     while 0 < place < len(text) and marked(place):
         place -= 1
     return place
