@@ -12,9 +12,8 @@ from engine.folders import SITES, make
 from posterity.cli.deployment import SiteFiles, configuration, read_site, read_terms
 from posterity.engine.agent import Agent
 from posterity.engine.agreement import Terms
-from posterity.engine.memory import Step
 from posterity.engine.messages import Acknowledgement, Letter
-from posterity.engine.signing import Envelope, PrivateKey
+from posterity.engine.signing import PrivateKey
 from posterity.engine.store import Outgoing, Store
 
 OFFICER = PrivateKey(b"o" * 32)
@@ -27,7 +26,6 @@ class Town:
         make(folder, f"--authority=officer={OFFICER.public}", *options)
         self.folder, self.agents = folder, dict[str, Agent]()
         self.letters = deque[Outgoing]()
-        self.all = list[bytes]()
         for site in run:
             self.start(site)
 
@@ -59,14 +57,12 @@ class Town:
 
     def send(self, letters: Collection[Outgoing]) -> None:
         self.letters += letters
-        self.all += [letter.content for letter in letters]
 
     def rotate(self, site: str) -> PrivateKey:
         """Make a new key and announce it; the agent has to be started again."""
         key = PrivateKey.generate()
         key.save(self.files(site).next_key)
-        size = len(self.agents[site].store.log)
-        self.command(site, "rotate", key=str(key.public), size=size)
+        self.command(site, "rotate", key=str(key.public))
         return key
 
     def run(self, rounds: int = 12, most: int = 4000) -> None:
@@ -111,14 +107,6 @@ class Town:
     def copy(self, site: str, name: str) -> Path:
         """A backup of the folder of a site that does not run."""
         return Path(shutil.copytree(self.folder / site, self.folder / name))
-
-
-def opened(content: bytes) -> Letter:
-    return Letter.from_bytes(Envelope.from_bytes(content).payload)
-
-
-def empty(memory: Any) -> bytes:
-    return Step(memory).change.state
 
 
 NOTHING = Acknowledgement("")

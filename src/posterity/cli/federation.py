@@ -111,10 +111,8 @@ def revoke(settings: Settings) -> Data:
     state = deployment.ask(by, "status")[0]
     author = _author(settings, name, state, itself=False)
     old = settings["stolen"] or str(author.terms.keys[name])
-    epoch, size = settings["epoch"], settings["entries"]
-    epoch = state["highest"] if epoch is None else epoch
-    size = state["logs"].get(name, 0) if size is None else size
-    order = author.rotation(name, old=old, key=key, epoch=epoch + 1, size=size + 1)
+    epoch = state["highest"] if settings["epoch"] is None else settings["epoch"]
+    order = author.rotation(name, old=old, key=key, epoch=epoch + 1)
     return answered(deployment.ask(by, "post", order.envelope))
 
 

@@ -61,16 +61,15 @@ class Limits:
 class Rotation(NamedTuple):
     """A change of a member's key, signed by the key before or by an authority.
 
-    ``old`` is the key before, ``key`` the one after. ``old`` still counts for what is of an epoch
-    number below ``epoch``, and for a checkpoint of the member's log of a size below ``size``.
-    ``signer`` is the name of the member or of the authority, ``notice`` the signed statement.
+    ``old`` is the key before, which still counts for what is of an epoch number below ``epoch``;
+    ``key`` is the one after. ``signer`` is the name of the member or of the authority, ``notice``
+    the signed statement.
     """
 
     site: str
     old: PublicKey
     key: PublicKey
     epoch: int
-    size: int
     signer: str
     notice: str
 

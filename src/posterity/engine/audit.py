@@ -106,7 +106,7 @@ def _changes(terms: Terms) -> list[str]:
     """Return sentences on the changes of keys."""
     return [
         f"The key of {each.site!r} is {each.key}, by order of {each.signer!r}: the one before "
-        f"counts below epoch {each.epoch} and entry {each.size} of its log."
+        f"counts in epochs below {each.epoch}."
         for each in terms.rotations
     ]
 

@@ -46,11 +46,11 @@ class Author:
         """State that a site is forgotten, whose factor may be in epochs up to ``highest``."""
         return self._made("tombstone", site, highest=highest)
 
-    def rotation(self, site: str, *, old: str, key: str, epoch: int, size: int) -> Known:
+    def rotation(self, site: str, *, old: str, key: str, epoch: int) -> Known:
         """Replace the key ``old`` of a site by ``key``. The old one counts for what is of an epoch
-        number below ``epoch``, and for checkpoints of the site's log of a size below ``size``.
+        number below ``epoch``.
         """
-        return self._made("rotation", site, old=old, key=key, epoch=epoch, size=size)
+        return self._made("rotation", site, old=old, key=key, epoch=epoch)
 
     def agreement(self, start: int, lost: bool, epoch: Epoch) -> Known:
         """State that the member takes part under these terms: the number of its starts, whether it

@@ -192,9 +192,9 @@ class TreeHead:
         """Check the signature of the log's keeper, by one of its keys; raises a Refusal if it is
         missing or false.
         """
-        own = {key_id(self.origin, SIGNATURE, key): key for key in keys}
-        signed = {raw[:4]: raw[4:] for name, raw in self.signatures if name == self.origin}
-        if not any(own[each].verifies(signed[each], self.body) for each in own.keys() & signed):
+        by = lambda key: (self.origin, key_id(self.origin, SIGNATURE, key))
+        signed = {(name, raw[:4]): raw[4:] for name, raw in self.signatures}
+        if not any(key.verifies(signed.get(by(key), b""), self.body) for key in keys):
             raise _unsigned(self.origin, [self.origin])
 
     def cosigned(self, name: str, key: PrivateKey, time: int) -> Self:

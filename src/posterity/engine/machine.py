@@ -315,7 +315,7 @@ class Machine(Member):
         step = self._noticed(step, own)
         is_new = before is not None and self.key.public.id.encode() not in before.envelope
         # By a new key its seals of this epoch are as those of another store.
-        begins = is_new and self.terms.server is None and memory.own.epoch[0] > 0
+        begins = is_new and memory.highest and self.terms.server is None
         return step.then(self.begin(step.memory)) if begins else step
 
     def _sealed_anew(self, memory: Memory) -> Memory:
@@ -328,13 +328,12 @@ class Machine(Member):
         }
         return memory.with_letters(letters)
 
-    def rotate(self, memory: Memory, key: str, size: int) -> Step:
-        """Replace the site's key by another, which signs from the next start on. ``key`` is its
-        public half, ``size`` the number of entries of the log. Raises a Refusal if its key was
-        replaced, or if the other is or was anybody's.
+    def rotate(self, memory: Memory, key: str) -> Step:
+        """Replace the site's key by another, whose public half is ``key`` and which signs from the
+        next start on. Raises a Refusal if its key was replaced, or the other is or was anybody's.
         """
-        until = {"epoch": memory.highest + 1, "size": size + 1}
-        own = self.author.rotation(self.name, old=str(self.key.public), key=key, **until)
+        old, until = str(self.key.public), memory.highest + 1
+        own = self.author.rotation(self.name, old=old, key=key, epoch=until)
         return self._noticed(Step(memory), own)
 
     def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:

@@ -258,7 +258,7 @@ class Member(abc.ABC):
     def resend(self, memory: Memory) -> tuple[Outgoing, ...]:
         """Return the letters that are not acknowledged yet."""
         waiting = (each for place, each in memory.outbox.items() if place != RESTING)
-        held = self.terms.members.keys() if self.is_replaced else memory.apart
+        held = self.terms.members if self.is_replaced else memory.apart
         return tuple(each for each in waiting if each.receiver not in held)
 
     # --- the part of a walk, or of a star ---------------------------------------------------------
@@ -379,13 +379,13 @@ class Member(abc.ABC):
     def _passed_on(self, memory: Memory, notices: Iterable[Known], others: Iterable[str]) -> Step:
         """Return the step that sends notices; each letter replaces an older one of its place."""
         # Of a change of this site's key some hear who do not know yet the one that signs letters.
-        sent = lambda known, other: (
-            Outgoing(other, known.envelope)
-            if (known.claim, known.site) == ("rotation", self.name)
-            else self._sealed(memory, other, Notice(known.envelope))
-        )
+        own = "rotation", self.name
         letters = {
-            f"{known.place} to {other}": sent(known, other) for known in notices for other in others
+            f"{known.place} to {other}": Outgoing(other, known.envelope)
+            if (known.claim, known.site) == own
+            else self._sealed(memory, other, Notice(known.envelope))
+            for known in notices
+            for other in others
         }
         return Step(memory.with_letters(letters), tuple(letters.values()))
 

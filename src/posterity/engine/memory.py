@@ -179,7 +179,7 @@ class Memory:
     @property
     def rows(self) -> dict[str, Outgoing]:
         """The rows of a store besides the state: the outbox, and each notice."""
-        notices = {NOTICE + p: Outgoing("", known.content) for p, known in self.notices.items()}
+        notices = {NOTICE + p: Outgoing("", known.envelope) for p, known in self.notices.items()}
         return {**self.outbox, **notices}
 
     def is_like(self, other: "Memory") -> bool:
@@ -211,7 +211,9 @@ class Memory:
             if own["entry"] is not None:
                 epoch, sequence, independent = own["entry"]
                 own["entry"] = Entry(epoch, sequence, parts.get("factor"), independent)
-            known = [Known.from_bytes(r.content) for p, r in rows.items() if p.startswith(NOTICE)]
+            kept = [row.content for place, row in rows.items() if place.startswith(NOTICE)]
+            # In the first form a line comes before each.
+            known = [parsed(content.rpartition(b"\n")[2]) for content in kept]
             return cls(
                 SiteState(**own),
                 passed=parts.get("passed"),

@@ -131,12 +131,11 @@ class Letter:
             kind, plain = head.pop("kind"), head.pop("body")
             is_read = head["schema"] in SCHEMAS
             fields = HEAD if is_read else ALWAYS
-            if any(type(head[field]) is not HEAD[field] for field in fields):
+            wrong = any(type(head[field]) is not HEAD[field] for field in fields)
+            if wrong or (is_read and not 0 <= head["highest"] < MOST_EPOCHS):
                 raise ValueError("a head with other fields")
             if not is_read:
                 return cls(**{f: head[f] for f in ALWAYS}, highest=0, gone=(), body=str(kind))
-            if not 0 <= head["highest"] < MOST_EPOCHS:
-                raise ValueError("an epoch that is too high")
             head["gone"], head["seen"] = tuple(head["gone"]), tuple(head["seen"])
             if [*map(type, head["seen"])] != [*map(type, NOTHING_SEEN)]:
                 raise ValueError("something else than starts, epoch and sequence number")

@@ -11,10 +11,9 @@ place.
 import base64
 import dataclasses
 import functools
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, get_args
+from typing import Any, get_args
 
 from posterity.artifact.artifact import from_bytes
 from posterity.engine.admission import check_posterior, check_report, check_structure
@@ -34,13 +33,13 @@ NOTICE = "a notice as a member makes it"
 @dataclasses.dataclass(frozen=True)
 class Known:
     """A notice whose signature and form were checked. ``site`` is its subject, and also its signer
-    except of what authorities sign, and cosignatures. ``version`` orders the notices of a
-    ``place``.
+    except of what authorities sign, which a store does not tell, and cosignatures. ``version``
+    orders the notices of a ``place``.
     """
 
     claim: Claim
     site: str
-    signer: str
+    signer: str = dataclasses.field(compare=False)
     version: tuple[Any, ...]
     envelope: bytes
 
@@ -69,19 +68,6 @@ class Known:
         """The envelope as text."""
         return self.envelope.decode()
 
-    @functools.cached_property
-    def content(self) -> bytes:
-        """The notice as a store keeps it: its attributes in JSON, and the envelope."""
-        head = [self.claim, self.site, self.signer, self.version]
-        return json.dumps(head).encode() + b"\n" + self.envelope
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> Self:
-        """Read a notice from its :attr:`content`; a ValueError or TypeError if it is invalid."""
-        head, _, envelope = content.partition(b"\n")
-        claim, site, signer, version = json.loads(head)
-        return cls(claim, site, signer, _tuple(version), envelope)
-
     @property
     def recipient(self) -> str:
         """The site that needs a residual or a cosignature: the survey's maker or log's keeper."""
@@ -101,9 +87,9 @@ class Known:
     @property
     def rotation(self) -> Rotation:
         """The change of a key that a rotation states."""
-        old, key, epoch, size = (self.predicate[name] for name in FIELDS["rotation"])
+        old, key, epoch = (self.predicate[name] for name in FIELDS["rotation"])
         keys = PublicKey.of(old), PublicKey.of(key)
-        return Rotation(self.site, *keys, epoch, size, self.signer, self.text)
+        return Rotation(self.site, *keys, epoch, self.signer, self.text)
 
     @functools.cached_property
     def posterior_digest(self) -> str:
@@ -122,18 +108,15 @@ class Known:
         return digest_of(self.envelope)
 
 
-def _tuple(value: Any) -> Any:
-    return tuple(map(_tuple, value)) if isinstance(value, list) else value
-
-
 SPEAKS_OF_POSTERIOR = ("survey", "residual", "certificate")
 
 
 def parsed(envelope: bytes) -> Known:
     """Return a notice without any check, such as one that was checked before."""
     statement = Statement.from_bytes(Envelope.from_bytes(envelope).payload)
-    site, version_of = statement.predicate["site"], VERSIONS_AND_SUBJECTS[statement.claim][0]
-    return Known(statement.claim, site, site, version_of(statement.predicate), envelope)
+    claim, predicate = statement.claim, statement.predicate
+    site, version_of = predicate["site"], VERSIONS_AND_SUBJECTS[claim][0]
+    return Known(claim, site, predicate.get("by", site), version_of(predicate), envelope)
 
 
 def read(terms: Terms, envelope: bytes) -> Known:
@@ -180,11 +163,9 @@ ORDERED = ("tombstone", "rotation")
 
 
 def _counts(rotation: Rotation, claim: Claim, version: tuple[Any, ...]) -> bool:
-    """Return whether the key before a rotation counts for a notice."""
-    if claim in SPEAKS_OF_POSTERIOR:
-        return version[0] < (rotation.epoch, "")
-    is_itself = version == (str(rotation.old),)
-    return is_itself or (claim == "checkpoint" and version < (rotation.size,))
+    """Return whether the key before a rotation counts for a notice, such as the rotation itself."""
+    is_before = claim in SPEAKS_OF_POSTERIOR and version[0] < (rotation.epoch, "")
+    return is_before or version == (str(rotation.old),)
 
 
 def _check_head(terms: Terms, known: Known) -> None:
@@ -240,7 +221,7 @@ FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
     },
     "checkpoint": {"note": _is_text, "paths": _are_paths},
     "cosignature": {"note": _is_text, "by": _is_text},
-    "rotation": {"old": _is_text, "key": _is_text, "epoch": _is_count, "size": _is_count},
+    "rotation": {"old": _is_text, "key": _is_text, "epoch": _is_count},
 }
 """For each claim, the fields of its predicate besides ``terms`` and ``site``, with their tests."""
 LATER = {"rotations"}

@@ -215,7 +215,7 @@ class Running:
             "result": self._result,
             "send": lambda **asked: self._send(body, **asked),
             "post": lambda: self._asked("post", envelope=body),
-            "rotate": lambda key: self._asked("rotate", key=key, size=len(self.agent.store.log)),
+            "rotate": lambda key: self._asked("rotate", key=key),
             "stop": self.stop,
         }
         fix = "Use the release of posterity that the agent has."
@@ -359,9 +359,6 @@ class Running:
             "apart": memory.apart,
             "key": str(self.agent.machine.key.public),
             "rotations": [[r.site, str(r.key), r.signer, r.notice] for r in terms.rotations],
-            "logs": {
-                k.site: k.version[0] for k in memory.notices.values() if k.claim == "checkpoint"
-            },
             "server": terms.server,
             "epoch": list(at.epoch),
             "sequence": memory.own.answered if course is None else at.step,
