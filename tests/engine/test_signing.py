@@ -55,12 +55,11 @@ def test_an_envelope_comes_back_with_who_signed_it(payload, kind, signers):
         envelope = envelope.signed(KEYS[name])
     again = Envelope.from_bytes(envelope.to_bytes())
     assert again == envelope
-    for threshold in range(1, 4):
-        if len(signers) >= threshold:
-            assert again.verify(PUBLIC, threshold) == tuple(sorted(signers))
-        else:
-            with pytest.raises(Refusal, match="at least"):
-                again.verify(PUBLIC, threshold)
+    if signers:
+        assert again.verify(PUBLIC) == tuple(sorted(signers))
+    else:
+        with pytest.raises(Refusal, match="no valid signature"):
+            again.verify(PUBLIC)
 
 
 def test_what_is_altered_holds_no_more():
@@ -72,7 +71,7 @@ def test_what_is_altered_holds_no_more():
         dataclasses.replace(envelope, signatures=stranger),
         dataclasses.replace(envelope, signatures={PUBLIC["a"].id: b""}),
     ):
-        with pytest.raises(Refusal, match="signatures of"):
+        with pytest.raises(Refusal, match="no valid signature"):
             altered.verify(PUBLIC)
 
 
@@ -123,7 +122,7 @@ def test_foreign_statements_are_refused(change):
 
 def test_a_statement_comes_back_with_who_signed_it():
     envelope = STATEMENT.signed(KEYS["a"], KEYS["c"])
-    assert envelope.verify(PUBLIC, 2) == ("a", "c")
+    assert envelope.verify(PUBLIC) == ("a", "c")
     assert Statement.from_bytes(envelope.payload) == STATEMENT
 
 
@@ -181,15 +180,6 @@ def test_half_a_surrogate_pair_is_refused_where_json_is_read() -> None:
     assert read_json(rb'{"a": "\ud83d\ude00"}', "letter") == {"a": "\U0001f600"}
     with pytest.raises(Refusal):
         read_json(rb'{"a": ["\ud800"]}', "letter")
-
-
-def test_one_key_under_two_names_is_one_signer():
-    with pytest.raises(Refusal) as error:
-        STATEMENT.signed(KEYS["a"]).verify({"a": PUBLIC["a"], "z": PUBLIC["a"]}, threshold=2)
-    assert error.value.reason == "signature"
-    assert STATEMENT.signed(KEYS["a"]).verify(PUBLIC, threshold=0) == ("a",)
-    with pytest.raises(Refusal):
-        Envelope(b"").verify(PUBLIC, threshold=0)
 
 
 @pytest.mark.parametrize("content", [bytes(2**20), b'{"payload":"' + bytes(2**20)])

@@ -178,6 +178,7 @@ def test_answers_of_another_schema_are_not_answered(agent, kind):
         ({"sender": "c"}, "signature"),
         ({"schema": "3"}, "schema"),
         ({"release": 3}, "schema"),
+        ({"release": "9.0; rm -r /"}, "schema"),
     ],
 )
 def test_only_members_of_these_terms_are_believed_to_have_a_newer_release(agent, change, reason):

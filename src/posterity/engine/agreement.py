@@ -34,6 +34,8 @@ MOST_LISTENERS = 8
 MOST_MEMBERS = 1024
 """Largest number of members. Every member answers every survey, and its answer is sent on to all:
 those of 1,024 are a million letters an epoch. The links of as many, all listed, take 170 MB."""
+MOST_CHANGES = 100
+"""Number of changes of a member's key; after as many new terms are due. All are in certificates."""
 MEMBERS = Constraint(f"at most {MOST_MEMBERS:,}", lambda number: number <= MOST_MEMBERS)
 NAME = Constraint("a name", lambda name: isinstance(name, str) and bool(name.strip()))
 
@@ -248,13 +250,15 @@ class Terms:
         one by the member, and of all that followed that. Raises a Refusal if it does not follow
         those before, or the key is or was anybody's.
         """
-        chain = (each for each in self.rotations if each.site == new.site)
+        chain = [each for each in self.rotations if each.site == new.site]
         lost = [*itertools.dropwhile(lambda each: each.old != new.old, chain)]
         wins = lost and new.signer in self.authorities and lost[0].signer == new.site
         present, used = self.keys[new.site], {*self.keys.values(), *self.authorities.values()}
-        if new.key in used or not (wins or new.old == present):
+        follows = new.old == present and len(chain) < MOST_CHANGES
+        if new.key in used or not (wins or follows):
             found = f"a change of key {new.old} of {new.site!r} to {new.key}, by {new.signer!r}"
-            raise Refusal.of(found, f"one of {present}, to a key of nobody yet", "retired")
+            expected = f"at most {MOST_CHANGES}, this one of {present}, to a key of nobody yet"
+            raise Refusal.of(found, expected, "retired")
         return self.after(*(each for each in self.rotations if each not in lost), new)
 
     @property

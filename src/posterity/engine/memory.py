@@ -152,7 +152,8 @@ class Memory:
 
     def met(self, letter: Letter) -> Self:
         """Return the memory after a member's letter, which may not be read, or say so of others."""
-        form, others = [letter.release, letter.schema], dict(self.apart)
+        form = [letter.release, letter.schema]
+        others = dict(self.apart)
         if isinstance(letter.body, Unread | str):
             others[letter.sender] = form
         elif others.get(letter.sender) != form:  # it is back with another release

@@ -31,6 +31,8 @@ class Notice:
     content: bytes
 
 
+VERSION = re.compile(r"[\w.+-]{1,40}", re.ASCII)
+"""The version of a release, which people are told to install."""
 FILE_NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 """Allowed names of files that one member sends to another."""
 
@@ -132,6 +134,7 @@ class Letter:
             is_read = head["schema"] in SCHEMAS
             fields = HEAD if is_read else ALWAYS
             wrong = any(type(head[field]) is not HEAD[field] for field in fields)
+            wrong = wrong or not VERSION.fullmatch(head["release"])
             if wrong or (is_read and not 0 <= head["highest"] < MOST_EPOCHS):
                 raise ValueError("a head with other fields")
             if not is_read:
