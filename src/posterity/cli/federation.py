@@ -43,7 +43,7 @@ def status(settings: Settings) -> None:
     """Print the state of a federation, as far as one of its sites knows it."""
     folder, as_json = folder_of(settings), bool(settings["json"])
     if not settings["follow"]:
-        once = Verb(status_table, lambda _: answered(deployment.ask(folder, "status")))
+        once = Verb(status_table, lambda _: answered(deployment.ask(folder, "status"), folder))
         present(lambda: (settings, once), as_json)
         return
     heed()
@@ -60,12 +60,12 @@ def _looks(folder: Path, every: float) -> Iterator[Data]:
     """Yield the state of an agent's site repeatedly; if none runs, the last known one."""
     deployment.configuration(folder)
     with Client(folder / SOCKET) as client:
-        data = answered(deployment.ask(folder, "status"))
+        data = answered(deployment.ask(folder, "status"), folder)
         while True:
             yield data
             time.sleep(every)
             try:
-                data = answered(client.ask("status"))
+                data = answered(client.ask("status"), folder)
             except Absent:
                 data = data | {"running": None}
 
@@ -100,7 +100,7 @@ def forget(settings: Settings) -> Data:
     if not settings["yes"]:
         confirm(f"Destroy the factor of {printable(name)} at all members for good?")
     tombstone = author.tombstone(name, state["highest"])
-    return answered(deployment.ask(by, "post", tombstone.envelope))
+    return answered(deployment.ask(by, "post", tombstone.envelope), by)
 
 
 @verb(status_table)
@@ -113,7 +113,7 @@ def revoke(settings: Settings) -> Data:
     old = settings["stolen"] or str(author.terms.keys[name])
     epoch = state["highest"] if settings["epoch"] is None else settings["epoch"]
     order = author.rotation(name, old=old, key=key, epoch=epoch + 1)
-    return answered(deployment.ask(by, "post", order.envelope))
+    return answered(deployment.ask(by, "post", order.envelope), by)
 
 
 def submit(settings: Settings) -> None:
