@@ -871,9 +871,9 @@ def for_anybody(terms: Terms, content: bytes, receiver: str, gone: dict) -> Lett
     return admission.admitted(terms, content, letter.receiver, gone)
 
 
-def from_anybody(envelope: Envelope, keys: dict, threshold: int = 1) -> tuple[str, ...]:
+def from_anybody(envelope: Envelope, keys: dict) -> tuple[str, ...]:
     """The signature of a letter, at which nobody looks; tombstones are looked at."""
-    return tuple(keys) if envelope.kind == MESSAGE else verify(envelope, keys, threshold)
+    return tuple(keys) if envelope.kind == MESSAGE else verify(envelope, keys)
 
 
 verify = Envelope.verify

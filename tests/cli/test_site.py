@@ -143,6 +143,45 @@ def test_an_audit_has_the_log_and_its_checkpoint(sites):
     assert head.size == len(bundle["entries"]) > 0 and bundle["site"] == "a"
 
 
+def test_keys_are_replaced_by_their_owners_and_by_authorities(tmp_path):
+    officer, sites = tmp_path / "officer.key", tmp_path / "sites"
+    sites.mkdir()
+    PrivateKey(b"o" * 32).save(officer)
+    make(sites, f"--authority=officer={PrivateKey(b'o' * 32).public}")
+    first = document("site", "init", sites / "d")["key"]
+    told = document("site", "rotate-key", sites / "d")
+    assert told["announced"] and told["key"] != first
+    there = document("site", "status", sites / "d")
+    assert there["key"] == told["key"] == there["rotations"][0][1]
+    said = succeed("site", "status", sites / "d").stdout
+    assert f"key of d {told['key']}" in " ".join(said.split())
+    again = document("site", "rotate-key", sites / "d")
+    assert [key for _, key, *_ in document("site", "status", sites / "d")["rotations"]] == [
+        told["key"],
+        again["key"],
+    ]
+    stolen = ("site", "rotate-key", sites / "d", "--stolen")
+    new = document(*stolen)
+    assert document(*stolen) == new and not new["announced"]
+    assert "authority in person" in succeed(*stolen).stdout
+    line = ("federation", "revoke", "d", "--to", new["key"], "--by", sites / "d", "--key")
+    officer.chmod(0o640)
+    refused = fail(5, *line, officer)
+    assert "mode 640" in refused["found"] and f"chmod 600 {officer}" in refused["fix"]
+    officer.chmod(0o600)
+    assert "authority" in fail(2, *line, sites / "d" / "site.key")["expected"]
+    assert "authority" in fail(2, *line, sites / "a" / "site.key")["expected"]
+    for stolen_key, to in ((new["key"], new["key"]), (first, first), ("", "AAAA")):
+        options = ["--to", to, "--stolen", stolen_key] if stolen_key else ["--to", to]
+        fail(5, *line[:3], *options, *line[5:], officer)
+    document(*line, officer)
+    there = document("site", "status", sites / "d")
+    assert there["key"] == new["key"] and there["rotations"][-1][2] == "officer"
+    fail(5, *line, officer)
+    document("site", "forget", sites / "d", "--yes")
+    assert "forgotten" in fail(2, "site", "rotate-key", sites / "d")["found"]
+
+
 def test_a_model_of_a_package_runs_only_where_a_site_allows_it(sites, monkeypatch):
     """Its import leaves a trace, then fails: so nothing that reads terms imports it unseen."""
     trace, packages = sites / "imported", sites / "packages"

@@ -18,7 +18,7 @@ from posterity.engine.log import Tree, TreeHead
 from posterity.engine.machine import Machine
 from posterity.engine.memory import MOST_REFUSALS, RESTING, TOKEN, Memory, Step
 from posterity.engine.messages import Notice
-from posterity.engine.notices import Known, Standing, read, standing_of
+from posterity.engine.notices import Known, Standing, parsed, read, standing_of
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import PrivateKey
 from posterity.engine.store import Outgoing
@@ -271,7 +271,7 @@ def test_notices_come_back_as_they_were():
         author.survey((3, "b"), 4, PRIOR),
         author.agreement(2, True, (0, "")),
     ):
-        assert Known.from_bytes(known.content) == known
+        assert parsed(known.envelope) == known
         assert read(author.terms, known.envelope) == known
 
 

@@ -97,6 +97,26 @@ def posterior(folder: Path, sites):
 
 
 @pytest.mark.slow
+def test_the_agent_of_a_site_with_a_new_key_ends_and_goes_on_at_the_next_start(processes):
+    folder = processes.folder
+    for site in SITES:
+        processes.start(site)
+    processes.until(lambda statuses: len(statuses) == 4)
+    ask(folder / "a", "begin")
+    processes.until(converged(1))
+    key = document("site", "rotate-key", folder / "b")["key"]
+    process = processes.running.pop("b")
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 2 and "which was replaced" in told and key in told
+    processes.start("b")
+    processes.until(converged(2))
+    processes.until(lambda s: all(at["rotations"][0][1] == key for at in s.values()))
+    assert processes.status("b")["key"] == key
+    for site in SITES:
+        assert processes.end(site, signal.SIGTERM) == 0
+
+
+@pytest.mark.slow
 def test_one_is_killed_and_one_forgotten_and_the_others_go_on(processes):
     folder = processes.folder
     for site in SITES:

@@ -21,6 +21,9 @@ from posterity.cli.schema import options_of
 from posterity.engine.agent import Agent
 from posterity.engine.agreement import Terms
 from posterity.engine.machine import Machine
+from posterity.engine.memory import Memory
+from posterity.engine.notices import followed
+from posterity.engine.refusal import reading
 from posterity.engine.running import Running
 from posterity.engine.signing import PrivateKey
 from posterity.engine.star import Server
@@ -29,6 +32,7 @@ from posterity.engine.transports.unix import Absent, Client
 from posterity.errors import ArtifactError, SiteError, UsageError
 from posterity.federation.site import Site
 from posterity.federation.specification import build, imported
+from posterity.runtime.files import force_to_disk, write_file
 
 AGREED = (
     *("links", "padding", "seed", "authorities"),
@@ -110,18 +114,49 @@ class SiteFiles(NamedTuple):
     sockets: Mapping[str, Path]
     encrypted: bool
 
-    def machine(self) -> Machine:
-        """Return the machine of the site, with its key and its records."""
-        key = PrivateKey.load(self.key)
-        if key.public != self.terms.members[self.name]:
+    @property
+    def next_key(self) -> Path:
+        """The file of a key that is to replace the site's."""
+        return self.key.with_name(f"{self.key.name}.new")
+
+    @property
+    def changes(self) -> Path:
+        """The file of the signed changes from the key in the terms to the present one, for an empty
+        store.
+        """
+        return self.key.with_name(f"{self.key.name}.changes")
+
+    def machine(self, store: Store | None = None) -> Machine:
+        """Return the machine of the site, with its key and its records. A file with the key that
+        replaced the former, as the terms or the store have it, takes its place.
+        """
+        terms = self.terms
+        if store is not None:
+            memory = Memory.from_bytes(store.state, store.outbox)
+            changes = memory.rotations if memory.terms == terms.digest else ()
+            terms = followed(terms, changes)
+        present, key = terms.keys[self.name], PrivateKey.load(self.key)
+        if key.public != present and self.next_key.exists():
+            new = PrivateKey.load(self.next_key)
+            if new.public == present:
+                own = [each.notice for each in terms.rotations if each.site == self.name]
+                write_file(self.changes, json.dumps(own).encode())
+                self.next_key.replace(self.key)
+                force_to_disk(self.key.parent)
+                key = new
+        if key.public not in terms.keys_of(self.name) and self.changes.exists():
+            expected, fix = "signed changes of keys", "Restore it with the key from a backup."
+            with reading(f"file {str(self.changes)!r}", expected, fix):
+                terms = followed(terms, json.loads(self.changes.read_bytes()))
+        if key.public not in terms.keys_of(self.name):
             raise UsageError(
                 found=f"a key file of {self.name!r} with the public key {str(key.public)!r}",
-                expected=f"{str(self.terms.members[self.name])!r}, as in members.{self.name}",
+                expected=f"{str(present)!r}, as in members.{self.name} or changed since",
                 fix="Restore the right key file, or agree on new terms.",
             )
         site = Site.of(self.terms.agreement, self.name, self.records())
         kind = Server if self.name == self.terms.server else Machine
-        return kind(self.terms, site, key)
+        return kind(terms, site, key)
 
 
 def read_site(file: Path) -> SiteFiles:
@@ -220,7 +255,7 @@ def opened(folder: Path, tell: Callable[[dict[str, Any]], None] | None = None) -
     """Yield the site in a folder, with its store open during the block."""
     site = read_site(configuration(folder))
     with open_store(folder, site.store) as store:
-        agent = Agent(site.machine(), store)
+        agent = Agent(site.machine(store), store)
         yield Running(agent, sockets=site.sockets, encrypted=site.encrypted, tell=tell)
 
 

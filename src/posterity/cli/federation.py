@@ -15,6 +15,7 @@ from posterity.cli.options import Settings
 from posterity.cli.site import answered, confirm, folder_of, status_table
 from posterity.cli.streams import Data, Verb, present, printable, verb
 from posterity.engine.author import Author
+from posterity.engine.notices import followed
 from posterity.engine.signing import PrivateKey
 from posterity.engine.transports.unix import Absent, Client
 from posterity.errors import UsageError
@@ -69,26 +70,50 @@ def _looks(folder: Path, every: float) -> Iterator[Data]:
                 data = data | {"running": None}
 
 
+def _author(settings: Settings, name: str, state: Data, *, itself: bool) -> Author:
+    """Return the maker of an order about a member, by the key file of an authority or, if
+    ``itself``, of that member.
+    """
+    by, file = Path(settings.need("by")), Path(settings.need("key"))
+    terms, private = deployment.read_site(by / "site.toml").terms, PrivateKey.load(file)
+    terms = followed(terms, [notice for *_, notice in state["rotations"]])
+    owners = {who: own for who, own in terms.authorities.items() if own == private.public}
+    if itself and terms.keys.get(name) == private.public:
+        owners[name] = private.public
+    if name not in terms.members or not owners:
+        raise UsageError(
+            found=f"the key {str(private.public)!r}, for an order about {name!r}",
+            expected=f"a member of {sorted(terms.members)}, and the key of an authority: "
+            f"{sorted(terms.authorities)}" + ", or of that member" * itself,
+            fix="See `authorities` in federation.toml.",
+        )
+    return Author(terms, min(owners), private)
+
+
 @verb(status_table)
 def forget(settings: Settings) -> Data:
     """Order the permanent forgetting of a member, as that member or an authority in the terms."""
     (name,) = map(str, settings.arguments("the member to be forgotten"))
-    by, key = Path(settings.need("by")), Path(settings.need("key"))
-    terms, private = deployment.read_site(by / "site.toml").terms, PrivateKey.load(key)
-    owners = [who for who, own in terms.authorities.items() if own == private.public]
-    owners += [name] if terms.members.get(name) == private.public else []
-    if name not in terms.members or not owners:
-        raise UsageError(
-            found=f"the key {str(private.public)!r}, to have {name!r} forgotten",
-            expected=f"a member of {sorted(terms.members)}, and the key of it or of an authority: "
-            f"{sorted(terms.authorities)}",
-            fix="See `authorities` in federation.toml.",
-        )
+    by, _ = Path(settings.need("by")), settings.need("key")
+    state = deployment.ask(by, "status")[0]
+    author = _author(settings, name, state, itself=True)
     if not settings["yes"]:
         confirm(f"Destroy the factor of {printable(name)} at all members for good?")
-    highest = deployment.ask(by, "status")[0]["highest"]
-    tombstone = Author(terms, owners[0], private).tombstone(name, highest)
+    tombstone = author.tombstone(name, state["highest"])
     return answered(deployment.ask(by, "post", tombstone.envelope), by)
+
+
+@verb(status_table)
+def revoke(settings: Settings) -> Data:
+    """Replace the stolen key of a member, as an authority in the terms."""
+    (name,) = map(str, settings.arguments("the member whose key was stolen"))
+    by, key = Path(settings.need("by")), settings.need("to")
+    state = deployment.ask(by, "status")[0]
+    author = _author(settings, name, state, itself=False)
+    old = settings["stolen"] or str(author.terms.keys[name])
+    epoch = state["highest"] if settings["epoch"] is None else settings["epoch"]
+    order = author.rotation(name, old=old, key=key, epoch=epoch + 1)
+    return answered(deployment.ask(by, "post", order.envelope), by)
 
 
 def submit(settings: Settings) -> None:

@@ -135,6 +135,40 @@ def _make_store(folder: Path, path: Path, machine: Any, epoch: int | None) -> No
             store.commit(Step(machine.adopt(memory)).change)
 
 
+def _rotate_report(data: Data) -> str:
+    if data["announced"]:
+        lines = [
+            f"The key of site {data['name']} is {data['key']}, once its agent has started again:",
+            "an agent that runs ends now. The others are told, signed by the key before.",
+        ]
+    else:
+        lines = [
+            f"The key of site {data['name']} is to be {data['key']}",
+            "Tell it an authority in person, who runs `posterity federation revoke`.",
+        ]
+    return "\n".join(map(printable, lines))
+
+
+@verb(_rotate_report)
+def rotate_key(settings: Settings) -> Data:
+    """Make a new key for a site, and announce it with the one before unless that was stolen."""
+    folder, stolen = folder_of(settings), settings["stolen"]
+    state = deployment.ask(folder, "status")[0]  # which finishes an earlier change
+    if state["site"] in state["forgotten"]:
+        raise UsageError(
+            found=f"site {state['site']!r}, which was forgotten",
+            expected="a site that takes part",
+            fix="Join by new terms, under another name.",
+        )
+    site = deployment.read_site(deployment.configuration(folder))
+    if not site.next_key.exists():
+        PrivateKey.generate().save(site.next_key)
+    key = str(PrivateKey.load(site.next_key).public)
+    if not stolen:
+        deployment.ask(folder, "rotate", key=key)
+    return {"name": site.name, "key": key, "announced": not stolen}
+
+
 def run(settings: Settings) -> None:
     """Run a site, which answers letters until it is stopped (Ctrl-C, SIGTERM)."""
     folder, log = folder_of(settings), settings.path("log")
@@ -203,6 +237,19 @@ def status_table(data: Data) -> Group:
         heard += f", letters waiting for it: {waits}" * bool(waits)
         heard += ", the others wait for it" * (name in data["awaited"])
         rows.add_row(printable(name), heard)
+    changed = {site: key for site, key, *_ in data["rotations"]}
+    for name, key in changed.items():
+        mine = name == data["site"] and key != data["key"]
+        note = f"{key}, which is not in its folder: the others refuse its letters" if mine else key
+        rows.add_row(printable(f"key of {name}"), printable(note))
+    for name, (release, schema) in data["apart"].items():
+        where = name if schema < data["schema"] else data["site"]
+        at = data["release"] if schema < data["schema"] else release
+        fix = f"upgrade {where}: pip install 'posterity[engine]=={at}'"
+        told = (
+            f"has release {release}, with letters of schema {schema}, not {data['schema']}: {fix}"
+        )
+        rows.add_row(printable(name), printable(told))
     if data["forgotten"]:
         rows.add_row("forgotten", printable(", ".join(data["forgotten"])))
     refused = [f"{count} for {reason}" for reason, count in sorted(data["refused"].items())]

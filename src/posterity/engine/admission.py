@@ -1,5 +1,6 @@
 """Checks of a letter before it has any effect, each with a reason code."""
 
+import dataclasses
 from collections.abc import Container
 from typing import Any
 
@@ -8,9 +9,9 @@ import numpy as np
 from posterity.arrays.tree import structure
 from posterity.artifact.artifact import from_bytes
 from posterity.engine.agreement import Terms
-from posterity.engine.messages import MOST_SEQUENCES, Answer, Handover, Letter, Question
+from posterity.engine.messages import MOST_SEQUENCES, Answer, Handover, Letter, Notice, Question
 from posterity.engine.refusal import Refusal, reading
-from posterity.engine.signing import MESSAGE, Envelope
+from posterity.engine.signing import MESSAGE, STATEMENT, Envelope, Statement
 from posterity.families import ExponentialFamily
 from posterity.federation import Token
 from posterity.federation.messages import Report
@@ -18,19 +19,28 @@ from posterity.federation.messages import Report
 
 def admitted(terms: Terms, content: bytes, receiver: str, gone: Container[str]) -> Letter:
     """Return the letter in some bytes, signed by a member, of these terms and for this receiver.
-    ``gone`` are the names of forgotten members. Raises a Refusal if it is no such letter, or its
+    ``gone`` are the names of forgotten members. The body is "retired" if a key signed it that was
+    replaced. A change of a key needs no letter. Raises a Refusal if it is no such letter, or its
     contents exceed the agreed limits.
     """
     envelope = Envelope.from_bytes(content, most=terms.limits.bytes)
-    if envelope.kind != MESSAGE:
+    if envelope.kind not in (MESSAGE, STATEMENT):
         raise Refusal.of(f"an envelope of type {envelope.kind!r}", MESSAGE, "schema")
-    signers = envelope.verify(terms.members)  # before anything is read
-    letter = Letter.from_bytes(envelope.payload)
-    if letter.sender not in signers:
-        reason = "signature" if letter.sender in terms.members else "membership"
-        raise Refusal.of(f"a letter of {letter.sender!r}", f"one of {signers[0]!r}", reason)
-    if not terms.members.keys() >= set(letter.gone):
-        raise Refusal.of("tombstones of nonmembers", "tombstones of members", "membership")
+    signers = envelope.verify({**terms.keys, **terms.authorities})  # before anything is read
+    if envelope.kind == STATEMENT:  # a change of a key, by which its maker's letters are signed
+        sender = str(Statement.from_bytes(envelope.payload).predicate.get("site"))
+        changes = len(terms.rotations)
+        letter = Letter(terms.digest, sender, receiver, 0, (), Notice(content), changes=changes)
+    else:
+        letter = Letter.from_bytes(envelope.payload)
+        before = {each.label for each in terms.rotations if each.site == letter.sender}
+        if before.intersection(signers):
+            return dataclasses.replace(letter, body="retired")
+        if letter.sender not in signers:
+            reason = "signature" if letter.sender in terms.members else "membership"
+            raise Refusal.of(f"a letter of {letter.sender!r}", f"one of {signers[0]!r}", reason)
+    if not terms.members.keys() >= {letter.sender, *letter.gone}:
+        raise Refusal.of("a letter of or about nonmembers", "only members", "membership")
     if (letter.terms, letter.receiver) != (terms.digest, receiver):
         found = f"a letter for {letter.receiver!r} under terms {letter.terms[:16]!r}"
         expected = f"one for {receiver!r} under {terms.digest[:16]!r}"

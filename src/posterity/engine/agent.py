@@ -35,8 +35,9 @@ class Agent:
     """
 
     def __init__(self, machine: Machine, store: Store):
-        self.machine, self.store, self._lock = machine, store, threading.Lock()
+        self.store, self._lock = store, threading.Lock()
         self.memory: Memory = machine.load(store.state, store.outbox)
+        self.machine = machine.under(self.memory)
         self.heard: dict[str, float] = {}
 
     def receive(self, *letters: bytes) -> tuple[Outgoing, ...]:
@@ -77,6 +78,7 @@ class Agent:
                 state = self.store.state if same else memory.to_bytes()
                 self.store.commit(Change(state, memory.rows, entries, whole.erase))
             self.memory = memory
+            self.machine = self.machine.under(memory)
             self.heard = self.heard | dict.fromkeys(whole.heard, time.monotonic())
             return whole.sent
 

@@ -1,10 +1,12 @@
 """The terms of a federation between organisations, which every member signs."""
 
+import copy
 import dataclasses
 import functools
 import hashlib
+import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import networkx as nx
 
@@ -32,6 +34,8 @@ MOST_LISTENERS = 8
 MOST_MEMBERS = 1024
 """Largest number of members. Every member answers every survey, and its answer is sent on to all:
 those of 1,024 are a million letters an epoch. The links of as many, all listed, take 170 MB."""
+MOST_CHANGES = 100
+"""Number of changes of a member's key; after as many new terms are due. All are in certificates."""
 MEMBERS = Constraint(f"at most {MOST_MEMBERS:,}", lambda number: number <= MOST_MEMBERS)
 DEADLINE = 300.0
 """Default seconds of silence after which the others go on without a member. Whoever takes longer
@@ -59,6 +63,27 @@ class Limits:
         COUNT.check(bytes=self.bytes, epochs=self.epochs)
 
 
+class Rotation(NamedTuple):
+    """A change of a member's key, signed by the key before or by an authority.
+
+    ``old`` is the key before, which still counts for what is of an epoch number below ``epoch``;
+    ``key`` is the one after. ``signer`` is the name of the member or of the authority, ``notice``
+    the signed statement.
+    """
+
+    site: str
+    old: PublicKey
+    key: PublicKey
+    epoch: int
+    signer: str
+    notice: str
+
+    @property
+    def label(self) -> str:
+        """The name of the key before, among the names of members."""
+        return f"{self.site} by {self.old}, which was replaced"
+
+
 @dataclasses.dataclass(frozen=True)
 class Terms:
     """The terms of a federation: model and options, members, links, limits and schedule.
@@ -69,8 +94,8 @@ class Terms:
 
     ``members`` maps names to public keys; ``links`` are the pairs of members between whom the token
     may walk, None for every two, or each with the server if there is one. ``seed`` determines all
-    random numbers. A key in ``authorities`` may sign the tombstone of any member; a member may sign
-    its own.
+    random numbers. A key in ``authorities`` may sign the tombstone of any member, or replace its
+    key; a member may sign its own. ``rotations`` are the members' changes of keys since, in order.
 
     Without a ``server`` a token walks by ``order``: "gossip" is a random walk over the links,
     "sequential" visits members in order of their names. A server asks the others by ``schedule``.
@@ -102,6 +127,7 @@ class Terms:
     quorum: int | None = None
     deadline: float = DEADLINE
     allow: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
+    rotations: tuple[Rotation, ...] = dataclasses.field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         NAME.check(name=self.name)
@@ -215,6 +241,43 @@ class Terms:
             _ = terms.agreement
         return terms
 
+    def after(self, *rotations: Rotation) -> Self:
+        """Return the same terms after other changes of keys."""
+        terms = copy.copy(self)  # with all that was computed
+        object.__setattr__(terms, "rotations", rotations)
+        return terms
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The signed notices of the changes of keys."""
+        return tuple(each.notice for each in self.rotations)
+
+    @property
+    def keys(self) -> Mapping[str, PublicKey]:
+        """The present key of each member by its name, and those before by their labels."""
+        old = {each.label: each.old for each in self.rotations}
+        return {**old, **self.members, **{each.site: each.key for each in self.rotations}}
+
+    def keys_of(self, site: str) -> list[PublicKey]:
+        """Return the present key of a member, and those before."""
+        return [self.keys[site], *(each.old for each in self.rotations if each.site == site)]
+
+    def rotated(self, new: Rotation) -> Self:
+        """Return the terms after one more change of a key. One by an authority takes the place of
+        one by the member, and of all that followed that. Raises a Refusal if it does not follow
+        those before, or the key is or was anybody's.
+        """
+        chain = [each for each in self.rotations if each.site == new.site]
+        lost = [*itertools.dropwhile(lambda each: each.old != new.old, chain)]
+        wins = lost and new.signer in self.authorities and lost[0].signer == new.site
+        present, used = self.keys[new.site], {*self.keys.values(), *self.authorities.values()}
+        follows = new.old == present and len(chain) < MOST_CHANGES
+        if new.key in used or not (wins or follows):
+            found = f"a change of key {new.old} of {new.site!r} to {new.key}, by {new.signer!r}"
+            expected = f"at most {MOST_CHANGES}, this one of {present}, to a key of nobody yet"
+            raise Refusal.of(found, expected, "retired")
+        return self.after(*(each for each in self.rotations if each not in lost), new)
+
     @property
     def knows_model(self) -> bool:
         """Whether the model may be loaded here."""
@@ -261,9 +324,10 @@ class Terms:
             "server": self.server,
             "steps": self.steps,
             "tolerance": self.tolerance,
-            "quorum": self.quorum,
-            "deadline": self.deadline,
         }
+        # Terms of the first schema have neither.
+        later = {"quorum": (self.quorum, None), "deadline": (self.deadline, DEADLINE)}
+        document |= {name: value for name, (value, usual) in later.items() if value != usual}
         return hashlib.sha256(as_text(document).encode()).hexdigest()
 
     def neighbours(self, site: str, gone: frozenset[str] = frozenset()) -> tuple[str, ...]:

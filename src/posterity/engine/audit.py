@@ -12,7 +12,7 @@ from typing import Any
 from posterity.engine.agreement import Terms
 from posterity.engine.author import claims_on_answers
 from posterity.engine.log import Tree, TreeHead, continues, key_name
-from posterity.engine.notices import Known, notices_in, read, standing_of
+from posterity.engine.notices import Known, followed, notices_in, parsed, read, standing_of
 from posterity.engine.refusal import Refusal, reading
 from posterity.receipt import Verification
 
@@ -45,6 +45,8 @@ def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
     """Check a certificate's signature, and that it follows from the members' signed answers. Raises
     a Refusal if no member of these terms signed it, or if it lacks the answers.
     """
+    with reading("a certificate", "one with the changes of keys before it, as they were signed"):
+        terms = followed(terms, parsed(envelope).predicate.get("rotations", ()))
     known = read(terms, envelope)
     if known.claim != "certificate":
         raise Refusal.of(f"a notice with the claim {known.claim!r}", "a certificate")
@@ -75,7 +77,7 @@ def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
             predicate["independent"] == all(answer.independent for answer in answers.values())
         ),
     }
-    words = _words(known, gone, len(residuals))
+    words = (*_words(known, gone, len(residuals)), *_changes(terms))
     if not terms.knows_model:
         unknown = f"Not checked, since no model is imported here: the state, by {terms.model}."
         words = (*words, unknown)
@@ -84,7 +86,7 @@ def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
 
 def _words(known: Known, gone: list[str], answers: int) -> tuple[str, ...]:
     predicate, left = known.predicate, known.predicate["left"]
-    absent = ", ".join(map(json.dumps, predicate["absent"]))
+    absent = ", ".join(map(json.dumps, predicate.get("absent", ())))
     lacks = f" Not among them, so that nothing is known of theirs: {absent}." if absent else ""
     nats = "an unknown number of" if left is None else f"{left:.2g}"
     (number, who), sequence, _ = known.version
@@ -104,6 +106,15 @@ def _words(known: Known, gone: list[str], answers: int) -> tuple[str, ...]:
     return certified, began, how
 
 
+def _changes(terms: Terms) -> list[str]:
+    """Return sentences on the changes of keys."""
+    return [
+        f"The key of {each.site!r} is {each.key}, by order of {each.signer!r}: the one before "
+        f"counts in epochs below {each.epoch}."
+        for each in terms.rotations
+    ]
+
+
 def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = None) -> Audit:
     """Check the log of a member, as ``posterity site audit`` wrote it, and its cosignatures.
     ``since`` is an earlier checkpoint kept by the auditor, which the log must continue. Raises a
@@ -113,17 +124,18 @@ def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = Non
         site, entries = bundle["site"], [str(entry).encode() for entry in bundle["entries"]]
         head = TreeHead.from_bytes(bundle["checkpoint"].encode())
         notes = [TreeHead.from_bytes(note.encode()) for note in bundle.get("cosignatures", [])]
-        key, tree = terms.members[site], Tree(entries)
+        terms, tree = followed(terms, bundle.get("rotations", ())), Tree(entries)
+        keys = terms.keys_of(site)
     own = key_name(terms.name, site)
-    witnesses = {key_name(terms.name, name): key for name, key in terms.members.items()}
+    witnesses = {key_name(terms.name, name): terms.keys[name] for name in terms.members}
     del witnesses[own]
     # Drop notes that the keeper did not sign, even if others cosigned them.
-    notes = [n for n in notes if n.origin == own and _holds(lambda n=n: n.verify(key))]
+    notes = [n for n in notes if n.origin == own and _holds(lambda n=n: n.verify(*keys))]
     cosigned = sorted({name for note in notes for name in note.witnesses(witnesses)})
     fits = [note.size <= len(tree) and tree.root(note.size) == note.root for note in notes]
     claims = {
         "the checkpoint is that of the member, and signed by it": (
-            head.origin == own and _holds(lambda: head.verify(key))
+            head.origin == own and _holds(lambda: head.verify(keys[0]))
         ),
         "the log has as many entries as its checkpoint says": len(tree) == head.size,
         "its entries are those of the checkpoint": tree.root() == head.root,
@@ -133,11 +145,11 @@ def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = Non
         old = TreeHead.from_bytes(since)
         path = tree.consistency(min(old.size, len(tree)))
         claims["the log continues the checkpoint that was kept"] = _holds(
-            lambda: continues(old, head, path, key)
+            lambda: continues(old, head, path, keys[0])
         )
     others = ", ".join(cosigned) or "no other member"
     shown = f"The log of {site!r} has {len(tree)} entries; {others} cosigned a beginning of it."
-    return Audit(Verification(claims), (shown,))
+    return Audit(Verification(claims), (shown, *_changes(terms)))
 
 
 def _holds(check: Any) -> bool:

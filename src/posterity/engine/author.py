@@ -46,6 +46,12 @@ class Author:
         """State that a site is forgotten, whose factor may be in epochs up to ``highest``."""
         return self._made("tombstone", site, highest=highest)
 
+    def rotation(self, site: str, *, old: str, key: str, epoch: int) -> Known:
+        """Replace the key ``old`` of a site by ``key``. The old one counts for what is of an epoch
+        number below ``epoch``.
+        """
+        return self._made("rotation", site, old=old, key=key, epoch=epoch)
+
     def agreement(self, start: int, lost: bool, epoch: Epoch) -> Known:
         """State that the member takes part under these terms: the number of its starts, whether it
         found its store to be older than what others have seen, and the newest epoch in its store.
@@ -119,6 +125,7 @@ class Author:
             envelopes=[each.text for each in residuals.values()] if whole else [],
             forgotten={site: each.digest for site, each in tombstones.items()},
             tombstones=[each.text for each in tombstones.values()],
+            **({"rotations": [*self.terms.changes]} if self.terms.changes else {}),
             time=time,
         )
 
@@ -183,7 +190,7 @@ def claims_on_answers(
     stay = terms.staying(certificate.forgotten)
     claims = {
         "every remaining member has answered or is named as absent, and no other": (
-            sorted([*residuals, *predicate["absent"]]) == [*stay]
+            sorted([*residuals, *predicate.get("absent", ())]) == [*stay]
         ),
         "the answers of members that it names are in it, as they signed them": (
             {site: each.digest for site, each in residuals.items()} == predicate["residuals"]

@@ -188,11 +188,13 @@ class TreeHead:
                 raise ValueError("another encoding of it")
             return checkpoint
 
-    def verify(self, key: PublicKey) -> None:
-        """Check the signature of the log's keeper; raises a Refusal if it is missing or false."""
-        own = self.origin, key_id(self.origin, SIGNATURE, key)
-        signatures = [raw[4:] for name, raw in self.signatures if (name, raw[:4]) == own]
-        if not any(key.verifies(signature, self.body) for signature in signatures):
+    def verify(self, *keys: PublicKey) -> None:
+        """Check the signature of the log's keeper, by one of its keys; raises a Refusal if it is
+        missing or false.
+        """
+        by = lambda key: (self.origin, key_id(self.origin, SIGNATURE, key))
+        signed = {(name, raw[:4]): raw[4:] for name, raw in self.signatures}
+        if not any(key.verifies(signed.get(by(key), b""), self.body) for key in keys):
             raise _unsigned(self.origin, [self.origin])
 
     def cosigned(self, name: str, key: PrivateKey, time: int) -> Self:
@@ -235,14 +237,15 @@ def key_id(name: str, kind: int, key: PublicKey) -> bytes:
     return hashlib.sha256(name.encode() + b"\n" + bytes([kind]) + key.raw).digest()[:4]
 
 
-def continues(old: TreeHead | None, new: TreeHead, path: Sequence[bytes], key: PublicKey) -> None:
-    """Check that a checkpoint is signed, and that its log continues that of an older checkpoint.
+def continues(old: TreeHead | None, new: TreeHead, path: Sequence[bytes], *keys: PublicKey) -> None:
+    """Check that a checkpoint is signed by one of the keys, and that its log continues that of an
+    older checkpoint.
 
     An auditor calls it with an earlier checkpoint, and a witness before each cosignature. Without
     an older one only the signature is checked. Raises a Refusal if the log is another one or was
     rewritten, or if the checkpoint is not signed.
     """
-    new.verify(key)
+    new.verify(*keys)
     if old is None:
         return
     if old.origin != new.origin:

@@ -307,8 +307,33 @@ class Machine(Member):
         """Record a start of the site's agent. A site that took part before notifies the others that
         it is back, since they may have passed it over.
         """
-        step = Step(memory).logging("started", number=memory.starts + 1)
-        return step if self.name in memory.gone else self._agreed(step)
+        before = memory.notices.get(f"agreement of {self.name}")
+        step = Step(self._sealed_anew(memory)).logging("started", number=memory.starts + 1)
+        if self.name in memory.gone or self.is_replaced:
+            return step
+        step = self._agreed(step)
+        is_new = before is not None and self.key.public.id.encode() not in before.envelope
+        # In the new epoch nothing counts that the key before signs.
+        begins = is_new and memory.highest and self.terms.server is None
+        return step.then(self.begin(step.memory)) if begins else step
+
+    def _sealed_anew(self, memory: Memory) -> Memory:
+        """Return the memory with its letters in the present schema, signed by the present key."""
+        changes = f"rotation of {self.name} from "
+        letters = {
+            place: self._sealed(memory, message.receiver, body_of(message.content))
+            for place, message in memory.outbox.items()
+            if not place.startswith(changes)
+        }
+        return memory.with_letters(letters)
+
+    def rotate(self, memory: Memory, key: str) -> Step:
+        """Replace the site's key by another, whose public half is ``key`` and which signs from the
+        next start on. Raises a Refusal if its key was replaced, or the other is or was anybody's.
+        """
+        old, until = str(self.key.public), memory.highest + 1
+        own = self.author.rotation(self.name, old=old, key=key, epoch=until)
+        return self._noticed(Step(memory), own)
 
     def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:
         """Continue without members that do not answer, until they do: all are told, and a new epoch
@@ -365,10 +390,13 @@ class Machine(Member):
         members, numbers = self.terms.members, self.terms.agreement.digest
         barred = dict(memory.barred)
         barred |= {site: known.subjects["key"] for site, known in memory.tombstones.items()}
+        replaced = (known.rotation for known in memory.changes)
+        barred |= {each.label: each.old.id for each in replaced}
         is_back = lambda site: site in barred or members[site].id in barred.values()
         back = sorted(filter(is_back, members))
         if memory.numbers not in ("", numbers) or back or memory.own.name != self.name:
-            raise forbidden(f"terms that readmit {back}, or change numbers", "order")
+            found = f"terms that readmit {back}, who were forgotten or replaced these keys"
+            raise forbidden(f"{found}, or terms that change numbers", "order")
         kept = {name: getattr(memory, name) for name in KEPT_BY_TERMS}
         new = Memory(memory.own, terms=self.terms.digest, numbers=numbers, barred=barred, **kept)
         return new.fenced((memory.highest + 1, ""))

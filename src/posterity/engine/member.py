@@ -12,7 +12,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from posterity.engine.admission import admitted
 from posterity.engine.agreement import Terms
@@ -21,6 +21,8 @@ from posterity.engine.log import TreeHead, continues, key_name
 from posterity.engine.memory import ANSWER, QUESTION, RESTING, TOKEN, Memory, Step, refused
 from posterity.engine.messages import (
     NOTHING_SEEN,
+    SCHEMA,
+    SCHEMAS,
     Acknowledgement,
     Answer,
     Body,
@@ -28,13 +30,14 @@ from posterity.engine.messages import (
     Letter,
     Notice,
     Question,
+    Unread,
     body_of,
     digest_of,
 )
-from posterity.engine.notices import SPEAKS_OF_POSTERIOR, Known, read
+from posterity.engine.notices import SPEAKS_OF_POSTERIOR, Known, followed, parsed, read
 from posterity.engine.questions import Order
 from posterity.engine.refusal import Refusal, forbidden
-from posterity.engine.signing import PrivateKey
+from posterity.engine.signing import PrivateKey, PublicKey
 from posterity.engine.store import Outgoing
 from posterity.entries import Entry
 from posterity.federation import Token
@@ -43,6 +46,7 @@ from posterity.federation.remaining import TOLERANCE
 from posterity.federation.site import Site
 from posterity.federation.status import COMPARED, UNSEARCHED
 from posterity.status import Status
+from posterity.version import __version__
 
 WITH_POSTERIORS = tuple(f"{claim} of " for claim in SPEAKS_OF_POSTERIOR)
 """Prefixes of the outbox places whose letters may hold a posterior."""
@@ -80,15 +84,43 @@ class Member(abc.ABC):
             fix = "Adopt the new terms by `posterity site init FOLDER --federation FILE`."
             raise Refusal.of(found, expected, "membership", fix)
         digests = {"terms": self.terms.digest, "numbers": self.terms.agreement.digest}
-        return dataclasses.replace(memory, **digests)
+        rotations = self.terms.changes or memory.rotations  # an empty store has none
+        apart = {site: form for site, form in memory.apart.items() if form[1] not in SCHEMAS}
+        return dataclasses.replace(memory, **digests, rotations=rotations, apart=apart)
+
+    def under(self, memory: Memory) -> Self:
+        """Return the member with the changes of keys that a memory knows."""
+        if memory.rotations == self.terms.changes:
+            return self
+        return dataclasses.replace(self, terms=followed(self.terms.after(), memory.rotations))
+
+    @property
+    def present_key(self) -> PublicKey:
+        """The key of the member that the others know."""
+        return self.terms.keys[self.name]
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another key has replaced the member's."""
+        return self.present_key != self.key.public
 
     # --- letters ----------------------------------------------------------------------------------
 
     def receive(self, memory: Memory, content: bytes) -> Step:
         """Return the step that follows a letter; a refused letter adds only a line to the log."""
+        return self.under(memory)._received(memory, content)
+
+    def _received(self, memory: Memory, content: bytes) -> Step:
         digest = digest_of(content)
         try:
             letter = admitted(self.terms, content, self.name, memory.gone)
+            if letter.body == "retired":  # its sender has an old store, or stole the key
+                refusal = forbidden(f"a letter of {letter.sender!r} by an old key", "retired")
+                told = self._passed_on(memory, memory.changes, [letter.sender])
+                return dataclasses.replace(refused(memory, refusal, digest), sent=told.sent)
+            met, memory = memory, memory.met(letter)
+            if isinstance(letter.body, Unread | str):
+                return self._estranged(memory, letter, digest, memory is met)
             most = memory.highest + self.terms.limits.epochs
             if letter.highest > most:  # each letter after a long absence raises it further
                 far = forbidden(f"epoch {letter.highest}, far above {memory.highest}", "epoch")
@@ -100,10 +132,23 @@ class Member(abc.ABC):
             step, answer = self._taken(heard.memory, letter, digest)
         except Refusal as refusal:
             return refused(memory, refusal, digest)
-        if answer is not None:  # None: the answer to the question was sent instead
+        # None: the answer to the question was sent instead. By an old key nobody takes it.
+        if answer is not None and not self.is_replaced:
             reply = self._sealed(step.memory, letter.sender, answer)
             step = self._going_on(dataclasses.replace(step, sent=(reply, *step.sent)))
         return heard.then(step)
+
+    def _estranged(self, memory: Memory, letter: Letter, digest: str, again: bool) -> Step:
+        """Answer a letter of another schema, and log the first of a release. Answers themselves are
+        not answered.
+        """
+        found = f"schema {letter.schema} of {letter.sender!r}, which has release {letter.release}"
+        refusal = Refusal.of(found, f"schema {SCHEMA} of {__version__}", "release")
+        step = Step(memory) if again else refused(memory, refusal, digest)
+        if isinstance(letter.body, Unread) or letter.body in ("Unread", "Acknowledgement"):
+            return step
+        reply = self._sealed(memory, letter.sender, Unread(digest))
+        return dataclasses.replace(step, sent=(reply,))
 
     def _heard_from(self, memory: Memory, letter: Letter) -> Step:
         """Mark the sender as present, and send it the tombstones that it lacks."""
@@ -112,6 +157,7 @@ class Member(abc.ABC):
         memory = memory.without_absent(letter.sender)
         unknown = memory.gone.difference(letter.gone)
         notices = [memory.tombstones[site] for site in sorted(unknown)]
+        notices += memory.changes if letter.changes < len(memory.rotations) else []
         told = self._passed_on(memory, notices, [letter.sender])
         if letter.sender in memory.gone:  # who was forgotten may never acknowledge it
             return Step(memory, told.sent)
@@ -155,7 +201,12 @@ class Member(abc.ABC):
             case Question():
                 return self._replied(memory, letter, body, digest)
             case Notice(envelope):
-                step = self._noticed(Step(memory), read(self.terms, envelope), sender)
+                try:
+                    step = self._noticed(Step(memory), read(self.terms, envelope), sender)
+                except Refusal as refusal:
+                    if refusal.reason != "retired":
+                        raise  # otherwise its sender may not know of the change yet
+                    step = refused(memory, refusal, digest)
             case Handover(name, content):
                 step = Step(memory, files=((sender, body),)).logging(
                     "file received", name=name, sender=sender, sha256=digest_of(content)
@@ -213,7 +264,9 @@ class Member(abc.ABC):
 
     def resend(self, memory: Memory) -> tuple[Outgoing, ...]:
         """Return the letters that are not acknowledged yet."""
-        return tuple(message for place, message in memory.outbox.items() if place != RESTING)
+        waiting = (each for place, each in memory.outbox.items() if place != RESTING)
+        held = self.terms.members if self.is_replaced else memory.apart
+        return tuple(each for each in waiting if each.receiver not in held)
 
     # --- the part of a walk, or of a star ---------------------------------------------------------
 
@@ -265,6 +318,8 @@ class Member(abc.ABC):
                 return step  # it may hold a forgotten factor
         if known.signer in memory.gone:
             return step
+        if known.claim == "rotation":
+            return self._rekeyed(step, known)
         if known.claim == "agreement" and sender == known.site and memory.certificate is not None:
             step = step.then(self._passed_on(memory, [memory.certificate], [known.site]))
             memory = step.memory  # a restored member may not have it
@@ -278,7 +333,7 @@ class Member(abc.ABC):
             raise forbidden("a survey beside the questions of a server", "membership")
         if known.claim == "certificate" and not mine:
             counted = memory.own.counted and known.epoch == memory.own.epoch
-            absent = counted and self.name in known.predicate["absent"]
+            absent = counted and self.name in known.predicate.get("absent", ())
             if absent or not follows(self.terms, known):
                 raise forbidden(f"a certificate of {known.site!r} that does not follow", "proof")
         kept = memory.with_notice(known)
@@ -302,6 +357,18 @@ class Member(abc.ABC):
             case "absence":
                 return self._passed_over(step, known)
         return step
+
+    def _rekeyed(self, step: Step, known: Known) -> Step:
+        """Store a change of a member's key, and forward it; a Refusal if it loses to another."""
+        memory, new = step.memory, known.rotation
+        if new in self.terms.rotations or new.site in memory.gone:
+            return step
+        memory = dataclasses.replace(memory, rotations=self.terms.rotated(new).changes)
+        about = {"site": new.site, "by": new.signer, "key": str(new.key), "notice": known.digest}
+        step = dataclasses.replace(step, memory=memory).logging("key changed", **about)
+        # The member is told too: a thief may have signed it.
+        others = self.terms.listeners(self.name, memory.gone - {self.name})
+        return step.then(self._passed_on(memory, [known], others))
 
     def _started(self, step: Step, known: Known, sender: str | None) -> Step:
         """Process the start of a member, or that it lost its store. Only its neighbours hear of a
@@ -348,8 +415,12 @@ class Member(abc.ABC):
 
     def _passed_on(self, memory: Memory, notices: Iterable[Known], others: Iterable[str]) -> Step:
         """Return the step that sends notices; each letter replaces an older one of its place."""
+        # Of a change of this site's key some hear who do not know yet the one that signs letters.
+        own = "rotation", self.name
         letters = {
-            f"{known.place} to {other}": self._sealed(memory, other, Notice(known.envelope))
+            f"{known.place} to {other}": Outgoing(other, known.envelope)
+            if (known.claim, known.site) == own
+            else self._sealed(memory, other, Notice(known.envelope))
             for known in notices
             for other in others
         }
@@ -394,7 +465,7 @@ class Member(abc.ABC):
                 if not path and 0 < before.size < new.size:
                     found = f"a log of {member!r} without proof that it continues {before.size}"
                     raise forbidden(f"{found} entries", "unwitnessed")
-                continues(before, new, path, self.terms.members[member])
+                continues(before, new, path, *self.terms.keys_of(member))
             except Refusal as refusal:
                 step = step.then(refused(step.memory, refusal, known.digest))
                 return self._cosigned(step, member, before)
@@ -472,7 +543,7 @@ class Member(abc.ABC):
     # --- helpers ----------------------------------------------------------------------------------
 
     def _notice_in(self, message: Outgoing) -> Known:
-        return read(self.terms, body_of(message.content).content)
+        return parsed(body_of(message.content).content)
 
     def _sealed(self, memory: Memory, receiver: str, body: Body) -> Outgoing:
         gone = tuple(sorted(memory.gone))
@@ -480,5 +551,6 @@ class Member(abc.ABC):
         if receiver == self.terms.server and memory.own.epoch[1]:  # its last question
             place = memory.place
         seen: Any = (self._starts_of(memory, receiver), *place)
-        letter = Letter(self.terms.digest, self.name, receiver, memory.highest, gone, body, seen)
+        known = memory.highest, gone, body, seen, len(memory.rotations)
+        letter = Letter(self.terms.digest, self.name, receiver, *known)
         return Outgoing(receiver, letter.sealed(self.key))

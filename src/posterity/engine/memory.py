@@ -7,8 +7,8 @@ from typing import Any, Self
 
 from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.artifact.manifest import as_text
-from posterity.engine.messages import Acknowledgement, Handover, body_of
-from posterity.engine.notices import Known
+from posterity.engine.messages import Acknowledgement, Handover, Letter, Unread, body_of
+from posterity.engine.notices import Known, parsed
 from posterity.engine.refusal import RELEASE, Refusal, reading
 from posterity.engine.store import Change, Outgoing
 from posterity.entries import Entry
@@ -45,7 +45,10 @@ class Memory:
     tokens and surveys that it signed. ``published`` are the sizes of the last checkpoints of the
     log. ``terms`` and ``numbers`` are digests of the terms and
     of how numbers are computed. ``barred`` members were forgotten under earlier terms, with the IDs
-    of their keys. ``outbox`` holds letters that are not acknowledged yet, and a token that rests.
+    of their keys; keys that were replaced are among them by their labels. ``rotations`` are signed
+    changes of keys, in order. ``apart`` are members with which no letters can be exchanged, with
+    the release and schema of their letters. ``outbox`` holds letters that are not acknowledged yet,
+    and a token that rests.
     """
 
     own: SiteState
@@ -61,6 +64,8 @@ class Memory:
     terms: str = ""
     numbers: str = ""
     barred: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    rotations: tuple[str, ...] = ()
+    apart: Mapping[str, Place] = dataclasses.field(default_factory=dict)
     outbox: Mapping[str, Outgoing] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -82,6 +87,11 @@ class Memory:
     def gone(self) -> frozenset[str]:
         """The sites that were forgotten."""
         return frozenset(self.tombstones)
+
+    @property
+    def changes(self) -> list[Known]:
+        """The changes of members' keys, in order."""
+        return [parsed(text.encode()) for text in self.rotations]
 
     @property
     def epoch(self) -> Epoch:
@@ -143,6 +153,16 @@ class Memory:
             and (each.posterior_digest, each.recipient) == about
         }
 
+    def met(self, letter: Letter) -> Self:
+        """Return the memory after a member's letter, which may not be read, or say so of others."""
+        form = [letter.release, letter.schema]
+        others = dict(self.apart)
+        if isinstance(letter.body, Unread | str):
+            others[letter.sender] = form
+        elif others.get(letter.sender) != form:  # it is back with another release
+            others.pop(letter.sender, None)
+        return self if others == self.apart else dataclasses.replace(self, apart=others)
+
     def without_absent(self, site: str) -> Self:
         """Return the memory in which a site is not absent."""
         return dataclasses.replace(self, absent=self.absent - {site})
@@ -163,12 +183,12 @@ class Memory:
     @property
     def rows(self) -> dict[str, Outgoing]:
         """The rows of a store besides the state: the outbox, and each notice."""
-        notices = {NOTICE + p: Outgoing("", known.content) for p, known in self.notices.items()}
+        notices = {NOTICE + p: Outgoing("", known.envelope) for p, known in self.notices.items()}
         return {**self.outbox, **notices}
 
     def is_like(self, other: "Memory") -> bool:
         """Return True if another memory differs only in the rows, as after acknowledgements."""
-        plain = (*PLAIN, "absent", "published")
+        plain = (*PLAIN, *LISTS, "absent")
         same = all(getattr(self, name) == getattr(other, name) for name in plain)
         return same and self.own is other.own
 
@@ -181,7 +201,8 @@ class Memory:
             plain["entry"] = [epoch, sequence, independent]
             parts |= {} if factor is None else {"factor": factor}
         head = {name: getattr(self, name) for name in PLAIN}
-        head |= {"own": plain, "absent": sorted(self.absent), "published": list(self.published)}
+        head |= {name: list(getattr(self, name)) for name in LISTS}
+        head |= {"own": plain, "absent": sorted(self.absent)}
         return to_bytes({"head": as_text(head), **parts})
 
     @classmethod
@@ -194,19 +215,24 @@ class Memory:
             if own["entry"] is not None:
                 epoch, sequence, independent = own["entry"]
                 own["entry"] = Entry(epoch, sequence, parts.get("factor"), independent)
-            known = [Known.from_bytes(r.content) for p, r in rows.items() if p.startswith(NOTICE)]
+            kept = [row.content for place, row in rows.items() if place.startswith(NOTICE)]
+            # In the first form a line comes before each.
+            known = [parsed(content.rpartition(b"\n")[2]) for content in kept]
             return cls(
                 SiteState(**own),
                 passed=parts.get("passed"),
                 notices={each.place: each for each in known},
                 absent=frozenset(head["absent"]),
-                published=tuple(head["published"]),
+                **{name: tuple(head.get(name, ())) for name in LISTS},
                 outbox={p: row for p, row in rows.items() if not p.startswith(NOTICE)},
-                **{name: head[name] for name in PLAIN},
+                **{name: head[name] for name in PLAIN if name in head},
             )
 
 
-PLAIN = ("highest", "seal", "refusals", "starts", "seen", "terms", "numbers", "barred")
+PLAIN = ("highest", "seal", "refusals", "starts", "seen", "terms", "numbers", "barred", "apart")
+LISTS = ("published", "rotations")
+"""Parts of a memory that are stored as they are, and as lists; stores of the first form lack some.
+"""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ from posterity.artifact.manifest import as_text
 from posterity.engine.refusal import Refusal, reading
 from posterity.engine.signing import MESSAGE, Envelope, PrivateKey, read_json
 from posterity.federation.messages import Token, dumps, loads
+from posterity.version import __version__
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Notice:
     content: bytes
 
 
+VERSION = re.compile(r"[\w.+-]{1,40}", re.ASCII)
+"""The version of a release, which people are told to install."""
 FILE_NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 """Allowed names of files that one member sends to another."""
 
@@ -64,9 +67,22 @@ class Answer:
     residual: str = ""
 
 
-Body = Token | Acknowledgement | Notice | Handover | Question | Answer
+@dataclasses.dataclass(frozen=True)
+class Unread:
+    """Refuses a letter whose schema the receiver does not read; the head tells which it does."""
+
+    digest: str
 
 
+Body = Token | Acknowledgement | Notice | Handover | Question | Answer | Unread | str
+"""The content of a letter; for one that is not read, the name of its kind."""
+
+
+SCHEMAS = 1, 2
+SCHEMA = 2
+"""Schemas of letters that are read, and the one that is written."""
+FIRST = {"schema": 1, "release": "0.1.0", "changes": 0}
+"""Fields that letters of the first schema lack, with their values."""
 Seen = tuple[int, int, str, int]
 NOTHING_SEEN: Seen = (0, 0, "", -1)
 
@@ -75,6 +91,9 @@ NOTHING_SEEN: Seen = (0, 0, "", -1)
 class Letter:
     """A message from one member of a federation to another.
 
+    ``schema`` is the version of this form and ``release`` that of the sender's posterity. They,
+    ``terms``, ``sender``, ``receiver`` and the kind of the body are in letters of all schemas.
+    ``changes`` is the number of changes of members' keys that the sender knows.
     ``terms`` is the digest of the sender's terms, ``highest`` the highest epoch number that it has
     recorded. ``gone`` are, sorted, the members whose tombstones it has. ``seen`` is the newest that
     the receiver has signed, as far as the sender knows: the number of its starts, and the epoch
@@ -88,6 +107,9 @@ class Letter:
     gone: tuple[str, ...]
     body: Body
     seen: Seen = NOTHING_SEEN
+    changes: int = 0
+    schema: int = SCHEMA
+    release: str = __version__
 
     def to_bytes(self) -> bytes:
         """Return a head in JSON on a line of its own, followed by the content of the body."""
@@ -95,7 +117,8 @@ class Letter:
         content = plain.pop("content", b"")
         if isinstance(self.body, Token):
             content = dumps(self.body)
-        head = {field: getattr(self, field) for field in HEAD}
+        fields = HEAD if self.schema > 1 else HEAD.keys() - FIRST
+        head = {field: getattr(self, field) for field in fields}
         head |= {"kind": type(self.body).__name__, "body": plain}
         return as_text(head).encode() + b"\n" + content
 
@@ -105,12 +128,17 @@ class Letter:
         encode one in another way.
         """
         line, _, body = content.partition(b"\n")
-        head = read_json(line, "head of a letter")
+        head = FIRST | read_json(line, "head of a letter")
         with reading("a letter", "a letter of a site"):
             kind, plain = head.pop("kind"), head.pop("body")
-            types = [type(head[field]) for field in HEAD]
-            if types != [str, str, str, int, list, list] or not 0 <= head["highest"] < MOST_EPOCHS:
+            is_read = head["schema"] in SCHEMAS
+            fields = HEAD if is_read else ALWAYS
+            wrong = any(type(head[field]) is not HEAD[field] for field in fields)
+            wrong = wrong or not VERSION.fullmatch(head["release"])
+            if wrong or (is_read and not 0 <= head["highest"] < MOST_EPOCHS):
                 raise ValueError("a head with other fields")
+            if not is_read:
+                return cls(**{f: head[f] for f in ALWAYS}, highest=0, gone=(), body=str(kind))
             head["gone"], head["seen"] = tuple(head["gone"]), tuple(head["seen"])
             if [*map(type, head["seen"])] != [*map(type, NOTHING_SEEN)]:
                 raise ValueError("something else than starts, epoch and sequence number")
@@ -127,7 +155,9 @@ class Letter:
         return Envelope(self.to_bytes(), MESSAGE).signed(key).to_bytes()
 
 
-HEAD = ("terms", "sender", "receiver", "highest", "gone", "seen")
+ALWAYS = {"schema": int, "release": str, "terms": str, "sender": str, "receiver": str}
+HEAD = {**ALWAYS, "highest": int, "gone": list, "seen": list, "changes": int}
+"""Fields of the head of a letter with their types: of all schemas, and of this one."""
 MOST_EPOCHS = 2**53
 """Bound of epoch numbers, which JSON readers of other languages then read exactly."""
 MOST_SEQUENCES = 2**32 - 2
@@ -142,7 +172,7 @@ def _token(body: bytes) -> Token:
 
 
 _KINDS: dict[str, Any] = {
-    k.__name__: k for k in (Acknowledgement, Notice, Handover, Question, Answer)
+    k.__name__: k for k in (Acknowledgement, Notice, Handover, Question, Answer, Unread)
 }
 
 
@@ -162,8 +192,12 @@ def _body(kind: str, plain: dict[str, Any], content: bytes) -> Body:
 
 
 def body_of(content: bytes) -> Any:
-    """Return the body of a letter that was checked before, such as one in the site's outbox."""
-    return Letter.from_bytes(Envelope.from_bytes(content).payload).body
+    """Return the body of a letter that was checked before, such as one in the site's outbox; also
+    of a change of the site's key, which is there without a letter.
+    """
+    envelope = Envelope.from_bytes(content)
+    is_letter = envelope.kind == MESSAGE
+    return Letter.from_bytes(envelope.payload).body if is_letter else Notice(content)
 
 
 def digest_of(content: bytes) -> str:

@@ -3,25 +3,25 @@
 A *tombstone* states that a member was forgotten, an *agreement* that a member takes part, an
 *absence* that a member does not answer. A *survey* asks all members for their relation to a
 posterior, a *residual* answers it, and a *certificate* summarises the answers. A *checkpoint* gives
-the state of a member's log, and a *cosignature* states that another member verified it. Each is an
-in-toto statement in an envelope signed by its maker. A notice replaces the older one of its place.
+the state of a member's log, and a *cosignature* states that another member verified it. A
+*rotation* replaces a member's key. Each is an in-toto statement in an envelope signed by its maker.
+A notice replaces the older one of its place.
 """
 
 import base64
 import dataclasses
 import functools
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, get_args
+from typing import Any, get_args
 
 from posterity.artifact.artifact import from_bytes
 from posterity.engine.admission import check_posterior, check_report, check_structure
-from posterity.engine.agreement import Terms
+from posterity.engine.agreement import Rotation, Terms
 from posterity.engine.log import TreeHead, key_name
 from posterity.engine.messages import MOST_EPOCHS, MOST_SEQUENCES, digest_of
 from posterity.engine.refusal import Reason, Refusal, reading
-from posterity.engine.signing import Claim, Envelope, Statement, from_base64
+from posterity.engine.signing import Claim, Envelope, PublicKey, Statement, from_base64
 from posterity.families import ExponentialFamily
 from posterity.federation.messages import Epoch, Report, loads
 from posterity.status import State
@@ -33,12 +33,13 @@ NOTICE = "a notice as a member makes it"
 @dataclasses.dataclass(frozen=True)
 class Known:
     """A notice whose signature and form were checked. ``site`` is its subject, and also its signer
-    except of tombstones, absences and cosignatures. ``version`` orders notices of one ``place``.
+    except of what authorities sign, which a store does not tell, absences and cosignatures.
+    ``version`` orders the notices of a ``place``.
     """
 
     claim: Claim
     site: str
-    signer: str
+    signer: str = dataclasses.field(compare=False)
     version: tuple[Any, ...]
     envelope: bytes
 
@@ -67,19 +68,6 @@ class Known:
         """The envelope as text."""
         return self.envelope.decode()
 
-    @functools.cached_property
-    def content(self) -> bytes:
-        """The notice as a store keeps it: its attributes in JSON, and the envelope."""
-        head = [self.claim, self.site, self.signer, self.version]
-        return json.dumps(head).encode() + b"\n" + self.envelope
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> Self:
-        """Read a notice from its :attr:`content`; a ValueError or TypeError if it is invalid."""
-        head, _, envelope = content.partition(b"\n")
-        claim, site, signer, version = json.loads(head)
-        return cls(claim, site, signer, _tuple(version), envelope)
-
     @property
     def recipient(self) -> str:
         """The site that needs a residual or a cosignature: the survey's maker or log's keeper."""
@@ -88,13 +76,20 @@ class Known:
     @property
     def place(self) -> str:
         """The key under which a memory stores the notice; a newer notice replaces it."""
-        by = f" by {self.signer}" if self.claim == "cosignature" else ""
-        return f"{self.claim} of {self.site}{by}"
+        more = {"cosignature": f" by {self.signer}", "rotation": f" from {self.version[0]}"}
+        return f"{self.claim} of {self.site}{more.get(self.claim, '')}"
 
     @property
     def forgotten(self) -> frozenset[str]:
         """The members whose tombstones the maker of the notice had."""
         return frozenset(self.predicate["forgotten"])
+
+    @property
+    def rotation(self) -> Rotation:
+        """The change of a key that a rotation states."""
+        old, key, epoch = (self.predicate[name] for name in FIELDS["rotation"])
+        keys = PublicKey.of(old), PublicKey.of(key)
+        return Rotation(self.site, *keys, epoch, self.signer, self.text)
 
     @functools.cached_property
     def posterior_digest(self) -> str:
@@ -110,7 +105,7 @@ class Known:
     @property
     def is_final(self) -> bool:
         """True for a certificate of a posterior that has converged, if all members answered."""
-        return self.predicate["state"] == "converged" and not self.predicate["absent"]
+        return self.predicate["state"] == "converged" and not self.predicate.get("absent")
 
     @property
     def digest(self) -> str:
@@ -118,11 +113,15 @@ class Known:
         return digest_of(self.envelope)
 
 
-def _tuple(value: Any) -> Any:
-    return tuple(map(_tuple, value)) if isinstance(value, list) else value
-
-
 SPEAKS_OF_POSTERIOR = ("survey", "residual", "certificate")
+
+
+def parsed(envelope: bytes) -> Known:
+    """Return a notice without any check, such as one that was checked before."""
+    statement = Statement.from_bytes(Envelope.from_bytes(envelope).payload)
+    claim, predicate = statement.claim, statement.predicate
+    site, version_of = predicate["site"], VERSIONS_AND_SUBJECTS[claim][0]
+    return Known(claim, site, predicate.get("by", site), version_of(predicate), envelope)
 
 
 def read(terms: Terms, envelope: bytes) -> Known:
@@ -130,16 +129,16 @@ def read(terms: Terms, envelope: bytes) -> Known:
     invalid, or not signed by a member or authority that may make it.
     """
     content = Envelope.from_bytes(envelope, most=terms.limits.bytes)
-    signers = content.verify({**terms.members, **terms.authorities})
+    signers = content.verify({**terms.keys, **terms.authorities})
     statement = Statement.from_bytes(content.payload)
     claim, predicate = statement.claim, statement.predicate
     with reading("a notice", NOTICE):
         if claim not in FIELDS or predicate["terms"] != terms.digest:
             raise ValueError("other terms, or an unknown claim")
         kinds = {"terms": _is_text, "site": _is_text, **FIELDS[claim]}
-        if predicate.keys() != kinds.keys():
+        if not kinds.keys() - LATER <= predicate.keys() <= kinds.keys():
             raise ValueError("other fields")
-        if wrong := [name for name, holds in kinds.items() if not holds(predicate[name])]:
+        if wrong := [name for name, value in predicate.items() if not kinds[name](value)]:
             raise ValueError(f"{wrong[0]} of another kind")
         version_of, subjects_of = VERSIONS_AND_SUBJECTS[claim]
         site, version = predicate["site"], version_of(predicate)
@@ -147,10 +146,13 @@ def read(terms: Terms, envelope: bytes) -> Known:
             raise ValueError("another subject")
     if site not in terms.members:
         raise _refused(f"a notice about {site!r}", "membership")
-    allowed = {predicate.get("by", site), *(terms.authorities if claim == "tombstone" else ())}
-    if not allowed.intersection(signers):
-        raise _refused(f"a notice about {site!r} by {signers[0]!r}", "membership")
-    known = Known(claim, site, min(allowed.intersection(signers)), version, envelope)
+    allowed = {predicate.get("by", site), *(terms.authorities if claim in ORDERED else ())}
+    old = [r for r in terms.rotations if r.label in signers]
+    by = allowed.intersection([*signers, *(r.site for r in old if _counts(r, claim, version))])
+    if not by:
+        reason = "retired" if old else "membership"
+        raise _refused(f"a notice about {site!r} by {signers[0]!r}", reason)
+    known = Known(claim, site, min(by), version, envelope)
     match claim:
         case "survey" | "certificate":
             posterior_of(terms, known)
@@ -161,16 +163,26 @@ def read(terms: Terms, envelope: bytes) -> Known:
     return known
 
 
+ORDERED = ("tombstone", "rotation")
+"""Claims that an authority may make about any member."""
+
+
+def _counts(rotation: Rotation, claim: Claim, version: tuple[Any, ...]) -> bool:
+    """Return whether the key before a rotation counts for a notice, such as the rotation itself."""
+    is_before = claim in SPEAKS_OF_POSTERIOR and version[0] < (rotation.epoch, "")
+    return is_before or version == (str(rotation.old),)
+
+
 def _check_head(terms: Terms, known: Known) -> None:
     """Check the keeper's signature of a checkpoint, and the cosignature of the named witness."""
     head, keeper = known.head, known.site
     if head.origin != key_name(terms.name, keeper):
         raise _refused(f"a note of {head.origin!r} by {keeper!r}", "membership")
-    head.verify(terms.members[keeper])
+    head.verify(*terms.keys_of(keeper))
     if (witness := known.predicate.get("by")) is not None:
         if witness not in terms.members.keys() - {keeper}:
             raise _refused(f"a cosignature of {witness!r} for {keeper!r}", "membership")
-        head.witnesses({key_name(terms.name, witness): terms.members[witness]}, threshold=1)
+        head.witnesses({key_name(terms.name, witness): terms.keys[witness]}, threshold=1)
 
 
 _is_count = lambda value: type(value) is int and 0 <= value < MOST_EPOCHS - 1
@@ -211,12 +223,16 @@ FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
         "envelopes": _are_texts,
         "forgotten": _by_site,
         "tombstones": _are_texts,
+        "rotations": _are_texts,
         "time": _is_count,
     },
     "checkpoint": {"note": _is_text, "paths": _are_paths},
     "cosignature": {"note": _is_text, "by": _is_text},
+    "rotation": {"old": _is_text, "key": _is_text, "epoch": _is_count},
 }
 """For each claim, the fields of its predicate besides ``terms`` and ``site``, with their tests."""
+LATER = {"rotations", "absent"}
+"""Fields that certificates of the first schema lack."""
 _place = lambda p: ((p["epoch"][0], p["epoch"][1]), p["sequence"])
 _size = lambda p: (TreeHead.from_bytes(p["note"].encode()).size,)
 _posterior = lambda terms, p: {"posterior": digest_of(posterior_bytes(p))}
@@ -231,9 +247,10 @@ VERSIONS_AND_SUBJECTS: dict[str, tuple[Callable[[Any], tuple[Any, ...]], Any]] =
     "certificate": (lambda p: (*_place(p), len(p["residuals"])), _posterior),
     "checkpoint": (_size, _note),
     "cosignature": (_size, _note),
+    "rotation": (lambda p: (p["old"],), lambda terms, p: {"key": PublicKey.of(p["key"]).id}),
 }
 """For each claim, functions of the predicate: the version, by which newer notices replace older
-ones (of tombstones the first stays), and the subjects of the statement."""
+ones (of tombstones the first stays; rotations are in order), and the subjects of the statement."""
 
 
 def posterior_bytes(predicate: Mapping[str, Any]) -> bytes:
@@ -259,6 +276,13 @@ def notices_in(terms: Terms, envelopes: Iterable[str], claim: str) -> dict[str, 
             raise _refused(f"a {known.claim} where a {claim} should be", "schema")
         notices[known.site] = known
     return notices
+
+
+def followed(terms: Terms, rotations: Iterable[str]) -> Terms:
+    """Return the terms after some more changes of keys; a Refusal if one is invalid."""
+    for text in rotations:
+        terms = terms.rotated(read(terms, text.encode()).rotation)
+    return terms
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,8 @@ Reason = Literal[
     "schema",  # not of the form of its kind
     "size",  # larger than agreed
     "signature",  # not signed by the claimed signer, or by too few
+    "retired",  # by a key that was replaced, or a change of a key that loses to another
+    "release",  # of another schema of letters
     "membership",  # of or for a site that is no member, or of another federation
     "tombstone",  # of a forgotten member
     "family",  # another family or shape than the prior's

@@ -22,12 +22,13 @@ from posterity.artifact.artifact import to_bytes
 from posterity.engine.agent import FIRST, Agent, Post
 from posterity.engine.log import key_name
 from posterity.engine.memory import RESTING, TOKEN, Memory, Step, failed
-from posterity.engine.messages import FILE_NAME, Handover
+from posterity.engine.messages import FILE_NAME, SCHEMA, Handover
 from posterity.engine.notices import posterior_bytes
 from posterity.engine.refusal import Refusal
 from posterity.engine.store import Outgoing
 from posterity.engine.transports.unix import HEAD_BYTES, Absent, Client, Head, Server
 from posterity.errors import PosterityError, SiteError, UsageError
+from posterity.version import __version__
 
 MOST_LETTERS = 256
 """Maximum number of letters in the inbox, and so of letters per write to the disk."""
@@ -37,7 +38,7 @@ PATIENCE = 30.0
 """Seconds that a request waits at a full inbox, or for the agent of another site."""
 ANEW = 60.0
 """Seconds between two checkpoints of a growing log; the events below cause one at once."""
-MATTERS = ("rests", "forgotten", "file sent", "file received")
+MATTERS = ("key changed", "rests", "forgotten", "file sent", "file received")
 _PLACE = Constraint("a place in the log", lambda n: type(n) is int and 0 <= n < 2**62)
 _SECONDS = Constraint("seconds, at most 600", lambda s: type(s) in (int, float) and 0 <= s <= 600)
 _NAMES = Constraint(
@@ -66,6 +67,7 @@ class Running:
         self.sockets, self.tell = dict(sockets or {}), tell or (lambda event: None)
         self._largest = agent.machine.terms.limits.bytes
         self._started = None
+        self._key = agent.machine.present_key
         self._waits, self._inbox = dict[str, float](), dict[bytes, None]()
         self._moved, self._after_lock = threading.Condition(), threading.Lock()
         self._stopping, self._error = False, None
@@ -119,7 +121,14 @@ class Running:
     def _look_around(self) -> None:
         machine, memory, now = self.agent.machine, self.agent.memory, time.monotonic()
         size, last = self._checkpoint
-        if self._stopping or not memory.highest:
+        if machine.present_key != self._key:
+            self._error = UsageError(
+                found=f"the key {self._key} of {machine.name!r}, which was replaced",
+                expected=f"{machine.present_key}",
+                fix="Start the agent again: it takes the new key, if that is in its folder.",
+            )
+            self.stop()
+        if self._stopping or machine.is_replaced or not memory.highest:
             return
         if self._lines > size and (self._matters or now > last + ANEW):
             tree = self.agent.store.log
@@ -207,6 +216,7 @@ class Running:
             "result": self._result,
             "send": lambda **asked: self._send(body, **asked),
             "post": lambda: self._asked("post", envelope=body),
+            "rotate": lambda key: self._asked("rotate", key=key),
             "stop": self.stop,
         }
         fix = "Use the release of posterity that the agent has."
@@ -322,6 +332,7 @@ class Running:
             "site": machine.name,
             "terms": machine.terms.digest,
             "checkpoint": head.to_bytes().decode(),
+            "rotations": self.agent.memory.rotations,
             "cosignatures": [
                 known.predicate["note"]
                 for known in notices
@@ -345,6 +356,11 @@ class Running:
             "site": memory.own.name,
             "federation": terms.name,
             "terms": terms.digest,
+            "release": __version__,
+            "schema": SCHEMA,
+            "apart": memory.apart,
+            "key": str(self.agent.machine.key.public),
+            "rotations": [[r.site, str(r.key), r.signer, r.notice] for r in terms.rotations],
             "server": terms.server,
             "epoch": list(at.epoch),
             "sequence": memory.own.answered if course is None else at.step,

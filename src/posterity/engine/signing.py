@@ -20,7 +20,7 @@ from posterity.artifact.container import parsed
 from posterity.artifact.manifest import as_text
 from posterity.engine.refusal import Refusal, reading
 from posterity.errors import MissingExtraError
-from posterity.runtime.files import writing
+from posterity.runtime.files import write_file, writing
 
 try:
     from cryptography.exceptions import InvalidSignature
@@ -87,13 +87,22 @@ class PrivateKey:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read the key from a file by :meth:`save`; a Refusal if the file contains none."""
+        """Read the key from a file by :meth:`save`; a Refusal if the file contains none, or others
+        than its owner may read or change it.
+        """
         expected, fix = "an Ed25519 key in PEM, without a password", "Name this site's key file."
-        with reading(f"private key {os.fspath(path)!r}", expected, fix):
+        name = f"private key {os.fspath(path)!r}"
+        with reading(name, expected, fix):
             try:
-                key = serialization.load_pem_private_key(Path(path).read_bytes(), password=None)
+                with open(path, "rb") as file:
+                    mode, content = os.fstat(file.fileno()).st_mode & 0o777, file.read()
             except OSError as error:
                 raise ValueError(error.strerror) from error
+            if mode & 0o077:
+                fix = f"Run: chmod 600 {path}. Replace the key if others may have read it."
+                found = f"{name}, which others may read (mode {mode:o})"
+                raise Refusal.of(found, "mode 600, as its holder can sign as its owner", fix=fix)
+            key = serialization.load_pem_private_key(content, password=None)
             if not isinstance(key, ed25519.Ed25519PrivateKey):
                 raise TypeError("another kind of key")
             return cls(key.private_bytes_raw())
@@ -105,15 +114,9 @@ class PrivateKey:
         form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
         text = self._key.private_bytes(*form, serialization.NoEncryption())
         with writing(Path(path)):
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            try:
-                with open(handle, "wb") as file:
-                    file.write(text)
-                    file.flush()
-                    os.fsync(handle)
-            except BaseException:
-                os.unlink(path)
-                raise
+            if os.path.lexists(path):
+                raise FileExistsError(0, "it exists")
+        write_file(Path(path), text, mode=0o600)
 
     @functools.cached_property
     def public(self) -> PublicKey:
@@ -166,19 +169,18 @@ class Envelope:
         signatures = {**self.signatures, key.public.id: key.sign(self.encoding)}
         return dataclasses.replace(self, signatures=signatures)
 
-    def verify(self, keys: Mapping[str, PublicKey], threshold: int = 1) -> tuple[str, ...]:
-        """Return the sorted names in ``keys`` whose signatures are valid. Raises a Refusal unless
-        at least ``threshold`` different keys signed.
+    def verify(self, keys: Mapping[str, PublicKey]) -> tuple[str, ...]:
+        """Return the sorted names in ``keys`` whose signatures are valid. Raises a Refusal if there
+        are none.
         """
         encoding = self.encoding
-        signers = {
-            name: key.raw
+        signers = [
+            name
             for name, key in keys.items()
             if key.id in self.signatures and key.verifies(self.signatures[key.id], encoding)
-        }
-        if len(set(signers.values())) < max(threshold, 1):
-            least = f"at least {threshold} among {sorted(keys)}"
-            raise Refusal.of(f"valid signatures of {sorted(signers)}", least, "signature")
+        ]
+        if not signers:
+            raise Refusal.of("no valid signature", f"one of {sorted(keys)}", "signature")
         return tuple(sorted(signers))
 
     def to_bytes(self) -> bytes:
@@ -240,6 +242,7 @@ Claim = Literal[
     "certificate",
     "checkpoint",
     "cosignature",
+    "rotation",
 ]
 """The claim of a statement, one of :mod:`posterity.engine.notices`."""
 PREDICATE = "https://posterity.dev/{}/v1"
@@ -288,17 +291,3 @@ class Statement:
         for key in keys:
             envelope = envelope.signed(key)
         return envelope
-
-
-def statement_of(
-    envelope: Envelope, claim: Claim, keys: Mapping[str, PublicKey], threshold: int = 1
-) -> tuple[Statement, tuple[str, ...]]:
-    """Return the statement in an envelope, and the names in ``keys`` that signed it. Raises a
-    Refusal if they are too few, or the statement has another claim.
-    """
-    signers = envelope.verify(keys, threshold)
-    statement = Statement.from_bytes(envelope.payload)
-    if envelope.kind != STATEMENT or statement.claim != claim:
-        found = f"a statement about {statement.claim!r} of type {envelope.kind!r}"
-        raise Refusal.of(found, f"an in-toto statement about {claim!r}")
-    return statement, signers

@@ -19,10 +19,13 @@ from posterity.engine.log import Tree, TreeHead
 from posterity.engine.signing import PrivateKey
 from posterity.errors import ArtifactError
 from posterity.runtime.files import force_to_disk
+from posterity.version import __version__
 
-VERSION = 1
+VERSION = 2
+OLDEST = 1
 APPLICATION = 0x706F7374
-"""Numbers in SQLite's header that identify a store and the version of its format."""
+"""Versions of the format of a store: the one that is written, and the oldest that is read; the next
+write makes it the present one. The other number in SQLite's header identifies a store."""
 SCHEMA = (
     "create table site (id integer primary key check (id = 0), state blob not null, "
     "digest blob not null, root blob not null, erasing integer not null)",
@@ -202,7 +205,6 @@ class Store(contextlib.AbstractContextManager["Store"]):
             for statement in SCHEMA:
                 self._run(statement)
             self._run(f"pragma application_id = {APPLICATION}")
-            self._run(f"pragma user_version = {VERSION}")
             self._write(first)
         force_to_disk(self.path.parent)
 
@@ -214,9 +216,10 @@ class Store(contextlib.AbstractContextManager["Store"]):
         if not made or self._run("pragma quick_check").fetchall() != [("ok",)]:
             raise _unusable(self.path, "is damaged", LOST)
         (version,) = self._one("pragma user_version")
-        if version != VERSION:
-            why = f"has version {version}, and this release version {VERSION}"
-            raise _unusable(self.path, why, "Use the release that made it.")
+        if version not in (OLDEST, VERSION):
+            why = f"has version {version}, and release {__version__} reads {OLDEST} and {VERSION}"
+            fix = "Use the release that wrote it last: pip install --upgrade 'posterity[engine]'."
+            raise _unusable(self.path, why, fix)
         try:
             state, digest, root = self._one("select state, digest, root from site")
             entries = self._run("select entry from log order by number")
@@ -232,6 +235,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
             raise _unusable(self.path, "was altered", LOST)
 
     def _write(self, change: Change) -> None:
+        self._run(f"pragma user_version = {VERSION}")
         for entry in change.entries:
             self._run("insert into log values (?, ?)", len(self.log), entry)
             self.log.append(entry)

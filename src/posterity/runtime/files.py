@@ -11,16 +11,17 @@ from typing import Any, BinaryIO
 from posterity.errors import ArtifactError
 
 
-def write_file(path: Path, *parts: Any) -> None:
-    """Write the parts, bytes or contiguous arrays of bytes, one after the other, atomically. Raises
-    ArtifactError if that fails; ``path`` is then unchanged.
+def write_file(path: Path, *parts: Any, mode: int = 0o666) -> None:
+    """Write the parts, bytes or contiguous arrays of bytes, one after the other, atomically. The
+    file has the permissions ``mode`` less the umask from the start. Raises ArtifactError if that
+    fails; ``path`` is then unchanged.
     """
-    with alongside(path, *parts):
+    with alongside(path, *parts, mode=mode):
         pass
 
 
 @contextlib.contextmanager
-def alongside(path: Path, *parts: Any) -> Iterator[None]:
+def alongside(path: Path, *parts: Any, mode: int = 0o666) -> Iterator[None]:
     """Write this file around a block that writes others, which runs only if this can be written.
 
     The parts are written to a temporary file before the block, which is renamed after the block.
@@ -30,7 +31,7 @@ def alongside(path: Path, *parts: Any) -> Iterator[None]:
     """
     with writing(path):
         clean_stale(path)
-        temporary, file = _temporary(path)
+        temporary, file = _temporary(path, mode)
     try:
         with writing(path):
             if path.is_dir():
@@ -73,11 +74,11 @@ def clean_stale(path: Path) -> None:
             _remove_if_dead(path.parent / name)
 
 
-def _temporary(path: Path) -> tuple[Path, BinaryIO]:
+def _temporary(path: Path, mode: int) -> tuple[Path, BinaryIO]:
     """Return a new file next to ``path``, locked while it is open."""
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-        file = temporary.open("xb")
+        file = os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb")
         _lock(file.fileno())
         with contextlib.suppress(FileNotFoundError):
             # Otherwise another writer removed the file before it was locked.
