@@ -61,9 +61,13 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names may not fit the terminal's encoding
             stream.reconfigure(errors="backslashreplace")
-    one, asked = copy.copy(app), sys.argv[1:2]
-    if own := [command for command in app.registered_commands if [command.name] == asked]:
-        one.registered_commands, one.registered_groups = own, []  # building all takes longer
+    one = copy.copy(app)
+    asked = sys.argv[1:2]
+    own = [command for command in app.registered_commands if [command.name] == asked]
+    if own:
+        # building all takes longer
+        one.registered_commands = own
+        one.registered_groups = []
     try:
         one()
     finally:
@@ -94,7 +98,8 @@ def _register(name: str, declared: Mapping[str, Any], group: typer.Typer) -> Non
     not converged. A function with ``prints`` prints its own output.
     """
     module, _, function = declared["run"].partition(":")
-    options, prints = options_of(name), declared.get("prints", False)
+    options = options_of(name)
+    prints = declared.get("prints", False)
 
     def command(
         files: list[Path] | None,

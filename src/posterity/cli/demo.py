@@ -143,8 +143,10 @@ def deal(seed: int, sites: int = SITES) -> Deal:
     """Give each site four to six of the ten digits, each digit to some site, each image to one."""
     from sklearn.datasets import load_digits
 
-    rng, data = np.random.default_rng(seed), load_digits()
-    images, y = data.images / 16.0, data.target  # type: ignore[attr-defined]
+    rng = np.random.default_rng(seed)
+    data = load_digits()
+    images = data.images / 16.0  # type: ignore[attr-defined]
+    y = data.target  # type: ignore[attr-defined]
     held_out, rest = np.split(rng.permutation(len(y)), [HELD_OUT])
     held = np.zeros((sites, 10), dtype=bool)
     while not held.any(0).all():
@@ -208,12 +210,17 @@ def draw(fusion: Fusion, ledgers: dict[str, Any], data: Deal, path: Path) -> Non
     """
     from posterity.adapters.sklearn import to_estimator
 
-    mean = lambda sums, counts: sums / np.maximum(counts, np.finfo(float).tiny)[:, None, None]
-    ink, count, drawn = np.zeros((fusion.components, 8, 8)), np.zeros(fusion.components), {}
+    def mean(sums, counts):
+        return sums / np.maximum(counts, np.finfo(float).tiny)[:, None, None]
+
+    ink = np.zeros((fusion.components, 8, 8))
+    count = np.zeros(fusion.components)
+    drawn = {}
     for site, label in fusion.matching.items():
         estimator: Any = to_estimator(ledgers[site])
         held = estimator.predict_proba(features(data.images[site]))
-        sums, used = np.tensordot(held.T, data.images[site], 1), label >= 0
+        sums = np.tensordot(held.T, data.images[site], 1)
+        used = label >= 0
         drawn[site] = mean(sums, held.sum(0))
         np.add.at(ink, label[used], sums[used])
         np.add.at(count, label[used], held.sum(0)[used])

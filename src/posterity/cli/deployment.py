@@ -135,7 +135,8 @@ class SiteFiles(NamedTuple):
             memory = Memory.from_bytes(store.state, store.outbox)
             changes = memory.rotations if memory.terms == terms.digest else ()
             terms = followed(terms, changes)
-        present, key = terms.keys[self.name], PrivateKey.load(self.key)
+        present = terms.keys[self.name]
+        key = PrivateKey.load(self.key)
         if key.public != present and self.next_key.exists():
             new = PrivateKey.load(self.next_key)
             if new.public == present:
@@ -145,7 +146,8 @@ class SiteFiles(NamedTuple):
                 force_to_disk(self.key.parent)
                 key = new
         if key.public not in terms.keys_of(self.name) and self.changes.exists():
-            expected, fix = "signed changes of keys", "Restore it with the key from a backup."
+            expected = "signed changes of keys"
+            fix = "Restore it with the key from a backup."
             with reading(f"file {str(self.changes)!r}", expected, fix):
                 terms = followed(terms, json.loads(self.changes.read_bytes()))
         if key.public not in terms.keys_of(self.name):
@@ -163,7 +165,8 @@ def read_site(file: Path) -> SiteFiles:
     """Return a member's settings in a ``site.toml``; errors as of :func:`read_terms`."""
     settings = read("site-file", {}, file)
     with settings.named():
-        federation, name = Path(settings.need("federation")), settings.need("name")
+        federation = Path(settings.need("federation"))
+        name = settings.need("name")
         if not os.path.isfile(federation):  # also if its name is too long for a socket
             raise ArtifactError(
                 found=f"no file {str(federation)!r}",
@@ -178,7 +181,8 @@ def read_site(file: Path) -> SiteFiles:
                 fix="Spell it as federation.toml does, or agree on new terms.",
             )
         sockets = settings["transport.sockets"] or {}
-        if (strangers := sorted(sockets.keys() - terms.members.keys())) or name in sockets:
+        strangers = sorted(sockets.keys() - terms.members.keys())
+        if strangers or name in sockets:
             raise UsageError(
                 found=f"transport.sockets for {strangers or name}",
                 expected="sockets of other members only",
@@ -202,14 +206,17 @@ def _records(settings: Settings, terms: Terms) -> Callable[[], Any]:
         return lambda: _read_file(settings, path, terms)
     if settings["data.path"] is None and settings["name"] == terms.server:
         return lambda: None  # it only asks
-    loader, options = settings.need("data.path"), settings["data.options"] or {}
+    loader = settings.need("data.path")
+    options = settings["data.options"] or {}
     return lambda: build(imported(loader, "data.path"), options, "data")
 
 
 def _read_file(settings: Settings, path: Path, terms: Terms) -> Any:
     with settings.named():
-        target, name = settings["data.target"], settings["name"]
-        own, intercept = terms.agreement.columns, settings["data.intercept"]
+        target = settings["data.target"]
+        name = settings["name"]
+        own = terms.agreement.columns
+        intercept = settings["data.intercept"]
         intercept = "intercept" in (own or ()) if intercept is None else intercept
         tables = read_sites({name: path}, target, intercept)
         return in_one_order(tables, own, target, bool(own)).data[name]

@@ -18,10 +18,12 @@ MOST_SHIFTS = 5
 
 def _block(block: BlockDiff) -> Data:
     data: Data = {"family": block.family, **_both(block.kl)}
-    if (plate := block.plate) is not None:
-        alone = lambda weights: [
-            {"component": k, "expected_weight": weight} for k, weight in weights.items()
-        ]
+    plate = block.plate
+    if plate is not None:
+
+        def alone(weights):
+            return [{"component": k, "expected_weight": weight} for k, weight in weights.items()]
+
         data |= {
             "components": [{"a": pair.a, "b": pair.b, **_both(pair.kl)} for pair in plate.pairs],
             "weights": plate.weights and _both(plate.weights),
@@ -57,7 +59,10 @@ def _report(data: Data) -> Group:
 
 def _farthest(shifts: dict[str, float | None]) -> str:
     """Return the coordinates whose means moved most, in standard deviations of a."""
-    far = lambda name: -math.inf if shifts[name] is None else -abs(shifts[name] or 0.0)
+
+    def far(name):
+        return -math.inf if shifts[name] is None else -abs(shifts[name] or 0.0)
+
     most = sorted(shifts, key=far)[:MOST_SHIFTS]
     more = f", and {len(shifts) - len(most)} more" if len(shifts) > len(most) else ""
     return ", ".join(f"{name} {short(shifts[name])}" for name in most) + more
@@ -67,12 +72,18 @@ def _plate_rows(block: Data) -> list[tuple[str, ...]]:
     """Return the component pairs that differ most, in order, and those without a partner."""
     pairs, only_a, only_b = (block.get(n, []) for n in ("components", "only_in_a", "only_in_b"))
     # Overflowed divergences count as infinite.
-    size = lambda pair: sum(math.inf if pair[k] is None else pair[k] for k in ("kl_ab", "kl_ba"))
+
+    def size(pair):
+        return sum(math.inf if pair[k] is None else pair[k] for k in ("kl_ab", "kl_ba"))
+
     kept = sorted(range(len(pairs)), key=lambda i: -size(pairs[i]))[:MOST_ROWS]
     rows = [(str(pairs[i]["a"]), str(pairs[i]["b"]), *_cells(pairs[i])) for i in sorted(kept)]
     if block.get("weights"):
         rows.append(("weights", "weights", *_cells(block["weights"])))
-    name = lambda lone: f"{lone['component']} (weight {short(lone['expected_weight'])})"
+
+    def name(lone):
+        return f"{lone['component']} (weight {short(lone['expected_weight'])})"
+
     rows += [(name(lone), "-", "only in a", "") for lone in only_a[:MOST_ROWS]]
     rows += [("-", name(lone), "only in b", "") for lone in only_b[:MOST_ROWS]]
     hidden = sum(max(0, len(part) - MOST_ROWS) for part in (pairs, only_a, only_b))

@@ -122,7 +122,8 @@ def distillation_of(settings: Settings) -> Distilled:
 
 
 def _check_recipe(settings: Settings, recipe: Recipe, path: Path) -> None:
-    kind, own = settings["model.kind"], specification.full_name(recipe.model)
+    kind = settings["model.kind"]
+    own = specification.full_name(recipe.model)
     of = {"times": "survival", "model.noise_variance": "linear", "model.likelihood": "network"}
     wrong = [settings.flag(p) for p, model in of.items() if settings[p] and recipe.model != model]
     wrong += [f"--model {kind}"] * (kind is not None and specification.full_name(kind) != own)
@@ -170,7 +171,8 @@ def _of_data(settings: Settings) -> Distilled:
 
 def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
     """Return the model, given by flags, of a posterior without a recipe."""
-    kind, likelihood = settings["model.kind"], settings["model.likelihood"]
+    kind = settings["model.kind"]
+    likelihood = settings["model.likelihood"]
     kind = None if kind is None else specification.full_name(kind)
     noise = settings["model.noise_variance"]
     known = {} if noise is None else {"noise_variance": noise}
@@ -210,7 +212,8 @@ def _pool(
     """Return the file of inputs, the inputs in the order of the names, and notes. A column of the
     ``target`` is left out.
     """
-    path, notes = settings.path("inputs.file"), []
+    path = settings.path("inputs.file")
+    notes = []
     if path is None:
         return None, None, []
     if recipe is not None:
@@ -221,7 +224,8 @@ def _pool(
     else:
         pool = read_inputs(path, settings["inputs.array"], known=target, scored=False)
     x = reordered(pool, names, str(path), of)
-    if (wide := x[0].size) != size:
+    wide = x[0].size
+    if wide != size:
         raise StructureError(
             found=f"inputs with {wide} columns in {str(path)!r}",
             expected=f"{size} columns, those of the network or regression",
@@ -255,7 +259,8 @@ def _inputs(
         # Constant columns, such as an intercept, stay constant.
         return Perturbed(x) if noise is None else Perturbed(x, np.where(x.std(0) > 0, noise, 0.0))
 
-    mixed, plain = functools.partial(Mixup, x), functools.partial(Pool, x)
+    mixed = functools.partial(Mixup, x)
+    plain = functools.partial(Pool, x)
     kinds = {"box": box, "perturbed": perturbed, "mixup": mixed, "pool": plain}
     return build(kinds[kind], options, "inputs")
 
@@ -267,7 +272,8 @@ DIAGNOSTICS = ("drift", "temperature", "rhat", "effective")
 
 
 def _report(data: Data) -> Group:
-    student, status = data["student"], data["status"]
+    student = data["student"]
+    status = data["status"]
     resumed = f", from {data['resumed']:,} on" if data["resumed"] else ""
     split = ", split" if student["split"] else ""
     parts: list[Any] = [
@@ -297,8 +303,10 @@ def distill(settings: Settings) -> Data:
 
 def _run(settings: Settings, job: Distilled) -> tuple[Distillation, int]:
     """Return the distillation, and the step that an earlier call had reached."""
-    key, seen = jax.random.key(settings["seed"]), []
-    hidden, options = settings["student.hidden"], settings.table("student", "hidden")
+    key = jax.random.key(settings["seed"])
+    seen = []
+    hidden = settings["student.hidden"]
+    options = settings.table("student", "hidden")
     student = None  # the library's default
     if hidden is not None:
         with jax.enable_x64(False):

@@ -43,7 +43,8 @@ def _report(data: Data) -> Group:
     sites = sorted(data["sites"].items(), key=lambda one: -one[1]["failures"])
     columns = table("site", "records", "updates", "failures", "residual", plain=True)
     rows = first(sites, columns, cells, hint=" (--json has all)")
-    steps, before = data["steps"], data["resumed"]
+    steps = data["steps"]
+    before = data["resumed"]
     unit = data["unit"].removesuffix("s") if steps == 1 else data["unit"]
     all_before = "all" if before == steps else f"the first {before}"
     went_on = f", {all_before} of them in the checkpoint" if before else ""
@@ -62,7 +63,8 @@ def federate(settings: Settings) -> Data:
     """Simulate a federation, in which sites improve one posterior in turns."""
     with settings.named():
         job = federation_of(settings)
-    run, steps = job.start(), []
+    run = job.start()
+    steps = []
     recipe = recipe_in(job.record)
     if recipe is not None:
         check_columns(run, recipe)
@@ -90,18 +92,23 @@ def _contradiction(ledger: Ledger) -> Iterator[str]:
     names = names_of(prior)[""]
     if ledger.posterior.diagonal or len(ledger.sites) * len(names) ** 3 > MOST:
         return
-    most, about = CONTRADICTION, ""
+    most = CONTRADICTION
+    about = ""
     for site in ledger.sites:
-        one, other = prior + ledger.factor(site), cavity(ledger, site)
+        one = prior + ledger.factor(site)
+        other = cavity(ledger, site)
         if not (np.all(one.is_proper()) and np.all(other.is_proper())):
             continue
         spread = np.sqrt(one.marginal_variance + other.marginal_variance)
         away = abs(one.mean - other.mean) / spread
-        what, far = names[int(away.argmax())], float(away.max())
+        what = names[int(away.argmax())]
+        far = float(away.max())
         if far <= CONTRADICTION:
-            what, far = "all coefficients together", float(jointly(stack([one]), stack([other]))[0])
+            what = "all coefficients together"
+            far = float(jointly(stack([one]), stack([other]))[0])
         if far > most:
-            most, about = far, f"site {site!r} contradicts the others in {what}"
+            most = far
+            about = f"site {site!r} contradicts the others in {what}"
     if about:
         yield (
             f"{about}, by {most:.0f} of both their deviations. One posterior of all is surer than "
@@ -112,7 +119,8 @@ def _contradiction(ledger: Ledger) -> Iterator[str]:
 
 def _written(settings: Settings, job: Federated, run: Run) -> Data:
     """Write the ledger, and the history if requested; return the report."""
-    schedule, steps = type(run.schedule).__name__, run.state.step
+    schedule = type(run.schedule).__name__
+    steps = run.state.step
     ledger = job.marked(run.ledger)
     record = {"schedule": schedule, "steps": str(steps), "status": str(run.status)}
     recipe = recipe_in(job.record)
@@ -129,7 +137,8 @@ def _written(settings: Settings, job: Federated, run: Run) -> Data:
     if recipe is not None and not isinstance(settings["model.personal"], dict):
         notes += by_default(run.agreement.prior, recipe)
     written = files.write(ledger, settings.output, "federate", record | job.record)
-    if (history := settings.path("output.history")) is not None:
+    history = settings.path("output.history")
+    if history is not None:
         lines = (json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.trace)
         write_file(history, "".join(lines).encode())
     outcomes = Counter((visit.site, visit.outcome) for visit in run.trace)

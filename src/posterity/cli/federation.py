@@ -41,7 +41,8 @@ def new(settings: Settings) -> Data:
 
 def status(settings: Settings) -> None:
     """Print the state of a federation, as far as one of its sites knows it."""
-    folder, as_json = folder_of(settings), bool(settings["json"])
+    folder = folder_of(settings)
+    as_json = bool(settings["json"])
     if not settings["follow"]:
         once = Verb(status_table, lambda _: answered(deployment.ask(folder, "status"), folder))
         present(lambda: (settings, once), as_json)
@@ -74,8 +75,10 @@ def _author(settings: Settings, name: str, state: Data, *, itself: bool) -> Auth
     """Return the maker of an order about a member, by the key file of an authority or, if
     ``itself``, of that member.
     """
-    by, file = Path(settings.need("by")), Path(settings.need("key"))
-    terms, private = deployment.read_site(by / "site.toml").terms, PrivateKey.load(file)
+    by = Path(settings.need("by"))
+    file = Path(settings.need("key"))
+    terms = deployment.read_site(by / "site.toml").terms
+    private = PrivateKey.load(file)
     terms = followed(terms, [notice for *_, notice in state["rotations"]])
     owners = {who: own for who, own in terms.authorities.items() if own == private.public}
     if itself and terms.keys.get(name) == private.public:
@@ -94,7 +97,8 @@ def _author(settings: Settings, name: str, state: Data, *, itself: bool) -> Auth
 def forget(settings: Settings) -> Data:
     """Order the permanent forgetting of a member, as that member or an authority in the terms."""
     (name,) = map(str, settings.arguments("the member to be forgotten"))
-    by, _ = Path(settings.need("by")), settings.need("key")
+    by = Path(settings.need("by"))
+    _ = settings.need("key")
     state = deployment.ask(by, "status")[0]
     author = _author(settings, name, state, itself=True)
     if not settings["yes"]:
@@ -107,7 +111,8 @@ def forget(settings: Settings) -> Data:
 def revoke(settings: Settings) -> Data:
     """Replace the stolen key of a member, as an authority in the terms."""
     (name,) = map(str, settings.arguments("the member whose key was stolen"))
-    by, key = Path(settings.need("by")), settings.need("to")
+    by = Path(settings.need("by"))
+    key = settings.need("to")
     state = deployment.ask(by, "status")[0]
     author = _author(settings, name, state, itself=False)
     old = settings["stolen"] or str(author.terms.keys[name])
@@ -128,7 +133,9 @@ def submit(settings: Settings) -> None:
         if count > 1:
             os._exit(128 + number)
 
-    tell = lambda line: print(printable(line), flush=True)
+    def tell(line):
+        return print(printable(line), flush=True)
+
     with deferred(end):
         options = {"encrypted": settings["encrypted"], "seconds": settings["seconds"]}
         nvflare.submit(kit, **options, tell=tell, until=over)

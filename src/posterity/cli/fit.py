@@ -54,9 +54,11 @@ def fit(settings: Settings) -> Data:
         fitted = fitting.imputed(fits) if several else fits[0]
     hidden = {} if settings["one_shot"] else {"third": None}
     fitted = dataclasses.replace(fitted, rounded=settings["rounded"], **hidden)
-    ledger, recipe = fitted.ledger, fitted.recipe
+    ledger = fitted.ledger
+    recipe = fitted.recipe
     notes = list(fitted.notes)
-    if (like := settings.path("data.like")) is not None:
+    like = settings.path("data.like")
+    if like is not None:
         other, theirs = files.read_any(like)
         known = sites_in(theirs.provenance) | sites_in(fitted.provenance)
         if ledger.sites[0] not in getattr(other, "sites", ()):  # otherwise it would be fitted again

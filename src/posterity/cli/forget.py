@@ -34,7 +34,8 @@ CHANGED = 100
 
 
 def _report(data: Data) -> str:
-    left, state = len(data["left"]), data["status"]["state"]
+    left = len(data["left"])
+    state = data["status"]["state"]
     count = "1 site is left" if left == 1 else f"{left} sites are left"
     if data["exact"]:
         how = "Exact: the posterior is, to the last bit, that of a ledger without them."
@@ -58,7 +59,8 @@ def forget(settings: Settings) -> Data:
     """Remove sites from a ledger."""
     path = settings.single("ledger")
     sites = tuple(dict.fromkeys(settings.need("sites")))
-    output, receipt = settings.output, Path(settings.need("output.receipt"))
+    output = settings.output
+    receipt = Path(settings.need("output.receipt"))
     if settings["sweeps"] is not None and settings["config"] is None:
         raise incomplete(f"--sweeps {settings['sweeps']}", "--config FILE")
     ledger, about = files.read_ledger(path)
@@ -71,7 +73,8 @@ def forget(settings: Settings) -> Data:
             distance = 0.0 if issued.exact else None
             why = ("the sites that stay were not asked to refine their factors",)
             status = Status.of(0.0, 0.0) if issued.exact else Status.of(math.inf, 0.0, why)
-            notes, record = [] if issued.exact else _of_noise(about.provenance), {}
+            notes = [] if issued.exact else _of_noise(about.provenance)
+            record = {}
         else:
             left, issued, distance, status, job = _refined(
                 settings, ledger, about.provenance, sites, moved
@@ -160,7 +163,8 @@ def _refined(
     run = job.start().with_ledger(before)
     stay = [site for site in run.contributing if site not in sites]
     if stay and not (run.exact or before.independent):
-        recipe, known = recipe_in(provenance), run
+        recipe = recipe_in(provenance)
+        known = run
         if recipe is not None:  # with the ledger's noise variance or dispersion
             known = start(**{**job.arguments, "model": model_of(recipe)}).with_ledger(before)
         job = dataclasses.replace(job, notes=(*job.notes, *_of_changes(known, stay)))
@@ -172,7 +176,8 @@ def _refined(
         allow_unconverged=bool(settings["allow_unconverged"]),
         rehearse=bool(settings["rehearse"]),
     )
-    left, receipt = done.ledger, done.receipt
+    left = done.ledger
+    receipt = done.receipt
     if receipt.refinement is not None:
         left = job.marked(left)
         receipt = issue(before, left, receipt.refinement)

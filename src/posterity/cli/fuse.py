@@ -38,7 +38,8 @@ MOST_COLUMNS = 12
 
 
 def _report(data: Data) -> report.Group:
-    direction, network = data["divergence"], data["network"]
+    direction = data["divergence"]
+    network = data["network"]
     kl = f"{direction} KL" if direction in ("reverse", "forward") else direction
     side = kl if data["rule"] == "barycenter" else f"matched by {kl}"
     parts: list[Any] = [
@@ -60,7 +61,8 @@ def _report(data: Data) -> report.Group:
     parts.append(report.wrote("Drew the matching in", data["plot"]))
     for path, plate in data["plates"].items():
         parts += ["", *_plate_report(path, plate, network is None)]
-    if count := len(data["warnings"]):
+    count = len(data["warnings"])
+    if count:
         line = f"{count} warning{'s' * (count > 1)} on standard error."
         parts += ["", alarming(line, True)]
     return report.group(*parts, "", f"Wrote {data['kind']} to {printable(data['output'])}")
@@ -87,7 +89,10 @@ def _plate_report(path: str, plate: Data, scaled: bool) -> Iterator[RenderableTy
     if not plate["identified"]:
         yield alarming(f"Not identified: {NO_SCALE}.", True)
     if plate["doubtful"]:
-        cells = lambda row: (printable(row["site"]), str(row["component"]), short(row["margin"]))
+
+        def cells(row):
+            return (printable(row["site"]), str(row["component"]), short(row["margin"]))
+
         headers = report.table("doubtful at", "component", "margin in nats", plain=True)
         yield first(plate["doubtful"], headers, cells)
 
@@ -126,7 +131,9 @@ def fuse(settings: Settings) -> Data:
         )
     paths = [path for name in named for path in plans.files(name)]
     settings.check_outputs(*paths)
-    plate, plot, checkpoint = settings["plate"], settings.path("output.plot"), settings.checkpoint
+    plate = settings["plate"]
+    plot = settings.path("output.plot")
+    checkpoint = settings.checkpoint
     if plate is not None and plot is None:
         raise incomplete(f"--plate {plate}", "--plot FILE")
     options = {name: settings[name] for name in OF_FUSE}
@@ -138,7 +145,9 @@ def fuse(settings: Settings) -> Data:
             paths, settings.path("prior.file"), options, settings["budget"], checkpoint
         )
     result: Any = fusion.posterior if fusion.ledger is None else fusion.ledger
-    status, one_shot, personal = fusion.status, None, settings["model.personal"]
+    status = fusion.status
+    one_shot = None
+    personal = settings["model.personal"]
     if personal not in (None, False):
         result, status, one_shot = _partially_pooled(fusion, inputs, personal)
     if plot is not None:  # before the result: if drawing fails, no file is left
@@ -184,7 +193,8 @@ def _partially_pooled(fusion: Fusion, inputs: Inputs, columns: Any) -> tuple[Any
     from posterity.tabular.one_shot import NOT_GAUSSIAN, expected_distance
     from posterity.tabular.pooled import by_default, partially_pooled, spreads_of
 
-    ledger, recipe = fusion.ledger, recipe_in(inputs.record)
+    ledger = fusion.ledger
+    recipe = recipe_in(inputs.record)
     if ledger is None or recipe is None or recipe.own:
         where = "with files that are not regressions with the same coefficients"
         raise unwanted("--personal", where, "the files of posterity fit, without --own")
@@ -204,7 +214,8 @@ def _partially_pooled(fusion: Fusion, inputs: Inputs, columns: Any) -> tuple[Any
             "the distance from partial pooling of all records is unknown, since sites' Gaussians "
             f"replace their records{again}"
         )
-        if silent := expected_distance(ledger, inputs.sites).silent:
+        silent = expected_distance(ledger, inputs.sites).silent
+        if silent:
             heard.append(
                 f"the likelihoods of {some(silent)} {NOT_GAUSSIAN}, so coefficients, and spreads "
                 "between sites, may be far off"
@@ -221,7 +232,8 @@ def _contradictions(ledger: Any, shared: Sequence[int]) -> list[str]:
     """Return lines on sites that contradict each other in shared coefficients."""
     if not shared:
         return []
-    names, at = names_of(ledger.prior).get("", ()), np.ix_(shared, shared)
+    names = names_of(ledger.prior).get("", ())
+    at = np.ix_(shared, shared)
 
     def marginal(law: Any) -> Gaussian:
         part = Gaussian.from_standard(law.mean[shared], law.covariance[at])
@@ -252,16 +264,21 @@ def _one_shot(fusion: Fusion, inputs: Inputs) -> OneShot:
 
     A site whose file is not informative is left out when others are compared.
     """
-    ledger, recipe = fusion.ledger, recipe_in(inputs.record)
+    ledger = fusion.ledger
+    recipe = recipe_in(inputs.record)
     if ledger is None or recipe is None:
         return None, fusion.warnings
     if recipe.conjugate:
         return 0.0, fusion.warnings
     from posterity.tabular.one_shot import expected_distance
 
-    known, heard = expected_distance(ledger, inputs.sites), fusion.warnings
+    known = expected_distance(ledger, inputs.sites)
+    heard = fusion.warnings
     if known.silent:
-        alone = lambda site: Ledger(ledger.prior).holding({site: ledger.entries[site]})
+
+        def alone(site):
+            return Ledger(ledger.prior).holding({site: ledger.entries[site]})
+
         rest = {site: alone(site) for site in ledger.sites if site not in known.silent}
         heard = _warnings_of(rest) if len(rest) > 1 else ()
     if known.distance is None and not known.warnings:
@@ -317,7 +334,8 @@ def _network(fusion: Any) -> Data | None:
 
 
 def _provenance(fusion: Fusion, options: Mapping[str, Any], read: Inputs) -> dict[str, str]:
-    components, weights = options["components"], options["weights"] or {}
+    components = options["components"]
+    weights = options["weights"] or {}
     inputs = {f"input {site}": digest for site, digest in read.digests.items()}
     if read.count > LISTED:  # a header has no room for the digests of a million files
         inputs = {"inputs": f"sha256 of names and digests: {read.all.hexdigest()}"}

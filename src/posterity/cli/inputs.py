@@ -73,7 +73,8 @@ def fused(
     checkpoint: Path,
 ) -> tuple[Fusion, Inputs]:
     """Return the fusion, in memory, or file by file if there are too many to match there."""
-    before, inputs = None, Inputs({})
+    before = None
+    inputs = Inputs({})
     if prior is not None:
         before, about = files.read_prior(prior)
         inputs.record["prior"] = about.digest
@@ -105,7 +106,8 @@ def _read(
 
 def _read_singly(paths: Sequence[str], inputs: Inputs) -> list[Alone]:
     """Return the values of the files in the units and levels of the first; record each file."""
-    values, about = {}, {}
+    values = {}
+    about = {}
     for path in map(Path, paths):
         value, own = files.read(path)
         name = (name_of(value.sites) if isinstance(value, Ledger) else "") or path.stem

@@ -68,7 +68,8 @@ def inspected(file: Path) -> Data:
 
 def _student(student: Any, about: Inspection) -> Data:
     """Return the predictions of a student, its network, and its input columns."""
-    head, layers = student.head, student.network
+    head = student.head
+    layers = student.network
     facts = {
         **{n: getattr(head, n) for n in ("likelihood", "targets", "split", "noise_variance")},
         "weights": student.size,
@@ -89,10 +90,12 @@ def _facts(about: Inspection) -> Data:
 
 def about_recipe(provenance: Mapping[str, str], posterior: Any) -> Data:
     """Return the recipe of a file, if any, its description, and its number of records."""
-    recipe, sites = recipe_in(provenance), sites_in(provenance)
+    recipe = recipe_in(provenance)
+    sites = sites_in(provenance)
     if recipe is None:
         return {}
-    total, lines = together(sites.values()), recipe.describe()
+    total = together(sites.values())
+    lines = recipe.describe()
     if isinstance(posterior, Ledger) and posterior.prior.gaussian:
         prior: Any = posterior.prior
         moments = zip(prior.names, prior.mean, prior.marginal_variance, strict=True)

@@ -79,7 +79,8 @@ def federation_of(
     """
     kind = _kind(settings)
     intercept = _intercept(settings, kind, OF_SITES)
-    target, key = settings["model.target"], seeded(settings["seed"])
+    target = settings["model.target"]
+    key = seeded(settings["seed"])
     paths = {site: Path(path) for site, path in settings.need("sites").items()}
     gone = {site for site in without if site not in paths or not paths[site].exists()}
     gone = gone if {*paths} - gone else set[str]()
@@ -97,12 +98,15 @@ def federation_of(
         )
     options = settings.table("model", "kind", "target", "intercept", "personal")
     data = {site: table.data for site, table in tables.items()}
-    record, recipe = dict[str, str](), None
+    record = dict[str, str]()
+    recipe = None
     if of_recipe is None:
         model = specification.make_model(kind, options, data, folder=settings.folder, key=key)
         prior = _prior(settings, model, key)
     else:
-        model, recipe, target = of_recipe.model, of_recipe.recipe, of_recipe.recipe.target
+        model = of_recipe.model
+        recipe = of_recipe.recipe
+        target = of_recipe.recipe.target
         first = next(iter(tables.values())).names
         prior = _of_units(recipe, first) if usual else _prior(settings, model, key)
         if not usual and settings["prior.sd"]:
@@ -114,7 +118,8 @@ def federation_of(
     leading = recipe and (recipe.baseline or recipe.own)  # in place of one intercept, or several
     plain = regression and not leading
     columns = in_one_order(tables, own or columns_of(prior), target, plain)
-    names, size = columns.names, getattr(prior, "own_size", 0)
+    names = columns.names
+    size = getattr(prior, "own_size", 0)
     if regression and names and size != len(names) and not by_column(prior, len(names)):
         raise StructureError(  # as the library does, without the names
             found=f"a prior of {size} coefficients for {len(names)} columns {some(names)}",
@@ -142,10 +147,8 @@ def federation_of(
         prior = ordered(prior, {SPREAD: spreads}, "the prior", "model.personal")
     elif recipe is not None:
         personal = spreads_of(personal, recipe, names)
-    schedule, sites = (
-        settings.table("schedule", "kind", "steps", "tolerance"),
-        sorted({*paths, *gone}),
-    )
+    schedule = settings.table("schedule", "kind", "steps", "tolerance")
+    sites = sorted({*paths, *gone})
     arguments = {
         "sites": columns.data | dict.fromkeys(gone),
         "model": model,
@@ -220,7 +223,8 @@ def _of_noise(settings: Settings, kind: str) -> list[str]:
 
 
 def _prior(settings: Settings, model: models.Model, key: KeyArray) -> Distribution:
-    path, options = settings.path("prior.file"), settings.table("prior", "file")
+    path = settings.path("prior.file")
+    options = settings.table("prior", "file")
     if path is None:
         return specification.make_prior(options, model, key)
     if options:
@@ -252,9 +256,11 @@ class Problem(NamedTuple):
 
 def problem_of(settings: Settings) -> Problem:
     """Return the model that the option group ``network`` describes, and its records."""
-    path, target = Path(settings.need("data.file")), settings["model.target"]
+    path = Path(settings.need("data.file"))
+    target = settings["model.target"]
     kind = _kind(settings, settings["model.kind"] or "network")
-    intercept, variance = _intercept(settings, kind, OF_ONE_TABLE), settings["prior.variance"]
+    intercept = _intercept(settings, kind, OF_ONE_TABLE)
+    variance = settings["prior.variance"]
     of_recipe = _of_recipe(settings, kind, {path.stem: path}, estimate=False)
     if of_recipe is not None:
         return _regression(settings, kind, of_recipe)
@@ -271,7 +277,8 @@ def problem_of(settings: Settings) -> Problem:
     options = settings.table("model", "kind", "target", "intercept")
     model, prior = specification.make_model_and_prior(kind, options, variance, *data)
     notes = [*columns.notes, *_of_noise(settings, kind)]
-    record, classes = {}, next(iter(tables.values())).classes
+    record = {}
+    classes = next(iter(tables.values())).classes
     if columns.names:
         record = provenance.of_target(clean(target or TARGET), classes)
         notes += [provenance.named(classes)] if classes else []
@@ -280,7 +287,8 @@ def problem_of(settings: Settings) -> Problem:
 
 def _regression(settings: Settings, kind: str, sites: Sites) -> Problem:
     (table,) = sites.tables.values()
-    recipe, variance = sites.recipe, settings["prior.variance"]
+    recipe = sites.recipe
+    variance = settings["prior.variance"]
     if isinstance(variance, float):
         recipe = dataclasses.replace(recipe, prior_sd={"": variance**0.5})
     elif variance is not None or not (settings["prior.sd"] or settings["data.like"]):

@@ -193,7 +193,10 @@ def read(
                         expected="code that is named on the command line",
                         fix=f"Read that code; if you trust it, pass {known[place].name} {value}",
                     )
-                beside = lambda path: str(file.parent / path)
+
+                def beside(path):
+                    return str(file.parent / path)
+
                 values[place] = kind.moved(kind.check(place, value), beside)
         except PosterityError as error:
             raise error.at(f"configuration {str(file)!r}") from error
@@ -211,7 +214,8 @@ def read(
             values[place] = value
             continue
         texts = [str(one) for one in (value if isinstance(value, list) else [value])]
-        if others := flags_of_all.intersection(texts):
+        others = flags_of_all.intersection(texts)
+        if others:
             every = FLAG in option.kind.alternatives
             raise UsageError(
                 found=f"{option.name} {others.pop()}, an option instead of a value,",
@@ -234,7 +238,8 @@ def read(
 
 def _document(file: Path) -> dict[str, Any]:
     """Return the content of a TOML file; a ValueError if it is none, too large or too deep."""
-    if (size := file.stat().st_size) > MOST_BYTES:
+    size = file.stat().st_size
+    if size > MOST_BYTES:
         raise ValueError(f"{size:,} bytes, of at most {MOST_BYTES:,}")
     text = file.read_text(encoding="utf-8")
     if "." * MOST_DEPTH in _BESIDE_DOTS.sub("", text):

@@ -96,9 +96,11 @@ def predicted(
             "posterity distill FILE -o student.safetensors.",
         )
     if asked and (student or call is None):
-        what, why = "regression", "whose averages are no draws"
+        what = "regression"
+        why = "whose averages are no draws"
         if student:
-            what, why = "student", "which knows what it predicts"
+            what = "student"
+            why = "which knows what it predicts"
         where = f"for the {what} in {str(file)!r}, {why}"
         raise unwanted(f"--{' --'.join(asked)}", where, "none of them: they are of networks alone")
     names = files.inputs_of(value, about) if student else ()
@@ -121,7 +123,8 @@ def predicted(
         with within(f"inputs {str(inputs)!r}"):
             parts = called(call, x, progress)
         return Predicted(parts, np.arange(len(x)), about.kind, records.y, None, None, tuple(notes))
-    of_sites, recipe = recipe, recipe.shared
+    of_sites = recipe
+    recipe = recipe.shared
     data, notes = table_of(settings, recipe, inputs, scored=scored, empty=not scored)
     if scored:
         data.check_observed(recipe, inputs)
@@ -153,12 +156,14 @@ def predicted(
     flat = np.column_stack([*parts.values()])
     if recipe.exposure and data.exposure is None:
         notes.append(f"no column {recipe.exposure!r}: predictions are of one unit of exposure")
-    if beyond := int((~np.isfinite(flat)).any(1).sum()):
+    beyond = int((~np.isfinite(flat)).any(1).sum())
+    if beyond:
         counts = f"{beyond} of {len(flat)} records"
         notes.append(f"predictions of {counts} overflow: are their units the model's?")
     if scored and recipe.weights:
         notes.append(f"each record counts once in the scores, whatever its {recipe.weights!r}")
-    if dropped := data.dropped:
+    dropped = data.dropped
+    if dropped:
         missing = f"{dropped} of {data.total} records are not predicted, since"
         notes.append(f"{missing} a value is missing or unknown")
     table = {name: np.full((data.total, *own.shape[1:]), np.nan) for name, own in parts.items()}
@@ -334,8 +339,10 @@ def evaluate(settings: Settings) -> Data:
         times = None if found.times is None else found.times[rows]
         return scores(y[rows], own, known, settings["level"], times)
 
-    whole, groups = score(np.arange(len(y))), {}
-    if (by := settings["by"]) is not None:
+    whole = score(np.arange(len(y)))
+    groups = {}
+    by = settings["by"]
+    if by is not None:
         names = texts_of(inputs, by)[found.kept]
         groups = {str(name): score(np.flatnonzero(names == name)) for name in np.unique(names)}
     return {

@@ -42,7 +42,8 @@ def _report(data: Data) -> Group:
             _shown(row["effective"], ".2f"),
             f"{row['evaluations']:,}",
         )
-    hidden, count = len(trace) - MOST_ROWS, data["components"]
+    hidden = len(trace) - MOST_ROWS
+    count = data["components"]
     what = f"{count} component{'s' if count > 1 else ''}"
     return group(
         f"Pursued the posterior of a {data['model']} by {data['base']} components.",
@@ -118,7 +119,8 @@ def _run(
 
 def _written(settings: Settings, problem: Problem, pursuit: Pursuit) -> Data:
     """Write the posterior, and return the report."""
-    base, status = settings["pursuit.base"], pursuit.status
+    base = settings["pursuit.base"]
+    status = pursuit.status
     record = {
         "model": problem.kind,
         "records": str(len(problem.data[0])),

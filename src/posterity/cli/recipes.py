@@ -57,14 +57,18 @@ def requested(settings: Settings) -> tuple[Recipe, Reading]:
     """Return the recipe of flags or of the file after ``--like``, and the reading of a table."""
     reading = reading_of(settings)
     levels = reading.levels
-    if (like := settings.path("data.like")) is None:
+    like = settings.path("data.like")
+    if like is None:
         recipe = Recipe(**_options(settings), categories=levels)
-        if (formula := settings["model.formula"]) is not None:
-            if given := [place for place in OF_FORMULA if place in settings.values]:
+        formula = settings["model.formula"]
+        if formula is not None:
+            given = [place for place in OF_FORMULA if place in settings.values]
+            if given:
                 raise conflict(settings.flag(given[0]), "--formula, which says it")
             recipe = with_formula(recipe, formula)
         return recipe, dataclasses.replace(reading, levels={})
-    if given := [place for place in SHARED if place in settings.values]:
+    given = [place for place in SHARED if place in settings.values]
+    if given:
         raise conflict(settings.flag(given[0]), f"--like {like}, which says it")
     recipe = labelled(recipe_of(like), reading)
     _check_units(settings["data.unit"] or {}, recipe, reading, like)
@@ -76,11 +80,13 @@ def labelled(recipe: Recipe, reading: Reading) -> Recipe:
 
     If 1 is the text of the first or 0 of the second, the recipe's labels are the texts 0 and 1.
     """
-    levels, target = reading.levels, recipe.target or ""
+    levels = reading.levels
+    target = recipe.target or ""
     if target in levels and not recipe.levels and recipe.model == "logistic":
         own = ("0", "1") if are_texts(levels[target]) else levels[target]
         recipe = recipe.replaced(categories={**recipe.categories, target: own})
-    if other := [name for name in levels if name not in recipe.categories]:
+    other = [name for name in levels if name not in recipe.categories]
+    if other:
         expected = f"a category of its recipe, among {list(recipe.categories)}"
         raise unwanted(f"--category {other[0]}", "which is none of the model's", expected)
     return recipe
@@ -145,13 +151,16 @@ def sites_of(
         recipe = dataclasses.replace(recipe, target=TARGET)
     check_recipe(recipe)
     tables = settings.values.get("tables", {})
-    if strange := [site for site in tables if site not in {*paths, *without}]:
+    strange = [site for site in tables if site not in {*paths, *without}]
+    if strange:
         raise UsageError(
             found=f"a table of site {strange[0]!r}",
             expected=f"one of the sites {list(paths)}",
             fix="Use the site's name under [sites] or --site.",
         )
-    designs, notes, first = dict[str, Design](), list[str](), None
+    designs = dict[str, Design]()
+    notes = list[str]()
+    first = None
     for site, path in paths.items():
         reading = _with(common, tables.get(site, {}), site)
         try:
@@ -177,7 +186,8 @@ def sites_of(
         stay = {site: data for site, data in designs.items() if site not in without} or designs
         whose = "all sites" if len(stay) == len(designs) else "the sites that stay"
         pooled = value == ESTIMATE and len(stay) > 1 and (estimate or first.model != "linear")
-        names, apart = names or next(iter(designs.values())).names, set[str]()
+        names = names or next(iter(designs.values())).names
+        apart = set[str]()
         if value == ESTIMATE and settings.has("model.personal"):
             personal = personal_of(settings["model.personal"], names)
             places = range(len(names) * personal) if isinstance(personal, bool) else personal
@@ -222,10 +232,13 @@ def _noises(sites: Mapping[str, Triangle]) -> Iterator[str]:
     import scipy.special  # not above: few commands need it
 
     left = {site: residuals_of([own]) for site, own in sites.items() if own.records}
-    total, spare = sum(own.sum for own in left.values()), sum(own.spare for own in left.values())
-    most, line = UNALIKE[1], ""
+    total = sum(own.sum for own in left.values())
+    spare = sum(own.spare for own in left.values())
+    most = UNALIKE[1]
+    line = ""
     for site, own in left.items():
-        rest, more = total - own.sum, spare - own.spare
+        rest = total - own.sum
+        more = spare - own.spare
         if min(own.spare, more) < 1 or not min(own.sum, rest) > 0:
             continue
         ratio = own.sum / own.spare * more / rest
@@ -315,11 +328,13 @@ def table_of(
     recipe = labelled(recipe.shared, reading)
     if inputs.suffix in (".npz", ".npy"):
         table = read_inputs(inputs, settings["inputs.array"])
-        cells, notes = reading.renamed(as_cells(inputs, table)), []
+        cells = reading.renamed(as_cells(inputs, table))
+        notes = []
     else:
         cells, notes = records_of(inputs, reading)
     columns_to_predict(recipe, cells)
-    if (target := settings.values.get("model.target")) not in (None, recipe.target):
+    target = settings.values.get("model.target")
+    if target not in (None, recipe.target):
         raise UsageError(
             found=f"--target {target} for a model that predicts {recipe.target!r}",
             expected="the model's target",
@@ -346,7 +361,8 @@ def _check_units(units: dict[str, str], recipe: Recipe, reading: Reading, like: 
 
 def _options(settings: Settings) -> dict[str, Any]:
     """Return the options on which the files of all sites must agree."""
-    columns, without = settings["data.columns"], settings["data.without"]
+    columns = settings["data.columns"]
+    without = settings["data.without"]
     return {
         "model": settings.need("model.kind").removesuffix("-regression"),
         **{key: clean_or_none(settings[f"model.{key}"]) for key in ALONE},

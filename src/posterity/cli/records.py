@@ -83,7 +83,8 @@ def read_records(path: Path, target: str | None = None, *, texts: bool = False) 
     cells = read_cells(path)
     if texts and label in cells.header and (own := _classes(cells, label)):
         return _labelled(cells, label, own)
-    names, values = cells.header, cells.numbers(cells.header, expected=NUMBER)
+    names = cells.header
+    values = cells.numbers(cells.header, expected=NUMBER)
     if label in names:
         return _split(names, values, label)
     if target is None:
@@ -180,7 +181,8 @@ def _of_cells(cells: Cells, label: str | None, classes: Sequence[str], scored: b
 
 def as_cells(path: Path, table: Table) -> Cells:
     """Return an array of inputs as the cells of a table with its columns' names."""
-    x, names = table.x.reshape(len(table.x), -1), table.names
+    x = table.x.reshape(len(table.x), -1)
+    names = table.names
     if not names:
         raise StructureError(
             found=f"an array of inputs without names of columns in {str(path)!r}",
@@ -193,11 +195,13 @@ def as_cells(path: Path, table: Table) -> Cells:
 
 def reordered(table: Table, wanted: Sequence[str], place: str, of: str) -> np.ndarray:
     """Return inputs in the ``wanted`` order, if both have names; ones for an intercept."""
-    x, names = table.x, table.names
+    x = table.x
+    names = table.names
     if not wanted or not names:
         return x
     if INTERCEPT in wanted and INTERCEPT not in names:
-        x, names = np.column_stack([np.ones(len(x)), x]), (INTERCEPT, *names)
+        x = np.column_stack([np.ones(len(x)), x])
+        names = (INTERCEPT, *names)
     return x[:, order(names, wanted, place, of)]
 
 
@@ -261,7 +265,8 @@ def read_sites(
     """Return every site's records, with the columns and the order of its own file; labels of texts
     as numbers if there may be ``texts``.
     """
-    target, tables = target and clean(target), {}
+    target = target and clean(target)
+    tables = {}
     for site, path in paths.items():
         with within(f"data {str(path)!r} of site {site!r}"):
             table = tables[site] = _with_intercept(
@@ -280,7 +285,8 @@ def read_sites(
 
 def _with_intercept(table: Table, intercept: bool) -> Table:
     """Add a column of ones before the others, if requested and there are labels."""
-    x, names = table.x, table.names
+    x = table.x
+    names = table.names
     if intercept and INTERCEPT in names:
         raise StructureError(
             found=f"a column {INTERCEPT!r}, and model.intercept = true",
@@ -323,7 +329,8 @@ def oddities(inputs: Sequence[np.ndarray], names: Sequence[str]) -> Iterator[str
     filled = [x for x in inputs if len(x) and x.ndim == 2 and x.dtype.kind in "biuf"]
     if sum(map(len, filled)) < 2 or len({x.shape[1] for x in filled}) > 1:
         return
-    low, high = np.min([x.min(0) for x in filled], 0), np.max([x.max(0) for x in filled], 0)
+    low = np.min([x.min(0) for x in filled], 0)
+    high = np.max([x.max(0) for x in filled], 0)
     called = names if len(names) == len(low) else [str(index) for index in range(len(low))]
     value = {called[n]: float(low[n]) for n in np.flatnonzero(low == high).tolist()}
     zero = [name for name in value if value[name] == 0]
@@ -337,7 +344,8 @@ def oddities(inputs: Sequence[np.ndarray], names: Sequence[str]) -> Iterator[str
 
 
 def _check_target(label: Sequence[str], names: Sequence[str], of: str) -> None:
-    if both := set(label) & set(names):
+    both = set(label) & set(names)
+    if both:
         raise StructureError(
             found=f"the target {both.pop()!r} among the columns of {of}",
             expected="a target that is not also an input",

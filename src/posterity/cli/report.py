@@ -67,7 +67,10 @@ def listed(names: Sequence[str], most: int = MOST_ROWS) -> str:
 
 def parameters(rows: Sequence[Data]) -> Table:
     """Return a table of names, means and standard deviations, of at most the first rows."""
-    cells = lambda row: (printable(row["name"]), short(row["mean"]), short(row["sd"]))
+
+    def cells(row):
+        return (printable(row["name"]), short(row["mean"]), short(row["sd"]))
+
     return first(rows, table("parameter", "mean", "sd"), cells)
 
 

@@ -21,7 +21,8 @@ def report(settings: Settings) -> Data:
         raise UsageError(
             found="no file", expected="one at least", fix="Name what is to be reported."
         )
-    output, data = settings.output, settings.path("data.file")
+    output = settings.output
+    data = settings.path("data.file")
     files.check_ending(output, FORMATS)
     for path in (*settings.files, *([data] if data else [])):
         files.check_regular(path)

@@ -153,7 +153,10 @@ def _number(constraint: Constraint, metavar: str = "X") -> Kind:
 
 def _text(expected: str, metavar: str, **more: Any) -> Kind:
     """Return a kind of texts; only those of the kind TEXT may be empty."""
-    holds = lambda value: isinstance(value, str) and bool(value or metavar == "TEXT")
+
+    def holds(value):
+        return isinstance(value, str) and bool(value or metavar == "TEXT")
+
     return Kind(Constraint(expected, holds), metavar, text=True, **more)
 
 
@@ -164,21 +167,29 @@ def words(*choices: str) -> Kind:
 
 
 TABLE = Kind(Constraint("a table", lambda value: isinstance(value, dict)), "{...}")
-TEXT, NAME = _text("a string", "TEXT"), _text("a name", "NAME")
+TEXT = _text("a string", "TEXT")
+NAME = _text("a name", "NAME")
 CODE = _text("code, as module:name", "MODULE:NAME")
 """What is imported and called, and so is never taken from a file alone."""
 FILE = _text("the path of a file, as a string", "FILE", written=False)
 OUTPUT = dataclasses.replace(FILE, written=True)
 _TABLES = (".csv", ".json", ".npy", ".npz", ".parquet", ".toml", ".tsv", ".xlsx")
-_IS_POSTERIOR = lambda value: OUTPUT.allows(value) and not value.lower().endswith(_TABLES)
+
+
+def _IS_POSTERIOR(value):
+    return OUTPUT.allows(value) and not value.lower().endswith(_TABLES)
+
+
 POSTERIOR = dataclasses.replace(
     OUTPUT,
     constraint=Constraint(f"a path that does not end in {', '.join(_TABLES)}", _IS_POSTERIOR),
     fix="Choose another output, such as FILE.safetensors.",
 )
 FLAG = Kind(arguments.FLAG)
-COUNT, NATURAL = _number(arguments.COUNT, "N"), _number(arguments.NATURAL, "N")
-POSITIVE, SHARE = _number(arguments.POSITIVE), _number(arguments.SHARE)
+COUNT = _number(arguments.COUNT, "N")
+NATURAL = _number(arguments.NATURAL, "N")
+POSITIVE = _number(arguments.POSITIVE)
+SHARE = _number(arguments.SHARE)
 _IS_SEED = arguments.number_of(Integral, lambda n: -(2**63) <= n < 2**63)
 SEED = _number(Constraint("a whole number of 64 bits", _IS_SEED), "N")
 _IS_WEIGHT = arguments.number_of(Real, lambda x: 0 <= float(x) < math.inf)
@@ -226,19 +237,26 @@ def kind_of(declared: str | list[Any]) -> Kind:
     first = kinds[0]
     if made == "either":
         expected = ", or ".join(kind.constraint.expected for kind in kinds)
-        holds = lambda value: any(kind.allows(value) for kind in kinds)
+
+        def holds(value):
+            return any(kind.allows(value) for kind in kinds)
+
         several: Any = {n: any(getattr(k, n) for k in kinds) for n in ("many", "by_name")}
         return Kind(Constraint(expected, holds), first.metavar, alternatives=kinds, **several)
     shared: Any = {"text": first.text, "written": first.written, "of": first}
     if made == "list":
         several = Constraint("a list", lambda value: isinstance(value, list))
         return Kind(several, f"{first.metavar},{first.metavar}", many=True, **shared)
-    name, nameless = made.removeprefix("by "), made == "nameless"
+    name = made.removeprefix("by ")
+    nameless = made == "nameless"
     metavar = f"{'NAME' if nameless else name}={first.metavar}"
     return Kind(TABLE.constraint, metavar, by_name=True, nameless=nameless, **shared)
 
 
-_IS_PAIR = lambda value: isinstance(value, list) and len(value) == 2
+def _IS_PAIR(value):
+    return isinstance(value, list) and len(value) == 2
+
+
 _NAMED["pair"] = dataclasses.replace(
     kind_of(["list", "text"]), constraint=Constraint("a pair", _IS_PAIR)
 )
@@ -305,7 +323,8 @@ def commands() -> Mapping[str, Any]:
 @functools.cache
 def options_of(name: str) -> tuple[Option, ...]:
     """Return the options of a command, or of an option group that several commands share."""
-    table, options = commands()[name], list[Option]()
+    table = commands()[name]
+    options = list[Option]()
     for place, entry in (table.get("options", {}) if "files" in table else table).items():
         if entry == "*" and place not in commands()["shared"]:
             options += options_of(place)

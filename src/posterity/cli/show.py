@@ -39,7 +39,8 @@ def _report(data: Data) -> Group | None:
     if "sites" not in data or "content" in data or isinstance(data["family"], dict):
         return inspect_report(data)
     proper = "" if data["proper"] else ", which is improper: its numbers are not defined"
-    ledger, sites = "", data["sites"]
+    ledger = ""
+    sites = data["sites"]
     if sites is not None:
         left = sum(site["why"] == "forgotten" for site in sites)
         here = len(sites) - left
@@ -59,7 +60,10 @@ def _report(data: Data) -> Group | None:
         parts.append(_pulls_table(data))
     elif rows := data["rows"]:
         table = _table("", "mean", "sd", f"{100 * data['level']:g} % from", "to")
-        cells = lambda row: (_name(row["label"]), *(_cell(row[name]) for name in ROW[4:]))
+
+        def cells(row):
+            return (_name(row["label"]), *(_cell(row[name]) for name in ROW[4:]))
+
         parts.append(_rows(data, rows, table, cells, data["count"] - len(rows)))
     return group(*parts)
 
@@ -67,7 +71,9 @@ def _report(data: Data) -> Group | None:
 @verb(_report)
 def show(settings: Settings) -> Data:
     """Print a posterior's means, standard deviations and intervals, by name."""
-    as_csv, level, site = bool(settings["csv"]), settings["level"], settings["site"]
+    as_csv = bool(settings["csv"])
+    level = settings["level"]
+    site = settings["site"]
     if as_csv and settings.as_json:
         raise conflict("--csv", "--json")
     (file,) = settings.arguments("a file")
@@ -77,7 +83,9 @@ def show(settings: Settings) -> Data:
         posterior, about = files.read(file)
     except (ArtifactError, StructureError):  # raised again, unless the file has other contents
         return _without_posterior(settings) | csv_asked
-    summary, pulls, ledger = summarise(posterior, level), [], isinstance(posterior, Ledger)
+    summary = summarise(posterior, level)
+    pulls = []
+    ledger = isinstance(posterior, Ledger)
     if site is not None:
         if not isinstance(posterior, Ledger):
             raise _no_ledger(site, about.kind)
@@ -189,7 +197,10 @@ def _pulls_table(data: Data) -> Table:
     """Return a table of the numbers with and without a site, those moved most first."""
     table = _table("", "with all", f"without {printable(data['site'])}", "pull, sd")
     order = sorted(data["pulls"], key=lambda pull: -abs(pull["by"] or 0.0))
-    numbers = lambda pull: (_cell(pull["mean"]), _cell(pull["without"]), _signed(pull["by"]))
+
+    def numbers(pull):
+        return (_cell(pull["mean"]), _cell(pull["without"]), _signed(pull["by"]))
+
     return _rows(data, order, table, lambda pull: (_name(pull["label"]), *numbers(pull)))
 
 
@@ -243,7 +254,8 @@ def _apart(components: list[Data], count: int) -> list[int]:
 
 def _sds(one: Data) -> list[float]:
     """Return a component's standard deviations; empty unless all its numbers are known."""
-    mean, covariance = one["mean"], one["covariance"]
+    mean = one["mean"]
+    covariance = one["covariance"]
     if not isinstance(mean, list) or not isinstance(covariance, list):
         return []
     variances = [v[i] if isinstance(v, list) else v for i, v in enumerate(covariance)]

@@ -57,7 +57,8 @@ def _init_report(data: Data) -> str:
 @verb(_init_report)
 def init(settings: Settings) -> Data:
     """Make a site: its key, its site.toml and, once all have agreed on terms, its store."""
-    folder, file = folder_of(settings), folder_of(settings) / "site.toml"
+    folder = folder_of(settings)
+    file = folder_of(settings) / "site.toml"
     if not file.exists():
         _write_site(folder, file, settings)
     elif named := sorted(settings.values.keys() - {"federation", "epoch"}):
@@ -152,7 +153,8 @@ def _rotate_report(data: Data) -> str:
 @verb(_rotate_report)
 def rotate_key(settings: Settings) -> Data:
     """Make a new key for a site, and announce it with the one before unless that was stolen."""
-    folder, stolen = folder_of(settings), settings["stolen"]
+    folder = folder_of(settings)
+    stolen = settings["stolen"]
     state = deployment.ask(folder, "status")[0]  # which finishes an earlier change
     if state["site"] in state["forgotten"]:
         raise UsageError(
@@ -171,7 +173,8 @@ def rotate_key(settings: Settings) -> Data:
 
 def run(settings: Settings) -> None:
     """Run a site, which answers letters until it is stopped (Ctrl-C, SIGTERM)."""
-    folder, log = folder_of(settings), settings.path("log")
+    folder = folder_of(settings)
+    log = settings.path("log")
     heed()
     for variable, value in COMPILED.items():  # before JAX is imported
         os.environ.setdefault(variable, value.format(folder=folder.absolute()))
@@ -301,8 +304,11 @@ def _asking(do: str) -> Verb:
     return Verb(status_table, function)
 
 
-status, begin, leave = _asking("status"), _asking("begin"), _asking("leave")
-pass_over, forget = _asking("pass_over"), _asking("forget")
+status = _asking("status")
+begin = _asking("begin")
+leave = _asking("leave")
+pass_over = _asking("pass_over")
+forget = _asking("forget")
 
 
 def confirm(question: str) -> None:
@@ -326,7 +332,8 @@ def _audit_report(data: Data) -> str:
 @verb(_audit_report)
 def audit(settings: Settings) -> Data:
     """Write a file for an auditor: the log, its signed checkpoint, and the cosignatures."""
-    folder, output = folder_of(settings), settings.output
+    folder = folder_of(settings)
+    output = settings.output
     settings.check_outputs(folder / "site.toml")
     entries = list[str]()
     while True:
@@ -349,7 +356,9 @@ def _result_report(data: Data) -> str:
 @verb(_result_report)
 def result(settings: Settings) -> Data:
     """Write the newest posterior that the site knows, and the certificate that members signed."""
-    folder, output, certificate = folder_of(settings), settings.output, settings.path("certificate")
+    folder = folder_of(settings)
+    output = settings.output
+    certificate = settings.path("certificate")
     settings.check_outputs(folder / "site.toml")
     head, content = deployment.ask(folder, "result")
     if certificate is not None and head["certificate"] is None:

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from posterity.status import ProgressCallback
 
 Data = dict[str, Any]
-USAGE, BUG, INTERRUPTED, TERMINATED = 2, 70, 130, 143
+USAGE = 2
+BUG = 70
+INTERRUPTED = 130
+TERMINATED = 143
 DEBUG = "POSTERITY_DEBUG"
 _log_as_json = contextvars.ContextVar("log_as_json", default=False)
 
@@ -78,7 +81,8 @@ def present(
 
     console = Console(markup=False, highlight=False, emoji=False)
     console.width = console.width or 80  # COLUMNS=0 would print nothing
-    if (text := verb.report(data)) is not None:
+    text = verb.report(data)
+    if text is not None:
         console.print(text)
     return data
 
@@ -190,7 +194,8 @@ def explain(error: BaseException) -> tuple[str, str, str, int]:
         found = (message[:1].lower() + message[1:]).rstrip(".")
         return found, "arguments as in the help", f"See '{command} --help'.", USAGE
     if isinstance(error, OSError):
-        expected, fix = "files that can be read and written", "Check paths, permissions and space."
+        expected = "files that can be read and written"
+        fix = "Check paths, permissions and space."
         return f"an error of the system ({error})", expected, fix, ArtifactError.exit_code
     found = f"an unexpected {type(error).__name__} ({error})"
     fix = f"Run again with {DEBUG}=1 to see the traceback, and report it with that."

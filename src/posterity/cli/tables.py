@@ -31,26 +31,32 @@ def _import_report(data: Data) -> Group:
 @verb(_import_report)
 def import_(settings: Settings) -> Data:
     """Make the file of a posterior from a table of means and deviations, or a covariance."""
-    table, output = settings.single("table"), settings.output
-    covariance, prior = settings.path("covariance"), settings.path("prior.file")
-    site, flat_prior = settings["site"], bool(settings["flat_prior"])
+    table = settings.single("table")
+    output = settings.output
+    covariance = settings.path("covariance")
+    prior = settings.path("prior.file")
+    site = settings["site"]
+    flat_prior = bool(settings["flat_prior"])
     if site is None and (prior is not None or flat_prior):
         raise incomplete("--prior" if prior else "--flat-prior", "--site NAME")
     moments = read_moments(table, covariance=covariance, decimal=settings["decimal"])
     law: Any = law_of(moments, table, settings["family"])
-    record, notes = {"table": table.name, **_recipe(moments, table)}, list[str]()
+    record = {"table": table.name, **_recipe(moments, table)}
+    notes = list[str]()
     before = recipe = None
     if prior is not None:
         before, about = files.read_prior(prior)
         record["prior"] = about.digest
         recipe = recipe_in(about.provenance) if moments.recipe is None else None
         if recipe is not None:
-            given, known = names.names_of(law).get("", ()), names_in_r(recipe)
+            given = names.names_of(law).get("", ())
+            known = names_in_r(recipe)
             law = law.named([known.get(name, name) for name in given]) if given else law
             record |= as_provenance(recipe)
             notes = [f"taken for the model in {str(prior)!r}: {recipe.describe()[0]}"]
         before = names.in_order(before, names.names_of(law), f"the prior {str(prior)!r}", str(site))
-    rows, result = to_table(law), law
+    rows = to_table(law)
+    result = law
     if site is not None:
         result = to_ledger(law, site, prior=before, flat_prior=flat_prior)
         record |= {"flat prior": "true"} if flat_prior else {}
@@ -108,7 +114,8 @@ def _export_report(data: Data) -> Group:
 @verb(_export_report)
 def export(settings: Settings) -> Data:
     """Write a posterior's means and standard deviations as a table, which `import` reads again."""
-    path, output = settings.single("posterior"), settings.output
+    path = settings.single("posterior")
+    output = settings.output
     covariance = settings.path("covariance")
     files.check_ending(output, SUFFIXES)
     if output.suffix.lower() == GRAPH:

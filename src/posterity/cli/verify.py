@@ -20,7 +20,8 @@ def _report(data: Data) -> str:
 @verb(_report)
 def verify(settings: Settings) -> Data:
     """Check a receipt against its two ledgers, or a certificate or a log against the terms."""
-    federation, since = settings.path("federation"), settings.path("since")
+    federation = settings.path("federation")
+    since = settings.path("since")
     if federation is None and since is None:
         return _receipt(*settings.arguments("a receipt", "the ledger before", "the one after"))
     (path,) = settings.arguments("a certificate or a log, without ledgers")
@@ -49,15 +50,18 @@ def _audit(path: Path, federation: Path, since: Path | None) -> Data:
 
     for file in filter(None, (path, federation, since)):
         files.check_regular(file)
-    terms, content = deployment.read_terms(federation), path.read_bytes()
+    terms = deployment.read_terms(federation)
+    content = path.read_bytes()
     try:
         document: Any = json.loads(content)
     except ValueError:
         document = None
     if isinstance(document, dict) and "entries" in document:
-        kind, audit = "log", audit_log(terms, document, since and since.read_bytes())
+        kind = "log"
+        audit = audit_log(terms, document, since and since.read_bytes())
     else:
-        kind, audit = "certificate", audit_certificate(terms, content.strip())
+        kind = "certificate"
+        audit = audit_certificate(terms, content.strip())
     return {
         "federation": terms.name,
         "headline": f"The {kind} holds.",

@@ -119,8 +119,10 @@ def check_posterior(terms: Terms, posterior: ExponentialFamily) -> None:
     conjugate models every such sum must be proper. For others, a sum that lacks some sites' factors
     may be improper; a site then passes the token on unchanged.
     """
-    own, prior = posterior.natural_parameters, terms.law.natural_parameters
-    changed, largest = np.abs(own - prior).max(), np.abs(own).max()
+    own = posterior.natural_parameters
+    prior = terms.law.natural_parameters
+    changed = np.abs(own - prior).max()
+    largest = np.abs(own).max()
     limits = terms.limits
     if not largest <= limits.magnitude:
         size = f"a natural parameter of magnitude {largest:.3g}"

@@ -72,7 +72,8 @@ class Agent:
             whole = Step(self.memory)
             for step in steps:
                 whole = whole.then(step(whole.memory))
-            memory, entries = whole.memory, (*whole.entries, *self._left_by(whole))
+            memory = whole.memory
+            entries = (*whole.entries, *self._left_by(whole))
             if memory is not self.memory or entries:
                 same = memory.is_like(self.memory)
                 state = self.store.state if same else memory.to_bytes()
@@ -86,11 +87,13 @@ class Agent:
         """Return log lines on files of forgotten members, which people have to remove."""
         with contextlib.suppress(OSError):  # errors of files must not stop a forgetting
             for site in sorted(whole.memory.gone - self.memory.gone if whole.erase else ()):
-                if names := sorted(self._kept(site)):
+                names = sorted(self._kept(site))
+                if names:
                     yield line("files stay", of=site, names=names)
 
     def _keep(self, sender: str, handover: Handover) -> None:
-        name, content = handover.name, handover.content
+        name = handover.name
+        content = handover.content
         others = [size for other, size in self._kept(sender).items() if other != name]
         if len(others) >= MOST_FILES or sum(others) + len(content) > MOST_FILE_BYTES:
             found = f"file {name!r} after {len(others)} of {sender!r}, {sum(others)} bytes"
@@ -174,7 +177,8 @@ class Post:
             taken.append(letter)
             if letter in self._once:
                 del self._once[letter]
-            if (state := self._kept.get(letter)) is not None:
+            state = self._kept.get(letter)
+            if state is not None:
                 state.time = now + state.rest * self._random.uniform(1.0, 1.5)
                 state.rest = min(2 * state.rest, LONGEST)
         return taken
@@ -192,7 +196,8 @@ class Post:
         with self._changed:
             for letter, state in self._kept.items():
                 if state.rest > 4 * FIRST and (senders is None or letter.receiver in senders):
-                    state.time, state.rest = time.monotonic(), FIRST
+                    state.time = time.monotonic()
+                    state.rest = FIRST
             self._changed.notify_all()
 
     def waiting(self) -> dict[str, int]:
@@ -204,5 +209,6 @@ class Post:
         """Empty the queue, and wake the threads that wait in :meth:`collect`."""
         with self._changed:
             self._open = False
-            self._kept, self._once = {}, {}
+            self._kept = {}
+            self._once = {}
             self._changed.notify_all()

@@ -132,7 +132,8 @@ class Terms:
     def __post_init__(self) -> None:
         NAME.check(name=self.name)
         check_names([*self.members, *self.authorities])
-        if both := sorted(self.members.keys() & self.authorities):
+        both = sorted(self.members.keys() & self.authorities)
+        if both:
             raise UsageError(
                 found=f"{both[0]!r}, a member and an authority",
                 expected="authorities that are not members",
@@ -142,7 +143,8 @@ class Terms:
         graph.add_nodes_from(self.members)
         linked = self.links is None or (set(graph) == set(self.members) and nx.is_connected(graph))
         if not self.members or not linked:
-            pairs, names = self.links or (), sorted(self.members)
+            pairs = self.links or ()
+            names = sorted(self.members)
             raise UsageError(
                 found=f"{len(pairs)} links {pairs[:9]} of {len(names)} members {names[:9]}",
                 expected="links between members, by which each can be reached from each",
@@ -204,7 +206,8 @@ class Terms:
         and a LedgerError if the names of two members look alike.
         """
         MEMBERS.check(**{"number of members": len(members)})
-        names, order = sorted(members), dict(schedule or {})
+        names = sorted(members)
+        order = dict(schedule or {})
         kind = order.pop("kind", "gossip" if server is None else "sequential")
         made_by = None if server is None else make_schedule(kind, order, names)
         if server is None and order:
@@ -270,7 +273,8 @@ class Terms:
         chain = [each for each in self.rotations if each.site == new.site]
         lost = [*itertools.dropwhile(lambda each: each.old != new.old, chain)]
         wins = lost and new.signer in self.authorities and lost[0].signer == new.site
-        present, used = self.keys[new.site], {*self.keys.values(), *self.authorities.values()}
+        present = self.keys[new.site]
+        used = {*self.keys.values(), *self.authorities.values()}
         follows = new.old == present and len(chain) < MOST_CHANGES
         if new.key in used or not (wins or follows):
             found = f"a change of key {new.old} of {new.site!r} to {new.key}, by {new.signer!r}"
@@ -289,7 +293,8 @@ class Terms:
         UsageError if the model may not be loaded here or an option is invalid.
         """
         options: Any = {"personal": self.personal, "own": self.own, "padding": self.padding}
-        made, rule = self.model.make(self.allow), make_update(self.update)
+        made = self.model.make(self.allow)
+        rule = make_update(self.update)
         sites = list(self.members)
         return Agreement.of(made, self.prior, rule, sites=sites, on_error="pass", **options)
 
@@ -385,10 +390,12 @@ class Terms:
         every two members are linked and there are many, they are those at distances of powers of
         two in the order of names, so that every notice still reaches all members in a few hops.
         """
-        around, names = self.neighbours(site, gone), self.staying(gone - {site})
+        around = self.neighbours(site, gone)
+        names = self.staying(gone - {site})
         if len(around) <= MOST_LISTENERS or not self._links_all(gone - {site}):
             return around
-        place, size = names.index(site), len(names)
+        place = names.index(site)
+        size = len(names)
         distances = [sign << power for power in range(size.bit_length()) for sign in (1, -1)]
         few = {names[(place + distance) % size] for distance in distances} - {site}
         return tuple(sorted(few))

@@ -85,7 +85,8 @@ def audit_certificate(terms: Terms, envelope: bytes) -> Audit:
 
 
 def _words(known: Known, gone: list[str], answers: int) -> tuple[str, ...]:
-    predicate, left = known.predicate, known.predicate["left"]
+    predicate = known.predicate
+    left = known.predicate["left"]
     absent = ", ".join(map(json.dumps, predicate.get("absent", ())))
     lacks = f" Not among them, so that nothing is known of theirs: {absent}." if absent else ""
     nats = "an unknown number of" if left is None else f"{left:.2g}"
@@ -98,7 +99,8 @@ def _words(known: Known, gone: list[str], answers: int) -> tuple[str, ...]:
     )
     if not gone:
         return certified, "No member was forgotten."
-    names, was = ", ".join(map(json.dumps, gone)), "was" if len(gone) == 1 else "were"
+    names = ", ".join(map(json.dumps, gone))
+    was = "was" if len(gone) == 1 else "were"
     began = f"The epoch began at the prior, after {names} {was} forgotten, without their factors."
     how = "The remaining factors were fitted together with the forgotten ones, and refined since."
     if predicate["independent"]:
@@ -121,10 +123,12 @@ def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = Non
     Refusal if the bundle cannot be read.
     """
     with reading("an audit", "what `posterity site audit` wrote, of a member of these terms"):
-        site, entries = bundle["site"], [str(entry).encode() for entry in bundle["entries"]]
+        site = bundle["site"]
+        entries = [str(entry).encode() for entry in bundle["entries"]]
         head = TreeHead.from_bytes(bundle["checkpoint"].encode())
         notes = [TreeHead.from_bytes(note.encode()) for note in bundle.get("cosignatures", [])]
-        terms, tree = followed(terms, bundle.get("rotations", ())), Tree(entries)
+        terms = followed(terms, bundle.get("rotations", ()))
+        tree = Tree(entries)
         keys = terms.keys_of(site)
     own = key_name(terms.name, site)
     witnesses = {key_name(terms.name, name): terms.keys[name] for name in terms.members}

@@ -186,7 +186,8 @@ def claims_on_answers(
     a posterior less than converged for other reasons. What is left to change is checked only where
     the model may be loaded.
     """
-    predicate, about = certificate.predicate, (certificate.posterior_digest, certificate.signer)
+    predicate = certificate.predicate
+    about = (certificate.posterior_digest, certificate.signer)
     stay = terms.staying(certificate.forgotten)
     claims = {
         "every remaining member has answered or is named as absent, and no other": (

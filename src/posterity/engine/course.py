@@ -140,7 +140,8 @@ class Course:
 
     def head(self) -> Outgoing:
         """Return the row of the run, which is small."""
-        state, status = self.run.state, self.status
+        state = self.run.state
+        status = self.status
         own = state.schedule
         head = {name: getattr(self, name) for name in PLAIN} | {
             "step": state.step,
@@ -156,7 +157,8 @@ class Course:
         return kept | {SITE + site: self._part(site) for site in sites} | {RUN: self.head()}
 
     def _part(self, site: str) -> Outgoing:
-        state, members = self.run.state, Members({})
+        state = self.run.state
+        members = Members({})
         plain: dict[str, Any] = {
             "entry": state.entries.get(site),
             "count": state.counts.get(site),
@@ -164,7 +166,8 @@ class Course:
             "schedule": {k: own[site] for k, own in (state.schedule or {}).items() if site in own},
         }
         content: dict[str, Any] = {}
-        if visits := self.recent.get(site):
+        visits = self.recent.get(site)
+        if visits:
             content["trace"], plain["errors"] = visit_columns(visits)
         content["head"] = as_text({"site": members.packed(plain)})
         if members.others:
@@ -174,13 +177,22 @@ class Course:
     def with_parts(self, parts: Mapping[str, Outgoing], open_: Mapping[str, Question]) -> Self:
         """Return the course from these rows and open questions; a Refusal if they are invalid."""
         with reading("the course of a server", "what this release of posterity writes", RELEASE):
-            head, status = json.loads(parts[RUN].content), None
-            of = lambda kind: {
-                k.removeprefix(kind): row.content for k, row in parts.items() if k.startswith(kind)
-            }
+            head = json.loads(parts[RUN].content)
+            status = None
+
+            def of(kind):
+                return {
+                    k.removeprefix(kind): row.content
+                    for k, row in parts.items()
+                    if k.startswith(kind)
+                }
+
             known = {site: _site(part) for site, part in sorted(of(SITE).items())}
             own = {site: plain for site, (plain, _) in known.items()}
-            pick = lambda field: {s: o[field] for s, o in own.items() if o[field] is not None}
+
+            def pick(field):
+                return {s: o[field] for s, o in own.items() if o[field] is not None}
+
             silent = frozenset(site for site, plain in own.items() if plain["silent"])
             agreed = dataclasses.replace(self.run.agreement, sites=tuple(own), silent=silent)
             schedule = head["schedule"]  # names of dictionaries by site

@@ -122,7 +122,8 @@ def _continued(known: bytes | None, old: int, size: int, path: list[bytes]) -> t
     if old >= size:
         node = path.pop() if known is None else known
         return node, node
-    middle, other = _split(size), path.pop()
+    middle = _split(size)
+    other = path.pop()
     if old <= middle:
         old_node, node = _continued(known, old, middle, path)
         return old_node, _node_hash(node, other)
@@ -192,7 +193,10 @@ class TreeHead:
         """Check the signature of the log's keeper, by one of its keys; raises a Refusal if it is
         missing or false.
         """
-        by = lambda key: (self.origin, key_id(self.origin, SIGNATURE, key))
+
+        def by(key):
+            return (self.origin, key_id(self.origin, SIGNATURE, key))
+
         signed = {(name, raw[:4]): raw[4:] for name, raw in self.signatures}
         if not any(key.verifies(signed.get(by(key), b""), self.body) for key in keys):
             raise _unsigned(self.origin, [self.origin])
@@ -210,7 +214,8 @@ class TreeHead:
         """
         times = {}
         for name, raw in self.signatures:
-            key, time = keys.get(name), int.from_bytes(raw[4:12], "big")
+            key = keys.get(name)
+            time = int.from_bytes(raw[4:12], "big")
             if key is None or raw[:4] != key_id(name, COSIGNATURE, key):
                 continue
             if key.verifies(raw[12:], self._stamped(time)):

@@ -118,8 +118,10 @@ class Machine(Member):
         prior and own factor are. Of noisy and other updates nothing is known. What is missing shows
         where prior and :data:`TIMES` the difference are no distribution.
         """
-        agreed, own = self.terms.agreement, memory.own
-        exact, again = agreed.update.conjugate, token.epoch == own.epoch
+        agreed = self.terms.agreement
+        own = memory.own
+        exact = agreed.update.conjugate
+        again = token.epoch == own.epoch
         if not exact and (agreed.update.noisy or agreed.model.known_optima != "one"):
             return
         known = self.terms.law
@@ -133,7 +135,8 @@ class Machine(Member):
 
     def _answer(self, memory: Memory, token: Token) -> Step:
         """Add or improve the site's factor, and send the token on or keep it at rest."""
-        name, before = self.name, memory.own
+        name = self.name
+        before = memory.own
         key = self.terms.step_key(token.sequence, memory.gone)
         try:
             own, sent, visit = turn(self.site, before, token, key=key)
@@ -186,7 +189,8 @@ class Machine(Member):
         """Return whether to make a survey: at growing intervals, once a visit changes little."""
         if self.terms.tolerance is None:
             return False
-        sites, last = len(self.terms.staying(memory.gone)), memory.newest("survey")
+        sites = len(self.terms.staying(memory.gone))
+        last = memory.newest("survey")
         before = 0 if last is None or last.version[1] > token.sequence else last.version[1]
         if token.sequence < 2 * sites + before + before // 2:
             return False
@@ -197,13 +201,16 @@ class Machine(Member):
         """Return the site's residual to the posterior of a survey. It has a report only if the
         survey was made after the site's last turn in the present epoch.
         """
-        own, entry, report = memory.own, memory.own.entry, None
+        own = memory.own
+        entry = memory.own.entry
+        report = None
         left = entry is not None and entry.factor is None
         silent = left or bool(self.site.records.silent)
         known = own.counted and own.epoch == survey.epoch and survey.version[1] > own.answered
         if known and not silent and entry is not None and entry.factor is not None:
             key = self.terms.step_key(survey.version[1], memory.gone)
-            key, parts = fold_in(site_key(key, self.name), 2), parts_needed(self.terms.agreement)
+            key = fold_in(site_key(key, self.name), 2)
+            parts = parts_needed(self.terms.agreement)
             posterior = posterior_of(self.terms, survey)
             try:
                 report = self.site.report(posterior, entry.factor, parts, samples=SAMPLES, key=key)
@@ -218,13 +225,15 @@ class Machine(Member):
         """Certify once all have answered the site's survey; then the token rests or walks on. If a
         member was passed over whose factor is in the token, a new epoch begins instead.
         """
-        memory, token = step.memory, self._resting(step.memory)
+        memory = step.memory
+        token = self._resting(step.memory)
         survey = memory.own_survey
         if token is None or survey is None or self.awaited(memory):
             return step
         if survey.version != (token.epoch, token.sequence):
             return step
-        residuals, now = memory.residuals(survey), int(self.clock())
+        residuals = memory.residuals(survey)
+        now = int(self.clock())
         if {site for site, *_ in token.seals} - residuals.keys():
             return step.then(self.begin(memory))
         certificate = self.author.certificate(survey, residuals, memory.tombstones, now)
@@ -285,7 +294,8 @@ class Machine(Member):
         if self.name in memory.gone:
             raise forbidden(f"site {self.name!r}, which was forgotten", "order")
         if self.terms.server is not None:
-            found, who = f"member {self.name!r} of a star", f"its server {self.terms.server!r}"
+            found = f"member {self.name!r} of a star"
+            who = f"its server {self.terms.server!r}"
             raise forbidden(found, "order", f"{who}, which begins epochs and removes factors")
 
     def forget(self, memory: Memory) -> Step:
@@ -331,7 +341,8 @@ class Machine(Member):
         """Replace the site's key by another, whose public half is ``key`` and which signs from the
         next start on. Raises a Refusal if its key was replaced, or the other is or was anybody's.
         """
-        old, until = str(self.key.public), memory.highest + 1
+        old = str(self.key.public)
+        until = memory.highest + 1
         own = self.author.rotation(self.name, old=old, key=key, epoch=until)
         return self._noticed(Step(memory), own)
 
@@ -387,12 +398,16 @@ class Machine(Member):
         The factor stays and counts again from the next epoch. Raises a Refusal if the new terms
         compute numbers differently, or readmit a forgotten member by name or key.
         """
-        members, numbers = self.terms.members, self.terms.agreement.digest
+        members = self.terms.members
+        numbers = self.terms.agreement.digest
         barred = dict(memory.barred)
         barred |= {site: known.subjects["key"] for site, known in memory.tombstones.items()}
         replaced = (known.rotation for known in memory.changes)
         barred |= {each.label: each.old.id for each in replaced}
-        is_back = lambda site: site in barred or members[site].id in barred.values()
+
+        def is_back(site):
+            return site in barred or members[site].id in barred.values()
+
         back = sorted(filter(is_back, members))
         if memory.numbers not in ("", numbers) or back or memory.own.name != self.name:
             found = f"terms that readmit {back}, who were forgotten or replaced these keys"
@@ -405,7 +420,8 @@ class Machine(Member):
 
     def awaited(self, memory: Memory) -> frozenset[str]:
         """Return the members whose letters the site needs before it can continue."""
-        token, survey = memory.outbox.get(TOKEN), memory.own_survey
+        token = memory.outbox.get(TOKEN)
+        survey = memory.own_survey
         stay = self.terms.staying(memory.gone | memory.absent)
         if token is not None:
             return frozenset([token.receiver])

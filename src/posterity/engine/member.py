@@ -118,7 +118,8 @@ class Member(abc.ABC):
                 refusal = forbidden(f"a letter of {letter.sender!r} by an old key", "retired")
                 told = self._passed_on(memory, memory.changes, [letter.sender])
                 return dataclasses.replace(refused(memory, refusal, digest), sent=told.sent)
-            met, memory = memory, memory.met(letter)
+            met = memory
+            memory = memory.met(letter)
             if isinstance(letter.body, Unread | str):
                 return self._estranged(memory, letter, digest, memory is met)
             most = memory.highest + self.terms.limits.epochs
@@ -187,7 +188,8 @@ class Member(abc.ABC):
     def _taken(
         self, memory: Memory, letter: Letter, digest: str
     ) -> tuple[Step, Acknowledgement | None]:
-        body, sender = letter.body, letter.sender
+        body = letter.body
+        sender = letter.sender
         unknown = sorted({*letter.gone} - memory.gone)
         if sender in memory.gone.difference(letter.gone):  # it writes until it has its tombstone
             refusal = forbidden(f"a letter of {sender!r}", "tombstone")
@@ -223,11 +225,14 @@ class Member(abc.ABC):
         """Return the answer to a server's question, or the waiting answer if the question is
         repeated.
         """
-        order, own = Order.of(self.terms, letter.sender, self.name, asked), memory.own
-        epoch, last = order.place[0], (own.epoch, own.answered)
+        order = Order.of(self.terms, letter.sender, self.name, asked)
+        own = memory.own
+        epoch = order.place[0]
+        last = (own.epoch, own.answered)
         if order.place == last and ANSWER in memory.outbox:
             return Step(memory, (memory.outbox[ANSWER],)), None
-        refusal, unknown = None, sorted(memory.gone.difference(letter.gone))
+        refusal = None
+        unknown = sorted(memory.gone.difference(letter.gone))
         if unknown:
             refusal = forbidden(f"a question without tombstones of {unknown}", "tombstone")
         elif order.place <= last or self.name in memory.gone:
@@ -248,7 +253,8 @@ class Member(abc.ABC):
         raise forbidden(f"an answer of {sender!r} to {answer.question[:16]!r}", "order")
 
     def _acknowledged(self, memory: Memory, letter: Letter) -> Step:
-        sent, sender = letter.body, letter.sender
+        sent = letter.body
+        sender = letter.sender
         assert isinstance(sent, Acknowledgement)
         places = {
             place
@@ -302,12 +308,14 @@ class Member(abc.ABC):
         state, left, tolerance, reasons = (
             known.predicate[name] for name in ("state", "left", "tolerance", "reasons")
         )
-        left, scope = math.inf if left is None else left, COMPARED if UNSEARCHED in reasons else ""
+        left = math.inf if left is None else left
+        scope = COMPARED if UNSEARCHED in reasons else ""
         return Status(state, left, tolerance, tuple(reasons), scope)
 
     def _noticed(self, step: Step, known: Known, sender: str | None = None) -> Step:
         """Store a notice, forward it, and do what follows; a Refusal if it is not valid."""
-        memory, mine = step.memory, known.signer == self.name
+        memory = step.memory
+        mine = known.signer == self.name
         old = memory.notices.get(known.place)
         if known.claim == "tombstone":
             return step if old is not None else self._buried(step, known, sender)
@@ -360,7 +368,8 @@ class Member(abc.ABC):
 
     def _rekeyed(self, step: Step, known: Known) -> Step:
         """Store a change of a member's key, and forward it; a Refusal if it loses to another."""
-        memory, new = step.memory, known.rotation
+        memory = step.memory
+        new = known.rotation
         if new in self.terms.rotations or new.site in memory.gone:
             return step
         memory = dataclasses.replace(memory, rotations=self.terms.rotated(new).changes)
@@ -374,7 +383,8 @@ class Member(abc.ABC):
         """Process the start of a member, or that it lost its store. Only its neighbours hear of a
         first start.
         """
-        site, lost = known.site, known.predicate["lost"]
+        site = known.site
+        lost = known.predicate["lost"]
         again = known.version[0] > 1 or known.predicate["epoch"][0] > 0
         if site == self.name or lost or again:
             step = step.then(self._flooded(step.memory, known, sender))
@@ -457,7 +467,9 @@ class Member(abc.ABC):
         """Cosign another member's log after checking that it continues the one cosigned before. If
         it does not, or no path leads from there, send its keeper a cosignature of the older log.
         """
-        new, before, member = known.head, old and old.head, known.site
+        new = known.head
+        before = old and old.head
+        member = known.site
         paths = known.predicate["paths"]
         if before is not None:
             path = [bytes.fromhex(text) for text in paths.get(str(before.size), ())]
@@ -481,7 +493,8 @@ class Member(abc.ABC):
 
     def _buried(self, step: Step, known: Known, sender: str | None) -> Step:
         """Store a tombstone, forward it, and void all tokens that are older."""
-        memory, site = step.memory, known.site
+        memory = step.memory
+        site = known.site
         named = min(known.predicate["highest"], memory.highest + self.terms.limits.epochs)
         # A site that joins by a later epoch, and has not seen it yet, holds no older state.
         epoch, who = memory.own.epoch
@@ -531,7 +544,10 @@ class Member(abc.ABC):
 
     def _without_posteriors(self, memory: Memory, epoch: Epoch) -> Memory:
         """Return the memory without notices on posteriors of earlier epochs."""
-        old = lambda known: known.epoch is not None and known.epoch < epoch
+
+        def old(known):
+            return known.epoch is not None and known.epoch < epoch
+
         notices = {place: known for place, known in memory.notices.items() if not old(known)}
         waiting = {
             place

@@ -194,7 +194,8 @@ class Memory:
 
     def to_bytes(self) -> bytes:
         """Return the memory without its rows, as an artifact."""
-        own, parts = self.own, {} if self.passed is None else {"passed": self.passed}
+        own = self.own
+        parts = {} if self.passed is None else {"passed": self.passed}
         plain = dataclasses.asdict(dataclasses.replace(own, entry=None))
         if own.entry is not None:
             epoch, sequence, factor, independent = own.entry
@@ -266,7 +267,10 @@ class Step:
         sent = self.sent
         if later.erase:
             kept = {*later.memory.outbox.values()}
-            stays = lambda m: m in kept or isinstance(body_of(m.content), Acknowledgement)
+
+            def stays(m):
+                return m in kept or isinstance(body_of(m.content), Acknowledgement)
+
             sent = tuple(filter(stays, sent))
         return Step(
             later.memory,

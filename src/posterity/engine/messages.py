@@ -130,7 +130,8 @@ class Letter:
         line, _, body = content.partition(b"\n")
         head = FIRST | read_json(line, "head of a letter")
         with reading("a letter", "a letter of a site"):
-            kind, plain = head.pop("kind"), head.pop("body")
+            kind = head.pop("kind")
+            plain = head.pop("body")
             is_read = head["schema"] in SCHEMAS
             fields = HEAD if is_read else ALWAYS
             wrong = any(type(head[field]) is not HEAD[field] for field in fields)

@@ -119,8 +119,10 @@ SPEAKS_OF_POSTERIOR = ("survey", "residual", "certificate")
 def parsed(envelope: bytes) -> Known:
     """Return a notice without any check, such as one that was checked before."""
     statement = Statement.from_bytes(Envelope.from_bytes(envelope).payload)
-    claim, predicate = statement.claim, statement.predicate
-    site, version_of = predicate["site"], VERSIONS_AND_SUBJECTS[claim][0]
+    claim = statement.claim
+    predicate = statement.predicate
+    site = predicate["site"]
+    version_of = VERSIONS_AND_SUBJECTS[claim][0]
     return Known(claim, site, predicate.get("by", site), version_of(predicate), envelope)
 
 
@@ -131,17 +133,20 @@ def read(terms: Terms, envelope: bytes) -> Known:
     content = Envelope.from_bytes(envelope, most=terms.limits.bytes)
     signers = content.verify({**terms.keys, **terms.authorities})
     statement = Statement.from_bytes(content.payload)
-    claim, predicate = statement.claim, statement.predicate
+    claim = statement.claim
+    predicate = statement.predicate
     with reading("a notice", NOTICE):
         if claim not in FIELDS or predicate["terms"] != terms.digest:
             raise ValueError("other terms, or an unknown claim")
         kinds = {"terms": _is_text, "site": _is_text, **FIELDS[claim]}
         if not kinds.keys() - LATER <= predicate.keys() <= kinds.keys():
             raise ValueError("other fields")
-        if wrong := [name for name, value in predicate.items() if not kinds[name](value)]:
+        wrong = [name for name, value in predicate.items() if not kinds[name](value)]
+        if wrong:
             raise ValueError(f"{wrong[0]} of another kind")
         version_of, subjects_of = VERSIONS_AND_SUBJECTS[claim]
-        site, version = predicate["site"], version_of(predicate)
+        site = predicate["site"]
+        version = version_of(predicate)
         if dict(statement.subjects) != subjects_of(terms, predicate):
             raise ValueError("another subject")
     if site not in terms.members:
@@ -175,25 +180,54 @@ def _counts(rotation: Rotation, claim: Claim, version: tuple[Any, ...]) -> bool:
 
 def _check_head(terms: Terms, known: Known) -> None:
     """Check the keeper's signature of a checkpoint, and the cosignature of the named witness."""
-    head, keeper = known.head, known.site
+    head = known.head
+    keeper = known.site
     if head.origin != key_name(terms.name, keeper):
         raise _refused(f"a note of {head.origin!r} by {keeper!r}", "membership")
     head.verify(*terms.keys_of(keeper))
-    if (witness := known.predicate.get("by")) is not None:
+    witness = known.predicate.get("by")
+    if witness is not None:
         if witness not in terms.members.keys() - {keeper}:
             raise _refused(f"a cosignature of {witness!r} for {keeper!r}", "membership")
         head.witnesses({key_name(terms.name, witness): terms.keys[witness]}, threshold=1)
 
 
-_is_count = lambda value: type(value) is int and 0 <= value < MOST_EPOCHS - 1
-_is_text = lambda value: type(value) is str
-_is_flag = lambda value: type(value) is bool
-_is_number = lambda value: type(value) is float and 0 <= value < math.inf
-_are_texts = lambda value: type(value) is list and all(map(_is_text, value))
-_by_site = lambda value: type(value) is dict and all(map(_is_text, value.values()))
-_is_path = lambda value: _are_texts(value) and all(len(bytes.fromhex(s)) == 32 for s in value)
-_are_paths = lambda value: type(value) is dict and all(map(_is_path, value.values()))
-_is_epoch = lambda value: list(map(type, value)) == [int, str] and _is_count(value[0])
+def _is_count(value):
+    return type(value) is int and 0 <= value < MOST_EPOCHS - 1
+
+
+def _is_text(value):
+    return type(value) is str
+
+
+def _is_flag(value):
+    return type(value) is bool
+
+
+def _is_number(value):
+    return type(value) is float and 0 <= value < math.inf
+
+
+def _are_texts(value):
+    return type(value) is list and all(map(_is_text, value))
+
+
+def _by_site(value):
+    return type(value) is dict and all(map(_is_text, value.values()))
+
+
+def _is_path(value):
+    return _are_texts(value) and all(len(bytes.fromhex(s)) == 32 for s in value)
+
+
+def _are_paths(value):
+    return type(value) is dict and all(map(_is_path, value.values()))
+
+
+def _is_epoch(value):
+    return list(map(type, value)) == [int, str] and _is_count(value[0])
+
+
 _POSITION = {"epoch": _is_epoch, "sequence": lambda n: _is_count(n) and n < MOST_SEQUENCES}
 FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "tombstone": {"highest": _is_count},
@@ -233,11 +267,28 @@ FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
 """For each claim, the fields of its predicate besides ``terms`` and ``site``, with their tests."""
 LATER = {"rotations", "absent"}
 """Fields that certificates of the first schema lack."""
-_place = lambda p: ((p["epoch"][0], p["epoch"][1]), p["sequence"])
-_size = lambda p: (TreeHead.from_bytes(p["note"].encode()).size,)
-_posterior = lambda terms, p: {"posterior": digest_of(posterior_bytes(p))}
-_terms = lambda terms, p: {"terms": terms.digest}
-_note = lambda terms, p: {"checkpoint": digest_of(p["note"].encode())}
+
+
+def _place(p):
+    return ((p["epoch"][0], p["epoch"][1]), p["sequence"])
+
+
+def _size(p):
+    return (TreeHead.from_bytes(p["note"].encode()).size,)
+
+
+def _posterior(terms, p):
+    return {"posterior": digest_of(posterior_bytes(p))}
+
+
+def _terms(terms, p):
+    return {"terms": terms.digest}
+
+
+def _note(terms, p):
+    return {"checkpoint": digest_of(p["note"].encode())}
+
+
 VERSIONS_AND_SUBJECTS: dict[str, tuple[Callable[[Any], tuple[Any, ...]], Any]] = {
     "tombstone": (lambda p: (0,), lambda terms, p: {"key": terms.members[p["site"]].id}),
     "agreement": (lambda p: (p["start"],), _terms),

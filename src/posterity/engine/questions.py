@@ -96,7 +96,8 @@ class Order(NamedTuple):
         residual = ""
         if self.survey is not None:
             residual = residual_of(author, self.survey, answer, site, gone).text
-        asked, event = self.question, "failed" if isinstance(answer, Failure) else "answered"
+        asked = self.question
+        event = "failed" if isinstance(answer, Failure) else "answered"
         about = {"kind": type(asked).__name__, "epoch": list(asked.epoch), "step": asked.step}
         digest = letters.digest_of(content)
         entry = line(event, question=asked.digest, answer=digest, **about)
@@ -107,7 +108,8 @@ def residual_of(
     author: Author, survey: Known, answer: Answer, site: Site, gone: frozenset[str]
 ) -> Known:
     """Return the site's signed answer to a server's survey, for the factor in the question."""
-    silent, alone = bool(site.records.silent), site.update.conjugate
+    silent = bool(site.records.silent)
+    alone = site.update.conjugate
     report = answer if isinstance(answer, Report) else None if silent else Report(site.name)
     standing = Standing(True, silent, silent or alone, report, tuple(sorted(gone)))
     return author.residual(survey, standing)

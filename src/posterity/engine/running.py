@@ -64,14 +64,18 @@ class Running:
     ):
         self.agent, self.encrypted, self.post = agent, encrypted, Post()
         self._checkpoint = (0, time.monotonic())
-        self.sockets, self.tell = dict(sockets or {}), tell or (lambda event: None)
+        self.sockets = dict(sockets or {})
+        self.tell = tell or (lambda event: None)
         self._largest = agent.machine.terms.limits.bytes
         self._started = None
         self._key = agent.machine.present_key
         self._waits, self._inbox = dict[str, float](), dict[bytes, None]()
         self._moved, self._after_lock = threading.Condition(), threading.Lock()
-        self._stopping, self._error = False, None
-        self._last, self._lines, self._matters = Event(), 0, False
+        self._stopping = False
+        self._error = None
+        self._last = Event()
+        self._lines = 0
+        self._matters = False
         self._read_log(lambda event: None)
         self.post.update(agent.resend())
 
@@ -113,13 +117,16 @@ class Running:
     def _take_in(self) -> None:
         with self._moved:
             self._moved.wait_for(lambda: self._inbox or self._stopping, 1.0)
-            letters, self._inbox = list(self._inbox), dict[bytes, None]()
+            letters = list(self._inbox)
+            self._inbox = dict[bytes, None]()
             self._moved.notify_all()
         if letters and not self._stopping:
             self._done(lambda: self.agent.receive(*letters))
 
     def _look_around(self) -> None:
-        machine, memory, now = self.agent.machine, self.agent.memory, time.monotonic()
+        machine = self.agent.machine
+        memory = self.agent.memory
+        now = time.monotonic()
         size, last = self._checkpoint
         if machine.present_key != self._key:
             self._error = UsageError(
@@ -132,7 +139,8 @@ class Running:
             return
         if self._lines > size and (self._matters or now > last + ANEW):
             tree = self.agent.store.log
-            self._checkpoint, self._matters = (self._lines, now), False
+            self._checkpoint = (self._lines, now)
+            self._matters = False
             self._command(lambda memory: machine.checkpoint(memory, tree))
         awaited = machine.awaited(memory)
         present = {*machine.terms.staying(memory.gone | memory.absent)} - {machine.name}
@@ -171,7 +179,8 @@ class Running:
     def _read_log(self, tell: Callable[[Event], None]) -> None:
         """Report new lines of the log, and keep what the status needs."""
         for line in self.agent.store.entries(self._lines):
-            entry, self._lines = json.loads(line), self._lines + 1
+            entry = json.loads(line)
+            self._lines = self._lines + 1
             if "answer" in entry:
                 self._last = entry
             self._matters = self._matters or entry["event"] in MATTERS
@@ -304,11 +313,13 @@ class Running:
         known = memory.certificate or memory.newest("survey")
         course = getattr(memory, "course", None)  # only at a star's server
         if course is not None and (known is None or course.phase != "rest"):
-            state, who = course.run.state, self.agent.machine.name
+            state = course.run.state
+            who = self.agent.machine.name
             about = {"epoch": list(state.epoch), "sequence": state.step, "by": who}
             return {**about, "certificate": None}, to_bytes(state.posterior)
         if known is None:
-            found, expected = "no posterior yet", "one that all members were asked about"
+            found = "no posterior yet"
+            expected = "one that all members were asked about"
             fix = "Wait until the token rests, or ask the server; see `posterity site status`."
             raise Refusal.of(found, expected, "order", fix)
         epoch, sequence, *_ = known.version
@@ -319,9 +330,11 @@ class Running:
     def _audit(self, *, start: int = 0) -> tuple[Head, bytes]:
         """Return log entries from ``start`` on, as many as fit a message, and the checkpoint."""
         _PLACE.check(start=start)
-        store, machine = self.agent.store, self.agent.machine
+        store = self.agent.store
+        machine = self.agent.machine
         head = store.checkpoint(key_name(machine.terms.name, machine.name), machine.key)
-        lines, size = list[bytes](), self._largest
+        lines = list[bytes]()
+        size = self._largest
         for entry in store.entries(start, min(start + 10_000, head.size)):
             size -= len(entry) + 1
             if lines and size < 0:
@@ -345,9 +358,12 @@ class Running:
 
     def status(self) -> Event:
         """Return the known state of the site as plain values."""
-        terms, memory, now = self.agent.machine.terms, self.agent.memory, time.monotonic()
+        terms = self.agent.machine.terms
+        memory = self.agent.memory
+        now = time.monotonic()
         others = sorted(terms.members.keys() - memory.gone - {memory.own.name})
-        reached, course = self.agent.machine.status(memory), getattr(memory, "course", None)
+        reached = self.agent.machine.status(memory)
+        course = getattr(memory, "course", None)
         at: Any = memory.own if course is None else course.run.state
         number = reached.left if math.isfinite(reached.left) else None
         heard = self.agent.heard
@@ -383,7 +399,8 @@ class Running:
 
     def _holder(self) -> str | None:
         """Return the token's last known holder: this site until the next acknowledges it."""
-        memory, server = self.agent.memory, self.agent.machine.terms.server
+        memory = self.agent.memory
+        server = self.agent.machine.terms.server
         if server is not None:
             return server
         if memory.outbox.keys() & {TOKEN, RESTING}:

@@ -90,12 +90,14 @@ class PrivateKey:
         """Read the key from a file by :meth:`save`; a Refusal if the file contains none, or others
         than its owner may read or change it.
         """
-        expected, fix = "an Ed25519 key in PEM, without a password", "Name this site's key file."
+        expected = "an Ed25519 key in PEM, without a password"
+        fix = "Name this site's key file."
         name = f"private key {os.fspath(path)!r}"
         with reading(name, expected, fix):
             try:
                 with open(path, "rb") as file:
-                    mode, content = os.fstat(file.fileno()).st_mode & 0o777, file.read()
+                    mode = os.fstat(file.fileno()).st_mode & 0o777
+                    content = file.read()
             except OSError as error:
                 raise ValueError(error.strerror) from error
             if mode & 0o077:
@@ -185,7 +187,10 @@ class Envelope:
 
     def to_bytes(self) -> bytes:
         """Return one JSON document, the same for equal envelopes."""
-        text = lambda content: base64.b64encode(content).decode()
+
+        def text(content):
+            return base64.b64encode(content).decode()
+
         signed = sorted(self.signatures.items())
         document = {
             "payload": text(self.payload),

@@ -48,7 +48,8 @@ class Server(Machine):
     MEMORY: ClassVar[type[Memory]] = ServerMemory
 
     def load(self, state: bytes, rows: Mapping[str, Outgoing]) -> ServerMemory:
-        memory, course = _known(super().load(state, rows)), Course(self._run(()), "rest")
+        memory = _known(super().load(state, rows))
+        course = Course(self._run(()), "rest")
         open_ = {
             place.removeprefix(QUESTION): loads(body_of(message.content).content)
             for place, message in memory.outbox.items()
@@ -73,8 +74,10 @@ class Server(Machine):
         number is by default one above the highest that the server has recorded. Raises a Refusal if
         it is not above the present one, or if no site would take part.
         """
-        name, known = self.name, _known(memory)
-        epoch, last = (memory.highest + 1 if number is None else number, name), known.epoch
+        name = self.name
+        known = _known(memory)
+        epoch = (memory.highest + 1 if number is None else number, name)
+        last = known.epoch
         absent = {*memory.gone, *([name] if self.site.records.silent else [])}
         sites = tuple(sorted(self.terms.members.keys() - absent))
         if not last < epoch < (MOST_EPOCHS, "") or epoch[0] < 1 or not sites:
@@ -91,7 +94,8 @@ class Server(Machine):
         """Continue without members that do not answer; their open questions count as failed."""
         after = _known(step.memory)
         for site in sorted(after.absent):
-            if (asked := after.course.open.get(site)) is not None:
+            asked = after.course.open.get(site)
+            if asked is not None:
                 answer = failed(asked, ABSENT)
                 after = self._take(after, asked, answer, dumps(answer))
         return step.then(self._made(step.memory, after))
@@ -113,12 +117,15 @@ class Server(Machine):
         """Take the answer of a site if it is to the site's open question. An invalid answer counts
         as a failure of its site, and the federation continues.
         """
-        known, content, digest = _known(memory), answer.content, digest_of(answer.content)
+        known = _known(memory)
+        content = answer.content
+        digest = digest_of(answer.content)
         asked = known.course.open.get(sender)
         if asked is None or asked.digest != answer.question:
             refusal = forbidden(f"an unexpected answer of {sender!r}", "replay")
             return refused(memory, refusal, digest)
-        step, total = Step(known), known.course.total
+        step = Step(known)
+        total = known.course.total
         try:
             taken, total = admitted_answer(self.terms, asked, content, total)
         except Refusal as refusal:
@@ -146,7 +153,8 @@ class Server(Machine):
         """Return the server with a site's signed residual. A site whose residual is invalid counts
         as absent, so that the server does not wait for it.
         """
-        survey, course = memory.own_survey, memory.course
+        survey = memory.own_survey
+        course = memory.course
         if course.phase != "certify" or survey is None:
             return memory
         try:
@@ -184,7 +192,8 @@ class Server(Machine):
         if course.live is None:
             answer = Turn(step_key(run.key, run.state.step))
         state, sent = machine.receive(course.state, answer)
-        waiting, asked = collections.deque(sent), []
+        waiting = collections.deque(sent)
+        asked = []
         while waiting:
             message = waiting.popleft()
             if isinstance(message, Done):
@@ -197,17 +206,22 @@ class Server(Machine):
         return self._ask(memory.with_course(live=state), asked)
 
     def _stepped(self, memory: ServerMemory, state: State, visits: Sequence[Visit]) -> ServerMemory:
-        course, changed = memory.course, [visit.site for visit in visits]
-        run, recent, sweeps = course.run, dict(course.recent), course.sweeps
+        course = memory.course
+        changed = [visit.site for visit in visits]
+        run = course.run
+        recent = dict(course.recent)
+        sweeps = course.sweeps
         for visit in visits:
             if visit.outcome != "relayed":
                 recent[visit.site] = (*recent.get(visit.site, ())[-1:], visit)
-        if without := {visit.site for visit in visits if visit.error == NO_RECORDS}:
+        without = {visit.site for visit in visits if visit.error == NO_RECORDS}
+        if without:
             silent = run.agreement.silent | without
             agreed = dataclasses.replace(run.agreement, silent=silent)
             run = dataclasses.replace(run, federation=Elsewhere(agreed, {}))
         if sweeps is not None:
-            sweeps, changed = sweeps + 1, list(run.agreement.sites)
+            sweeps = sweeps + 1
+            changed = list(run.agreement.sites)
             state = run.schedule.learn(state, state.entries)
             due = sweeps % looks(run) == 0
         else:
@@ -224,20 +238,26 @@ class Server(Machine):
         return self._at(memory, course.at(run, "look"), changed)
 
     def _look(self, memory: ServerMemory) -> ServerMemory:
-        course, more = memory.course, {}
+        course = memory.course
+        more = {}
         present = self.terms.staying(memory.gone | memory.absent)
         absent = memory.absent if self.terms.is_quorum(len(present)) else frozenset()
-        run, reached, changed = course.position(absent), course.run, ()
+        run = course.position(absent)
+        reached = course.run
+        changed = ()
         goal = self.terms.steps, self.terms.tolerance is not None
-        status, phase = course.status_at_goal(run, *goal), "step"
+        status = course.status_at_goal(run, *goal)
+        phase = "step"
         if status is not None:  # look again after the refinement
-            phase, more = "look", {"sweeps": None, "status": among(status, absent)}
+            phase = "look"
+            more = {"sweeps": None, "status": among(status, absent)}
             if course.sweeps is None:
                 phase, more["surveyed"] = "certify", course.asked
         elif course.sweeps is not None or self.terms.tolerance is not None:
             onward = run.from_better()
             if onward is not run:  # continue from the second start's posterior
-                reached, more = dataclasses.replace(reached, state=onward.state), {"recent": {}}
+                reached = dataclasses.replace(reached, state=onward.state)
+                more = {"recent": {}}
                 changed = run.agreement.sites
         return self._at(memory, course.at(reached, phase, **more), changed)
 
@@ -249,14 +269,17 @@ class Server(Machine):
         lacking = memory.absent.intersection(course.run.state.entries)
         if lacking:
             return self._without(memory, lacking)
-        run, version = course.run, (course.state.epoch, course.surveyed)
+        run = course.run
+        version = (course.state.epoch, course.surveyed)
         survey = memory.own_survey
         if survey is None or survey.version != version:
             survey = self.author.survey(*version, run.posterior, memory.gone)
             memory = memory.with_notice(survey)
-        signed, missing = memory.residuals(survey), []
+        signed = memory.residuals(survey)
+        missing = []
         sites = [s for s in self.terms.staying(memory.gone | memory.absent) if s not in signed]
-        key, parts = fold_in(run.key, course.surveyed), parts_needed(run.agreement)
+        key = fold_in(run.key, course.surveyed)
+        parts = parts_needed(run.agreement)
         for asked in measures(run.state, sites, parts, SAMPLES, key):
             if asked.site == self.name:
                 answer, _ = answer_of(self.site, asked)
@@ -272,8 +295,10 @@ class Server(Machine):
         survey = memory.own_survey
         if survey is None or survey.epoch != memory.course.state.epoch:
             return Step(memory)
-        residuals, now = memory.residuals(survey), int(self.clock())
-        gone, own = memory.tombstones, memory.course.status
+        residuals = memory.residuals(survey)
+        now = int(self.clock())
+        gone = memory.tombstones
+        own = memory.course.status
         certificate = self.author.certificate(survey, residuals, gone, now, own)
         return self._noticed(Step(memory), certificate)
 
@@ -313,7 +338,8 @@ class Server(Machine):
         run = course.run
         epoch = (max(left.epoch[0], known.highest + 1), self.name)
         run = dataclasses.replace(run, state=dataclasses.replace(left, epoch=epoch))
-        phase, more = "look", {}
+        phase = "look"
+        more = {}
         if not run.ledger.independent:
             more = {"sweeps": 0}
         elif course.phase == "rest":
@@ -356,7 +382,8 @@ class Server(Machine):
         self, memory: ServerMemory, questions: Iterable[Question]
     ) -> tuple[ServerMemory, list[Answer], list[Question]]:
         """Return the known answers, computing the server's own, and the unanswered questions."""
-        answers, missing = [], []
+        answers = []
+        missing = []
         for asked in questions:
             answer = memory.course.answers.get(asked.digest)
             if answer is None and asked.site == self.name:
@@ -375,9 +402,11 @@ class Server(Machine):
         self, memory: ServerMemory, questions: Sequence[Question], survey: str = ""
     ) -> ServerMemory:
         """Put questions into the outbox, unless they are there already."""
-        course, sealed = memory.course, {}
+        course = memory.course
+        sealed = {}
         memory = memory.heard(course.state.epoch[0])
-        open_, count = dict(course.open), course.asked
+        open_ = dict(course.open)
+        count = course.asked
         for asked in questions:
             site = asked.site
             if site not in open_ or open_[site].digest != asked.digest:
@@ -395,15 +424,18 @@ class Server(Machine):
         self, before: Memory, after: ServerMemory, *entries: bytes, erase: bool = False
     ) -> Step:
         """Return the step between two memories, which sends what is new in the outbox."""
-        course, old = after.course, _known(before).course
-        run, made = course.run, Step(after, (), entries, erase)
+        course = after.course
+        old = _known(before).course
+        run = course.run
+        made = Step(after, (), entries, erase)
         ended = old.phase == "rest" and old.run.state.epoch == run.state.epoch
         rests = course.phase == "rest" and not ended
         if rests:
             about = {"step": run.state.step, "status": str(course.status)}
             made = made.logging("rests", posterior=artifact.digest(run.posterior), **about)
             made = made.then(self._certified(after))
-        held, sent = before.outbox, ()
+        held = before.outbox
+        sent = ()
         if rests or course.asked > old.asked:
             letters = made.memory.outbox.items()
             sent = tuple(letter for place, letter in letters if held.get(place) is not letter)

@@ -200,7 +200,8 @@ class Store(contextlib.AbstractContextManager["Store"]):
     def _make(self, first: Change) -> None:
         if self._one("select count(*) from sqlite_master")[0]:
             raise _unusable(self.path, "exists", "Name another file.")
-        self.log, self.outbox = Tree(), {}
+        self.log = Tree()
+        self.outbox = {}
         with self._transaction():
             for statement in SCHEMA:
                 self._run(statement)

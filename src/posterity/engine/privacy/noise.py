@@ -100,7 +100,8 @@ class GaussianMechanism:
         def exceeds(log_noise: float) -> float:
             """Return delta of one release, minus the allowed one (balle2018, theorem 8)."""
             noise = math.exp(log_noise)
-            half, far = 0.5 / noise, epsilon * noise
+            half = 0.5 / noise
+            far = epsilon * noise
             return float(ndtr(half - far) - math.exp(log_ndtr(-half - far) + epsilon)) - delta
 
         noise = math.exp(brentq(exceeds, math.log(1e-3), math.log(1e9))) * math.sqrt(releases)  # pyright: ignore
@@ -120,7 +121,8 @@ class GaussianMechanism:
         COUNT.check(releases=releases)
         if not self.noise:
             return math.inf
-        accounting, noise = _accounting(), self.noise / math.sqrt(releases)
+        accounting = _accounting()
+        noise = self.noise / math.sqrt(releases)
         sharp = noise >= LEAST_SHARP
         accountant = (accounting.pld.PLDAccountant if sharp else accounting.rdp.RdpAccountant)()
         return float(accountant.compose(accounting.GaussianDpEvent(noise)).get_epsilon(delta))

@@ -79,7 +79,8 @@ def carry(message: Message, context: Context) -> Message:
 @server.main()
 def route(grid: Grid, context: Context) -> None:
     """The ServerApp: rounds of messages to the nodes with waiting letters, or else to all."""
-    rounds, number = int(context.run_config["rounds"]), 0
+    rounds = int(context.run_config["rounds"])
+    number = 0
     routes = Routes()
     while number < rounds or not rounds:
         number += 1
@@ -118,7 +119,8 @@ class Routes:
         nodes are dropped; the agents that sent them send them again. If no letter can be delivered,
         as in the first round, all nodes get a message.
         """
-        mine, self.waiting = self.waiting, [each for each in self.waiting if each[0] == SERVER]
+        mine = self.waiting
+        self.waiting = [each for each in self.waiting if each[0] == SERVER]
         asked: dict[int, Letters] = {node: [] for node in nodes}
         for to, letter in mine:
             if self.nodes.get(to) in asked:
@@ -145,7 +147,8 @@ def _exchange(socket: Path, letters: Iterable[bytes]) -> Letters:
 
 
 def _record(letters: Letters, site: str = "") -> RecordDict:
-    receivers, contents = [to for to, _ in letters], [letter for _, letter in letters]
+    receivers = [to for to, _ in letters]
+    contents = [letter for _, letter in letters]
     values = {"site": site, "receivers": receivers, "letters": contents}
     return RecordDict({"letters": ConfigRecord(values)})
 

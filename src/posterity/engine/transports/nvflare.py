@@ -51,7 +51,8 @@ class Courier:
     def __init__(self, encrypted: bool = True):
         self.encrypted = encrypted
         self._ended, self._lock = threading.Event(), threading.Lock()
-        self._busy, self._failed = Counter[str](), True
+        self._busy = Counter[str]()
+        self._failed = True
 
     @collab.init
     def prepare(self) -> None:
@@ -86,7 +87,8 @@ class Courier:
             while not self._ended.is_set():
                 with self._lock:
                     free = [name for name in self._others if self._busy[name] < MOST]
-                    again, self._failed = self._failed, False
+                    again = self._failed
+                    self._failed = False
                 try:
                     letters = agent.collect(
                         wait=WAIT, most=MOST, encrypted=self.encrypted, to=free, again=again
@@ -178,7 +180,8 @@ def allow(kit: Path) -> None:
     """Allow the job's classes at a server or client of NVFlare, in ``local/resources.json``. Raises
     an ArtifactError if the folder is no kit that NVFlare provisioned.
     """
-    own, default = kit / "local" / "resources.json", kit / "local" / "resources.json.default"
+    own = kit / "local" / "resources.json"
+    default = kit / "local" / "resources.json.default"
     try:
         resources = json.loads((own if own.is_file() else default).read_text())
         allowed = resources["class_allow_list"]
@@ -233,7 +236,8 @@ def _keep(
     tell: Callable[[str], None],
     until: threading.Event,
 ) -> None:
-    pause, sites = PAUSE, frozenset[str]()
+    pause = PAUSE
+    sites = frozenset[str]()
     while sites := _settled(session, until, sites):
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
@@ -242,7 +246,8 @@ def _keep(
         status = ""
         try:
             while not until.wait(1.0) and not status.startswith("FINISHED"):
-                before, status = status, session.get_job_meta(job)["status"]
+                before = status
+                status = session.get_job_meta(job)["status"]
                 if status != before:
                     tell(f"job {job}: {status}")
                 if _there(session) - sites and _settled(session, until, sites) - sites:
@@ -261,9 +266,11 @@ def _settled(session: Session, until: threading.Event, before: frozenset[str]) -
     """Return the clients that are present: those of ``before``, or others once they are final. None
     are returned if ``until`` is set.
     """
-    there, since = frozenset[str](), time.monotonic()
+    there = frozenset[str]()
+    since = time.monotonic()
     while not until.wait(1.0):
-        last, there = there, _there(session)
+        last = there
+        there = _there(session)
         if there != last:
             since = time.monotonic()
         if there and (there == before or time.monotonic() - since >= SETTLED):
@@ -272,7 +279,8 @@ def _settled(session: Session, until: threading.Event, before: frozenset[str]) -
 
 
 def _there(session: Session) -> frozenset[str]:
-    clients, since = session.get_system_info().client_info, time.time() - HEARD
+    clients = session.get_system_info().client_info
+    since = time.time() - HEARD
     return frozenset(each.name for each in clients if (each.last_connect_time or 0) > since)
 
 

@@ -87,7 +87,8 @@ def received(connection: Connection, most: int) -> bytes:
     except OSError as error:
         if error.errno is not None:
             raise
-        found, expected = "a message that is too large", f"at most {most} bytes"
+        found = "a message that is too large"
+        expected = f"at most {most} bytes"
         raise Refusal.of(found, expected, "size") from error
 
 
@@ -137,7 +138,10 @@ class Server(socketserver.ThreadingUnixStreamServer):
     def __init__(
         self, path: Path | str, answer: Answer, *, most: int = LARGEST, whole: float = WHOLE
     ):
-        self.path, self.answer, self.most, self.whole = Path(path), answer, most, whole
+        self.path = Path(path)
+        self.answer = answer
+        self.most = most
+        self.whole = whole
         self._connections = set[socket.socket]()
         self._arriving, self._lock = 0, threading.Lock()
         new = self.path.with_name(f".{self.path.name}")  # moved into place once it listens
@@ -246,7 +250,8 @@ class Client(contextlib.AbstractContextManager["Client"]):
     """A connection to an agent, made at the first request. For one thread at a time."""
 
     def __init__(self, path: Path | str, *, timeout: float = 10.0):
-        self.path, self.timeout = Path(path), timeout
+        self.path = Path(path)
+        self.timeout = timeout
         self._connection: Connection | None = None
 
     def ask(self, do: str, body: bytes = b"", **arguments: Any) -> tuple[dict[str, Any], bytes]:
@@ -260,7 +265,8 @@ class Client(contextlib.AbstractContextManager["Client"]):
             SiteError: if the agent does not answer in time, or ends the connection.
             PosterityError: the agent's own error, of the kind that it names.
         """
-        content, kept = to_message({"do": do, **arguments}, body), self._connection is not None
+        content = to_message({"do": do, **arguments}, body)
+        kept = self._connection is not None
         wait = min(self.timeout + float(arguments.get("wait") or 0.0), IDLE)
         try:
             try:
@@ -328,7 +334,8 @@ class Client(contextlib.AbstractContextManager["Client"]):
         """
         options = {"most": most, "encrypted": encrypted, "to": to and list(to), "again": again}
         head, body = self.ask("collect", wait=wait, **options)
-        letters, start = [], 0
+        letters = []
+        start = 0
         try:
             for receiver, length in head["letters"]:
                 letters.append((str(receiver), body[start : start + length]))
