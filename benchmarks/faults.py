@@ -1,6 +1,7 @@
 """Seeded runs of durable sites under faults, and mutants of them that must be caught.
 
     python -m benchmarks.faults RUNS            # of the machine as it is
+    python -m benchmarks.faults RUNS silent     # with members that are silent, and a quorum
     python -m benchmarks.faults RUNS mutants    # of each mutant, until one run catches it
 
 A run is a federation of four sites, each with the real machine and a real store on disk, over a
@@ -33,15 +34,16 @@ from benchmarks.network import Faults, Network
 from posterity.arrays.tree import leaves
 from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact import digest
-from posterity.artifact.artifact import from_bytes
+from posterity.artifact.artifact import from_bytes, to_bytes
 from posterity.engine import admission, log, member, messages
 from posterity.engine.agent import Agent
 from posterity.engine.agreement import Terms
-from posterity.engine.audit import audit_log
+from posterity.engine.audit import audit_certificate, audit_log
 from posterity.engine.log import Tree, TreeHead, key_name
 from posterity.engine.machine import UNSEALED, Machine
 from posterity.engine.memory import RESTING, TOKEN, Memory, Step
-from posterity.engine.messages import Letter
+from posterity.engine.messages import Handover, Letter, Notice
+from posterity.engine.notices import read
 from posterity.engine.refusal import Refusal
 from posterity.engine.signing import MESSAGE, Envelope, PrivateKey
 from posterity.engine.star import Server
@@ -173,10 +175,12 @@ class World:
     * Every token that a site answered is one that a site sent, to it.
     * The newest token is, bit for bit, the prior and the factors that the sites hold.
     * Where updates are exact it is what `federate` gives in process for the sites that stay.
-    * Of who was forgotten no factor is left, neither in a store's files nor in a waiting letter.
+    * Of who was forgotten no factor is left, neither in a store's files nor in a waiting letter,
+      nor a notice of a posterior with it. No file of it waits any more, and no token of it counts.
     * Who was forgotten learns it when it is back, also from an older copy.
     * The log of a site continues the checkpoint that an auditor kept, except after a restoration;
       then it holds for an auditor if and only if it continues what the others cosigned.
+    * Who has its store cosigns of a log only what continues what it cosigned before.
     * The walk reaches all who stay, once faults have ended, and all know that it converged.
     """
 
@@ -195,6 +199,7 @@ class World:
         self.count: Counter[str] = Counter()
         self.held: dict[str | None, dict] = {}
         self.broken_logs = set[str]()  # of who lost a store, or was restored
+        self.cosigned: dict[tuple[str, str], TreeHead] = {}
         self.past, self.restored = np.random.default_rng([seed, 2]), set[str]()
         self.late = str(self.rng.choice(SITES[1:])) if self.rng.random() < 0.3 else None
         for site in SITES:
@@ -331,17 +336,22 @@ class World:
         for site, content in self.network.arrived(now):
             fates = [None, "before", "after", "power"]
             fate = self.rng.choice(fates, p=[0.88, 0.05, 0.05, 0.02]) if rough else None
-            self.act(site, lambda agent, content=content: agent.receive(content), fate)
+            self.receive(site, content, fate)
         for site in SITES:
             if now >= self.alarm[site]:
                 self.alarm[site] = now + 15
                 self.act(site, lambda agent: agent.resend())
+
+    def receive(self, site: str, content: bytes, fate: str | None) -> None:
+        self.act(site, lambda agent: agent.receive(content), fate)
 
     def disaster(self, what: str, now: int) -> None:
         self.count[what] += 1
         stay = [site for site in SITES if site not in self.gone and site in self.agents]
         site, other = map(str, self.rng.choice(stay, 2, replace=False))
         if what == "forget":
+            file = Handover("file", to_bytes(PRIOR))
+            self.act(site, lambda a: a.command(lambda m: a.machine.hand_over(m, other, file)))
             self.forget(site)
             self.begin(other)
         elif what == "disk":
@@ -402,6 +412,18 @@ class World:
         letter = Letter(self.terms.digest, site, other, self.heard + 1, (), token)
         self.network.put(other, letter.sealed(PrivateKey(b"?" * 32)), now)
 
+    def haunt(self, now: int) -> None:
+        """Who was forgotten, and knows all tombstones, sends a token to who knows that it was."""
+        knows = (s for s in self.staying() if self.gone & self.agents[s].memory.gone)
+        for other in knows:
+            gone = self.agents[other].memory.gone
+            site = min(self.gone & gone)
+            total, number = TreeSum.of([PRIOR, Beta(5.0, 5.0)]), self.heard + 1
+            token = Token(self.terms.digest, (number, site), 1, total, site, None)
+            letter = Letter(self.terms.digest, site, other, number, tuple(sorted(gone)), token)
+            self.network.put(other, letter.sealed(KEYS[site]), now)
+            self.count["haunted"] += 1
+
     # --- a run -----------------------------------------------------------------------------------
 
     def run(self, plain: bool) -> Counter[str]:
@@ -419,6 +441,8 @@ class World:
                 self.count["joined"] += 1
             if now in plan:
                 self.disaster(plan[now], now)
+            if now == ROUGH:
+                self.haunt(now)
             self.roll_back(past, now)
             if now % 40 == 0:
                 self.audit()
@@ -489,6 +513,21 @@ class World:
             except Refusal as refusal:
                 raise Violation(f"the log of {site}: {refusal}") from refusal
             self.checkpoints[site] = new
+            self.check_cosigned(site, tree)
+
+    def check_cosigned(self, site: str, tree: Tree) -> None:
+        """What others cosigned of a log, as it is now, has all that they cosigned before."""
+        for other, agent in self.agents.items():
+            known = agent.memory.notices.get(f"checkpoint of {site}")
+            if known is None or other in (site, *self.broken_logs):
+                continue
+            new, old = known.head, self.cosigned.get((other, site))
+            self.cosigned[other, site] = new
+            present = new.size <= len(tree) and tree.root(new.size) == new.root
+            if old is None or not present:
+                continue
+            if old.size > new.size or tree.root(old.size) != old.root:
+                raise Violation(f"{other} cosigned a log of {site} that was rewritten")
 
     def check_witnesses(self, now: int) -> None:
         """All are started again, twice, and their logs witnessed; then an auditor looks at each."""
@@ -542,13 +581,169 @@ class World:
         memory = agent.memory
         for name, known in memory.tombstones.items():
             last = known.predicate["highest"]
+            held = [*memory.notices.values()]
             for message in memory.outbox.values():
                 body = Letter.from_bytes(Envelope.from_bytes(message.content).payload).body
                 if isinstance(body, Token) and body.epoch[0] <= last:
                     raise Violation(f"{site} still sends what holds the factor of {name}")
+                if isinstance(body, Handover) and site in memory.gone:
+                    raise Violation(f"{site} was forgotten, and still sends a file")
+                held += [read(self.terms, body.content)] if isinstance(body, Notice) else []
+            if any(known.epoch is not None and known.epoch[0] <= last for known in held):
+                raise Violation(f"{site} keeps a notice of what holds the factor of {name}")
         entry = memory.own.entry
         if site in memory.gone and entry is not None and entry.factor is not None:
             raise Violation(f"{site} was forgotten, and has a factor")
+
+
+# --- members that are silent --------------------------------------------------------------------
+
+
+class Silences(World):
+    """Members that are silent for a while, or one for good, and are passed over at a deadline.
+
+    Who is silent reads nothing and sends nothing, and is started again in half of the cases. At
+    random times a pass-over of one is typed at another, whether it is silent or not. In the end the
+    posterior is that of all who came back; or, if one is silent for good, of all but this one, or
+    of all if it fell silent after they had converged. The certificate says so, and an auditor
+    confirms it.
+    """
+
+    def __init__(self, seed: int, folder: Path, kinds: Kinds):
+        self.hush, self.now = np.random.default_rng([seed, 3]), 0
+        self.mute, self.lost, self.without = set[str](), set[str](), set[str]()
+        self.since: dict[str, dict[str, int]] = {site: {} for site in SITES}
+        self.spoke: dict[tuple[str, str], int] = {}
+        times = self.hush.integers(10, 2 * ROUGH, (int(self.hush.integers(1, 4)), 2))
+        self.plan = [(int(a), int(a + b), str(self.hush.choice(SITES))) for a, b in times]
+        self.typed = {*map(int, self.hush.integers(10, 2 * ROUGH, int(self.hush.integers(0, 3))))}
+        self.over = int(self.hush.integers(10, 3 * ROUGH))  # when one may fall silent for good
+        super().__init__(seed, folder, kinds)
+
+    def act(self, site: str, action, fate=None) -> None:
+        if site not in self.mute:
+            super().act(site, action, fate)
+
+    def receive(self, site: str, content: bytes, fate: str | None) -> None:
+        with contextlib.suppress(PosterityError):
+            letter = Letter.from_bytes(Envelope.from_bytes(content).payload)
+            self.spoke[site, letter.sender] = self.now
+        super().receive(site, content, fate)
+
+    def forget(self, site: str) -> None:
+        if site not in self.mute and self.can_lose(self.lost | {site}):
+            super().forget(site)
+
+    def begin(self, site: str, number: int | None = None, fate: str | None = None) -> None:
+        awake = [each for each in self.staying() if each not in self.mute]
+        super().begin(site if site in awake else awake[0], number, fate)
+
+    def pass_over(self, site: str, others: Iterable[str]) -> None:
+        self.act(site, lambda agent: agent.command(lambda m: agent.machine.pass_over(m, others)))
+
+    def tick(self, now: int) -> None:
+        self.now = now
+        super().tick(now)
+        for begins, ends, site in self.plan:
+            if now == begins and self.can_lose(self.mute | {site}):
+                self.mute.add(site)
+                self.count["silent"] += 1
+            if now == ends and site in self.mute - self.lost:
+                self.mute.discard(site)
+                self.count["back"] += 1
+                if self.hush.random() < 0.5:
+                    self.start(site)
+        if now in self.typed:
+            site, other = map(str, self.hush.choice(self.staying(), 2, replace=False))
+            self.count["typed"] += 1
+            self.pass_over(site, [other])
+        if now == self.over and self.hush.random() < 0.5:
+            site = str(self.hush.choice([s for s in self.staying() if s != self.terms.server]))
+            if self.can_lose(self.mute | {site}):
+                self.mute.add(site)
+                self.lost = {site}
+                self.count["silent for good"] += 1
+        for site, agent in self.agents.items():
+            if site not in self.mute:
+                self.look_around(site, agent, now)
+
+    def can_lose(self, silent: set[str]) -> bool:
+        left = [site for site in SITES if site not in self.gone | silent]
+        return self.terms.server not in silent and len(left) >= (self.terms.quorum or 0)
+
+    def look_around(self, site: str, agent: Agent, now: int) -> None:
+        """What a running site does about who is silent, with ticks for seconds."""
+        memory, known = agent.memory, self.since[site]
+        awaited = agent.machine.awaited(memory) - memory.absent
+        self.since[site] = known = {name: known.get(name, now) for name in awaited}
+        last = {n: max(first, self.spoke.get((site, n), 0)) for n, first in known.items()}
+        silent = {n for n, heard in last.items() if now > heard + self.terms.deadline}
+        left = self.terms.staying(memory.gone | memory.absent | silent)
+        if silent and len(left) >= (self.terms.quorum or 0):
+            self.count["passed over"] += 1
+            self.pass_over(site, silent)
+
+    def staying(self) -> list[str]:
+        return [site for site in super().staying() if site not in self.without]
+
+    def check_witnesses(self, now: int) -> None:
+        """Of these runs only the posterior is checked."""
+
+    def check_certificates(self, absent: set[str]) -> None:
+        for site in self.staying():
+            known = self.agents[site].memory.certificate
+            if known is None or site in self.lost:
+                continue
+            audit = audit_certificate(self.terms, known.envelope)
+            if not audit.passed or known.predicate["absent"] != sorted(absent):
+                raise Violation(f"{site} has a certificate of others than {sorted(absent)}")
+            self.count["certified without one" if absent else "certified by all"] += 1
+
+
+class Silent(Silences):
+    """A walk whose members are silent at times."""
+
+    usual: ClassVar[Kinds] = Kinds(
+        terms=tuple(
+            terms_of(links, quorum=quorum, deadline=60.0, **options)
+            for links, quorum, options in (
+                (None, 2, {}),
+                (RING, 2, {}),
+                (None, 3, {"schedule": {"kind": "sequential"}}),
+                (RING, 3, ENDLESS),
+                (None, 2, ENDLESS),
+            )
+        )
+    )
+
+    def newest(self) -> tuple[tuple, Token]:
+        """The newest token of an epoch that somebody who stays has reached."""
+        epochs = {self.agents[site].memory.own.epoch for site in self.staying()}
+        known = [pair for pair in self.tokens.items() if pair[0][0] in epochs]
+        return max(known or self.tokens.items(), key=lambda pair: pair[0])
+
+    def is_at_rest(self) -> bool:
+        if self.now <= max(self.over, 2 * ROUGH) or self.mute != self.lost:
+            return False
+        self.without = self.lost
+        (epoch, _), newest = self.newest()
+        visited = {site: (epoch, answered) for site, answered, _ in newest.seals}
+        absent = sorted(self.lost.difference(visited))
+        known = [self.agents[site].memory.certificate for site in self.staying()]
+        for own in (self.agents[site].memory.own for site in self.lost.intersection(visited)):
+            if visited[own.name] != (own.epoch, own.answered):  # its last token reached nobody
+                return False
+        if not self.terms.steps and any(
+            each is None or each.predicate["absent"] != absent for each in known
+        ):
+            return False
+        return super().is_at_rest()
+
+    def check(self) -> None:
+        self.without = self.lost - {site for site, *_ in self.newest()[1].seals}
+        super().check()
+        if not self.terms.steps:
+            self.check_certificates(self.without)
 
 
 # --- mutants -------------------------------------------------------------------------------------
@@ -601,6 +796,14 @@ class NoTombstoneFence(Machine):
 
     def _fenced(self, memory: Memory, epoch: tuple[int, str]) -> Memory:
         return memory
+
+
+class HandsOn(Machine):
+    """A token that waits for who was passed over goes to another member in the same epoch."""
+
+    def _goes_without(self, step: Step) -> Step:
+        memory = self._rerouted(step.memory)
+        return step.then(Step(memory, tuple(m for m in [memory.outbox.get(TOKEN)] if m)))
 
 
 class NotErased(Machine):
@@ -688,6 +891,10 @@ MUTANTS = {
 }
 
 
+HANDS_ON = Kinds(machine=HandsOn, terms=Silent.usual.terms)
+"""A mutant of the rules on silent members."""
+
+
 # --- campaigns -----------------------------------------------------------------------------------
 
 
@@ -735,8 +942,11 @@ def main(
     world: type[World] = World,
     mutants: Mapping[str, Kinds] = MUTANTS,
     output: Path = RESULTS / "faults.json",
+    silent: type[World] = Silent,
 ) -> None:
-    """The campaign, or with ``mutants`` on the command line how soon each of these is caught."""
+    """The campaign, or with ``mutants`` on the command line how soon each of these is caught, or
+    with ``silent`` the one with silent members.
+    """
     runs, start = int(sys.argv[1]), time.process_time()
     result = json.loads(output.read_text()) if output.exists() else {}
     if "mutants" in sys.argv:
@@ -746,11 +956,12 @@ def main(
             result["mutants"][name] = found and {"seed": found[0], "violation": found[1]}
             print(f"{name}: {found or 'NOT CAUGHT'}", flush=True)
     else:
-        count, broken = campaign(runs, 0, world)
+        name = "silent members" if "silent" in sys.argv else "campaign"
+        count, broken = campaign(runs, 0, world if name == "campaign" else silent)
         seconds = time.process_time() - start
-        result["campaign"] = {"runs": runs, "violations": broken, "cpu_s": round(seconds)}
-        result["campaign"]["happened"] = dict(sorted(count.items()))
-        print(json.dumps(result["campaign"], indent=1))
+        result[name] = {"runs": runs, "violations": broken, "cpu_s": round(seconds)}
+        result[name]["happened"] = dict(sorted(count.items()))
+        print(json.dumps(result[name], indent=1))
     output.write_text(json.dumps(result, indent=1) + "\n")
 
 

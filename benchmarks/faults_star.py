@@ -1,6 +1,7 @@
 """Seeded runs of a star under faults, and mutants of its server that must be caught.
 
     python -m benchmarks.faults_star RUNS            # of the server as it is
+    python -m benchmarks.faults_star RUNS silent     # with sites that are silent, and a quorum
     python -m benchmarks.faults_star RUNS mutants    # of each mutant, until one run catches it
 
 The world is that of :mod:`benchmarks.faults`: real machines and stores, and a network that loses,
@@ -24,6 +25,7 @@ from benchmarks.faults import (
     ROUGH,
     Kinds,
     SentFirst,
+    Silences,
     Violation,
     World,
     main,
@@ -198,6 +200,32 @@ class Star(World):
                 raise Violation(f"the factor of {name}, which was forgotten, is in the files")
 
 
+class SilentStar(Silences, Star):
+    """A star whose sites are silent at times. The server passes them over."""
+
+    usual: ClassVar[Kinds] = Kinds(
+        terms=tuple(
+            terms_of(None, schedule={"kind": kind}, server=SERVER, quorum=2, deadline=60.0)
+            for kind in SCHEDULES
+        )
+    )
+
+    def is_at_rest(self) -> bool:
+        if self.now <= max(self.over, 2 * ROUGH) or self.mute != self.lost or self.course is None:
+            return False
+        known, entries = self.agents[SERVER].memory.certificate, self.course.run.state.entries
+        self.without = self.lost.difference(entries)
+        if known is None or known.predicate["absent"] != sorted(self.without):
+            if self.course.phase == "rest":
+                self.command("resume")
+            return False
+        return super().is_at_rest()
+
+    def check(self) -> None:
+        super().check()
+        self.check_certificates(self.without)
+
+
 class TakesTwice(Server):
     """An answer that comes again is added again."""
 
@@ -262,4 +290,4 @@ MUTANTS = {
 
 
 if __name__ == "__main__":
-    main(Star, MUTANTS, RESULTS / "faults_star.json")
+    main(Star, MUTANTS, RESULTS / "faults_star.json", SilentStar)

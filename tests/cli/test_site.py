@@ -41,7 +41,10 @@ def test_a_site_is_made_in_two_steps(sites):
     again = document("site", "init", folder)
     assert again["name"] == "a"
     assert again["key"] == str(PrivateKey.load(folder / "site.key").public)
-    fail(5, "site", "init", folder, "--federation", sites / "federation.toml")  # it has a store
+    moved = "site", "init", folder, "--federation", sites / "federation.toml"
+    before = (folder / "site.db").read_bytes()
+    assert document(*moved)["digest"] and (folder / "site.db").read_bytes() == before
+    assert "Leave --epoch out" in fail(5, *moved, "--epoch", 4)["fix"]
     said = succeed("site", "status", folder).stdout
     assert "a of coins, does not run" in said and "nats left" in said
 
@@ -205,7 +208,7 @@ def started(line, environment, stdout=None):
 
 
 @pytest.mark.slow
-def test_a_store_in_use_and_a_folder_that_others_may_enter_are_refused(sites):
+def test_an_agent_is_alone_on_its_folder_and_writes_a_new_log_once_the_old_is_rotated(sites):
     environment = {**os.environ, "PYTHONPATH": SOURCE}
     (sites / "b").chmod(0o755)
     done = subprocess.run([*RUN, sites / "b"], capture_output=True, text=True, env=environment)
@@ -219,22 +222,26 @@ def test_a_store_in_use_and_a_folder_that_others_may_enter_are_refused(sites):
         with Client(socket) as client:
             assert client.ask("status")[0]["running"] is not None
         done = subprocess.run([*RUN, sites / "a"], capture_output=True, text=True, env=environment)
-        assert done.returncode == 5 and "locked" in done.stderr
+        assert done.returncode == 2 and f"process ID {process.pid}, which runs" in done.stderr
+        assert f"kill {process.pid}" in done.stderr
+        log.rename(sites / "log.1")
+        process.send_signal(signal.SIGHUP)
         begun = document("site", "begin", sites / "a")
         assert begun["running"] is not None and begun["epoch"] == [1, "a"]
         follow = [sys.executable, "-m", "posterity", "federation", "status", sites / "a"]
         follow += ["--follow", "--json", "--every", "0.1"]
         looks = stack.enter_context(started(follow, environment, subprocess.PIPE))
         lines = [json.loads(looks.stdout.readline()) for _ in range(3)]
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
         while lines[-1]["running"] is not None:
             lines.append(json.loads(looks.stdout.readline()))
         looks.send_signal(signal.SIGINT)
         looks.communicate(timeout=30)
         assert lines[0]["site"] == "a" and looks.returncode == 130
+    assert json.loads((sites / "log.1").read_text().splitlines()[0])["event"] == "started"
     events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
-    assert events[0] == "started" and "begun" in events and events[-1] == "stopped"
+    assert "started" not in events and "begun" in events and events[-1] == "stopped"
 
 
 def test_records_of_a_table_are_in_the_order_of_the_prior(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from deployment.federations import SITES, Federation, environment, in_process, installed, until
 
 from posterity.artifact import digest
-from posterity.federation import Synchronous
+from posterity.federation import Sequential, Synchronous
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 TWO = SITES[:2]
@@ -62,15 +62,22 @@ class Flower:
         assert "Successfully started run" in run.stdout, run.stdout + run.stderr
 
 
-def test_a_product_in_one_round_is_the_one_in_process(tmp_path):
-    schedule = ["--schedule", '{kind = "synchronous", damping = 1.0}', "--steps", 1]
-    terms = ["--server", "server", *schedule]
+@pytest.mark.parametrize(
+    ("schedule", "options", "steps"),
+    [
+        (Synchronous(damping=1.0), '{kind = "synchronous", damping = 1.0}', 1),
+        (Sequential(), '{kind = "sequential"}', 2),
+    ],
+    ids=["a product in one round", "a star"],
+)
+def test_a_federation_with_a_server_is_the_one_in_process(tmp_path, schedule, options, steps):
+    terms = ["--server", "server", "--schedule", options, "--steps", steps]
     federation = Federation(tmp_path / "one", *terms, encrypted=False, sites=(*TWO, "server"))
     flower = Flower(tmp_path / "flower", federation)
     federation.start()
     federation.ask("server", "begin")
     flower.run(rounds=0)
-    until(federation.rests, 400, "the end of the round")
+    until(federation.rests, 400, "the end of the last round")
     federation.stop()
-    run = in_process(*TWO, schedule=Synchronous(damping=1.0)).advance(1)
+    run = in_process(*TWO, schedule=schedule).advance(steps)
     assert digest(federation.course().posterior) == digest(run.posterior)

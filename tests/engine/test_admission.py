@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from posterity.arrays.tree_sums import TreeSum
-from posterity.engine.admission import admitted
+from posterity.engine.admission import admitted, check_posterior
 from posterity.engine.messages import Acknowledgement, Handover, Letter, Notice
 from posterity.engine.notices import read
 from posterity.engine.refusal import Refusal
@@ -88,6 +88,24 @@ def test_who_is_nobody_or_somebody_else_is_refused():
         {"epoch": (0, "a")},
     ):
         assert refused(token(LETTER.body.exact_sum, **change)) == "membership"
+
+
+def test_nothing_of_a_letter_is_read_before_its_signature():
+    for payload in (b"", b"{}", b"[" * 9_999, LETTER.to_bytes()[:-1]):
+        envelope = Envelope(payload, MESSAGE).signed(PrivateKey(b"?" * 32))
+        assert refused(envelope.to_bytes()) == "signature"
+
+
+def test_each_limit_of_the_terms_holds_alone():
+    own = PRIOR.natural_parameters
+    for limits, words in (
+        ({"magnitude": 100.0}, "parameter of magnitude 200"),
+        ({"pseudo_counts": 100.0}, "factors of 200 pseudo-counts"),
+    ):
+        agreed = terms(limits=limits)
+        with pytest.raises(Refusal, match=words):
+            check_posterior(agreed, PRIOR.with_natural_parameters(own + 200.0))
+        check_posterior(agreed, PRIOR.with_natural_parameters(own + 99.0))
 
 
 def test_another_spelling_is_refused():

@@ -76,6 +76,15 @@ def test_files_come_into_the_folder_of_their_sender_up_to_a_bound(tmp_path, monk
     agent.store.close()
 
 
+def test_no_name_of_a_member_leads_out_of_the_inbox(tmp_path):
+    agent = made(tmp_path, Coins().machines["a"])
+    names = ["b", "..", ".", "../b", "b/c", "/etc", ".b", "%2E", "b\\c", "é"]
+    folders = [agent.inbox(name) for name in names]
+    assert {folder.resolve().parent for folder in folders} == {tmp_path.resolve() / "inbox"}
+    assert len({*folders}) == len(names)
+    agent.store.close()
+
+
 def test_files_of_who_was_forgotten_stay_and_are_named_in_the_log(tmp_path):
     coins, content = Coins(), to_bytes(PRIOR)
     agent = made(tmp_path, coins.machines["a"])

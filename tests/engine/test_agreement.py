@@ -35,6 +35,13 @@ def test_whatever_changes_numbers_or_members_changes_the_digest(change):
     assert terms(**change).digest != terms().digest
 
 
+def test_terms_in_another_order_have_the_same_digest():
+    links = [["a", "b"], ["b", "c"], ["c", "d"]]
+    turned = [[b, a] for a, b in reversed(links)]
+    mirrored = dict(reversed(MEMBERS.items()))
+    assert terms(links=turned, members=mirrored).digest == terms(links=links).digest
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -38,7 +38,7 @@ def certificate(coins: Coins):
 
 def test_a_certificate_of_a_forgetting_holds(coins):
     audit = audit_certificate(coins.terms, certificate(coins).envelope)
-    assert audit.passed and len(audit.verification.claims) == 8
+    assert audit.passed and len(audit.verification.claims) == 9
     assert '"b"' in audit.statement and "converged" in audit.statement
     assert "rests on trust" in audit.statement
 
@@ -62,6 +62,8 @@ def altered(coins: Coins, **changes) -> bytes:
         {"reasons": ["nobody asked"]},
         {"residuals": {}},
         {"forgotten": {}},
+        {"absent": ["c"]},
+        {"absent": ["b"]},
         {"tombstones": []},
         {"epoch": [1, "a"]},
         {"sequence": 3},
@@ -79,7 +81,10 @@ def test_a_certificate_without_the_answer_of_one_does_not_hold(coins):
     fewer = [e for e in known["envelopes"] if f'"{names[0]}"' not in _site(e)]
     residuals = {name: known["residuals"][name] for name in names[1:]}
     audit = audit_certificate(coins.terms, altered(coins, envelopes=fewer, residuals=residuals))
-    assert "every remaining member has answered, and no other" in audit.verification.broken
+    assert (
+        "every remaining member has answered or is named as absent, and no other"
+        in audit.verification.broken
+    )
 
 
 def test_answers_to_somebody_else_s_survey_do_not_hold(coins):
@@ -154,7 +159,7 @@ def test_an_auditor_imports_no_model(tmp_path, monkeypatch):
     module.write_text("raise SystemExit('imported')")
     audit = audit_certificate(terms(**named), certificate(coins).envelope)
     assert terms(**named).digest == coins.terms.digest
-    assert audit.passed and len(audit.verification.claims) == 7
+    assert audit.passed and len(audit.verification.claims) == 8
     assert "Not checked, since no model is imported here" in audit.statement
     assert "audited_models" not in sys.modules
     false = audit_certificate(terms(**named), altered(coins, independent=False))

@@ -4,7 +4,7 @@
 
 import pytest
 
-from benchmarks.faults import MUTANTS, campaign, caught
+from benchmarks.faults import HANDS_ON, MUTANTS, Silent, campaign, caught
 
 SEEDS = {
     "no fence": 7,
@@ -37,6 +37,23 @@ def test_no_promise_is_broken():
         "restored",
     }
     assert all(count[what] for what in happened), count
+
+
+def test_no_promise_is_broken_while_members_are_silent():
+    count, broken = campaign(8, 0, Silent)
+    assert broken == {}
+    happened = {"silent", "back", "silent for good", "passed over", "typed"}
+    happened |= {"certified without one", "certified by all"}
+    assert all(count[what] for what in happened), count
+
+
+def test_a_machine_that_hands_on_a_token_that_may_have_been_answered_is_caught():
+    assert caught(HANDS_ON, 1, 10, Silent) is not None
+
+
+@pytest.mark.slow
+def test_no_promise_is_broken_in_many_runs_with_silent_members():
+    assert campaign(60, 100, Silent)[1] == {}
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)

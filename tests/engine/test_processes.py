@@ -9,13 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
-from cli.commands import document
+from cli.commands import document, succeed
 from engine.coins import DATA, PRIOR
 from engine.folders import SITES, make
 
 import posterity
 from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact import digest
+from posterity.artifact.artifact import from_bytes
 from posterity.cli.deployment import ask, opened
 from posterity.engine.transports.unix import Client
 from posterity.errors import PosterityError
@@ -70,8 +71,8 @@ class Processes:
 
 
 @pytest.fixture
-def processes(tmp_path):
-    make(tmp_path)
+def processes(tmp_path, request):
+    make(tmp_path, *getattr(request, "param", ()))
     processes = Processes(tmp_path)
     yield processes
     for process in processes.running.values():
@@ -125,3 +126,41 @@ def test_one_is_killed_and_one_forgotten_and_the_others_go_on(processes):
         assert running.agent.memory.own.entry.factor is None
     events = [json.loads(line) for line in (folder / "b.log").read_text().splitlines()]
     assert [event["event"] for event in events].count("started") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [("--quorum", "3")], indirect=True)
+def test_one_never_joins_and_is_passed_over_where_the_token_does_not_wait(processes):
+    folder = processes.folder
+    for site in "abc":
+        processes.start(site)
+    processes.until(lambda statuses: len(statuses) == 3)
+    ask(folder / "a", "begin")
+    needs = lambda statuses: [s for s, each in statuses.items() if each["awaited"] == ["d"]]
+    processes.until(lambda statuses: needs(statuses) and all(s["waits"] for s in statuses.values()))
+    waiting = needs({site: processes.status(site) for site in "abc"})
+    for site in "abc":
+        state = document("site", "status", folder / site)["waits"]["d"]
+        assert state["needed"] == (site in waiting) and state["seconds"] >= 1
+        assert state["type"] == f"posterity site pass-over {folder / site} --site d"
+        said = " ".join(succeed("site", "status", folder / site, COLUMNS="200").stdout.split())
+        assert ("The federation waits for d since" in said) == (site in waiting)
+        assert f"type at any member: {state['type']}" in said
+    other = next(site for site in "abc" if site not in waiting)
+    document("site", "pass-over", folder / other, "--site", "d")
+    processes.until(converged(2))
+    line = ("site", "result", folder / "c", "-o", folder / "shared.safetensors")
+    document(*line, "--certificate", folder / "certificate.json")
+    terms = ("--federation", folder / "federation.toml")
+    verified = document("verify", folder / "certificate.json", *terms)
+    assert all(verified["claims"].values()) and '"d"' in verified["statement"]
+    stay = {site: DATA[site] for site in "abc"}
+    there = federate(stay, BetaBernoulli(), PRIOR, steps=1).posterior
+    assert digest(posterity.load(folder / "shared.safetensors")) == digest(there)
+    processes.start("d")
+    processes.until(lambda statuses: statuses["d"]["counted"])
+    whole = lambda each: each["posterior"]["state"] == "converged" and not each["absent"]
+    processes.until(lambda statuses: all(map(whole, statuses.values())))
+    there = federate(DATA, BetaBernoulli(), PRIOR, steps=1).posterior
+    head, content = ask(folder / "d", "result")
+    assert digest(from_bytes(content)) == digest(there) and head["certificate"]

@@ -10,11 +10,12 @@ from engine.stars import COINS, FAULTS, KEYS, Star, terms
 from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact import digest
 from posterity.engine.agent import Agent
-from posterity.engine.author import follows
+from posterity.engine.author import Author, follows
 from posterity.engine.course import ServerMemory
 from posterity.engine.memory import ANSWER, Memory, Step
 from posterity.engine.messages import Answer, Question
 from posterity.engine.refusal import Refusal
+from posterity.engine.signing import PrivateKey
 from posterity.engine.star import QUESTION
 from posterity.engine.store import Store
 from posterity.families import Beta, Gamma
@@ -162,6 +163,19 @@ def test_a_site_is_forgotten_and_no_later_answer_of_it_counts(kind):
     assert star.reasons()[-1] == "tombstone"
 
 
+def test_after_a_forgetting_the_server_goes_on_above_all_epochs_that_the_tombstone_voids():
+    officer = PrivateKey(b"o" * 32)
+    agreed = terms(authorities={"officer": str(officer.public)})
+    star = Star(agreed)
+    star.command("server", "begin")
+    star.run()
+    star.command("server", "post", Author(agreed, "officer", officer).tombstone("b", 50).envelope)
+    star.run()
+    assert star.course.state.epoch == (51, "server") and star.course.status.converged
+    assert all(memory.own.epoch <= (51, "server") for memory in star.memories.values())
+    assert stands_at(star, forget(in_process(), "b").run)
+
+
 def test_forgetting_in_the_middle_of_a_step_voids_what_was_asked():
     star = Star(terms("synchronous"))
     star.command("server", "begin")
@@ -242,6 +256,20 @@ def test_an_answer_of_no_use_is_a_failure_of_its_site(what):
     star.command("server", "resume")
     star.run()
     assert digest(star.course.run.posterior) == digest(in_process().posterior)
+
+
+def test_the_limits_hold_for_all_answers_of_a_round_together():
+    star = Star(terms("synchronous", limits={"pseudo_counts": 30.0}))
+    star.command("server", "begin")
+    for site in "ab":
+        question, letter = question_to(star, site)
+        star.deliver(site, letter)
+        head = opened(star.memories[site].outbox[ANSWER].content)
+        version = {"epoch": question.epoch, "step": question.step, "asked": question}
+        answer = dumps(Improvement(site, Beta(20.0, 20.0), **version))
+        body = Answer(question.digest, answer)
+        star.deliver("server", dataclasses.replace(head, body=body).sealed(KEYS[site]))
+    assert star.reasons() == ["magnitude"]
 
 
 def test_only_the_server_asks_and_only_who_is_asked_answers():

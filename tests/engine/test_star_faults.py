@@ -5,7 +5,7 @@ one is ``python -m benchmarks.faults_star``.
 import pytest
 
 from benchmarks.faults import campaign, caught
-from benchmarks.faults_star import MUTANTS, Star
+from benchmarks.faults_star import MUTANTS, SilentStar, Star
 
 SEEDS = {
     "an answer counts twice": 4,
@@ -32,6 +32,14 @@ def test_no_promise_is_broken():
         "lost power",
         "restored",
     }
+    assert all(count[what] for what in happened), count
+
+
+def test_no_promise_is_broken_while_sites_are_silent():
+    count, broken = campaign(8, 0, SilentStar)
+    assert broken == {}
+    happened = {"silent", "back", "silent for good", "passed over", "typed"}
+    happened |= {"certified without one", "certified by all"}
     assert all(count[what] for what in happened), count
 
 

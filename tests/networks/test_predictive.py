@@ -92,11 +92,9 @@ def test_a_likelihood_of_another_number_of_outputs_is_refused() -> None:
         predict(Network.prior(Layers.dense(3, 1)), X)
 
 
-def test_many_inputs_and_draws_are_seen_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_inputs_and_draws_are_seen_in_parts() -> None:
     expected = describe(NETWORK, X, samples=9)
-    monkeypatch.setattr("posterity.networks.predictive.NUMBERS", 64)
-    monkeypatch.setattr("posterity.networks.predictive.ROWS", 4)
-    found = describe(NETWORK, X, samples=9)
+    found = describe(NETWORK, X, samples=9, activations=64, rows=4)
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-5)
     assert predict(NETWORK, X[:0]).shape == (0, 3)
 

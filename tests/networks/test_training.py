@@ -29,7 +29,7 @@ from posterity.networks import (
     training,
 )
 from posterity.networks.bound import Bound, regularised, scale_kl, started
-from posterity.networks.training import CHUNK, prior_arrays
+from posterity.networks.training import PACING, prior_arrays
 from posterity.status import Progress
 from tests.networks.digits import LAYERS, TEST, TRAINING, trained
 
@@ -125,30 +125,34 @@ def test_digits_are_learned_and_the_horseshoe_prunes() -> None:
 
 
 def test_colder_networks_are_less_uncertain_and_start_where_they_are_told() -> None:
-    options = {"steps": 10 * CHUNK, "batch_size": 100}
+    options = {"steps": 10 * PACING.chunk, "batch_size": 100}
     with pytest.warns(ConvergenceWarning, match="Leave `steps` out"):
         warm = trained(**options)
     with pytest.warns(ConvergenceWarning):
         cold = trained(**options, temperature=0.1)
     assert cold.posterior.variance.mean() < warm.posterior.variance.mean()
-    assert cold.steps == 10 * CHUNK and not cold.status.converged
+    assert cold.steps == 10 * PACING.chunk and not cold.status.converged
     seen: list[Progress] = []
     with pytest.warns(ConvergenceWarning):
         further = trained(
-            steps=2 * CHUNK, prior=cold.posterior, temperature=0.1, progress=seen.append
+            steps=2 * PACING.chunk, prior=cold.posterior, temperature=0.1, progress=seen.append
         )
     assert further.prior == cold.posterior
     assert further.trace[0] > cold.trace[0] + 1  # it did not begin anew
-    assert [now.step for now in seen] == [CHUNK, round(0.7 * 2 * CHUNK), 2 * CHUNK]
+    assert [now.step for now in seen] == [
+        PACING.chunk,
+        round(0.7 * 2 * PACING.chunk),
+        2 * PACING.chunk,
+    ]
     assert tuple(now.objective for now in seen) == further.trace
-    assert {now.steps for now in seen} == {2 * CHUNK}
+    assert {now.steps for now in seen} == {2 * PACING.chunk}
     assert seen[-1].result.posterior == further.posterior
 
 
 def test_the_key_says_it_all() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        first, again, other = (trained(steps=CHUNK, seed=seed) for seed in (1, 1, 2))
+        first, again, other = (trained(steps=PACING.chunk, seed=seed) for seed in (1, 1, 2))
     assert first.posterior == again.posterior != other.posterior
 
 
@@ -162,9 +166,9 @@ def test_numbers_are_not_programs() -> None:
             warnings.simplefilter("ignore", ConvergenceWarning)
             train(layers, data, likelihood="gaussian", prior=Horseshoe(scale), **numbers)
 
-    once(1.0, steps=CHUNK)
+    once(1.0, steps=PACING.chunk)
     before = training._steps.programs
-    once(0.5, steps=CHUNK + 7, temperature=0.3, noise_variance=0.2, learning_rate=3e-3)
+    once(0.5, steps=PACING.chunk + 7, temperature=0.3, noise_variance=0.2, learning_rate=3e-3)
     assert training._steps.programs == before
 
 
@@ -198,18 +202,18 @@ def test_inputs_far_from_zero_are_told_of() -> None:
         pytest.warns(ScaleWarning, match="column 59 has a root mean square of 1"),
         pytest.warns(ConvergenceWarning),
     ):
-        trained((130 + 40 * TRAINING[0], TRAINING[1]), steps=CHUNK)
+        trained((130 + 40 * TRAINING[0], TRAINING[1]), steps=PACING.chunk)
     with pytest.warns(ScaleWarning, match="what was observed"), pytest.warns(ConvergenceWarning):
         train(
             LINEAR, (np.ones((9, 2)), np.full(9, 5e3)), key=jax.random.key(0),
-            likelihood="gaussian", steps=CHUNK,
+            likelihood="gaussian", steps=PACING.chunk,
         )  # fmt: skip
 
 
 def test_a_site_of_one_record() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found = trained((TRAINING[0][:1], TRAINING[1][:1]), steps=2 * CHUNK)
+        found = trained((TRAINING[0][:1], TRAINING[1][:1]), steps=2 * PACING.chunk)
     assert np.isfinite(found.posterior.mean).all() and found.posterior.is_proper()
 
 

@@ -6,6 +6,7 @@ is shortened (nocedal2006, section 3.1). The same rule is used for arrays of Num
 for batches of independent searches.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,20 +17,23 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Float, Int, Number, PyTree, Real
 
-ARMIJO = 1e-4
-"""The share of the decrease predicted by the slope that a step must achieve."""
-FLATTER = 0.8
-"""If rounding hides the decrease, a step must reduce the squared slope by this factor."""
-CLOSE = 1e-14
-"""Half the squared length of the slope, in nats, at which a search ends."""
-SHORTEST = 1e-13
-"""The share of a whole step below which a search ends."""
-MEMORY = 10
-"""Number of steps that L-BFGS stores."""
-FLAT = 1e-15
-"""The least curvature, in coordinates scaled to one, that Newton's method uses."""
-ROUNDED = 5e-9
-"""Rounding error allowed in Newton's method, in nats: a step of 1e-4 standard deviations."""
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """When a point is accepted, and when a search ends."""
+
+    armijo: float = 1e-4
+    """The share of the decrease predicted by the slope that a step must achieve."""
+    flatter: float = 0.8
+    """If rounding hides the decrease, a step must reduce the squared slope by this factor."""
+    close: float = 1e-14
+    """Half the squared length of the slope, in nats, at which a search ends."""
+    shortest: float = 1e-13
+    """The share of a whole step below which a search ends: then steps are rounding errors."""
+
+
+RULE = Rule()
+NEVER_CLOSE = Rule(close=0.0)
 
 
 class Point(NamedTuple):
@@ -75,7 +79,7 @@ def judged(
     rate: Number,
     *,
     scale: Float[Real, ""] | float = 1.0,
-    close: float = CLOSE,
+    rule: Rule = RULE,
 ) -> Verdict:
     """Judge ``result``, the point at ``rate`` of a whole step from ``best``; return the verdict.
 
@@ -84,14 +88,14 @@ def judged(
     """
     np_ = namespace(result.value).np
     promised = rate * scale * best.squared
-    falls = result.value <= best.value - ARMIJO * promised
+    falls = result.value <= best.value - rule.armijo * promised
     level = result.value <= best.value + best.rounding
-    taken = result.finite & (falls | (level & (result.squared < FLATTER * best.squared)))
+    taken = result.finite & (falls | (level & (result.squared < rule.flatter * best.squared)))
     shorter = np_.where(result.finite, 0.5, 0.1)
     following = np_.where(taken, np_.minimum(1.0, 2 * rate), shorter * rate)
     hidden = ~taken & (promised <= best.rounding)
-    settled = taken & (scale * result.squared <= 2 * close)
-    return Verdict(taken, following, hidden | settled | (following < SHORTEST))
+    settled = taken & (scale * result.squared <= 2 * rule.close)
+    return Verdict(taken, following, hidden | settled | (following < rule.shortest))
 
 
 def search(
@@ -100,13 +104,13 @@ def search(
     *,
     most: int,
     move: Callable[[Any, Any, Any], Any] | None = None,
-    close: float = CLOSE,
+    rule: Rule = RULE,
 ) -> Search:
     """Minimise from ``start``, evaluating at most ``most`` further points.
 
     ``look`` returns the :class:`Point` at a place, which is an array or, over JAX, a tree. ``move``
     maps a place, a direction and a share of the step to the next place, by default along a straight
-    line. ``close`` is half the squared length of the slope at which the search ends.
+    line. ``rule`` says when the search ends.
     """
     xp = namespace(*leaves(start))
     step = (lambda at, way, rate: at + rate[..., None] * way) if move is None else move
@@ -114,7 +118,7 @@ def search(
     def turn(state: Search) -> Search:
         best = state.best
         result = look(step(best.at, best.direction, state.rate))
-        verdict = judged(best, result, state.rate, close=close)
+        verdict = judged(best, result, state.rate, rule=rule)
         return Search(
             Point(*xp.choose(verdict.taken & ~state.done, tuple(result), tuple(best))),
             verdict.rate,
@@ -124,7 +128,7 @@ def search(
 
     def settled(point: Point) -> Any:
         """True if the decrease left is below rounding, or is unknown."""
-        return ~(point.squared > 2 * xp.np.maximum(close, point.rounding))
+        return ~(point.squared > 2 * xp.np.maximum(rule.close, point.rounding))
 
     first = look(start)
     done = ~first.finite | settled(first)
@@ -146,12 +150,14 @@ def newton(
     start: Float[np.ndarray, " d"],
     *,
     most: int,
+    rounded: float = 5e-9,
 ) -> Mode:
     """Find the mode of a log density by Newton's method with backtracking, from ``start`` (d,).
 
     ``value`` returns the log density in nats, up to a constant. ``step`` returns the Newton step at
     a point and its squared length in units of the curvature, which is twice the gain predicted in
-    nats. At most ``most`` points are evaluated.
+    nats. At most ``most`` points are evaluated. Values that differ by less than ``rounded`` nats,
+    the gain of a step of 1e-4 standard deviations, may differ by rounding.
 
     Source: nocedal2006, section 3.3.
     """
@@ -161,7 +167,7 @@ def newton(
         direction, squared = step(at) if np.isfinite(energy) else (np.zeros_like(at), np.inf)
         finite = np.isfinite(energy) & np.isfinite(squared) & np.isfinite(direction).all()
         energy = energy if finite else np.inf
-        rounding = min(1e-14 * (1 + abs(energy)), ROUNDED)
+        rounding = min(1e-14 * (1 + abs(energy)), rounded)
         return Point(at, direction, *map(np.asarray, (energy, rounding, squared, finite)))
 
     end = search(look, np.asarray(start, np.float64), most=most)
@@ -172,18 +178,19 @@ def newton(
 
 
 def step_by_curvature(
-    slope: Float[np.ndarray, " d"], curvature: Float[np.ndarray, "d d"]
+    slope: Float[np.ndarray, " d"], curvature: Float[np.ndarray, "d d"], *, least: float = 1e-15
 ) -> tuple[Float[np.ndarray, " d"], float]:
     """Return the Newton step for a log density with this slope and minus this Hessian.
 
     The second value is the squared length of the step (see :func:`newton`). Coordinates are first
-    scaled to a curvature of one. Negative curvature is replaced by its absolute value.
+    scaled to a curvature of one. Negative curvature is replaced by its absolute value, and none is
+    taken to be below ``least``.
     """
     if not (np.isfinite(slope).all() and np.isfinite(curvature).all()):
         return np.zeros_like(slope), np.inf
     scale = 1 / np.sqrt(np.maximum(np.abs(np.diagonal(curvature)), 1e-300))
     sizes, axes = np.linalg.eigh(scale[:, None] * (curvature + curvature.T) / 2 * scale)
-    step = scale * (axes @ ((axes.T @ (scale * slope)) / np.maximum(abs(sizes), FLAT)))
+    step = scale * (axes @ ((axes.T @ (scale * slope)) / np.maximum(abs(sizes), least)))
     return step, float(slope @ step)
 
 
@@ -201,13 +208,15 @@ def lbfgs(
     *,
     most: int,
     gain: float = 1e-10,
+    memory: int = 10,
 ) -> tuple[Float[np.ndarray, "*g d"], Any, int]:
     """Minimise by L-BFGS; return the place, the value, and the number of evaluations.
 
     ``value_and_slope`` returns a number and its gradient (d,); points at which they are not finite
     are rejected. A batch of searches (G, d) advances together, each with a value and a memory of
-    its own. A search ends when the decrease predicted is below ``gain`` times the value, or after
-    ``most`` points. SciPy's implementation is not used: its small factorisations wait for threads.
+    its own of ``memory`` steps. A search ends when the decrease predicted is below ``gain`` times
+    the value, or after ``most`` points. SciPy's implementation is not used: its small
+    factorisations wait for threads.
 
     Source: nocedal2006, chapter 7.
     """
@@ -225,6 +234,7 @@ def lbfgs(
         if before:
             better = finite & (value <= before[2])
             _remember(pairs, z - before[0], slope - before[1], better)
+            del pairs[:-memory]
         direction = _downhill(pairs, slope)
         squared = np.where(finite, -(slope * direction).sum(-1), np.inf)
         rounding = gain * (1 + np.abs(value))
@@ -232,18 +242,17 @@ def lbfgs(
 
     begin = (np.asarray(start, np.float64), ())
     with np.errstate(over="ignore", invalid="ignore"):  # far out, where no point is taken
-        end = search(look, begin, most=most - 1, move=move, close=0.0)
+        end = search(look, begin, most=most - 1, move=move, rule=NEVER_CLOSE)
     return end.best.at[0], end.best.value, int(end.looks) + 1
 
 
 def _remember(pairs: list[_Pair], step: np.ndarray, change: np.ndarray, better: Any) -> None:
-    """Store a pair in place of the oldest one, if the curvature along it is positive."""
+    """Store a pair if the curvature along it is positive."""
     curved = (step * change).sum(-1)
     kept = better & (curved > 1e-12 * (change**2).sum(-1))
     if kept.any():
         step, change = (np.where(kept[..., None], array, 0.0) for array in (step, change))
         pairs.append(_Pair(step, change, np.where(kept, 1 / np.where(kept, curved, 1.0), 0.0)))
-        del pairs[:-MEMORY]
 
 
 def _downhill(pairs: list[_Pair], slope: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ import json
 import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,13 +26,13 @@ from posterity.engine.signing import PrivateKey
 from posterity.engine.star import Server
 from posterity.engine.store import Store
 from posterity.engine.transports.unix import Absent, Client
-from posterity.errors import ArtifactError, UsageError
+from posterity.errors import ArtifactError, SiteError, UsageError
 from posterity.federation.site import Site
 from posterity.federation.specification import build, imported
 
 AGREED = (
     *("links", "padding", "seed", "authorities"),
-    *("schedule", "server", "steps", "tolerance"),
+    *("schedule", "server", "steps", "tolerance", "quorum", "deadline"),
 )
 """Options of a federation that have the names of its terms' arguments."""
 SOCKET, WAIT = "site.sock", 10.0
@@ -82,11 +83,14 @@ def in_words(terms: Terms) -> list[str]:
     ends = [] if terms.steps is None else [f"after {terms.steps} steps"]
     if terms.tolerance is not None:
         ends.append(f"once less than {terms.tolerance:g} nats are left to change")
+    enough = "of all members" if terms.quorum is None else f"of at least {terms.quorum} members"
     return [
         f"Federation {terms.name!r}, terms {terms.digest}",
         f"Members: {', '.join(f'{name} ({key})' for name, key in sorted(terms.members.items()))}.",
         f"Links: {linked}; {how}.",
         f"It ends {' or '.join(ends)}." if ends else "It goes on until it is ended.",
+        f"Who is silent for {terms.deadline:g} s is passed over until they answer. A posterior is "
+        f"converged only with the answers {enough}.",
         f"Model: {terms.model}, over a prior {terms.prior!r}{update}.",
         *([f"Each has for itself: {', '.join(map(str, terms.own))}."] if terms.own else []),
         f"May have a member forgotten: {', '.join(sorted(terms.authorities)) or 'itself alone'}.",
@@ -105,7 +109,6 @@ class SiteFiles(NamedTuple):
     records: Callable[[], Any]
     sockets: Mapping[str, Path]
     encrypted: bool
-    silence: float
 
     def machine(self) -> Machine:
         """Return the machine of the site, with its key and its records."""
@@ -151,8 +154,8 @@ def read_site(file: Path) -> SiteFiles:
         paths = Path(settings.need("key")), Path(settings.need("store"))
         others = {other: Path(path) for other, path in sockets.items()}
         records = _records(settings, terms)
-        how = settings["transport.encrypted"], settings["silence"]
-        return SiteFiles(name, terms, *paths, records, others, *how)
+        encrypted = settings["transport.encrypted"]
+        return SiteFiles(name, terms, *paths, records, others, encrypted)
 
 
 def _records(settings: Settings, terms: Terms) -> Callable[[], Any]:
@@ -216,10 +219,29 @@ def _toml(value: Any) -> str:
 def opened(folder: Path, tell: Callable[[dict[str, Any]], None] | None = None) -> Iterator[Running]:
     """Yield the site in a folder, with its store open during the block."""
     site = read_site(configuration(folder))
-    with Store(site.store, WAIT) as store:
+    with open_store(folder, site.store) as store:
         agent = Agent(site.machine(), store)
-        options = {"sockets": site.sockets, "encrypted": site.encrypted, "silence": site.silence}
-        yield Running(agent, tell=tell, **options)
+        yield Running(agent, sockets=site.sockets, encrypted=site.encrypted, tell=tell)
+
+
+def open_store(folder: Path, path: Path) -> Store:
+    """Open the store of a site. If that fails while an agent answers in the site's folder, the
+    UsageError names the agent's process.
+    """
+    try:
+        return Store(path, WAIT)
+    except ArtifactError:
+        with contextlib.suppress(SiteError), Client(folder / SOCKET) as client:
+            there, _ = client.ask("status")
+            since = datetime.now() - timedelta(seconds=there["running"])
+            raise UsageError(
+                found=f"an agent with process ID {there['process']}, which runs on folder "
+                f"{str(folder)!r} since {since:%Y-%m-%d %H:%M:%S}",
+                expected="a folder on which no agent runs",
+                fix=f"Ask that one (posterity site status {folder}), or end it by `kill "
+                f"{there['process']}` and try again.",
+            ) from None
+        raise
 
 
 def configuration(folder: Path) -> Path:

@@ -42,7 +42,7 @@ def status(settings: Settings) -> None:
     """Print the state of a federation, as far as one of its sites knows it."""
     folder, as_json = folder_of(settings), bool(settings["json"])
     if not settings["follow"]:
-        once = Verb(status_table, lambda _: answered(deployment.ask(folder, "status")))
+        once = Verb(status_table, lambda _: answered(deployment.ask(folder, "status"), folder))
         present(lambda: (settings, once), as_json)
         return
     heed()
@@ -59,12 +59,12 @@ def _looks(folder: Path, every: float) -> Iterator[Data]:
     """Yield the state of an agent's site repeatedly; if none runs, the last known one."""
     deployment.configuration(folder)
     with Client(folder / SOCKET) as client:
-        data = answered(deployment.ask(folder, "status"))
+        data = answered(deployment.ask(folder, "status"), folder)
         while True:
             yield data
             time.sleep(every)
             try:
-                data = answered(client.ask("status"))
+                data = answered(client.ask("status"), folder)
             except Absent:
                 data = data | {"running": None}
 
@@ -88,7 +88,7 @@ def forget(settings: Settings) -> Data:
         confirm(f"Destroy the factor of {printable(name)} at all members for good?")
     highest = deployment.ask(by, "status")[0]["highest"]
     tombstone = Author(terms, owners[0], private).tombstone(name, highest)
-    return answered(deployment.ask(by, "post", tombstone.envelope))
+    return answered(deployment.ask(by, "post", tombstone.envelope), by)
 
 
 def submit(settings: Settings) -> None:

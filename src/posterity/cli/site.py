@@ -4,26 +4,29 @@ import contextlib
 import functools
 import json
 import os
+import shlex
+import signal
 import stat
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import typer
+from rich.console import RenderableType
 
 from posterity.artifact.artifact import from_bytes
 from posterity.cli import deployment, files
 from posterity.cli.deployment import SOCKET
 from posterity.cli.options import Settings, read
-from posterity.cli.report import Group, group, status_report, table
+from posterity.cli.report import Group, alarming, group, status_report, table
 from posterity.cli.streams import Data, Verb, printable, verb
 from posterity.engine.memory import Memory, Step
 from posterity.engine.signing import PrivateKey
 from posterity.engine.store import Store
 from posterity.errors import ArtifactError, UsageError
 from posterity.families.names import names_of, with_names
-from posterity.runtime.files import write_file
+from posterity.runtime.files import write_file, writing
 from posterity.runtime.interrupts import Interrupts, deferred, heed
 
 KEY = "site.key"
@@ -76,7 +79,7 @@ def init(settings: Settings) -> Data:
     try:
         _name_federation(file, Path(settings["federation"]))
         made = deployment.read_site(file)
-        _make_store(made.store, made.machine(), settings["epoch"])
+        _make_store(folder, made.store, made.machine(), settings["epoch"])
     except BaseException:
         write_file(file, before)
         raise
@@ -115,20 +118,21 @@ def _name_federation(file: Path, federation: Path) -> None:
     write_file(file, "\n".join(lines).encode())
 
 
-def _make_store(path: Path, machine: Any, epoch: int | None) -> None:
-    """Make an empty store, or put the existing one under new terms."""
+def _make_store(folder: Path, path: Path, machine: Any, epoch: int | None) -> None:
+    """Make an empty store, or put the existing one under new terms, if they are others."""
     if not path.exists():
         Store.create(path, Step(machine.MEMORY.empty(machine.name, epoch or 0)).change).close()
         return
-    with Store(path) as store:
+    if epoch is not None:
+        raise ArtifactError(
+            found=f"store {str(path)!r}, which exists, and --epoch {epoch}",
+            expected="no store",
+            fix="Leave --epoch out; to begin with an empty store move this one away.",
+        )
+    with deployment.open_store(folder, path) as store:
         memory = Memory.from_bytes(store.state, store.outbox)
-        if epoch is not None or memory.terms in ("", machine.terms.digest):
-            raise ArtifactError(
-                found=f"store {str(path)!r}, which exists",
-                expected="no store, or one under earlier terms",
-                fix="Run the site with it; to begin anew move the store away and pass --epoch.",
-            )
-        store.commit(Step(machine.adopt(memory)).change)
+        if memory.terms not in ("", machine.terms.digest):
+            store.commit(Step(machine.adopt(memory)).change)
 
 
 def run(settings: Settings) -> None:
@@ -144,21 +148,25 @@ def run(settings: Settings) -> None:
             os._exit(128 + number)
         running[0].stop()
 
+    if log is not None:
+        with writing(log):
+            log.open("a").close()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # each line opens the log, also once rotated
     with deferred(end), contextlib.ExitStack() as stack:
-        target = sys.stdout if log is None else stack.enter_context(log.open("a", encoding="utf-8"))
         deployment.configuration(folder)
         _check_private(folder)
-        tell = functools.partial(_tell, target, folder.resolve().name)
+        tell = functools.partial(_tell, log, folder.resolve().name)
         running.append(stack.enter_context(deployment.opened(folder, tell)))
         running[0].run(folder / SOCKET)
 
 
-def _tell(target: Any, name: str, event: Data) -> None:
+def _tell(log: Path | None, name: str, event: Data) -> None:
     """Print a line of JSON; a full disk or a closed reader does not stop the site."""
     now = datetime.now(UTC).isoformat(timespec="microseconds")
-    with contextlib.suppress(OSError, ValueError):
-        target.write(json.dumps({"time": now, "at": name, **event}) + "\n")
-        target.flush()
+    text = json.dumps({"time": now, "at": name, **event})
+    with contextlib.suppress(OSError, ValueError), contextlib.ExitStack() as stack:
+        file = None if log is None else stack.enter_context(log.open("a", encoding="utf-8"))
+        print(text, file=file, flush=True)
 
 
 def _check_private(folder: Path) -> None:
@@ -200,12 +208,34 @@ def status_table(data: Data) -> Group:
     refused = [f"{count} for {reason}" for reason, count in sorted(data["refused"].items())]
     rows.add_row("refused", ", ".join(refused) or "nothing")
     rows.add_row("log", f"{data['log']} entries")
-    return group(rows, status_report("The posterior", data["posterior"]))
+    waits = (_waits_report(name, known) for name, known in data["waits"].items())
+    return group(rows, *waits, status_report("The posterior", data["posterior"]))
 
 
-def answered(answer: tuple[Data, bytes]) -> Data:
-    """Return the answer of a site without the flag that marks it as one."""
-    return {name: value for name, value in answer[0].items() if name != "ok"}
+def _waits_report(name: str, known: Data) -> RenderableType:
+    since = datetime.fromisoformat(known["since"]).astimezone()
+    silent = f"since {since:%H:%M:%S} ({known['seconds']:.0f} s)"
+    text = f"The federation waits for {name} {silent}. To go on without it, type at any member:"
+    if not known["needed"]:
+        text = f"{name} is silent {silent}. If the federation waits for it, type at any member:"
+    return alarming(printable(text) + f"\n  {printable(known['type'])}", known["needed"])
+
+
+def answered(answer: tuple[Data, bytes], folder: Path) -> Data:
+    """Return the state of the site in a folder, from its answer: also since when members have been
+    silent for which something waits, whether the federation needs them to continue, as far as the
+    site knows, and what to type to go on without them.
+    """
+    data = {name: value for name, value in answer[0].items() if name != "ok"}
+    now, waits = datetime.now(UTC), {}
+    for name, seconds in data["waits"].items():
+        waits[name] = {
+            "since": (now - timedelta(seconds=seconds)).isoformat(timespec="seconds"),
+            "seconds": seconds,
+            "needed": name in data["awaited"],
+            "type": shlex.join(["posterity", "site", "pass-over", str(folder), "--site", name]),
+        }
+    return data | {"waits": waits}
 
 
 def _asking(do: str) -> Verb:
@@ -218,7 +248,7 @@ def _asking(do: str) -> Verb:
             settings.need("sites")
         if do == "forget" and not settings["yes"]:
             confirm(f"Destroy the factor of the site in {printable(folder)} for good?")
-        return answered(deployment.ask(folder, do, **options))
+        return answered(deployment.ask(folder, do, **options), folder)
 
     return Verb(status_table, function)
 

@@ -67,13 +67,13 @@ def _check_token(terms: Terms, sender: str, token: Token) -> None:
 
 
 def check_structure(terms: Terms, law: Any) -> None:
-    """Check that a distribution is finite and like the prior in structure; a Refusal if not."""
+    """Check that a distribution is like the prior in structure; a Refusal if not. What was read
+    from bytes is finite.
+    """
     prior = terms.law
     if structure(law) != structure(prior):
         found = f"a {type(law).__name__}, or one of another shape"
         raise Refusal.of(found, f"a {type(prior).__name__} like the prior", "family")
-    if not np.isfinite(law.natural_parameters).all():
-        raise Refusal.of("NaN or infinity", "finite natural parameters", "finite")
 
 
 def check_report(terms: Terms, report: Report) -> None:

@@ -33,6 +33,9 @@ MOST_MEMBERS = 1024
 """Largest number of members. Every member answers every survey, and its answer is sent on to all:
 those of 1,024 are a million letters an epoch. The links of as many, all listed, take 170 MB."""
 MEMBERS = Constraint(f"at most {MOST_MEMBERS:,}", lambda number: number <= MOST_MEMBERS)
+DEADLINE = 300.0
+"""Default seconds of silence after which the others go on without a member. Whoever takes longer
+for one visit is passed over again and again; a process is back from a restart in less."""
 NAME = Constraint("a name", lambda name: isinstance(name, str) and bool(name.strip()))
 
 
@@ -73,6 +76,10 @@ class Terms:
     "sequential" visits members in order of their names. A server asks the others by ``schedule``.
     ``steps`` is the maximum number of hops, passes or rounds of an epoch. An epoch ends earlier
     once less than ``tolerance`` nats are left to change, unless ``tolerance`` is None.
+
+    A member for which the others wait is passed over after ``deadline`` seconds of silence, as the
+    waiting member's own clock measures them, if at least ``quorum`` members remain. The posterior
+    of those who answered may be converged if they are as many; by default only that of all may.
     """
 
     name: str
@@ -92,6 +99,8 @@ class Terms:
     server: str | None = None
     steps: int | None = None
     tolerance: float | None = TOLERANCE
+    quorum: int | None = None
+    deadline: float = DEADLINE
     allow: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
@@ -115,6 +124,10 @@ class Terms:
             )
         COUNT.or_none().check(steps=self.steps)
         POSITIVE.or_none().check(tolerance=self.tolerance)
+        size = len(self.members)
+        some = Constraint(f"1 to {size} members", lambda n: type(n) is int and 0 < n <= size)
+        some.or_none().check(quorum=self.quorum)
+        POSITIVE.check(deadline=self.deadline)
         one_of(*sorted(self.members)).or_none().check(server=self.server)
         if self.server is None:
             WALKS.check(**{"schedule.kind": self.order})
@@ -150,6 +163,8 @@ class Terms:
         server: str | None = None,
         steps: int | None = None,
         tolerance: float | None = None,
+        quorum: int | None = None,
+        deadline: float = DEADLINE,
     ) -> Self:
         """Make the terms from plain values, as they stand in a configuration file.
 
@@ -192,6 +207,8 @@ class Terms:
             server=server,
             steps=steps,
             tolerance=TOLERANCE if (steps, tolerance) == (None, None) else tolerance,
+            quorum=quorum,
+            deadline=deadline,
             allow=allow or {},
         )
         if terms.knows_model:
@@ -244,6 +261,8 @@ class Terms:
             "server": self.server,
             "steps": self.steps,
             "tolerance": self.tolerance,
+            "quorum": self.quorum,
+            "deadline": self.deadline,
         }
         return hashlib.sha256(as_text(document).encode()).hexdigest()
 
@@ -272,6 +291,10 @@ class Terms:
     def staying(self, gone: frozenset[str]) -> tuple[str, ...]:
         """Return the names of the members that are not gone, sorted."""
         return tuple(sorted(self.members.keys() - gone))
+
+    def is_quorum(self, number: int) -> bool:
+        """Return whether the posterior of so many members, but not all, may be converged."""
+        return self.quorum is not None and number >= self.quorum
 
     def step_key(self, sequence: int, gone: frozenset[str]) -> KeyArray:
         """Return the random key of the hop with this number, or of its pass if the order is by

@@ -52,6 +52,12 @@ class Author:
         """
         return self._made("agreement", self.name, start=start, lost=lost, epoch=list(epoch))
 
+    def absence(self, site: str, start: int, number: int) -> Known:
+        """State that a member does not answer, of whose starts ``start`` was the newest: the others
+        go on without it until it states that it takes part. ``number`` counts such statements.
+        """
+        return self._made("absence", site, start=start, number=number, by=self.name)
+
     def survey(
         self,
         epoch: Epoch,
@@ -109,6 +115,7 @@ class Author:
             **_plain(status),
             independent=all(each.predicate["independent"] for each in residuals.values()),
             residuals={site: each.digest for site, each in residuals.items()},
+            absent=sorted(self.terms.members.keys() - residuals.keys() - tombstones.keys()),
             envelopes=[each.text for each in residuals.values()] if whole else [],
             forgotten={site: each.digest for site, each in tombstones.items()},
             tombstones=[each.text for each in tombstones.values()],
@@ -130,10 +137,13 @@ def status_by(
     terms: Terms, survey: Known, residuals: Mapping[str, Known], gone: frozenset[str] = frozenset()
 ) -> Status:
     """Return the status of a survey's posterior from the members' answers. It is not converged if a
-    member was not visited yet or has not answered.
+    member was not visited yet, or if fewer have answered than the terms ask for: if there is a
+    quorum, as many, otherwise all.
     """
     answers = {site: standing_of(terms, known) for site, known in residuals.items()}
-    stay = tuple(sorted(terms.members.keys() - gone))
+    stay = terms.staying(gone)
+    absent = set(stay) - residuals.keys() if terms.is_quorum(len(residuals)) else set()
+    stay = tuple(site for site in stay if site not in absent)
     silent = frozenset(site for site, answer in answers.items() if answer.silent)
     reports = {
         site: answer.report
@@ -146,11 +156,14 @@ def status_by(
     if terms.server is not None and status.converged:  # its run makes the second start
         reasons = tuple(reason for reason in status.reasons if reason != UNSEARCHED)
         status = dataclasses.replace(status, reasons=reasons, scope="")
-    lacking = sorted(site for site, answer in answers.items() if not answer.counted)
-    if not lacking:
-        return status
-    reasons = (*status.reasons, f"no visit yet to {', '.join(map(repr, lacking))}")
-    return dataclasses.replace(status, state="not converged", reasons=reasons, scope="")
+    return among(status, absent)
+
+
+def among(status: Status, absent: Iterable[str]) -> Status:
+    """Return the status of a posterior of those who answered, with the names of the others."""
+    names = ", ".join(map(repr, sorted(absent)))
+    why = (f"no answer of {names}, without whose factors it was made",) if names else ()
+    return dataclasses.replace(status, reasons=(*status.reasons, *why))
 
 
 def _plain(status: Status) -> dict[str, Any]:
@@ -167,7 +180,11 @@ def claims_on_answers(
     the model may be loaded.
     """
     predicate, about = certificate.predicate, (certificate.posterior_digest, certificate.signer)
+    stay = terms.staying(certificate.forgotten)
     claims = {
+        "every remaining member has answered or is named as absent, and no other": (
+            sorted([*residuals, *predicate["absent"]]) == [*stay]
+        ),
         "the answers of members that it names are in it, as they signed them": (
             {site: each.digest for site, each in residuals.items()} == predicate["residuals"]
         ),

@@ -111,9 +111,13 @@ class Course:
                 total = total + (answer.factor - self.run.state.factor(answer.site))
         return total
 
-    def position(self) -> Run:
-        """Return the run with the visits and the answers so far."""
-        federation = Elsewhere(self.run.agreement, {}, answers=self.answers)
+    def position(self, absent: frozenset[str] = frozenset()) -> Run:
+        """Return the run with the visits and the answers so far, as if ``absent`` sites had no
+        records.
+        """
+        agreed = self.run.agreement
+        agreed = dataclasses.replace(agreed, silent=agreed.silent | absent)
+        federation = Elsewhere(agreed, {}, answers=self.answers)
         trace = tuple(itertools.chain.from_iterable(self.recent.values()))
         return dataclasses.replace(self.run, federation=federation, trace=trace)
 

@@ -20,8 +20,6 @@ import numpy as np
 
 from posterity.arrays.keys import fold_in
 from posterity.arrays.tree_sums import TreeSum
-from posterity.artifact.artifact import to_bytes
-from posterity.artifact.manifest import as_text
 from posterity.engine.admission import check_posterior
 from posterity.engine.author import status_by
 from posterity.engine.log import Tree, TreeHead, key_name
@@ -102,10 +100,7 @@ class Machine(Member):
         own = memory.own
         if own.epoch != token.epoch or own.answered < 0:
             return UNSEALED
-        factor = None if own.entry is None else own.entry.factor
-        content = as_text({"place": memory.place}).encode()
-        content += b"" if factor is None else to_bytes(factor)
-        return own.answered, hmac.digest(self.key.raw, content, "sha256").hex()
+        return own.answered, memory.seal
 
     def _is_fenced(self, memory: Memory, token: Token) -> bool:
         """Return whether the token's epoch ended, perhaps before this site took part."""
@@ -152,7 +147,9 @@ class Machine(Member):
         out = memory.gone | memory.absent
         receiver = self.terms.following(name, token.sender, token.sequence, out)
         memory = memory.without_letters({TOKEN, RESTING})
-        after = dataclasses.replace(memory, own=own, passed=sent.posterior)
+        digest = sent.digest
+        seal = hmac.digest(self.key.raw, digest.encode(), "sha256").hex()
+        after = dataclasses.replace(memory, own=own, passed=sent.posterior, seal=seal)
         others = (each for each in token.seals if each[0] != name)
         seals = tuple(sorted((*others, (name, *self._seal_of(after, sent)))))
         sent = dataclasses.replace(sent, seals=seals)
@@ -164,7 +161,7 @@ class Machine(Member):
         entry = line(
             visit.outcome,
             token=[*token.epoch, token.sequence, token.digest],
-            answer=sent.digest,
+            answer=digest,
             to=receiver,
             change=visit.change,
             # The error of a failed visit comes from the model and may hold records.
@@ -218,7 +215,9 @@ class Machine(Member):
         return self.author.residual(survey, answer)
 
     def _concluded(self, step: Step) -> Step:
-        """Certify once all have answered the site's survey; then the token rests or walks on."""
+        """Certify once all have answered the site's survey; then the token rests or walks on. If a
+        member was passed over whose factor is in the token, a new epoch begins instead.
+        """
         memory, token = step.memory, self._resting(step.memory)
         survey = memory.own_survey
         if token is None or survey is None or self.awaited(memory):
@@ -226,6 +225,8 @@ class Machine(Member):
         if survey.version != (token.epoch, token.sequence):
             return step
         residuals, now = memory.residuals(survey), int(self.clock())
+        if {site for site, *_ in token.seals} - residuals.keys():
+            return step.then(self.begin(memory))
         certificate = self.author.certificate(survey, residuals, memory.tombstones, now)
         step = self._noticed(step, certificate)
         present = status_by(self.terms, survey, residuals, memory.gone | memory.absent)
@@ -306,27 +307,34 @@ class Machine(Member):
         """Record a start of the site's agent. A site that took part before notifies the others that
         it is back, since they may have passed it over.
         """
-        memory = dataclasses.replace(memory, starts=memory.starts + 1)
-        step = Step(memory).logging("started", number=memory.starts)
-        if self.name in memory.gone:
-            return step
-        return self._noticed(step, self.author.agreement(memory.starts, False, memory.own.epoch))
+        step = Step(memory).logging("started", number=memory.starts + 1)
+        return step if self.name in memory.gone else self._agreed(step)
 
     def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:
-        """Continue without members that do not answer, until a letter of theirs arrives. If a token
-        waits for one of them, a new epoch begins, in which that site returns with its whole factor.
-        Raises a Refusal if one of them is no member, or the site itself.
+        """Continue without members that do not answer, until they do: all are told, and a new epoch
+        begins, which a member that returns joins with its whole factor. Raises a Refusal if one of
+        them is no member or was forgotten, or is the site itself or the server.
         """
         absent = frozenset(sites)
-        if not absent < self.terms.members.keys() or self.name in absent:
-            others = f"some of {sorted(self.terms.members.keys() - {self.name})}"
-            raise forbidden(f"a request to pass over {sorted(absent)}", "membership", others)
-        memory = dataclasses.replace(memory, absent=memory.absent | absent - memory.gone)
-        step = Step(memory).logging("passed over", sites=sorted(absent))
-        token = memory.outbox.get(TOKEN)
-        if token is not None and token.receiver in absent:
-            return step.then(self.begin(memory))
-        return self._going_on(self._concluded(step))
+        others = {*self.terms.staying(memory.gone)} - {self.name, self.terms.server}
+        if not absent or not absent <= others:
+            some = f"some of {sorted(others)}"
+            raise forbidden(f"a request to pass over {sorted(absent)}", "membership", some)
+        step = Step(memory)
+        for site in sorted(absent):
+            known = memory.notices.get(f"absence of {site}")
+            start = max(self._starts_of(memory, site), 1)  # not all hear of a first start
+            place = start, known.version[1] + 1 if known else 0
+            step = self._noticed(step, self.author.absence(site, *place))
+        walks = self.terms.server is None and memory.highest > 0
+        return step.then(self.begin(step.memory)) if walks else self._goes_without(step)
+
+    def _goes_without(self, step: Step) -> Step:
+        """Go on if a token, or what it rests for, waits for a member that was passed over."""
+        token = step.memory.outbox.get(TOKEN)
+        if token is not None and token.receiver in step.memory.absent:
+            return step.then(self.begin(step.memory))
+        return self._concluded(step)
 
     def hand_over(self, memory: Memory, receiver: str, handover: Handover) -> Step:
         """Send a file to another member; raises a Refusal if there is none of this name."""

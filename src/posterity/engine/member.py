@@ -124,12 +124,18 @@ class Member(abc.ABC):
         """Tell all that the store is older than what was seen of it, as its number of starts, and
         return in a new epoch.
         """
-        most = memory.starts + self.terms.limits.epochs
-        memory = dataclasses.replace(memory, starts=max(memory.starts, min(start, most)) + 1)
         step = Step(memory).logging("store lost", site=self.name)
-        step = self._noticed(step, self.author.agreement(memory.starts, True, memory.own.epoch))
+        step = self._agreed(step, start, lost=True)
         begins = self.terms.server in (None, self.name)
         return step.then(self.begin(step.memory)) if begins else step
+
+    def _agreed(self, step: Step, start: int = 0, lost: bool = False) -> Step:
+        """State that the member takes part, under a number of starts above all that is known."""
+        memory = step.memory
+        most = memory.starts + self.terms.limits.epochs
+        memory = dataclasses.replace(memory, starts=max(memory.starts, min(start, most)) + 1)
+        step = dataclasses.replace(step, memory=memory)
+        return self._noticed(step, self.author.agreement(memory.starts, lost, memory.own.epoch))
 
     def _taken(
         self, memory: Memory, letter: Letter, digest: str
@@ -228,6 +234,9 @@ class Member(abc.ABC):
     @abc.abstractmethod
     def _returned(self, step: Step, site: str) -> Step: ...
 
+    @abc.abstractmethod
+    def _goes_without(self, step: Step) -> Step: ...
+
     # --- notices ----------------------------------------------------------------------------------
 
     def status(self, memory: Memory) -> Status:
@@ -266,13 +275,16 @@ class Member(abc.ABC):
             return self._witnessed(step, known, old)
         if known.claim == "survey" and self.terms.server is not None:
             raise forbidden("a survey beside the questions of a server", "membership")
-        if known.claim == "certificate" and not mine and not follows(self.terms, known):
-            raise forbidden(f"a certificate of {known.site!r} that does not follow", "proof")
+        if known.claim == "certificate" and not mine:
+            counted = memory.own.counted and known.epoch == memory.own.epoch
+            absent = counted and self.name in known.predicate["absent"]
+            if absent or not follows(self.terms, known):
+                raise forbidden(f"a certificate of {known.site!r} that does not follow", "proof")
         kept = memory.with_notice(known)
         if known.claim == "survey":
             kept = kept.saw(known.site, known.version[0], known.version[1] - 1)
         step = dataclasses.replace(step, memory=kept)
-        if known.claim in ("survey", "certificate", "checkpoint"):
+        if known.claim in ("survey", "certificate", "checkpoint", "absence"):
             step = step.then(self._flooded(kept, known, sender))
         match known.claim:
             case "survey" if self.name not in memory.gone:
@@ -286,6 +298,8 @@ class Member(abc.ABC):
                 return step.logging("certified", by=known.site, **about)
             case "agreement":
                 return self._started(step, known, sender)
+            case "absence":
+                return self._passed_over(step, known)
         return step
 
     def _started(self, step: Step, known: Known, sender: str | None) -> Step:
@@ -293,12 +307,32 @@ class Member(abc.ABC):
         first start.
         """
         site, lost = known.site, known.predicate["lost"]
-        if site == self.name or lost or known.predicate["epoch"][0] > 0:
+        again = known.version[0] > 1 or known.predicate["epoch"][0] > 0
+        if site == self.name or lost or again:
             step = step.then(self._flooded(step.memory, known, sender))
         if site == self.name:
             return step
         step = step.logging("store lost", site=site) if lost else step
         return self._returned(step, site)
+
+    def _starts_of(self, memory: Memory, site: str) -> int:
+        """Return how often a member has started, as far as it has stated it."""
+        agreed = memory.notices.get(f"agreement of {site}")
+        return agreed.version[0] if agreed else 0
+
+    def _passed_over(self, step: Step, known: Known) -> Step:
+        """Go on without a member, unless it has stated since that it takes part. The member itself
+        states that as soon as it hears of its absence.
+        """
+        memory, site, start = step.memory, known.site, known.version[0]
+        if site in memory.gone or start < self._starts_of(memory, site):
+            return step
+        if site == self.name:
+            return self._agreed(step, start)
+        memory = dataclasses.replace(memory, absent=memory.absent | {site})
+        step = dataclasses.replace(step, memory=memory)
+        step = step.logging("passed over", site=site, by=known.signer)
+        return step if known.signer == self.name else self._goes_without(step)
 
     def _flooded(self, memory: Memory, known: Known, sender: str | None) -> Step:
         out = memory.gone - {self.name}
@@ -438,10 +472,10 @@ class Member(abc.ABC):
         return read(self.terms, body_of(message.content).content)
 
     def _sealed(self, memory: Memory, receiver: str, body: Body) -> Outgoing:
-        gone, agreed = tuple(sorted(memory.gone)), memory.notices.get(f"agreement of {receiver}")
+        gone = tuple(sorted(memory.gone))
         place = memory.seen.get(receiver, NOTHING_SEEN[1:])
         if receiver == self.terms.server and memory.own.epoch[1]:  # its last question
             place = memory.place
-        seen: Any = (agreed.version[0] if agreed else 0, *place)
+        seen: Any = (self._starts_of(memory, receiver), *place)
         letter = Letter(self.terms.digest, self.name, receiver, memory.highest, gone, body, seen)
         return Outgoing(receiver, letter.sealed(self.key))

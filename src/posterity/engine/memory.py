@@ -39,7 +39,8 @@ class Memory:
 
     ``highest`` is the highest recorded epoch number, ``notices`` are the newest ones by place, and
     ``absent`` the members that do not answer at present. ``refusals`` are counts by reason.
-    ``passed`` is the posterior of the token that the site sent last in its present epoch, if any.
+    ``passed`` is the posterior of the token that the site sent last in its present epoch, if any,
+    and ``seal`` the site's code over it.
     ``starts`` counts the starts of the agent. ``seen`` is the newest place of each member, from the
     tokens and surveys that it signed. ``published`` are the sizes of the last checkpoints of the
     log. ``terms`` and ``numbers`` are digests of the terms and
@@ -50,6 +51,7 @@ class Memory:
     own: SiteState
     highest: int = 0
     passed: ExponentialFamily | None = None
+    seal: str = ""
     notices: Mapping[str, Known] = dataclasses.field(default_factory=dict)
     absent: frozenset[str] = frozenset()
     refusals: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -102,10 +104,11 @@ class Memory:
 
     @property
     def certificate(self) -> Known | None:
-        """The newest certificate of the present epoch; one that says converged takes precedence."""
-        converged = lambda each: each.predicate["state"] == "converged"
+        """The newest certificate of the present epoch; one that says converged, and to which all
+        members answered, takes precedence.
+        """
         known = self._present("certificate")
-        return max(known, key=lambda each: (converged(each), each.version), default=None)
+        return max(known, key=lambda each: (each.is_final, each.version), default=None)
 
     def _present(self, claim: str) -> list[Known]:
         return [k for k in self.notices.values() if k.claim == claim and k.epoch == self.epoch]
@@ -203,7 +206,7 @@ class Memory:
             )
 
 
-PLAIN = ("highest", "refusals", "starts", "seen", "terms", "numbers", "barred")
+PLAIN = ("highest", "seal", "refusals", "starts", "seen", "terms", "numbers", "barred")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """Notices: signed statements that members exchange, and the rules on who may make them.
 
-A *tombstone* states that a member was forgotten, an *agreement* that a member takes part. A
-*survey* asks all members for their relation to a posterior, a *residual* answers it, and a
-*certificate* summarises the answers. A *checkpoint* gives the state of a member's log, and a
-*cosignature* states that another member verified it. Each is an in-toto statement in an envelope
-signed by its maker. A notice replaces the older one of its place.
+A *tombstone* states that a member was forgotten, an *agreement* that a member takes part, an
+*absence* that a member does not answer. A *survey* asks all members for their relation to a
+posterior, a *residual* answers it, and a *certificate* summarises the answers. A *checkpoint* gives
+the state of a member's log, and a *cosignature* states that another member verified it. Each is an
+in-toto statement in an envelope signed by its maker. A notice replaces the older one of its place.
 """
 
 import base64
@@ -33,7 +33,7 @@ NOTICE = "a notice as a member makes it"
 @dataclasses.dataclass(frozen=True)
 class Known:
     """A notice whose signature and form were checked. ``site`` is its subject, and also its signer
-    except of tombstones and cosignatures. ``version`` orders the notices of one ``place``.
+    except of tombstones, absences and cosignatures. ``version`` orders notices of one ``place``.
     """
 
     claim: Claim
@@ -106,6 +106,11 @@ class Known:
     def epoch(self) -> Epoch | None:
         """The epoch of the posterior that the notice is about; None for other notices."""
         return self.version[0] if self.claim in SPEAKS_OF_POSTERIOR else None
+
+    @property
+    def is_final(self) -> bool:
+        """True for a certificate of a posterior that has converged, if all members answered."""
+        return self.predicate["state"] == "converged" and not self.predicate["absent"]
 
     @property
     def digest(self) -> str:
@@ -181,6 +186,7 @@ _POSITION = {"epoch": _is_epoch, "sequence": lambda n: _is_count(n) and n < MOST
 FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "tombstone": {"highest": _is_count},
     "agreement": {"start": _is_count, "lost": _is_flag, "epoch": _is_epoch},
+    "absence": {"start": _is_count, "number": _is_count, "by": _is_text},
     "survey": {**_POSITION, "posterior": _is_text, "forgotten": _are_texts},
     "residual": {
         **_POSITION,
@@ -201,6 +207,7 @@ FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
         "reasons": _are_texts,
         "independent": _is_flag,
         "residuals": _by_site,
+        "absent": _are_texts,
         "envelopes": _are_texts,
         "forgotten": _by_site,
         "tombstones": _are_texts,
@@ -213,10 +220,12 @@ FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
 _place = lambda p: ((p["epoch"][0], p["epoch"][1]), p["sequence"])
 _size = lambda p: (TreeHead.from_bytes(p["note"].encode()).size,)
 _posterior = lambda terms, p: {"posterior": digest_of(posterior_bytes(p))}
+_terms = lambda terms, p: {"terms": terms.digest}
 _note = lambda terms, p: {"checkpoint": digest_of(p["note"].encode())}
 VERSIONS_AND_SUBJECTS: dict[str, tuple[Callable[[Any], tuple[Any, ...]], Any]] = {
     "tombstone": (lambda p: (0,), lambda terms, p: {"key": terms.members[p["site"]].id}),
-    "agreement": (lambda p: (p["start"],), lambda terms, p: {"terms": terms.digest}),
+    "agreement": (lambda p: (p["start"],), _terms),
+    "absence": (lambda p: (p["start"], p["number"]), _terms),
     "survey": (_place, _posterior),
     "residual": (_place, lambda terms, p: {"posterior": p["posterior"]}),
     "certificate": (lambda p: (*_place(p), len(p["residuals"])), _posterior),

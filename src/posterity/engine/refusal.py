@@ -13,7 +13,6 @@ Reason = Literal[
     "membership",  # of or for a site that is no member, or of another federation
     "tombstone",  # of a forgotten member
     "family",  # another family or shape than the prior's
-    "finite",  # NaN or infinity
     "canonical",  # not in the only valid encoding
     "proper",  # an improper distribution
     "magnitude",  # natural parameters or pseudo-counts above the agreed limits

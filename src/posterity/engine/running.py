@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +19,7 @@ from typing import Any
 
 from posterity.arguments import COUNT, FLAG, Constraint
 from posterity.artifact.artifact import to_bytes
-from posterity.engine.agent import Agent, Post
+from posterity.engine.agent import FIRST, Agent, Post
 from posterity.engine.log import key_name
 from posterity.engine.memory import RESTING, TOKEN, Memory, Step, failed
 from posterity.engine.messages import FILE_NAME, Handover
@@ -34,8 +35,6 @@ MOST_SIZE = 4
 """Maximum total size of the inbox, in letters of the largest agreed size."""
 PATIENCE = 30.0
 """Seconds that a request waits at a full inbox, or for the agent of another site."""
-SILENCE = 300.0
-"""Default seconds after which a silent member, without which nothing continues, is passed over."""
 ANEW = 60.0
 """Seconds between two checkpoints of a growing log; the events below cause one at once."""
 MATTERS = ("rests", "forgotten", "file sent", "file received")
@@ -51,8 +50,7 @@ class Running:
     """A running site. It answers requests also before :meth:`run` is called.
 
     ``sockets`` are those of other sites, by name. Letters to other sites wait for couriers, which
-    must encrypt them from end to end if ``encrypted``. Members that are silent for ``silence``
-    seconds are passed over if nothing continues without them. ``tell`` is called with each event.
+    must encrypt them from end to end if ``encrypted``. ``tell`` is called with each event.
     """
 
     def __init__(
@@ -61,15 +59,14 @@ class Running:
         *,
         sockets: Mapping[str, Path] | None = None,
         encrypted: bool = True,
-        silence: float = SILENCE,
         tell: Callable[[Event], None] | None = None,
     ):
         self.agent, self.encrypted, self.post = agent, encrypted, Post()
-        self.silence, self._checkpoint = silence, (0, time.monotonic())
+        self._checkpoint = (0, time.monotonic())
         self.sockets, self.tell = dict(sockets or {}), tell or (lambda event: None)
         self._largest = agent.machine.terms.limits.bytes
         self._started, self._heard = None, dict[str, float]()
-        self._awaited, self._inbox = dict[str, float](), dict[bytes, None]()
+        self._waits, self._inbox = dict[str, float](), dict[bytes, None]()
         self._moved, self._after_lock = threading.Condition(), threading.Lock()
         self._stopping, self._error = False, None
         self._last, self._lines, self._matters = Event(), 0, False
@@ -83,10 +80,10 @@ class Running:
         """Serve at the socket ``path`` until :meth:`stop`. Raises an ArtifactError if the store can
         no longer be written, and a UsageError if the socket cannot be made.
         """
+        self._started = time.monotonic()
         with Server(path, self.answer, most=self._largest + HEAD_BYTES):
-            self._started = time.monotonic()
             self._go_on(lambda: self._command(self.agent.machine.start))
-            for name, socket in self.sockets.items():
+            for name, socket in {**self.sockets, self.agent.machine.name: path}.items():
                 threading.Thread(target=self._carry, args=(name, socket), daemon=True).start()
             while not self._stopping:
                 self._go_on(self._take_in)
@@ -129,11 +126,20 @@ class Running:
             tree = self.agent.store.log
             self._checkpoint, self._matters = (self._lines, now), False
             self._command(lambda memory: machine.checkpoint(memory, tree))
-        awaited = machine.awaited(memory) - memory.absent
-        self._awaited = {name: self._awaited.get(name, now) for name in awaited}
-        last = {n: max(since, self._heard.get(n, since)) for n, since in self._awaited.items()}
-        if silent := {name for name, heard in last.items() if now > heard + self.silence}:
+        awaited = machine.awaited(memory)
+        present = {*machine.terms.staying(memory.gone | memory.absent)} - {machine.name}
+        waiting = present & (awaited | self.post.waiting().keys())
+        self._waits = {name: self._waits.get(name, now) for name in waiting}
+        late = {n for n, seconds in self._silences().items() if seconds > machine.terms.deadline}
+        silent = late & awaited
+        left = machine.terms.staying(memory.gone | memory.absent | silent)
+        if silent and len(left) >= (machine.terms.quorum or 0):
             self._command(lambda memory: machine.pass_over(memory, silent))
+
+    def _silences(self) -> dict[str, float]:
+        """Return for how many seconds members have been silent for which a letter waits."""
+        now = time.monotonic()
+        return {n: now - max(since, self._heard.get(n, since)) for n, since in self._waits.items()}
 
     def _command(self, command: Callable[[Memory], Step]) -> None:
         self._done(lambda: self.agent.command(command), False)
@@ -354,11 +360,13 @@ class Running:
             "posterior": {**dataclasses.asdict(reached), "left": number},
             "holder": self._holder(),
             "awaited": sorted(self.agent.machine.awaited(memory)),
+            "waits": {name: s for name, s in self._silences().items() if s >= FIRST},
             "heard": since,
             "waiting": self.post.waiting(),
             "refused": dict(memory.refusals),
             "log": len(self.agent.store.log),
             "running": None if self._started is None else now - self._started,
+            "process": os.getpid(),
         }
 
     def _holder(self) -> str | None:

@@ -234,6 +234,7 @@ def read_json(content: bytes, what: str) -> dict[str, Any]:
 Claim = Literal[
     "tombstone",
     "agreement",
+    "absence",
     "survey",
     "residual",
     "certificate",

@@ -11,12 +11,13 @@ answer can be passed over. A site keeps only its last answer, until the server h
 import collections
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from posterity import artifact
 from posterity.arrays.keys import fold_in, seeded
 from posterity.engine import messages as letters
+from posterity.engine.author import among
 from posterity.engine.course import RUN, Course, Elsewhere, ServerMemory, Unanswered, looks
 from posterity.engine.machine import Machine
 from posterity.engine.memory import QUESTION, Memory, Step, line, refused
@@ -86,9 +87,8 @@ class Server(Machine):
         entry = line("begun", epoch=list(epoch), sites=len(sites))
         return self._made(memory, after, entry, erase=known.course.is_begun)
 
-    def pass_over(self, memory: Memory, sites: Iterable[str]) -> Step:
+    def _goes_without(self, step: Step) -> Step:
         """Continue without members that do not answer; their open questions count as failed."""
-        step = super().pass_over(memory, sites)
         after = _known(step.memory)
         for site in sorted(after.absent):
             if (asked := after.course.open.get(site)) is not None:
@@ -225,11 +225,13 @@ class Server(Machine):
 
     def _look(self, memory: ServerMemory) -> ServerMemory:
         course, more = memory.course, {}
-        run, reached, changed = course.position(), course.run, ()
+        present = self.terms.staying(memory.gone | memory.absent)
+        absent = memory.absent if self.terms.is_quorum(len(present)) else frozenset()
+        run, reached, changed = course.position(absent), course.run, ()
         goal = self.terms.steps, self.terms.tolerance is not None
         status, phase = course.status_at_goal(run, *goal), "step"
         if status is not None:  # look again after the refinement
-            phase, more = "look", {"sweeps": None, "status": status}
+            phase, more = "look", {"sweeps": None, "status": among(status, absent)}
             if course.sweeps is None:
                 phase, more["surveyed"] = "certify", course.asked
         elif course.sweeps is not None or self.terms.tolerance is not None:
@@ -240,8 +242,13 @@ class Server(Machine):
         return self._at(memory, course.at(reached, phase, **more), changed)
 
     def _certify(self, memory: ServerMemory) -> ServerMemory:
-        """Collect all members' residuals of the posterior; then rest."""
+        """Collect all members' residuals of the posterior; then rest. The factors of members that
+        were passed over leave it first, and the others are refined.
+        """
         course = memory.course
+        lacking = memory.absent.intersection(course.run.state.entries)
+        if lacking:
+            return self._without(memory, lacking)
         run, version = course.run, (course.state.epoch, course.surveyed)
         survey = memory.own_survey
         if survey is None or survey.version != version:
@@ -289,7 +296,22 @@ class Server(Machine):
         except ParameterError:
             left = state.restarted().without(site)
         left = run.schedule.learn(left, {site: left.entries[site]})
-        epoch = (max(left.epoch[0], memory.highest + 1), self.name)
+        return self._in_epoch(known, left)
+
+    def _without(self, memory: ServerMemory, sites: Container[str]) -> ServerMemory:
+        """Return the server as if these sites had not answered yet, in a new epoch."""
+        run = memory.course.run
+        entries = {s: entry for s, entry in run.state.entries.items() if s not in sites}
+        left = run.state.with_entries(entries)
+        if not run.agreement.admits(left.posterior):
+            left = left.restarted()
+        return self._in_epoch(memory, run.schedule.learn(left, {}))
+
+    def _in_epoch(self, known: ServerMemory, left: State) -> ServerMemory:
+        """Return the server in a new epoch without some factors; the others are refined."""
+        course = known.course
+        run = course.run
+        epoch = (max(left.epoch[0], known.highest + 1), self.name)
         run = dataclasses.replace(run, state=dataclasses.replace(left, epoch=epoch))
         phase, more = "look", {}
         if not run.ledger.independent:
@@ -308,13 +330,15 @@ class Server(Machine):
         return step.then(self._made(step.memory, self._onward(after)))
 
     def _returned(self, step: Step, site: str) -> Step:
-        """Resume if a site returns whose last visit failed and the server rests."""
+        """Resume if the server rests, and a site returns without a factor or after a failure."""
         step = super()._returned(step, site)
         course = _known(step.memory).course
-        if course.phase != "rest" or not course.recent.get(site):
-            return step
-        failed_last = course.recent[site][-1].outcome == "failed"
-        return step.then(self.resume(step.memory)) if failed_last else step
+        agreed = course.run.agreement
+        asked = site in agreed.sites and site not in agreed.silent
+        lacks = asked and site not in course.run.state.entries
+        failed_last = any(each.outcome == "failed" for each in course.recent.get(site, ())[-1:])
+        resumes = course.phase == "rest" and (lacks or failed_last)
+        return step.then(self.resume(step.memory)) if resumes else step
 
     # --- status ----------------------------------------------------------------------------------
 

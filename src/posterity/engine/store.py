@@ -30,6 +30,23 @@ SCHEMA = (
     "digest blob not null)",
     "create table log (number integer primary key, entry blob not null)",
 )
+LOST = (
+    "Keep the key, site.toml and federation.toml, move what is left of the store and its -wal file "
+    "away, and run `posterity site init FOLDER --federation FILE`: the site counts as lost, and "
+    "rejoins in a new epoch. Do not restore a copy."
+)
+"""Advice on a store that is gone or damaged."""
+IN_USE = "Stop the process that has it open, which `fuser FILE` names."
+REPAIR = "Check permissions and space on the disk, and start again: nothing that was sent is lost."
+SYSTEM = (
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+)
+ADVICE = {sqlite3.SQLITE_BUSY: IN_USE, **dict.fromkeys(SYSTEM, REPAIR)}
+"""Advice by SQLite's error code; any other code tells of a damaged file."""
 
 
 class Outgoing(NamedTuple):
@@ -65,8 +82,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
         """
         self.path, self._lock = Path(path), threading.RLock()
         if first is None and not os.path.isfile(self.path):  # also if its name is too long
-            fix = "Run `posterity site init`. A site that lost its store rejoins in a new epoch."
-            raise _unusable(self.path, "does not exist", fix)
+            raise _unusable(self.path, "does not exist", LOST)
         self._connect(wait)
         with self._whole():
             if first is not None:
@@ -163,8 +179,10 @@ class Store(contextlib.AbstractContextManager["Store"]):
             yield
         # UnicodeDecodeError: SQLite's message on a table whose name was altered.
         except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
-            fix = "Check that no other process uses it, and permissions and space on the disk."
-            raise _unusable(self.path, f"cannot be used ({error})", fix) from error
+            usual = sqlite3.SQLITE_IOERR if isinstance(error, OSError) else sqlite3.SQLITE_CORRUPT
+            code = getattr(error, "sqlite_errorcode", usual) & 0xFF
+            why = "cannot be used" if code in ADVICE else "is damaged"
+            raise _unusable(self.path, f"{why} ({error})", ADVICE.get(code, LOST)) from error
 
     @contextlib.contextmanager
     def _whole(self) -> Iterator[None]:
@@ -190,15 +208,15 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
     def _read(self) -> None:
         """Read the store into memory, and check that it was not altered."""
-        broken = "Do not restore a copy: begin with an empty store, which rejoins in a new epoch."
         if not self._one("select count(*) from sqlite_master")[0]:
-            raise _unusable(self.path, "is incomplete", "Remove it, and run `posterity site init`.")
-        form = self._one("pragma application_id") + self._one("pragma user_version")
-        if form != (APPLICATION, VERSION):
-            why = f"has version {form[1]}, and this release version {VERSION}"
+            raise _unusable(self.path, "is incomplete", LOST)
+        made = self._one("pragma application_id") == (APPLICATION,)
+        if not made or self._run("pragma quick_check").fetchall() != [("ok",)]:
+            raise _unusable(self.path, "is damaged", LOST)
+        (version,) = self._one("pragma user_version")
+        if version != VERSION:
+            why = f"has version {version}, and this release version {VERSION}"
             raise _unusable(self.path, why, "Use the release that made it.")
-        if self._run("pragma quick_check").fetchall() != [("ok",)]:
-            raise _unusable(self.path, "is damaged", broken)
         try:
             state, digest, root = self._one("select state, digest, root from site")
             entries = self._run("select entry from log order by number")
@@ -211,7 +229,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
         except TypeError:  # no row, or a value of another type
             whole = False
         if not whole:
-            raise _unusable(self.path, "was altered", broken)
+            raise _unusable(self.path, "was altered", LOST)
 
     def _write(self, change: Change) -> None:
         for entry in change.entries:
@@ -238,7 +256,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
         """Move all pages into the database, and empty SQLite's write-ahead log."""
         busy, *_ = self._one("pragma wal_checkpoint(truncate)")
         if busy:
-            raise sqlite3.OperationalError("another process reads data to be erased")
+            raise OSError("another process reads data to be erased")
 
 
 def _digest(content: bytes) -> bytes:

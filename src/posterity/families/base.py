@@ -229,8 +229,9 @@ class ExponentialFamily(VectorSpace):
             )
         return offset
 
-    def line(self, drop: float) -> Line | None:
-        """Return the line for quadrature, to where the density is ``drop`` nats below its peak.
+    def line(self, drop: float = 300.0) -> Line | None:
+        """Return the line for quadrature, to where the density is ``drop`` nats below its peak:
+        functions that grow towards the ends, as ``1/z``, need far more than rounding's 37 nats.
 
         None for a batch, and for laws that are not over one number. Families that have a line
         override ``_line``, for one member.

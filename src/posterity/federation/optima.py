@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from posterity.arrays.search import FLATTER, step_by_curvature
+from posterity.arrays.search import RULE, step_by_curvature
 from posterity.arrays.tree import structure
 from posterity.entries import Entry
 from posterity.errors import PosterityError, SiteError
@@ -163,7 +163,7 @@ def _searched(
         following = newton_of(state.prior, moved.posterior, answers)
         falls = following.energy < proposed.energy
         level = following.energy <= proposed.energy + 1e-13 * (1 + abs(proposed.energy))
-        if falls or (level and following.change < FLATTER * proposed.change):
+        if falls or (level and following.change < RULE.flatter * proposed.change):
             return moved, answers, following
     return None
 

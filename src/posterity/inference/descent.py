@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.search import CLOSE, Point, judged, lbfgs, search, step_by_curvature
+from posterity.arrays.search import RULE, Point, judged, lbfgs, search, step_by_curvature
 from posterity.arrays.tree import leaves
 from posterity.arrays.typing import Bool, Float, Int, Number, Real
 from posterity.errors import ParameterError
@@ -278,7 +278,7 @@ def descend(
         tried = (search.looks >= most_tried) & (best.finite | result.finite)
         begins = ~started & (near | tried)
         looks = np_.where(begins, 0, search.looks) + 1
-        settled = taken & begins & (temperature * result.squared <= 2 * CLOSE)
+        settled = taken & begins & (temperature * result.squared <= 2 * RULE.close)
         share = result.squared / best.squared
         little = (share <= QUICK) & (result.squared * share <= LITTLE) & (result.squared <= SMALL)
         ahead = taken & started & little & quick

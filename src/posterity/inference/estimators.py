@@ -22,7 +22,7 @@ from posterity.families.gaussian import AnyGaussian
 from posterity.inference.descent import dtype_of
 from posterity.inference.joint import joint_mean, moved_to, slope_in_mean
 from posterity.models import ConjugateModel, ExpectedModel, Model, PredictorModel, Records
-from posterity.models.nodes import TAIL, expectation_nodes, in_parts, normal_nodes
+from posterity.models.nodes import expectation_nodes, in_parts, normal_nodes
 from posterity.runtime.lazy import jax, jnp
 
 Q = TypeVar("Q", bound=ExponentialFamily)
@@ -256,7 +256,7 @@ class Quadrature(Nodal):
     fitting: ClassVar[str] = "Beta, Gamma and one-dimensional Gaussian posteriors"
 
     def _serves(self, q: ExponentialFamily) -> bool:
-        return q.line(TAIL) is not None
+        return q.line() is not None
 
     def evaluate(
         self, model: Model, q: ExponentialFamily, records: Records, *, otherwise: Flag = False

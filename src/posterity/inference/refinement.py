@@ -17,7 +17,7 @@ from posterity.inference.update import LocalUpdate, TrainedApart
 from posterity.models.base import Model
 from posterity.models.neural import NeuralNetwork
 from posterity.models.records import Records
-from posterity.networks.training import BATCH, RATE, fit
+from posterity.networks.training import fit
 
 
 class Refinement(TrainedApart):
@@ -44,8 +44,8 @@ class Refinement(TrainedApart):
         *,
         steps: int = 250,
         temperature: float | int = 0.1,
-        batch_size: int = BATCH,
-        learning_rate: float = RATE,
+        batch_size: int = 100,
+        learning_rate: float = 2e-3,
     ):
         COUNT.check(steps=steps, batch_size=batch_size)
         POSITIVE.check(temperature=temperature, learning_rate=learning_rate)

@@ -17,15 +17,6 @@ from posterity.models.records import Records
 from posterity.runtime.lazy import jax
 from posterity.runtime.programs import program
 
-RECORDS = 8
-"""Largest number of records that are compared, at equal distances from the first to the last."""
-CONCENTRATED = (1.0, 64.0, 4096.0)
-"""Multiples of the prior that the parameters are draws of; a vague prior's own may overflow."""
-ALIKE = 1e-4
-"""Largest difference, relative to one plus the size, of two values that count as the same."""
-WIDEST = 1e30
-"""Largest draw from a Gaussian prior; searches from wider ones are long, and end in no optimum."""
-
 
 def check_by_record(model: Model, prior: Any, records: Records) -> None:
     """Raise a StructureError if by a user's function a record's log likelihood changes with the
@@ -37,25 +28,40 @@ def check_by_record(model: Model, prior: Any, records: Records) -> None:
             _check(model, prior, records)
 
 
-def _check(model: Model, law: Any, records: Records) -> None:
-    count = min(records.size, RECORDS)
+def _check(
+    model: Model,
+    law: Any,
+    records: Records,
+    *,
+    most: int = 8,
+    multiples: tuple[float, ...] = (1.0, 64.0, 4096.0),
+    alike: float = 1e-4,
+    widest: float = 1e30,
+) -> None:
+    """Compare log likelihoods of ``most`` records, at equal distances from the first to the last.
+
+    Parameters are draws of ``multiples`` of the prior, as a vague prior's own may overflow. Values
+    are the same if they differ by less than ``alike``, relative to one plus their size. Searches
+    from priors with draws beyond ``widest`` are long, and end in no optimum.
+    """
+    count = min(records.size, most)
     places = np.linspace(0, records.size - 1, count).astype(int)
     batch: Any = tree_map(lambda leaf: leaf[places], records.widened().data)
     # Each record among others than before: every second one, backwards and then forwards; and the
     # last among copies of itself.
     halves = [half for half in (np.r_[:count:2], np.r_[1:count:2], [count - 1]) if len(half)]
     orders = [np.resize(np.r_[half[::-1], half], count) for half in halves]
-    for number, multiple in enumerate(CONCENTRATED):
+    for number, multiple in enumerate(multiples):
         try:
             z: Any = (law * multiple).sample(of_jax(fold_in(seeded(0), number)), ())
             wide = not number and all(part.gaussian for part in law.parts()) and _largest(z)
             beyond, together, *others = _compared(model, z, batch, orders)
         except Exception:  # the model's own errors are raised and worded elsewhere
             return
-        if wide > WIDEST:
+        if wide > widest:
             raise ParameterError(
                 found=f"a prior that has draws of {wide:.2g}",
-                expected=f"parameters up to {WIDEST:.0e}, whose likelihood can be computed",
+                expected=f"parameters up to {widest:.0e}, whose likelihood can be computed",
                 fix="Give the prior a standard deviation that the parameters may have.",
             )
         if beyond.get() is not None:
@@ -63,7 +69,7 @@ def _check(model: Model, law: Any, records: Records) -> None:
         for order, other in zip(orders, others, strict=True):
             a, b = np.reshape(together, -1)[order], np.reshape(other, -1)
             known = np.isfinite(a) & np.isfinite(b)
-            if (apart := known & (np.abs(a - b) > ALIKE * (1 + np.abs(a)))).any():
+            if (apart := known & (np.abs(a - b) > alike * (1 + np.abs(a)))).any():
                 place = int(np.argmax(apart))
                 raise _dependent(model, z, batch, float(a[place]), float(b[place]))
 

@@ -107,12 +107,6 @@ def pair(data: PyTree) -> tuple[Any, Any]:
 
 # --- arrays by themselves, and their scale -----------------------------------------------------
 
-FEW, SHOWN = 3, 5
-"""Number of records of a class from which it is not few, and most classes that are named."""
-LARGE, SMALL = 10.0, 1e-2
-"""Root mean square above which a column is badly scaled; below which, for the largest column, all
-are."""
-
 
 def real_numbers(value: Any, what: str, names: Names = (), *, records: bool = True) -> np.ndarray:
     """Return a table as a finite array, read by :func:`~posterity.models.tables.array`, whose
@@ -142,13 +136,21 @@ WEIGHTS = (
 )
 
 
-def warn_of_scale(x: np.ndarray, what: str, use: str = WEIGHTS, *, stacklevel: int) -> None:
-    """Emit a ScaleWarning if columns of ``x`` (n, d) are far larger, or all far smaller, than one.
-    ``use`` says what columns of scale one are for, and what to do.
+def warn_of_scale(
+    x: np.ndarray,
+    what: str,
+    use: str = WEIGHTS,
+    *,
+    stacklevel: int,
+    least: float = 1e-2,
+    most: float = 10.0,
+) -> None:
+    """Emit a ScaleWarning if the root mean square of a column of ``x`` (n, d) is above ``most``, or
+    the largest below ``least``. ``use`` says what columns of scale one are for, and what to do.
     """
     size = np.sqrt(np.einsum("nd,nd->d", x, x, dtype=np.float64) / len(x))
     worst = int(size.argmax())
-    if size[worst] and not SMALL <= size[worst] <= LARGE:
+    if size[worst] and not least <= size[worst] <= most:
         warnings.warn(
             f"found {what} whose column {worst} has a root mean square of {size[worst]:.3g}; "
             f"expected about 1, for which {use}",
@@ -157,14 +159,15 @@ def warn_of_scale(x: np.ndarray, what: str, use: str = WEIGHTS, *, stacklevel: i
         )
 
 
-def warn_of_classes(y: np.ndarray, classes: int, *, stacklevel: int) -> None:
-    """Emit a FitWarning for classes with hardly any records among labels (n,)."""
+def warn_of_classes(y: np.ndarray, classes: int, *, stacklevel: int, few: int = 3) -> None:
+    """Emit a FitWarning for classes with fewer than ``few`` records among labels (n,)."""
     counts = np.bincount(np.asarray(y, np.int64), minlength=classes)
-    if len(rare := np.flatnonzero(counts < FEW)):
-        pairs = [f"{counts[own]} of class {own}" for own in rare[:SHOWN]]
-        more = f", ... ({len(rare)} such classes)" if len(rare) > SHOWN else ""
+    rare = np.flatnonzero(counts < few)
+    if len(rare):
+        pairs = [f"{counts[own]} of class {own}" for own in rare[:5]]
+        more = f", ... ({len(rare)} such classes)" if len(rare) > len(pairs) else ""
         warnings.warn(
-            f"found {', '.join(pairs)}{more} among {len(y)} records; expected at least {FEW} of "
+            f"found {', '.join(pairs)}{more} among {len(y)} records; expected at least {few} of "
             "each: with fewer the prior determines a class's probability. Add records, or "
             "leave the class out.",
             FitWarning,

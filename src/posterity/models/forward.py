@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from posterity.arrays.tree import Setting, static
 from posterity.arrays.typing import Float, PyTree, Real
@@ -61,7 +61,7 @@ class NoisyForward(Setting):
     """A network of means and noise variances, in the units of values.
 
     The last layer has ``k`` outputs for means and ``k`` for logarithms of noise variances relative
-    to :data:`NOISE`, both in units of ``(y - shift) / scale`` (k,). Unless the noise is ``varying``
+    to ``log_noise``, both in units of ``(y - shift) / scale`` (k,). Unless the noise is ``varying``
     it depends on biases alone, and the weights of its outputs have no effect.
     """
 
@@ -70,18 +70,26 @@ class NoisyForward(Setting):
     scale: Float[Real, " k"]
     varying: bool = static()
 
+    log_noise: ClassVar[float] = math.log(0.1)
+    """Logarithm of the noise variance, relative to that of the values, if all weights are zero."""
+    bias_factor: ClassVar[float] = 8.0
+    """Factor of the bias of a log noise variance: noise may be a thousandth of the values'
+    deviation, which the prior of biases would hardly allow without it."""
+    furthest: ClassVar[float] = 15.0
+    """Bound on the difference of a log noise variance from ``log_noise``, for all inputs."""
+
     @functools.partial(jitted, inline=True)
     def __call__(self, arrays: PyTree, x: Float[Real, "n ..."]) -> tuple[Any, Any]:
         """Return means and noise variances, both (n, k)."""
         *hidden, last = arrays
         k = len(self.shift)
         means = jnp.arange(2 * k) < k
-        last = {**last, "bias": last["bias"] * jnp.where(means, 1.0, WIDE)}
+        last = {**last, "bias": last["bias"] * jnp.where(means, 1.0, self.bias_factor)}
         if not self.varying:
             last = {**last, "kernel": last["kernel"] * means}
         out = apply(self.layers, [*hidden, last], x)[-1]
         shift, scale = (jnp.asarray(part, out.dtype) for part in (self.shift, self.scale))
-        log = NOISE + FAR * jnp.tanh(out[:, k:] / FAR)
+        log = self.log_noise + self.furthest * jnp.tanh(out[:, k:] / self.furthest)
         return shift + scale * out[:, :k], scale**2 * jnp.exp(log)
 
     def in_units(self, arrays: PyTree) -> Any:
@@ -91,15 +99,6 @@ class NoisyForward(Setting):
         shift, scale = (jnp.asarray(part, last["bias"].dtype) for part in (self.shift, self.scale))
         means = {"bias": shift + scale * last["bias"][..., :k]}
         return [*hidden, means | {"kernel": scale * last["kernel"][..., :k]}]
-
-
-NOISE = math.log(0.1)
-"""Logarithm of the noise variance, relative to that of the values, if all weights are zero."""
-WIDE = 8.0
-"""Factor of the bias of a log noise variance: noise may be a thousandth of the values' deviation,
-which the prior of biases would hardly allow without it."""
-FAR = 15.0
-"""Bound on the difference of a log noise variance from :data:`NOISE`, for all inputs."""
 
 
 def preactivation(

@@ -23,9 +23,6 @@ from posterity.models.tables import array
 from posterity.runtime.lazy import jax, jnp
 from posterity.runtime.programs import jitted
 
-LENGTHS = (64, 16)
-"""Sequences are padded to multiples of the first, or of the second if they are shorter than the
-first, so that few programs are compiled."""
 OVER: Any = (Potentials(None, None, 0), 0)  # pyright: ignore[reportArgumentType]
 """Mapped axes of chains that share initial and transition potentials, and of their lengths."""
 PARAMETERS = one_of("expected-logs", "means")
@@ -38,7 +35,8 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
 
     Args:
         sequences: sequences of vectors (T, d), or of symbols (T,), which are whole numbers.
-        length: padded length; by default a multiple of 64 (or 16) that fits the longest.
+        length: padded length; by default the multiple of 64 that fits the longest, or of 16 if that
+            is shorter than 64, so that few programs are compiled.
 
     Returns:
         ``x`` (n, length, d) or (n, length), and the lengths (n,).
@@ -66,7 +64,7 @@ def padded(sequences: Any, length: int | None = None) -> tuple[np.ndarray, Int[n
     lengths = np.array([len(own) for own in rows])
     longest = int(lengths.max())
     if length is None:
-        step = LENGTHS[longest < LENGTHS[0]]
+        step = 16 if longest < 64 else 64
         length = -(-longest // step) * step
     if length < longest:
         raise StructureError(

@@ -14,11 +14,6 @@ from posterity.models.data import INPUTS, check_data, labels
 from posterity.models.nodes import cubature, rotations
 from posterity.models.records import Records
 
-AT_A_TIME = 1 << 19
-"""Number of predictors at nodes that are processed together."""
-NARROW = 0.5
-"""Largest sum of variances of a record's log odds that the nodes resolve."""
-
 
 class MultinomialRegression(ExpectedModel[Gaussian]):
     """Multinomial regression of labels ``y`` (n,) in {0, ..., classes - 1}; data ``(x, y)``;
@@ -40,6 +35,10 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
     numpy: ClassVar[bool] = True
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
     optima: ClassVar[Optima] = "one"
+    at_a_time: ClassVar[int] = 1 << 19
+    """Number of predictors at nodes that are processed together."""
+    narrow: ClassVar[float] = 0.5
+    """Largest sum of variances of a record's log odds that the nodes resolve."""
 
     def __post_init__(self) -> None:
         at_least(2).check(classes=self.classes)
@@ -83,7 +82,7 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
     ) -> tuple[Float[Real, " n"], Float[Real, "n k"], Float[Real, "n k k"]]:
         """Return ``E[log p(y | f)]``, its gradient and minus its Hessian in the mean of ``f``."""
         np_ = namespace(mean).np
-        size = max(AT_A_TIME // cubature(self.classes - 1)[0].size, 1)
+        size = max(self.at_a_time // cubature(self.classes - 1)[0].size, 1)
         rows = [slice(at, at + size) for at in range(0, max(len(mean), 1), size)]
         turns = rotations(self.classes - 1)
         each = mean, covariance, np_.asarray(y), turns[np.arange(len(mean)) % len(turns)]
@@ -117,7 +116,7 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
         middle = lower + lower.swapaxes(1, 2) * (1 - eye)
         half = xp.solve(root.swapaxes(1, 2), middle)
         wide = xp.solve(root.swapaxes(1, 2), half.swapaxes(1, 2))
-        narrow = (spread < NARROW)[:, None, None]
+        narrow = (spread < self.narrow)[:, None, None]
         return value, chosen[:, 1:] - each, np_.where(narrow, each[..., None] * eye - both, wide)
 
     def _blocks(self, own: Any) -> Any:

@@ -15,26 +15,10 @@ from posterity.families import ExponentialFamily
 from posterity.runtime.jax_loaded import is_jax
 from posterity.runtime.lazy import jax, jnp
 
-AT_A_TIME = 1 << 13
-"""Number of nodes, over all records, that NumPy evaluates together: arrays of 64 KiB stay in the
-processor's cache, and memory is not returned to the system between them."""
 TENSOR = {1: 32, 2: 12, 3: 7}
 """Gauss-Hermite nodes per axis, by the number of dimensions for which a grid is used."""
 AXES = {2: 20, 3: 10}
 """Gauss-Hermite nodes per axis of a grid, by dimension; otherwise nodes are quasi-random pairs."""
-PAIRS, ROTATIONS = 256, 16
-"""Least number of mirrored pairs in more dimensions, and number of rotations."""
-DEVIATIONS = 9.0
-"""Reach of equidistant nodes in standard deviations (40 nats)."""
-PEAK, ZOOMS = 128, 2
-"""Number of equidistant nodes about a peak, and of refinements about it."""
-FURTHEST = 40.0
-"""Reach of the search for an integrand's peak, in standard deviations (800 nats)."""
-BELOW = 40.0
-"""Depth below the peak, in nats, beyond which values are below rounding error."""
-TAIL = 300.0
-"""Depth of the density, in nats below its peak, to which nodes reach. Functions that grow towards
-the ends, such as ``1/z``, need far more than the 37 nats of rounding error."""
 
 
 @functools.cache
@@ -53,26 +37,29 @@ def hermite_grid(size: int, nodes: int) -> tuple[Float[np.ndarray, "m p"], Float
 
 
 @functools.cache
-def cubature(size: int) -> tuple[Float[np.ndarray, "m p"], Float[np.ndarray, " m"]]:
+def cubature(
+    size: int, *, pairs: int = 256
+) -> tuple[Float[np.ndarray, "m p"], Float[np.ndarray, " m"]]:
     """Return nodes (m, p) and positive weights, exact at least up to degree three.
 
     They are a grid of Gauss-Hermite nodes up to three dimensions, and quasi-random pairs beyond,
-    with an error of nearly 1/m. A bound computed with them is a bound up to this error.
+    with an error of nearly 1/m: ``pairs`` of them or more. A bound computed with them is a bound up
+    to this error.
     """
     if size in TENSOR:
         return hermite_grid(size, TENSOR[size])
-    nodes = normal_pairs(size, max(PAIRS, 16 * size))
+    nodes = normal_pairs(size, max(pairs, 16 * size))
     return nodes, np.full(len(nodes), 1 / len(nodes))
 
 
 @functools.cache
-def rotations(size: int) -> Float[np.ndarray, "r p p"]:
-    """Return orthogonal matrices that rotate the nodes of :func:`cubature` from record to record.
+def rotations(size: int, *, count: int = 16) -> Float[np.ndarray, "r p p"]:
+    """Return ``count`` matrices that rotate the nodes of :func:`cubature` from record to record.
 
     Errors of rotated nodes do not accumulate over records. For a grid there is only the identity,
     as it is accurate enough.
     """
-    draws = np.random.default_rng(0).normal(size=(ROTATIONS - 1, size, size))
+    draws = np.random.default_rng(0).normal(size=(count - 1, size, size))
     turned = draws if size not in TENSOR else draws[:0]
     return np.concatenate([np.eye(size)[None], np.linalg.qr(turned).Q])
 
@@ -96,33 +83,43 @@ def normal_pairs(size: int, pairs: int, seed: int = 0) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=32)
-def normal_nodes(nodes: Any, dtype: Any) -> tuple[Float[Real, " nodes"], Float[Real, " nodes"]]:
-    """Return equidistant nodes and weights for a standard normal.
+def normal_nodes(
+    nodes: Any, dtype: Any, *, reach: float = 9.0
+) -> tuple[Float[Real, " nodes"], Float[Real, " nodes"]]:
+    """Return equidistant nodes and weights for a standard normal, up to ``reach`` deviations: at 9
+    the density is 40 nats below its peak, beyond rounding.
 
     For functions narrower than the normal they are more accurate than as many Gauss-Hermite nodes,
     many of which lie in the far tails (trefethen2014).
     """
-    x = np.linspace(-DEVIATIONS, DEVIATIONS, nodes)
+    x = np.linspace(-reach, reach, nodes)
     chances = np.exp(-(x**2) / 2)
     return frozen(x.astype(dtype)), frozen((chances / chances.sum()).astype(dtype))
 
 
 def log_normal_mean(
-    log_function: Callable[[Float[Real, "*n m"]], Float[Real, "*n m"]], like: Float[Real, "*n"]
+    log_function: Callable[[Float[Real, "*n m"]], Float[Real, "*n m"]],
+    like: Float[Real, "*n"],
+    *,
+    nodes: int = 128,
+    zooms: int = 2,
+    reach: float = 40.0,
+    depth: float = 40.0,
 ) -> Float[Real, "*n"]:
     """Return ``log E[exp log_function(u)]`` for standard normal ``u`` and ``n`` unimodal functions.
 
-    Functions may be arbitrarily narrow: equidistant nodes first cover the whole range, and are
-    then refined twice to the region of nonnegligible values.
+    Functions may be arbitrarily narrow: equidistant ``nodes`` first cover the whole range, up to
+    ``reach`` deviations (800 nats), and are then refined, ``zooms`` times, to the region of values
+    less than ``depth`` nats below the largest; others are below rounding error.
     """
     xp = namespace(like)
-    steps = np.linspace(0.0, 1.0, PEAK).astype(like.dtype)
-    low = xp.np.full((*like.shape, 1), -FURTHEST, like.dtype)
+    steps = np.linspace(0.0, 1.0, nodes).astype(like.dtype)
+    low = xp.np.full((*like.shape, 1), -reach, like.dtype)
     high = -low
-    for _ in range(ZOOMS):
+    for _ in range(zooms):
         u, values = _integrand(log_function, low, high, steps)
         spacing = u[..., 1:2] - u[..., :1]
-        matters = values >= values.max(-1, keepdims=True) - BELOW
+        matters = values >= values.max(-1, keepdims=True) - depth
         low = xp.np.where(matters, u, np.inf).min(-1, keepdims=True) - spacing
         high = xp.np.where(matters, u, -np.inf).max(-1, keepdims=True) + spacing
     u, values = _integrand(log_function, low, high, steps)
@@ -136,11 +133,14 @@ def _integrand(
     return u, log_function(u) - (u**2 + math.log(2 * math.pi)) / 2
 
 
-def in_parts(function: Callable[..., Any], columns: tuple[Any, ...], nodes: int) -> tuple[Any, ...]:
+def in_parts(
+    function: Callable[..., Any], columns: tuple[Any, ...], nodes: int, *, at_a_time: int = 1 << 13
+) -> tuple[Any, ...]:
     """Return ``function(*columns)``, which evaluates ``nodes`` for each row of columns (n,); by
-    NumPy in parts of ``AT_A_TIME`` nodes.
+    NumPy in parts of ``at_a_time`` nodes, whose arrays of 64 KiB stay in the processor's cache.
     """
-    rows, size = len(columns[0]), max(1, AT_A_TIME // nodes)
+    rows = len(columns[0])
+    size = max(1, at_a_time // nodes)
     if rows <= size or any(map(is_jax, columns)):
         return tuple(function(*columns))
     starts = range(0, rows, size)
@@ -164,7 +164,7 @@ def expectation_nodes(q: ExponentialFamily, nodes: int) -> Nodes:
     middle unchanged. Equidistant nodes then converge exponentially in their number, also for
     densities that are singular at the ends of their support (trefethen2014).
     """
-    line = jax.tree.map(jnp.asarray, q).line(TAIL)
+    line = jax.tree.map(jnp.asarray, q).line()
     low, high = jnp.arcsinh(line.left / line.scale), jnp.arcsinh(line.right / line.scale)
     u = low + (high - low) * jnp.linspace(0.0, 1.0, nodes)
     z, statistics, log_density = line.at(line.scale * jnp.sinh(u))

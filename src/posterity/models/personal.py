@@ -9,6 +9,7 @@ natural gradients (khan2023) with a line search on the bound, so every iterate i
 """
 
 import abc
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -17,7 +18,7 @@ import numpy as np
 
 from posterity.arguments import POSITIVE, Constraint
 from posterity.arrays.namespace import namespace
-from posterity.arrays.search import Point, search
+from posterity.arrays.search import Point, Rule, search
 from posterity.arrays.tree import static
 from posterity.arrays.typing import Bool, Float, Number, PyTree, Real
 from posterity.errors import UsageError
@@ -28,20 +29,20 @@ from posterity.models.records import Records
 from posterity.models.regression import LinearRegression, LogisticRegression
 from posterity.runtime.lazy import jax, jnp
 
-MAX_STEPS = 100
-"""Most evaluations of the search; log-concave ``f`` need five to ten."""
-TOLERANCE = 1e-9
-"""Change by a further step, in nats to second order, at which the search ends."""
-NEARLY = 1e-3
-"""Distance from the optimum, in nats, at which a whole step is safe."""
-NODES = 24
-"""Gauss-Hermite nodes along each record's predictor, under the posterior."""
-ALONG, WITHIN = 128, 32
-"""Most equidistant nodes of a prediction, and number per unit of the predictor's deviation."""
-TYPICAL = 0.25
-"""Prior median of a coefficient's spread between sites, in its prior standard deviations."""
-COMMON, OWN = 1.5, 0.75
-"""Prior standard deviations of log spreads: the part common to all, and each one's own part."""
+
+@dataclasses.dataclass(frozen=True)
+class Spreads:
+    """The prior of coefficients' spreads between sites: their logarithms are correlated normals."""
+
+    typical: float = 0.25
+    """Median of a spread, in the coefficient's prior standard deviations."""
+    common: float = 1.5
+    """Standard deviation of the part of log spreads that all coefficients have in common."""
+    own: float = 0.75
+    """Standard deviation of each log spread's own part."""
+
+
+SPREADS = Spreads()
 REGRESSION = Constraint(
     "a model with a linear predictor: LogisticRegression, LinearRegression, a PredictorModel",
     lambda model: isinstance(model, PredictorModel),
@@ -85,11 +86,20 @@ Expected = Callable[[Any, Whitened], Expectation]
 
 
 def best_gaussian(
-    expected: Expected, given: PyTree, start: Whitened
+    expected: Expected,
+    given: PyTree,
+    start: Whitened,
+    *,
+    most: int = 100,
+    tolerance: float = 1e-9,
+    near: float = 1e-3,
 ) -> tuple[Whitened, Bool[Real, ""]]:
-    """Return the Gaussian of the tightest bound, and whether the search converged.
+    """Return the Gaussian of the tightest bound, and whether the search came ``near`` to it.
 
-    It is not differentiable, see :func:`log_evidence`.
+    The search ends where a further step would change the bound by ``tolerance`` nats, or after
+    ``most`` evaluations; log-concave ``f`` need five to ten. ``near`` is the distance from the
+    optimum, in nats, at which a whole step is safe. It is not differentiable, see
+    :func:`log_evidence`.
     """
 
     def look(q: Whitened) -> Point:
@@ -99,8 +109,8 @@ def best_gaussian(
         rounding = 1e-13 * (1 + jnp.abs(bound))
         return Point(q, around, jnp.where(finite, -bound, jnp.inf), rounding, squared, finite)
 
-    best = search(look, start, move=_moved, most=MAX_STEPS, close=TOLERANCE).best
-    return best.at, best.squared / 2 < NEARLY
+    best = search(look, start, move=_moved, most=most, rule=Rule(close=tolerance)).best
+    return best.at, best.squared / 2 < near
 
 
 def log_evidence(expected: Expected, given: PyTree, start: Whitened) -> Float[Real, ""]:
@@ -238,6 +248,8 @@ class PersonalRegression(PersonalModel):
     personal: tuple[int, ...] = static()
 
     families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Product,)
+    nodes: ClassVar[int] = 24
+    """Gauss-Hermite nodes along each record's predictor, under the posterior."""
 
     def check(self, data: Any) -> None:
         self.model.check(data)
@@ -262,7 +274,7 @@ class PersonalRegression(PersonalModel):
         own = x[:, np.array(self.personal)] * jnp.exp(z["log_spread"])
         offset = x @ z["coefficients"]
         deviation = _norm(own @ q.factor)
-        epsilon, chances = hermite(NODES)
+        epsilon, chances = hermite(self.nodes)
         f = (offset + own @ q.mean)[:, None] + deviation[:, None] * epsilon
         values, slopes = self.model.predictor_value_and_slope(f, jnp.asarray(y, f.dtype)[:, None])
         bend = slopes @ (chances * epsilon) / jnp.where(deviation > 0, deviation, 1.0)
@@ -306,11 +318,13 @@ class PersonalRegression(PersonalModel):
         return mean, _norm(spread)
 
 
-def _nodes_for(deviation: Real) -> tuple[Any, Any]:
-    """Return nodes and weights along predictors, in proportion to their deviations if known."""
+def _nodes_for(deviation: Real, *, within: int = 32, most: int = 128) -> tuple[Any, Any]:
+    """Return nodes and weights along predictors: ``within`` for each unit of the largest deviation,
+    if that is known, and at ``most`` so many.
+    """
     known = isinstance(deviation, np.ndarray) and deviation.size
-    count = math.ceil(WITHIN * max(1.0, deviation.max())) if known else ALONG
-    return normal_nodes(min(count, ALONG), deviation.dtype)
+    count = math.ceil(within * max(1.0, deviation.max())) if known else most
+    return normal_nodes(min(count, most), deviation.dtype)
 
 
 def _norm(rows: Any) -> Any:
@@ -327,6 +341,8 @@ def hierarchical(
     model: Model,
     prior: ExponentialFamily,
     personal: bool | Sequence[int | str] | Mapping[Any, float],
+    *,
+    spreads: Spreads = SPREADS,
 ) -> tuple[PersonalRegression, Product]:
     """Return a regression with coefficients that vary between sites, and a prior of its parameters.
 
@@ -336,6 +352,7 @@ def hierarchical(
             ``coefficients`` and a Gaussian ``log_spread``.
         personal: True for all coefficients, or the columns of those that vary, by number or by the
             prior's names; a mapping gives the prior median of each one's spread between sites.
+        spreads: prior of the spreads, if ``prior`` has none.
 
     The prior of spreads is log-normal. Its median is a quarter of the coefficient's prior standard
     deviation, or as in ``personal``. Log spreads have a common part of standard deviation 1.5 and
@@ -364,7 +381,7 @@ def hierarchical(
         )
     expected = _columns(personal, coefficients.own_size, coefficients.names)
     columns = tuple(expected)
-    spread = _spread_prior(coefficients, expected) if spread is None else spread
+    spread = _spread_prior(coefficients, expected, spreads) if spread is None else spread
     if coefficients.names and len(columns) == getattr(spread, "own_size", 0) and not spread.names:
         spread = spread.named([coefficients.names[j] for j in columns])
     if not spread.gaussian or spread.own_size != len(columns):
@@ -395,12 +412,14 @@ def _columns(personal: Any, size: int, names: Sequence[str] = ()) -> dict[int, f
     return dict(sorted(zip(map(int, columns), spreads, strict=True)))
 
 
-def _spread_prior(coefficients: Any, expected: Mapping[int, float | None]) -> Gaussian:
+def _spread_prior(
+    coefficients: Any, expected: Mapping[int, float | None], spreads: Spreads
+) -> Gaussian:
     """Return the prior of correlated log-normal spreads."""
     known = coefficients.standard_parameters()
     variance = known["variance"] if coefficients.diagonal else np.diagonal(known["covariance"])
-    usual = TYPICAL * np.sqrt(variance)
+    usual = spreads.typical * np.sqrt(variance)
     typical = np.array([usual[j] if s is None else s for j, s in expected.items()], float)
     POSITIVE.check(**{f"personal[{j}]": s for j, s in zip(expected, typical.tolist(), strict=True)})
-    together = np.full((len(typical), len(typical)), COMMON**2)
-    return Gaussian.from_standard(np.log(typical), together + OWN**2 * np.eye(len(typical)))
+    together = np.full((len(typical), len(typical)), spreads.common**2)
+    return Gaussian.from_standard(np.log(typical), together + spreads.own**2 * np.eye(len(typical)))

@@ -11,11 +11,6 @@ from posterity.errors import StructureError
 from posterity.models.tables import Names, arrays
 from posterity.runtime.lazy import jax, jnp
 
-SPARSE, LARGE = 1 / 32, 1 << 18
-"""Largest share of inputs that are not zero, and least number of inputs, for compressed rows. A
-dense product makes some 32 multiplications in the time of one of a sparse product; of fewer inputs
-it takes less time than the import of sparse arrays."""
-
 
 class Records(Node):
     """Data of one site: arrays whose first axis counts records, and a weight for each record.
@@ -78,9 +73,11 @@ class Records(Node):
         """
         return Records(tree_map(_widened, self.data), self.weights)
 
-    def held_sparse(self, most: float = SPARSE, least: int = LARGE) -> "Records":
+    def held_sparse(self, most: float = 1 / 32, least: int = 1 << 18) -> "Records":
         """Return records ``(x, y)`` whose inputs ``x`` (n, d), arrays of NumPy, are in compressed
-        rows if at ``most`` this share of them is not zero, and there are at ``least`` this many.
+        rows if at ``most`` this share of them is not zero, and there are at ``least`` this many. A
+        dense product makes some 32 multiplications in the time of one of a sparse product; of fewer
+        inputs it takes less time than the import of sparse arrays.
         """
         x, *others = self.data
         if x.size < least or np.count_nonzero(x) > most * x.size:
@@ -115,12 +112,10 @@ class Records(Node):
         return Records(tree_map(repeat, self.data), weights)
 
 
-TOGETHER = 1 << 16
-"""Approximate number of records of several sites that are processed together."""
-
-
-def joined(sites: Iterable[Records]) -> Iterator[Records]:
-    """Yield the records of all sites, concatenated for sites whose data differ only in length."""
+def joined(sites: Iterable[Records], *, together: int = 1 << 16) -> Iterator[Records]:
+    """Yield the records of all sites, concatenated for sites whose data differ only in length, some
+    ``together`` at a time.
+    """
     kinds: dict[Any, list[Records]] = {}
     for records in sites:
         if not records.size:
@@ -128,7 +123,7 @@ def joined(sites: Iterable[Records]) -> Iterator[Records]:
         tree = repr(tree_map(lambda leaf: (str(leaf.dtype), leaf.shape[1:]), records.data))
         kinds.setdefault(tree, []).append(records)
     for kind in kinds.values():
-        ends = np.cumsum([records.size for records in kind]) // TOGETHER
+        ends = np.cumsum([records.size for records in kind]) // together
         for batch in np.split(np.arange(len(kind)), np.flatnonzero(np.diff(ends)) + 1):
             first, *others = (kind[place] for place in batch)
             every = lambda *leaves: np.concatenate(leaves)

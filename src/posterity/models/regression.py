@@ -30,8 +30,6 @@ from posterity.models.records import Records
 NARROW = ((0.2, 8), (0.5, 16), (1.0, 32))
 """Pairs of a predictor's largest standard deviation and the number of Gauss-Hermite nodes that
 integrate logistic functions of it to 1e-12; wider ones use :func:`_wide`."""
-TAIL, POINTS, SQRT_2PI = 40.0, 64, math.sqrt(2 * math.pi)
-"""End of the exponential tail of a logistic function, and number of Gauss-Legendre nodes on it."""
 
 
 class _Regression(PredictorModel):
@@ -152,7 +150,8 @@ class LogisticRegression(PredictorModel):
         sums, first, last = np.empty((3, len(signed))), level.min(initial=9), level.max(initial=0)
         for number in range(first, last + 1):
             rows = slice(None) if first == last else np.flatnonzero(level == number)
-            nodes, along = POINTS, _wide
+            nodes = len(_tail()[0])
+            along = _wide
             if number < len(NARROW):
                 nodes = NARROW[number][1]
                 along = functools.partial(_narrow, nodes=nodes)
@@ -180,7 +179,9 @@ def _narrow(mean: Float[np.ndarray, " n"], deviation: Float[np.ndarray, " n"], n
 def _wide(mean: Float[np.ndarray, " n"], deviation: Float[np.ndarray, " n"]) -> Any:
     """Return the same for deviations from one on: a ramp or a step, plus exponential tails."""
     points, weights = _tail()
-    density = lambda f: np.exp(-(((f - mean) / deviation) ** 2) / 2) / (deviation * SQRT_2PI)
+    density = lambda f: (
+        np.exp(-(((f - mean) / deviation) ** 2) / 2) / (deviation * math.sqrt(2 * math.pi))
+    )
     right, left = density(points[:, None]), density(-points[:, None])
     value, wrong, bend = (weights * part for part in _signed(points))
     below = ndtr(-mean / deviation)
@@ -189,9 +190,14 @@ def _wide(mean: Float[np.ndarray, " n"], deviation: Float[np.ndarray, " n"]) -> 
 
 
 @functools.cache
-def _tail() -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-    points, weights = np.polynomial.legendre.leggauss(POINTS)
-    return TAIL / 2 * (points + 1), TAIL / 2 * weights
+def _tail(
+    end: float = 40.0, nodes: int = 64
+) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    """Return Gauss-Legendre nodes and weights on the exponential tail of a logistic function, up to
+    its ``end``.
+    """
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    return end / 2 * (points + 1), end / 2 * weights
 
 
 class PoissonRegression(_Regression):

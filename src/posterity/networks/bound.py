@@ -14,8 +14,8 @@ from posterity.families.layers import Conv, Layer, Layers
 from posterity.families.network import Network
 from posterity.models.forward import after
 from posterity.models.likelihoods import log_likelihood
+from posterity.models.nodes import hermite
 
-TINY = 1e-20  # Added to variances before the square root, as zero inputs have zero variance
 Arrays = list[dict[str, Any]]
 """The arrays of each layer, as returned by :meth:`Layers.unravel`."""
 Parameters = dict[str, Any]
@@ -89,19 +89,16 @@ def _kl(mean: PyTree, log_deviation: Any, at: PyTree, log_prior: Any) -> Any:
     return (0.5 * (spread + distance - 1) + log_prior - log_deviation).sum()
 
 
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
-WEIGHTS = WEIGHTS / WEIGHTS.sum()
-
-
 def scale_kl(law: PyTree, scale: PyTree) -> Any:
     """Return the summed KL divergence of log-normal scales from a half-Cauchy in nats, by 20 nodes.
     The log of a half-Cauchy scale has density ``2/π e^u / (1 + e^(2u))``, where ``u`` is its
     difference from ``log scale``.
     """
+    nodes, weights = (part.astype(np.float32) for part in hermite(20))
     deviation = jnp.exp(law["log_deviation"])
-    u = law["mean"][..., None] - jnp.log(scale) + deviation[..., None] * NODES.astype(np.float32)
+    u = law["mean"][..., None] - jnp.log(scale) + deviation[..., None] * nodes
     log_density = np.log(2 / np.pi) + u - jnp.logaddexp(0.0, 2 * u)
-    expected = log_density @ WEIGHTS.astype(np.float32)
+    expected = log_density @ weights
     entropy = law["log_deviation"] + 0.5 * np.log(2 * np.pi * np.e)
     return (-entropy - expected).sum()
 
@@ -141,7 +138,8 @@ def _drawn(
     if layer.bias:
         centre = centre + mean["bias"]
         spread = spread + deviation["bias"] ** 2
-    return centre + jnp.sqrt(spread + TINY) * jax.random.normal(key, centre.shape, x.dtype)
+    spread = spread + 1e-20  # zero inputs have zero variance, where a root has no slope
+    return centre + jnp.sqrt(spread) * jax.random.normal(key, centre.shape, x.dtype)
 
 
 def _flipped(
@@ -232,6 +230,7 @@ def as_posterior(bound: Bound, own: Parameters) -> Network:
 
 def _scale_moments(prior: Scales, unit: Parameters) -> tuple[Any, Any]:
     """Return the first two moments of the regularised scales of a layer's units."""
-    log = unit["mean"][:, None] + np.exp(unit["log_deviation"])[:, None] * NODES
+    nodes, weights = hermite(20)
+    log = unit["mean"][:, None] + np.exp(unit["log_deviation"])[:, None] * nodes
     values = prior.slab * np.exp(-0.5 * np.logaddexp(0.0, 2 * (np.log(prior.slab) - log)))
-    return values @ WEIGHTS, values**2 @ WEIGHTS
+    return values @ weights, values**2 @ weights

@@ -33,10 +33,6 @@ from posterity.runtime.programs import jitted
 
 Expectations = dict[str, Any]
 """Averages over draws by name (see the module's docstring), each with a leading axis of inputs."""
-NUMBERS = 1 << 24
-"""Approximate bound on the number of activations in memory, over all draws."""
-ROWS = 4096  # Most inputs per compiled call
-SAMPLES = 100
 TINY = 1e-30
 """Added to nonnegative numbers in single precision before their logarithm."""
 
@@ -321,8 +317,12 @@ def describe(
     key: jax.Array | None = None,
     samples: int | None = None,
     likelihood: str = "categorical",
+    activations: int = 1 << 24,
+    rows: int = 4096,
 ) -> Prediction:
-    """Return the prediction with its uncertainty; arguments and errors as of :func:`predict`."""
+    """Return the prediction with its uncertainty; arguments and errors as of :func:`predict`. About
+    this many ``activations`` are in memory at a time, over all draws, of ``rows`` inputs or fewer.
+    """
     LIKELIHOOD.check(likelihood=likelihood)
     NATURAL.or_none().check(samples=samples)
     x = real_numbers(x, "the inputs", None, records=False)
@@ -339,7 +339,8 @@ def describe(
     check_outputs(network.layers, likelihood)
     key = jax.random.key(0) if key is None else key
     fused = samples is None and network.layers.sites > 0
-    samples = 0 if fused else SAMPLES if samples is None else samples
+    if samples is None:
+        samples = 0 if fused else 100
     average = _between if fused else _expectations
     with jax.enable_x64(False):  # always in single precision
         weights = np.asarray(network.mean, np.float32)[None]
@@ -347,15 +348,16 @@ def describe(
             noise = jax.random.normal(key, (samples, weights.size), jnp.float32)
             deviation = np.sqrt(np.asarray(network.variance, np.float32))
             weights = weights + deviation * np.asarray(noise)
-        rows = max(NUMBERS // max(map(math.prod, network.layers.images)), 1)
-        together = max(min(len(weights), rows // min(max(len(x), 1), ROWS)), 1)
+        inputs = min(max(len(x), 1), rows)
+        most = max(activations // max(map(math.prod, network.layers.images)), 1)
+        together = max(min(len(weights), most // inputs), 1)
         groups = np.array_split(weights, -(-len(weights) // together))
         parts = [
             merged(
-                (average(network.layers, likelihood, own, x[at : at + ROWS]), len(own))
+                (average(network.layers, likelihood, own, x[at : at + inputs]), len(own))
                 for own in groups
             )
-            for at in range(0, max(len(x), 1), ROWS)
+            for at in range(0, max(len(x), 1), inputs)
         ]
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return Prediction.of(whole, likelihood)

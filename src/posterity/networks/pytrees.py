@@ -23,8 +23,6 @@ from posterity.models.forward import outputs
 from posterity.networks.tensors import as_there, leaves_of, without_tensors
 from posterity.runtime.text import natural
 
-RECORDS = 16
-TOLERANCE = 1e-3
 LAYOUTS = {"kernel": "last", "weight": "first"}
 """Position of the channels by the name of the kernel."""
 KERNELS = {"kernel", "weight", "w", "W", "0"}
@@ -32,7 +30,6 @@ BIASES = {"bias", "b", "1"}
 LAYOUT = one_of("last", "first").or_none()
 OURS, THEIRS = (2, 3, 1, 0), (3, 2, 0, 1)
 """Axes of a convolution's kernel from "first" to "last", and back."""
-MANY = 6  # Most layers of which every order is tried
 
 
 def from_pytree(
@@ -252,7 +249,7 @@ def _ordered(
         parts = sorted(parts, key=lambda part: list(order).index(part.path))
     else:
         parts = sorted(parts, key=lambda part: natural(part.path))
-    many = order is not None or len(parts) > MANY  # many layers are ordered by names alone
+    many = order is not None or len(parts) > 6  # more have too many orders: names decide
     orders = [tuple(parts)] if many else [*itertools.permutations(parts)]
     layouts = [(chosen, _layouts(chosen, layout)) for chosen in orders]
 
@@ -375,18 +372,28 @@ def _placed(known: Tree, z: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
             yield part.bias, bias.reshape(-1, 1, 1) if wide else bias
 
 
-def _check(known: Tree, network: Network, mean: PyTree, apply: Callable[..., Any]) -> None:
-    """Raise a StructureError unless the layers' outputs are equal to those of ``apply``."""
+def _check(
+    known: Tree,
+    network: Network,
+    mean: PyTree,
+    apply: Callable[..., Any],
+    *,
+    records: int = 16,
+    tolerance: float = 1e-3,
+) -> None:
+    """Raise a StructureError unless the layers' outputs for random ``records`` are those of
+    ``apply``, up to a share ``tolerance`` of the largest.
+    """
     rng = np.random.default_rng(0)
     image = network.layers.image
-    x = rng.normal(size=(RECORDS, *image)).astype(np.float32)
+    x = rng.normal(size=(records, *image)).astype(np.float32)
     theirs = x.transpose(0, 3, 1, 2) if len(image) == 3 and known.layouts[0] == "first" else x
     ours = np.asarray(outputs(network.layers, np.asarray(network.mean, np.float32), x))
     other = np.asarray(apply(mean, theirs))
     off = np.inf
     if other.size == ours.size and np.isfinite(other).all():
         off = np.abs(other.reshape(ours.shape) - ours).max() / max(np.abs(ours).max(), 1e-9)
-    if not off <= TOLERANCE:
+    if not off <= tolerance:
         raise StructureError(
             found=f"outputs of `apply`, of shape {other.shape}, that differ from those of "
             f"{network.layers.summary} on random inputs, by {off:.2g} of their size",

@@ -27,18 +27,22 @@ from posterity.networks.priors import GaussianPrior, Horseshoe, Prior, as_networ
 from posterity.runtime.programs import jitted
 from posterity.status import Progress, ProgressCallback, Status
 
-CHUNK = 50  # Steps per compiled call; progress, interrupts and convergence are between calls
-MOST = 10_000
-"""Most steps at the full rate by default, whether converged or not."""
-BATCH = 100
-RATE = 2e-3
-FASTER = 10.0  # Ratio of the rates of log standard deviations and means
-COOLING = 0.3  # Share of the steps, at the end, over which the rate falls to zero
-PACE = 500  # Steps over which a rise of the bound is measured
-TOLERANCE = 0.01
-"""Accepted rise of the bound in nats per record over ``PACE`` steps, relative to the smaller of the
-bound's absolute value and its total rise if that is above one."""
 
+@dataclasses.dataclass(frozen=True)
+class Pacing:
+    """How long a training goes on, and how fast."""
+
+    chunk: int = 50
+    """Steps per compiled call: progress, interrupts and convergence are between calls."""
+    most: int = 10_000
+    """Most steps at the full rate if the number of steps is not given."""
+    cooling: float = 0.3
+    """Share of a given number of steps, at the end, over which the rate falls to zero."""
+    window: int = 500
+    """Steps over which a rise of the bound is measured."""
+
+
+PACING = Pacing()
 LAYERS = Constraint(
     "Layers, as Layers.dense(inputs, hidden units, outputs)",
     lambda own: isinstance(own, Layers),
@@ -80,10 +84,11 @@ def train(
     noise_variance: float | int = 1.0,
     temperature: float | int = 1.0,
     steps: int | None = None,
-    tolerance: float | int = TOLERANCE,
-    batch_size: int = BATCH,
-    learning_rate: float = RATE,
+    tolerance: float | int = 0.01,
+    batch_size: int = 100,
+    learning_rate: float = 2e-3,
     start: Network | None = None,
+    pacing: Pacing = PACING,
     progress: ProgressCallback | None = None,
 ) -> Trained:
     """Fit independent Gaussians to the weights of a network, from one site's data.
@@ -105,12 +110,15 @@ def train(
         noise_variance: noise variance of the Gaussian likelihood.
         temperature: factor of the divergence; 1 gives the posterior, below 1 data are overweighted.
         steps: number of steps; by default until convergence, then half as many at a falling rate.
-        tolerance: largest rise of the bound in 500 steps that is converged, in nats per record.
+        tolerance: largest rise of the bound in 500 steps that is converged, in nats per record; it
+            is relative to the smaller of the bound's absolute value and its total rise, if that is
+            above one.
         batch_size: number of records per step; all if there are fewer.
         learning_rate: rate of the means, and a tenth of that of log standard deviations, for the
             first 70 % of ``steps``; then it falls to zero.
         start: network whose means and deviations the training starts from; by default ``prior`` if
             that is a network, else random means.
+        pacing: how long the training goes on; the defaults are the numbers named here.
         progress: called after each 50 steps with the bound, in nats per record, as ``objective``;
             an exception that it raises ends the training.
 
@@ -136,8 +144,8 @@ def train(
     trained = fit(**locals())
     if not trained.status.converged:
         warnings.warn(
-            f"Training has {trained.status} (nats a record that the bound rose in {PACE} steps, "
-            f"before the rate fell), after {trained.steps} steps. "
+            f"Training has {trained.status} (nats a record that the bound rose in {pacing.window} "
+            f"steps, before the rate fell), after {trained.steps} steps. "
             "Leave `steps` out, raise it, or standardise the data.",
             ConvergenceWarning,
             stacklevel=2,
@@ -158,7 +166,8 @@ def fit(
     batch_size: int,
     learning_rate: float,
     start: Network | None,
-    tolerance: float | int = TOLERANCE,
+    tolerance: float | int = 0.01,
+    pacing: Pacing = PACING,
     progress: ProgressCallback | None = None,
 ) -> Trained:
     """Train as :func:`train` does, without a ConvergenceWarning."""
@@ -182,7 +191,16 @@ def fit(
         first, run = jax.random.split(jax.random.key(0) if key is None else key)
         state = initial(started(bound, start, key=first))
         training = _Training(
-            bound, gaussian, records, state, run, batch_size, learning_rate, steps, tolerance
+            bound,
+            gaussian,
+            records,
+            state,
+            run,
+            batch_size,
+            learning_rate,
+            steps,
+            tolerance,
+            pacing,
         )
         training.run(progress)
         return training.result()
@@ -201,6 +219,7 @@ class _Training:
     rate: float
     limit: int | None
     tolerance: float
+    pacing: Pacing
     trace: list[float] = dataclasses.field(default_factory=list)
     steps: int = 0
     steady: int = 0
@@ -214,24 +233,27 @@ class _Training:
         """Make steps at the full rate, up to the limit or until convergence, then at a rate that
         falls to zero over a share of the steps, or over half as many as were made before.
         """
-        most = MOST if self.limit is None else round((1 - COOLING) * self.limit)
+        pacing = self.pacing
+        most = pacing.most if self.limit is None else round((1 - pacing.cooling) * self.limit)
         while self.steps < most:
-            self.chunk(np.full(min(CHUNK, most - self.steps), self.rate), progress)
+            self.chunk(np.full(min(pacing.chunk, most - self.steps), self.rate), progress)
             self.steady = len(self.trace)
-            looks = self.steps >= 2 * PACE and self.steps % (PACE // 2) == 0
+            two_windows = self.steps >= 2 * pacing.window
+            looks = two_windows and self.steps % (pacing.window // 2) == 0
             if self.limit is None and looks and self.status().converged:
                 break
-        enough = -(-self.steps // (2 * CHUNK)) * CHUNK
+        enough = -(-self.steps // (2 * pacing.chunk)) * pacing.chunk
         left = enough if self.limit is None else self.limit - self.steps
         rates = self.rate * np.linspace(1, 0, left, endpoint=False)
-        for begin in range(0, left, CHUNK):
-            self.chunk(rates[begin : begin + CHUNK], progress)
+        for begin in range(0, left, pacing.chunk):
+            self.chunk(rates[begin : begin + pacing.chunk], progress)
 
     def chunk(self, rates: np.ndarray, progress: ProgressCallback | None) -> None:
         """Make steps at these rates; the chunk is padded with steps of rate zero."""
         made = len(rates)
-        chosen = np.stack([next(self.batches) for _ in range(CHUNK)]).astype(np.int32)
-        rates = np.pad(rates, (0, CHUNK - made)).astype(np.float32)
+        size = self.pacing.chunk
+        chosen = np.stack([next(self.batches) for _ in range(size)]).astype(np.int32)
+        rates = np.pad(rates, (0, size - made)).astype(np.float32)
         key, (x, y) = jax.random.fold_in(self.key, len(self.trace)), self.records
         arguments = x[chosen], y[chosen], len(x), rates, key
         self.state, value = _steps(self.bound, self.state, self.moments, *arguments)
@@ -248,7 +270,7 @@ class _Training:
 
     def status(self) -> Status:
         """Return the status, by the rise of the bound at the full rate."""
-        return status_of(np.array(self.trace), self.steady, CHUNK, self.tolerance)
+        return status_of(np.array(self.trace), self.steady, self.tolerance, self.pacing)
 
     def result(self) -> Trained:
         """Return the result so far."""
@@ -257,19 +279,19 @@ class _Training:
         return Trained(posterior, self.prior, *made, self.bound.temperature, self.status())
 
 
-def status_of(trace: np.ndarray, steady: int, chunk: int, tolerance: float = TOLERANCE) -> Status:
+def status_of(trace: np.ndarray, steady: int, tolerance: float, pacing: Pacing) -> Status:
     """Return the status of a training from its trace: the bound in nats per record, averaged over
-    each ``chunk`` of steps, the first ``steady`` of which had the full rate. The change is between
-    the last two windows of up to ``PACE`` steps at the full rate, per ``PACE`` steps. Changes
-    within two standard errors are accepted, up to three times the tolerance.
+    each chunk of steps, the first ``steady`` of which had the full rate. The change is between the
+    last two windows of steps at the full rate, per window. Changes within two standard errors are
+    accepted, up to three times the tolerance.
     """
     tail = trace[:steady] if steady >= 2 else trace
-    each = max(min(PACE // chunk, len(tail) // 2), 1)
+    each = max(min(pacing.window // pacing.chunk, len(tail) // 2), 1)
     last = tail[-each:]
     before = tail[-2 * each : -each]
     if not len(before):
         return Status("not converged", math.inf, tolerance, ("too few steps to tell",))
-    pace = PACE / (each * chunk)
+    pace = pacing.window / (each * pacing.chunk)
     change = abs(float(last.mean() - before.mean())) * pace
     # Noise is estimated by differences of consecutive chunks, so that a trend is not noise.
     noise = np.diff(tail[-2 * each :]).std() / np.sqrt(each) * pace
@@ -325,11 +347,20 @@ def batches(count: int, size: int, rng: np.random.Generator) -> Iterator[np.ndar
 
 
 def step(
-    bound: Bound, state: State, prior: Any, x: Any, y: Any, count: Any, rate: Any, key: jax.Array
+    bound: Bound,
+    state: State,
+    prior: Any,
+    x: Any,
+    y: Any,
+    count: Any,
+    rate: Any,
+    key: jax.Array,
+    *,
+    faster: float = 10.0,
 ) -> tuple[State, jax.Array]:
     """Make one step of Adam from a minibatch; return the state, and the bound before the step in
     nats per record. ``prior`` is from :func:`prior_arrays`, ``count`` the total number of records.
-    ``rate`` is the rate of means; it is ten times as large for log deviations and log scales.
+    ``rate`` is the rate of means; it is ``faster`` times as large for log deviations and scales.
     """
     import optax
 
@@ -337,7 +368,7 @@ def step(
     value, gradient = jax.value_and_grad(bound)(parameters, prior, x, y, count, key=key)
     ascent: Any
     ascent, moments = optax.scale_by_adam().update(gradient, moments)
-    rates = {name: rate if name == "mean" else FASTER * rate for name in parameters}
+    rates = {name: rate if name == "mean" else faster * rate for name in parameters}
 
     def climb(name):
         return jax.tree.map(

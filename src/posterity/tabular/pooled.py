@@ -18,7 +18,7 @@ from posterity.inference.pooling import grids
 from posterity.inference.population import Nodes, messages, population
 from posterity.ledger import Ledger
 from posterity.models import LinearRegression
-from posterity.models.personal import TYPICAL
+from posterity.models.personal import SPREADS
 from posterity.tabular.design import Design
 from posterity.tabular.predict import covariance_of, gaussians, log_predictive, predict, spread_in
 from posterity.tabular.recipe import COUNTS, INTERCEPT, PRIOR_SD, USUAL_SD, Recipe
@@ -94,7 +94,7 @@ def spreads_of(
         and names[place] in (INTERCEPT, *recipe.baseline)
         and recipe.prior_sd.get(names[place]) == USUAL_SD[INTERCEPT]
     }
-    median = TYPICAL * USUAL_SD[""]
+    median = SPREADS.typical * USUAL_SD[""]
     return {n: median if n in usual else None for n in places} if usual else personal
 
 
@@ -103,9 +103,11 @@ def by_default(prior: Any, recipe: Recipe) -> list[str]:
     if not is_pooled(prior):
         return []
     usual = recipe.replaced(prior=None, prior_sd={}).filled(recipe.columns or ())
-    wide = dict(zip(usual.coefficients(), TYPICAL * np.array(usual.deviations()), strict=True))
+    wide = dict(
+        zip(usual.coefficients(), SPREADS.typical * np.array(usual.deviations()), strict=True)
+    )
     if recipe.model not in PRIOR_SD:
-        wide |= dict.fromkeys((INTERCEPT, *recipe.baseline), TYPICAL * USUAL_SD[""])
+        wide |= dict.fromkeys((INTERCEPT, *recipe.baseline), SPREADS.typical * USUAL_SD[""])
     medians = zip(names_of(prior.log_spread)[""], np.exp(prior.log_spread.mean), strict=True)
     derived = {name: own for name, own in medians if np.isclose(own, wide.get(name, np.nan))}
     if not derived:
