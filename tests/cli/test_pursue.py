@@ -99,7 +99,6 @@ def test_what_people_read(folder):
     )
     assert "Wrote the mixture of " in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
-    assert Path("grown.png").exists()
 
 
 def test_an_interrupted_pursuit_goes_on_to_the_same_mixture(folder, monkeypatch):

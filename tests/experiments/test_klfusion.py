@@ -14,6 +14,12 @@ from experiments.klfusion.local_fits import POINTS, generate
 from experiments.klfusion.published import klfusion_released
 from experiments.klfusion.spahm import spahm
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:site .* contradicts the others:UserWarning"),
+    pytest.mark.filterwarnings("ignore:The matching.* is uncertain:UserWarning"),
+    pytest.mark.filterwarnings("ignore:fused component:UserWarning"),
+]
+
 
 def test_generated_problems_are_what_the_process_says() -> None:
     problem = generate(np.random.default_rng(0), separation=0.5, heterogeneity=0.3)
