@@ -189,7 +189,7 @@ def _partially_pooled(fusion: Fusion, inputs: Inputs, columns: Any) -> tuple[Any
     Only coefficients that are shared can contradict each other.
     """
     # Not above: most fusions need neither models nor their optimisers.
-    from posterity.cli.recipes import personal_of
+    from posterity.tabular.multicentre import personal_of, places_of
     from posterity.tabular.one_shot import NOT_GAUSSIAN, expected_distance
     from posterity.tabular.pooled import by_default, partially_pooled, spreads_of
 
@@ -223,7 +223,7 @@ def _partially_pooled(fusion: Fusion, inputs: Inputs, columns: Any) -> tuple[Any
     if not run.status.converged:
         heard.append(f"partial pooling has {run.status}")
     heard += [line for line in fusion.warnings if not _of_conflict(line)]
-    own = range(len(names)) if isinstance(apart, bool) else apart
+    own = places_of(apart, len(names))
     heard += _contradictions(ledger, [place for place in range(len(names)) if place not in own])
     return run.ledger, run.status, (0.0 if exact else None, tuple(heard))
 

@@ -22,6 +22,7 @@ from posterity.families.layers import Layers
 from posterity.families.names import parts_of
 from posterity.families.unconstrained import Supports
 from posterity.ledger import Ledger
+from posterity.tabular.predictions import columns_of_student
 from posterity.tabular.recipe import RECIPE, recipe_in
 from posterity.tabular.sites import sites_in, together
 
@@ -79,7 +80,7 @@ def _student(student: Any, about: Inspection) -> Data:
             "outputs": student.scaling.y_shift is not None,
         },
     }
-    names = files.inputs_of(student, about)
+    names = columns_of_student(student, about)
     return {"student": facts, "family": _outline(layers), "inputs": list(names)}
 
 

@@ -14,9 +14,9 @@ from posterity.artifact import provenance
 from posterity.artifact.aligned import names_in, ordered
 from posterity.cli import files
 from posterity.cli.options import Settings, conflict, incomplete
-from posterity.cli.recipes import NOISE_OF_ONE, Sites, personal_of, recipe_of, sites_of
-from posterity.cli.records import TARGET, in_one_order, oddities, read_sites
-from posterity.cli.schema import options_of, places_of
+from posterity.cli.recipes import recipe_of, records_of_sites
+from posterity.cli.schema import options_of
+from posterity.cli.schema import places_of as options_in
 from posterity.entries import dependent
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution
@@ -27,9 +27,11 @@ from posterity.federation.specification import build, one_of
 from posterity.ledger import Ledger
 from posterity.models.tables import SPREAD, by_column, columns_of, with_columns
 from posterity.tabular.fitting import prior_of
+from posterity.tabular.multicentre import NOISE_OF_ONE, Sites, personal_of, places_of
 from posterity.tabular.pooled import spreads_of
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.reconcile import prior_digest
+from posterity.tabular.records import TARGET, in_one_order, oddities, read_sites
 from posterity.tabular.sites import as_provenance
 from posterity.tabular.tables.reader import clean
 
@@ -142,7 +144,7 @@ def federation_of(
             recipe = dataclasses.replace(recipe, prior_sd={}, prior=prior_digest(prior))
         record = as_provenance(recipe, of_recipe.facts)
     if SPREAD in names_in(prior):  # one spread for each column that differs between sites
-        apart = range(len(names) * personal) if isinstance(personal, bool) else personal
+        apart = places_of(personal, len(names))
         spreads = tuple(name for place, name in enumerate(names) if place in apart)
         prior = ordered(prior, {SPREAD: spreads}, "the prior", "model.personal")
     elif recipe is not None:
@@ -187,8 +189,9 @@ def _of_recipe(
     if kind in specification.REGRESSIONS and tabular:
         others = settings.table("model", *OF_REGRESSIONS)
         specification.check_keys(others, [], "model")
-        return sites_of(settings, paths, estimate=estimate, without=without, names=names)
-    of_tables = places_of("recipe", "reading") | {"data.drop_missing", "tables"}
+        options: Any = {"estimate": estimate, "names": names}
+        return records_of_sites(settings, paths, without=without, **options)
+    of_tables = options_in("recipe", "reading") | {"data.drop_missing", "tables"}
     of_tables -= {"model.dispersion"}  # also an option of the model
     given = [settings.flag(place) for place in settings.values if place in of_tables]
     if given or kind in specification.OF_TABLES:
