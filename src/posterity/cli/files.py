@@ -60,7 +60,7 @@ def write(posterior: Any, path: Path, verb: str, provenance: Mapping[str, str]) 
     return {"output": about.path, "kind": about.kind, "digest": about.digest}
 
 
-def no_likelihood(path: Path) -> UsageError:
+def no_likelihood(path: Path | str) -> UsageError:
     """Return the error for a network whose single output is ambiguous."""
     return UsageError(
         found=f"a network with one output in {str(path)!r}, without --likelihood",

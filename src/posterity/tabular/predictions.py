@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import io
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,8 +74,10 @@ class Predicted:
         if ending == ".npz":
             np.savez(binary, **self.parts)  # pyright: ignore[reportArgumentType]
         elif ending == ".json":
-            finite = {name: np.isfinite(own) for name, own in columns.items()}
-            known = {n: np.where(finite[n], own, None).tolist() for n, own in columns.items()}
+            known = {}
+            for name, own in columns.items():
+                cells = own.tolist()
+                known[name] = [cell if math.isfinite(cell) else None for cell in cells]
             text.write(json.dumps(known, allow_nan=False) + "\n")
         else:
             writer = csv.writer(text, lineterminator="\n")
@@ -301,9 +304,10 @@ def _remarks(parts: Parts, recipe: Recipe, data: Design, scored: bool) -> list[s
     notes = []
     if recipe.exposure and data.exposure is None:
         notes.append(f"no column {recipe.exposure!r}: predictions are of one unit of exposure")
-    finite = np.isfinite(np.column_stack([*parts.values()])).all(1)
-    if not finite.all():
-        counts = f"{(~finite).sum()} of {len(finite)} records"
+    flat = np.column_stack([*parts.values()])
+    beyond = int((~np.isfinite(flat)).any(1).sum())
+    if beyond:
+        counts = f"{beyond} of {len(flat)} records"
         notes.append(f"predictions of {counts} overflow: are their units the model's?")
     if scored and recipe.weights:
         notes.append(f"each record counts once in the scores, whatever its {recipe.weights!r}")
