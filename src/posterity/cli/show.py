@@ -10,13 +10,14 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from posterity.cli import files
-from posterity.cli.inspect import about_recipe, inspected
+from posterity.cli.inspect import inspected
 from posterity.cli.inspect import report as inspect_report
 from posterity.cli.options import Settings, conflict, unwanted
 from posterity.cli.report import MOST_ROWS, Group, first, group, short
 from posterity.cli.streams import Data, printable, verb
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.ledger import Ledger
+from posterity.reporting.contents import about_recipe
 from posterity.reporting.summary import Summary, influences, summarise
 from posterity.tabular.tables.reader import as_text
 
