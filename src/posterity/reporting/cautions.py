@@ -21,13 +21,16 @@ from posterity.tabular.units import suspicious
 
 
 def notes_of_federation(
-    run: Run, ledger: Ledger, recipe: Recipe, facts: Mapping[str, Mapping[str, Any]]
+    data: Mapping[str, Any],
+    ledger: Ledger,
+    recipe: Recipe,
+    facts: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[str]:
     """Yield notes on units, on coefficients that records do not determine, and on contradictions.
 
     Args:
-        run: the federation's run.
-        ledger: its result.
+        data: records by site, as the model takes them.
+        ledger: the result of their federation.
         recipe: recipe of the sites' tables.
         facts: facts about the sites' records, by site.
     """
@@ -38,8 +41,7 @@ def notes_of_federation(
     sd = np.sqrt(posterior.marginal_variance)
     yield from notes_of_prior(names_of(posterior)[""], posterior.mean, sd, ledger.prior)
     if recipe.model == "logistic":
-        records = [own.records.data for own in run.federation.sites.values()]
-        x, y = map(np.concatenate, zip(*records, strict=True))
+        x, y = map(np.concatenate, zip(*data.values(), strict=True))
         y = y.reshape(len(y), -1)  # the label, and where records are adjusted their offset
         yield from notes_of_labels(y[:, 0], x @ posterior.mean + y[:, 1:2].sum(1))
     yield from contradiction(ledger)
