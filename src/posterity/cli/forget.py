@@ -19,7 +19,7 @@ from posterity.federation.federate import start
 from posterity.federation.forget import forget as forgotten
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt, issue
-from posterity.reporting.cautions import changed_records
+from posterity.reporting.cautions import changed_records, spread_that_stays
 from posterity.runtime.files import alongside
 from posterity.status import ProgressCallback, Status
 from posterity.tabular.recipe import recipe_in
@@ -68,7 +68,7 @@ def forget(settings: Settings) -> Data:
             distance = 0.0 if issued.exact else None
             why = ("the sites that stay were not asked to refine their factors",)
             status = Status.of(0.0, 0.0) if issued.exact else Status.of(math.inf, 0.0, why)
-            notes = [] if issued.exact else _of_noise(about.provenance)
+            notes = [] if issued.exact else spread_that_stays(recipe_in(about.provenance))
             record = {}
         else:
             left, issued, distance, status, job = _refined(
@@ -91,18 +91,6 @@ def forget(settings: Settings) -> Data:
         "status": status_of(status),
         "notes": notes,
     }
-
-
-def _of_noise(provenance: Mapping[str, str]) -> list[str]:
-    """Return a note on the noise variance or dispersion of factors that are not independent."""
-    recipe = recipe_in(provenance)
-    if recipe is None or recipe.spread is None:
-        return []
-    return [
-        f"the {recipe.spread.replace('_', ' ')} of the file stays: if federate estimated it, "
-        "deviations and predictions still contain what was forgotten. Forget by --config, which "
-        "estimates it again from the sites that stay"
-    ]
 
 
 def _check_new(receipt: Path, sites: tuple[str, ...], before: Ledger) -> None:

@@ -1,9 +1,8 @@
 """``posterity fuse``: merging of posteriors of several sites."""
 
 import itertools
-import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import RenderableType
@@ -15,17 +14,12 @@ from posterity.cli.options import Settings, incomplete
 from posterity.cli.report import alarming, first, listed, short, status_of
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import FusionWarning, IdentificationWarning, UsageError
-from posterity.fusion import Fusion
 from posterity.fusion import plan as plans
 from posterity.fusion.alignment import NO_SCALE, Alignment
 from posterity.fusion.confidence import AMBIGUOUS
 from posterity.fusion.networks.options import has_units
 from posterity.fusion.scale import Scale
-from posterity.tabular.fused import Inputs, distance_of, fused, pooled_fusion
-from posterity.tabular.sites import as_provenance
-
-MOST_COLUMNS = 12
-"""Number of fused components that are printed."""
+from posterity.tabular.fused import Inputs, distance_of, fused, pooled_fusion, provenance_of
 
 
 def _report(data: Data) -> report.Group:
@@ -88,9 +82,11 @@ def _plate_report(path: str, plate: Data, scaled: bool) -> Iterator[RenderableTy
         yield first(plate["doubtful"], headers, cells)
 
 
-def _matching(plate: Data) -> Table:
-    """Return a table of sites (rows) by fused components (columns) with matched local indices."""
-    shown = range(min(plate["components"], MOST_COLUMNS))
+def _matching(plate: Data, columns: int = 12) -> Table:
+    """Return a table of sites (rows) by fused components (columns) with matched local indices, of
+    as many columns as fit on a line.
+    """
+    shown = range(min(plate["components"], columns))
     hidden = plate["components"] > len(shown)
     unused = any(-1 in labels for labels in plate["matching"].values())
     headers = [*map(str, shown), *["more"] * hidden, *["unused"] * unused]
@@ -162,7 +158,7 @@ def fuse(settings: Settings) -> Data:
 
         plot_matching(fusion, plot, plate=plate)
     listed = inputs.listed
-    written = files.write(result, settings.output, "fuse", _provenance(fusion, options, inputs))
+    written = files.write(result, settings.output, "fuse", provenance_of(fusion, inputs, options))
     checkpoint.unlink(missing_ok=True)
     unlisted = f"digests and matching of the first {listed} of {len(paths)} files only"
     return {
@@ -234,27 +230,4 @@ def _network(fusion: Any) -> Data | None:
         "predictive_kl": fusion.achieved_kl,
         "tolerance": fusion.options.tolerance,
         "tried": [{"widths": widths, "predictive_kl": kl} for widths, kl in tried],
-    }
-
-
-def _provenance(fusion: Fusion, options: Mapping[str, Any], read: Inputs) -> dict[str, str]:
-    components = options["components"]
-    weights = options["weights"] or {}
-    inputs = {f"input {site}": digest for site, digest in read.digests.items()}
-    if read.count > read.listed:  # a header has no room for the digests of a million files
-        inputs = {"inputs": f"sha256 of names and digests: {read.all.hexdigest()}"}
-    rebased = json.dumps(fusion.rebased, ensure_ascii=False)
-    if len(fusion.rebased) > read.listed:
-        rebased = f"{len(fusion.rebased)} sites"
-    return {
-        "rule": fusion.rule.value,
-        "divergence": fusion.divergence.value,
-        "matching": str(options["matching"]),
-        **inputs,
-        **({"rebased": rebased} if fusion.rebased else {}),
-        **({} if components is None else {"components": str(components)}),
-        **({} if options["absorb"] is None else {"absorb": str(options["absorb"]).lower()}),
-        **{f"weight {site}": repr(float(weight)) for site, weight in weights.items()},
-        **read.record,
-        **as_provenance(read.recipe if read.sites else None, read.sites),
     }

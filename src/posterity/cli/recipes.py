@@ -12,24 +12,24 @@ from posterity.cli.schema import options_of, places_of
 from posterity.errors import StructureError, UsageError, within
 from posterity.tabular.formula import with_formula
 from posterity.tabular.multicentre import Sites, sites_of, with_labels
-from posterity.tabular.reading import ALONE, Reading
+from posterity.tabular.reading import Reading
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.tables.reader import clean
 
-OF_FIT = ("family",)
-"""Parts of a recipe that only posterity fit has options for."""
-SHARED = {
-    *(places_of("recipe") - {"data.unit", "data.like"}),
-    *(f"model.{key}" for key in ("kind", "target", "intercept", "noise_variance", *OF_FIT)),
-}
+OF_RECIPE = places_of("recipe") - {"data.unit", "data.like", "model.formula"}
+OF_RECIPE |= {"model.target", "model.noise_variance", "model.family"}
+"""Options that a recipe has too; but units also describe a table."""
+SHARED = OF_RECIPE | {"model.formula", "model.kind", "model.intercept"}
 """Options that a recipe determines, and that exclude ``--like``."""
 OF_FORMULA = ("model.target", "model.intercept", "data.columns", "data.without")
 """Options that a formula replaces."""
 
 
-def clean_or_none(name: str | None) -> str | None:
-    """Return a name in the form that tables have."""
-    return None if name is None else clean(name)
+def in_form(value: Any) -> Any:
+    """Return a name, or each of several, in the form that tables have; other values as they are."""
+    if isinstance(value, list):
+        return tuple(map(in_form, value))
+    return clean(value) if isinstance(value, str) else value
 
 
 def requested(settings: Settings) -> tuple[Recipe, Reading]:
@@ -130,23 +130,15 @@ def _check_units(units: dict[str, str], recipe: Recipe, reading: Reading, like: 
 
 
 def _options(settings: Settings) -> dict[str, Any]:
-    """Return the options on which the files of all sites must agree."""
-    columns = settings["data.columns"]
-    without = settings["data.without"]
-    return {
-        "model": settings.need("model.kind").removesuffix("-regression"),
-        **{key: clean_or_none(settings[f"model.{key}"]) for key in ALONE},
-        "columns": None if columns is None else tuple(map(clean, columns)),
-        "without": tuple(map(clean, without or ())),
-        **{key: settings[f"data.{key}"] or {} for key in ("center", "scale", "unit")},
-        "intercept": bool(settings["model.intercept"]),
-        "cuts": tuple(settings["model.cuts"] or ()),
-        "own": tuple(map(clean, settings["model.own"] or ())),
-        **{key: settings[f"model.{key}"] for key in ("hazard", "dispersion")},
-        "prior_sd": settings["prior.sd"] or {},
-        "noise_variance": settings["model.noise_variance"],
-        **{key: settings[f"model.{key}"] for key in OF_FIT if settings.has(f"model.{key}")},
-    }
+    """Return the options on which the files of all sites must agree, by the recipe's names."""
+    model = settings.need("model.kind").removesuffix("-regression")
+    given = {"model": model, "intercept": bool(settings["model.intercept"])}
+    for place in (*OF_RECIPE, "data.unit"):
+        value = settings[place] if settings.has(place) else None
+        if value is not None:
+            key = "prior_sd" if place == "prior.sd" else place.partition(".")[2]
+            given[key] = in_form(value)
+    return given
 
 
 def _levels(categories: dict[str, str | list[str]]) -> dict[str, tuple[str, ...]]:

@@ -98,3 +98,14 @@ def changed_records(run: Run, sites: Collection[str], factor: float = 100) -> It
             "ledger had not converged: at the ledger's posterior they change the site's factor by "
             f"{nats[site]:.2g} nats. Refinement takes the records as they are now"
         )
+
+
+def spread_that_stays(recipe: Recipe | None) -> list[str]:
+    """Return a note on the noise variance or dispersion of factors that are not independent."""
+    if recipe is None or recipe.spread is None:
+        return []
+    return [
+        f"the {recipe.spread.replace('_', ' ')} of the file stays: if federate estimated it, "
+        "deviations and predictions still contain what was forgotten. Forget by --config, which "
+        "estimates it again from the sites that stay"
+    ]

@@ -5,6 +5,7 @@ Files are read in memory, or some at a time; regressions are put into common uni
 
 import dataclasses
 import hashlib
+import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ from posterity.ledger import Ledger
 from posterity.status import Progress, ProgressCallback, Status
 from posterity.tabular.recipe import RECIPE, Recipe, recipe_in
 from posterity.tabular.reconcile import check_same, reconciled
-from posterity.tabular.sites import MOST_SITES, sites_in, together
+from posterity.tabular.sites import MOST_SITES, as_provenance, sites_in, together
 
 if TYPE_CHECKING:
     from posterity.tabular.multicentre import Columns
@@ -142,6 +143,37 @@ def _in_memory(paths: Sequence[str], inputs: Inputs, read: Reader) -> list[Alone
     inputs.sites = sites_in(done.provenance)
     inputs.notes += done.notes
     return [Alone(name, value, about[name].digest, {}) for name, value in done.values.items()]
+
+
+def provenance_of(fusion: Fusion, inputs: Inputs, options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the provenance of a fusion's file: its rule, its ``options``, and its inputs.
+
+    ``options`` are arguments of :func:`posterity.fuse`.
+    """
+    components = options.get("components")
+    absorb = options.get("absorb")
+    weights = options.get("weights") or {}
+    rebased = json.dumps(fusion.rebased, ensure_ascii=False)
+    if len(fusion.rebased) > inputs.listed:
+        rebased = f"{len(fusion.rebased)} sites"
+    record = {
+        "rule": fusion.rule.value,
+        "divergence": fusion.divergence.value,
+        "matching": str(options["matching"]),
+    }
+    if inputs.count > inputs.listed:  # a header has no room for the digests of a million files
+        record["inputs"] = f"sha256 of names and digests: {inputs.all.hexdigest()}"
+    else:
+        record |= {f"input {site}": digest for site, digest in inputs.digests.items()}
+    if fusion.rebased:
+        record["rebased"] = rebased
+    if components is not None:
+        record["components"] = str(components)
+    if absorb is not None:
+        record["absorb"] = str(absorb).lower()
+    record |= {f"weight {site}": repr(float(weight)) for site, weight in weights.items()}
+    recipe = inputs.recipe if inputs.sites else None
+    return record | inputs.record | as_provenance(recipe, inputs.sites)
 
 
 # --- distance from all records -------------------------------------------------------------------
