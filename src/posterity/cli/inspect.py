@@ -1,5 +1,6 @@
 """``posterity inspect``: the contents of a file."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +31,8 @@ def report(data: Data) -> Group:
     """Return facts, then the tree of the file, its sites and its coefficients."""
     facts = Table.grid("", "", padding=(0, 2))
     facts.columns[1].overflow = "fold"
-    for name in ("path", "kind", "format", "bytes", "digest", "prior_digest", "proper"):
-        if name in data:
-            facts.add_row(name, printable(data[name]))
-    for line in data.get("about", ()):
-        facts.add_row("about", printable(line))
-    for name, value in data["provenance"].items():
-        if name not in ("columns", "recipe", "sites"):  # printed in words
-            facts.add_row("provenance", printable(f"{name}: {value}"))
-    for name, value in data.get("student", {}).items():
-        if isinstance(value, dict):
-            value = ", ".join(part for part, is_so in value.items() if is_so) or None
-        if value is not None:
-            facts.add_row(name.replace("_", " "), printable(value))
-    if data.get("inputs"):
-        facts.add_row("columns", listed(data["inputs"]))
+    for name, value in _facts(data):
+        facts.add_row(name, printable(value))
     parts: list[Any] = [facts, "", _tree(data["content"] if "content" in data else data["family"])]
     if "sites" in data:
         rows = table("site", "epoch", "sequence", "contributes")
@@ -56,6 +44,24 @@ def report(data: Data) -> Group:
         headers = table("coefficient", "mean", "sd", "95 % interval")
         parts += ["", first(list(enumerate(data["coefficients"])), headers, _coefficient_cells)]
     return group(*parts)
+
+
+def _facts(data: Data) -> Iterator[tuple[str, Any]]:
+    """Yield names and values of the facts about a file."""
+    for name in ("path", "kind", "format", "bytes", "digest", "prior_digest", "proper"):
+        if name in data:
+            yield name, data[name]
+    yield from (("about", line) for line in data.get("about", ()))
+    for name, value in data["provenance"].items():
+        if name not in ("columns", "recipe", "sites"):  # printed in words
+            yield "provenance", f"{name}: {value}"
+    for name, value in data.get("student", {}).items():
+        if isinstance(value, dict):
+            value = ", ".join(part for part, is_so in value.items() if is_so) or None
+        if value is not None:
+            yield name.replace("_", " "), value
+    if data.get("inputs"):
+        yield "columns", listed(data["inputs"])
 
 
 def _coefficient_cells(numbered: tuple[int, Data]) -> tuple[str, ...]:
