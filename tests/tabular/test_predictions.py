@@ -2,6 +2,7 @@
 
 import csv
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,7 +70,7 @@ def test_the_tables_of_sites_are_a_federation(tables):
     names = next(iter(sites.tables.values())).names
     prior = prior_of(names, sites.recipe, None)
     job = arranged(sites.tables, sites.model, prior, sites.recipe, target="y")
-    run = federate(job.data, sites.model, job.prior, personal=job.personal)
+    run: Any = federate(job.data, sites.model, job.prior, personal=job.personal)
     assert sites.pooled and sites.facts["north"]["dropped"] == 1
     assert job.names == ("intercept", "dose")
     assert run.posterior.mean == pytest.approx([1, 2], abs=0.5)

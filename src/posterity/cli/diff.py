@@ -75,8 +75,8 @@ def _plate_rows(block: Data) -> list[tuple[str, ...]]:
     def size(pair):
         return sum(math.inf if pair[k] is None else pair[k] for k in ("kl_ab", "kl_ba"))
 
-    kept = sorted(range(len(pairs)), key=lambda i: -size(pairs[i]))[:MOST_ROWS]
-    rows = [(str(pairs[i]["a"]), str(pairs[i]["b"]), *_cells(pairs[i])) for i in sorted(kept)]
+    farthest = sorted(pairs, key=size, reverse=True)[:MOST_ROWS]
+    rows = [(str(one["a"]), str(one["b"]), *_cells(one)) for one in pairs if one in farthest]
     if block.get("weights"):
         rows.append(("weights", "weights", *_cells(block["weights"])))
 

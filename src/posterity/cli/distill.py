@@ -178,9 +178,11 @@ def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
     noise = settings["model.noise_variance"]
     known = {} if noise is None else {"noise_variance": noise}
     network = getattr(posterior, "network_layers", None) is not None
-    if likelihood is not None if not network else kind not in (None, "network"):
-        flag = f"--model {kind}" if network else f"--likelihood {likelihood}"
-        raise conflict(flag, f"{posterior!r} in {str(path)!r}")
+    wrong = f"--model {kind}" if network and kind not in (None, "network") else None
+    if not network and likelihood is not None:
+        wrong = f"--likelihood {likelihood}"
+    if wrong:
+        raise conflict(wrong, f"{posterior!r} in {str(path)!r}")
     if network:
         if likelihood is None and posterior.layers.outputs == 1:
             raise files.no_likelihood(path)

@@ -48,7 +48,7 @@ def _report(data: Data) -> report.Group:
         parts += ["", *_plate_report(path, plate, network is None)]
     count = len(data["warnings"])
     if count:
-        line = f"{count} warning{'s' * (count > 1)} on standard error."
+        line = f"{count} warning{'s' if count > 1 else ''} on standard error."
         parts += ["", alarming(line, True)]
     return report.group(*parts, "", f"Wrote {data['kind']} to {printable(data['output'])}")
 

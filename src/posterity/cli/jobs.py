@@ -29,7 +29,7 @@ from posterity.tabular.federated import arranged
 from posterity.tabular.fitting import prior_of
 from posterity.tabular.multicentre import NOISE_OF_ONE, Sites
 from posterity.tabular.recipe import Recipe
-from posterity.tabular.records import TARGET, Table, in_one_order, oddities, read_sites
+from posterity.tabular.records import TARGET, Table, oddities, read_sites
 from posterity.tabular.sites import as_provenance
 from posterity.tabular.tables.reader import clean
 
@@ -197,7 +197,7 @@ def _intercept(settings: Settings, kind: str, kinds: Mapping[Any, Any]) -> bool:
         raise UsageError(
             found=f"model.intercept = true with model.kind = {kind!r}",
             expected=f"a model with a column of ones: one of {seeing}",
-            fix=f"Leave model.intercept out{': layers have biases' * (kind == 'network')}.",
+            fix=f"Leave model.intercept out{': layers have biases' if kind == 'network' else ''}.",
         )
     return bool(settings["model.intercept"])
 
@@ -243,32 +243,31 @@ class Problem(NamedTuple):
 def problem_of(settings: Settings) -> Problem:
     """Return the model that the option group ``network`` describes, and its records."""
     path = Path(settings.need("data.file"))
-    target = settings["model.target"]
     kind = _kind(settings, settings["model.kind"] or "network")
     intercept = _intercept(settings, kind, OF_ONE_TABLE)
-    variance = settings["prior.variance"]
-    of_recipe = _of_recipe(settings, kind, {path.stem: path}, estimate=False)
-    if of_recipe is not None:
-        return _regression(settings, kind, of_recipe)
+    sites = _of_recipe(settings, kind, {path.stem: path}, estimate=False)
+    if sites is not None:
+        return _regression(settings, kind, sites)
+    target = settings["model.target"]
     labels = kind == "network" and settings["model.likelihood"] != "gaussian"
-    tables = read_sites({path.stem: path}, target, intercept, texts=labels)
-    columns = in_one_order(tables, (), target, kind != "network")
-    data: Any = next(iter(columns.data.values()))
-    if not isinstance(data, tuple):
+    (table,) = read_sites({path.stem: path}, target, intercept, texts=labels).values()
+    if table.y is None:
         raise StructureError(
             found=f"data {str(path)!r} without labels",
             expected="x and y, or a column that model.target names",
             fix="Set model.target to the column that is predicted.",
         )
     options = settings.table("model", "kind", "target", "intercept")
-    model, prior = specification.make_model_and_prior(kind, options, variance, *data)
-    notes = [*columns.notes, *_of_noise(settings, kind)]
+    variance = settings["prior.variance"]
+    model, prior = specification.make_model_and_prior(kind, options, variance, *table.data)
+    notes = _of_noise(settings, kind)
     record = {}
-    classes = next(iter(tables.values())).classes
-    if columns.names:
-        record = provenance.of_target(clean(target or TARGET), classes)
-        notes += [provenance.named(classes)] if classes else []
-    return Problem(kind, model, prior, data, columns.names, tuple(notes), record)
+    if kind != "network":
+        notes = [*oddities([table.x], table.names), *notes]
+    if table.names:
+        record = provenance.of_target(clean(target or TARGET), table.classes)
+        notes += [provenance.named(table.classes)] if table.classes else []
+    return Problem(kind, model, prior, table.data, table.names, tuple(notes), record)
 
 
 def _regression(settings: Settings, kind: str, sites: Sites) -> Problem:

@@ -37,7 +37,7 @@ def _report(data: Data) -> Group | None:
     if sites is not None:
         left = sum(site["why"] == "forgotten" for site in sites)
         here = len(sites) - left
-        forgotten = f" and {left} forgotten" * bool(left)
+        forgotten = f" and {left} forgotten" if left else ""
         ledger = f"Ledger of {here:,} site{'' if here == 1 else 's'}{forgotten}, "
     parts: list[Any] = [f"{printable(data['path'])}: {ledger}{data['family']}{proper}"]
     parts += map(printable, data.get("about", ()))

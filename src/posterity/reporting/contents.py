@@ -93,8 +93,8 @@ def about_recipe(provenance: Mapping[str, str], posterior: Any, priors: int = 6)
         prior: Any = posterior.prior
         moments = zip(prior.names, prior.mean, prior.marginal_variance, strict=True)
         parts = [f"{name} {mean:g} ± {variance**0.5:g}" for name, mean, variance in moments]
-        shown = ", ".join(parts[:priors]) + ", ..." * (len(parts) > priors)
-        lines.append(f"Prior: {shown}.")
+        more = ["..."] if len(parts) > priors else []
+        lines.append(f"Prior: {', '.join([*parts[:priors], *more])}.")
     if "records" in total:
         dropped = f", {total['dropped']:,} dropped" if "dropped" in total else ""
         noise = total.get("noise_variance")

@@ -119,7 +119,7 @@ def _designs(
         with within(f"data {str(path)!r} of site {site!r}"):
             cells, more = records_of(path, readings[site])
             own = recipe.filled(columns_of(recipe, cells.header, path))
-            own = with_labels(own.replaced(strata=(site,) * bool(recipe.own)), readings[site])
+            own = with_labels(own.replaced(strata=(site,) if recipe.own else ()), readings[site])
             data = design(cells, own, readings[site], empty=True)
         designs[site] = data
         filled[site] = own
@@ -142,7 +142,8 @@ def _spread(
     if recipe.model != "linear":
         value = dispersion_of(recipe, sites.values(), apart)
         notes = [f"dispersion {value:.4g}, estimated from the records of {whose}"]
-        return value, notes + [AS_POISSON] * (value < LEAST)
+        notes += [AS_POISSON] if value < LEAST else []
+        return value, notes
     if not estimate:
         return 1.0, [NOISE_OF_ONE]
     triangles = {site: triangle_of(recipe, data) for site, data in sites.items()}
