@@ -23,13 +23,6 @@ from posterity.fusion import Fusion
 from posterity.reporting.plots import plot_matching
 from posterity.status import Progress
 
-SITES, HELD_OUT = 6, 450
-"""Number of sites, and of images that no site sees."""
-HIGHEST = 4
-"""Largest i + j of the frequencies (i, j) that are kept, without (0, 0): strokes, without lightness
-or fine detail, few enough for full covariances at a site with 150 images."""
-LOCAL, POOLED, RESTARTS = 12, 30, 2
-"""Largest number of components at a site and in the pooled fit; number of restarts of each."""
 FILES = {
     "fused.safetensors": "all of them fused; any site can be taken out again",
     "matching.png": "the picture of what was matched, and how surely",
@@ -80,18 +73,22 @@ def demo(settings: Settings) -> Data:
     return report | {"folder": folder, "files": sorted(path.name for path in folder.iterdir())}
 
 
-def _run(data: "Deal", folder: Path, moved: Any) -> Data:
+def _run(data: "Deal", folder: Path, moved: Any, local: int = 12, pooled: int = 30) -> Data:
+    """Fit at most ``local`` components at each site, more than it has digits, and at most
+    ``pooled`` to all images together; write the files, and return the figures.
+    """
     from posterity.adapters.sklearn import to_ledger
 
+    steps = len(data.images) + 2
     for step, site in enumerate(data.images):
         provenance = {
             "data": "handwritten digits of scikit-learn",
             "digits": " ".join(map(str, data.digits[site])),
             "model": "sklearn.mixture.BayesianGaussianMixture",
         }
-        ledger = to_ledger(fit(features(data.images[site]), LOCAL), site)
+        ledger = to_ledger(fit(features(data.images[site]), local), site)
         posterity.save(ledger, folder / f"{site}.safetensors", provenance=provenance)
-        moved(Progress(step + 1, SITES + 2))
+        moved(Progress(step + 1, steps))
     ledgers = {site: posterity.load(folder / f"{site}.safetensors") for site in data.images}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the plot shows ambiguous matches
@@ -99,15 +96,15 @@ def _run(data: "Deal", folder: Path, moved: Any) -> Data:
     assert fusion.ledger is not None, "a product has one"
     posterity.save(fusion.ledger, folder / "fused.safetensors")
     draw(fusion, ledgers, data, folder / "matching.png")
-    moved(Progress(SITES + 1, SITES + 2))
+    moved(Progress(steps - 1, steps))
     together = np.concatenate(list(data.images.values()))
-    pooled = to_ledger(fit(features(together), POOLED), "pooled")
+    everything = to_ledger(fit(features(together), pooled), "pooled")
     last = {
         name: _score(ledger, data, range(10), len(together))
-        for name, ledger in {"fused": fusion.ledger, "pooled": pooled}.items()
+        for name, ledger in {"fused": fusion.ledger, "pooled": everything}.items()
     }
     return {
-        "held_out": HELD_OUT,
+        "held_out": len(data.held_out),
         "ratio": last["fused"]["mutual_information"] / last["pooled"]["mutual_information"],
         "sites": {
             site: _score(ledger, data, data.digits[site], len(data.images[site]))
@@ -139,15 +136,17 @@ class Deal(NamedTuple):
     truth: np.ndarray
 
 
-def deal(seed: int, sites: int = SITES) -> Deal:
-    """Give each site four to six of the ten digits, each digit to some site, each image to one."""
+def deal(seed: int, sites: int = 6, held_out: int = 450) -> Deal:
+    """Give each site four to six of the ten digits, each digit to some site, each image to one of
+    its sites, except a quarter of all images, which no site sees.
+    """
     from sklearn.datasets import load_digits
 
     rng = np.random.default_rng(seed)
     data = load_digits()
     images = data.images / 16.0  # type: ignore[attr-defined]
     y = data.target  # type: ignore[attr-defined]
-    held_out, rest = np.split(rng.permutation(len(y)), [HELD_OUT])
+    unseen, rest = np.split(rng.permutation(len(y)), [held_out])
     held = np.zeros((sites, 10), dtype=bool)
     while not held.any(0).all():
         some = [rng.choice(10, rng.integers(4, 7), replace=False) for _ in range(sites)]
@@ -157,21 +156,26 @@ def deal(seed: int, sites: int = SITES) -> Deal:
     return Deal(
         {name: np.flatnonzero(row).tolist() for name, row in zip(names, held, strict=True)},
         {name: images[rest[owner == site]] for site, name in enumerate(names)},
-        images[held_out],
-        y[held_out],
+        images[unseen],
+        y[unseen],
     )
 
 
-def features(images: Any) -> np.ndarray:
-    """Return low-frequency cosine coefficients (n, 14) of images (n, 8, 8) in [0, 1]."""
+def features(images: Any, highest: int = 4) -> np.ndarray:
+    """Return low-frequency cosine coefficients (n, 14) of images (n, 8, 8) in [0, 1].
+
+    They are of the frequencies (i, j) with i + j up to the ``highest``, without (0, 0): strokes,
+    without lightness or fine detail, few enough for full covariances at a site with 150 images.
+    """
     i, j = np.indices((8, 8)).reshape(2, -1)
-    kept = [k for k in np.lexsort((i, i + j)) if 0 < i[k] + j[k] <= HIGHEST]
+    kept = [k for k in np.lexsort((i, i + j)) if 0 < i[k] + j[k] <= highest]
     coefficients = np.asarray(scipy.fft.dctn(images, axes=(1, 2), norm="ortho"))
     return coefficients[:, i[kept], j[kept]]
 
 
-def fit(x: np.ndarray, components: int) -> Any:
-    """Fit a Gaussian mixture to ``x`` (n, d), with a prior that all sites share.
+def fit(x: np.ndarray, components: int, restarts: int = 2) -> Any:
+    """Fit a Gaussian mixture to ``x`` (n, d), with a prior that all sites share; of several
+    ``restarts`` the best is kept.
 
     Independent pixels, uniform on [0, 1], have cosine coefficients with mean 0 and variance 1/12.
     Half of that is left within a component, whose expected precision is 24. Means vary ten times as
@@ -188,7 +192,7 @@ def fit(x: np.ndarray, components: int) -> Any:
         mean_precision_prior=0.1,
         degrees_of_freedom_prior=size + 2.0,
         covariance_prior=np.eye(size) * (size + 2.0) / 24,
-        n_init=RESTARTS,
+        n_init=restarts,
         max_iter=1000,
         random_state=0,
     ).fit(x)

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from posterity.cli.files import read_prior
 from posterity.cli.options import Settings, conflict, read
-from posterity.cli.records import in_one_order, read_sites
 from posterity.cli.schema import options_of
 from posterity.engine.agent import Agent
 from posterity.engine.agreement import Terms
@@ -33,6 +32,7 @@ from posterity.errors import ArtifactError, SiteError, UsageError
 from posterity.federation.site import Site
 from posterity.federation.specification import build, imported
 from posterity.runtime.files import force_to_disk, write_file
+from posterity.tabular.records import in_one_order, read_sites
 
 AGREED = (
     *("links", "padding", "seed", "authorities"),

@@ -12,9 +12,6 @@ from posterity.fusion.diff import diff as compared
 from posterity.ledger import Ledger
 from posterity.tabular.reconcile import comparable
 
-MOST_SHIFTS = 5
-"""Number of coordinates whose shift is printed."""
-
 
 def _block(block: BlockDiff) -> Data:
     data: Data = {"family": block.family, **_both(block.kl)}
@@ -57,13 +54,15 @@ def _report(data: Data) -> Group:
     return group(rows, *map(printable, lines))
 
 
-def _farthest(shifts: dict[str, float | None]) -> str:
-    """Return the coordinates whose means moved most, in standard deviations of a."""
+def _farthest(shifts: dict[str, float | None], count: int = 5) -> str:
+    """Return the coordinates whose means moved most, in standard deviations of a; as many as fit
+    on a line.
+    """
 
     def far(name):
         return -math.inf if shifts[name] is None else -abs(shifts[name] or 0.0)
 
-    most = sorted(shifts, key=far)[:MOST_SHIFTS]
+    most = sorted(shifts, key=far)[:count]
     more = f", and {len(shifts) - len(most)} more" if len(shifts) > len(most) else ""
     return ", ".join(f"{name} {short(shifts[name])}" for name in most) + more
 
@@ -76,8 +75,8 @@ def _plate_rows(block: Data) -> list[tuple[str, ...]]:
     def size(pair):
         return sum(math.inf if pair[k] is None else pair[k] for k in ("kl_ab", "kl_ba"))
 
-    kept = sorted(range(len(pairs)), key=lambda i: -size(pairs[i]))[:MOST_ROWS]
-    rows = [(str(pairs[i]["a"]), str(pairs[i]["b"]), *_cells(pairs[i])) for i in sorted(kept)]
+    farthest = sorted(pairs, key=size, reverse=True)[:MOST_ROWS]
+    rows = [(str(one["a"]), str(one["b"]), *_cells(one)) for one in pairs if one in farthest]
     if block.get("weights"):
         rows.append(("weights", "weights", *_cells(block["weights"])))
 

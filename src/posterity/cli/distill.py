@@ -16,8 +16,7 @@ from posterity.artifact.aligned import listed, names_in
 from posterity.cli import files
 from posterity.cli.jobs import build_kind, problem_of
 from posterity.cli.options import Settings, conflict
-from posterity.cli.recipes import recipe_of, table_of
-from posterity.cli.records import Table, read_inputs, reordered
+from posterity.cli.recipes import reading_of, recipe_of
 from posterity.cli.report import Group, group, status_of, status_report
 from posterity.cli.schema import places_of
 from posterity.cli.streams import Data, bar, printable, verb
@@ -42,8 +41,10 @@ from posterity.networks import Layers
 from posterity.runtime.interrupts import deferred
 from posterity.status import Progress
 from posterity.tabular.pooled import teacher_of
+from posterity.tabular.predictions import table_to_predict
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.recipe_model import TIMES, inputs_of, offset_of
+from posterity.tabular.records import Table, read_inputs, reordered
 from posterity.tabular.sites import as_provenance, kept, sites_in, together
 
 KERNELS = {
@@ -177,9 +178,11 @@ def _model(settings: Settings, posterior: Any, path: Path) -> models.Model:
     noise = settings["model.noise_variance"]
     known = {} if noise is None else {"noise_variance": noise}
     network = getattr(posterior, "network_layers", None) is not None
-    if likelihood is not None if not network else kind not in (None, "network"):
-        flag = f"--model {kind}" if network else f"--likelihood {likelihood}"
-        raise conflict(flag, f"{posterior!r} in {str(path)!r}")
+    wrong = f"--model {kind}" if network and kind not in (None, "network") else None
+    if not network and likelihood is not None:
+        wrong = f"--likelihood {likelihood}"
+    if wrong:
+        raise conflict(wrong, f"{posterior!r} in {str(path)!r}")
     if network:
         if likelihood is None and posterior.layers.outputs == 1:
             raise files.no_likelihood(path)
@@ -217,7 +220,9 @@ def _pool(
     if path is None:
         return None, None, []
     if recipe is not None:
-        data, notes = table_of(settings, recipe, path, scored=False)
+        target = settings.values.get("model.target")
+        named = {"array": settings["inputs.array"], "target": target}
+        data, notes = table_to_predict(path, recipe, reading_of(settings), **named)
         if data.dropped:
             notes.append(f"{data.dropped} of {data.total} inputs with missing values are left out")
         pool = Table(inputs_of(recipe, data)[1], None, inputs_of(recipe)[0])

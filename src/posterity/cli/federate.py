@@ -3,10 +3,6 @@
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
 
 from posterity.artifact.aligned import listed, names_in
 from posterity.cli import files
@@ -14,24 +10,15 @@ from posterity.cli.jobs import Federated, federation_of
 from posterity.cli.options import Settings
 from posterity.cli.report import Group, alarming, first, group, status_of, status_report, table
 from posterity.cli.streams import Data, bar, printable, verb
-from posterity.errors import CHOOSE, ParameterError
-from posterity.families import stack
-from posterity.families.names import names_of
+from posterity.errors import ParameterError
 from posterity.federation import Run
 from posterity.federation.federate import proceed, too_few_hops
-from posterity.fusion.conflict import CONTRADICTION, jointly
-from posterity.ledger import Ledger
-from posterity.reporting.summary.rows import cavity
+from posterity.reporting.cautions import notes_of_federation
 from posterity.runtime.files import write_file
 from posterity.status import Progress
-from posterity.tabular.fitting import notes_of_labels, notes_of_prior
 from posterity.tabular.pooled import by_default, check_coefficients, check_columns
 from posterity.tabular.recipe import recipe_in
 from posterity.tabular.sites import sites_in
-from posterity.tabular.units import suspicious
-
-MOST = 2**30
-"""Largest number of multiplications for comparing each site with the others."""
 
 
 def _report(data: Data) -> Group:
@@ -86,37 +73,6 @@ def federate(settings: Settings) -> Data:
     return _written(settings, job, run) | {"resumed": resumed}
 
 
-def _contradiction(ledger: Ledger) -> Iterator[str]:
-    """Yield a note on the site whose full Gaussian factor is furthest from all others', if far."""
-    prior: Any = ledger.prior
-    names = names_of(prior)[""]
-    if ledger.posterior.diagonal or len(ledger.sites) * len(names) ** 3 > MOST:
-        return
-    most = CONTRADICTION
-    about = ""
-    for site in ledger.sites:
-        one = prior + ledger.factor(site)
-        other = cavity(ledger, site)
-        if not (np.all(one.is_proper()) and np.all(other.is_proper())):
-            continue
-        spread = np.sqrt(one.marginal_variance + other.marginal_variance)
-        away = abs(one.mean - other.mean) / spread
-        what = names[int(away.argmax())]
-        far = float(away.max())
-        if far <= CONTRADICTION:
-            what = "all coefficients together"
-            far = float(jointly(stack([one]), stack([other]))[0])
-        if far > most:
-            most = far
-            about = f"site {site!r} contradicts the others in {what}"
-    if about:
-        yield (
-            f"{about}, by {most:.0f} of both their deviations. One posterior of all is surer than "
-            "it should be: let coefficients differ (--personal), or look at that site's units, "
-            f"labels and records{CHOOSE}"
-        )
-
-
 def _written(settings: Settings, job: Federated, run: Run) -> Data:
     """Write the ledger, and the history if requested; return the report."""
     schedule = type(run.schedule).__name__
@@ -124,18 +80,12 @@ def _written(settings: Settings, job: Federated, run: Run) -> Data:
     ledger = job.marked(run.ledger)
     record = {"schedule": schedule, "steps": str(steps), "status": str(run.status)}
     recipe = recipe_in(job.record)
-    notes = [] if recipe is None else suspicious({"": ledger}, recipe, known=sites_in(job.record))
-    posterior: Any = ledger.posterior
-    if recipe is not None and posterior.gaussian:
-        sd = np.sqrt(posterior.marginal_variance)
-        notes += notes_of_prior(names_of(posterior)[""], posterior.mean, sd, ledger.prior)
-        if recipe.model == "logistic":
-            x, y = map(np.concatenate, zip(*job.arguments["sites"].values(), strict=True))
-            y = y.reshape(len(y), -1)  # the label, and where records are adjusted their offset
-            notes += notes_of_labels(y[:, 0], x @ posterior.mean + y[:, 1:2].sum(1))
-        notes += _contradiction(ledger)
-    if recipe is not None and not isinstance(settings["model.personal"], dict):
-        notes += by_default(run.agreement.prior, recipe)
+    facts = sites_in(job.record)
+    notes = list[str]()
+    if recipe is not None:
+        notes += notes_of_federation(job.arguments["sites"], ledger, recipe, facts)
+        if not isinstance(settings["model.personal"], dict):
+            notes += by_default(run.agreement.prior, recipe)
     written = files.write(ledger, settings.output, "federate", record | job.record)
     history = settings.path("output.history")
     if history is not None:
@@ -144,9 +94,7 @@ def _written(settings: Settings, job: Federated, run: Run) -> Data:
     outcomes = Counter((visit.site, visit.outcome) for visit in run.trace)
     last = {visit.site: visit.residual for visit in run.trace}
     # An ordinal or survival record is several rows of the underlying regression.
-    records = run.federation.records | {
-        site: facts["records"] for site, facts in sites_in(job.record).items()
-    }
+    records = run.federation.records | {site: own["records"] for site, own in facts.items()}
     return {
         **written,
         "columns": listed(names_in(ledger)),

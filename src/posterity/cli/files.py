@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from posterity.artifact import Inspection, Posterior, inspect, open_artifact, save
-from posterity.artifact import provenance as provenances
-from posterity.errors import ArtifactError, StructureError, UsageError, within
+from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.families import Distribution, ExponentialFamily
-from posterity.families.layers import Layers
 from posterity.ledger import Ledger
+from posterity.runtime.files import check_regular
 from posterity.version import __version__
 
 
@@ -54,14 +53,6 @@ def read_prior(path: Path) -> tuple[ExponentialFamily, Inspection]:
     return prior, about
 
 
-def inputs_of(student: Any, inspection: Inspection) -> tuple[str, ...]:
-    """Return the names of a student's input columns; empty if its file has none."""
-    if not isinstance(student.network, Layers):
-        return ()
-    with within(f"file {inspection.path!r}"):
-        return provenances.inputs_of(inspection.provenance, student.network.inputs)
-
-
 def write(posterior: Any, path: Path, verb: str, provenance: Mapping[str, str]) -> dict[str, str]:
     """Save the result of ``posterity VERB``; return its path, digest and kind."""
     save(posterior, path, provenance={"made by": f"posterity {__version__} {verb}", **provenance})
@@ -69,24 +60,13 @@ def write(posterior: Any, path: Path, verb: str, provenance: Mapping[str, str]) 
     return {"output": about.path, "kind": about.kind, "digest": about.digest}
 
 
-def no_likelihood(path: Path) -> UsageError:
+def no_likelihood(path: Path | str) -> UsageError:
     """Return the error for a network whose single output is ambiguous."""
     return UsageError(
         found=f"a network with one output in {str(path)!r}, without --likelihood",
         expected="bernoulli for labels in {0, 1}, or gaussian (with its --noise-variance)",
         fix="Pass the likelihood that it was trained with.",
     )
-
-
-def check_regular(path: Path) -> None:
-    """Raise an ArtifactError for a pipe or a device, which might never end."""
-    # A name that is too long counts as a file that does not exist.
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        raise ArtifactError(
-            found=f"{str(path)!r}, which is a pipe or a device",
-            expected="a regular file",
-            fix="Write its content to a file first.",
-        )
 
 
 def make_folder(folder: Path, expected: str, **options: Any) -> None:

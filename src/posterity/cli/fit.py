@@ -7,7 +7,7 @@ from typing import Any
 from posterity import tabular as fitting
 from posterity.cli import files
 from posterity.cli.options import Settings, conflict, incomplete
-from posterity.cli.recipes import clean_or_none, requested
+from posterity.cli.recipes import in_form, requested
 from posterity.cli.report import Group, group, parameters, short
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.tabular.reconcile import prior_digest
@@ -47,7 +47,7 @@ def fit(settings: Settings) -> Data:
         recipe = dataclasses.replace(recipe, prior=digest)
     elif recipe.prior is not None:
         raise incomplete("--like of a fit with a --prior", "that prior's file (--prior)")
-    site = clean_or_none(settings["site"])
+    site = in_form(settings["site"])
     with bar(f"Fitting {', '.join(map(str, paths))}") as moved:
         options: Any = {"prior": before, "reading": reading, "progress": moved}
         fits = [fitting.fit(path, recipe, site, **options) for path in paths]

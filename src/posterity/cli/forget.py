@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from posterity.artifact import digest
@@ -15,22 +15,17 @@ from posterity.cli.report import status_of
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import ArtifactError, UsageError
 from posterity.families.checks import check_proper
-from posterity.federation import Run
-from posterity.federation.certificate import Certificate
 from posterity.federation.federate import start
 from posterity.federation.forget import forget as forgotten
-from posterity.federation.remaining import reports_of
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt, issue
+from posterity.reporting.cautions import changed_records, spread_that_stays
 from posterity.runtime.files import alongside
 from posterity.status import ProgressCallback, Status
 from posterity.tabular.recipe import recipe_in
 from posterity.tabular.reconcile import check_model
 from posterity.tabular.regressions import model_of
 from posterity.tabular.sites import kept
-
-CHANGED = 100
-"""Change of the posterior by one site's own round, in units of the tolerance, that is noted."""
 
 
 def _report(data: Data) -> str:
@@ -73,7 +68,7 @@ def forget(settings: Settings) -> Data:
             distance = 0.0 if issued.exact else None
             why = ("the sites that stay were not asked to refine their factors",)
             status = Status.of(0.0, 0.0) if issued.exact else Status.of(math.inf, 0.0, why)
-            notes = [] if issued.exact else _of_noise(about.provenance)
+            notes = [] if issued.exact else spread_that_stays(recipe_in(about.provenance))
             record = {}
         else:
             left, issued, distance, status, job = _refined(
@@ -96,39 +91,6 @@ def forget(settings: Settings) -> Data:
         "status": status_of(status),
         "notes": notes,
     }
-
-
-def _of_noise(provenance: Mapping[str, str]) -> list[str]:
-    """Return a note on the noise variance or dispersion of factors that are not independent."""
-    recipe = recipe_in(provenance)
-    if recipe is None or recipe.spread is None:
-        return []
-    return [
-        f"the {recipe.spread.replace('_', ' ')} of the file stays: if federate estimated it, "
-        "deviations and predictions still contain what was forgotten. Forget by --config, which "
-        "estimates it again from the sites that stay"
-    ]
-
-
-def _of_changes(run: Run, sites: Collection[str]) -> list[str]:
-    """Return a note on the site whose records fit its factor in the ledger least, if they would
-    change the posterior by more than ``CHANGED`` times the run's tolerance; none where gradients
-    are noisy.
-    """
-    if run.agreement.update.noisy or run.agreement.update.trains:
-        return []
-    reports = reports_of(run, ("gradient",), sites=sites)
-    lengths = Certificate.of(run.posterior, reports).residuals
-    lengths = {site: length for site, length in lengths.items() if math.isfinite(length)}
-    site = max(lengths, key=lambda site: lengths[site], default="")
-    nats = lengths.get(site, 0.0) ** 2 / 2
-    if not nats > CHANGED * run.tolerance:
-        return []
-    return [
-        f"the records of site {site!r} are not those that the ledger was made from, or the ledger "
-        f"had not converged: at the ledger's posterior they change the site's factor by {nats:.2g} "
-        "nats. Refinement takes the records as they are now"
-    ]
 
 
 def _check_new(receipt: Path, sites: tuple[str, ...], before: Ledger) -> None:
@@ -167,7 +129,7 @@ def _refined(
         known = run
         if recipe is not None:  # with the ledger's noise variance or dispersion
             known = start(**{**job.arguments, "model": model_of(recipe)}).with_ledger(before)
-        job = dataclasses.replace(job, notes=(*job.notes, *_of_changes(known, stay)))
+        job = dataclasses.replace(job, notes=(*job.notes, *changed_records(known, stay)))
     done = forgotten(
         run,
         *sites,

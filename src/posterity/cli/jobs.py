@@ -11,12 +11,11 @@ from posterity import models
 from posterity.arrays.keys import seeded
 from posterity.arrays.typing import KeyArray
 from posterity.artifact import provenance
-from posterity.artifact.aligned import names_in, ordered
 from posterity.cli import files
 from posterity.cli.options import Settings, conflict, incomplete
-from posterity.cli.recipes import NOISE_OF_ONE, Sites, personal_of, recipe_of, sites_of
-from posterity.cli.records import TARGET, in_one_order, oddities, read_sites
-from posterity.cli.schema import options_of, places_of
+from posterity.cli.recipes import recipe_of, records_of_sites
+from posterity.cli.schema import options_of
+from posterity.cli.schema import places_of as options_in
 from posterity.entries import dependent
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution
@@ -25,11 +24,12 @@ from posterity.federation import Run, specification
 from posterity.federation.federate import start
 from posterity.federation.specification import build, one_of
 from posterity.ledger import Ledger
-from posterity.models.tables import SPREAD, by_column, columns_of, with_columns
+from posterity.models.tables import SPREAD
+from posterity.tabular.federated import arranged
 from posterity.tabular.fitting import prior_of
-from posterity.tabular.pooled import spreads_of
+from posterity.tabular.multicentre import NOISE_OF_ONE, Sites
 from posterity.tabular.recipe import Recipe
-from posterity.tabular.reconcile import prior_digest
+from posterity.tabular.records import TARGET, Table, oddities, read_sites
 from posterity.tabular.sites import as_provenance
 from posterity.tabular.tables.reader import clean
 
@@ -79,90 +79,75 @@ def federation_of(
     """
     kind = _kind(settings)
     intercept = _intercept(settings, kind, OF_SITES)
-    target = settings["model.target"]
     key = seeded(settings["seed"])
+    target = settings["model.target"]
+    paths, gone = _paths(settings, without)
+    given = bool(settings.table("prior", "sd"))
+    names = next((own for path, own in (ledger or {}).items() if path != SPREAD), ())
+    of_recipe = _of_recipe(settings, kind, paths, estimate=not given, without=without, names=names)
+    if of_recipe is None:
+        tables = read_sites(paths, target, intercept)
+        recipe = None
+        data = {site: table.data for site, table in tables.items()}
+        _check_labels(tables, intercept and kind == "function")
+        options = settings.table("model", "kind", "target", "intercept", "personal")
+        model = specification.make_model(kind, options, data, folder=settings.folder, key=key)
+    else:
+        tables = of_recipe.tables
+        recipe = of_recipe.recipe
+        target = recipe.target
+        model = of_recipe.model
+        _check_recipe(settings, recipe, given)
+    if recipe is None or given:
+        prior = _prior(settings, model, key)
+    else:
+        prior = _of_units(recipe, next(iter(tables.values())).names)
+    own: Any = {"names": names, "target": target, "personal": settings["model.personal"]}
+    job = arranged(tables, model, prior, recipe, given=given, **own)
+    schedule = settings.table("schedule", "kind", "steps", "tolerance")
+    sites = sorted({*paths, *gone})
+    arguments = {
+        "sites": job.data | dict.fromkeys(gone),
+        "model": model,
+        "prior": job.prior,
+        "schedule": specification.make_schedule(settings["schedule.kind"], schedule, sites),
+        "update": specification.make_update(settings.table("update")),
+        "weights": settings["weights"],
+        "personal": job.personal,
+        "tolerance": settings["schedule.tolerance"],
+        "key": key,
+    }
+    steps = settings["schedule.steps"]
+    if of_recipe is None:
+        notes = (*job.notes, *_of_noise(settings, kind))
+        return Federated(arguments, steps, notes, {}, pooled=False)
+    record = as_provenance(job.recipe, of_recipe.facts)
+    return Federated(arguments, steps, (*job.notes, *of_recipe.notes), record, of_recipe.pooled)
+
+
+def _paths(settings: Settings, without: Collection[str]) -> tuple[dict[str, Path], set[str]]:
+    """Return the sites' files, and the sites ``without`` which do not need one, unless all do."""
     paths = {site: Path(path) for site, path in settings.need("sites").items()}
     gone = {site for site in without if site not in paths or not paths[site].exists()}
     gone = gone if {*paths} - gone else set[str]()
-    paths = {site: path for site, path in paths.items() if site not in gone}
-    usual = not settings.table("prior", "sd")
-    own = next((own for path, own in (ledger or {}).items() if path != SPREAD), ())
-    of_recipe = _of_recipe(settings, kind, paths, estimate=usual, without=without, names=own)
-    tables = read_sites(paths, target, intercept) if of_recipe is None else of_recipe.tables
+    return {site: path for site, path in paths.items() if site not in gone}, gone
+
+
+def _check_labels(tables: Mapping[str, Table], needed: bool) -> None:
     unlabelled = [site for site, table in tables.items() if table.y is None]
-    if intercept and kind == "function" and unlabelled:
+    if needed and unlabelled:
         raise StructureError(
             found=f"model.intercept = true, and no target at {some(unlabelled)}",
             expected="inputs x and a target y at every site",
             fix="Leave model.intercept out, or name the target in model.target.",
         )
-    options = settings.table("model", "kind", "target", "intercept", "personal")
-    data = {site: table.data for site, table in tables.items()}
-    record = dict[str, str]()
-    recipe = None
-    if of_recipe is None:
-        model = specification.make_model(kind, options, data, folder=settings.folder, key=key)
-        prior = _prior(settings, model, key)
-    else:
-        model = of_recipe.model
-        recipe = of_recipe.recipe
-        target = of_recipe.recipe.target
-        first = next(iter(tables.values())).names
-        prior = _of_units(recipe, first) if usual else _prior(settings, model, key)
-        if not usual and settings["prior.sd"]:
-            raise conflict("--prior-sd", "another prior")
-        if not usual and recipe.own:
-            recipe = dataclasses.replace(recipe, prior_sd={}, prior=prior_digest(prior))
-            prior = prior_of(first, recipe, prior)
-    regression = isinstance(model, models.PredictorModel)
-    leading = recipe and (recipe.baseline or recipe.own)  # in place of one intercept, or several
-    plain = regression and not leading
-    columns = in_one_order(tables, own or columns_of(prior), target, plain)
-    names = columns.names
-    size = getattr(prior, "own_size", 0)
-    if regression and names and size != len(names) and not by_column(prior, len(names)):
-        raise StructureError(  # as the library does, without the names
-            found=f"a prior of {size} coefficients for {len(names)} columns {some(names)}",
-            expected="a coefficient for each column, in this order",
-            fix="Use a prior of this size; if one column is the target, set model.target.",
-        )
-    if recipe and recipe.model == "multinomial" and names != (wanted := recipe.coefficients()):
-        raise StructureError(
-            found=f"a prior or ledger of coefficients {some(names)}",
-            expected=f"those of each class in the model's order, {some(wanted)}",
-            fix="Leave the prior out, or put its coefficients in this order.",
-        )
-    order = dict.fromkeys(by_column(prior, len(names)), names)
-    prior = with_columns(ordered(prior, order, "the prior", "the records"), names)
-    personal = personal_of(settings["model.personal"], names)
-    if of_recipe and recipe:
-        if recipe.own and personal is not False:
-            raise conflict("--own", "--personal")
-        if not usual and not recipe.own:
-            recipe = dataclasses.replace(recipe, prior_sd={}, prior=prior_digest(prior))
-        record = as_provenance(recipe, of_recipe.facts)
-    if SPREAD in names_in(prior):  # one spread for each column that differs between sites
-        apart = range(len(names) * personal) if isinstance(personal, bool) else personal
-        spreads = tuple(name for place, name in enumerate(names) if place in apart)
-        prior = ordered(prior, {SPREAD: spreads}, "the prior", "model.personal")
-    elif recipe is not None:
-        personal = spreads_of(personal, recipe, names)
-    schedule = settings.table("schedule", "kind", "steps", "tolerance")
-    sites = sorted({*paths, *gone})
-    arguments = {
-        "sites": columns.data | dict.fromkeys(gone),
-        "model": model,
-        "prior": prior,
-        "schedule": specification.make_schedule(settings["schedule.kind"], schedule, sites),
-        "update": specification.make_update(settings.table("update")),
-        "weights": settings["weights"],
-        "personal": personal,
-        "tolerance": settings["schedule.tolerance"],
-        "key": key,
-    }
-    more = _of_noise(settings, kind) if of_recipe is None else of_recipe.notes
-    pooled = of_recipe is not None and of_recipe.pooled
-    return Federated(arguments, settings["schedule.steps"], (*columns.notes, *more), record, pooled)
+
+
+def _check_recipe(settings: Settings, recipe: Recipe, given: bool) -> None:
+    if given and settings["prior.sd"]:
+        raise conflict("--prior-sd", "another prior")
+    if recipe.own and settings["model.personal"] not in (None, False):
+        raise conflict("--own", "--personal")
 
 
 def _kind(settings: Settings, usual: str | None = None) -> str:
@@ -187,8 +172,9 @@ def _of_recipe(
     if kind in specification.REGRESSIONS and tabular:
         others = settings.table("model", *OF_REGRESSIONS)
         specification.check_keys(others, [], "model")
-        return sites_of(settings, paths, estimate=estimate, without=without, names=names)
-    of_tables = places_of("recipe", "reading") | {"data.drop_missing", "tables"}
+        options: Any = {"estimate": estimate, "names": names}
+        return records_of_sites(settings, paths, without=without, **options)
+    of_tables = options_in("recipe", "reading") | {"data.drop_missing", "tables"}
     of_tables -= {"model.dispersion"}  # also an option of the model
     given = [settings.flag(place) for place in settings.values if place in of_tables]
     if given or kind in specification.OF_TABLES:
@@ -211,7 +197,7 @@ def _intercept(settings: Settings, kind: str, kinds: Mapping[Any, Any]) -> bool:
         raise UsageError(
             found=f"model.intercept = true with model.kind = {kind!r}",
             expected=f"a model with a column of ones: one of {seeing}",
-            fix=f"Leave model.intercept out{': layers have biases' * (kind == 'network')}.",
+            fix=f"Leave model.intercept out{': layers have biases' if kind == 'network' else ''}.",
         )
     return bool(settings["model.intercept"])
 
@@ -257,32 +243,31 @@ class Problem(NamedTuple):
 def problem_of(settings: Settings) -> Problem:
     """Return the model that the option group ``network`` describes, and its records."""
     path = Path(settings.need("data.file"))
-    target = settings["model.target"]
     kind = _kind(settings, settings["model.kind"] or "network")
     intercept = _intercept(settings, kind, OF_ONE_TABLE)
-    variance = settings["prior.variance"]
-    of_recipe = _of_recipe(settings, kind, {path.stem: path}, estimate=False)
-    if of_recipe is not None:
-        return _regression(settings, kind, of_recipe)
+    sites = _of_recipe(settings, kind, {path.stem: path}, estimate=False)
+    if sites is not None:
+        return _regression(settings, kind, sites)
+    target = settings["model.target"]
     labels = kind == "network" and settings["model.likelihood"] != "gaussian"
-    tables = read_sites({path.stem: path}, target, intercept, texts=labels)
-    columns = in_one_order(tables, (), target, kind != "network")
-    data: Any = next(iter(columns.data.values()))
-    if not isinstance(data, tuple):
+    (table,) = read_sites({path.stem: path}, target, intercept, texts=labels).values()
+    if table.y is None:
         raise StructureError(
             found=f"data {str(path)!r} without labels",
             expected="x and y, or a column that model.target names",
             fix="Set model.target to the column that is predicted.",
         )
     options = settings.table("model", "kind", "target", "intercept")
-    model, prior = specification.make_model_and_prior(kind, options, variance, *data)
-    notes = [*columns.notes, *_of_noise(settings, kind)]
+    variance = settings["prior.variance"]
+    model, prior = specification.make_model_and_prior(kind, options, variance, *table.data)
+    notes = _of_noise(settings, kind)
     record = {}
-    classes = next(iter(tables.values())).classes
-    if columns.names:
-        record = provenance.of_target(clean(target or TARGET), classes)
-        notes += [provenance.named(classes)] if classes else []
-    return Problem(kind, model, prior, data, columns.names, tuple(notes), record)
+    if kind != "network":
+        notes = [*oddities([table.x], table.names), *notes]
+    if table.names:
+        record = provenance.of_target(clean(target or TARGET), table.classes)
+        notes += [provenance.named(table.classes)] if table.classes else []
+    return Problem(kind, model, prior, table.data, table.names, tuple(notes), record)
 
 
 def _regression(settings: Settings, kind: str, sites: Sites) -> Problem:

@@ -10,27 +10,20 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from posterity.cli import files
-from posterity.cli.inspect import about_recipe, inspected
+from posterity.cli.inspect import inspected
 from posterity.cli.inspect import report as inspect_report
 from posterity.cli.options import Settings, conflict, unwanted
 from posterity.cli.report import MOST_ROWS, Group, first, group, short
 from posterity.cli.streams import Data, printable, verb
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.ledger import Ledger
+from posterity.reporting.contents import about_recipe
 from posterity.reporting.summary import Summary, influences, summarise
 from posterity.tabular.tables.reader import as_text
 
 COLUMNS = ("block", "member", "quantity", "name")
 ROW = (*COLUMNS, "mean", "sd", "low", "high")
 PULL = (*COLUMNS, "mean", "without", "by")
-TOP = 6
-"""Number of a topic's words that are printed."""
-MOST_APART = 3
-"""Number of coordinates of components that are printed."""
-LONGEST, TAIL = 60, 16
-"""Number of letters of a name that are printed, and of those at its end."""
-NARROW = 7
-"""Number of letters of a name per line in the narrowest terminal."""
 
 
 def _report(data: Data) -> Group | None:
@@ -44,7 +37,7 @@ def _report(data: Data) -> Group | None:
     if sites is not None:
         left = sum(site["why"] == "forgotten" for site in sites)
         here = len(sites) - left
-        forgotten = f" and {left} forgotten" * bool(left)
+        forgotten = f" and {left} forgotten" if left else ""
         ledger = f"Ledger of {here:,} site{'' if here == 1 else 's'}{forgotten}, "
     parts: list[Any] = [f"{printable(data['path'])}: {ledger}{data['family']}{proper}"]
     parts += map(printable, data.get("about", ()))
@@ -153,18 +146,20 @@ def _rows(data: Data, rows: list[Any], table: Table, cells: Any, hidden: int = 0
     return first(rows, table, cells, None if data["whole"] else MOST_ROWS, hidden, " (--all)")
 
 
-def _name(text: str) -> str:
-    """Return a name; a very long one is reduced to both ends."""
+def _name(text: str, most: int = 60, end: int = 16) -> str:
+    """Return a name; one of more letters than fit beside numbers is reduced to both ends."""
     text = printable(text)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - TAIL]}...{text[-TAIL:]}"
+    return text if len(text) <= most else f"{text[: most - end]}...{text[-end:]}"
 
 
-def _table(*headers: str) -> Table:
-    """Return a table whose first column holds names, which wrap, and the others numbers."""
+def _table(*headers: str, narrow: int = 7) -> Table:
+    """Return a table whose first column holds names, which wrap, and the others numbers. In a
+    ``narrow`` terminal a line has this many letters of a name, those of most words.
+    """
     table = Table(box=SIMPLE, padding=(0, 0, 0, 1), pad_edge=False)
     for index, header in enumerate(headers):
         justify = "right" if index else "left"
-        table.add_column(header, overflow="fold", justify=justify, min_width=0 if index else NARROW)
+        table.add_column(header, overflow="fold", justify=justify, min_width=0 if index else narrow)
     return table
 
 
@@ -210,7 +205,10 @@ def _layer_cells(one: Data) -> tuple[str, ...]:
     return name, f"{one['weights']:,}", short(one["size"]), short(one["sd"]), f"{one['sure']:.1%}"
 
 
-def _components_table(data: Data) -> Table:
+def _components_table(data: Data, words: int = 6) -> Table:
+    """Return a table of the components' weights, of the most probable words of a topic, as many as
+    fit on a line, and of the coordinates in which components differ most.
+    """
     components = data["components"]
     weighed = any(one["weight"] is not None for one in components)
     topics = any(one["top"] for one in components)
@@ -228,15 +226,16 @@ def _components_table(data: Data) -> Table:
             sd = f" ± {short(one['weight_sd'])}" if one["weight_sd"] is not None else ""
             yield "-" if one["weight"] is None else short(one["weight"]) + sd
         if topics:
-            words = (f"{word['name']} {word['probability']:.2g}" for word in one["top"][:TOP])
-            yield printable(", ".join(words))
+            top = (f"{word['name']} {word['probability']:.2g}" for word in one["top"][:words])
+            yield printable(", ".join(top))
         yield from (f"{short(one['mean'][i])} ± {short(_sds(one)[i])}" for i in apart)
 
     return _rows(data, components, table, cells)
 
 
-def _apart(components: list[Data], count: int) -> list[int]:
-    """Return the coordinates in which components of a mixture differ most, as many as fit.
+def _apart(components: list[Data], count: int, most: int = 3) -> list[int]:
+    """Return the coordinates in which components of a mixture differ most, as many as fit on a
+    line.
 
     With two separate modes, rows of the whole mixture may describe a region without draws.
     """
@@ -249,7 +248,7 @@ def _apart(components: list[Data], count: int) -> list[int]:
         return (max(means) - min(means)) / max(min(_sds(one)[i] for one in components), 1e-300)
 
     count = min(len(components[0]["mean"]), count)
-    return sorted(sorted(range(count), key=gap, reverse=True)[:MOST_APART])
+    return sorted(sorted(range(count), key=gap, reverse=True)[:most])
 
 
 def _sds(one: Data) -> list[float]:

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import shlex
+import signal
 import sys
 import threading
 import traceback
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from posterity.errors import ArtifactError, PosterityError
+from posterity.errors import ArtifactError, PosterityError, UsageError
 from posterity.runtime.interrupts import Interrupts, Terminated, deferred, heed, of_signal
 from posterity.runtime.progress import shown
 from posterity.runtime.text import clean
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
     from posterity.status import ProgressCallback
 
 Data = dict[str, Any]
-USAGE = 2
 BUG = 70
-INTERRUPTED = 130
-TERMINATED = 143
+"""Exit code of an internal error, as in sysexits.h."""
+INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
 DEBUG = "POSTERITY_DEBUG"
 _log_as_json = contextvars.ContextVar("log_as_json", default=False)
 
@@ -145,7 +146,7 @@ def guarded(call: Callable[[], Any], as_json: bool) -> int:
 
 def _print_error(error: BaseException, as_json: bool) -> int:
     found, expected, fix, code = explain(error)
-    kind = "UsageError" if code == USAGE else type(error).__name__
+    kind = "UsageError" if code == UsageError.exit_code else type(error).__name__
     data = {"type": kind, "found": found, "expected": expected, "fix": fix, "exit_code": code}
     line = printable(f"error: found {found}; expected {expected}; next: {fix}")
     print(json.dumps({"error": data}) if as_json else line, file=sys.stderr)
@@ -192,7 +193,7 @@ def explain(error: BaseException) -> tuple[str, str, str, int]:
         command = context.command_path if context else "posterity"
         message: str = error.format_message()  # type: ignore[attr-defined]
         found = (message[:1].lower() + message[1:]).rstrip(".")
-        return found, "arguments as in the help", f"See '{command} --help'.", USAGE
+        return found, "arguments as in the help", f"See '{command} --help'.", UsageError.exit_code
     if isinstance(error, OSError):
         expected = "files that can be read and written"
         fix = "Check paths, permissions and space."

@@ -1,4 +1,7 @@
-"""Atomic writing of files, and the removal of temporary files of killed writers."""
+"""Atomic writing of files, and the removal of temporary files of killed writers.
+
+Files to read are checked not to be pipes.
+"""
 
 import contextlib
 import os
@@ -9,6 +12,17 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from posterity.errors import ArtifactError
+
+
+def check_regular(path: Path) -> None:
+    """Raise an ArtifactError for a pipe or a device, which might never end."""
+    # A name that is too long counts as a file that does not exist.
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise ArtifactError(
+            found=f"{str(path)!r}, which is a pipe or a device",
+            expected="a regular file",
+            fix="Write its content to a file first.",
+        )
 
 
 def write_file(path: Path, *parts: Any, mode: int = 0o666) -> None:

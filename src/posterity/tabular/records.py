@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.artifact.provenance import unnamed
-from posterity.cli.files import check_regular
-from posterity.cli.options import unwanted
-from posterity.errors import ArtifactError, ParameterError, StructureError, within
+from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError, within
 from posterity.families.names import order, some, unfit
+from posterity.runtime.files import check_regular
+from posterity.tabular.recipe import INTERCEPT
 from posterity.tabular.tables.reader import (
     Cells,
     clean,
@@ -28,11 +28,11 @@ from posterity.tabular.tables.reader import (
 
 TARGET = "y"
 """Default name of the label's column."""
-INTERCEPT = "intercept"
-"""Name of the column of ones."""
 COLUMNS = "columns"
 """Array of an ``.npz`` that names the columns of the others."""
 NUMBER = "a finite number (of a text's levels make columns of 0 and 1, of a date a number)"
+ARRAYS = (".npz", ".npy")
+"""Endings of files of arrays; others are tables."""
 
 
 class Table(NamedTuple):
@@ -81,19 +81,15 @@ def read_records(path: Path, target: str | None = None, *, texts: bool = False) 
             return Table(arrays["x"], arrays.get("y"), _names_of(arrays, "x"))
     label = TARGET if target is None else target
     cells = read_cells(path)
-    if texts and label in cells.header and (own := _classes(cells, label)):
-        return _labelled(cells, label, own)
-    names = cells.header
-    values = cells.numbers(cells.header, expected=NUMBER)
-    if label in names:
-        return _split(names, values, label)
-    if target is None:
-        return Table(values[:, 0] if len(names) == 1 else values, None, names)
-    raise StructureError(
-        found=f"no column {target!r} among {some(names)} in {str(path)!r}",
-        expected="the target, as a column of every table",
-        fix="Set model.target or --target to its name in the tables.",
-    )
+    if target not in (None, *cells.header):
+        raise StructureError(
+            found=f"no column {target!r} among {some(cells.header)} in {str(path)!r}",
+            expected="the target, as a column of every table",
+            fix="Set model.target or --target to its name in the tables.",
+        )
+    classes = _classes(cells, label) if texts and label in cells.header else ()
+    table = _of_cells(cells, label, classes)
+    return table._replace(x=table.x[:, 0]) if len(cells.header) == 1 and table.y is None else table
 
 
 def _classes(cells: Cells, label: str) -> tuple[str, ...]:
@@ -102,15 +98,24 @@ def _classes(cells: Cells, label: str) -> tuple[str, ...]:
     return () if any(map(is_number, texts)) else tuple(sorted(texts))
 
 
-def _labelled(cells: Cells, label: str, classes: Sequence[str]) -> Table:
-    """Return records whose labels are the places of their texts among ``classes``."""
+def _of_cells(
+    cells: Cells, label: str | None, classes: Sequence[str], scored: bool = True
+) -> Table:
+    """Return the inputs of a table, and the labels if it has them and they are to be ``scored``:
+    numbers, or the places of their texts among ``classes``.
+    """
+    names = tuple(name for name in cells.header if name != label)
+    if label not in cells.header or not scored:
+        return Table(cells.numbers(names, expected=NUMBER), None, names)
+    if not classes:
+        return _split(cells.header, cells.numbers(cells.header, expected=NUMBER), label)
     places = {text: place for place, text in enumerate(classes)}
-    for line, text in zip(cells.lines, texts := cells.column(label), strict=True):
+    texts = cells.column(label)
+    for line, text in zip(cells.lines, texts, strict=True):
         if clean(text) not in places:
             found = "no value" if is_missing(text) else repr(text)
             found = f"{found} in line {line}, column {label!r}"
             raise table_error(cells.path, found, f"one of the labels {some(classes)}")
-    names = tuple(name for name in cells.header if name != label)
     y = np.array([places[clean(text)] for text in texts], float)
     return Table(cells.numbers(names, expected=NUMBER), y, names, classes=tuple(classes))
 
@@ -136,10 +141,13 @@ def read_inputs(
         scored: whether to read that column, whose cells may else be anything.
     """
     if array is not None and path.suffix != ".npz":
-        where = f"beside {str(path)!r}"
-        raise unwanted(f"--array {array}", where, "the name of an array in an .npz file")
+        raise UsageError(
+            found=f"--array {array} beside {str(path)!r}",
+            expected="the name of an array in an .npz file",
+            fix="Leave --array out.",
+        )
     label = known if target is None else clean(target)
-    if path.suffix in (".npz", ".npy"):
+    if path.suffix in ARRAYS:
         table = _inputs(path, array)
         names = table.names
     else:
@@ -159,24 +167,14 @@ def read_inputs(
             expected="numbers: at least one record, on the first axis, before those of one input",
             fix="Save x with shape (n, d); for a single column x[:, None].",
         )
-    if not np.isfinite(x).all():
-        row = int(np.argmin(np.isfinite(x).reshape(len(x), -1).all(1)))
+    finite = np.isfinite(x).reshape(len(x), -1).all(1)
+    if not finite.all():
         raise ParameterError(
-            found=f"NaN or infinity in record {row} (from 0) of {str(path)!r}",
+            found=f"NaN or infinity in record {np.argmin(finite)} (from 0) of {str(path)!r}",
             expected="finite numbers",
             fix="Impute or drop missing values.",
         )
     return _split(table.names, x, label) if label in table.names else table
-
-
-def _of_cells(cells: Cells, label: str | None, classes: Sequence[str], scored: bool) -> Table:
-    """Return the inputs of a table, and the labels if it has them and they are to be ``scored``."""
-    names = tuple(name for name in cells.header if name != label)
-    if len(names) < len(cells.header) and scored:
-        if classes:
-            return _labelled(cells, str(label), classes)
-        return _split(cells.header, cells.numbers(cells.header, expected=NUMBER), str(label))
-    return Table(cells.numbers(names, expected=NUMBER), None, names)
 
 
 def as_cells(path: Path, table: Table) -> Cells:
@@ -225,22 +223,22 @@ def _read_arrays(path: Path, expected: str) -> dict[str, np.ndarray]:
             if not zipfile.is_zipfile(raw):
                 raise ValueError("not a complete archive of numpy.savez")
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+            return dict(file)
 
 
 def _inputs(path: Path, array: str | None) -> Table:
     """Return the inputs in a file of arrays."""
     expected = "a .csv of numbers with a header, an .npy, or an .npz with one array or x"
-    if path.suffix == ".npz":
-        arrays = _read_arrays(path, expected)
-        with _refused(path, f"{expected}; or name the array by --array"):
-            others = [name for name in arrays if name != COLUMNS]
-            name = array or (others[0] if len(others) == 1 else "x")
-            if name not in arrays:
-                raise ValueError(f"arrays {some(sorted(arrays))}, not {name!r}")
-            return Table(arrays[name], None, () if name == COLUMNS else _names_of(arrays, name))
-    with _refused(path, expected):
-        return Table(np.load(path, allow_pickle=False), None, ())
+    if path.suffix == ".npy":
+        with _refused(path, expected):
+            return Table(np.load(path, allow_pickle=False), None, ())
+    arrays = _read_arrays(path, expected)
+    with _refused(path, f"{expected}; or name the array by --array"):
+        others = [name for name in arrays if name != COLUMNS]
+        name = array or (others[0] if len(others) == 1 else "x")
+        if name not in arrays:
+            raise ValueError(f"arrays {some(sorted(arrays))}, not {name!r}")
+        return Table(arrays[name], None, () if name == COLUMNS else _names_of(arrays, name))
 
 
 def _names_of(arrays: Mapping[str, np.ndarray], name: str) -> tuple[str, ...]:
@@ -269,17 +267,17 @@ def read_sites(
     tables = {}
     for site, path in paths.items():
         with within(f"data {str(path)!r} of site {site!r}"):
-            table = tables[site] = _with_intercept(
-                read_records(path, target, texts=texts), intercept
-            )
-            if table.y is not None:
-                _check_target([target or TARGET], table.names, "x")
-                if np.shape(table.x)[1:] == (0,):
-                    raise StructureError(
-                        found=f"only the column {target or TARGET!r}, which is the target",
-                        expected="columns to predict it from, or model.intercept = true",
-                        fix="Add columns, or name another target.",
-                    )
+            table = _with_intercept(read_records(path, target, texts=texts), intercept)
+            tables[site] = table
+            if table.y is None:
+                continue
+            _check_target(target or TARGET, table.names, "x")
+            if np.shape(table.x)[1:] == (0,):
+                raise StructureError(
+                    found=f"only the column {target or TARGET!r}, which is the target",
+                    expected="columns to predict it from, or model.intercept = true",
+                    fix="Add columns, or name another target.",
+                )
     return tables
 
 
@@ -302,7 +300,9 @@ def _with_intercept(table: Table, intercept: bool) -> Table:
 def in_one_order(
     tables: Mapping[str, Table], wanted: Sequence[str], target: str | None, regression: bool
 ) -> Columns:
-    """Return all data in the ``wanted`` order, or else that of the first site with names."""
+    """Return all data in the ``wanted`` order, or else that of the first site with names; with the
+    notes of :func:`oddities` if they are those of a ``regression``.
+    """
     named = {site: table for site, table in tables.items() if table.names}
     first = next(iter(named), "")
     of = "the prior or ledger" if wanted else f"site {first!r}"
@@ -310,7 +310,7 @@ def in_one_order(
     label = ()
     if any(table.y is not None for table in named.values()):
         label = (clean(target) if target else TARGET,)
-    _check_target(label, names, of)
+        _check_target(label[0], names, of)
     ordered = dict(tables)
     for site, table in named.items():
         mine = (*table.names, *(label if table.y is not None else ()))
@@ -329,10 +329,10 @@ def oddities(inputs: Sequence[np.ndarray], names: Sequence[str]) -> Iterator[str
     filled = [x for x in inputs if len(x) and x.ndim == 2 and x.dtype.kind in "biuf"]
     if sum(map(len, filled)) < 2 or len({x.shape[1] for x in filled}) > 1:
         return
-    low = np.min([x.min(0) for x in filled], 0)
-    high = np.max([x.max(0) for x in filled], 0)
-    called = names if len(names) == len(low) else [str(index) for index in range(len(low))]
-    value = {called[n]: float(low[n]) for n in np.flatnonzero(low == high).tolist()}
+    first = filled[0][0].tolist()
+    constant = np.all([(x == filled[0][0]).all(0) for x in filled], 0)
+    called = names if len(names) == len(first) else map(str, range(len(first)))
+    value = {name: v for name, v, same in zip(called, first, constant, strict=True) if same}
     zero = [name for name in value if value[name] == 0]
     level = [name for name in value if value[name] != 0]
     if zero:
@@ -343,11 +343,10 @@ def oddities(inputs: Sequence[np.ndarray], names: Sequence[str]) -> Iterator[str
         yield f"the same in every record: {some(level)}, as an intercept is"
 
 
-def _check_target(label: Sequence[str], names: Sequence[str], of: str) -> None:
-    both = set(label) & set(names)
-    if both:
+def _check_target(label: str, names: Sequence[str], of: str) -> None:
+    if label in names:
         raise StructureError(
-            found=f"the target {both.pop()!r} among the columns of {of}",
+            found=f"the target {label!r} among the columns of {of}",
             expected="a target that is not also an input",
             fix="Set model.target to another column, or rename one.",
         )

@@ -1,0 +1,94 @@
+"""The arguments of a federation of tables: records, prior and spreads by the names of columns."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from posterity.artifact.aligned import names_in, ordered
+from posterity.errors import StructureError
+from posterity.families.names import some
+from posterity.models import PredictorModel
+from posterity.models.tables import SPREAD, by_column, columns_of, with_columns
+from posterity.tabular.fitting import prior_of
+from posterity.tabular.multicentre import Columns, personal_of, places_of
+from posterity.tabular.pooled import spreads_of
+from posterity.tabular.recipe import Recipe
+from posterity.tabular.reconcile import prior_digest
+from posterity.tabular.records import Table, in_one_order
+
+
+class Arranged(NamedTuple):
+    """Data by site, and a prior, in one order of columns with ``names``.
+
+    ``personal`` is the argument of :func:`posterity.federate`. ``recipe`` tells the prior if that
+    was given.
+    """
+
+    data: dict[str, Any]
+    names: tuple[str, ...]
+    prior: Any
+    personal: Any
+    recipe: Recipe | None
+    notes: tuple[str, ...]
+
+
+def arranged(
+    tables: Mapping[str, Table],
+    model: Any,
+    prior: Any,
+    recipe: Recipe | None = None,
+    *,
+    given: bool = False,
+    names: Sequence[str] = (),
+    target: str | None = None,
+    personal: Columns = None,
+) -> Arranged:
+    """Return the records of all sites, the prior and the personal columns in one order of columns.
+
+    Args:
+        tables: records by site, with columns in orders of their own.
+        model: the model of the records.
+        prior: its prior, whose coefficients may be in another order, or have no names.
+        recipe: recipe of the tables, if they have one.
+        given: whether the prior is another than that which the recipe describes.
+        names: names of the columns, in order; by default the prior's, or the first site's.
+        target: name of the target, by default ``y``.
+        personal: columns whose coefficients differ between sites.
+
+    Raises:
+        StructureError: for a prior of another size or order, and columns that differ.
+        UsageError: for personal columns that are none, or occur twice.
+    """
+    if recipe and recipe.own and given:
+        recipe = dataclasses.replace(recipe, prior_sd={}, prior=prior_digest(prior))
+        prior = prior_of(next(iter(tables.values())).names, recipe, prior)
+    regression = isinstance(model, PredictorModel)
+    leading = recipe and (recipe.baseline or recipe.own)  # in place of one intercept, or several
+    wanted = names or columns_of(prior)
+    columns = in_one_order(tables, wanted, target, regression and not leading)
+    names = columns.names
+    size = getattr(prior, "own_size", 0)
+    if regression and names and size != len(names) and not by_column(prior, len(names)):
+        raise StructureError(  # as the library does, without the names
+            found=f"a prior of {size} coefficients for {len(names)} columns {some(names)}",
+            expected="a coefficient for each column, in this order",
+            fix="Use a prior of this size; if one column is the target, set model.target.",
+        )
+    if recipe and recipe.model == "multinomial" and names != (of_classes := recipe.coefficients()):
+        raise StructureError(
+            found=f"a prior or ledger of coefficients {some(names)}",
+            expected=f"those of each class in the model's order, {some(of_classes)}",
+            fix="Leave the prior out, or put its coefficients in this order.",
+        )
+    order = dict.fromkeys(by_column(prior, len(names)), names)
+    prior = with_columns(ordered(prior, order, "the prior", "the records"), names)
+    if recipe and given and not recipe.own:
+        recipe = dataclasses.replace(recipe, prior_sd={}, prior=prior_digest(prior))
+    places = personal_of(personal, names)
+    if SPREAD in names_in(prior):  # one spread for each column that differs between sites
+        apart = places_of(places, len(names))
+        spreads = tuple(name for place, name in enumerate(names) if place in apart)
+        prior = ordered(prior, {SPREAD: spreads}, "the prior", "model.personal")
+    elif recipe is not None:
+        places = spreads_of(places, recipe, names)
+    return Arranged(columns.data, names, prior, places, recipe, columns.notes)

@@ -1,0 +1,294 @@
+"""Fusion of files with what they say of their records: what was read, partial pooling, distances.
+
+Files are read in memory, or some at a time; regressions are put into common units and levels.
+"""
+
+import dataclasses
+import hashlib
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+import posterity
+from posterity.artifact import Inspection, open_artifact
+from posterity.artifact.many import Alone, Several, name_of, read_many
+from posterity.errors import CHOOSE, UsageError
+from posterity.families import Gaussian
+from posterity.families.names import names_of, some
+from posterity.fusion import Fusion
+from posterity.fusion import plan as plans
+from posterity.fusion.conflict import CONFLICTS
+from posterity.fusion.networks.options import is_network
+from posterity.ledger import Ledger
+from posterity.status import Progress, ProgressCallback, Status
+from posterity.tabular.recipe import RECIPE, Recipe, recipe_in
+from posterity.tabular.reconcile import check_same, reconciled
+from posterity.tabular.sites import MOST_SITES, as_provenance, sites_in, together
+
+if TYPE_CHECKING:
+    from posterity.tabular.multicentre import Columns
+
+Reader = Callable[[Path], tuple[Any, Inspection]]
+"""A function that reads a file, as :func:`posterity.artifact.open_artifact`."""
+
+
+@dataclasses.dataclass
+class Inputs:
+    """Record of the files that are fused.
+
+    Attributes:
+        listed: number of sites whose digests are kept one by one; ten thousand fit into a header.
+        record: provenance of the fits.
+        notes: remarks on conversions of files, and on oddities.
+        sites: facts about the sites' records.
+        digests: digests of the first files, by site.
+        count: number of all files.
+        all: digest of all their names and digests.
+    """
+
+    listed: int = 10_000
+    record: dict[str, str] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    sites: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    digests: dict[str, str] = dataclasses.field(default_factory=dict)
+    count: int = 0
+    all: Any = dataclasses.field(default_factory=hashlib.sha256)
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """Recipe of the files; None if they have none."""
+        return recipe_in(self.record)
+
+    def note(self, names: Sequence[str], digests: Sequence[str], about: Mapping[str, str]) -> None:
+        """Record some more files of one provenance; a UsageError for a site that is known."""
+        if RECIPE in about:
+            self.record.setdefault(RECIPE, about[RECIPE])
+            self.sites |= sites_in(about)
+            if len(self.sites) > MOST_SITES:
+                self.sites = {"": together(self.sites.values())}
+        self.count += len(names)
+        for name, digest in zip(names, digests, strict=True):
+            if name in self.digests:
+                raise UsageError(
+                    found=f"two files of site {name!r}",
+                    expected="each site once",
+                    fix="Leave one out, or rename one: a site's name is that in its ledger, or "
+                    "else that of its file.",
+                )
+            self.all.update(f"{name} {digest}\n".encode())
+            if len(self.digests) < self.listed:
+                self.digests[name] = digest
+
+
+def fused(
+    paths: Sequence[str],
+    inputs: Inputs,
+    *,
+    budget: int | None = None,
+    read: Reader = open_artifact,
+    progress: ProgressCallback,
+    **options: Any,
+) -> Fusion:
+    """Return the fusion of files, in memory, or file by file if there are too many to match there.
+
+    Args:
+        paths: paths of files of posteriors or ledgers.
+        inputs: record to which the files are added.
+        budget: bytes of memory; with a budget files are read some at a time.
+        read: reader of files that are matched in memory.
+        progress: callback with the number of files that were read, and of the fusion.
+        options: other arguments of :func:`posterity.fuse`.
+    """
+    large = budget is not None or sum(map(plans.size_of, paths)) > plans.IN_MEMORY
+    sites: Any
+    if large and not is_network(paths[0]):  # networks need memory, or are refused
+        budget = budget or plans.BUDGET
+        sites = _in_passes(paths, inputs, progress)
+    else:
+        sites = _in_memory(paths, inputs, read)
+    return posterity.fuse(sites, budget=budget, **options, progress=progress)
+
+
+def _in_passes(
+    paths: Sequence[str], inputs: Inputs, moved: ProgressCallback
+) -> Iterator[Several | Alone]:
+    """Yield the values of the files, many at a time; record each file."""
+    one: dict[str, Any] = {}
+    for read in read_many(paths):
+        several = isinstance(read, Several)
+        names, digests = (read.names, read.digests) if several else ([read.name], [read.digest])
+        one = one or {names[0]: read.provenance}
+        check_same({**one, names[0]: read.provenance})
+        inputs.note(names, digests, read.provenance)
+        yield read
+        moved(Progress(inputs.count, len(paths)))
+
+
+def _in_memory(paths: Sequence[str], inputs: Inputs, read: Reader) -> list[Alone]:
+    """Return the values of the files in the units and levels of the first; record each file."""
+    values = {}
+    about = {}
+    for path in map(Path, paths):
+        value, own = read(path)
+        name = (name_of(value.sites) if isinstance(value, Ledger) else "") or path.stem
+        inputs.note([name], [own.digest], own.provenance)
+        values[name] = value
+        about[name] = own
+    done = reconciled(values, {name: own.provenance for name, own in about.items()})
+    inputs.record |= done.provenance
+    inputs.sites = sites_in(done.provenance)
+    inputs.notes += done.notes
+    return [Alone(name, value, about[name].digest, {}) for name, value in done.values.items()]
+
+
+def provenance_of(fusion: Fusion, inputs: Inputs, options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the provenance of a fusion's file: its rule, its ``options``, and its inputs.
+
+    ``options`` are arguments of :func:`posterity.fuse`.
+    """
+    components = options.get("components")
+    absorb = options.get("absorb")
+    weights = options.get("weights") or {}
+    rebased = json.dumps(fusion.rebased, ensure_ascii=False)
+    if len(fusion.rebased) > inputs.listed:
+        rebased = f"{len(fusion.rebased)} sites"
+    record = {
+        "rule": fusion.rule.value,
+        "divergence": fusion.divergence.value,
+        "matching": str(options["matching"]),
+    }
+    if inputs.count > inputs.listed:  # a header has no room for the digests of a million files
+        record["inputs"] = f"sha256 of names and digests: {inputs.all.hexdigest()}"
+    else:
+        record |= {f"input {site}": digest for site, digest in inputs.digests.items()}
+    if fusion.rebased:
+        record["rebased"] = rebased
+    if components is not None:
+        record["components"] = str(components)
+    if absorb is not None:
+        record["absorb"] = str(absorb).lower()
+    record |= {f"weight {site}": repr(float(weight)) for site, weight in weights.items()}
+    recipe = inputs.recipe if inputs.sites else None
+    return record | inputs.record | as_provenance(recipe, inputs.sites)
+
+
+# --- distance from all records -------------------------------------------------------------------
+
+
+class Distance(NamedTuple):
+    """How far, in nats, a fusion is from the posterior of all records; None if that is unknown.
+
+    ``warnings`` are those of the fusion and of its distance, ``notes`` are remarks.
+    """
+
+    nats: float | None
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def distance_of(fusion: Fusion, inputs: Inputs) -> Distance:
+    """Return the distance of a fusion of regressions from the posterior of all records.
+
+    A site whose file is not informative is left out when others are compared.
+    """
+    ledger = fusion.ledger
+    recipe = inputs.recipe
+    if ledger is None or recipe is None:
+        return Distance(None, fusion.warnings)
+    if recipe.conjugate:
+        return Distance(0.0, fusion.warnings)
+    from posterity.tabular.one_shot import expected_distance
+
+    known = expected_distance(ledger, inputs.sites)
+    heard = fusion.warnings
+    if known.silent:
+        left = {site: entry for site, entry in ledger.entries.items() if site not in known.silent}
+        rest = {site: Ledger(ledger.prior).holding({site: left[site]}) for site in left}
+        heard = _warnings_of(rest) if len(rest) > 1 else ()
+    unknown = known.distance is None and not known.warnings
+    note = (
+        "the distance from the posterior of all records together is unknown, since the sites' "
+        f"files do not determine it: if the sites can take part again, federate{CHOOSE}"
+    )
+    return Distance(known.distance, (*heard, *known.warnings), (note,) if unknown else ())
+
+
+def pooled_fusion(
+    fusion: Fusion, inputs: Inputs, columns: "Columns"
+) -> tuple[Ledger, Status, Distance]:
+    """Pool sites' files partially; return the ledger, its status, and its expected distance.
+
+    ``columns`` are those whose coefficients differ between sites. Only coefficients that are shared
+    can contradict each other. A UsageError unless the files are full Gaussians of one regression.
+    """
+    # Not above: most fusions need neither models nor their optimisers.
+    from posterity.tabular.multicentre import personal_of, places_of
+    from posterity.tabular.one_shot import NOT_GAUSSIAN, expected_distance
+    from posterity.tabular.pooled import by_default, partially_pooled, spreads_of
+
+    ledger = fusion.ledger
+    recipe = inputs.recipe
+    if ledger is None or recipe is None or recipe.own:
+        raise UsageError(
+            found="--personal with files that are not regressions with the same coefficients",
+            expected="the files of posterity fit, without --own",
+            fix="Leave --personal out.",
+        )
+    names = names_of(ledger.prior).get("", ())
+    personal = personal_of(columns, names)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        run = partially_pooled(ledger, spreads_of(personal, recipe, names))
+    heard = [str(warning.message) for warning in caught]
+    exact = recipe.conjugate and run.status.converged and not heard
+    notes = []
+    if not isinstance(columns, dict):
+        notes += by_default(run.ledger.prior, recipe)
+    if not recipe.conjugate:
+        again = f": if the sites can take part again, run federate --personal{CHOOSE}"
+        again = "" if recipe.model == "multinomial" else again
+        notes.append(
+            "the distance from partial pooling of all records is unknown, since sites' Gaussians "
+            f"replace their records{again}"
+        )
+        silent = expected_distance(ledger, inputs.sites).silent
+        if silent:
+            heard.append(
+                f"the likelihoods of {some(silent)} {NOT_GAUSSIAN}, so coefficients, and spreads "
+                "between sites, may be far off"
+            )
+    if not run.status.converged:
+        heard.append(f"partial pooling has {run.status}")
+    heard += [line for line in fusion.warnings if not _of_conflict(line)]
+    own = places_of(personal, len(names))
+    heard += _contradictions(ledger, [place for place in range(len(names)) if place not in own])
+    distance = Distance(0.0 if exact else None, tuple(heard), tuple(notes))
+    return run.ledger, run.status, distance
+
+
+def _contradictions(ledger: Ledger, shared: Sequence[int]) -> list[str]:
+    """Return lines on sites that contradict each other in shared coefficients."""
+    names = names_of(ledger.prior).get("", ())
+
+    def marginal(law: Any) -> Gaussian:
+        part = Gaussian.from_standard(law.mean[shared], law.covariance[np.ix_(shared, shared)])
+        return part.named([names[place] for place in shared])
+
+    alone = {site: ledger.holding({site: ledger.entries[site]}).posterior for site in ledger.sites}
+    sites = {site: marginal(law) for site, law in alone.items() if shared and law.is_proper()}
+    lines = _warnings_of(sites, prior=marginal(ledger.prior)) if len(sites) > 1 else ()
+    return [line for line in lines if _of_conflict(line)]
+
+
+def _of_conflict(line: str) -> bool:
+    return any(words in line for words in CONFLICTS)
+
+
+def _warnings_of(sites: Mapping[str, Any], **options: Any) -> tuple[str, ...]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they are in the result
+        return posterity.fuse(sites, **options).warnings

@@ -1,0 +1,272 @@
+"""Records of several sites, one table a site, under one recipe."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posterity.errors import CHOOSE, UsageError, within
+from posterity.families.names import some
+from posterity.tabular.design import Design, design
+from posterity.tabular.fitting import records_of
+from posterity.tabular.reading import DISTINCT, Reading, columns_of
+from posterity.tabular.recipe import ESTIMATE, Recipe, check_recipe
+from posterity.tabular.reconcile import are_texts
+from posterity.tabular.records import TARGET, Table
+from posterity.tabular.regressions import (
+    AS_POISSON,
+    LEAST,
+    Triangle,
+    data_of,
+    dispersion_of,
+    model_of,
+    residuals_of,
+    triangle_of,
+)
+from posterity.tabular.tables.reader import clean
+
+Columns = bool | Sequence[str | int] | Mapping[str, float] | None
+"""Columns whose coefficients differ between sites: all or none, by name or number, or by name the
+standard deviation that is expected between sites."""
+NOISE_OF_ONE = "noise variance 1, since none was given: say --noise-variance"
+"""Note on a linear model whose noise is neither known nor estimated."""
+
+
+class Sites(NamedTuple):
+    """Records of several sites under one recipe.
+
+    ``tables`` and ``facts`` are by site; ``model`` is the library's. ``pooled`` is whether its
+    noise variance or dispersion was estimated from several sites.
+    """
+
+    recipe: Recipe
+    model: Any
+    tables: dict[str, Table]
+    facts: dict[str, dict[str, Any]]
+    notes: list[str]
+    pooled: bool
+
+
+def sites_of(
+    paths: Mapping[str, Path],
+    recipe: Recipe,
+    readings: Mapping[str, Reading],
+    *,
+    estimate: bool,
+    personal: Columns = None,
+    without: Collection[str] = (),
+    names: Sequence[str] = (),
+) -> Sites:
+    """Return the records of sites whose files are tables, as a regression's columns.
+
+    Args:
+        paths: path of each site's table.
+        recipe: recipe of the model; without a target, that is the column ``y``.
+        readings: by site, the reading of its table.
+        estimate: whether to estimate a linear model's unknown noise from the residuals of least
+            squares on all records; otherwise it is one. A dispersion is always estimated.
+        personal: columns of which each site has its own coefficients in such an estimate.
+        without: sites whose records are not used to estimate either.
+        names: names of the coefficients that ``personal`` is about; by default the first site's.
+
+    Raises:
+        PosterityError: for tables that do not suit the recipe; it names the site and its file.
+    """
+    if recipe.target is None:
+        recipe = dataclasses.replace(recipe, target=TARGET)
+    check_recipe(recipe)
+    designs, recipe, notes = _designs(paths, recipe, readings)
+    notes += _copies(designs)
+    facts: dict[str, dict[str, Any]] = {}
+    for site, data in designs.items():
+        facts[site] = {"records": data.records}
+        if data.dropped:
+            facts[site]["dropped"] = data.dropped
+    pooled = False
+    if recipe.spread is not None:
+        spread = getattr(recipe, recipe.spread)
+        if spread == ESTIMATE:
+            stay = {site: own for site, own in designs.items() if site not in without} or designs
+            whose = "all sites" if len(stay) == len(designs) else "the sites that stay"
+            pooled = len(stay) > 1 and (estimate or recipe.model != "linear")
+            names = names or next(iter(designs.values())).names
+            places = places_of(personal_of(personal, names), len(names))
+            apart = {names[place] for place in places if place < len(names)}
+            spread, more = _spread(recipe, stay, whose, apart, estimate)
+            notes += more
+        recipe = recipe.replaced(**{recipe.spread: spread})
+        for fact in facts.values():
+            fact[recipe.spread or ""] = spread
+    recipe = recipe.replaced(strata=tuple(sorted({*paths, *without})) if recipe.own else ())
+    tables = {site: _table(recipe, data) for site, data in designs.items()}
+    return Sites(recipe, model_of(recipe), tables, facts, notes, pooled)
+
+
+def _designs(
+    paths: Mapping[str, Path], recipe: Recipe, readings: Mapping[str, Reading]
+) -> tuple[dict[str, Design], Recipe, list[str]]:
+    """Return each site's design, the recipe with the columns of the first site, and notes.
+
+    Labels are those of the first site that has some.
+    """
+    designs = {}
+    filled = {}
+    notes = []
+    for site, path in paths.items():
+        with within(f"data {str(path)!r} of site {site!r}"):
+            cells, more = records_of(path, readings[site])
+            own = recipe.filled(columns_of(recipe, cells.header, path))
+            own = with_labels(own.replaced(strata=(site,) if recipe.own else ()), readings[site])
+            data = design(cells, own, readings[site], empty=True)
+        designs[site] = data
+        filled[site] = own
+        notes += [f"{site}: {line}" for line in (*more, *data.notes)]
+    first, *others = filled.values()
+    labelled = next((own for own in others if own.levels), None)
+    if labelled and not first.levels:
+        first = dataclasses.replace(first, categories=labelled.categories)
+    return designs, first, notes
+
+
+def _spread(
+    recipe: Recipe,
+    sites: Mapping[str, Design],
+    whose: str,
+    apart: Collection[str],
+    estimate: bool,
+) -> tuple[float, list[str]]:
+    """Return the noise variance or dispersion that these sites' records give, and notes."""
+    if recipe.model != "linear":
+        value = dispersion_of(recipe, sites.values(), apart)
+        notes = [f"dispersion {value:.4g}, estimated from the records of {whose}"]
+        notes += [AS_POISSON] if value < LEAST else []
+        return value, notes
+    if not estimate:
+        return 1.0, [NOISE_OF_ONE]
+    triangles = {site: triangle_of(recipe, data) for site, data in sites.items()}
+    left = residuals_of(triangles.values(), apart)
+    note = (
+        f"noise variance {left.variance:.4g}, estimated from the residuals of {whose} on "
+        f"{left.spare:.6g} degrees of freedom"
+    )
+    return left.variance, [note, *noises(triangles)]
+
+
+def _table(recipe: Recipe, data: Design) -> Table:
+    """Return a site's records; columns of other sites' own coefficients are zero."""
+    x, y = data_of(recipe, data)
+    if not recipe.own:
+        return Table(x, y, data.names, data.x)
+    names = recipe.coefficients()
+    wide = np.zeros((len(x), len(names)))
+    wide[:, [names.index(name) for name in data.names]] = x
+    return Table(wide, y, names)
+
+
+def with_labels(recipe: Recipe, reading: Reading) -> Recipe:
+    """Return the recipe with the labels that this table has for a target of zeros and ones.
+
+    If 1 is the text of the first or 0 of the second, the recipe's labels are the texts 0 and 1. A
+    UsageError for levels of a column that is no category of the recipe.
+    """
+    levels = reading.levels
+    target = recipe.target or ""
+    if target in levels and not recipe.levels and recipe.model == "logistic":
+        own = ("0", "1") if are_texts(levels[target]) else levels[target]
+        recipe = recipe.replaced(categories={**recipe.categories, target: own})
+    other = next((name for name in levels if name not in recipe.categories), None)
+    if other is not None:
+        raise UsageError(
+            found=f"--category {other} which is none of the model's",
+            expected=f"a category of its recipe, among {list(recipe.categories)}",
+            fix="Leave --category out.",
+        )
+    return recipe
+
+
+def noises(
+    sites: Mapping[str, Triangle], level: float = 1e-6, factor: float = 4.0
+) -> Iterator[str]:
+    """Yield a note on the site whose noise variance differs most from that of the others, by least
+    squares within sites: if an F test says so at this ``level``, which a thousand sites pass by
+    chance once in a thousand federations, and they differ by more than this ``factor``, two in
+    deviations.
+    """
+    import scipy.special  # not above: few commands need it
+
+    left = {site: residuals_of([own]) for site, own in sites.items() if own.records}
+    total = sum(own.sum for own in left.values())
+    spare = sum(own.spare for own in left.values())
+    ratios = {}
+    for site, own in left.items():
+        rest = total - own.sum
+        more = spare - own.spare
+        if min(own.spare, more) < 1 or not min(own.sum, rest) > 0:
+            continue
+        ratio = own.sum / own.spare * more / rest
+        tail = scipy.special.fdtrc if ratio > 1 else scipy.special.fdtr
+        if max(ratio, 1 / ratio) > factor and tail(own.spare, more, ratio) < level:
+            ratios[site] = ratio
+    if ratios:
+        site = max(ratios, key=lambda site: max(ratios[site], 1 / ratios[site]))
+        yield (
+            f"the noise variance of site {site!r} is {ratios[site]:.2g} times that of the others, "
+            "but one is used for all, so that deviations are wrong: look there for outliers and "
+            f"other units, or weigh records (--record-weights){CHOOSE}"
+        )
+
+
+def _copies(designs: Mapping[str, Design]) -> Iterator[str]:
+    """Yield notes on sites with the records of another, in any order."""
+    shapes = Counter(data.x.shape for data in designs.values())
+    seen: dict[object, str] = {}
+    for site, data in designs.items():
+        columns = [*data.x.T, np.asarray(data.y)]
+        if shapes[data.x.shape] < 2 or max(len(np.unique(own)) for own in columns) < DISTINCT:
+            continue
+        twin = seen.setdefault(tuple(np.sort(own).tobytes() for own in columns), site)
+        if twin != site:
+            yield (
+                f"sites {twin!r} and {site!r} have the same {data.records} records: if one table "
+                "is a copy of the other, they count twice; leave the copy out"
+            )
+
+
+def personal_of(columns: Columns, names: Sequence[str]) -> Any:
+    """Return the argument ``personal`` of :func:`posterity.federate`, with columns' numbers instead
+    of names. A column of texts stands for the columns of all its levels.
+
+    Raises a UsageError for a column that is none of the ``names``, or that occurs twice.
+    """
+    if columns is None or isinstance(columns, bool):
+        return bool(columns)
+    places: dict[int, Any] = {}
+    for given in columns:
+        column = clean(str(given))
+        own = [place for place, n in enumerate(names) if column in (n, n.partition("[")[0])]
+        if not own and not column.isdecimal():
+            raise UsageError(
+                found=f"a column {column!r} in model.personal",
+                expected=f"columns among {some(names)}, or their numbers, from 0",
+                fix="Name columns whose coefficients differ between sites; for an intercept pass "
+                "--intercept too.",
+            )
+        own = own or [int(column)]
+        if places.keys() & set(own):
+            raise UsageError(
+                found=f"a column twice in model.personal: {some(list(map(str, columns)))}",
+                expected="each column once, by its name or its number",
+                fix="Leave one out.",
+            )
+        places |= dict.fromkeys(own, given)
+    if isinstance(columns, Mapping):
+        return {place: columns[str(given)] for place, given in places.items()}
+    return list(places)
+
+
+def places_of(personal: Any, count: int) -> Sequence[int]:
+    """Return the places, of ``count`` coefficients, of those that differ between sites."""
+    return range(count * personal) if isinstance(personal, bool) else [*personal]

@@ -1,0 +1,317 @@
+"""Predictions of a table's records by a file, as a table of their own, and their scores."""
+
+import csv
+import dataclasses
+import functools
+import io
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from posterity.artifact import Inspection
+from posterity.artifact.provenance import TARGET, classes_of, inputs_of, named, unnamed
+from posterity.errors import StructureError, UsageError, within
+from posterity.families.layers import Layers
+from posterity.ledger import Ledger
+from posterity.runtime.files import write_file
+from posterity.status import ProgressCallback
+from posterity.tabular.design import Design, design
+from posterity.tabular.fitting import records_of
+from posterity.tabular.multicentre import with_labels
+from posterity.tabular.pooled import is_pooled, predictions
+from posterity.tabular.reading import PLAIN, Reading, columns_to_predict
+from posterity.tabular.recipe import Recipe
+from posterity.tabular.recipe_model import (
+    Parts,
+    by_student,
+    called,
+    check_times,
+    columns_of,
+    in_own_unit,
+)
+from posterity.tabular.records import ARRAYS, as_cells, read_inputs, reordered
+from posterity.tabular.scores import log_of_moments, scores
+from posterity.tabular.sites import sites_in, together
+from posterity.tabular.tables.reader import clean, read_cells
+from posterity.tabular.units import suspicious
+
+FORMATS = (".csv", ".npz", ".json")
+"""Endings of files of predictions."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Predicted:
+    """Predictions of the records of a table.
+
+    Attributes:
+        parts: by name, one row per record; NaN if a record has a missing value.
+        kept: positions of the records that were predicted.
+        notes: remarks that are not errors.
+        target: observations (kept,), if the table has them.
+        log_score: their log density or probability, if not determined by the parts.
+        times: for survival, time, event and entry (kept, 3).
+    """
+
+    parts: Parts
+    kept: np.ndarray
+    notes: tuple[str, ...] = ()
+    target: np.ndarray | None = None
+    log_score: np.ndarray | None = None
+    times: np.ndarray | None = None
+
+    def write(self, path: Path) -> None:
+        """Write the predictions of all records: complete arrays to an ``.npz``, else a table of
+        numbers, as ``.json`` or ``.csv``, which has no value where a prediction is missing.
+        """
+        columns = columns_of(self.parts)
+        ending = path.suffix.lower()
+        binary = io.BytesIO()
+        text = io.StringIO()
+        if ending == ".npz":
+            np.savez(binary, **self.parts)  # pyright: ignore[reportArgumentType]
+        elif ending == ".json":
+            known = {}
+            for name, own in columns.items():
+                cells = own.tolist()
+                known[name] = [cell if math.isfinite(cell) else None for cell in cells]
+            text.write(json.dumps(known, allow_nan=False) + "\n")
+        else:
+            writer = csv.writer(text, lineterminator="\n")
+            writer.writerow(columns)
+            for row in zip(*(own.tolist() for own in columns.values()), strict=True):
+                writer.writerow("" if cell != cell else f"{cell:.9g}" for cell in row)
+        write_file(path, binary.getvalue() or text.getvalue().encode())
+
+    def scores(
+        self, level: float, labels: np.ndarray | None = None
+    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        """Return scores of all predictions, and of those of each group of records by its label.
+
+        Args:
+            level: probability of the intervals of the predictions.
+            labels: the group of each record of the table, as of :func:`texts_of`.
+        """
+        y = np.asarray(self.target, dtype=float)
+        parts = {name: own[self.kept] for name, own in columns_of(self.parts).items()}
+
+        def score(rows: Any) -> dict[str, Any]:
+            own = {name: part[rows] for name, part in parts.items()}
+            known = None if self.log_score is None else self.log_score[rows]
+            times = None if self.times is None else self.times[rows]
+            return scores(y[rows], own, known, level, times)
+
+        names = np.array([]) if labels is None else labels[self.kept]
+        groups = {str(name): score(names == name) for name in np.unique(names)}
+        return score(slice(None)), groups
+
+
+def predicted(
+    value: Any,
+    about: Inspection,
+    inputs: Path,
+    *,
+    recipe: Recipe | None = None,
+    reading: Reading = PLAIN,
+    array: str | None = None,
+    target: str | None = None,
+    site_column: str | None = None,
+    spread: float | None = None,
+    level: float = 0.9,
+    times: Sequence[float] = (),
+    scored: bool = False,
+    progress: ProgressCallback | None = None,
+    **of_network: Any,
+) -> Predicted:
+    """Return the predictions of a posterior, ledger or student for a table's records.
+
+    Args:
+        value: a regression with a ``recipe``, a network, or a student.
+        about: the inspection of its file, whose provenance tells its columns and sites.
+        inputs: path of the table, or of arrays.
+        recipe: recipe of the model; none for a network.
+        reading: names, units and levels of this table, where they differ from the recipe's.
+        array: name of the array in an ``.npz``.
+        target: name of the column that is predicted, if it is not the recipe's.
+        site_column: name of the column of records' sites, if they differ.
+        spread: noise variance or dispersion; by default that in the file.
+        level: probability of intervals.
+        times: for survival, the times at which to predict it; by default those of the recipe.
+        scored: whether to read the target and find its log score.
+        progress: callback with the number of rows that a network has predicted.
+        of_network: options of :func:`posterity.networks.describe`.
+
+    Raises:
+        PosterityError: for a value that does not specify its predictions, tables that cannot be
+            read or lack its columns, and options that do not suit it.
+    """
+    call = _call(value, recipe, about, of_network)
+    if recipe is None:
+        assert call is not None, "checked above"
+        return _by_columns(call, value, about, inputs, array, target, scored, progress)
+    data, notes = table_to_predict(
+        inputs, recipe, reading, array=array, target=target, scored=scored, empty=not scored
+    )
+    of_sites = recipe
+    recipe = recipe.shared
+    if scored:
+        data.check_observed(recipe, inputs)
+    log_score = None
+    if call is not None:
+        names = columns_of_student(value, about)
+        with within(f"inputs {str(inputs)!r}"):
+            parts = by_student(call, recipe, data, names, about.provenance, progress)
+        if scored:
+            log_score = log_of_moments(recipe, parts, np.asarray(data.y))
+    else:
+        each = sites_in(about.provenance)
+        spread = spread or together(each.values()).get(recipe.spread or "")
+        notes += suspicious({"": value}, of_sites, (str(inputs), data.names, data.x), each)
+        if not scored:
+            check_times(recipe, times or recipe.cuts)
+        labels = _sites(value, of_sites, inputs, site_column, data)
+        options: Any = {"spread": spread, "scored": scored, "level": level, "times": times}
+        parts, log_score, more = predictions(value, of_sites, data, labels, **options)
+        notes += more
+    notes += _remarks(parts, recipe, data, scored)
+    rows = {name: np.full((data.total, *own.shape[1:]), np.nan) for name, own in parts.items()}
+    for name, own in parts.items():
+        rows[name][data.kept] = own
+    y = None if data.y is None else in_own_unit(recipe, {"mean": data.y})["mean"]
+    return Predicted(rows, data.kept, tuple(notes), y, log_score, data.times)
+
+
+def _call(
+    value: Any, recipe: Recipe | None, about: Inspection, of_network: Mapping[str, Any]
+) -> Callable[[Any], Any] | None:
+    """Return the function of inputs that a network or student is; None for a regression."""
+    if about.kind == "Student":
+        return value.predict
+    posterior: Any = value.posterior if isinstance(value, Ledger) else value
+    if getattr(posterior, "network_layers", None) is not None:
+        from posterity.networks import describe
+
+        return functools.partial(describe, posterior, **of_network)
+    if recipe is None:
+        raise StructureError(
+            found=f"a {type(posterior).__name__} in {str(about.path)!r}, which does not specify "
+            "what it predicts",
+            expected="a student, a network, or a regression that posterity fit wrote",
+            fix="Name a file of the same model by --like; of another model make a student: "
+            "posterity distill FILE -o student.safetensors.",
+        )
+    return None
+
+
+def _by_columns(
+    call: Callable[[Any], Any],
+    value: Any,
+    about: Inspection,
+    inputs: Path,
+    array: str | None,
+    target: str | None,
+    scored: bool,
+    progress: ProgressCallback | None,
+) -> Predicted:
+    """Return the predictions of a network or student without a recipe, whose columns are inputs."""
+    names = columns_of_student(value, about)
+    learned = about.provenance if about.kind == "Student" else {}
+    classes = classes_of(learned)
+    known = learned.get(TARGET)
+    records = read_inputs(inputs, array, target, known=known, classes=classes, scored=scored)
+    x = reordered(records, names, str(inputs), str(about.path))
+    notes = unnamed({str(inputs): records.names} if names else {}, names)
+    notes += [named(classes)] if classes else []
+    with within(f"inputs {str(inputs)!r}"):
+        parts = called(call, x, progress)
+    return Predicted(parts, np.arange(len(x)), tuple(notes), records.y)
+
+
+def table_to_predict(
+    inputs: Path,
+    recipe: Recipe,
+    reading: Reading = PLAIN,
+    *,
+    array: str | None = None,
+    target: str | None = None,
+    scored: bool = False,
+    empty: bool = False,
+) -> tuple[Design, list[str]]:
+    """Return a table's records in a recipe's columns and units, for prediction; and notes.
+
+    Records with a missing value are dropped, all of them only if the result may be ``empty``. The
+    ``target``, which is the recipe's, is read if it is to be ``scored``. ``array`` is the name of
+    the inputs in an ``.npz``.
+    """
+    recipe = with_labels(recipe.shared, reading)
+    if inputs.suffix in ARRAYS:
+        cells = reading.renamed(as_cells(inputs, read_inputs(inputs, array)))
+        notes = []
+    else:
+        cells, notes = records_of(inputs, reading)
+    columns_to_predict(recipe, cells)
+    if target not in (None, recipe.target):
+        raise UsageError(
+            found=f"--target {target} for a model that predicts {recipe.target!r}",
+            expected="the model's target",
+            fix=f"Leave it out, or pass --rename {recipe.target}={target}.",
+        )
+    data = design(cells, recipe, reading, predicting=True, scored=scored, empty=empty)
+    notes += data.notes[: len(data.notes) - bool(data.dropped)]
+    return data, notes
+
+
+def _sites(
+    value: Any, recipe: Recipe, inputs: Path, column: str | None, data: Design
+) -> np.ndarray | None:
+    """Return the site of each record, if a column names it; a UsageError if sites do not differ."""
+    if column is None:
+        return None
+    if not (recipe.own or is_pooled(value.posterior if isinstance(value, Ledger) else value)):
+        raise UsageError(
+            found=f"--site-column {column} for a posterior with the same coefficients at all sites",
+            expected="a posterior with coefficients by site (--personal, --own)",
+            fix="Leave it out; posterity evaluate --by scores sites separately.",
+        )
+    return texts_of(inputs, column)[data.kept]
+
+
+def texts_of(inputs: Path, name: str) -> np.ndarray:
+    """Return the texts of a column of a table, record by record."""
+    cells = read_cells(inputs, unnamed=True)
+    if name not in cells.header:
+        raise StructureError(
+            found=f"no column {name!r} in {str(inputs)!r}",
+            expected="the column that names groups or sites of records",
+            fix="Use the name in the table's header.",
+        )
+    return np.array([clean(text) for text in cells.column(name)])
+
+
+def columns_of_student(student: Any, about: Inspection) -> tuple[str, ...]:
+    """Return the names of a student's input columns; empty if its file has none."""
+    if about.kind != "Student" or not isinstance(student.network, Layers):
+        return ()
+    with within(f"file {about.path!r}"):
+        return inputs_of(about.provenance, student.network.inputs)
+
+
+def _remarks(parts: Parts, recipe: Recipe, data: Design, scored: bool) -> list[str]:
+    """Return notes on exposures, overflow, weights and missing values."""
+    notes = []
+    if recipe.exposure and data.exposure is None:
+        notes.append(f"no column {recipe.exposure!r}: predictions are of one unit of exposure")
+    flat = np.column_stack([*parts.values()])
+    beyond = int((~np.isfinite(flat)).any(1).sum())
+    if beyond:
+        counts = f"{beyond} of {len(flat)} records"
+        notes.append(f"predictions of {counts} overflow: are their units the model's?")
+    if scored and recipe.weights:
+        notes.append(f"each record counts once in the scores, whatever its {recipe.weights!r}")
+    if data.dropped:
+        missing = f"{data.dropped} of {data.total} records are not predicted, since"
+        notes.append(f"{missing} a value is missing or unknown")
+    return notes

@@ -1,0 +1,101 @@
+"""Records, predictions and their scores for a Python user: no settings, no command."""
+
+import csv
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from posterity.artifact import open_artifact, save
+from posterity.errors import StructureError, UsageError
+from posterity.families import Gaussian
+from posterity.federation import federate
+from posterity.tabular import Reading, Recipe, fit
+from posterity.tabular.federated import arranged
+from posterity.tabular.fitting import prior_of
+from posterity.tabular.multicentre import noises, personal_of, sites_of
+from posterity.tabular.predictions import predicted, texts_of
+from posterity.tabular.regressions import Triangle
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """Tables of two sites, whose doses and noise are alike."""
+    paths = {}
+    for seed, site in enumerate(("north", "south")):
+        rng = np.random.default_rng(seed)
+        dose = rng.normal(size=40).round(3)
+        y = (1 + 2 * dose + rng.normal(size=40)).round(3)
+        lines = [f"{a},{b},{'ab'[n % 2]}" for n, (a, b) in enumerate(zip(dose, y, strict=True))]
+        paths[site] = tmp_path / f"{site}.csv"
+        paths[site].write_text("\n".join(["dose,y,ward", *lines, ",1,b"]) + "\n")
+    return paths
+
+
+RECIPE = Recipe("linear", "y", without=("ward",), noise_variance="estimate")
+DROPPED = Reading(drop_missing=True)
+
+
+def test_predictions_are_scored_in_all_and_by_group(tables, tmp_path):
+    fitted = fit(tables["north"], RECIPE, reading=DROPPED)
+    file = tmp_path / "north.safetensors"
+    save(fitted.ledger, file, provenance=fitted.provenance)
+    value, about = open_artifact(file)
+    found = predicted(value, about, tables["south"], recipe=fitted.recipe, scored=True)
+    whole, groups = found.scores(0.9, texts_of(tables["south"], "ward"))
+    assert found.notes[-1].startswith("1 of 41 records are not predicted")
+    assert len(found.parts["mean"]) == 41 and np.isnan(found.parts["mean"][-1])
+    assert whole["records"] == 40
+    assert {ward: own["records"] for ward, own in groups.items()} == {"a": 20, "b": 20}
+    assert whole["rmse"] ** 2 == pytest.approx(np.mean([v["rmse"] ** 2 for v in groups.values()]))
+    found.write(tmp_path / "made.json")
+    found.write(tmp_path / "made.csv")
+    made = json.loads((tmp_path / "made.json").read_text())
+    rows = list(csv.DictReader((tmp_path / "made.csv").read_text().splitlines()))
+    assert made["mean"][-1] is None and rows[-1]["mean"] == ""
+    assert float(rows[0]["mean"]) == pytest.approx(made["mean"][0])
+
+
+def test_a_value_without_a_recipe_is_refused(tables, tmp_path):
+    fitted = fit(tables["north"], RECIPE, reading=DROPPED)
+    save(fitted.ledger, tmp_path / "plain.safetensors")
+    value, about = open_artifact(tmp_path / "plain.safetensors")
+    with pytest.raises(StructureError, match="does not specify what it predicts"):
+        predicted(value, about, tables["south"])
+
+
+def test_the_tables_of_sites_are_a_federation(tables):
+    sites = sites_of(tables, RECIPE, dict.fromkeys(tables, DROPPED), estimate=True)
+    names = next(iter(sites.tables.values())).names
+    prior = prior_of(names, sites.recipe, None)
+    job = arranged(sites.tables, sites.model, prior, sites.recipe, target="y")
+    run: Any = federate(job.data, sites.model, job.prior, personal=job.personal)
+    assert sites.pooled and sites.facts["north"]["dropped"] == 1
+    assert job.names == ("intercept", "dose")
+    assert run.posterior.mean == pytest.approx([1, 2], abs=0.5)
+    one = Gaussian.from_standard([0.0], [[1.0]])
+    with pytest.raises(StructureError, match="a prior of 1 coefficients"):
+        arranged(sites.tables, sites.model, one, sites.recipe, target="y")
+
+
+def test_columns_that_differ_are_named_or_numbered():
+    names = ("intercept", "sex[m]", "sex[x]", "age")
+    assert personal_of(["sex", 3], names) == [1, 2, 3]
+    assert personal_of({"age": 0.5}, names) == {3: 0.5}
+    assert personal_of(None, names) is False
+    with pytest.raises(UsageError, match="a column twice"):
+        personal_of(["age", "3"], names)
+
+
+def test_one_site_with_four_times_the_noise_of_the_others_is_noted():
+    def site(variance):
+        spread = np.array([[0.0, 0.0], [0.0, np.sqrt(199 * variance)]])
+        spread[0, 0] = np.sqrt(200)
+        return Triangle(spread, 200, 200, ("intercept",), 10.0)
+
+    told = list(noises({"a": site(1.0), "b": site(1.0), "c": site(4.1)}))
+    assert len(told) == 1 and "site 'c' is 4.1 times" in told[0]
+    assert not list(noises({"a": site(1.0), "b": site(1.0), "c": site(3.9)}))
+    assert not list(noises({"a": site(1.0), "b": site(1.3)}, factor=1.2))
+    assert list(noises({"a": site(1.0), "b": site(1.3)}, level=0.1, factor=1.2))
