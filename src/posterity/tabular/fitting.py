@@ -20,7 +20,7 @@ from posterity.tabular.reading import PLAIN, Reading, columns_of
 from posterity.tabular.recipe import COUNTS, ESTIMATE, Recipe, check_recipe
 from posterity.tabular.regressions import (
     AS_POISSON,
-    LEAST,
+    as_poisson,
     check_converged,
     deviations,
     dispersion_of,
@@ -236,7 +236,7 @@ def _regression(
             spare = left.spare
         elif spread == ESTIMATE:
             spread = dispersion_of(recipe, [data])
-            if spread < LEAST:
+            if as_poisson(spread):
                 data = data._replace(notes=(*data.notes, AS_POISSON))
     if recipe.family != "diagonal":  # collinear columns would need a long search
         size = len(recipe.inputs())  # inputs per class of a multinomial model

@@ -35,8 +35,8 @@ def suspicious(
     """Return lines on columns that seem to have another unit at one site.
 
     Another unit multiplies a column's mean and its deviation by one number. So units seem to differ
-    where both differ between two sites in one direction and by ``factor`` or more; where means may
-    be zero, as of centred columns, deviations decide alone. The precision of a regression's factor,
+    where both differ between two sites in one direction by ``factor`` or more, and less from each
+    other; where means may be zero, as of centred columns, deviations decide alone. The precision of a regression's factor,
     ``Σ w x xᵀ``, has the weighted moments of all columns relative to those that add up to ones.
     Indicators, whose values are 0 and 1, have no unit.
 
@@ -78,9 +78,8 @@ def suspicious(
             means = np.abs(mean[:, place] / mean[usual, place])
         means = np.where(vague[:, place] & vague[usual, place], ratios, means)
         for k, ratio in enumerate(ratios):
-            larger = min(ratio, means[k])
-            smaller = max(ratio, means[k])
-            scaled = larger >= factor or smaller <= 1 / factor
+            low, high = sorted([ratio, means[k]])
+            scaled = (low >= factor or high <= 1 / factor) and high < factor * low
             if scaled and _by_chance(ratio, counts[k], counts[usual]) < rare:
                 column = columns[place]
                 lines.append(
