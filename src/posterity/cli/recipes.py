@@ -23,8 +23,8 @@ from posterity.tabular.recipe import ESTIMATE, Recipe, check_recipe, recipe_in
 from posterity.tabular.reconcile import are_texts
 from posterity.tabular.regressions import (
     AS_POISSON,
+    LEAST,
     Triangle,
-    as_poisson,
     data_of,
     dispersion_of,
     model_of,
@@ -195,7 +195,7 @@ def sites_of(
         if value == ESTIMATE and first.model != "linear":
             value = dispersion_of(first, [*stay.values()], apart)
             notes.append(f"dispersion {value:.4g}, estimated from the records of {whose}")
-            if as_poisson(value):
+            if value < LEAST:
                 notes.append(AS_POISSON)
         elif value == ESTIMATE and estimate:
             triangles = {site: triangle_of(first, data) for site, data in stay.items()}

@@ -12,13 +12,11 @@ from posterity.families.names import some
 from posterity.tabular.reading import (
     PLAIN,
     Reading,
-    ambiguous_points,
     filled,
     known,
     labelled,
     notes_of_codes,
     notes_of_outliers,
-    notes_of_repeats,
     texts_of_levels,
     values_of,
     whole,
@@ -131,11 +129,11 @@ def design(
             fix="Add records.",
         )
     reading, notes = labelled(cells, recipe, reading, wanted)
-    notes += [*strange, *ambiguous_points(cells, recipe, reading, wanted)]
-    notes += [note for name, note in cells.notes if name in wanted]
+    notes += [*strange, *(note for name, note in cells.notes if name in wanted)]
     values = values_of(cells, recipe, reading, wanted)
-    notes += [*notes_of_codes(values, recipe), *notes_of_repeats(values, recipe)]
-    notes += [] if predicting else notes_of_outliers(values, recipe, cells.lines)
+    for name in [name for name in values if name not in recipe.categories]:
+        notes += notes_of_codes(name, values[name])
+        notes += [] if predicting else notes_of_outliers(name, values[name], cells.lines)
     names = recipe.inputs()
     plain = recipe.shared.inputs()
     columns = _columns(recipe, values, cells, gaps)

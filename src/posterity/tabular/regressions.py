@@ -34,8 +34,8 @@ _NO_EVENTS = (
     "of the fusion, or federate with it; or pass a smaller --prior-sd at every site "
     "(--prior-sd 10); nothing was written."
 )
-LEAST = 1e-6
-"""The least dispersion that is looked for, near which counts are taken as Poisson."""
+LEAST = 1.01e-6
+"""Dispersion below which counts are taken as Poisson: about the least that is looked for."""
 AS_POISSON = "counts vary no more than Poisson's: try --model poisson"
 
 
@@ -199,7 +199,7 @@ def joined(
         own = [place for place, name in enumerate(names) if name not in common]
         blocks.append((x[:, [*map(list(names).index, common)]], x[:, own]))
     shared = np.concatenate([both for both, _ in blocks])
-    return np.column_stack([shared, block_diag(*[own for _, own in blocks])])
+    return np.hstack([shared, np.asarray(block_diag(*[own for _, own in blocks]))])
 
 
 def _orthogonal(x: np.ndarray, rounding: float) -> np.ndarray:
@@ -210,40 +210,34 @@ def _orthogonal(x: np.ndarray, rounding: float) -> np.ndarray:
 
 
 def dispersion_of(
-    recipe: Recipe, sites: Iterable[Design], apart: Collection[str] = (), *, most: float = 1e4
+    recipe: Recipe, sites: Iterable[Design], apart: Collection[str] = (), *, ends: Any = (1e-6, 1e4)
 ) -> float:
     """Return the dispersion that maximises all records' adjusted profile likelihood (cox1987).
 
     Each site has its own coefficients of the columns ``apart``, as in :func:`residuals_of`. For
-    counts without overdispersion the result is about :data:`LEAST`; one near ``most`` is an error,
-    since there are too few records.
+    counts without overdispersion the result is the first of ``ends``, the bounds of the search; one
+    near the last is an error, since there are too few records.
     """
     sites = [data for data in sites if len(data.x)]
     left = residuals_of([triangle_of(recipe, data) for data in sites], apart) if sites else None
-    dispersion = most
+    dispersion = ends[1]
     if left is not None and left.spare > 0:
         value = profile(recipe, sites, apart)
-        ends = (math.log(LEAST), math.log(most))
         options = {"xatol": 1e-9, "maxiter": 100}
 
         def loss(log):
             return -value(log)
 
-        found: Any = minimize_scalar(loss, bounds=ends, method="bounded", options=options)
+        found: Any = minimize_scalar(loss, bounds=np.log(ends), method="bounded", options=options)
         dispersion = math.exp(found.x)
-    same = recipe.model == "gamma" and as_poisson(dispersion)
-    if same or dispersion > 0.99 * most:
+    same = recipe.model == "gamma" and dispersion < LEAST  # counts may be Poisson
+    if same or dispersion > 0.99 * ends[1]:
         raise ParameterError(
             found=f"{left.records if left else 0} records, too few to estimate a dispersion",
             expected="more records, or a known dispersion",
             fix="Pass --dispersion V, the same at every site.",
         )
     return dispersion
-
-
-def as_poisson(dispersion: float) -> bool:
-    """Return whether a dispersion is the least that is looked for, up to the search's accuracy."""
-    return dispersion < 1.01 * LEAST
 
 
 def profile(

@@ -36,9 +36,9 @@ def suspicious(
 
     Another unit multiplies a column's mean and its deviation by one number. So units seem to differ
     where both differ between two sites in one direction by ``factor`` or more, and less from each
-    other; where means may be zero, as of centred columns, deviations decide alone. The precision of a regression's factor,
-    ``Σ w x xᵀ``, has the weighted moments of all columns relative to those that add up to ones.
-    Indicators, whose values are 0 and 1, have no unit.
+    other; where means may be zero, as of centred columns, deviations decide alone. The precision of
+    a regression's factor, ``Σ w x xᵀ``, has the weighted moments of all columns relative to those
+    that add up to ones. Indicators, whose values are 0 and 1, have no unit.
 
     Args:
         values: ledgers of Gaussian factors by name; other values are ignored.

@@ -112,7 +112,7 @@ def plot_matching(
         heads = [f"{head}\n{shares[g]:.0%}" for head, g in zip(heads, order, strict=True)]
     few = len(matches.sites) <= layout.named
     rows = np.arange(len(matches.sites)) if few else _alike(matches, layout.lines)
-    _paint(axes, matches.kinds[np.ix_(rows, order)], gap=2.0 if few else 0.0)
+    _paint(axes, matches.kinds[rows][:, order], gap=2.0 if few else 0.0)
     if few:
         _fill(axes, matches, order, images, layout)
     top = -0.5
@@ -139,7 +139,8 @@ def plot_matching(
     _explain(axes, matches, textwrap.fill(" ".join(text.split()), max(60, int(16 * wide))))
     if ax is None:
         tall = min(layout.row * (len(rows) - 0.5 - top), layout.highest)
-        axes.figure.set_size_inches(max(wide, 4.0) + 1.5, tall + 2.5)
+        figure: Any = axes.figure
+        figure.set_size_inches(max(wide, 4.0) + 1.5, tall + 2.5)
     return finish(axes.figure, path)
 
 
