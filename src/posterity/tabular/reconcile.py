@@ -21,6 +21,7 @@ from posterity.errors import StructureError
 from posterity.families.names import in_order, names_of, some, with_names
 from posterity.ledger import Ledger
 from posterity.models.strata import AT
+from posterity.runtime.text import cut
 from posterity.tabular.recipe import ESTIMATE, INTERCEPT, RECIPE, Recipe, recipe_in
 from posterity.tabular.sites import (
     MOST_NUMBERS,
@@ -291,9 +292,8 @@ def _own(value: object, other: object) -> str:
     if isinstance(value, dict) and isinstance(other, dict):
         value = {key: part for key, part in value.items() if part != other.get(key)}
     if isinstance(value, list) and isinstance(other, list):
-        return some([str(part) for part in value if part not in other])
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) < 200 else f"{text[:200]}…"
+        value = [part for part in value if part not in other]
+    return cut(json.dumps(value, ensure_ascii=False))
 
 
 def _united(common: Recipe, recipe: Recipe) -> Recipe:

@@ -31,8 +31,6 @@ from posterity.tabular.reconcile import prior_digest
 from posterity.tabular.regressions import Triangle, data_of, model_of, residuals_of, triangle_of
 from posterity.tabular.sites import as_provenance
 
-WIDE = 1e3
-"""Default prior standard deviation of a linear model's coefficients, per noise deviation."""
 RATES = Column(
     "y of shape (n, 2), of counts and exposures",
     (2,),
@@ -255,6 +253,8 @@ class FederatedLinearRegression(RegressorMixin, FederatedRegression):
     """
 
     _kind = "linear"
+    wide: ClassVar[float] = 1e3
+    """Default prior standard deviation of the coefficients, per noise deviation."""
     noise_variance_: Any
     triangles_: Any
 
@@ -312,7 +312,7 @@ class FederatedLinearRegression(RegressorMixin, FederatedRegression):
 
     def _prior(self) -> Any:
         if self.prior is None and self.prior_sd is None:
-            wide = WIDE * self.noise_variance_**0.5
+            wide = self.wide * self.noise_variance_**0.5
             self._recipe = self._recipe.replaced(prior_sd={"": wide})
         return super()._prior()
 
