@@ -11,7 +11,8 @@ import posterity
 from posterity import errors
 from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussian, Product
 from posterity.tabular import tables
-from posterity.tabular.tables.reader import AmbiguousNumber, Cells, decimal_mark, number
+from posterity.tabular.tables.numbers import AmbiguousNumber, decimal_mark, number
+from posterity.tabular.tables.reader import Cells
 
 R = '"","Estimate","Std. Error","t value","Pr(>|t|)"\n"(Intercept)",1.25,0.5,2.5,0.0124\n'
 EUROPE = '"";"Estimate";"Std. Error"\n"(Intercept)";1,25;0,5\n'

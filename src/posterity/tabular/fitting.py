@@ -16,8 +16,9 @@ from posterity.ledger import Ledger
 from posterity.status import ProgressCallback
 from posterity.tabular.design import Design, design
 from posterity.tabular.one_shot import third_derivatives
+from posterity.tabular.options import COUNTS, ESTIMATE
 from posterity.tabular.reading import PLAIN, Reading, columns_of
-from posterity.tabular.recipe import COUNTS, ESTIMATE, Recipe, check_recipe
+from posterity.tabular.recipe import Recipe, check_recipe
 from posterity.tabular.regressions import (
     AS_POISSON,
     LEAST,

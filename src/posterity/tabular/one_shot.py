@@ -25,7 +25,8 @@ from posterity.ledger import Ledger
 from posterity.models import MultinomialRegression, PredictorModel
 from posterity.models.nodes import hermite
 from posterity.tabular.design import Design
-from posterity.tabular.recipe import ESTIMATE, Recipe
+from posterity.tabular.options import ESTIMATE
+from posterity.tabular.recipe import Recipe
 from posterity.tabular.regressions import data_of, model_of
 from posterity.tabular.sites import tensor, turned
 

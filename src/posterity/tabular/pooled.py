@@ -21,8 +21,9 @@ from posterity.models import LinearRegression
 from posterity.models.personal import SPREADS
 from posterity.runtime.text import listed
 from posterity.tabular.design import Design
+from posterity.tabular.options import COUNTS, INTERCEPT, PRIOR_SD, USUAL_SD
 from posterity.tabular.predict import covariance_of, gaussians, log_predictive, predict, spread_in
-from posterity.tabular.recipe import COUNTS, INTERCEPT, PRIOR_SD, USUAL_SD, Recipe
+from posterity.tabular.recipe import Recipe
 from posterity.tabular.recipe_model import RecipeModel
 from posterity.tabular.regressions import deviations
 

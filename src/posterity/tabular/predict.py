@@ -14,7 +14,8 @@ from posterity.families.supports import RealNumbers
 from posterity.models import LogisticRegression
 from posterity.models.nodes import log_normal_mean, normal_pairs
 from posterity.tabular.design import Design, covariates
-from posterity.tabular.recipe import COUNTS, ESTIMATE, Recipe
+from posterity.tabular.options import COUNTS, ESTIMATE
+from posterity.tabular.recipe import Recipe
 from posterity.tabular.recipe_model import (
     CHANCES,
     bounded,

@@ -10,7 +10,8 @@ import numpy as np
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.families.names import some
 from posterity.runtime.text import listed
-from posterity.tabular.recipe import INTERCEPT, LABELS, Recipe
+from posterity.tabular.options import INTERCEPT, LABELS
+from posterity.tabular.recipe import Recipe
 from posterity.tabular.tables.reader import Cells, clean, is_missing, table_error
 
 ALONE = ("target", "event", "entry", "exposure", "offset", "weights")
@@ -70,10 +71,23 @@ def names_in_r(recipe: Recipe) -> dict[str, str]:
         known |= {f"{name}{level}": f"{name}[{level}]" for level in levels}
     for name in recipe.columns or ():
         center = recipe.center.get(name, 0.0)
-        off = f" {'+' if center < 0 else '-'} {abs(center):.15g}" if name in recipe.center else ""
-        by = f"/{recipe.scale[name]:.15g}" if name in recipe.scale else ""
+        off = f" {'+' if center < 0 else '-'} {_number_in_r(abs(center))}"
+        off = off if name in recipe.center else ""
+        by = f"/{_number_in_r(recipe.scale[name])}" if name in recipe.scale else ""
         known[f"I(({name}{off}){by})" if off and by else f"I({name}{off}{by})"] = name
     return known
+
+
+def _number_in_r(number: float | int) -> str:
+    """Format a number as R does: to 15 digits, with an exponent if that is shorter.
+
+    >>> [_number_in_r(number) for number in (60, 0.1, 1234567, 100000, 0.0001)]
+    ['60', '0.1', '1234567', '1e+05', '1e-04']
+    """
+    digits, _, power = f"{number:.14e}".partition("e")
+    short = f"{digits.rstrip('0').rstrip('.')}e{int(power):+03d}"
+    plain = np.format_float_positional(float(f"{number:.15g}"), trim="-")
+    return plain if len(plain) <= len(short) else short
 
 
 def columns_to_predict(recipe: Recipe, cells: Cells) -> None:

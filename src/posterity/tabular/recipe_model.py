@@ -19,8 +19,10 @@ from posterity.errors import UsageError
 from posterity.families.names import order
 from posterity.models import Model
 from posterity.status import Progress, ProgressCallback
-from posterity.tabular.design import Design, baseline_at, covariates, hazard_nodes
-from posterity.tabular.recipe import COUNTS, Recipe
+from posterity.tabular.design import Design, covariates
+from posterity.tabular.hazards import baseline_at, hazard_nodes
+from posterity.tabular.options import COUNTS
+from posterity.tabular.recipe import Recipe
 from posterity.tabular.regressions import model_of
 
 Parts = dict[str, np.ndarray]

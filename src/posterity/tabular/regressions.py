@@ -26,7 +26,8 @@ from posterity.models import (
 )
 from posterity.status import ProgressCallback
 from posterity.tabular.design import Design
-from posterity.tabular.recipe import ESTIMATE, LABELS, Recipe
+from posterity.tabular.options import ESTIMATE, LABELS
+from posterity.tabular.recipe import Recipe
 
 _UNITS = "Change units (--center, --scale) or --prior-sd; nothing was written."
 _NO_EVENTS = (

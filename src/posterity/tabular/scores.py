@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from posterity.tabular.recipe import COUNTS, Recipe
+from posterity.tabular.options import COUNTS
+from posterity.tabular.recipe import Recipe
 
 
 def scores(

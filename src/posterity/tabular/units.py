@@ -9,7 +9,8 @@ from scipy.special import fdtrc
 from posterity.families.names import names_of
 from posterity.ledger import Ledger
 from posterity.models.strata import AT
-from posterity.tabular.recipe import HAZARDS, INTERCEPT, Recipe
+from posterity.tabular.options import HAZARDS, INTERCEPT
+from posterity.tabular.recipe import Recipe
 
 EVENTS = ("poisson", "negative-binomial", "survival")
 """Models whose sites know as much of a column as they have events, at most."""

@@ -238,17 +238,14 @@ def _evidence(matches: Matches) -> str:
 
 def _block(fusion: Fusion, plate: str | None) -> str:
     names = sorted(fusion.plates)
-    if plate is None and len(names) == 1:
+    if len(names) == 1 and plate in (None, names[0]):
         return names[0]
     if plate is None or plate not in names:
-        expected = f"one of {names}"
-        fix = "Name a plate of the fused posterior."
-        if len(names) == 1:
-            fix = "Leave the plate out: there is but one."
-        elif not names:
-            expected = "a plate, whose components were matched"
-            fix = "Draw no picture."
-        raise UsageError(found=f"plate={plate!r}", expected=expected, fix=fix)
+        raise UsageError(
+            found=f"plate={plate!r}",
+            expected=f"one of {names}, whose components were matched",
+            fix="Name one; leave it out if there is but one, and draw no picture if there is none.",
+        )
     return plate
 
 

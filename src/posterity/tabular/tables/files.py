@@ -17,7 +17,7 @@ from posterity.errors import StructureError, UsageError, within
 from posterity.families import ExponentialFamily
 from posterity.families.names import order, some
 from posterity.runtime.files import write_file
-from posterity.tabular.tables import reader
+from posterity.tabular.tables import numbers, reader
 from posterity.tabular.tables.laws import from_table, to_table
 
 Name = str | os.PathLike[str]
@@ -135,7 +135,7 @@ def read_moments(
     path: Name, *, covariance: Name | None = None, decimal: str | None = None
 ) -> Moments:
     """Read the moments in a table, with the unused headers. Errors as of :func:`read`."""
-    reader.DECIMAL.check(decimal=decimal)
+    numbers.DECIMAL.check(decimal=decimal)
     path = Path(path)
     result = _json(path) if path.suffix.lower() == ".json" else _csv(path, decimal, covariance)
     if covariance is None:
@@ -269,7 +269,7 @@ def _check_interval(
         *(values[key] for key in ("lower", "mean", "upper")),
         strict=True,
     ):
-        unit = min(reader.last_digit(row[columns[role]]) for role in ("lower", "mean", "upper"))
+        unit = min(numbers.last_digit(row[columns[role]]) for role in ("lower", "mean", "upper"))
         rounding = 0.0 if alone else 2 * unit
         centred = drawn or abs(low + high - 2 * mean) <= lopsided * (high - low) + rounding
         if not (low < mean < high and centred):

@@ -194,14 +194,13 @@ def _positive(names: Sequence[str], sd: np.ndarray) -> np.ndarray:
 def _covariance(names: Sequence[str], covariance: object) -> np.ndarray:
     matrix = _numbers(names, covariance, 2, "covariance")
     sd = _positive(names, np.sqrt(np.maximum(np.diagonal(matrix), 0)))
-    correlation = matrix / np.outer(sd, sd)
-    skew = abs(correlation - correlation.T)
-    if skew.max(initial=0) > 1e-8:  # more than rounding
-        i, j = divmod(int(np.argmax(skew)), len(names))
+    scale = np.outer(sd, sd)
+    odd = np.argwhere(abs(matrix - matrix.T) > 1e-8 * scale)  # by more than rounding
+    if len(odd):
+        i, j = odd[0]
         both = f"covariance {matrix[i, j]} one way and {matrix[j, i]} the other"
         raise _unfit(f"{names[i]!r}, {names[j]!r}", both, "a symmetric matrix")
-    correlation = symmetric(correlation)
-    values, vectors = np.linalg.eigh(correlation)
+    values, vectors = np.linalg.eigh(symmetric(matrix / scale))
     if values[0] <= len(names) * np.finfo(float).eps:
         most = [names[i] for i in sorted(np.argsort(-abs(vectors[:, 0]))[:3])]
         raise ParameterError(
@@ -209,7 +208,7 @@ def _covariance(names: Sequence[str], covariance: object) -> np.ndarray:
             expected="a positive definite covariance",
             fix="Use more digits, or leave out a parameter that depends on the others.",
         )
-    return correlation * np.outer(sd, sd)
+    return symmetric(matrix)
 
 
 def _of_moments(family: str, name: str, mean: float, sd: float) -> families.Gamma | families.Beta:
