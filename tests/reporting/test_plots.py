@@ -242,7 +242,7 @@ def test_one_plate_of_several_is_named():
 def test_what_has_no_plate_has_no_picture(fusion):
     rates = posterity.fuse([posterity.Gamma.from_standard(2.0, r) for r in (1.0, 3.0)])
     for named in (None, "a"):
-        with pytest.raises(UsageError, match="were matched.*draw no picture"):
+        with pytest.raises(UsageError, match=r"were matched.*draw no picture"):
             plot_matching(rates, plate=named)
     with pytest.raises(UsageError, match="leave it out if there is but one"):
         plot_matching(fusion, plate="a")

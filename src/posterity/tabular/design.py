@@ -1,6 +1,6 @@
 """The design of a regression: the matrices that a model needs from a table's records."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -126,7 +126,8 @@ def design(
     reading, notes = labelled(cells, recipe, reading, wanted)
     notes += [*strange, *(note for name, note in cells.notes if name in wanted)]
     values = values_of(cells, recipe, reading, wanted)
-    for name in [name for name in values if name not in recipe.categories]:
+    for name in (name for name in values if name not in recipe.categories):
+        _check_positive(recipe, name, values[name], cells)
         notes += notes_of_codes(name, values[name])
         notes += [] if predicting else notes_of_outliers(name, values[name], cells.lines)
     names = recipe.inputs()
@@ -137,29 +138,10 @@ def design(
     if target is not None and recipe.model == "linear":
         target = _in_units(recipe, recipe.target or "", target)
     beside = {n: values.get(getattr(recipe, n) or "") for n in ("exposure", "offset", "weights")}
-    for key in ("exposure", "weights"):
-        own = beside[key]
-        if own is not None and (own <= 0).any():
-            name = getattr(recipe, key)
-            line = lines[int(np.argmax(own <= 0))]
-            raise table_error(
-                path, f"{name!r} in line {line} that is not positive", "positive numbers"
-            )
     if dropped:
         notes.append(f"{dropped} of {total} records are dropped, since a value is missing")
-    pairs = zip(plain, columns, strict=True)
-    ones = {INTERCEPT, *recipe.baseline}
-    level = {name: c[0] for name, c in pairs if name not in ones and len(c) and np.ptp(c) == 0}
-    fixed = (
-        recipe.intercept or recipe.baseline or any(f for term in recipe.coded() for _, f in term)
-    )
-    if not fixed and np.count_nonzero([*level.values()]) == 1:  # an intercept by another name
-        level = {name: value for name, value in level.items() if value == 0}
-    if level and not (predicting or empty):
-        notes.append(
-            f"constant in all records: {some([*level])}; only the prior determines these "
-            "coefficients"
-        )
+    if not (predicting or empty):
+        notes += _notes_of_constants(recipe, plain, columns)
     x = np.column_stack(columns) if columns else np.zeros((len(lines), 0))
     sizes = abs(x).max(0, initial=0)
     if not sizes.max(initial=0) <= LARGEST:
@@ -176,6 +158,25 @@ def design(
     if recipe.model == "multinomial":
         return result._replace(x=np.tile(x, len(recipe.levels) - 1), names=recipe.coefficients())
     return _climbed(result, recipe) if recipe.model == "ordinal" and not predicting else result
+
+
+def _check_positive(recipe: Recipe, name: str, numbers: np.ndarray, cells: Cells) -> None:
+    wrong = numbers <= 0
+    if name in (recipe.exposure, recipe.weights) and wrong.any():
+        line = cells.lines[int(np.argmax(wrong))]
+        found = f"{name!r} in line {line} that is not positive"
+        raise table_error(cells.path, found, "positive numbers")
+
+
+def _notes_of_constants(
+    recipe: Recipe, names: Sequence[str], columns: Sequence[np.ndarray]
+) -> list[str]:
+    """Return a note on columns that are constant beside a column of ones."""
+    ones = {INTERCEPT, *recipe.baseline}
+    level = [n for n, c in zip(names, columns, strict=True) if n not in ones and np.ptp(c) == 0]
+    if not level or not (recipe.intercept or recipe.baseline):
+        return []
+    return [f"constant in all records: {some(level)}; only the prior determines these coefficients"]
 
 
 def covariates(recipe: Recipe, data: Design) -> np.ndarray:

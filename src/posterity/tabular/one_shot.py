@@ -69,7 +69,7 @@ def third_derivatives(
 
 
 def _of_classes(
-    model: MultinomialRegression, q: Any, x: np.ndarray, y: Any, step: float
+    model: MultinomialRegression, q: Any, x: np.ndarray, y: Any, step: float = 1e-3
 ) -> np.ndarray:
     mean, covariance = model.predictors(q, x)
     blocks = np.split(x, model.classes - 1, axis=1)

@@ -111,24 +111,19 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
         unknown = [name for name in names if name not in header]
         if unknown:
             raise _no_column(unknown[0], f"the column of {flag}", header, path)
-    twice = [flag for flag, name in alone.items() if name == recipe.target][1:]
+    columns = tuple(dict.fromkeys(recipe.columns or ()))
+    # Numbers may also be an offset, as of a smooth departure from a linear predictor.
+    numbers = {recipe.offset} - {*recipe.categories, *recipe.indicated, recipe.target}
+    roles = [*alone.values(), *(name for name in columns if name not in numbers)]
+    twice = [name for name in roles if roles.count(name) > 1]
     if twice:
         raise UsageError(
-            found=f"{recipe.target!r} as both --target and {twice[0]}",
-            expected="another column than the target",
-            fix="Name the column of known values.",
+            found=f"{twice[0]!r} in two of --columns, {', '.join(FLAGS.values())}",
+            expected="a column in one role",
+            fix="Leave it out of one of them.",
         )
     if recipe.columns is not None:
-        # Numbers may also be an offset, as of a smooth departure from a linear predictor.
-        numbers = {recipe.offset} - {*recipe.categories, *recipe.indicated}
-        both = (apart - numbers) & set(recipe.columns)
-        if both:
-            raise UsageError(
-                found=f"{both.pop()!r} both in --columns and in one of {', '.join(FLAGS.values())}",
-                expected="a column in one role",
-                fix="Leave it out of one of them.",
-            )
-        used = tuple(dict.fromkeys(recipe.columns))
+        used = columns
     else:
         used = tuple(name for name in header if name not in {*apart, *recipe.without})
         rows = [name for name in used if SAVED_INDEX.fullmatch(name)]
