@@ -142,7 +142,7 @@ def test_a_column_may_also_be_the_offset_but_the_target_may_not(table):
     header = [*table]
     made = with_formula(Recipe("linear"), f"bp ~ bs(age, df=4, {BOUNDS}) + offset(age)")
     assert columns_of(made, header, Path("t.csv")) == ("age",)
-    with pytest.raises(UsageError, match="both --target and --offset"):
+    with pytest.raises(UsageError, match="'bp' in two of --columns, --target"):
         columns_of(with_formula(Recipe("linear"), "bp ~ age + offset(bp)"), header, Path("t.csv"))
 
 

@@ -1,11 +1,12 @@
 """The picture of a matching: what is drawn where, and what is refused."""
 
+import itertools
 import sys
 from inspect import unwrap
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 import posterity
@@ -21,8 +22,9 @@ from posterity.fusion.alignment import Alignment
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Rule
 from posterity.reporting.plots import plot_matching
-from posterity.reporting.plots.canvas import PALE, finish
+from posterity.reporting.plots.canvas import finish
 from posterity.reporting.plots.matches import COLOURS, Kind, read
+from posterity.reporting.plots.matching import Layout
 
 pytestmark = pytest.mark.filterwarnings("ignore:The matching.* is uncertain:UserWarning")
 
@@ -81,8 +83,22 @@ def rows(figure):
     return dict(zip(axes.get_yticks(), names, strict=True))
 
 
+def heads(figure):
+    """The lines above each column: its name, how many sites have it, and its share."""
+    return [label.get_text().split("\n") for label in figure.axes[0].get_xticklabels()]
+
+
 def legend(figure):
     return [text.get_text().split(":")[0] for text in figure.axes[0].get_legend().get_texts()]
+
+
+def note(figure):
+    return figure.axes[0].get_legend().get_title().get_text().replace("\n", " ")
+
+
+def painted(figure):
+    """Kinds of the cells, by row and column."""
+    return np.asarray(figure.axes[0].collections[0].get_array())
 
 
 def columns(figure):
@@ -96,12 +112,6 @@ def columns(figure):
     return [[value for _, value in sorted(cells[x])] for x in sorted(cells)]
 
 
-def coloured(figure, kind):
-    """Patches of a kind's colour."""
-    axes = figure.axes[0]
-    return [p for p in axes.patches if COLOURS[kind] in map(to_hex, (p.get_fc(), p.get_ec()))]
-
-
 # --- a row a site --------------------------------------------------------------------------------
 
 
@@ -113,34 +123,32 @@ def test_each_component_lies_below_what_it_became(fusion, images):
     for fused, *local in drawn:
         assert fused == pytest.approx(np.mean(local), abs=0.1)
         assert np.ptp(local) < 0.2
-    # What is matched comes first, and what is not lies apart.
+    # What is matched comes first.
     assert [len(column) - 1 for column in drawn] == [3, 2, 1, 1]
-    assert "at one\nsite only" in texts(figure)
-    assert list(rows(figure).values()) == ["found at", "north", "south", "west", "fused"]
+    assert [lines[1] for lines in heads(figure)] == ["3/3", "2/3", "1/3", "1/3"]
+    assert list(rows(figure).values()) == ["north", "south", "west"]
 
 
 def test_without_images_cells_have_the_numbers_at_the_site(fusion):
     figure = plot_matching(fusion)
-    cells = [t for t in figure.axes[0].texts if t.get_text() in "012" and t.get_position()[1] > 0]
+    cells = figure.axes[0].texts
     found = {(t.get_position()[1], t.get_text()): t.get_position()[0] for t in cells}
     north, south, west = (y for y, name in rows(figure).items() if name in MEANS)
     # Nine is the second component in the north, and the first elsewhere.
     assert found[north, "1"] == found[south, "0"] == found[west, "0"]
     assert len(cells) == len(found) == 7 and not figure.axes[0].images
-    assert {"3/3", "2/3", "1/3"} <= set(texts(figure))
 
 
 def test_strength_of_each_match_is_seen():
     figure = plot_matching(three(evidence={2: 1.5, 3: 0.0, 4: 8.0}, weights=[1.0, 2.0, 5.0]))
-    count = {kind: len(coloured(figure, kind)) for kind in Kind}
-    assert count == {
-        Kind.FIRM: 2,
-        Kind.LIKELY: 1,
-        Kind.AMBIGUOUS: 1,
-        Kind.ALONE: 1,
-        Kind.ABSENT: 4,
-        Kind.UNKNOWN: 0,
-    }
+    names = [Kind(kind).name for kind in painted(figure).ravel()]
+    assert names == [
+        *("AMBIGUOUS", "FIRM", "ABSENT"),
+        *("LIKELY", "FIRM", "ABSENT"),
+        *("ABSENT", "ABSENT", "ALONE"),
+    ]
+    cells = figure.axes[0].collections[0]
+    assert [to_hex(cells.cmap(cells.norm(kind))) for kind in Kind] == list(COLOURS.values())
     assert legend(figure) == [
         "firm",
         "likely",
@@ -148,17 +156,9 @@ def test_strength_of_each_match_is_seen():
         "no other site has it",
         "the site has none",
     ]
-    note = texts(figure)[-1].replace("\n", " ")
-    assert "The next best number of components, 2, is 1.5 nats worse: doubtful." in note
-    assert {"12%", "25%", "62%", "held\nno data"} <= set(texts(figure))
-    no_data = found({"a": [0, 1], "b": [0, 1]}, {"a": [9, 9], "b": [9, 9]})
-    assert "held\nno data" not in texts(plot_matching(no_data))
-
-
-def test_a_doubtful_picture_has_a_broken_frame(images):
-    pictures = {site: np.ones((len(own), 2, 2)) for site, own in three().matching.items()}
-    frames = coloured(plot_matching(three(), images=pictures), Kind.AMBIGUOUS)
-    assert [(frame.get_linestyle(), frame.get_fill()) for frame in frames] == [((0, (2, 1)), False)]
+    assert "The next best number of components, 2, is 1.5 nats worse: doubtful." in note(figure)
+    assert [lines[-1] for lines in heads(figure)] == ["12%", "25%", "62%"]
+    assert list(rows(figure).values()) == ["a (1 held no data)", "b", "c"]
 
 
 def test_two_components_of_a_site_share_a_cell():
@@ -166,7 +166,7 @@ def test_two_components_of_a_site_share_a_cell():
     figure = plot_matching(twice)
     assert "0,1" in texts(figure)
     # The weaker of them is seen.
-    assert len(coloured(figure, Kind.AMBIGUOUS)) == 1
+    assert painted(figure).tolist() == [[Kind.AMBIGUOUS], [Kind.FIRM]]
     pictures = {"a": np.ones((2, 3, 3)), "b": np.ones((1, 3, 3))}
     assert len(plot_matching(twice, images=pictures).axes[0].images) == 3
 
@@ -174,20 +174,19 @@ def test_two_components_of_a_site_share_a_cell():
 def test_names_are_written_in_their_order_and_titles_small_below():
     names = ["zebra", "ant\n90 %", "a name that takes several lines"]
     figure = plot_matching(three(), names=names, title="Animals\nCounted at night.")
-    place = {t.get_text(): t.get_position()[0] for t in figure.axes[0].texts}
-    # The last component is one site's only, and lies apart.
-    assert place["ant"] < place["zebra"] < place["a name that"] == place["takes"]
+    drawn = ["\n".join(lines[:-1]) for lines in heads(figure)]
+    # The last component is one site's only.
+    assert drawn == ["ant\n90 %", "zebra", "a name that\ntakes\nseveral\nlines"]
     assert figure.axes[0].get_title(loc="left") == "Animals"
-    assert "Counted at night." in texts(figure)[-1].replace("\n", " ")
+    assert "Counted at night." in note(figure)
 
 
 def test_numbers_in_names_are_sorted_as_numbers():
     labels = np.arange(12)
     fusion = found({"a": labels, "b": labels}, {"a": labels, "b": labels})
     for names in (None, [f"{12 - g}" for g in range(12)]):
-        drawn = plot_matching(fusion, names=names).axes[0].texts
-        place = {t.get_text(): t.get_position()[0] for t in drawn}
-        assert place["2"] < place["10"]
+        drawn = [name for name, _ in heads(plot_matching(fusion, names=names))]
+        assert drawn.index("2") < drawn.index("10")
 
 
 # --- many sites ----------------------------------------------------------------------------------
@@ -203,27 +202,28 @@ def many(sites, components=6):
     return found(labels, margins, weights=np.ones(components))
 
 
-@pytest.mark.parametrize(("sites", "lines"), [(40, 40), (300, 0)])
-def test_many_sites_are_counted_in_bars_by_strength(sites, lines):
-    fusion = many(sites)
+def test_many_sites_are_thin_lines_of_which_those_alike_are_adjacent():
+    fusion = many(40)
     figure = plot_matching(fusion)
     matches = read(fusion.plate)
-    names = list(rows(figure).values())
-    assert f"all {sites}" in names and len(names) == lines + 5  # share, found at, 0, half and all
-    # A thin line a site, coloured where it has the component, or held no data.
-    absent = to_rgb(COLOURS[Kind.ABSENT])
-    drawn = [(image.get_array() != absent).any((1, 2)).sum() for image in figure.axes[0].images]
-    assert sorted(drawn) == sorted([*matches.holders, (matches.idle > 0).sum()])
-    # Bars stand on one foot, as high as there are sites of their colour.
-    height = {name: y for y, name in rows(figure).items()}
-    foot, top = height["0 sites"], height[f"all {sites}"]
-    bars = [p for p in coloured(figure, Kind.AMBIGUOUS) if p.get_y() < foot]
-    heights = [round(bar.get_height() / (foot - top) * sites) for bar in bars]
-    doubtful = (matches.kinds == Kind.AMBIGUOUS).sum(0)
-    assert sorted(heights) == sorted(doubtful)
-    (idle,) = (p for p in figure.axes[0].patches if p.get_x() + 0.4 > 6 and top < p.get_y() < foot)
-    assert to_hex(idle.get_fc()) == PALE
-    assert idle.get_height() == pytest.approx((foot - top) / sites)
+    cells = painted(figure)
+    np.testing.assert_array_equal(np.sort(cells, 0), np.sort(matches.kinds, 0))
+    held = [tuple(row) for row in (cells > Kind.ABSENT).tolist()]
+    changes = sum(one != other for one, other in itertools.pairwise(held))
+    assert changes == len(set(held)) - 1 < 39
+    assert not rows(figure) and not texts(figure)
+    assert [lines[1] for lines in heads(figure)] == [f"{n}/40" for n in matches.holders]
+    assert len(painted(plot_matching(fusion, layout=Layout(lines=20)))) == 20
+
+
+def test_a_layout_sets_sizes(fusion, images):
+    small = Layout(column=1.5, row=1.0, widest=5.0, highest=2.0, letters=3, named=2, image=0.5)
+    figure = plot_matching(fusion, names=["abcd"] + ["x"] * 3, images=images, layout=small)
+    assert not figure.axes[0].images and figure.get_size_inches().tolist() == [6.5, 4.5]
+    assert ["abc", "d"] in [lines[:2] for lines in heads(figure)]
+    (image, *_) = plot_matching(fusion, images=images, layout=Layout(image=0.5)).axes[0].images
+    left, right, _, _ = image.get_extent()
+    assert right - left == 0.5
 
 
 # --- figures, plates and what is refused ---------------------------------------------------------
@@ -242,9 +242,9 @@ def test_one_plate_of_several_is_named():
 def test_what_has_no_plate_has_no_picture(fusion):
     rates = posterity.fuse([posterity.Gamma.from_standard(2.0, r) for r in (1.0, 3.0)])
     for named in (None, "a"):
-        with pytest.raises(UsageError, match=r"were matched\. Draw no picture"):
+        with pytest.raises(UsageError, match=r"were matched.*draw no picture"):
             plot_matching(rates, plate=named)
-    with pytest.raises(UsageError, match="Leave the plate out"):
+    with pytest.raises(UsageError, match="leave it out if there is but one"):
         plot_matching(fusion, plate="a")
 
 

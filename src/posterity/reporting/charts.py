@@ -7,14 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from posterity.reporting.layout import LAYOUT
 from posterity.reporting.markup import Markup, join, shown, tag
-
-WIDE = 440
-HIGH = 270
-LEFT, RIGHT, TOP, BOTTOM = 70, 14, 12, 44
-"""Size of a chart, in units of about one pixel, and its margins."""
-DECADES = 8
-"""Largest number of decades on a logarithmic axis; smaller values are drawn at its end."""
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
@@ -53,7 +47,7 @@ class Axis:
         low = min(finite)
         high = max(finite)
         if log:
-            low = max(low, high * 10.0**-DECADES)
+            low = max(low, high * 10.0**-LAYOUT.decades)
             return cls(label, low / 1.6, high * 1.6, True)
         room = 0.04 * (high - low) or max(abs(high), 1.0) * 0.1
         return cls(label, low - room, high + room)
@@ -106,7 +100,7 @@ class Series:
 def chart(name: str, across: Axis, up: Axis, series: Sequence[Series], *extra: Markup) -> Markup:
     """Return a chart of some series with its legend; arrow keys move between its points."""
     inner = [_axes(across, up), *extra, *(_drawn(one, across, up) for one in series)]
-    style = {"viewBox": f"0 0 {WIDE} {HIGH}", "class_": "chart", "role": "group"}
+    style = {"viewBox": f"0 0 {LAYOUT.wide} {LAYOUT.high}", "class_": "chart", "role": "group"}
     drawing = tag("svg", *inner, **style, aria_label=name, data_roving=True)
     legend = None
     if len(series) > 1:
@@ -117,12 +111,13 @@ def chart(name: str, across: Axis, up: Axis, series: Sequence[Series], *extra: M
 
 def x_of(axis: Axis, value: float) -> float:
     """Return the distance from the left, in units of the chart."""
-    return round(LEFT + (WIDE - LEFT - RIGHT) * axis.place(value), 1)
+    return round(LAYOUT.left + (LAYOUT.wide - LAYOUT.left - LAYOUT.right) * axis.place(value), 1)
 
 
 def y_of(axis: Axis, value: float) -> float:
     """Return the distance from the top, in units of the chart."""
-    return round(HIGH - BOTTOM - (HIGH - TOP - BOTTOM) * axis.place(value), 1)
+    foot = LAYOUT.high - LAYOUT.bottom
+    return round(foot - (foot - LAYOUT.top) * axis.place(value), 1)
 
 
 def line(points: Sequence[tuple[float, float]], class_: str) -> Markup:
@@ -137,20 +132,20 @@ def through(across: Axis, up: Axis, points: Iterable[tuple[float, float]]) -> Ma
 
 
 def _axes(across: Axis, up: Axis) -> Markup:
-    foot = HIGH - BOTTOM
-    right = WIDE - RIGHT
+    foot = LAYOUT.high - LAYOUT.bottom
+    right = LAYOUT.wide - LAYOUT.right
     parts = []
     for value in up.ticks:
         y = y_of(up, value)
-        parts.append(tag("line", x1=LEFT, x2=right, y1=y, y2=y, class_="grid"))
-        parts.append(tag("text", shown(value), x=LEFT - 6, y=y + 4, class_="end"))
+        parts.append(tag("line", x1=LAYOUT.left, x2=right, y1=y, y2=y, class_="grid"))
+        parts.append(tag("text", shown(value), x=LAYOUT.left - 6, y=y + 4, class_="end"))
     for value in across.ticks:
         x = x_of(across, value)
         parts.append(tag("line", x1=x, x2=x, y1=foot, y2=foot + 4, class_="tick"))
         parts.append(tag("text", shown(value), x=x, y=foot + 17, class_="middle"))
-    middle = (LEFT + right) / 2
-    parts.append(tag("text", across.label, x=middle, y=HIGH - 6, class_="middle label"))
-    turned = f"translate(13 {(TOP + foot) / 2:g}) rotate(-90)"
+    middle = (LAYOUT.left + right) / 2
+    parts.append(tag("text", across.label, x=middle, y=LAYOUT.high - 6, class_="middle label"))
+    turned = f"translate(13 {(LAYOUT.top + foot) / 2:g}) rotate(-90)"
     parts.append(tag("text", up.label, transform=turned, class_="middle label"))
     return tag("g", *parts, aria_hidden="true")
 

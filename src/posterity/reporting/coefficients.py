@@ -16,6 +16,7 @@ from posterity.families import Beta, DiagonalGaussian, Dirichlet, Gamma, Gaussia
 from posterity.families.names import names_of, with_names
 from posterity.ledger import Ledger
 from posterity.reporting.charts import ticks
+from posterity.reporting.layout import LAYOUT
 from posterity.reporting.markup import (
     Markup,
     Scale,
@@ -36,16 +37,6 @@ from posterity.reporting.summary import Row, Summary, summarise
 from posterity.reporting.summary.rows import cavity, influences_of
 from posterity.reporting.words import Effect
 
-PANELS, OF_COMPONENTS = 24, 12
-"""Largest number of panels, in general and for posteriors with components."""
-ROWS = 1000
-"""Number of rows of the table of all numbers."""
-SITES = 12
-"""Number of sites with their own line; all others are combined."""
-LETTERS = 22
-"""Total number of letters of the numbers at an axis."""
-NUMBERS = 60_000
-"""Largest number of natural parameters in a page, 8 bytes each."""
 NATIVE = (Gaussian, DiagonalGaussian, Gamma, Beta, Dirichlet)
 """Families whose quantiles the page computes."""
 OTHERS = "all others together"
@@ -85,16 +76,16 @@ def estimates_of(ledger: Ledger, whole: Summary, chosen: Sequence[str]) -> Estim
         factors[OTHERS if OTHERS not in ledger.sites else f"{OTHERS} (no one site)"] = rest
     own = {}
     pulls = {}
-    before = list(summarise(ledger.prior, whole.level).first(ROWS))
+    before = list(summarise(ledger.prior, whole.level).first(LAYOUT.rows))
     for name, factor in factors.items():
         law = with_names(ledger.prior + factor, known)
         if np.all(law.is_proper()):
-            rows = zip(summarise(law, whole.level).first(ROWS), before, strict=True)
+            rows = zip(summarise(law, whole.level).first(LAYOUT.rows), before, strict=True)
             own[name] = tuple(None if _silent(row, prior) else row for row, prior in rows)
         left = _left(ledger, name, factor)
         if np.all(left.is_proper()):
             moved = influences_of(total, left, known, None)
-            pulls[name] = tuple(one.by for one in moved)[:ROWS]
+            pulls[name] = tuple(one.by for one in moved)[: LAYOUT.rows]
     nats = {site.name: site.nats for site in whole.sites}
     return Estimates(whole, ledger, factors, own, pulls, nats)
 
@@ -145,7 +136,7 @@ def _kept(estimates: Estimates) -> dict[str, Any]:
         return {}
     parts = _blocks(ledger.total)
     native = all(type(one) in NATIVE and not one.batch_shape for one in parts)
-    if native and ledger.prior.dimension * (1 + len(factors)) <= NUMBERS:
+    if native and ledger.prior.dimension * (1 + len(factors)) <= LAYOUT.parameters:
         blocks = []
         for place, block in enumerate(parts):
             centre = None
@@ -157,25 +148,25 @@ def _kept(estimates: Estimates) -> dict[str, Any]:
             packed = None if centre is None else _packed(centre)
             blocks.append({"family": type(block).__name__, "centre": packed, "laws": numbers})
         return {"blocks": blocks}
-    if whole.size * len(factors) * 4 > NUMBERS:
+    if whole.size * len(factors) * 4 > LAYOUT.parameters:
         return {}
     without = []
     for name, factor in factors.items():
         left = with_names(_left(ledger, name, factor), names_of(ledger.prior))
         proper = np.all(left.is_proper())
-        own = summarise(left, whole.level).first(ROWS) if proper else ()
+        own = summarise(left, whole.level).first(LAYOUT.rows) if proper else ()
         without.append(_packed([row[4:] for row in own]) if proper else None)
     return {"without": without}
 
 
 def _chosen(estimates: Estimates) -> list[int]:
     """Return the rows that have a panel, in order; of many those that sites move most."""
-    rows = list(estimates.whole.first(ROWS))
+    rows = list(estimates.whole.first(LAYOUT.rows))
     drawn = [k for k, row in enumerate(rows) if np.isfinite([row.low, row.high]).all()]
-    most = PANELS
+    most = LAYOUT.panels
     if estimates.whole.components:  # they have their own table, with weights and spreads
         drawn = [k for k in drawn if rows[k].quantity in ("", "mean")]
-        most = OF_COMPONENTS
+        most = LAYOUT.of_components
     pulls = [np.abs(np.array(own)[: len(rows)]) for own in estimates.pulls.values()]
     force = np.nan_to_num(pulls).max(0) if pulls else np.zeros(len(rows))
     return sorted(sorted(drawn, key=lambda k: -force[k])[:most])
@@ -243,7 +234,7 @@ def _axis(low: float, high: float, scale: Scale) -> Markup:
     texts: dict[float, str] = {}
     for most in (6, 5, 4, 3, 2):
         texts = {value: shown(value, digits(low, high)) for value in ticks(low, high, most)}
-        if len("  ".join(texts.values())) <= LETTERS:
+        if len("  ".join(texts.values())) <= LAYOUT.letters:
             break
     parts = []
     for value, text in texts.items():
@@ -333,7 +324,7 @@ def _table(estimates: Estimates, effects: Mapping[str, Effect]) -> Markup:
     headers = ["Number", "Mean", "Standard deviation", percent, "As a ratio"]
     rows = []
     headers = headers if any(effect.ratio for effect in effects.values()) else headers[:-1]
-    for row in whole.first(ROWS):
+    for row in whole.first(LAYOUT.rows):
         exact = digits(row.low, row.high)
         ends = f"{shown(row.low, exact)} to {shown(row.high, exact)}"
         ratio = _ratio(row, effects.get(row.name))
@@ -371,7 +362,7 @@ def section(estimates: Estimates, effects: Mapping[str, Effect]) -> list[Markup]
     whole = estimates.whole
     drawn = _chosen(estimates)
     kept = _kept(estimates)
-    rows = list(whole.first(ROWS))
+    rows = list(whole.first(LAYOUT.rows))
     parts = list[Markup]()
     if estimates.factors:
         text = (

@@ -17,11 +17,9 @@ from posterity.tabular.pooled import predictions
 from posterity.tabular.reading import PLAIN, Reading, columns_to_predict
 from posterity.tabular.recipe import recipe_in
 from posterity.tabular.recipe_model import by_student, columns_of, in_own_unit
-from posterity.tabular.scores import BINS, log_of_moments, scores
+from posterity.tabular.scores import calibration, groups, log_of_moments, scores
 from posterity.tabular.sites import sites_in, together
 
-TIMES, MOST = 30, 600
-"""Number of times of a survival curve, and largest number of records in its average."""
 MEANINGS = {
     "log_score": ("Log score", "nats a record; higher is better"),
     "brier": ("Brier score", "mean squared error of the probability; lower is better"),
@@ -114,9 +112,10 @@ def _calibration(found: Evaluated) -> Markup:
     label = "p" in found.parts
     y = found.observed
     made = found.parts["p" if label else "mean"]
-    groups = np.array_split(np.argsort(made, kind="stable"), min(BINS, max(len(y) // 5, 1)))
-    counts = np.array([len(own) for own in groups])
-    predicted, seen = (np.array([v[own].mean() for own in groups]) for v in (made, y))
+    each = calibration(y, made)
+    predicted, seen, counts = (
+        np.array([own[key] for own in each]) for key in ("predicted", "observed", "records")
+    )
     if label:
         wide = 2 * (predicted * (1 - predicted) / counts) ** 0.5
         ends = np.clip([seen - wide, seen + wide], 0.0, 1.0)
@@ -127,7 +126,9 @@ def _calibration(found: Evaluated) -> Markup:
             "errors. On the dashed line the observed share is the predicted one."
         )
     else:
-        wide = np.array([2 * y[own].std(ddof=len(own) > 1) / len(own) ** 0.5 for own in groups])
+        wide = np.array(
+            [2 * y[own].std(ddof=len(own) > 1) / len(own) ** 0.5 for own in groups(made)]
+        )
         ends = np.stack([seen - wide, seen + wide])
         across = Axis.around(f"predicted {found.target}", [*predicted, *seen])
         up = Axis.around(f"observed {found.target}", ends.ravel().tolist())
@@ -147,16 +148,21 @@ def _calibration(found: Evaluated) -> Markup:
     return figure(chart("Calibration", across, up, [points], ideal), caption, numbers)
 
 
-def _survival(value: Any, recipe: Any, found: Evaluated, level: float) -> Markup:
-    """Return predicted and observed (Kaplan-Meier) survival curves of three groups by risk."""
+def _survival(
+    value: Any, recipe: Any, found: Evaluated, level: float, *, points: int = 30, most: int = 600
+) -> Markup:
+    """Return predicted and observed (Kaplan-Meier) survival curves of three groups by risk.
+
+    A curve has this many ``points``, and is the average of ``most`` records at most.
+    """
     from scipy.stats import CensoredData, ecdf
 
     assert found.data.times is not None, "of survival"
-    every = max(1, -(-len(found.data.times) // MOST))
+    every = max(1, -(-len(found.data.times) // most))
     rows = np.arange(0, len(found.data.times), every)
     data = found.data.part(rows)
     time, event, entry = data.times.T  # pyright: ignore[reportOptionalMemberAccess]
-    grid = np.linspace(0.0, float(np.quantile(time, 0.95)), TIMES + 1)[1:]
+    grid = np.linspace(0.0, float(np.quantile(time, 0.95)), points + 1)[1:]
     if hasattr(value, "head"):  # a student predicts at the times that it learned
         parts = {name: own[rows] for name, own in found.parts.items()}
         start = "survival_"
@@ -164,12 +170,12 @@ def _survival(value: Any, recipe: Any, found: Evaluated, level: float) -> Markup
     else:
         parts, *_ = predictions(value, recipe, data, level=level, times=grid.tolist())
     curves = np.stack([parts[f"survival_{at:.12g}"] for at in grid])
-    groups = np.array_split(np.argsort(parts["risk"], kind="stable"), min(3, len(time)))
+    thirds = groups(parts["risk"], most=3, least=1)
     series = []
     listing = []
-    names = ("low risk", "middle risk", "high risk") if len(groups) == 3 else ("all",) * 3
+    names = ("low risk", "middle risk", "high risk") if len(thirds) == 3 else ("all",) * 3
     observable = not (entry > 0).any()
-    for n, (own, name) in enumerate(zip(groups, names, strict=False)):
+    for n, (own, name) in enumerate(zip(thirds, names, strict=False)):
         mean = curves[:, own].mean(1)
         seen = np.full(len(grid), np.nan)
         predicted = Series(f"predicted, {name}", [0.0, *grid], [1.0, *mean], kind="line", colour=n)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
+from posterity.reporting.layout import LAYOUT
 from posterity.runtime.text import clean, seam
 
 VOID = {"br", "col", "meta", "input", "link"}
@@ -14,8 +15,6 @@ VOID = {"br", "col", "meta", "input", "link"}
 HEBREW_TO_ARABIC = r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]+"
 RIGHT_TO_LEFT = re.compile(rf"{HEBREW_TO_ARABIC}([\s\u200c\u200d]+{HEBREW_TO_ARABIC})*")
 """Pattern of words in right-to-left scripts."""
-LONGEST, ENDING = 24, 9
-"""Largest number of letters of a full name, and letters kept at the end of a longer one."""
 
 
 class Markup(str):
@@ -125,11 +124,14 @@ class Scale(NamedTuple):
         return (text if float(text) else text.lstrip("-")).replace("-", "−")
 
 
-def named(name: str) -> Markup:
-    """Return a name whose middle is truncated if space is short, since names often begin alike."""
-    if len(name) <= LONGEST:
+def named(name: str, longest: int = 24, ending: int = 9) -> Markup:
+    """Return a name whose middle is truncated if space is short, since names often begin alike.
+
+    One of at most ``longest`` letters is whole; of others ``ending`` letters are kept at the end.
+    """
+    if len(name) <= longest:
         return tag("span", name, dir="auto")
-    middle = seam(name, len(name) - ENDING)
+    middle = seam(name, len(name) - ending)
     parts = tag("span", name[:middle]), tag("span", name[middle:])
     return tag("span", *parts, class_="name")
 
@@ -189,11 +191,16 @@ def table(
     hidden: int = 0,
     class_: str | None = None,
 ) -> Markup:
-    """Return a table whose rows begin with a heading; ``hidden`` rows were left out."""
+    """Return a table whose rows begin with a heading; ``hidden`` further ones were left out.
+
+    Of more rows than the page's layout allows, the first are shown.
+    """
+    rows = list(rows)
+    hidden += max(len(rows) - LAYOUT.rows, 0)
     head = tag("tr", *(tag("th", name, scope="col") for name in headers))
     body = [
         tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:]))
-        for row in rows
+        for row in rows[: LAYOUT.rows]
     ]
     if hidden > 0:
         more = tag("td", f"and {hidden:,} more", colspan=len(headers))

@@ -20,6 +20,7 @@ from posterity.errors import UsageError
 from posterity.families.distribution import Distribution
 from posterity.ledger import Ledger
 from posterity.reporting import coefficients, evaluation, sites, verbs
+from posterity.reporting.layout import LAYOUT
 from posterity.reporting.markup import (
     Markup,
     behind,
@@ -37,8 +38,9 @@ from posterity.reporting.sources import Source, Subjects, known_records, subject
 from posterity.reporting.summary import Summary, summarise
 from posterity.reporting.words import effects_of
 from posterity.runtime.files import write_file
+from posterity.tabular.options import INTERCEPT
 from posterity.tabular.reading import PLAIN, Reading
-from posterity.tabular.recipe import INTERCEPT, Recipe
+from posterity.tabular.recipe import Recipe
 from posterity.version import __version__
 
 __all__ = ["Report", "report"]
@@ -349,7 +351,7 @@ def _sure(recipe: Recipe | None, summary: Summary) -> list[str]:
         return []
     levels = recipe.levels[1:] if recipe.model == "multinomial" else ()
     apart = {INTERCEPT, *recipe.baseline, *(f"{level}:{INTERCEPT}" for level in levels)}
-    rows = [row for row in summary.first(coefficients.ROWS) if row.name not in apart]
+    rows = [row for row in summary.first(LAYOUT.rows) if row.name not in apart]
     above = [r.name for r in rows if r.low > 0]
     below = [r.name for r in rows if r.high < 0]
     told = [f"above zero for {listed(above)}"] if above else []

@@ -12,7 +12,8 @@ from posterity.families.names import names_of, with_names
 from posterity.fusion.components_in_doubt import AGREEMENT
 from posterity.fusion.conflict import CONTRADICTION, apart, jointly
 from posterity.ledger import Ledger
-from posterity.reporting.coefficients import SITES, learnt
+from posterity.reporting.coefficients import learnt
+from posterity.reporting.layout import LAYOUT
 from posterity.reporting.markup import (
     Markup,
     bullets,
@@ -30,10 +31,6 @@ from posterity.reporting.markup import (
 from posterity.reporting.summary import Summary
 from posterity.reporting.summary.rows import cavity, label_of
 
-BARS, COMPARED = 30, 2000
-"""Number of sites with a bar, and of sites, those that add most, compared with all others."""
-JOINT = 200
-"""Largest number of coefficients that are also compared jointly."""
 TOGETHER = "all numbers together"
 
 
@@ -77,7 +74,7 @@ def distance(one: Any, other: Any, prior: Any) -> Distance | None:
                 where = label_of(mine.block, member, mine.quantity, name)
                 farthest = Distance(most, where)
         full = one.gaussian and not one.diagonal and not one.batch_shape
-        if full and one.own_size <= JOINT:
+        if full and one.own_size <= LAYOUT.joint:
             joint = float(jointly(stack([one]), stack([other]))[0])
             if joint > farthest.deviations:
                 farthest = Distance(joint, TOGETHER)
@@ -96,13 +93,13 @@ def contradictions_of(ledger: Ledger, summary: Summary) -> Contradictions:
     """Return distances between sites; if there are many, of those that contradict others most."""
     names = names_of(ledger.prior)
     nats = {site.name: site.nats or 0.0 for site in summary.sites}
-    chosen = sorted(ledger.sites, key=lambda site: -nats[site])[:COMPARED]
+    chosen = sorted(ledger.sites, key=lambda site: -nats[site])[: LAYOUT.compared]
     own = {site: with_names(ledger.prior + ledger.factor(site), names) for site in chosen}
     rest = {site: with_names(cavity(ledger, site), names) for site in chosen}
     away = {site: distance(own[site], rest[site], ledger.prior) for site in chosen}
-    if len(chosen) > SITES:
+    if len(chosen) > LAYOUT.sites:
         far = {site: d.deviations if d else 0.0 for site, d in away.items()}
-        chosen = sorted(sorted(chosen), key=lambda s: (-far[s], -nats[s]))[: SITES - 1]
+        chosen = sorted(sorted(chosen), key=lambda s: (-far[s], -nats[s]))[: LAYOUT.sites - 1]
     chosen = sorted(chosen)
     pairs = itertools.combinations(chosen, 2)
     apart = {(a, b): distance(own[a], own[b], ledger.prior) for a, b in pairs}
@@ -118,7 +115,7 @@ def influence(summary: Summary, records: Mapping[str, Any], away: Contradictions
     headers = ["Site", "Information added", "Nats", "Moves most", "Distance from the others, sd"]
     headers += ["Records"] * any(number is not None for number in counts.values())
     rows = []
-    for site in order[:BARS]:
+    for site in order[: LAYOUT.bars]:
         share = 0.0 if site.nats is None or not most else min(site.nats / most, 1.0)
         bar = tag("rect", width=f"{100 * share:.2f}%", height=14, y=2, rx=2)
         far = away.apart.get(site.name)
@@ -140,7 +137,7 @@ def influence(summary: Summary, records: Mapping[str, Any], away: Contradictions
         "number that a site moves most is given with the shift of its mean, in standard deviations "
         "(sd) of the posterior of all sites."
     )
-    asides = [f"{site.name}: {site.why}." for site in summary.sites if site.why][:BARS]
+    asides = [f"{site.name}: {site.why}." for site in summary.sites if site.why][: LAYOUT.bars]
     return [paragraph(text), bars, *([bullets(asides)] if asides else [])]
 
 
@@ -222,7 +219,7 @@ def components(summary: Summary) -> list[Markup]:
         blocks.setdefault((one.block, one.kind), []).append(one)
     for (block, kind), own in blocks.items():
         rows = [[kind.capitalize(), "Weight", "Standard deviation", "Most probable", "Mean"]]
-        for one in own[:100]:
+        for one in own:
             mean = [] if one.mean is None else np.asarray(one.mean).ravel()[:6].tolist()
             top = ", ".join(f"{word} {shown(p, 2)}" for word, p in one.top[:6])
             means = ", ".join(shown(value, 3) for value in mean)
@@ -230,7 +227,7 @@ def components(summary: Summary) -> list[Markup]:
         kept = [k for k in range(5) if not k or any(row[k] not in ("", "–") for row in rows[1:])]
         headers, *rows = ([row[k] for k in kept] for row in rows)
         what = f"{count(len(own), kind)}{f' of {block}' if block else ''}"
-        parts.append(table(what, headers, rows, len(own) - len(rows)))
+        parts.append(table(what, headers, rows))
     if summary.layers:
         headers = ["Layer", "Kind", "Weights", "Size", "Standard deviation", "Excludes zero"]
         rows = [
@@ -242,14 +239,14 @@ def components(summary: Summary) -> list[Markup]:
                 shown(one.sd),
                 f"{100 * one.sure:.0f} %",
             ]
-            for one in summary.layers[:200]
+            for one in summary.layers
         ]
         text = (
             "Single weights of a network have no meaning, so the table has for each layer the root "
             "mean square of its means, the median standard deviation, and the share of weights "
             f"whose {100 * summary.level:g} % interval excludes zero."
         )
-        parts += [paragraph(text), table("Layers", headers, rows, len(summary.layers) - len(rows))]
+        parts += [paragraph(text), table("Layers", headers, rows)]
     return parts
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from posterity.receipt import Receipt, Verification, verify
 from posterity.reporting.charts import Axis, Series, chart, through
+from posterity.reporting.layout import LAYOUT
 from posterity.reporting.markup import (
     Markup,
     bullets,
@@ -29,15 +30,6 @@ from posterity.reporting.plots.matches import read as read_matches
 from posterity.reporting.sites import legend, matrix
 from posterity.reporting.sources import Source
 from posterity.status import Status
-
-COLUMNS, LINES = 40, 40
-"""Numbers of fused components and of sites in a plot of a matching."""
-VISITS = 2000
-"""Number of visits of a walk that a reader can step through."""
-POINTS = 600
-"""Number of visits with a point in the plot of convergence."""
-NODES = 40
-"""Number of sites in a plot of a walk."""
 
 
 def status(what: str, found: Status) -> Markup:
@@ -77,7 +69,7 @@ def fusion(result: Any) -> list[Markup]:
 
 def _plate(plate: Any, scale: Any) -> list[Markup]:
     matches = read_matches(plate)
-    columns = range(min(plate.components, COLUMNS))
+    columns = range(min(plate.components, LAYOUT.cells))
     rows = []
     listing = []
     for place, site in enumerate(matches.sites):
@@ -86,7 +78,7 @@ def _plate(plate: Any, scale: Any) -> list[Markup]:
         for local, fused in enumerate(plate.matching[site]):
             where = "–" if fused < 0 else str(fused)
             listing.append([site, str(local), where, shown(float(margins[local]))])
-        if place >= LINES:
+        if place >= LAYOUT.cells:
             continue
         cells = []
         for column in columns:
@@ -103,10 +95,10 @@ def _plate(plate: Any, scale: Any) -> list[Markup]:
     kinds = set(np.unique(matches.kinds).tolist())
     keys = {kind.name.lower(): text for kind, text in MEANING.items() if kind in kinds}
     caption = f"{count(len(matches.sites), 'site')}, {plate.components} fused components"
-    if len(matches.sites) > LINES or plate.components > COLUMNS:
+    if len(matches.sites) > LAYOUT.cells or plate.components > LAYOUT.cells:
         caption += f"; the first {len(rows)} sites and {len(columns)} components are shown"
     headers = ["Site", "Its component", "Fused component", "Margin in nats"]
-    numbers = table("Every match", headers, listing[:VISITS], len(listing) - VISITS)
+    numbers = table("Every match", headers, listing)
     picture = matrix(caption, list(map(str, columns)), rows)
     parts = [figure(picture, legend(keys), numbers)]
     parts.append(paragraph(f"Matched components differ by {scale}."))
@@ -114,7 +106,7 @@ def _plate(plate: Any, scale: Any) -> list[Markup]:
     if absorbed:
         told = (f"{', '.join(map(str, own))} of {site}" for site, own in absorbed.items())
         parts.append(paragraph(f"Part of another component of their own site: {'; '.join(told)}."))
-    evidence = sorted(plate.components_evidence.items())[:30]
+    evidence = sorted(plate.components_evidence.items())
     if len(evidence) > 1:
         others = [[str(number), shown(nats)] for number, nats in evidence]
         caption = "Other numbers of components, and by how many nats each is worse"
@@ -141,15 +133,17 @@ def federation(source: Source) -> list[Markup]:
         parts.append(paragraph(f"{text}: {last.error or last.outcome}.", class_="note"))
     outcomes = Counter((visit.site, visit.outcome) for visit in visits)
     kinds = sorted({outcome for _, outcome in outcomes})
-    rows = [[site, *(f"{outcomes[site, kind]:,}" for kind in kinds)] for site in sites[:200]]
+    rows = [[site, *(f"{outcomes[site, kind]:,}" for kind in kinds)] for site in sites]
     headers = ["Site", *(kind.capitalize() for kind in kinds)]
-    parts.append(table("Visits by site and outcome", headers, rows, len(sites) - len(rows)))
-    if 1 < len(sites) <= NODES:
-        if len(visits) > VISITS:
-            parts.append(paragraph(f"The last {VISITS:,} of {len(visits):,} visits can be walked."))
+    parts.append(table("Visits by site and outcome", headers, rows))
+    if 1 < len(sites) <= LAYOUT.cells:
+        if len(visits) > LAYOUT.visits:
+            parts.append(
+                paragraph(f"The last {LAYOUT.visits:,} of {len(visits):,} visits can be walked.")
+            )
         graph = getattr(getattr(value, "schedule", None), "graph", None)
         links = [] if graph is None else [(str(a), str(b)) for a, b in graph.edges()]
-        parts.append(_walk(visits[-VISITS:], sites, links))
+        parts.append(_walk(visits[-LAYOUT.visits :], sites, links))
     return parts
 
 
@@ -168,7 +162,7 @@ def _convergence(visits: Sequence[Any]) -> Markup:
             "The visits have no record of how far the posterior moved, for example because every "
             "contribution was exact after its first visit."
         )
-    every = max(1, -(-len(known) // POINTS))
+    every = max(1, -(-len(known) // LAYOUT.points))
     known = known[::every]
     x = [n for n, *_ in known]
     y = [nats for *_, nats in known]
@@ -179,7 +173,7 @@ def _convergence(visits: Sequence[Any]) -> Markup:
     points = Series("Visits", x, y, tips=tips)
     drawing = chart(f"Convergence: {what}", across, up, [points], trail)
     rows = [[f"{n:.0f}", v.site, v.outcome, shown(nats, 3)] for n, v, nats in known]
-    numbers = table("Visits", ["Visit", "Site", "Outcome", "Nats"], rows[:300], len(rows) - 300)
+    numbers = table("Visits", ["Visit", "Site", "Outcome", "Nats"], rows)
     caption = f"Convergence: {what}, on a logarithmic scale."
     caption += f" One visit in {every} is drawn." if every > 1 else ""
     return figure(drawing, caption, numbers)
@@ -221,8 +215,8 @@ def _walk(visits: Sequence[Any], sites: Sequence[str], links: Sequence[tuple[str
     buttons = button("Back", -1), " ", button("Next", 1), tag("output", aria_live="polite")
     slider = tag("input", **ends, aria_label="Visit", autocomplete="off")
     controls = tag("div", slider, tag("div", *buttons), class_="js-only")
-    rows = [[str(n), v.site, v.outcome, shown(v.change, 3)] for n, v in enumerate(visits[:300], 1)]
-    numbers = table("The walk", ["Visit", "Site", "Outcome", "Nats"], rows, len(visits) - len(rows))
+    rows = [[str(n), v.site, v.outcome, shown(v.change, 3)] for n, v in enumerate(visits, 1)]
+    numbers = table("The walk", ["Visit", "Site", "Outcome", "Nats"], rows)
 
     def known(nats):
         return None if nats is None or not math.isfinite(nats) else nats
@@ -285,7 +279,7 @@ def distillation(result: Any) -> list[Markup]:
     series = [Series("Gap", steps, gaps, tips=tips)]
     drawing = chart("How far the student is from its teacher", across, up, series, goal)
     rows = [[f"{row.step:,}", shown(row.gap, 3)] for row in trace]
-    numbers = table("Step by step", ["Step", "Nats"], rows[:300], len(rows) - 300)
+    numbers = table("Step by step", ["Step", "Nats"], rows)
     caption = "Nats between the predictions of student and teacher; dashed is the tolerance."
     return [*parts, figure(drawing, caption, numbers)]
 
@@ -316,8 +310,7 @@ def student(value: Any, columns: Sequence[str]) -> list[Markup]:
         if len(low) == len(columns) == len(shift):
             ends = zip(columns, shift + scale * low, shift + scale * high, strict=True)
             rows = [[name, shown(float(a)), shown(float(b))] for name, a, b in ends]
-            listing = ["Column", "From", "To"], rows[:200], len(rows) - 200
-            parts.append(table("Range of its training inputs", *listing))
+            parts.append(table("Range of its training inputs", ["Column", "From", "To"], rows))
     elif columns:
         parts.append(paragraph(f"Columns: {', '.join(columns[:100])}."))
     return parts

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from posterity.tabular.recipe import INTERCEPT, LABELS, Recipe
+from posterity.tabular.options import INTERCEPT, LABELS
+from posterity.tabular.recipe import Recipe
 
 EFFECTS = {**dict.fromkeys(LABELS, "log odds"), "survival": "log hazard"}
 """Quantity that a coefficient adds to; for other models with a link it is a log mean."""

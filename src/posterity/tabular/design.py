@@ -1,7 +1,6 @@
 """The design of a regression: the matrices that a model needs from a table's records."""
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,31 +8,25 @@ import numpy as np
 
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.names import some
+from posterity.tabular.hazards import baseline_at, hazard_nodes
+from posterity.tabular.options import COUNTS, INTERCEPT, MISSING, Factor
 from posterity.tabular.reading import (
     PLAIN,
     Reading,
-    ambiguous_points,
     filled,
     known,
     labelled,
     notes_of_codes,
     notes_of_outliers,
-    notes_of_repeats,
     texts_of_levels,
     values_of,
     whole,
 )
-from posterity.tabular.recipe import COUNTS, HAZARDS, INTERCEPT, MISSING, SPLINE, Factor, Recipe
+from posterity.tabular.recipe import Recipe
 from posterity.tabular.tables.reader import Cells, table_error
 
 LARGEST = 1e100
 """Largest number in a design, such that squares and their sums are finite."""
-NODES = 11
-"""Gauss-Radau nodes of a hazard's integral over time; the last one is at the end, the time of an
-event."""
-POWER = {"weibull": 6, "gompertz": 1, SPLINE: 6}
-"""Root of time in which nodes are placed, for intervals whose end exceeds twice their start: a
-hazard that is linear in log time may be infinite at 0."""
 
 
 class Design(NamedTuple):
@@ -131,11 +124,12 @@ def design(
             fix="Add records.",
         )
     reading, notes = labelled(cells, recipe, reading, wanted)
-    notes += [*strange, *ambiguous_points(cells, recipe, reading, wanted)]
-    notes += [note for name, note in cells.notes if name in wanted]
+    notes += [*strange, *(note for name, note in cells.notes if name in wanted)]
     values = values_of(cells, recipe, reading, wanted)
-    notes += [*notes_of_codes(values, recipe), *notes_of_repeats(values, recipe)]
-    notes += [] if predicting else notes_of_outliers(values, recipe, cells.lines)
+    for name in (name for name in values if name not in recipe.categories):
+        _check_positive(recipe, name, values[name], cells)
+        notes += notes_of_codes(name, values[name])
+        notes += [] if predicting else notes_of_outliers(name, values[name], cells.lines)
     names = recipe.inputs()
     plain = recipe.shared.inputs()
     columns = _columns(recipe, values, cells, gaps)
@@ -144,29 +138,10 @@ def design(
     if target is not None and recipe.model == "linear":
         target = _in_units(recipe, recipe.target or "", target)
     beside = {n: values.get(getattr(recipe, n) or "") for n in ("exposure", "offset", "weights")}
-    for key in ("exposure", "weights"):
-        own = beside[key]
-        if own is not None and (own <= 0).any():
-            name = getattr(recipe, key)
-            line = lines[int(np.argmax(own <= 0))]
-            raise table_error(
-                path, f"{name!r} in line {line} that is not positive", "positive numbers"
-            )
     if dropped:
         notes.append(f"{dropped} of {total} records are dropped, since a value is missing")
-    pairs = zip(plain, columns, strict=True)
-    ones = {INTERCEPT, *recipe.baseline}
-    level = {name: c[0] for name, c in pairs if name not in ones and len(c) and np.ptp(c) == 0}
-    fixed = (
-        recipe.intercept or recipe.baseline or any(f for term in recipe.coded() for _, f in term)
-    )
-    if not fixed and np.count_nonzero([*level.values()]) == 1:  # an intercept by another name
-        level = {name: value for name, value in level.items() if value == 0}
-    if level and not (predicting or empty):
-        notes.append(
-            f"constant in all records: {some([*level])}; only the prior determines these "
-            "coefficients"
-        )
+    if not (predicting or empty):
+        notes += _notes_of_constants(recipe, plain, columns)
     x = np.column_stack(columns) if columns else np.zeros((len(lines), 0))
     sizes = abs(x).max(0, initial=0)
     if not sizes.max(initial=0) <= LARGEST:
@@ -183,6 +158,25 @@ def design(
     if recipe.model == "multinomial":
         return result._replace(x=np.tile(x, len(recipe.levels) - 1), names=recipe.coefficients())
     return _climbed(result, recipe) if recipe.model == "ordinal" and not predicting else result
+
+
+def _check_positive(recipe: Recipe, name: str, numbers: np.ndarray, cells: Cells) -> None:
+    wrong = numbers <= 0
+    if name in (recipe.exposure, recipe.weights) and wrong.any():
+        line = cells.lines[int(np.argmax(wrong))]
+        found = f"{name!r} in line {line} that is not positive"
+        raise table_error(cells.path, found, "positive numbers")
+
+
+def _notes_of_constants(
+    recipe: Recipe, names: Sequence[str], columns: Sequence[np.ndarray]
+) -> list[str]:
+    """Return a note on columns that are constant beside a column of ones."""
+    ones = {INTERCEPT, *recipe.baseline}
+    level = [n for n, c in zip(names, columns, strict=True) if n not in ones and np.ptp(c) == 0]
+    if not level or not (recipe.intercept or recipe.baseline):
+        return []
+    return [f"constant in all records: {some(level)}; only the prior determines these coefficients"]
 
 
 def covariates(recipe: Recipe, data: Design) -> np.ndarray:
@@ -264,52 +258,6 @@ def _at_risk(
     last = (node == at.shape[2] - 1) & (at[row, interval, node] == time[row])
     made = _again(data, row, baseline_at(recipe, at[row, interval, node]))
     return made._replace(y=last * event[row], exposure=spent[row, interval, node])
-
-
-def hazard_nodes(
-    recipe: Recipe, entry: np.ndarray, time: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return quadrature times (n, intervals, nodes) and weights for hazards from entry to time.
-
-    The last node of an interval is its end. Weights are 0 in intervals without time at risk.
-    """
-    ends = np.array([0.0, *recipe.cuts, np.inf])
-    nodes, weights = _radau() if recipe.hazard else (np.ones(1), np.ones(1))
-    low, high = (np.clip(own[:, None], ends[:-1], ends[1:]) for own in (entry, time))
-    power = np.where(high > 2 * low, POWER.get(recipe.hazard or "", 1), 1)[..., None]
-    start, end = (own[..., None] ** (1 / power) for own in (low, high))
-    root = start + (end - start) * nodes
-    at = root**power
-    spent = power * root ** (power - 1) * (end - start) * weights
-    at[..., -1] = high
-    return np.maximum(at, np.finfo(float).tiny), spent
-
-
-@functools.cache
-def _radau() -> tuple[np.ndarray, np.ndarray]:
-    """Return Gauss-Radau nodes of [0, 1], ascending up to 1, and their weights."""
-    from scipy.special import roots_jacobi
-
-    inner, weights = roots_jacobi(NODES - 1, 1, 0)
-    nodes = np.append(inner, 1.0)
-    return (nodes + 1) / 2, np.append(weights / (1 - inner), 2 / NODES**2) / 2
-
-
-def baseline_at(recipe: Recipe, time: np.ndarray) -> np.ndarray:
-    """Return the columns (n, b) of the log baseline hazard at times (n,), none if constant."""
-    if recipe.hazard == SPLINE:
-        from scipy.interpolate import CubicSpline
-
-        knots = np.log(recipe.cuts)
-        at = np.log(time)
-        spline = CubicSpline(knots, np.eye(len(knots)), bc_type="natural")
-        inside = np.clip(at, knots[0], knots[-1])
-        return spline(inside) + (at - inside)[:, None] * spline(inside, 1)
-    if recipe.hazard in HAZARDS:
-        own = np.log(time) if recipe.hazard == "weibull" else time
-        return np.column_stack([np.ones(len(time)), own])
-    interval = np.searchsorted(np.array(recipe.cuts), time)
-    return np.eye(len(recipe.cuts) + 1)[interval][:, : len(recipe.baseline)]
 
 
 def _columns(

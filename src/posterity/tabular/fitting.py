@@ -16,8 +16,9 @@ from posterity.ledger import Ledger
 from posterity.status import ProgressCallback
 from posterity.tabular.design import Design, design
 from posterity.tabular.one_shot import third_derivatives
+from posterity.tabular.options import COUNTS, ESTIMATE
 from posterity.tabular.reading import PLAIN, Reading, columns_of
-from posterity.tabular.recipe import COUNTS, ESTIMATE, Recipe, check_recipe
+from posterity.tabular.recipe import Recipe, check_recipe
 from posterity.tabular.regressions import (
     AS_POISSON,
     LEAST,
@@ -33,12 +34,6 @@ from posterity.tabular.tables.reader import Cells, read_cells
 from posterity.version import __version__
 
 _VERSIONS = f"posterity {__version__}, numpy {np.__version__}"
-_LOUD = 0.25
-"""Share of the prior in a coefficient's precision above which there is a note."""
-_SURE = 4.0
-"""Ratio of marginal to conditional variance above which a diagonal law has a note."""
-_FAR = 3.0
-"""Distance from the prior's mean, in prior standard deviations, beyond which there is a note."""
 _FINITE = "only the prior keeps coefficients finite"
 _SILENT = f"{_FINITE}, and in one shot this file contributes almost nothing: federate"
 _TOLD_APART = (
@@ -249,35 +244,15 @@ def _regression(
     ledger = Ledger(prior).update(site, run.state.factor(site), independent=True)
     posterior: Any = ledger.posterior
     predictor = x @ posterior.mean + data.shift
-    sure: list[str] = []
     if recipe.family == "diagonal":
-        own: Any = run.federation.sites[site]
-        factor = run.state.factor(site)
-        bend = own.report(posterior, factor, ("curvature",), key=run.key).curvature
-        joint = np.diag(prior.precision) + bend
-        sure = _too_sure(joint, data.names)
         sd = np.sqrt(posterior.variance)
     else:
         sd = deviations(posterior.precision_mean, posterior.precision, data.names)
     check_converged(run, recipe, data)
     notes = (*data.notes, *_notes(data, recipe, posterior.mean, predictor, sd, prior))
-    if sure:
-        notes += (
-            f"the variances of {some(sure)} are too small by a factor of {_SURE:g} or more, as a "
-            "diagonal posterior ignores correlations: --center columns, or use --family gaussian",
-        )
     third = third_derivatives(recipe, data, posterior, spread)
     used = data.records, data.dropped, run.state.step
     return Fit(ledger, recipe, *used, spread, notes, data.kept, third, spare)
-
-
-def _too_sure(precision: np.ndarray, names: tuple[str, ...]) -> list[str]:
-    """Return the coefficients whose variance given all others is far below their own."""
-    alone = 1 / np.diagonal(precision)
-    scaled = precision * np.sqrt(np.outer(alone, alone))
-    values, vectors = np.linalg.eigh((scaled + scaled.T) / 2)
-    inflation = (vectors**2 / np.maximum(values, np.finfo(float).eps)).sum(1)
-    return [name for name, more in zip(names, inflation, strict=True) if more > _SURE]
 
 
 def prior_of(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
@@ -309,24 +284,30 @@ def prior_of(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
 
 
 def notes_of_prior(
-    names: Sequence[str], mean: np.ndarray, sd: np.ndarray, prior: Any
+    names: Sequence[str],
+    mean: np.ndarray,
+    sd: np.ndarray,
+    prior: Any,
+    *,
+    share: float = 0.25,
+    far: float = 3.0,
 ) -> Iterator[str]:
     """Yield notes on coefficients with posterior means and deviations ``mean`` and ``sd`` (d,):
-    those that a Gaussian ``prior`` determines, and those far from it.
+    those of whose precision a Gaussian ``prior`` contributes more than a ``share``, and those more
+    than ``far`` of its deviations from its mean.
     """
     own = np.sqrt(prior.marginal_variance)
-    far = abs(mean - prior.mean) / own
-    named = list(zip(names, sd, own, far, strict=True))
-    loud = [name for name, s, o, _ in named if s**2 > _LOUD * o**2]
+    loud = [name for name, part in zip(names, (sd / own) ** 2, strict=True) if part > share]
     if loud:
         yield (
-            f"the prior contributes more than a quarter of the precision of {some(loud)}: unless "
+            f"the prior contributes more than {share:.0%} of the precision of {some(loud)}: unless "
             "you want that, change units or --prior-sd at every site"
         )
-    away = [name for name, _, _, f in named if f > _FAR]
+    distance = abs(mean - prior.mean) / own
+    away = [name for name, one in zip(names, distance, strict=True) if one > far]
     if away:
         yield (
-            f"{some(away)} lie more than {_FAR:g} prior standard deviations from the prior's mean: "
+            f"{some(away)} lie more than {far:g} prior standard deviations from the prior's mean: "
             "change units (--center, --scale) or --prior-sd at every site"
         )
 

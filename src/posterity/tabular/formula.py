@@ -15,9 +15,11 @@ import numpy as np
 
 from posterity.adapters.shared import library
 from posterity.errors import UsageError
-from posterity.tabular.recipe import COUNTS, DEGREES, FUNCTIONS, POWERS, Recipe, Term
+from posterity.tabular.options import COUNTS, DEGREES, FUNCTIONS, POWERS, Term
+from posterity.tabular.recipe import Recipe
 
-SPLINE_DEGREE = 3
+CUBIC = 3
+"""Degree of splines by default, as in R."""
 QUOTED = re.compile("`([^`]+)`")
 """Pattern of a column name with blanks or brackets, in the syntax of formulas."""
 
@@ -160,9 +162,7 @@ def _number(node: Any) -> Any:
     try:
         value = ast.literal_eval(node)
     except (ValueError, TypeError):
-        if not (isinstance(node, ast.Call) and _name(node.func) == "c"):  # R's vectors
-            return None
-        value = [_number(one) for one in node.args]
+        return None
     several = value if isinstance(value, list | tuple) else [value]
     if not all(type(one) in (int, float) for one in several):
         return None
@@ -186,25 +186,23 @@ def _spline(
     formula: str, text: str, numbers: list[Any], options: Mapping[str, Any]
 ) -> tuple[float, ...]:
     """Return the degree, lower and upper bound, and inner knots of a spline, none from data."""
-    given = {**({"df": numbers[0]} if numbers else {}), **options}
-    words = {"Boundary.knots": "bounds", "boundary_knots": "bounds"}
-    named: dict[str, Any] = {words.get(word, word): value for word, value in given.items()}
-    unknown = named.keys() - {"df", "knots", "degree", "lower_bound", "upper_bound", "bounds"}
+    named: dict[str, Any] = {**({"df": numbers[0]} if numbers else {}), **options}
+    unknown = named.keys() - {"df", "knots", "degree", "lower_bound", "upper_bound"}
     if unknown or None in named.values():
         raise _refused(formula, f"with {text!r}", "bs(x, knots=, degree=, lower_bound=, ...)")
-    degree = int(named.get("degree", SPLINE_DEGREE))
-    bounds: Any = named.get("bounds") or (named.get("lower_bound"), named.get("upper_bound"))
+    degree = int(named.get("degree", CUBIC))
+    lower: Any = named.get("lower_bound")
+    upper: Any = named.get("upper_bound")
     knots = named.get("knots")
     if isinstance(knots, float):
         knots = (knots,)
-    if None in bounds or (knots is None and "df" not in named):
+    if lower is None or upper is None or (knots is None and "df" not in named):
         raise UsageError(
             found=f"{text} in the formula, whose knots would depend on a site's own data",
             expected="bounds and knots that are the same at every site",
             fix="For example write bs(age, knots=[50, 65], lower_bound=18, upper_bound=100), or "
             "df=5 in place of knots, which are then equally spaced.",
         )
-    lower, upper = bounds
     if knots is None:
         inner = int(named["df"]) - degree
         if inner < 0:

@@ -10,80 +10,77 @@ federation, and the length of that step is the distance.
 The distance is unknown if sites estimated dispersions of their own.
 """
 
+import functools
 import itertools
 import math
+import operator
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from posterity.errors import CHOOSE
-from posterity.families.names import names_of, some
+from posterity.families.names import in_order, names_of, some
 from posterity.ledger import Ledger
 from posterity.models import MultinomialRegression, PredictorModel
 from posterity.models.nodes import hermite
 from posterity.tabular.design import Design
-from posterity.tabular.recipe import ESTIMATE, Recipe
+from posterity.tabular.options import ESTIMATE
+from posterity.tabular.recipe import Recipe
 from posterity.tabular.regressions import data_of, model_of
 from posterity.tabular.sites import tensor, turned
 
-MOST = 20
-"""Largest number of coefficients whose third derivatives a file holds: 1,540 numbers."""
-WORTH = 0.1
-"""Distance in nats above which to suggest a federation."""
-BEYOND = 2.0
-"""Largest change of a site's curvature, relative to its own precision, between its mean and the
-fused mean; beyond it the cubic approximation is not valid."""
-SKEWED = 0.7
-"""Size of third derivatives, in units of a site's own deviations, above which its file is not
-informative: its curvature changes by as much within one deviation."""
 NOT_GAUSSIAN = (
     "are not nearly Gaussian: with one class only, a level or an interval without an event, or few "
     "records"
 )
 """The end of warnings of likelihoods that are uninformative, or inaccurate at the fused mean."""
-NODES = 32
-"""Number of Gauss-Hermite nodes of a record's predictor."""
-STEP = 1e-3
-"""Step of a difference, in the predictor's deviations."""
 
 
 def third_derivatives(
-    recipe: Recipe, data: Design, posterior: Any, spread: float | None = None
+    recipe: Recipe,
+    data: Design,
+    posterior: Any,
+    spread: float | None = None,
+    *,
+    most: int = 20,
+    step: float = 1e-3,
 ) -> np.ndarray | None:
     """Return expected third derivatives (d, d, d) of the log likelihood under a site's posterior.
 
-    None for a diagonal Gaussian, for more than :data:`MOST` coefficients, and for a site that
-    estimates its own dispersion or noise (for which see :func:`_of_noise`).
+    They are differences of second ones by a ``step`` of the predictor, in its deviations. None for
+    a diagonal Gaussian, for more than ``most`` coefficients (a file holds 1,540 numbers of 20), and
+    for a site that estimates its own dispersion or noise (for which see :func:`_of_noise`).
     """
     size = posterior.own_size
-    if posterior.diagonal or size > MOST or ESTIMATE in (recipe.noise_variance, recipe.dispersion):
+    if posterior.diagonal or size > most or ESTIMATE in (recipe.noise_variance, recipe.dispersion):
         return None
     if recipe.model == "linear":
         return np.zeros((size, size, size))
     x, y = data_of(recipe, data)
     model = model_of(recipe, spread)
     if isinstance(model, MultinomialRegression):
-        return _of_classes(model, posterior, x, y)
+        return _of_classes(model, posterior, x, y, step)
     mean, variance = posterior.predictor(x)
-    step = STEP * np.sqrt(variance) + np.finfo(float).tiny
-    above, below = (_slopes(model, mean + own, variance, y)[1] for own in (step, -step))
-    third = (above - below) / (2 * step)
+    length = step * np.sqrt(variance) + np.finfo(float).tiny
+    above, below = (_slopes(model, mean + own, variance, y)[1] for own in (length, -length))
+    third = (above - below) / (2 * length)
     return np.stack([(x.T * (third * column)) @ x for column in x.T])
 
 
-def _of_classes(model: MultinomialRegression, q: Any, x: np.ndarray, y: Any) -> np.ndarray:
+def _of_classes(
+    model: MultinomialRegression, q: Any, x: np.ndarray, y: Any, step: float = 1e-3
+) -> np.ndarray:
     mean, covariance = model.predictors(q, x)
     blocks = np.split(x, model.classes - 1, axis=1)
     size = blocks[0].shape[1]
     third = np.zeros(3 * (x.shape[1],))
     for a, along in enumerate(np.eye(model.classes - 1)):
-        step = STEP * np.sqrt(covariance[:, a, a])[:, None] + np.finfo(float).tiny
-        ends = (
-            model.expectations(mean + side * step * along, covariance, y)[2] for side in (1, -1)
+        length = step * np.sqrt(covariance[:, a, a])[:, None] + np.finfo(float).tiny
+        above, below = (
+            model.expectations(mean + side * length * along, covariance, y)[2] for side in (1, -1)
         )
-        above, below = ends
-        bend = (below - above) / (2 * step[..., None])
+        bend = (below - above) / (2 * length[..., None])
         for (b, c), column in itertools.product(np.ndindex(bend.shape[1:]), range(size)):
             own = (blocks[b].T * (bend[:, b, c] * blocks[a][:, column])) @ blocks[c]
             places = (slice(one * size, (one + 1) * size) for one in (b, c))
@@ -91,12 +88,14 @@ def _of_classes(model: MultinomialRegression, q: Any, x: np.ndarray, y: Any) -> 
     return third
 
 
-def _slopes(model: PredictorModel, mean: Any, variance: Any, y: Any) -> tuple[Any, Any]:
-    """Return ``E[ℓ'(f)]`` and ``E[ℓ''(f)]`` of normal predictors (n,)."""
+def _slopes(
+    model: PredictorModel, mean: Any, variance: Any, y: Any, nodes: int = 32
+) -> tuple[Any, Any]:
+    """Return ``E[ℓ'(f)]`` and ``E[ℓ''(f)]`` of normal predictors (n,), by Gauss-Hermite nodes."""
     known = model.predictor_expectation(mean, variance, y)
     if known is not None:
         return known[1:]
-    points, chances = hermite(NODES)
+    points, chances = hermite(nodes)
     deviation = np.sqrt(variance)
     at = np.stack([model.predictor_value_and_slope(mean + deviation * f, y)[1] for f in points])
     return chances @ at, (chances * points) @ at / np.where(deviation > 0, deviation, 1.0)
@@ -114,12 +113,27 @@ class OneShot(NamedTuple):
     silent: tuple[str, ...] = ()
 
 
-def expected_distance(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) -> OneShot:
+def expected_distance(
+    ledger: Ledger,
+    sites: Mapping[str, Mapping[str, Any]],
+    *,
+    worth: float = 0.1,
+    beyond: float = 2.0,
+    skewed: float = 0.7,
+) -> OneShot:
     """Return the expected distance in nats from the posterior of all records, and warnings.
 
     It is unknown if a site's file has no third derivatives, or if its cubic approximation is not
-    valid up to the fused posterior. ``sites`` holds, by site and under ``third``, the numbers of
-    :func:`~posterity.tabular.sites.listed`.
+    valid up to the fused posterior.
+
+    Args:
+        ledger: ledger of all sites.
+        sites: by site, and under ``third``, the numbers of :func:`~posterity.tabular.sites.listed`.
+        worth: distance above which a warning suggests a federation.
+        beyond: largest change of a site's curvature, relative to its own precision, between its
+            mean and the fused mean, up to which the cubic approximation is valid.
+        skewed: size of third derivatives, in a site's own deviations, above which its file is not
+            informative: its curvature changes by as much within one deviation.
     """
     q: Any = ledger.posterior
     facts = [sites.get(site, {}) for site in ledger.sites]
@@ -128,19 +142,17 @@ def expected_distance(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) ->
     if not known or several or not ledger.independent or not q.gaussian or q.diagonal:
         return OneShot()
     if "spare" in known:
-        return _judged(_of_noise(ledger, sites))
+        return _judged(_of_noise(ledger, sites), worth)
     order = np.argsort(names_of(q)[""])
 
     def sort(law):
         return (law.mean[order], law.covariance[np.ix_(order, order)])
 
-    (mean, covariance), locals_ = (
-        sort(q),
-        [sort(ledger.prior + ledger.factor(site)) for site in ledger.sites],
-    )
+    mean, covariance = sort(q)
+    locals_ = [sort(ledger.prior + ledger.factor(site)) for site in ledger.sites]
     gradient = np.zeros(len(order))
     hessian = np.zeros(covariance.shape)
-    beyond = []
+    far = []
     silent = []
     for site, own, (center, spread) in zip(ledger.sites, facts, locals_, strict=True):
         third = tensor(own["third"], len(order))
@@ -149,26 +161,27 @@ def expected_distance(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) ->
         away = mean - center
         root = np.linalg.cholesky(spread)
         bend = third @ away
-        if abs(np.linalg.eigvalsh(root.T @ bend @ root)).max() > BEYOND:
-            beyond.append(site)
-            if np.linalg.norm(turned(third, root)) > SKEWED:
+        if abs(np.linalg.eigvalsh(root.T @ bend @ root)).max() > beyond:
+            far.append(site)
+            if np.linalg.norm(turned(third, root)) > skewed:
                 silent.append(site)
         gradient += (bend @ away + np.tensordot(third, covariance - spread, 2)) / 2
         hessian += bend
-    if beyond:
+    if far:
         warning = (
             f"the distance of the fusion from the posterior of all records is unknown, since the "
-            f"likelihoods of {some(beyond)} {NOT_GAUSSIAN}. If the sites can take part again, "
+            f"likelihoods of {some(far)} {NOT_GAUSSIAN}. If the sites can take part again, "
             f"federate{CHOOSE}"
         )
         return OneShot(None, (warning,), tuple(silent))
     bend = covariance @ hessian
-    return _judged(float(gradient @ covariance @ gradient / 2 + np.trace(bend @ bend) / 4))
+    distance = float(gradient @ covariance @ gradient / 2 + np.trace(bend @ bend) / 4)
+    return _judged(distance, worth)
 
 
-def _judged(distance: float | None) -> OneShot:
-    """Return a distance, with a warning if it is above :data:`WORTH`."""
-    if distance is None or distance <= WORTH:
+def _judged(distance: float | None, worth: float) -> OneShot:
+    """Return a distance, with a warning if it is above ``worth``."""
+    if distance is None or distance <= worth:
         return OneShot(distance)
     warning = (
         f"in one shot the posterior is some {distance:.2g} nats from that of all records "
@@ -184,33 +197,27 @@ def _of_noise(ledger: Ledger, sites: Mapping[str, Mapping[str, Any]]) -> float |
     the variance times the degrees of freedom gives its residual sum of squares. So the pooled fit
     is known, up to rounding of record counts. None if no residual degrees of freedom remain.
     """
-    names = names_of(ledger.posterior)[""]
-    sums = []
-    for site in ledger.sites:
-        factor: Any = ledger.factor(site)
-        order = [names_of(factor).get("", names).index(name) for name in names]
-        noise = sites[site]["noise_variance"]
-        square = noise * factor.precision[np.ix_(order, order)]
-        sums.append((noise * sites[site]["spare"], noise * factor.precision_mean[order], square))
-    left = math.fsum(own[0] for own in sums)
-    linear, square = (np.sum([own[k] for own in sums], axis=0) for k in (1, 2))
-    size = np.sqrt(np.maximum(np.diagonal(square), np.finfo(float).tiny))
-    spare = sum(own["spare"] for own in sites.values())
+    names = names_of(ledger.posterior)
+    facts = [sites[site] for site in ledger.sites]
+    noise = [own["noise_variance"] for own in facts]
+    factors = [in_order(ledger.factor(s), names, s, "the ledger") for s in ledger.sites]
+    sums: Any = [factor * own for factor, own in zip(factors, noise, strict=True)]
+    total: Any = functools.reduce(operator.add, sums)
+    size = np.sqrt(np.maximum(np.diagonal(total.precision), np.finfo(float).tiny))
 
-    def least(linear: np.ndarray, square: np.ndarray) -> tuple[np.ndarray, int]:
-        scaled = square / np.outer(size, size)
-        rank = np.linalg.matrix_rank(scaled, hermitian=True)
-        return np.linalg.lstsq(scaled, linear / size, rcond=1e-12)[0] / size, int(rank)
+    def least(law: Any) -> tuple[np.ndarray, int]:
+        scaled = law.precision / np.outer(size, size)
+        found = np.linalg.lstsq(scaled, law.precision_mean / size, rcond=1e-12)
+        return found[0] / size, int(found[2])
 
-    best, rank = least(linear, square)
-    for _, own, precision in sums:
-        mean, used = least(own, precision)
-        left += float((best - mean) @ precision @ (best - mean))
+    best, rank = least(total)
+    left = math.fsum(own["spare"] * known for own, known in zip(facts, noise, strict=True))
+    spare = sum(own["spare"] for own in facts) - rank
+    for own in sums:
+        mean, used = least(own)
+        left += float((best - mean) @ own.precision @ (best - mean))
         spare += used
-    if spare <= rank or left <= 0 or not all(own["spare"] for own in sites.values()):
+    if spare <= 0 or left <= 0 or not all(own["spare"] for own in facts):
         return None  # rounded counts may be zero at some site
-    noise = left / (spare - rank)
-    pooled = ledger.prior + type(ledger.prior)._of(
-        precision_mean=linear / noise, precision=square / noise
-    ).named(names)
+    pooled = ledger.prior + total * (spare / left)
     return float(ledger.posterior.kl(pooled))

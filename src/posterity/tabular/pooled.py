@@ -19,9 +19,11 @@ from posterity.inference.population import Nodes, messages, population
 from posterity.ledger import Ledger
 from posterity.models import LinearRegression
 from posterity.models.personal import SPREADS
+from posterity.runtime.text import listed
 from posterity.tabular.design import Design
+from posterity.tabular.options import COUNTS, INTERCEPT, PRIOR_SD, USUAL_SD
 from posterity.tabular.predict import covariance_of, gaussians, log_predictive, predict, spread_in
-from posterity.tabular.recipe import COUNTS, INTERCEPT, PRIOR_SD, USUAL_SD, Recipe
+from posterity.tabular.recipe import Recipe
 from posterity.tabular.recipe_model import RecipeModel
 from posterity.tabular.regressions import deviations
 
@@ -30,12 +32,6 @@ BLOCKS = {"coefficients", "log_spread"}
 TAKEN_AS_IT_IS = (
     "the posterior of what sites share is taken as it is, which with few sites is too narrow"
 )
-LEAST = 1e-9
-"""Negative precision of a site, relative to that of all sites, that counts as rounding error."""
-LIGHT, MOST = 1e-8, 128
-"""Probability of a node below which it is left out, and the number of nodes to keep."""
-MOST_NAMED = 4
-"""Number of columns that a note names."""
 
 
 def is_pooled(posterior: Any) -> bool:
@@ -114,10 +110,9 @@ def by_default(prior: Any, recipe: Recipe) -> list[str]:
     derived = {name: own for name, own in medians if np.isclose(own, wide.get(name, np.nan))}
     if not derived:
         return []
-    listed = ", ".join(f"{own:.3g} for {name!r}" for name, own in [*derived.items()][:MOST_NAMED])
-    more = ", ..." if len(derived) > MOST_NAMED else ""
+    told = listed(f"{own:.3g} for {name!r}" for name, own in derived.items())
     return [
-        f"prior medians of spreads between sites are defaults ({listed}{more}), a quarter of "
+        f"prior medians of spreads between sites are defaults ({told}), a quarter of "
         f"default prior deviations of columns, and with few sites they dominate spreads and "
         f"intervals of unseen sites: pass the standard deviations that you expect between sites, "
         f"as in --personal {next(iter(derived))}=SD"
@@ -195,7 +190,7 @@ def partially_pooled(ledger: Ledger, personal: bool | Sequence[int] | Mapping[in
         total = np.diagonal(posterior.precision)
         diagonal = np.diagonal(factor.precision)
         least = np.linalg.eigvalsh(factor.precision / np.sqrt(np.outer(total, total)))[0]
-        if least < -LEAST:
+        if least < -1e-9:  # of all sites' precision: more than rounding
             warnings.warn(
                 f"the posterior of site {site!r} is wider than its prior in some direction, which "
                 "records cannot cause; it is ignored there. Save both with all digits",
@@ -224,18 +219,13 @@ def _independent(posterior: Any, count: int) -> Nodes:
     return Nodes(chances, places, same * c.mean, same[:, None] * c.covariance)
 
 
-def _thinned(at: Nodes) -> Nodes:
-    """Return fewer nodes: at regular steps along a line, or else at equal shares of probability."""
-    if at.log_spread.shape[1] == 1:
-        step = -(-int((at.weights > LIGHT).sum()) // MOST)
-        kept = np.flatnonzero(at.weights > LIGHT)[::step]
-        weights = at.weights[kept]
-    else:
-        turn = np.lexsort(at.log_spread.T)
-        shares = (np.arange(MOST) + 0.5) / MOST * at.weights.sum()
-        kept = turn[np.searchsorted(np.cumsum(at.weights[turn]), shares)]
-        weights = np.ones(MOST)
-    return Nodes(weights / weights.sum(), at.log_spread[kept], at.mean[kept], at.covariance[kept])
+def _thinned(at: Nodes, most: int = 128) -> Nodes:
+    """Return ``most`` nodes at equal shares of probability, each a Gaussian of a mixture."""
+    turn = np.lexsort(at.log_spread.T)
+    shares = (np.arange(most) + 0.5) / most * at.weights.sum()
+    kept = turn[np.searchsorted(np.cumsum(at.weights[turn]), shares)]
+    weights = np.full(most, 1 / most)
+    return Nodes(weights, at.log_spread[kept], at.mean[kept], at.covariance[kept])
 
 
 def _at_spreads(message: Normal, at: Nodes, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,8 @@ from posterity.families.supports import RealNumbers
 from posterity.models import LogisticRegression
 from posterity.models.nodes import log_normal_mean, normal_pairs
 from posterity.tabular.design import Design, covariates
-from posterity.tabular.recipe import COUNTS, ESTIMATE, Recipe
+from posterity.tabular.options import COUNTS, ESTIMATE
+from posterity.tabular.recipe import Recipe
 from posterity.tabular.recipe_model import (
     CHANCES,
     bounded,
@@ -243,16 +244,17 @@ def spread_in(recipe: Recipe, spread: float | None) -> float | None:
     return None if known is None or known == ESTIMATE else float(known)
 
 
-PAIRS, FEWEST, ROWS = 512, 16, 1 << 10
-"""Pairs of mirrored draws of coefficients, the fewest per component of a mixture, and the number of
-records that are predicted at a time."""
+def _draws(
+    posterior: Any, data: Design, *, pairs: int = 512, fewest: int = 16
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return quasi-random draws (m, d) of the coefficients in the columns' order, and weights.
 
-
-def _draws(posterior: Any, data: Design) -> tuple[np.ndarray, np.ndarray]:
-    """Return quasi-random draws (m, d) of the coefficients in the columns' order, and weights."""
+    There are 1,024 of a Gaussian, in ``pairs`` of mirrored ones; of a mixture about four times as
+    many, ``fewest`` pairs at least of each component.
+    """
     weights, parts, names = gaussians(posterior)
     places = order(names or data.names, data.names, "the posterior", "the table")
-    pairs = min(PAIRS, max(FEWEST, 4 * PAIRS // len(parts)))
+    pairs = min(pairs, max(fewest, 4 * pairs // len(parts)))
     shares = np.repeat(weights / (2 * pairs), 2 * pairs)
     nodes = [normal_pairs(len(places), pairs, seed) for seed in range(len(parts))]
     roots = [np.linalg.cholesky(covariance_of(q)).T for q in parts]
@@ -265,8 +267,9 @@ def covariance_of(q: Any) -> np.ndarray:
     return np.diag(q.marginal_variance) if q.diagonal else np.asarray(q.covariance)
 
 
-def _slices(count: int) -> list[slice]:
-    return [slice(start, start + ROWS) for start in range(0, count, ROWS)]
+def _slices(count: int, rows: int = 1024) -> list[slice]:
+    """Return slices of ``rows`` records, for which all draws fit in memory."""
+    return [slice(start, start + rows) for start in range(0, count, rows)]
 
 
 def _classes(posterior: Any, recipe: Recipe, data: Design) -> dict[str, np.ndarray]:
@@ -308,12 +311,8 @@ def _survival(
 
 def _quantiles(values: np.ndarray, shares: np.ndarray, level: float) -> list[np.ndarray]:
     """Return the ends of equal-tailed intervals of weighted draws (m, n), by column."""
-    places = np.argsort(values, axis=0)
-    below = np.cumsum(shares[places], axis=0) - shares[places] / 2
-    ordered = np.take_along_axis(values, places, axis=0)
-    ends = ((1 - level) / 2, (1 + level) / 2)
-    at = [np.minimum((below < end).sum(0), len(values) - 1) for end in ends]
-    return [ordered[rows, np.arange(values.shape[1])] for rows in at]
+    ends = [(1 - level) / 2, (1 + level) / 2]
+    return [*np.quantile(values, ends, axis=0, weights=shares, method="inverted_cdf")]
 
 
 def _log_survival(posterior: Any, recipe: Recipe, data: Design) -> np.ndarray:

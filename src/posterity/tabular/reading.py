@@ -10,23 +10,16 @@ import numpy as np
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.families.names import some
 from posterity.runtime.text import listed
-from posterity.tabular.recipe import INTERCEPT, LABELS, Recipe
+from posterity.tabular.options import INTERCEPT, LABELS
+from posterity.tabular.recipe import Recipe
 from posterity.tabular.tables.reader import Cells, clean, is_missing, table_error
 
-MOST = 5000
-"""Largest number of columns of a fit; a step then takes minutes, the covariance 200 MB."""
 ALONE = ("target", "event", "entry", "exposure", "offset", "weights")
 FLAGS = {key: f"--{key}" for key in ALONE} | {"weights": "--record-weights"}
 """Columns of a recipe that are not inputs, with their options."""
+DISTINCT = 10
+"""Number of values of a column from which repeated records are unlikely by chance."""
 LOGICAL = {"TRUE": "1", "FALSE": "0"}
-DISTINCT, LONG = 10, 10**6
-"""Number of values of a column from which repeated records are unlikely by chance, and the largest
-number of records that are compared."""
-CODES = (-9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0)
-"""Numbers that often stand for missing values."""
-OUTLYING, FEW = 1000.0, 20
-"""Distance from the median, in units of the 95 % quantile of distances, of a likely slip, and the
-least number of records in which one is looked for."""
 SAVED_INDEX = re.compile(r"Unnamed: \d+")
 """Name that pandas gives to a column without one."""
 
@@ -118,24 +111,19 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
         unknown = [name for name in names if name not in header]
         if unknown:
             raise _no_column(unknown[0], f"the column of {flag}", header, path)
-    twice = [flag for flag, name in alone.items() if name == recipe.target][1:]
+    columns = tuple(dict.fromkeys(recipe.columns or ()))
+    # Numbers may also be an offset, as of a smooth departure from a linear predictor.
+    numbers = {recipe.offset} - {*recipe.categories, *recipe.indicated, recipe.target}
+    roles = [*alone.values(), *(name for name in columns if name not in numbers)]
+    twice = [name for name in roles if roles.count(name) > 1]
     if twice:
         raise UsageError(
-            found=f"{recipe.target!r} as both --target and {twice[0]}",
-            expected="another column than the target",
-            fix="Name the column of known values.",
+            found=f"{twice[0]!r} in two of --columns, {', '.join(FLAGS.values())}",
+            expected="a column in one role",
+            fix="Leave it out of one of them.",
         )
     if recipe.columns is not None:
-        # Numbers may also be an offset, as of a smooth departure from a linear predictor.
-        numbers = {recipe.offset} - {*recipe.categories, *recipe.indicated}
-        both = (apart - numbers) & set(recipe.columns)
-        if both:
-            raise UsageError(
-                found=f"{both.pop()!r} both in --columns and in one of {', '.join(FLAGS.values())}",
-                expected="a column in one role",
-                fix="Leave it out of one of them.",
-            )
-        used = tuple(dict.fromkeys(recipe.columns))
+        used = columns
     else:
         used = tuple(name for name in header if name not in {*apart, *recipe.without})
         rows = [name for name in used if SAVED_INDEX.fullmatch(name)]
@@ -158,7 +146,10 @@ def _no_column(name: str, expected: str, header: Sequence[str], path: Path) -> S
     )
 
 
-def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
+def _check_names(recipe: Recipe, used: Sequence[str], path: Path, *, most: int = 5000) -> None:
+    """Raise unless options name columns in use, and ``most`` bounds these: with so many a step
+    takes minutes and the covariance 200 MB.
+    """
     target = [recipe.target] if recipe.target else []
     scaled = [*used, *(target if recipe.model == "linear" else [])]
     plain = [name for name in scaled if name not in recipe.categories]
@@ -179,10 +170,10 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path) -> None:
                 expected=f"one of the columns {some(known)}",
                 fix="Leave it out, or use the column's name in the table.",
             )
-    if len(used) > MOST:
+    if len(used) > most:
         raise StructureError(
             found=f"{len(used):,} columns in {str(path)!r}",
-            expected=f"at most {MOST:,}, since their covariance is computed",
+            expected=f"at most {most:,}, since their covariance is computed",
             fix="Name those to use by --columns, or leave some out by --without.",
         )
     if not used and not recipe.intercept:
@@ -247,79 +238,53 @@ def values_of(
     return values
 
 
-def notes_of_codes(values: Mapping[str, np.ndarray], recipe: Recipe) -> list[str]:
-    """Return notes on numbers that may stand for missing values: repeated, and far from all others
-    of their column, or negative where no other is.
-    """
-    notes = []
-    for name, own in values.items():
-        rest = own[~np.isin(own, CODES)]
-        if name in recipe.categories or len(rest) in (0, len(own)):
-            continue
-        low = rest.min()
-        high = rest.max()
-        for code in CODES:
-            count = int((own == code).sum())
-            odd = low >= 0 if code < 0 else code > high + max(high - low, abs(high))
-            if count > 1 and odd:
-                notes.append(
-                    f"{name!r} is {code:g} in {count} records, and otherwise {low:g} to {high:g}: "
-                    "if that stands for a missing value, leave these cells empty"
-                )
-    return notes
-
-
-def notes_of_outliers(
-    values: Mapping[str, np.ndarray], recipe: Recipe, lines: Sequence[int]
+def notes_of_codes(
+    name: str,
+    numbers: np.ndarray,
+    *,
+    codes: Sequence[float] = (-9, -99, -999, -9999, 99, 999, 9999, 99999),
 ) -> list[str]:
-    """Return notes on numbers more than ``OUTLYING`` times as far from the median of their column
-    as 95 % of its numbers are.
+    """Return notes on numbers of a column that may stand for missing values: repeated, and far from
+    all others, or negative where no other is.
     """
+    rest = numbers[~np.isin(numbers, codes)]
+    if not len(rest):
+        return []
+    low = rest.min()
+    high = rest.max()
     notes = []
-    for name, own in values.items():
-        if name in recipe.categories or len(own) < FEW:
-            continue
-        far = np.abs(own - (middle := np.median(own)))
-        usual = float(np.quantile(far, 0.95, method="lower"))
-        most = int(np.argmax(far))
-        if usual > np.finfo(np.float32).eps * abs(middle) and far[most] > OUTLYING * usual:
+    for code in codes:
+        count = int((numbers == code).sum())
+        odd = low >= 0 if code < 0 else code > high + max(high - low, abs(high))
+        if count > 1 and odd:
             notes.append(
-                f"{name!r} is {own[most]:g} in line {lines[most]}, {far[most] / usual:.2g} times "
-                "as far from the median as 95 % of its values: look there for a slip or another "
-                "unit, as such a record can determine the coefficients alone"
+                f"{name!r} is {code:g} in {count} records, and otherwise {low:g} to {high:g}: if "
+                "that stands for a missing value, leave these cells empty"
             )
     return notes
 
 
-def notes_of_repeats(values: Mapping[str, np.ndarray], recipe: Recipe) -> list[str]:
-    """Return a note if every record of a table with a target and no weights occurs repeatedly,
-    though one of its columns has many values.
-    """
-    columns = list(values.values())
-    if recipe.target not in values or recipe.weights or not 1 < len(columns[0]) <= LONG:
-        return []
-    if max(len(np.unique(own)) for own in columns) < DISTINCT:
-        return []
-    _, counts = np.unique(np.column_stack(columns), axis=0, return_counts=True)
-    if counts.min() == 1:
-        return []
-    return [
-        f"every record occurs {counts.min()} times or more: if the table was appended to itself or "
-        "joined with another, leave the repeats out, as they count as independent records"
-    ]
-
-
-def ambiguous_points(
-    cells: Cells, recipe: Recipe, reading: Reading, wanted: Sequence[str]
+def notes_of_outliers(
+    name: str,
+    numbers: np.ndarray,
+    lines: Sequence[int],
+    *,
+    factor: float = 1000.0,
+    few: int = 20,
 ) -> list[str]:
-    """Return a note on columns whose points are read as decimal ones, and may be others."""
-    if reading.decimal is not None or not (
-        found := cells.grouped([name for name in wanted if name not in recipe.categories])
-    ):
+    """Return a note on a number more than ``factor`` times as far from the median of its column as
+    95 % of its numbers are, which is a slip rather than a tail, unless they are ``few``.
+    """
+    middle = np.median(numbers) if len(numbers) >= few else np.nan
+    far = np.abs(numbers - middle)
+    usual = float(np.quantile(far, 0.95, method="lower")) if len(far) else np.nan
+    most = int(np.argmax(far)) if len(far) else 0
+    if not (usual > np.finfo(np.float32).eps * abs(middle) and far[most] > factor * usual):
         return []
     return [
-        f"points in {some(found)} are read as decimal marks: if they separate thousands, pass "
-        "--decimal ,"
+        f"{name!r} is {numbers[most]:g} in line {lines[most]}, {far[most] / usual:.2g} times as "
+        "far from the median as 95 % of its values: look there for a slip or another unit, as such "
+        "a record can determine the coefficients alone"
     ]
 
 

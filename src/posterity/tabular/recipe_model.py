@@ -19,28 +19,29 @@ from posterity.errors import UsageError
 from posterity.families.names import order
 from posterity.models import Model
 from posterity.status import Progress, ProgressCallback
-from posterity.tabular.design import Design, baseline_at, covariates, hazard_nodes
-from posterity.tabular.recipe import COUNTS, Recipe
+from posterity.tabular.design import Design, covariates
+from posterity.tabular.hazards import baseline_at, hazard_nodes
+from posterity.tabular.options import COUNTS
+from posterity.tabular.recipe import Recipe
 from posterity.tabular.regressions import model_of
 
 Parts = dict[str, np.ndarray]
 PARTS = ("mean", "entropy", "mutual_information", "variance", "noise_variance", "extrapolates")
 """Parts of a network's or student's prediction, if known."""
-SLAB = 1 << 22
-"""Number of inputs that a network predicts from at a time."""
 TIMES = "times"
 """Provenance key, in the file of a student of survival, of its times as a JSON list."""
 TINY = 1e-30
 """Added to probabilities before taking logarithms, in single precision."""
-MOST = 300.0
-"""Largest log hazard (70 in float32), with which survival is zero. Prior draws for intervals
-without records may overflow, and an infinite hazard times a time of zero would be NaN."""
 
 
-def bounded(f: Any) -> Any:
-    """Return log hazards, or log ratios, bounded so that products of two are finite."""
+def bounded(f: Any, most: float = 300.0) -> Any:
+    """Return log hazards, or log ratios, bounded so that products of two are finite.
+
+    With ``most`` (70 in float32) survival is zero. Prior draws for intervals without records may
+    overflow, and an infinite hazard times a time of zero would be NaN.
+    """
     np_ = namespace(f).np
-    return np_.minimum(f, min(MOST, 0.8 * math.log(np_.finfo(f.dtype).max)))
+    return np_.minimum(f, min(most, 0.8 * math.log(np_.finfo(f.dtype).max)))
 
 
 def cumulative(recipe: Recipe, z: Any, entry: np.ndarray, time: np.ndarray) -> Any:
@@ -230,14 +231,21 @@ def survival_of(parts: Mapping[str, np.ndarray], times: Sequence[float]) -> dict
 
 
 def called(
-    predict: Callable[[Any], Any], x: np.ndarray, progress: ProgressCallback | None = None
+    predict: Callable[[Any], Any],
+    x: np.ndarray,
+    progress: ProgressCallback | None = None,
+    *,
+    inputs: int = 2**22,
 ) -> Parts:
-    """Return the known parts of predictions of a network or student, made in batches of rows."""
+    """Return the known parts of predictions of a network or student, made in batches of rows.
+
+    A batch has about this many ``inputs``, 32 MB.
+    """
     if not len(x):  # a network needs a row
         one = called(predict, np.zeros((1, *x.shape[1:])))
         return {name: own[:0] for name, own in one.items()}
     parts: dict[str, list[Any]] = {}
-    rows = max(SLAB // max(int(np.prod(x.shape[1:])), 1), 1)
+    rows = max(inputs // max(int(np.prod(x.shape[1:])), 1), 1)
     for start in range(0, len(x), rows):
         prediction = predict(x[start : start + rows])
         for name in PARTS:

@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.artifact.manifest import digest
-from posterity.entries import with_factors
 from posterity.errors import StructureError
-from posterity.families.names import in_order, names_of, some, with_names
+from posterity.families.names import in_order, names_of, some
 from posterity.ledger import Ledger
-from posterity.models.strata import AT
-from posterity.tabular.recipe import ESTIMATE, INTERCEPT, RECIPE, Recipe, recipe_in
+from posterity.runtime.text import cut
+from posterity.tabular.forms import Affine, affine, expressed, scale_of, unmoved, widened
+from posterity.tabular.options import ESTIMATE
+from posterity.tabular.recipe import RECIPE, Recipe, recipe_in
 from posterity.tabular.sites import (
     MOST_NUMBERS,
     as_provenance,
@@ -43,13 +44,6 @@ _FREE = (*_MOVED, "unit", "prior_sd", "noise_variance", "dispersion", "strata")
 """Keys whose differences can be reconciled or ignored."""
 _OF_THE_FIT = ("prior", "prior_sd", "weights")
 """Keys that files may differ in that are compared."""
-
-
-class Affine(NamedTuple):
-    """The function ``z_site = offset + matrix @ z`` from common coefficients to a site's."""
-
-    offset: np.ndarray
-    matrix: np.ndarray
 
 
 class Reconciled(NamedTuple):
@@ -100,27 +94,31 @@ def reconciled(
     for site, recipe in recipes.items():
         value = values[site]
         there = affine(recipe, common)
-        same = all(map(np.array_equal, there, _unmoved(recipe, common)))
+        same = all(map(np.array_equal, there, unmoved(recipe, common)))
         moves = set(recipe.coefficients()) != set(names) or not same
         if moves or (isinstance(value, Ledger) and recipe.prior_sd != recipes[first].prior_sd):
-            prior = None if base is None else _widened(base, recipes[first], common)
+            prior = None if base is None else widened(base, recipes[first], common)
             moved[site] = expressed(value, there, recipe, common, prior, site)
             what = "units and levels" if moves else "prior"
             if site != first and (recipe.strata == common.strata or not (moves and same)):
                 notes.append(f"{site!r} is put into the {what} of {first!r}")
-            ratio = _scale(recipe, common.target) / _scale(common, common.target)
-            mine = recipe.coefficients()
             for name in value.sites if isinstance(value, Ledger) else (site,):
-                own = facts.get(name, {})
-                if "noise_variance" in own:
-                    own["noise_variance"] *= ratio**2
-                if "third" in own:
-                    own["third"] = moved_cubic(own["third"], there.matrix, mine, names)
+                _move(facts.get(name, {}), recipe, common, there)
     spread = common.spread or "model"
     if len({getattr(recipe, spread) for recipe in recipes.values()}) > 1:
         common = common.replaced(**{spread: ESTIMATE})
     notes += suspicious({site: moved[site] for site in recipes}, common, known=facts)
     return Reconciled(common, moved, as_provenance(common, facts), notes)
+
+
+def _move(facts: dict[str, Any], recipe: Recipe, common: Recipe, there: Affine) -> None:
+    """Express a site's facts in the units and coefficients of the common recipe, in place."""
+    ratio = scale_of(recipe, common.target) / scale_of(common, common.target)
+    if "noise_variance" in facts:
+        facts["noise_variance"] *= ratio**2
+    if "third" in facts:
+        coefficients = recipe.coefficients(), common.coefficients()
+        facts["third"] = moved_cubic(facts["third"], there.matrix, *coefficients)
 
 
 def comparable(
@@ -225,7 +223,7 @@ def _check_alike(first: str, common: Recipe, site: str, recipe: Recipe) -> None:
         or (common.offset and len(set(labels)) > 1)
     ):
         odd.add("categories")
-    if common.offset and _scale(common, common.target) != _scale(recipe, common.target):
+    if common.offset and scale_of(common, common.target) != scale_of(recipe, common.target):
         odd.add("scale")  # the offset is in these units
     if odd:
         raise _apart(first, common, site, recipe, sorted(odd), by_hand=False)
@@ -291,9 +289,8 @@ def _own(value: object, other: object) -> str:
     if isinstance(value, dict) and isinstance(other, dict):
         value = {key: part for key, part in value.items() if part != other.get(key)}
     if isinstance(value, list) and isinstance(other, list):
-        return some([str(part) for part in value if part not in other])
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) < 200 else f"{text[:200]}…"
+        value = [part for part in value if part not in other]
+    return cut(json.dumps(value, ensure_ascii=False))
 
 
 def _united(common: Recipe, recipe: Recipe) -> Recipe:
@@ -304,168 +301,3 @@ def _united(common: Recipe, recipe: Recipe) -> Recipe:
     strata = tuple(sorted({*common.strata, *recipe.strata}))
     unit = {**recipe.unit, **common.unit}
     return dataclasses.replace(common, categories=levels, unit=unit, strata=strata)
-
-
-# --- one form ------------------------------------------------------------------------------------
-
-
-def _scale(recipe: Recipe, name: str | None) -> float:
-    return float(recipe.scale.get(name or "", 1.0))
-
-
-def affine(recipe: Recipe, common: Recipe) -> Affine:
-    """Return a site's coefficients as an affine function of those of the common recipe.
-
-    Each column of the common design is expressed by the site's columns. A level that the site lacks
-    is 0 in all of its records.
-
-    Raises a StructureError if this needs an intercept that does not exist, or one per site where
-    there is one for all.
-    """
-    if common.in_one_form:  # the columns have the same units and levels
-        return _unmoved(recipe, common)
-    if common.own:
-        return _of_strata(recipe, common)
-    mine = recipe.coefficients()
-    names = common.coefficients()
-    matrix = np.zeros((len(mine), len(names)))
-    place = {name: row for row, name in enumerate(mine)}
-    needs_ones = []
-    if common.intercept:
-        matrix[place[INTERCEPT], names.index(INTERCEPT)] = 1.0
-    for name in common.columns or ():
-        levels = common.categories.get(name)
-        own = recipe.categories.get(name, ())
-        if levels is None:
-            column = names.index(name)
-            away = common.center.get(name, 0.0)
-            shift = recipe.center.get(name, 0.0) - away
-            matrix[place[name], column] = _scale(recipe, name) / _scale(common, name)
-            needs_ones += [(name, column, shift / _scale(common, name))] if shift else []
-            continue
-        for level in levels[1:]:
-            column = names.index(f"{name}[{level}]")
-            if level in own[1:]:
-                matrix[place[f"{name}[{level}]"], column] = 1.0
-            elif own and level == own[0]:
-                needs_ones.append((name, column, 1.0))
-                matrix[[place[f"{name}[{other}]"] for other in own[1:]], column] = -1.0
-    for name, column, value in needs_ones:
-        if INTERCEPT not in place:
-            raise StructureError(
-                found=f"column {name!r} with another center or reference, and no intercept",
-                expected="an intercept, which absorbs the change",
-                fix="Fit with the same --center and --category at every site.",
-            )
-        matrix[place[INTERCEPT], column] = value
-    offset = np.zeros(len(mine))
-    if recipe.levels and common.levels and recipe.levels != common.levels:
-        matrix *= -1.0
-    if common.model == "linear":
-        target = common.target or ""
-        ratio = _scale(common, target) / _scale(recipe, target)
-        shift = common.center.get(target, 0.0) - recipe.center.get(target, 0.0)
-        matrix *= ratio
-        if shift:
-            offset[place[INTERCEPT]] = shift / _scale(recipe, target)
-    return Affine(offset, matrix)
-
-
-def _of_strata(recipe: Recipe, common: Recipe) -> Affine:
-    """Return the function for sites with coefficients of their own, where others' do not matter."""
-    there = affine(recipe.shared, common.shared)
-    mine = recipe.stratified.coefficients
-    names = common.stratified.coefficients
-    matrix = there.matrix[np.ix_([row for row, _ in mine], [column for column, _ in names])]
-    here = [recipe.strata[0] if len(recipe.strata) == 1 else site for _, site in mine]
-    others = np.array([[b not in ("", a) for _, b in names] for a in here])
-    if (matrix * others)[[not site for site in here]].any():
-        raise StructureError(
-            found=f"another center or reference of a column of which each site has a coefficient, "
-            f"and one intercept of {some(recipe.strata)}",
-            expected="an intercept for each site, which absorbs the difference",
-            fix="Fuse the files of single sites, or fit with the same --center and --category.",
-        )
-    return Affine(there.offset[[row for row, _ in mine]], np.where(others, 0.0, matrix))
-
-
-def _unmoved(recipe: Recipe, common: Recipe) -> Affine:
-    """Return the function under which each coefficient keeps its value."""
-    mine = recipe.coefficients()
-    names = common.coefficients()
-    same = [[float(one == other) for other in names] for one in mine]
-    return Affine(np.zeros(len(mine)), np.array(same))
-
-
-def _widened(prior: Any, recipe: Recipe, common: Recipe) -> Any:
-    """Return the first site's prior with the coefficients of levels and sites that it lacks."""
-    if not prior.gaussian:
-        raise _unlike("the first site")
-    names = common.coefficients()
-    known = names_of(prior).get("", ())
-    if set(known) == set(names):
-        return prior
-    if common.prior is not None:  # one site's coefficients are used for each
-        strata = common.stratified
-        at = f"{AT}{recipe.strata[0]}"
-        ends = (at if place in strata.own else "" for place in range(len(strata.names)))
-        one = [known.index(name + end) for name, end in zip(strata.names, ends, strict=True)]
-        full = (
-            prior.marginal_variance[one] if prior.diagonal else prior.covariance[np.ix_(one, one)]
-        )
-        return strata.prior(type(prior).from_standard(prior.mean[one], full).named(strata.names))
-    place = [names.index(name) for name in known]
-    linear = np.zeros(len(names))
-    precision = np.diag(1 / np.square(common.deviations()))
-    linear[place] = prior.precision_mean
-    precision[np.ix_(place, place)] = _precision(prior)
-    return _like(prior, linear, precision, names, "the prior")
-
-
-def expressed(
-    value: Any, there: Affine, recipe: Recipe, common: Recipe, prior: Any, site: str
-) -> Any:
-    """Return a ledger or Gaussian of a site in the common coefficients."""
-    names = common.coefficients()
-    mine = recipe.coefficients()
-
-    def move(law: Any) -> Any:
-        if not getattr(law, "gaussian", False):
-            raise _unlike(site)
-        order = [names_of(law).get("", mine).index(name) for name in mine]
-        square = _precision(law)[np.ix_(order, order)]
-        turn = there.matrix.T
-        linear = turn @ (law.precision_mean[order] - square @ there.offset)
-        return _like(law, linear, turn @ square @ there.matrix, names, site)
-
-    if not isinstance(value, Ledger):
-        return move(value)
-    if prior is None:
-        raise _unlike(site)
-
-    def own(name, _):
-        return with_names(move(value.factor(name)), {})
-
-    moved = with_factors(value.entries, own)
-    return Ledger(in_order(prior, {"": names}, "the prior", "the recipe")).holding(moved)
-
-
-def _precision(law: Any) -> np.ndarray:
-    return np.diag(law.precision) if law.diagonal else law.precision
-
-
-def _like(law: Any, linear: np.ndarray, square: np.ndarray, names: Any, site: str) -> Any:
-    """Return a distribution of the same family; a StructureError if that is impossible."""
-    correlated = np.count_nonzero(square - np.diag(np.diagonal(square)))
-    if not getattr(law, "gaussian", False) or (law.diagonal and correlated):
-        raise _unlike(site)
-    square = np.diagonal(square).copy() if law.diagonal else (square + square.T) / 2
-    return type(law)._of(precision_mean=linear, precision=square).named(names)
-
-
-def _unlike(site: str) -> StructureError:
-    return StructureError(
-        found=f"a posterior of {site!r} in other units or levels that is not a full Gaussian",
-        expected="a ledger of Gaussians, as of fit",
-        fix="Fit again with another site's recipe: posterity fit TABLE --like FILE.",
-    )

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+from scipy.linalg import block_diag
+from scipy.optimize import minimize, minimize_scalar
 
 from posterity.errors import ConvergenceError, ConvergenceWarning, ParameterError, SiteError
 from posterity.families import Gaussian
@@ -25,24 +26,18 @@ from posterity.models import (
 )
 from posterity.status import ProgressCallback
 from posterity.tabular.design import Design
-from posterity.tabular.recipe import ESTIMATE, LABELS, Recipe
+from posterity.tabular.options import ESTIMATE, LABELS
+from posterity.tabular.recipe import Recipe
 
-TOLERANCE = 1e-4
-"""Tolerance in nats: the accuracy of quadrature, and much tighter than the default."""
-_KEPT = 1e-3
-"""Largest displacement of the mean by rounding, in standard deviations."""
 _UNITS = "Change units (--center, --scale) or --prior-sd; nothing was written."
 _NO_EVENTS = (
     "No record has an event, so a file of this site would contribute almost nothing. Leave it out "
     "of the fusion, or federate with it; or pass a smaller --prior-sd at every site "
     "(--prior-sd 10); nothing was written."
 )
-LOG_DISPERSIONS, LEAST = (math.log(1e-6), math.log(1e4)), 1.01e-6
-"""Bounds of the log dispersion, and the dispersion below which counts are taken as Poisson."""
+LEAST = 1.01e-6
+"""Dispersion below which counts are taken as Poisson: about the least that is looked for."""
 AS_POISSON = "counts vary no more than Poisson's: try --model poisson"
-RIDGE, STEP, NEWTON, SETTLED = 1e-8, 1e-4, 100, 1e-16
-"""For a profile likelihood: precision per record that keeps coefficients of unit columns finite;
-step of differences of slopes; number of Newton steps; squared length of the last one."""
 
 
 def model_of(recipe: Recipe, spread: float | None = None) -> Any:
@@ -94,13 +89,19 @@ def fitted(
     data: Design,
     prior: Any,
     progress: ProgressCallback | None = None,
+    *,
+    tolerance: float = 1e-4,
 ) -> Run:
-    """Return a federation of one site with these records."""
+    """Return a federation of one site with these records.
+
+    The default ``tolerance``, in nats, is the accuracy of quadrature, and much tighter than that of
+    federations.
+    """
     model = model_of(recipe, spread)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            options: Any = {"tolerance": TOLERANCE, "progress": progress}
+            options: Any = {"tolerance": tolerance, "progress": progress}
             return federate({site: data_of(recipe, data)}, model, prior, **options)
     except SiteError as error:
         raise ConvergenceError(
@@ -171,200 +172,141 @@ def residuals_of(sites: Iterable[Triangle], apart: Collection[str] = ()) -> Resi
     """Return the residuals of least squares on the records of all sites.
 
     Each site has its own coefficients of the columns ``apart``, and of those that others do not
-    have; all other coefficients are common. Orthogonality lets a site eliminate its own.
+    have; all other coefficients are common.
     """
     sites = list(sites)
-    count = sum(t.count for t in sites)
-    records = sum(t.records for t in sites)
-    top = sites[0].top
-    common = _common(sites, apart)
-    rounding = np.finfo(float).eps * max(records, *(len(t.names) for t in sites), 1)
-    left = []
-    before = []
-    size = len(common)
-    rank = 0
-    for site in sites:
-        places = [*map(site.names.index, common), -1]
-        own = [n for n, name in enumerate(site.names) if name not in common]
-        x = site.factor[:, own]
-        rest = site.factor[:, places]
-        before.append(rest)
-        if own and len(rest):
-            x = x / _sizes(x)
-            solution, _, more, _ = np.linalg.lstsq(x, rest, rcond=rounding)
-            rest = rest - x @ solution
-            rank = rank + int(more)
-        left.append(rest)
-        size = size + len(own)
-        top = max(top, site.top)
-    scale = _sizes(np.concatenate(before)[:, :-1])  # of columns before elimination
-    rest = np.concatenate(left)
-    x = rest[:, :-1] / scale
-    y = rest[:, -1]
-    u, values, _ = np.linalg.svd(x, full_matrices=False)
-    u = u[:, values > rounding * math.sqrt(len(x))]
-    total = float(((y - u @ (u.T @ y)) ** 2).sum())
-    return Residuals(total, count - rank - u.shape[1], top, records, size)
+    records = sum(own.records for own in sites)
+    factor = [own.factor for own in sites]
+    x = joined([(own.names, r[:, :-1]) for own, r in zip(sites, factor, strict=True)], apart)
+    y = np.concatenate([r[:, -1] for r in factor])
+    basis = _orthogonal(x, np.finfo(float).eps * max(records, *x.shape))
+    total = float(((y - basis @ (basis.T @ y)) ** 2).sum())
+    spare = sum(own.count for own in sites) - basis.shape[1]
+    return Residuals(total, spare, max(own.top for own in sites), records, x.shape[1])
 
 
-def _common(sites: Sequence[Triangle | Design], apart: Collection[str]) -> list[str]:
-    """Return the columns that all sites have, without those ``apart``."""
-    names = [set(own.names) for own in sites]
-    return [n for n in sites[0].names if n not in apart and all(n in own for own in names)]
+def joined(
+    sites: Sequence[tuple[Sequence[str], np.ndarray]], apart: Collection[str] = ()
+) -> np.ndarray:
+    """Return the inputs (n, k) of all sites' rows, from the names and inputs of each.
 
-
-def _sizes(x: np.ndarray) -> np.ndarray:
-    """Return the root mean square of each column, or one for a column of zeros."""
-    size = np.sqrt((x**2).mean(0)) if len(x) else np.ones(x.shape[1])
-    return np.where(size > 0, size, 1.0)
-
-
-def _orthogonal(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Return orthogonal columns with mean square 1, of which those of x are combinations.
-
-    Dependent ones are left out, and those that are zero beside their ``scale``.
+    Columns that all sites have come first, without those ``apart``; then the others of each site,
+    which are 0 in the rows of all other sites.
     """
-    u, values, _ = np.linalg.svd(x / scale, full_matrices=False)
-    rounding = np.finfo(float).eps * max(x.shape)
-    return u[:, values > rounding * math.sqrt(len(x))] * math.sqrt(len(x))
+    common = [name for name in sites[0][0] if name not in apart]
+    common = [name for name in common if all(name in names for names, _ in sites)]
+    blocks = []
+    for names, x in sites:
+        own = [place for place, name in enumerate(names) if name not in common]
+        blocks.append((x[:, [*map(list(names).index, common)]], x[:, own]))
+    shared = np.concatenate([both for both, _ in blocks])
+    return np.hstack([shared, np.asarray(block_diag(*[own for _, own in blocks]))])
 
 
-def dispersion_of(recipe: Recipe, sites: Iterable[Design], apart: Collection[str] = ()) -> float:
+def _orthogonal(x: np.ndarray, rounding: float) -> np.ndarray:
+    """Return orthonormal columns of which those of x are combinations, without dependent ones."""
+    size = np.sqrt((x**2).mean(0)) if len(x) else np.ones(x.shape[1])
+    u, values, _ = np.linalg.svd(x / np.where(size > 0, size, 1.0), full_matrices=False)
+    return u[:, values > rounding * math.sqrt(len(x))]
+
+
+def dispersion_of(
+    recipe: Recipe, sites: Iterable[Design], apart: Collection[str] = (), *, ends: Any = (1e-6, 1e4)
+) -> float:
     """Return the dispersion that maximises all records' adjusted profile likelihood (cox1987).
 
     Each site has its own coefficients of the columns ``apart``, as in :func:`residuals_of`. For
-    counts without overdispersion the result is the lower bound.
+    counts without overdispersion the result is the first of ``ends``, the bounds of the search; one
+    near the last is an error, since there are too few records.
     """
     sites = [data for data in sites if len(data.x)]
-    left = Residuals(0.0, 0.0, 0.0, 0, 0)
-    if sites:
-        left = residuals_of([triangle_of(recipe, data) for data in sites], apart)
-    low, high = LOG_DISPERSIONS
-    log = high
-    if left.spare > 0:
+    left = residuals_of([triangle_of(recipe, data) for data in sites], apart) if sites else None
+    dispersion = ends[1]
+    if left is not None and left.spare > 0:
         value = profile(recipe, sites, apart)
         options = {"xatol": 1e-9, "maxiter": 100}
 
         def loss(log):
             return -value(log)
 
-        found: Any = minimize_scalar(loss, bounds=(low, high), method="bounded", options=options)
-        log = float(found.x)
-    same = recipe.model == "gamma" and math.exp(log) < LEAST  # counts may be Poisson
-    if same or log > high - 0.01:
+        found: Any = minimize_scalar(loss, bounds=np.log(ends), method="bounded", options=options)
+        dispersion = math.exp(found.x)
+    same = recipe.model == "gamma" and dispersion < LEAST  # counts may be Poisson
+    if same or dispersion > 0.99 * ends[1]:
         raise ParameterError(
-            found=f"{left.records} records for {left.size} coefficients, too few to estimate a "
-            "dispersion",
+            found=f"{left.records if left else 0} records, too few to estimate a dispersion",
             expected="more records, or a known dispersion",
             fix="Pass --dispersion V, the same at every site.",
         )
-    return math.exp(log)
+    return dispersion
 
 
 def profile(
-    recipe: Recipe, sites: Iterable[Design], apart: Collection[str] = ()
+    recipe: Recipe,
+    sites: Iterable[Design],
+    apart: Collection[str] = (),
+    *,
+    ridge: float = 1e-8,
+    step: float = 1e-4,
 ) -> Callable[[float], float]:
     """Return the adjusted profile log likelihood of all records, a function of log dispersion.
 
-    Sites share coefficients, except those of columns ``apart`` and of those that others lack. The
-    sums over sites are all that it needs of them.
+    It is the log likelihood at its maximum less half the log determinant of the curvature there
+    (cox1987). Sites share coefficients, except those of columns ``apart`` and of those that others
+    lack.
+
+    Args:
+        recipe: recipe of the regression.
+        sites: records of each site.
+        apart: names of columns of which each site has its own coefficients.
+        ridge: precision per record of the coefficients of columns with mean square 1, which keeps
+            them finite where no record bounds them.
+        step: step of the differences of slopes, in the linear predictor.
     """
     sites = list(sites)
-    common = _common(sites, apart)
     pairs = [data_of(recipe, data) for data in sites]
-    before = []
-    left = []
-    own = []
-    for data, (x, _) in zip(sites, pairs, strict=True):
-        mine = x[:, [place for place, name in enumerate(data.names) if name not in common]]
-        mine = _orthogonal(mine, _sizes(mine))
-        theirs = x[:, [*map(data.names.index, common)]]
-        before.append(theirs)
-        left.append(theirs - mine @ (mine.T @ theirs) / len(x))
-        own.append(mine)
-    shared = _orthogonal(np.concatenate(left), _sizes(np.concatenate(before)))
-    parts = [(shared, np.concatenate([y for _, y in pairs]))]
-    if any(mine.size for mine in own):
-        each = np.split(shared, np.cumsum([len(x) for x in own])[:-1])
-        inputs = [np.column_stack(both) for both in zip(each, own, strict=True)]
-        parts = [(x, y) for x, (_, y) in zip(inputs, pairs, strict=True)]
+    x = joined([(data.names, x) for data, (x, _) in zip(sites, pairs, strict=True)], apart)
+    y = np.concatenate([y for _, y in pairs])
+    x = _orthogonal(x, np.finfo(float).eps * max(x.shape)) * math.sqrt(len(x))
+    prior = Gaussian(np.zeros(x.shape[1]), ridge * len(x) * np.eye(x.shape[1]))
+    accuracy = 1e-6 * math.sqrt(len(x))  # a gradient of 1e-6 errors of the coefficients
     at = list[np.ndarray]()
-    return lambda log: _profile(model_of(recipe, math.exp(log)), parts, shared.shape[1], at)
+
+    def value(log: float) -> float:
+        model = model_of(recipe, math.exp(log))
+
+        def loss(z: np.ndarray) -> float:
+            own = z @ prior.precision @ z / 2
+            return float(own - model.predictor_log_likelihood(x @ z, y).sum())
+
+        def slope(f: np.ndarray) -> np.ndarray:
+            return model.predictor_value_and_slope(f, y)[1]
+
+        def gradient(z: np.ndarray) -> np.ndarray:
+            return prior.precision @ z - x.T @ slope(x @ z)
+
+        def curvature(z: np.ndarray) -> np.ndarray:
+            bend = slope(x @ z - step) - slope(x @ z + step)
+            return prior.precision + (x.T * (bend / (2 * step))) @ x
+
+        if not at:  # later calls begin at the last maximum
+            at.append((prior + model.rough_factor(prior, Records.of((x, y)))).mean)
+        options = {"jac": gradient, "hess": curvature, "options": {"gtol": accuracy}}
+        found = minimize(loss, at[0], method="trust-exact", **options).x
+        at[0] = found
+        return -loss(found) - float(np.linalg.slogdet(curvature(found))[1]) / 2
+
+    return value
 
 
-def _profile(
-    model: Any, sites: Sequence[tuple[np.ndarray, np.ndarray]], size: int, at: list[np.ndarray]
-) -> float:
-    """Return the profile log likelihood at a dispersion, less half the log determinant.
+def deviations(
+    linear: np.ndarray, precision: np.ndarray, names: Sequence[str], *, most: float = 1e-3
+) -> np.ndarray:
+    """Return the standard deviations (d,) of a Gaussian with these natural parameters.
 
-    ``at`` holds each site's initial coefficients, of which the first ``size`` are common. They are
-    replaced by the final ones.
+    A ParameterError names columns that are linearly dependent, and one whose coefficient rounding
+    displaces by more than ``most`` of its standard deviations.
     """
-    ridges = [RIDGE * len(x) * np.eye(x.shape[1]) for x, _ in sites]
-
-    def value(at):
-        return sum(
-            model.predictor_log_likelihood(x @ z, y).sum() - z @ ridge @ z / 2
-            for (x, y), ridge, z in zip(sites, ridges, at, strict=True)
-        )
-
-    def slope(f, y):
-        return model.predictor_value_and_slope(f, y)[1]
-
-    if not at:
-        flat = [Gaussian(np.zeros(len(ridge)), ridge) for ridge in ridges]
-        rough = [
-            q + model.rough_factor(q, Records.of(own)) for q, own in zip(flat, sites, strict=True)
-        ]
-        at[:] = _solved([(q.precision, q.precision_mean) for q in rough], size)[0]
-    best = value(at)
-    log_determinant = 0.0
-    for _ in range(NEWTON):
-        equations = []
-        for (x, y), ridge, z in zip(sites, ridges, at, strict=True):
-            f = x @ z
-            bend = (slope(f - STEP, y) - slope(f + STEP, y)) / (2 * STEP)
-            equations.append((ridge + (x.T * bend) @ x, x.T @ slope(f, y) - ridge @ z))
-        steps, log_determinant = _solved(equations, size)
-        pairs = zip(steps, equations, strict=True)
-        decrease = sum(step @ bend @ step for step, (bend, _) in pairs)
-        ends = [z + step for z, step in zip(at, steps, strict=True)]
-        while decrease > SETTLED and not value(ends) >= best:
-            ends = [(z + end) / 2 for z, end in zip(at, ends, strict=True)]
-            decrease /= 4
-        at[:], best = ends, value(ends)
-        if decrease <= SETTLED:
-            break
-    return float(best - log_determinant / 2)
-
-
-def _solved(
-    sites: Sequence[tuple[np.ndarray, np.ndarray]], size: int
-) -> tuple[list[np.ndarray], float]:
-    """Return each site's solution of the linear equations of all, and their log determinant.
-
-    A site has a matrix and a right side; the first ``size`` unknowns are common, and matrices and
-    right sides are added up for them. Each site eliminates its own.
-    """
-    total = np.zeros((size, size))
-    right = np.zeros(size)
-    lasting = []
-    log_determinant = 0.0
-    for matrix, side in sites:
-        mixed = matrix[:size, size:]
-        own = matrix[size:, size:]
-        left = np.linalg.solve(own, np.column_stack([mixed.T, side[size:]]))
-        total += matrix[:size, :size] - mixed @ left[:, :-1]
-        right += side[:size] - mixed @ left[:, -1]
-        log_determinant += np.linalg.slogdet(own)[1]
-        lasting.append(left)
-    common = np.linalg.solve(total, right)
-    solutions = [np.append(common, left[:, -1] - left[:, :-1] @ common) for left in lasting]
-    return solutions, float(log_determinant + np.linalg.slogdet(total)[1])
-
-
-def deviations(linear: np.ndarray, precision: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """Return the standard deviations (d,) of a Gaussian with these natural parameters."""
     size = np.sqrt(np.diagonal(precision))
     scaled = precision / np.outer(size, size)
     rounding = np.finfo(float).eps
@@ -382,7 +324,7 @@ def deviations(linear: np.ndarray, precision: np.ndarray, names: Sequence[str]) 
     # A sum of d products has rounding errors of some units in the last place.
     lost = rounding * (abs(scaled) @ abs(mean) + abs(linear / size))
     off = np.sqrt((covariance**2) @ lost**2) / units
-    if not off.max(initial=0) <= _KEPT:
+    if not off.max(initial=0) <= most:
         worst = names[int(np.argmax(off))]
         raise ParameterError(
             found=f"columns so far from 0, given their variation, that rounding displaces the "

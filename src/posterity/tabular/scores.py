@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from posterity.tabular.recipe import COUNTS, Recipe
-
-BINS = 10
-"""Number of groups of about equal size, by predicted probability."""
+from posterity.tabular.options import COUNTS
+from posterity.tabular.recipe import Recipe
 
 
 def scores(
@@ -25,7 +23,7 @@ def scores(
     labels ``brier`` is the mean squared error of the probability of label 1 (for K classes summed
     over them, brier1950). ``auroc`` is the probability that a record with label 1 is ranked above
     one with label 0, None if either is missing. ``calibration_error`` is the mean distance of
-    predicted from observed frequencies over :data:`BINS` groups. For values ``rmse`` is in their
+    predicted from observed frequencies over ten groups. For values ``rmse`` is in their
     unit, and ``coverage`` is the share within the interval of a new record, ideally ``level``. For
     survival ``concordance`` is the share of comparable pairs in the right order.
 
@@ -131,11 +129,19 @@ def auroc(y: np.ndarray, p: np.ndarray) -> float | None:
 
 def calibration(y: np.ndarray, p: np.ndarray) -> list[dict[str, Any]]:
     """Return groups of records by predicted probability: its mean and observed frequency."""
-    groups = np.array_split(np.argsort(p, kind="stable"), min(BINS, max(len(p) // 5, 1)))
     return [
         {"predicted": float(p[own].mean()), "observed": float(y[own].mean()), "records": len(own)}
-        for own in groups
+        for own in groups(p)
     ]
+
+
+def groups(made: np.ndarray, *, most: int = 10, least: int = 5) -> list[np.ndarray]:
+    """Return the records in groups of about equal size by their predictions, in ascending order.
+
+    There are at most ``most`` groups, and about ``least`` records in each at least.
+    """
+    count = min(most, max(len(made) // least, 1))
+    return np.array_split(np.argsort(made, kind="stable"), count)
 
 
 def concordance(

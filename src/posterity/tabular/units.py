@@ -1,29 +1,27 @@
 """Detection of columns that seem to have different units at different sites."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import scipy
+from scipy.special import fdtrc
 
 from posterity.families.names import names_of
 from posterity.ledger import Ledger
 from posterity.models.strata import AT
-from posterity.tabular.recipe import HAZARDS, INTERCEPT, Recipe
+from posterity.tabular.options import HAZARDS, INTERCEPT
+from posterity.tabular.recipe import Recipe
 
-CONVERTED, CLOSE = 3.0, 1.8
-"""Minimum ratio of both means and deviations between two sites at which units seem to differ: for
-any column, and for one whose deviation is small relative to its mean."""
-WIDER = 10.0
-"""The ratio of deviations for columns whose means are not known to be other than zero, as where
-they were centred: only deviations tell their units."""
-VAGUE = 3.0  # Standard errors from zero up to which a mean may be zero
 EVENTS = ("poisson", "negative-binomial", "survival")
 """Models whose sites know as much of a column as they have events, at most."""
-APART = 15.0
-"""The distance of two sites' means, in standard deviations, from which units seem to differ."""
-FALSE_ALARMS = 1e-3
-"""Probability that sites of normal records in the same units give any such line by chance."""
+
+
+class _Moments(NamedTuple):
+    """Means and deviations (k,) of a site's columns, and the number of records they are of."""
+
+    mean: np.ndarray
+    sd: np.ndarray
+    count: float
 
 
 def suspicious(
@@ -31,134 +29,119 @@ def suspicious(
     common: Recipe,
     table: tuple[str, Sequence[str], np.ndarray] | None = None,
     known: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    factor: float = 3.0,
+    chance: float = 1e-3,
 ) -> list[str]:
     """Return lines on columns that seem to have another unit at one site.
 
-    The precision of a regression's factor is ``Σ w x xᵀ``. With the columns that add up to ones it
-    gives the weighted mean and deviation of every other column. Units seem to differ where mean and
-    deviation differ by the same ratio: at least :data:`CONVERTED`, or :data:`CLOSE` for a column
-    whose deviation is small relative to its mean. They also seem to differ where means are
-    :data:`APART` deviations apart, or where means may be zero and deviations differ by the ratio
-    :data:`WIDER`. Differences that few records give by chance do not count, and
-    indicators, whose values are 0 and 1, have no unit.
+    Another unit multiplies a column's mean and its deviation by one number. So units seem to differ
+    where both differ between two sites in one direction by ``factor`` or more, and less from each
+    other; where means may be zero, as of centred columns, deviations decide alone. The precision of
+    a regression's factor, ``Σ w x xᵀ``, has the weighted moments of all columns relative to those
+    that add up to ones. Indicators, whose values are 0 and 1, have no unit.
 
     Args:
         values: ledgers of Gaussian factors by name; other values are ignored.
         common: the recipe of all ledgers.
         table: new records to compare: a name, the names of columns, and ``x`` (n, columns).
         known: summaries of sites by name; those without ``records`` count as large.
+        factor: least ratio that counts; sites in one unit often differ by two.
+        chance: probability that sites of normal records in the same units give any such line.
     """
-    names = common.shared.coefficients()
-    prefix = f"{common.levels[1]}:" if common.model == "multinomial" else ""
-    terms = common.terms or [(("column", name),) for name in common.columns or ()]
-    used = {term[0][1] for term in terms if len(term) == 1 and term[0][0] == "column"}
-    apart = {*common.categories, *common.indicated}
-    used = {name for name in used - apart if not common.is_own(name)}
-    plain = [name for name in common.shared.inputs() if name in used]
-    first = common.baseline or ((INTERCEPT,) if common.intercept else ())
-    first = first[:1] if common.hazard in HAZARDS else first  # all others add up to ones
-    if not (plain and first):
-        return []
-    units = np.array([(common.center.get(n, 0.0), common.scale.get(n, 1.0)) for n in plain]).T
-    sites: list[str] = []
-    moments = []
-    weights = []
+    columns = _measured(common)
+    found: dict[str, _Moments] = {}
     for value in values.values():
-        for site in value.sites if isinstance(value, Ledger) else ():
-            factor: Any = value.factor(site)
-            order = names_of(factor).get("", names)
-            shared = [name.partition(AT)[0] for name in order]
-            if not factor.gaussian or factor.diagonal or set(shared) != set(names):
-                continue
-            square = factor.precision
-            at = [order.index(f"{prefix}{name}") for name in plain]
-            ones = np.array([float(name.removeprefix(prefix) in first) for name in shared])
-            weight = ones @ square @ ones
-            if weight > 0:
-                mean = (ones @ square)[at] / weight
-                variance = np.diagonal(square)[at] / weight - mean**2
-                sd = np.sqrt(np.maximum(variance, 1e-9 * (mean**2 + 1)))
-                sites.append(site)
-                weights.append(weight)
-                varies = variance > 1e-9 * (mean**2 + 1)
-                moments.append((units[0] + units[1] * mean, units[1] * sd, varies))
-    if table is not None and len(table[2]):
-        columns = table[2][:, [list(table[1]).index(f"{prefix}{name}") for name in plain]]
-        sites.append(table[0])
-        spread = columns.std(0)
-        moments.append((units[0] + units[1] * columns.mean(0), units[1] * spread, spread > 0))
-    if len(sites) < 2:
+        for site in value.sites if columns and isinstance(value, Ledger) else ():
+            records = float((known or {}).get(site, {}).get("records", 1e9))
+            moments = _of_factor(value.factor(site), common, columns, records)
+            if moments is not None:
+                found[site] = moments
+    if columns and table is not None and len(table[2]):
+        name, header, x = table
+        prefix = _prefix(common)
+        x = x[:, [list(header).index(f"{prefix}{column}") for column in columns]]
+        found[name] = _in_units(common, columns, _Moments(x.mean(0), x.std(0), len(x)))
+    if len(found) < 2:
         return []
-
-    def number(site):
-        return float((known or {}).get(site, {}).get("records", np.inf))
-
-    counts = [number(site) for site in sites]
-    if common.model in EVENTS:
-        counts[: len(weights)] = map(min, counts, weights)
-    if table is not None and len(table[2]):
-        counts[-1] = float(len(table[2]))
-    rare = FALSE_ALARMS / (len(sites) * len(plain))
+    sites = list(found)
+    mean, sd = (np.array([getattr(own, key) for own in found.values()]) for key in ("mean", "sd"))
+    counts = np.array([own.count for own in found.values()])
+    vague = np.abs(mean) * np.sqrt(counts)[:, None] < 3.0 * sd  # zero is within three errors
+    indicators = np.isclose(mean * (1 - mean), sd**2, rtol=0.0, atol=1e-6).all(0)
+    rare = chance / mean.size
     lines = []
-    for name, (mean, sd, varies) in zip(plain, np.transpose(moments), strict=True):
-        if np.allclose(mean * (1 - mean), sd**2, rtol=0.0, atol=1e-6):  # of 0 and 1 only
-            continue
+    for place in np.flatnonzero(~indicators & (sd > 0).all(0)):
         # Compare with the first of two sites, or with the most usual of more.
-        usual = np.median(sd)
-        with np.errstate(divide="ignore", invalid="ignore"):  # of columns that do not vary
-            away = np.abs(mean - np.median(mean)) / usual + np.abs(np.log(sd / usual))
-        away = np.where(np.isnan(away), np.inf, away)
-        other = 0 if len(sites) == 2 else int(np.argmin(away))
-        vague = np.abs(mean) * np.sqrt(counts) < VAGUE * sd
-        for k, (site, m, s, count) in enumerate(zip(sites, mean, sd, counts, strict=True)):
-            with np.errstate(divide="ignore", invalid="ignore"):
-                factor = m / mean[other]
-                wide = s / sd[other]
-                times = max(factor, 1 / factor)
-                off = max(factor / wide, wide / factor)
-            narrow = max(s / abs(m), sd[other] / abs(mean[other])) < 0.4 if m and mean[other] else 0
-            scaled = (times > CONVERTED and off < 2.5) or (narrow and times > CLOSE and off < 1.3)
-            if vague[k] and vague[other]:
-                factor = wide
-                both = varies[k] and varies[other]
-                scaled = both and max(wide, 1 / wide) > WIDER
-            if not (scaled or abs(m - mean[other]) > APART * max(s, sd[other])):
-                continue
-            pair = np.array([(m, s, count), (mean[other], sd[other], counts[other])]).T
-            if _by_chance(*pair) < rare:
-                about = f", which is about {1 / factor:.2g}" if scaled else ""
+        usual = 0 if len(sites) == 2 else int(np.argsort(sd[:, place])[len(sites) // 2])
+        ratios = sd[:, place] / sd[usual, place]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            means = np.abs(mean[:, place] / mean[usual, place])
+        means = np.where(vague[:, place] & vague[usual, place], ratios, means)
+        for k, ratio in enumerate(ratios):
+            low, high = sorted([ratio, means[k]])
+            scaled = (low >= factor or high <= 1 / factor) and high < factor * low
+            if scaled and _by_chance(ratio, counts[k], counts[usual]) < rare:
+                column = columns[place]
                 lines.append(
-                    f"{name!r} is {m:.3g} ± {s:.2g} at {site!r} and {mean[other]:.3g} ± "
-                    f"{sd[other]:.2g} at {sites[other]!r}: is the unit the same? If not, convert "
-                    f"the table of {site!r}: --convert {name}=FACTOR{about}"
+                    f"{column!r} is {mean[k, place]:.3g} ± {sd[k, place]:.2g} at {sites[k]!r} and "
+                    f"{mean[usual, place]:.3g} ± {sd[usual, place]:.2g} at {sites[usual]!r}: is "
+                    f"the unit the same? If not, convert the table of {sites[k]!r}: --convert "
+                    f"{column}=FACTOR, which is about {1 / means[k]:.2g}"
                 )
     return lines
 
 
-def _by_chance(mean: np.ndarray, sd: np.ndarray, count: np.ndarray) -> float:
-    """Return the probability that two samples of one distribution differ so much, at most.
+def _prefix(common: Recipe) -> str:
+    """Return the beginning of the names of coefficients of the first class that has them."""
+    return f"{common.levels[1]}:" if common.model == "multinomial" else ""
 
-    It is that of an F test of variances, or of a t test of means or of their logarithms, whichever
-    is smallest, times three.
-    """
-    freedom = count.sum() - 2
-    if not np.isfinite(freedom):
-        return 0.0
-    if freedom < 1:
-        return 1.0
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.sqrt(freedom * np.sum(1 / np.maximum(count, 1.0)))
 
-        def pooled(deviation):
-            return share * np.sqrt(count @ deviation**2) / freedom
+def _measured(common: Recipe) -> list[str]:
+    """Return the columns with a unit that are inputs themselves; none without a column of ones."""
+    terms = common.terms or [(("column", name),) for name in common.columns or ()]
+    used = {term[0][1] for term in terms if len(term) == 1 and term[0][0] == "column"}
+    used -= {*common.categories, *common.indicated}
+    plain = [name for name in common.shared.inputs() if name in used and not common.is_own(name)]
+    return plain if common.baseline or common.intercept else []
 
-        scores = [abs(mean[0] - mean[1]) / pooled(sd)]
-        scores.append(abs(np.log(mean[0] / mean[1])) / pooled(sd / mean))
-        odds = [scipy.special.stdtr(freedom, -score) for score in scores]
-        if min(count) > 1:
-            variance = sd**2 * count / (count - 1)
-            wide = np.argmax(variance)
-            narrow = np.argmin(variance)
-            ratio = variance[wide] / variance[narrow]
-            odds.append(scipy.special.fdtrc(count[wide] - 1, count[narrow] - 1, ratio))
-    return 6 * float(np.nanmin(odds))  # three tests of two sides
+
+def _in_units(common: Recipe, columns: Sequence[str], moments: _Moments) -> _Moments:
+    """Return moments of columns in their own units, before ``center`` and ``scale``."""
+    center = np.array([common.center.get(name, 0.0) for name in columns])
+    scale = np.array([common.scale.get(name, 1.0) for name in columns])
+    return _Moments(center + scale * moments.mean, scale * moments.sd, moments.count)
+
+
+def _of_factor(
+    factor: Any, common: Recipe, columns: Sequence[str], records: float
+) -> _Moments | None:
+    """Return the moments of a site's columns by its factor; None if it does not tell them."""
+    names = common.shared.coefficients()
+    order = names_of(factor).get("", names)
+    shared = [name.partition(AT)[0] for name in order]
+    if not factor.gaussian or factor.diagonal or set(shared) != set(names):
+        return None
+    prefix = _prefix(common)
+    first = common.baseline or (INTERCEPT,)
+    first = first[:1] if common.hazard in HAZARDS else first  # all others add up to ones
+    ones = np.array([float(name.removeprefix(prefix) in first) for name in shared])
+    at = [order.index(f"{prefix}{name}") for name in columns]
+    weight = ones @ factor.precision @ ones
+    if not weight > 0:
+        return None
+    mean = (ones @ factor.precision)[at] / weight
+    variance = np.diagonal(factor.precision)[at] / weight - mean**2
+    rounding = 1e-9 * (mean**2 + 1)
+    sd = np.sqrt(np.where(variance > rounding, variance, 0.0))
+    count = min(records, float(weight)) if common.model in EVENTS else records
+    return _in_units(common, columns, _Moments(mean, sd, count))
+
+
+def _by_chance(ratio: float, count: float, other: float) -> float:
+    """Return the probability that two samples' deviations differ by this ratio, by an F test."""
+    freedom = np.array([count, other]) - 1
+    if ratio < 1:
+        ratio = 1 / ratio
+        freedom = freedom[::-1]
+    return 2 * float(fdtrc(*freedom, ratio**2)) if freedom.min() > 0 else 1.0

@@ -1,4 +1,4 @@
-"""Elements of a plot: colours, a new figure, its title, and saving."""
+"""Elements of a plot: colours, a new figure, and saving."""
 
 import io
 import os
@@ -20,14 +20,12 @@ BLUE, ORANGE = "#1b4f8f", "#ee7d11"
 
 
 def new_axes() -> "Axes":
-    """Return the axes of a new figure, with equal units on both axes."""
+    """Return the axes of a new figure."""
     try:
         import matplotlib.figure
     except ImportError as error:
         raise MissingExtraError.of("matplotlib", "plots") from error
-    axes = matplotlib.figure.Figure(layout="constrained").add_subplot()
-    axes.set_aspect("equal", anchor="NW")
-    return axes
+    return matplotlib.figure.Figure(layout="constrained").add_subplot()
 
 
 def check_format(path: str | os.PathLike[str]) -> None:
@@ -40,11 +38,6 @@ def check_format(path: str | os.PathLike[str]) -> None:
             expected="a path that ends in .png, .pdf or .svg",
             fix="Choose another path.",
         )
-
-
-def write_title(ax: "Axes", title: str) -> None:
-    """Write a left-aligned title above axes."""
-    ax.set_title(title, fontsize=11, weight="bold", color=INK, pad=9, loc="left")
 
 
 def finish(figure: Any, path: str | os.PathLike[str] | None) -> Any:

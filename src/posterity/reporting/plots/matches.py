@@ -12,8 +12,6 @@ from posterity.fusion.confidence import AMBIGUOUS
 from posterity.reporting.plots.canvas import BLUE, ORANGE
 
 Array = np.ndarray
-FIRM = 10.0
-"""Cost of the next best match, in nats, above which a match counts as firm."""
 
 
 class Kind(enum.IntEnum):
@@ -100,7 +98,8 @@ def read(alignment: Alignment) -> Matches:
     return Matches(alignment, kinds, np.bincount(site[~used], minlength=rows))
 
 
-def _kind(margin: Float[Array, " n"]) -> Int[Array, " n"]:
+def _kind(margin: Float[Array, " n"], firm: float = 10.0) -> Int[Array, " n"]:
+    """Return kinds by the cost of the next best match, in nats; ``firm`` is 22,000 to 1."""
     weak = np.where(margin < AMBIGUOUS, Kind.AMBIGUOUS, Kind.LIKELY)
-    known = np.where(margin >= FIRM, Kind.FIRM, weak)
+    known = np.where(margin >= firm, Kind.FIRM, weak)
     return np.where(np.isnan(margin), Kind.UNKNOWN, known)

@@ -10,9 +10,6 @@ from posterity.families.distribution import Distribution, Members
 from posterity.families.marginals import NORMAL, Closed, Names, numbered, same_shape
 from posterity.families.names import joined
 
-TOP = 10
-"""Number of most probable words that describe a topic."""
-
 
 class Component(NamedTuple):
     """A component of a posterior, or of its ``block`` at a path.
@@ -100,14 +97,16 @@ def _under(path: str, inner: str) -> str:
     return "/".join(filter(None, (path, inner)))
 
 
-def _tops(members: Any, words: tuple[str, ...]) -> list[tuple[tuple[str, float], ...]]:
+def _tops(
+    members: Any, words: tuple[str, ...], most: int = 10
+) -> list[tuple[tuple[str, float], ...]]:
     """Return the most probable symbols of each member; nothing if members emit no symbols."""
     if not getattr(members, "emits_symbols", False):
         return []
     concentration: Float[np.ndarray, "k symbols"] = np.asarray(members.concentration, float)
     mean = concentration / concentration.sum(-1, keepdims=True)
     words = words or numbered(mean.shape[-1])
-    order = np.argsort(-mean, axis=-1, kind="stable")[:, :TOP]
+    order = np.argsort(-mean, axis=-1, kind="stable")[:, :most]
     pairs = zip(mean, order, strict=True)
     return [tuple((words[i], float(own[i])) for i in best) for own, best in pairs]
 

@@ -1,7 +1,7 @@
 """HTML tables for notebooks. All names are escaped, and rendering never raises."""
 
 import html
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,13 @@ from posterity.arrays.tree import leaves
 from posterity.families.distribution import Distribution
 from posterity.families.names import MOST_READ, MOST_SOLVED
 from posterity.ledger import Ledger
+from posterity.reporting.markup import shown, signed, table
 from posterity.reporting.summary import summarise
 from posterity.reporting.summary.rows import EXACT, sites_of
 from posterity.runtime.text import clean
 
-MOST_ROWS = 12
+FIRST = 12
+"""Number of rows of a notebook's tables."""
 
 
 def render(value: Any, kind: str) -> str:
@@ -27,22 +29,6 @@ def render(value: Any, kind: str) -> str:
             return f"<div>{line}{BODIES[kind](value)}</div>"
     except Exception:  # a notebook shows the line if there is no table
         return f"<div>{line}</div>"
-
-
-def table(headers: Sequence[str], rows: Iterable[Sequence[str]], more: int = 0) -> str:
-    """Return an HTML table, with a note of how many rows were left out."""
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in headers)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(clean(cell))}</td>" for cell in row) + "</tr>"
-        for row in rows
-    )
-    if more > 0:
-        body += f'<tr><td colspan="{len(headers)}">and {more:,} more</td></tr>'
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None or not np.isfinite(value) else f"{value:.4g}"
 
 
 def _cheap(law: Distribution) -> bool:
@@ -58,49 +44,48 @@ def _law(law: Distribution) -> str:
     summary = summarise(law)
     parts = []
     if summary.components:
-        shown = summary.components[:MOST_ROWS]
-
-        def name(c):
-            return f"{c.block}: {c.name}" if c.block else c.name
-
-        rows = ((name(c), _number(c.weight), ", ".join(w for w, _ in c.top[:5])) for c in shown)
-        headers = shown[0].kind, "weight", "most probable"
-        parts.append(table(headers, rows, len(summary.components) - len(shown)))
+        names = [f"{c.block}: {c.name}" if c.block else c.name for c in summary.components]
+        rows = [
+            (name, shown(c.weight), ", ".join(word for word, _ in c.top[:5]))
+            for name, c in zip(names, summary.components, strict=True)
+        ]
+        headers = summary.components[0].kind, "weight", "most probable"
+        parts.append(_table("Components", headers, rows))
     if summary.size:
-        numbers = [(row.label, *map(_number, row[4:])) for row in summary.first(MOST_ROWS)]
-        percent = f"{100 * summary.level:g} % from"
-        headers = "", "mean", "sd", percent, "to"
-        parts.append(table(headers, numbers, summary.size - len(numbers)))
+        numbers = [(row.label, *map(shown, row[4:])) for row in summary.first(FIRST)]
+        headers = "", "mean", "sd", f"{100 * summary.level:g} % from", "to"
+        parts.append(table("Numbers", headers, numbers, summary.size - len(numbers)))
     if summary.layers:
-
-        def cells(one):
-            return (str(one.number), one.kind, f"{one.weights:,}", _number(one.sd))
-
-        parts.append(table(("layer", "", "weights", "sd"), map(cells, summary.layers)))
+        rows = [
+            (str(one.number), one.kind, f"{one.weights:,}", shown(one.sd)) for one in summary.layers
+        ]
+        parts.append(_table("Layers", ("layer", "", "weights", "sd"), rows))
     return "".join(parts)
 
 
 def _ledger(ledger: Ledger) -> str:
     if not _cheap(ledger.prior):
         return ""
-    sites = list(sites_of(ledger)) if len(ledger.entries) <= EXACT else []
-
-    def most(one):
-        return ("", "") if one.most is None else (one.most.label, f"{one.most.by:+.3g}")
-
-    rows = ((one.name, one.why or _number(one.nats), *most(one)) for one in sites[:MOST_ROWS])
-    drawn = table(("site", "adds, nats", "pulls most", "by, sd"), rows, len(sites) - MOST_ROWS)
-    return (drawn if sites else "") + _law(ledger.total)
+    rows = []
+    for one in sites_of(ledger) if len(ledger.entries) <= EXACT else ():
+        moved = ("", "") if one.most is None else (one.most.label, signed(one.most.by))
+        rows.append((one.name, one.why or shown(one.nats), *moved))
+    headers = "site", "adds, nats", "pulls most", "by, sd"
+    return (_table("Sites", headers, rows) if rows else "") + _law(ledger.total)
 
 
 def _fusion(fusion: Any) -> str:
     parts = []
     for path, plate in fusion.plates.items():
-        shown = list(plate.matching.items())[:MOST_ROWS]
-        rows = ((site, " ".join(map(str, labels[:40]))) for site, labels in shown)
+        rows = [(s, " ".join(map(str, labels[:40]))) for s, labels in plate.matching.items()]
         headers = f"{path}: site" if path else "site", "fused component of each local one"
-        parts.append(table(headers, rows, len(plate.matching) - len(shown)))
+        parts.append(_table("Matching", headers, rows))
     return "".join(parts) + _law(fusion.posterior)
+
+
+def _table(caption: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table of the first rows."""
+    return table(caption, headers, rows[:FIRST], len(rows) - FIRST)
 
 
 BODIES: Mapping[str, Callable[[Any], str]] = {

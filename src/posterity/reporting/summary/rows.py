@@ -14,8 +14,6 @@ from posterity.ledger import Ledger
 
 EXACT = 100
 """Number of sites up to which a cavity is summed exactly; above it, the factor is subtracted."""
-NEGLIGIBLE = 1e-9
-"""Influence, in standard deviations, that counts as rounding error."""
 
 
 def label_of(block: str, member: str, quantity: str, name: str) -> str:
@@ -121,7 +119,7 @@ def _site(ledger: Ledger, whole: Any, name: str, names: Names) -> SiteSummary:
     left = cavity(ledger, name)
     alone = ledger.entries[name].independent
     if not np.all(left.is_proper()):
-        why = f"without it {_improper(left, names)} no distribution: the others do not carry it"
+        why = "without it what is left is no distribution: the others do not carry it"
         return SiteSummary(name, None, None, why, alone)
     with np.errstate(all="ignore"):
         nats = float(np.sum(whole.kl(left)))
@@ -144,7 +142,8 @@ def influences_of(
         order = range(mine.size)
         if most is not None:
             size = np.nan_to_num(np.abs(by), nan=-1.0, posinf=-1.0)
-            order = [int(size.argmax())] if size.size and size.max() > NEGLIGIBLE else []
+            rounding = 1e-9  # of deviations
+            order = [int(size.argmax())] if size.max(initial=0.0) > rounding else []
         for index in order:
             member, name = mine.labels(index)
             values = (float(mean[index]), float(without[index]), float(by[index]))
@@ -188,22 +187,3 @@ class _Weights(tuple[str, ...]):
                     at = np.unravel_index(index - place.start, place.shape)
                     return f"layer {number} {name} {list(map(int, at))}"
         raise IndexError(index)
-
-
-def _improper(law: Distribution, names: Names) -> str:
-    """Return the names of the improper parts, followed by a verb."""
-    parts = law.named_parts()
-    members = law.exchangeable_members()
-    if members is None or len(parts) > 1:
-        if not parts:
-            return "what is left is"
-        bad = [name for name, part in parts.items() if not np.all(part.is_proper())]
-        return f"{', '.join(bad)} {'is' if len(bad) == 1 else 'are'}"
-    improper = np.flatnonzero(~np.asarray(members.laws.is_proper()).reshape(-1))
-    if not improper.size:
-        return "what is left is"
-    size = members.laws.batch_shape[-1]
-    own = names.get("") or numbered(size)
-    first = ", ".join(own[int(k) % size] for k in improper[:3])
-    more = f" and {len(improper) - 3} more" if len(improper) > 3 else ""
-    return f"{'member' if len(improper) == 1 else 'members'} {first}{more} would be"

@@ -7,14 +7,14 @@ result that sites would reach by exchanging posteriors, with a ledger that sites
 this module explicitly; it needs scikit-learn. Tested with scikit-learn 1.7 and 1.9.
 """
 
+from posterity.tabular.estimators.counts import (
+    FederatedPoissonRegression as FederatedPoissonRegression,
+)
 from posterity.tabular.estimators.mixtures import FusedGaussianMixture as FusedGaussianMixture
 from posterity.tabular.estimators.regressions import (
     FederatedLinearRegression as FederatedLinearRegression,
 )
 from posterity.tabular.estimators.regressions import (
     FederatedLogisticRegression as FederatedLogisticRegression,
-)
-from posterity.tabular.estimators.regressions import (
-    FederatedPoissonRegression as FederatedPoissonRegression,
 )
 from posterity.tabular.estimators.regressions import FederatedRegression as FederatedRegression

@@ -21,13 +21,6 @@ from posterity.ledger import Ledger
 from posterity.status import Status
 from posterity.tabular.estimators.sites import OfSites, rows_of, validate_data
 
-STEPS = 2000
-"""Largest number of steps of a site's search."""
-STARTS = 5
-"""Number of starts of a site's search."""
-TOLERANCE = 1e-7
-"""Convergence tolerance of the bound, in nats per record."""
-
 
 class FusedGaussianMixture(DensityMixin, OfSites):
     """A Gaussian mixture that is fitted at each site alone and fused by matching components.
@@ -38,6 +31,9 @@ class FusedGaussianMixture(DensityMixin, OfSites):
         prior_sd: standard deviation of the components' means about zero, in the columns' units.
         component_sd: typical standard deviation within a component, the same in every column: scale
             columns that differ in size.
+        max_iter: largest number of steps of each site's search.
+        n_init: number of its random starts, of which the best is kept.
+        tol: its convergence tolerance of the bound, in nats per record.
         random_state: seed of the random starts of each site's search.
 
     Attributes:
@@ -64,12 +60,18 @@ class FusedGaussianMixture(DensityMixin, OfSites):
         fused_components: int | None = None,
         prior_sd: float = 10.0,
         component_sd: float = 1.0,
+        max_iter: int = 2000,
+        n_init: int = 5,
+        tol: float = 1e-7,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
         self.fused_components = fused_components
         self.prior_sd = prior_sd
         self.component_sd = component_sd
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.tol = tol
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: Any = None, sites: ArrayLike | None = None) -> Self:
@@ -85,9 +87,9 @@ class FusedGaussianMixture(DensityMixin, OfSites):
         options that are not positive. A site with fewer records than ``n_components`` uses fewer
         components.
         """
-        COUNT.check(n_components=self.n_components)
+        COUNT.check(n_components=self.n_components, max_iter=self.max_iter, n_init=self.n_init)
         COUNT.or_none().check(fused_components=self.fused_components)
-        POSITIVE.check(prior_sd=self.prior_sd, component_sd=self.component_sd)
+        POSITIVE.check(prior_sd=self.prior_sd, component_sd=self.component_sd, tol=self.tol)
         x = self._validated(X, sites=sites, ensure_min_samples=2)
         seed = int(check_random_state(self.random_state).randint(2**31))
         names = columns_of(self, x.shape[1])
@@ -127,9 +129,9 @@ class FusedGaussianMixture(DensityMixin, OfSites):
             degrees_of_freedom_prior=size + 2.0,
             covariance_prior=self.component_sd**2 * np.eye(size),
             reg_covar=0.0,  # the prior alone keeps covariances regular
-            tol=TOLERANCE,
-            max_iter=STEPS,
-            n_init=STARTS,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            n_init=self.n_init,
             random_state=seed,
         )
         with warnings.catch_warnings():
@@ -137,9 +139,9 @@ class FusedGaussianMixture(DensityMixin, OfSites):
             model.fit(x)
         if not model.converged_:
             raise ConvergenceError(
-                found=f"a mixture that has not converged after {STEPS} steps",
-                expected=f"a bound that rises by less than {TOLERANCE:g} nats a record",
-                fix="Use fewer components, and rescale columns to be near component_sd.",
+                found=f"a mixture that has not converged after {self.max_iter} steps",
+                expected=f"a bound that rises by less than {self.tol:g} nats a record",
+                fix="Use fewer components, scale columns to be near component_sd, or more steps.",
             )
         return model
 

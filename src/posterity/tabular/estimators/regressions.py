@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.metrics import d2_tweedie_score
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
@@ -19,8 +18,6 @@ from posterity.errors import FitWarning, ParameterError
 from posterity.families import ExponentialFamily
 from posterity.federation import Schedule
 from posterity.ledger import Ledger
-from posterity.models import PoissonRegression
-from posterity.models.data import INPUTS, Column, check_data
 from posterity.models.tables import check_labels
 from posterity.tabular.design import Design
 from posterity.tabular.estimators.sites import OfSites, rows_of, validate_data
@@ -30,22 +27,6 @@ from posterity.tabular.recipe import Recipe, check_recipe
 from posterity.tabular.reconcile import prior_digest
 from posterity.tabular.regressions import Triangle, data_of, model_of, residuals_of, triangle_of
 from posterity.tabular.sites import as_provenance
-
-WIDE = 1e3
-"""Default prior standard deviation of a linear model's coefficients, per noise deviation."""
-RATES = Column(
-    "y of shape (n, 2), of counts and exposures",
-    (2,),
-    "values that are not negative, and exposures that are positive",
-    lambda y: np.stack([y[:, 0] >= 0, y[:, 1] > 0], 1),
-)
-
-
-class _Rates(PoissonRegression):
-    """Poisson regression by quasi-likelihood, which also accepts fractional targets."""
-
-    def check(self, data: Any) -> None:
-        check_data(data, (INPUTS, RATES))
 
 
 class FederatedRegression(OfSites):
@@ -255,6 +236,8 @@ class FederatedLinearRegression(RegressorMixin, FederatedRegression):
     """
 
     _kind = "linear"
+    wide: ClassVar[float] = 1e3
+    """Default prior standard deviation of the coefficients, per noise deviation."""
     noise_variance_: Any
     triangles_: Any
 
@@ -312,7 +295,7 @@ class FederatedLinearRegression(RegressorMixin, FederatedRegression):
 
     def _prior(self) -> Any:
         if self.prior is None and self.prior_sd is None:
-            wide = WIDE * self.noise_variance_**0.5
+            wide = self.wide * self.noise_variance_**0.5
             self._recipe = self._recipe.replaced(prior_sd={"": wide})
         return super()._prior()
 
@@ -381,43 +364,4 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedRegression):
         """Return tags that allow two classes only."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
-        return tags
-
-
-class FederatedPoissonRegression(RegressorMixin, FederatedRegression):
-    """Regression of counts with a linear log rate, federated over sites.
-
-    As in scikit-learn's ``PoissonRegressor``, ``y`` may be rates whose ``sample_weight`` is the
-    exposure. Values that are not whole numbers use the quasi-likelihood (mccullagh1989). Options
-    and attributes are those of :class:`FederatedRegression`.
-
-    >>> x = np.array([[0.0], [1.0], [2.0], [3.0]])
-    >>> model = FederatedPoissonRegression().fit(x, [1, 2, 4, 8], sites=["a", "b", "a", "b"])
-    >>> bool(abs(model.coef_[0] - np.log(2)) < 0.1)
-    True
-    """
-
-    _kind = "poisson"
-
-    def predict(self, X: ArrayLike) -> np.ndarray:
-        """Return expected counts (n,) for one unit of exposure."""
-        return self._predictions(X)["mean"]
-
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Return the fraction of Poisson deviance explained, as ``PoissonRegressor`` does."""
-        made = self.predict(X)
-        return float(d2_tweedie_score(y, made, sample_weight=sample_weight, power=1))
-
-    def _problem(self, designs: Mapping[str, Design]) -> tuple[Any, dict[str, Any]]:
-        data = {}
-        for site, own in designs.items():
-            values = np.asarray(own.y)
-            exposure = np.asarray(own.weights)
-            data[site] = own.x, np.column_stack([values * exposure, exposure])
-        return _Rates(exposure=True), data
-
-    def __sklearn_tags__(self) -> Any:
-        """Return tags that require targets that are not negative."""
-        tags = super().__sklearn_tags__()
-        tags.target_tags.positive_only = True
         return tags

@@ -5,7 +5,6 @@ import io
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import NormalDist
@@ -18,17 +17,10 @@ from posterity.errors import StructureError, UsageError, within
 from posterity.families import ExponentialFamily
 from posterity.families.names import order, some
 from posterity.runtime.files import write_file
-from posterity.tabular.tables import reader
+from posterity.tabular.tables import numbers, reader
 from posterity.tabular.tables.laws import from_table, to_table
 
 Name = str | os.PathLike[str]
-HALF_WIDTH = NormalDist().inv_cdf(0.975)
-"""Half the width of a 95 % interval, in standard deviations."""
-_LOPSIDED = 0.02
-"""Largest offset of an estimate from the interval's middle by rounding, per unit of width."""
-_LEAST, _MOST = 1.6, 13.0
-"""Standard deviations to a limit: from 90 % of a Gaussian to 95 % of one degree of freedom."""
-
 
 HEADERS = {
     "name": "|name|names|parameter|param|term|variable|unnamed: 0|rowname|rownames|index",
@@ -143,7 +135,7 @@ def read_moments(
     path: Name, *, covariance: Name | None = None, decimal: str | None = None
 ) -> Moments:
     """Read the moments in a table, with the unused headers. Errors as of :func:`read`."""
-    reader.DECIMAL.check(decimal=decimal)
+    numbers.DECIMAL.check(decimal=decimal)
     path = Path(path)
     result = _json(path) if path.suffix.lower() == ".json" else _csv(path, decimal, covariance)
     if covariance is None:
@@ -241,7 +233,7 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
     if "variance" in values:
         sd = np.sqrt(np.maximum(values["variance"], 0))
     elif sd is None and "lower" in values:
-        sd = (values["upper"] - values["lower"]) / (2 * HALF_WIDTH)
+        sd = (values["upper"] - values["lower"]) / (2 * NormalDist().inv_cdf(0.975))
     return Moments(names, values["mean"], sd, unused=tuple(unused))
 
 
@@ -256,38 +248,37 @@ def _check_names(path: Path, names: Sequence[str], lines: Sequence[int]) -> None
 
 
 def _check_interval(
-    path: Path, names: Sequence[str], cells: reader.Cells, columns: Mapping[str, int], values: Any
+    path: Path,
+    names: Sequence[str],
+    cells: reader.Cells,
+    columns: Mapping[str, int],
+    values: Any,
+    *,
+    lopsided: float = 0.04,
 ) -> None:
-    """Raise unless limits are centred at the estimate, at a distance that fits its deviation.
+    """Raise unless limits are centred at the estimate, up to rounding and a share of the width.
 
-    With a deviation, limits of skewed draws (``Q2.5``) need not be centred, and rounding is
-    allowed.
+    Limits of skewed draws (``Q2.5``) beside their standard deviation need not be centred.
     """
     alone = not {"sd", "variance"} & values.keys()
     drawn = cells.header[columns["lower"]].lower().startswith("q") and not alone
-    for at, (name, line) in enumerate(zip(names, cells.lines, strict=True)):
-        row, (low, mean, high) = cells.rows[at], (values[k][at] for k in ("lower", "mean", "upper"))
-        unit = min(reader.last_digit(row[columns[role]]) for role in ("lower", "mean", "upper"))
-        text = f"{name!r} in line {line}: {mean:g} within {low:g} to {high:g}"
-        expected = ""
-        lopsided = 2 * _LOPSIDED * (high - low) + (0.0 if alone else 2 * unit)
-        if not low < mean < high:
-            expected = "limits on both sides of the estimate"
-        elif abs(low + high - 2 * mean) > lopsided and not drawn:
-            expected = (
-                "limits alike on both sides (for odds ratios use logarithms: exponentiate = FALSE)"
+    for row, line, name, low, mean, high in zip(
+        cells.rows,
+        cells.lines,
+        names,
+        *(values[key] for key in ("lower", "mean", "upper")),
+        strict=True,
+    ):
+        unit = min(numbers.last_digit(row[columns[role]]) for role in ("lower", "mean", "upper"))
+        rounding = 0.0 if alone else 2 * unit
+        centred = drawn or abs(low + high - 2 * mean) <= lopsided * (high - low) + rounding
+        if not (low < mean < high and centred):
+            raise reader.table_error(
+                path,
+                f"{name!r} in line {line}: {mean:g} within {low:g} to {high:g}",
+                "limits alike on both sides of the estimate (for odds ratios use logarithms: "
+                "exponentiate = FALSE), or a column of standard errors",
             )
-            expected += ", or a column of standard errors" * alone
-        elif "sd" in columns:
-            sd = values["sd"][at]
-            half = reader.last_digit(row[columns["sd"]]) / 2
-            wide = high - low + unit >= 2 * _LEAST * (sd - half)
-            if not (wide and high - low - unit <= 2 * _MOST * (sd + half)):
-                text += f", with sd {sd:g}"
-                expected = f"limits {_LEAST:g} to {_MOST:g} standard deviations away, on the scale "
-                expected += "of the sd (that of a log odds ratio is not on the odds ratio's)"
-        if expected:
-            raise reader.table_error(path, text, expected)
 
 
 KEYS = {"names", "mean", "sd", "covariance", "family", "recipe"}
@@ -310,14 +301,13 @@ def _json(path: Path) -> Moments:
             raise ValueError("names given both by 'mean' and 'names', or by neither,")
         names = list(data["mean"] if by_name else data["names"])
 
-        def row(values, what):
-            return [_number(one, what) for one in _listed(values, names, what)]
-
-        sd = row(data["sd"], "sd") if "sd" in data else None
-        rows = _listed(data["covariance"], names, "covariance") if sd is None else []
-        covariance = [row(own, "covariance") for own in rows] if sd is None else None
+        sd = _in_order(data["sd"], names, "sd") if "sd" in data else None
+        covariance = None
+        if sd is None:
+            rows = _in_order(data["covariance"], names, "covariance")
+            covariance = [_in_order(row, names, "covariance") for row in rows]
         extra = data.get("family"), (), data.get("recipe")
-        return Moments(tuple(names), row(data["mean"], "mean"), sd, covariance, *extra)
+        return Moments(tuple(names), _in_order(data["mean"], names, "mean"), sd, covariance, *extra)
     except json.JSONDecodeError as error:
         place = f"{error.msg} in line {error.lineno}, column {error.colno}"
         raise reader.table_error(path, f"invalid JSON ({place})", "a JSON object") from error
@@ -327,26 +317,23 @@ def _json(path: Path) -> Moments:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    cleaned = [(reader.clean(key), value) for key, value in pairs]
-    twice = sorted({key for key, n in Counter(key for key, _ in cleaned).items() if n > 1})
-    if twice:
-        raise ValueError(f"keys {some(twice)} twice in one object")
-    return dict(cleaned)
+    """Return an object of JSON by its keys, of which a second one would be lost."""
+    cleaned = {reader.clean(key): value for key, value in pairs}
+    if len(cleaned) < len(pairs):
+        raise ValueError(f"keys {some(sorted(cleaned))}, one of them twice in one object")
+    return cleaned
 
 
-def _listed(values: object, names: Sequence[str], what: str) -> list[Any]:
-    """Return values in the order of the names, from a mapping or a sequence."""
+def _in_order(values: object, names: Sequence[str], what: str) -> list[Any]:
+    """Return values in the order of the names, from a mapping or a sequence.
+
+    Their number and what they are is checked where a law is made of them.
+    """
     if isinstance(values, dict):
         odd = sorted(values.keys() ^ set(names))
         if odd:
             raise ValueError(f"{what} whose names differ from those of the means: {some(odd)}")
-        return [values[name] for name in names]
-    if not isinstance(values, list) or len(values) != len(names):
-        raise ValueError(f"{what} that is not a list of {len(names)}")
+        values = [values[name] for name in names]
+    if not isinstance(values, list) or any(isinstance(one, bool | str) for one in values):
+        raise ValueError(f"{what} {values!r}, which is not a list of numbers")
     return values
-
-
-def _number(value: object, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{what} {value!r}, which is not a number,")
-    return float(value)

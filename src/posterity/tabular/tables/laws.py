@@ -15,12 +15,6 @@ from posterity.families.names import checked
 from posterity.ledger import Ledger
 
 FAMILIES = ("diagonal", "gaussian", "gamma", "beta")
-FLAT = 1e6
-"""Standard deviation of the prior that represents a flat one."""
-_NEAR_FLAT = 1e-3
-"""Largest size of an estimate, relative to that deviation, for the prior to count as flat."""
-_EDGE = 1e-8
-"""Largest asymmetry of correlations that counts as rounding."""
 
 
 def from_table(
@@ -82,14 +76,15 @@ def to_ledger(
     *,
     prior: families.ExponentialFamily | None = None,
     flat_prior: bool = False,
+    flat_sd: float = 1e6,
 ) -> Ledger:
     """Return the ledger of one site, from a law that was read.
 
     With ``flat_prior`` the law is a maximum likelihood estimate and its covariance, without any
     prior, and is itself the factor; ``prior`` is then the common prior of all sites, by default
-    ``N(0, 10¹²)`` for every coefficient, in its units. Otherwise the law is the site's posterior,
-    and ``prior`` its prior. Without both, or with an estimate that is not small relative to the
-    default prior, there is a UsageError.
+    ``N(0, flat_sd²)`` for every coefficient, in its units. Otherwise the law is the posterior of
+    the site, and ``prior`` its prior. Without both, or with an estimate above a thousandth of
+    ``flat_sd``, beside which the prior is not flat, there is a UsageError.
 
     >>> q = from_table(["age"], [0.31], [0.05])
     >>> to_ledger(q, "north", flat_prior=True).posterior.mean.round(6)
@@ -106,13 +101,13 @@ def to_ledger(
     if prior is None:
         (row,) = law.tables()
         for name, mean, sd in zip(row.names, row.law.mean, row.law.sd, strict=True):
-            if max(abs(mean), sd) > _NEAR_FLAT * FLAT:
+            if max(abs(mean), sd) > flat_sd / 1000:
                 raise UsageError(
                     found=f"parameter {name!r} of mean {mean:.4g} and sd {sd:.4g}",
-                    expected=f"at most {_NEAR_FLAT * FLAT:g}, where N(0, {FLAT:g}²) is flat",
+                    expected=f"at most {flat_sd / 1000:g}, where N(0, {flat_sd:g}²) is flat",
                     fix="Change units, or pass a wider prior (--prior FILE).",
                 )
-        wide = np.full(len(row.names), FLAT**2)
+        wide = np.full(len(row.names), flat_sd**2)
         spread = wide if law.diagonal else np.diag(wide)
         prior = type(law).from_standard(np.zeros(len(wide)), spread)
         prior = prior.named(law.names) if law.names else prior
@@ -199,14 +194,13 @@ def _positive(names: Sequence[str], sd: np.ndarray) -> np.ndarray:
 def _covariance(names: Sequence[str], covariance: object) -> np.ndarray:
     matrix = _numbers(names, covariance, 2, "covariance")
     sd = _positive(names, np.sqrt(np.maximum(np.diagonal(matrix), 0)))
-    correlation = matrix / np.outer(sd, sd)
-    skew = abs(correlation - correlation.T)
-    if skew.max(initial=0) > _EDGE:
-        i, j = divmod(int(np.argmax(skew)), len(names))
+    scale = np.outer(sd, sd)
+    odd = np.argwhere(abs(matrix - matrix.T) > 1e-8 * scale)  # by more than rounding
+    if len(odd):
+        i, j = odd[0]
         both = f"covariance {matrix[i, j]} one way and {matrix[j, i]} the other"
         raise _unfit(f"{names[i]!r}, {names[j]!r}", both, "a symmetric matrix")
-    correlation = symmetric(correlation)
-    values, vectors = np.linalg.eigh(correlation)
+    values, vectors = np.linalg.eigh(symmetric(matrix / scale))
     if values[0] <= len(names) * np.finfo(float).eps:
         most = [names[i] for i in sorted(np.argsort(-abs(vectors[:, 0]))[:3])]
         raise ParameterError(
@@ -214,7 +208,7 @@ def _covariance(names: Sequence[str], covariance: object) -> np.ndarray:
             expected="a positive definite covariance",
             fix="Use more digits, or leave out a parameter that depends on the others.",
         )
-    return correlation * np.outer(sd, sd)
+    return symmetric(matrix)
 
 
 def _of_moments(family: str, name: str, mean: float, sd: float) -> families.Gamma | families.Beta:

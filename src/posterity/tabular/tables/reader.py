@@ -3,49 +3,37 @@
 Columns are separated by commas, semicolons or tabs. The decimal mark is never guessed: ``1.5`` and
 ``1,5`` each determine it, ``1,234.5`` and ``1.234,5`` do by their order. ``1,234`` is ambiguous,
 and is read only if other cells or the caller determine the mark. So is ``1.234`` between
-semicolons, and between tabs if whole numbers below 1,000 without a point are in the same column.
+semicolons.
 """
 
 import csv
 import io
 import itertools
-import math
 import re
 import unicodedata
-from collections.abc import Iterable
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.arguments import one_of
 from posterity.errors import ArtifactError, MissingExtraError
 from posterity.families.names import some, unfit
+from posterity.tabular.tables.numbers import (
+    COMMA,
+    DECIMAL,
+    AmbiguousNumber,
+    decimal_mark,
+    is_number,
+    number,
+)
 
 DELIMITERS = (",", ";", "\t")
-MAXIMUM_BYTES = 2**31
-"""Largest size in bytes of a table that is read as text."""
 FORMULAS = ("=", "+", "-", "@")
 """First characters of cells that spreadsheets evaluate."""
 TEXT = "'"
 """Mark that spreadsheets write before a cell that is text, whatever its form."""
-POINT = "."
-COMMA = ","
-DECIMAL = one_of(POINT, COMMA).or_none()
-"""Values of an argument ``decimal``."""
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "."})
 """Spellings of a missing value, in any case: R, pandas, SQL, Stata."""
-
-_NUMBER = re.compile(r"[+-]?([0-9][0-9.,]*|[.,][0-9]+)([eE][+-]?[0-9]+)?")
-_BELOW = re.compile(r"\s*[+-]?[1-9][0-9]{0,2}\s*")
-"""Whole numbers between 0 and 1,000."""
-_SPACES = dict.fromkeys(map(ord, "\u00a0\u202f\u2009 "))
-"""Characters that separate thousands in some languages."""
-
-
-class AmbiguousNumber(ValueError):
-    """A cell that can be read in two ways, or a file whose cells use both decimal marks."""
 
 
 class Cells(NamedTuple):
@@ -67,21 +55,6 @@ class Cells(NamedTuple):
         place = self.header.index(name)
         return [row[place] for row in self.rows]
 
-    def grouped(self, columns: Iterable[str]) -> list[str]:
-        """Return the columns, between tabs, whose points may separate thousands or decimals.
-
-        There are none if any number determines the decimal mark, as 0.5 does.
-        """
-        texts = {name: self.column(name) for name in columns} if self.delimiter == "\t" else {}
-        marked = (cell for own in texts.values() for cell in own if POINT in cell or COMMA in cell)
-        if any(_own_mark(_digits(cell)) for cell in marked):
-            return []
-
-        def inside(cell):
-            return POINT in cell and _NUMBER.fullmatch(_digits(cell))
-
-        return [name for name, own in texts.items() if any(map(inside, own))]
-
     def numbers(
         self, columns: Any, decimal: str | None = None, *, expected: str = "a finite number"
     ) -> np.ndarray:
@@ -100,11 +73,7 @@ class Cells(NamedTuple):
         """
         DECIMAL.check(decimal=decimal)
         texts = [self.column(name) for name in columns]
-        strict = self.delimiter == ";" or (
-            decimal is None
-            and any(any(map(_BELOW.fullmatch, self.column(name))) for name in self.grouped(columns))
-        )
-        if decimal != COMMA and not strict:  # parsed by Python, which is fast
+        if decimal != COMMA and self.delimiter != ";":  # parsed by Python, which is fast
             plain = all(all(map(str.isascii, own)) and "_" not in "".join(own) for own in texts)
             try:
                 values = np.array([list(map(float, cells)) for cells in texts])
@@ -119,9 +88,7 @@ class Cells(NamedTuple):
         name = ""
         where = ""
         try:
-            mark = decimal or decimal_mark(
-                itertools.chain(*texts), self.delimiter if strict else COMMA
-            )
+            mark = decimal or decimal_mark(itertools.chain(*texts), self.delimiter)
             for place, (name, cells) in enumerate(zip(columns, texts, strict=True)):
                 for row, (line, cell) in enumerate(zip(self.lines, cells, strict=True)):
                     where = f" in line {line}, column {name!r}"
@@ -223,14 +190,17 @@ def _cell(value: Any) -> str:
     return str(int(value)) if whole else str(value)
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a regular UTF-8 file, without a byte order mark, or an ArtifactError."""
+def read_text(path: Path, *, most: int = 2**31) -> str:
+    """Return the text of a regular UTF-8 file, without a byte order mark, or an ArtifactError.
+
+    A file of more than ``most`` bytes would need several times as much memory.
+    """
     if path.exists() and not path.is_file():
         raise _unreadable(path, "it is a folder, a pipe or a device")
     content = b""
     try:
-        if path.stat().st_size > MAXIMUM_BYTES:
-            raise _unreadable(path, f"it is longer than {MAXIMUM_BYTES} bytes")
+        if path.stat().st_size > most:
+            raise _unreadable(path, f"it is longer than {most} bytes")
         content = path.read_bytes()
         if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
             return content.decode("utf-16")  # such as Excel's "Unicode text"
@@ -338,119 +308,17 @@ def _cells(
 
 
 def _without_ends(rows: list[list[str]]) -> list[list[str]]:
-    """Drop the empty cells from a delimiter at the end of every line."""
-
-    def blank(some):
-        return some and all(len(row) > 1 and not row[-1].strip() for row in some)
-
-    while blank(rows) and len({*map(len, rows)}) == 1:
-        rows = [row[:-1] for row in rows]
+    """Drop the empty cells from a delimiter at the end of every line, or of all but the header."""
     head, *rest = rows
-    ends = blank(rest) and {*map(len, rest)} == {len(head) + 1}
-    return [head, *(row[:-1] for row in rest)] if ends else rows
-
-
-def is_number(text: str) -> bool:
-    """Return whether text is a number as programs write it, without Python's underscores."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return "_" not in text
+    while rest and all(len(row) > 1 and not row[-1].strip() for row in rest):
+        longer = {*map(len, rest)} == {len(head) + 1}
+        if not longer and ({*map(len, rest)} != {len(head)} or head[-1].strip()):
+            break
+        rest = [row[:-1] for row in rest]
+        head = head if longer else head[:-1]
+    return [head, *rest]
 
 
 def is_missing(text: str) -> bool:
     """Return whether a cell denotes a missing value."""
     return not text[:1].isdigit() and text.strip().lower() in MISSING  # most cells are numbers
-
-
-def decimal_mark(cells: Iterable[str], delimiter: str = COMMA) -> str | None:
-    """Return the decimal mark on which the cells agree; None if they do not determine it.
-
-    If semicolons or tabs separate columns, as where commas are decimal marks, a point before three
-    digits (``1.250``) is ambiguous unless another cell determines it.
-
-    Raises:
-        AmbiguousNumber: if cells disagree, or only such points are there.
-
-    >>> decimal_mark(["1,234.5", "1,234"]), decimal_mark(["0,5"]), decimal_mark(["1,234"])
-    ('.', ',', None)
-    """
-    seen: dict[str | None, str] = {}
-    for cell in cells:
-        digits = _digits(cell)
-        mark = _own_mark(digits)
-        if mark or (POINT in digits and delimiter != COMMA and _NUMBER.fullmatch(digits)):
-            seen.setdefault(mark, cell.strip())
-    pointed = seen.pop(None, "")
-    if len(seen) > 1:
-        both = f"both {seen[POINT]!r} and {seen[COMMA]!r}"
-        raise AmbiguousNumber(f"numbers with two decimal marks: {both}")
-    if pointed and not seen:
-        text = "numbers whose points may separate thousands or decimals"
-        between = "semicolons" if delimiter == ";" else "tabs"
-        raise AmbiguousNumber(f"{text}: {pointed!r} between {between}")
-    return next(iter(seen), None)
-
-
-def number(text: str, mark: str | None) -> float:
-    """Return a finite number, whose decimal mark is ``mark``.
-
-    Raises:
-        AmbiguousNumber: if it depends on the decimal mark, which is unknown.
-        ValueError: if it is not a number.
-
-    >>> number("1.234,5", ","), number("−2.5e-3", None)
-    (1234.5, -0.0025)
-    """
-    digits = _digits(text)
-    words = repr(text.strip()[:50])
-    if not _NUMBER.fullmatch(digits):
-        raise ValueError(f"{words}, which is not a number,")
-    if mark is None and COMMA in digits:
-        raise AmbiguousNumber(f"{words}, whose comma may separate thousands or decimals,")
-    other = COMMA if mark != COMMA else POINT
-    whole, _, rest = digits.partition(mark or POINT)
-    grouped = re.fullmatch(rf"[+-]?\d{{1,3}}(\{other}\d{{3}})*", re.split("[eE]", whole)[0])
-    if other in rest or (other in digits and not grouped):
-        raise ValueError(f"{words}, which is not a number with the decimal mark {mark!r},")
-    result = float(digits.replace(other, "").replace(mark or POINT, POINT))
-    if not math.isfinite(result):
-        raise ValueError(f"{words}, which float64 cannot represent,")
-    return result
-
-
-def last_digit(text: str) -> float:
-    """Return the unit of the last digit that is written; 0 if thousands are separated too.
-
-    >>> last_digit("1.25"), last_digit("-3e-4"), last_digit("1,234.5")
-    (0.01, 0.0001, 0.0)
-    """
-    try:
-        exponent = Decimal(_digits(text).replace(COMMA, POINT)).as_tuple().exponent
-    except InvalidOperation:
-        return 0.0
-    return 10.0**exponent if isinstance(exponent, int) else 0.0
-
-
-def _digits(text: str) -> str:
-    """Remove blanks, and normalise the minus sign."""
-    text = text.strip().replace("\u2212", "-")
-    inner = text.translate(_SPACES)
-    if inner != text and not re.fullmatch(r"[+-]?\d{1,3}([\u00a0\u202f\u2009 ]\d{3})+\D?.*", text):
-        return text  # "12 5" is no number
-    return inner
-
-
-def _own_mark(digits: str) -> str | None:
-    """Return the only possible decimal mark of this number; None if none or ambiguous."""
-    points = digits.count(POINT)
-    commas = digits.count(COMMA)
-    if not _NUMBER.fullmatch(digits) or not points + commas:
-        return None
-    if points and commas:
-        return max(POINT, COMMA, key=digits.rfind)
-    if points + commas > 1:
-        return COMMA if points else POINT  # a mark that occurs twice separates thousands
-    grouped = re.fullmatch(r"[+-]?[1-9]\d{0,2}[.,]\d{3}", digits)
-    return None if grouped else POINT if points else COMMA
