@@ -189,6 +189,10 @@ class TreeHead:
                 raise ValueError("another encoding of it")
             return checkpoint
 
+    def begins(self, tree: Tree) -> bool:
+        """Return whether a log begins with the entries of the checkpoint."""
+        return self.size <= len(tree) and tree.root(self.size) == self.root
+
     def verify(self, *keys: PublicKey) -> None:
         """Check the signature of the log's keeper, by one of its keys; raises a Refusal if it is
         missing or false.

@@ -384,13 +384,17 @@ class Machine(Member):
         return step.logging("file sent", name=handover.name, to=receiver, sha256=sha)
 
     def checkpoint(self, memory: Memory, tree: Tree) -> Step:
-        """Send the listeners the checkpoint of the site's log, so that they can cosign it."""
+        """Send the listeners the checkpoint of the site's log, so that they can cosign it. Of what
+        each cosigned stays the largest, and what the log does not continue.
+        """
         head = TreeHead.of(tree, key_name(self.terms.name, self.name), self.key)
-        signed = (each for each in memory.notices.values() if each.claim == "cosignature")
-        sizes = {*memory.published, *(each.version[0] for each in signed)}
+        signed = {p: each for p, each in memory.notices.items() if each.claim == "cosignature"}
+        sizes = {*memory.published, *(each.version[0] for each in signed.values())}
         paths = {size: tree.consistency(size) for size in sorted(sizes) if size <= len(tree)}
-        published = (*memory.published, len(tree))[-KEPT:]
-        memory = dataclasses.replace(memory, published=published)
+        past = {p for p, each in signed.items() if p != each.place and each.head.begins(tree)}
+        notices = {place: each for place, each in memory.notices.items() if place not in past}
+        published = (*memory.published, *(signed[p].version[0] for p in sorted(past)), len(tree))
+        memory = dataclasses.replace(memory, published=published[-KEPT:], notices=notices)
         return self._noticed(Step(memory), self.author.checkpoint(head, paths))
 
     def adopt(self, memory: Memory) -> Memory:

@@ -450,8 +450,8 @@ class Member(abc.ABC):
 
     def _superseded(self, step: Step, known: Known, old: Known) -> Step:
         """Process a notice that is not newer than the known one. Only of a log it tells something:
-        the keeper of a shorter log is sent the cosignature of the longer one, and a witness that
-        cosigned less than before is given a path from there at the next checkpoint.
+        the keeper of a shorter log is sent the cosignature of the longer one, and a cosignature of
+        less than before is kept, until the next checkpoint, if the log continues it.
         """
         of_log = known.claim in ("checkpoint", "cosignature")
         if not of_log or known.head.body == old.head.body:
@@ -459,9 +459,8 @@ class Member(abc.ABC):
         if known.claim == "checkpoint":
             mine = known.site == self.name
             return step if mine else self._cosigned(step, known.site, old.head)
-        sizes = (*step.memory.published, *known.version)
-        memory = dataclasses.replace(step.memory, published=sizes)
-        return dataclasses.replace(step, memory=memory)
+        place = f"{known.place} of {known.head.root.hex()}"
+        return dataclasses.replace(step, memory=step.memory.with_notice(known, place))
 
     def _witnessed(self, step: Step, known: Known, old: Known | None) -> Step:
         """Cosign another member's log after checking that it continues the one cosigned before. If
