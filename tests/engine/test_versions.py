@@ -4,6 +4,7 @@ The files in ``first`` were written by the release whose letters had the first s
 a site after an epoch, with a token that waits, a certificate of that epoch, and a letter.
 """
 
+import dataclasses
 import gzip
 import io
 import json
@@ -93,6 +94,23 @@ def test_a_store_of_the_release_before_goes_on_in_the_present_form(agent):
     again = Agent(agent.machine, Store(path))
     assert again.memory == agent.memory
     again.store.close()
+
+
+def test_the_first_token_after_an_upgrade_goes_on_in_its_epoch(agent):
+    waiting = agent.memory.outbox[TOKEN]
+    token = opened(waiting.content).body
+    agent.command(agent.machine.start)
+    assert not agent.memory.seal and token.seals[0][:2] == ("a", agent.memory.own.answered)
+    place = {"sequence": token.sequence + 1, "previous": token.digest}
+    answer = dataclasses.replace(token, **place, sender="b")
+    start = len(agent.store.log)
+    agent.receive(Letter(TERMS.digest, "b", "a", 2, (), answer).sealed(KEYS["b"]))
+    assert [line["event"] for line in lines(agent, start)] == ["updated"]
+    assert agent.memory.own.answered == answer.sequence and agent.memory.seal
+    older = dataclasses.replace(answer, sequence=answer.sequence + 2)
+    start = len(agent.store.log)
+    agent.receive(Letter(TERMS.digest, "b", "a", 2, (), older).sealed(KEYS["b"]))
+    assert "rollback" in [line.get("reason") for line in lines(agent, start)]
 
 
 def test_a_store_is_in_the_form_before_or_the_present_one(agent, monkeypatch):
