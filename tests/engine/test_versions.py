@@ -195,6 +195,9 @@ def test_answers_of_another_schema_are_not_answered(agent, kind):
         ({"terms": "other"}, "membership"),
         ({"sender": "c"}, "signature"),
         ({"schema": "3"}, "schema"),
+        ({"schema": -3}, "schema"),
+        ({"schema": 2**53}, "schema"),
+        ({"schema": 10**4000}, "schema"),
         ({"release": 3}, "schema"),
         ({"release": "9.0; rm -r /"}, "schema"),
     ],
@@ -206,6 +209,13 @@ def test_only_members_of_these_terms_are_believed_to_have_a_newer_release(agent,
     assert agent.receive(envelope.to_bytes()) == ()
     assert [line["reason"] for line in lines(agent, start)] == [reason]
     assert not agent.memory.apart
+
+
+def test_a_kind_of_a_schema_to_come_has_any_name(agent):
+    start = len(agent.store.log)
+    (answer,) = agent.receive(newer("retired"))
+    assert isinstance(opened(answer.content).body, Unread)
+    assert [line["reason"] for line in lines(agent, start)] == ["release"]
 
 
 def test_letters_to_who_does_not_read_them_wait_until_it_has_another_release(agent):

@@ -114,7 +114,7 @@ class Member(abc.ABC):
         digest = digest_of(content)
         try:
             letter = admitted(self.terms, content, self.name, memory.gone)
-            if letter.body == "retired":  # its sender has an old store, or stole the key
+            if letter.body is None:  # its sender has an old store, or stole the key
                 refusal = forbidden(f"a letter of {letter.sender!r} by an old key", "retired")
                 told = self._passed_on(memory, memory.changes, [letter.sender])
                 return dataclasses.replace(refused(memory, refusal, digest), sent=told.sent)
@@ -126,8 +126,10 @@ class Member(abc.ABC):
             if letter.highest > most:  # each letter after a long absence raises it further
                 far = forbidden(f"epoch {letter.highest}, far above {memory.highest}", "epoch")
                 return refused(memory.heard(most), far, digest)
-            heard = self._heard_from(memory, letter)
-            heard = dataclasses.replace(heard, heard=frozenset([letter.sender]))
+            heard = Step(memory)
+            if letter.release:  # a change of a key without a letter is no sign of life
+                heard = self._heard_from(memory, letter)
+                heard = dataclasses.replace(heard, heard=frozenset([letter.sender]))
             if isinstance(letter.body, Acknowledgement):
                 return heard.then(self._acknowledged(heard.memory, letter))
             step, answer = self._taken(heard.memory, letter, digest)
@@ -372,6 +374,8 @@ class Member(abc.ABC):
         new = known.rotation
         if new in self.terms.rotations or new.site in memory.gone:
             return step
+        if new.epoch > memory.highest + self.terms.limits.epochs:  # until when the old one counts
+            raise forbidden(f"a change of a key from epoch {new.epoch} on", "epoch")
         memory = dataclasses.replace(memory, rotations=self.terms.rotated(new).changes)
         about = {"site": new.site, "by": new.signer, "key": str(new.key), "notice": known.digest}
         step = dataclasses.replace(step, memory=memory).logging("key changed", **about)
@@ -405,6 +409,8 @@ class Member(abc.ABC):
         memory = step.memory
         site = known.site
         start = known.version[0]
+        if site == self.terms.server:
+            raise forbidden(f"an absence of the server {site!r}", "membership")
         if site in memory.gone or start < self._starts_of(memory, site):
             return step
         if site == self.name:

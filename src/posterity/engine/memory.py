@@ -159,7 +159,9 @@ class Memory:
         others = dict(self.apart)
         if isinstance(letter.body, Unread | str):
             others[letter.sender] = form
-        elif others.get(letter.sender) != form:  # it is back with another release
+        elif (
+            letter.release and others.get(letter.sender) != form
+        ):  # it is back with another release
             others.pop(letter.sender, None)
         return self if others == self.apart else dataclasses.replace(self, apart=others)
 
