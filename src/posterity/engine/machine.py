@@ -359,7 +359,7 @@ class Machine(Member):
             raise forbidden(f"a request to pass over {sorted(absent)}", "membership", some)
         step = Step(memory)
         for site in sorted(absent):
-            known = memory.notices.get(f"absence of {site}")
+            known = memory.notices.get(f"absence of {site} by {self.name}")
             start = max(self._starts_of(memory, site), 1)  # not all hear of a first start
             place = start, known.version[1] + 1 if known else 0
             step = self._noticed(step, self.author.absence(site, *place))

@@ -76,7 +76,8 @@ class Known:
     @property
     def place(self) -> str:
         """The key under which a memory stores the notice; a newer notice replaces it."""
-        more = {"cosignature": f" by {self.signer}", "rotation": f" from {self.version[0]}"}
+        by = f" by {self.signer}"
+        more = {"absence": by, "cosignature": by, "rotation": f" from {self.version[0]}"}
         return f"{self.claim} of {self.site}{more.get(self.claim, '')}"
 
     @property
