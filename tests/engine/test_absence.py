@@ -194,11 +194,11 @@ def test_an_absence_of_before_a_return_is_not_acted_on():
 
 
 @pytest.mark.parametrize(("quorum", "over"), [(None, True), (3, True), (4, False)])
-def test_who_is_silent_beyond_the_deadline_is_passed_over(tmp_path, monkeypatch, quorum, over):
-    monkeypatch.setattr("posterity.engine.running.FIRST", 0.0)
+def test_who_is_silent_beyond_the_deadline_is_passed_over(tmp_path, quorum, over):
     agreed = terms(deadline=1e-9, quorum=quorum)
     machine = Machine(agreed, Site.of(agreed.agreement, "a", DATA["a"]), KEYS["a"])
     running = Sites(tmp_path).made("a", machine=machine, sockets={})
+    running.post.first = 0.0
     running.answer({"do": "begin"}, b"")
     (receiver,) = running.status()["awaited"]
     running._look_around()

@@ -190,7 +190,8 @@ def _check_head(terms: Terms, known: Known) -> None:
     if witness is not None:
         if witness not in terms.members.keys() - {keeper}:
             raise _refused(f"a cosignature of {witness!r} for {keeper!r}", "membership")
-        head.witnesses({key_name(terms.name, witness): terms.keys[witness]}, threshold=1)
+        if not head.witnesses({key_name(terms.name, witness): terms.keys[witness]}):
+            raise _refused(f"a cosignature that {witness!r} did not sign", "signature")
 
 
 def _is_count(value):
