@@ -14,6 +14,7 @@ one forgotten.
 import dataclasses
 import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
@@ -38,7 +39,7 @@ from posterity.engine import star
 from posterity.engine.agent import Agent
 from posterity.engine.course import ServerMemory
 from posterity.engine.memory import Memory, Step
-from posterity.engine.messages import Answer, Letter, Question
+from posterity.engine.messages import Answer, Letter, Question, body_of, digest_of
 from posterity.engine.signing import Envelope, PrivateKey
 from posterity.engine.star import Server
 from posterity.engine.store import Outgoing
@@ -56,7 +57,8 @@ DISASTERS = ("forget", "disk", "server", "partition", "clock", "absent", "forged
 class Star(World):
     """A star in one process. It checks of every position of the server, and at the end:
 
-    * One position, its epoch and step, has one content, ever; but a restored server may repeat one.
+    * One position, its epoch and step, has one content, ever, and so has each question by its
+      number; but a restored server may repeat one.
     * The posterior is, bit for bit, the prior and the factors that the server has.
     * A question is answered once; no letter makes a machine fail.
     * Where updates are exact it is what `federate` gives in process for the sites that stay.
@@ -68,6 +70,7 @@ class Star(World):
 
     def __init__(self, seed: int, folder: Path, kinds: Kinds):
         self.positions: dict[tuple, str] = {}
+        self.questions: dict[tuple, str] = {}
         self.buried: dict[str, list[bytes]] = {}
         super().__init__(seed, folder, kinds)
 
@@ -90,10 +93,20 @@ class Star(World):
             factors = [e.factor for e in state.entries.values() if e.factor is not None]
             if TreeSum.of([PRIOR, *factors]) != state.exact_sum:
                 raise Violation("the posterior is not the prior and the factors")
-            place, content = (state.epoch, state.step), digest(state.posterior)
-            same = self.positions.setdefault(place, content) == content
-            if not same and SERVER not in self.restored:
-                raise Violation(f"two contents of {place}")
+            self.note_one(self.positions, (state.epoch, state.step), digest(state.posterior))
+
+    def send(self, site: str, sent: Iterable[Outgoing]) -> None:
+        letters = list(sent)
+        super().send(site, letters)
+        for message in letters:
+            body = body_of(message.content)
+            if isinstance(body, Question):
+                place = (loads(body.content).epoch, body.number)
+                self.note_one(self.questions, place, digest_of(body.content))
+
+    def note_one(self, known: dict[tuple, str], place: tuple, content: str) -> None:
+        if known.setdefault(place, content) != content and SERVER not in self.restored:
+            raise Violation(f"two contents of {place}")
 
     def disaster(self, what: str, now: int) -> None:
         self.count[what] += 1

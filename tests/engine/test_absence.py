@@ -1,6 +1,7 @@
 """Members that do not answer: passed over from anywhere, certified without, and let in later."""
 
 import dataclasses
+import json
 
 import pytest
 from engine.coins import DATA, Coins, in_process, terms
@@ -15,6 +16,7 @@ from posterity.engine.audit import audit_certificate
 from posterity.engine.author import Author, follows
 from posterity.engine.machine import Machine
 from posterity.engine.memory import RESTING, TOKEN, Step
+from posterity.engine.messages import Notice
 from posterity.engine.refusal import Refusal
 from posterity.errors import UsageError
 from posterity.federation.site import Site
@@ -192,11 +194,11 @@ def test_an_absence_of_before_a_return_is_not_acted_on():
 
 
 @pytest.mark.parametrize(("quorum", "over"), [(None, True), (3, True), (4, False)])
-def test_who_is_silent_beyond_the_deadline_is_passed_over(tmp_path, monkeypatch, quorum, over):
-    monkeypatch.setattr("posterity.engine.running.FIRST", 0.0)
+def test_who_is_silent_beyond_the_deadline_is_passed_over(tmp_path, quorum, over):
     agreed = terms(deadline=1e-9, quorum=quorum)
     machine = Machine(agreed, Site.of(agreed.agreement, "a", DATA["a"]), KEYS["a"])
     running = Sites(tmp_path).made("a", machine=machine, sockets={})
+    running.post.first = 0.0
     running.answer({"do": "begin"}, b"")
     (receiver,) = running.status()["awaited"]
     running._look_around()
@@ -261,3 +263,70 @@ def test_terms_name_as_many_members_as_there_are_and_a_time(change):
         terms(**change)
     assert dataclasses.replace(terms(), quorum=2).digest != terms().digest
     assert dataclasses.replace(terms(), deadline=1.0).digest != terms().digest
+
+
+def test_nobody_spoils_what_others_say_of_an_absence():
+    coins = stuck(quorum=3)
+    posted(coins, "a", Author(coins.terms, "b", KEYS["b"]).absence("d", 2**50, 2**50))
+    walked(coins, coins.take("d", coins.machines["d"].start(coins.memories["d"])))
+    resent(coins)
+    assert not any(memory.absent for memory in coins.memories.values())
+    coins.take("a", coins.machines["a"].pass_over(coins.memories["a"], ["d"]))
+    assert coins.memories["a"].absent == {"d"}
+
+
+def test_what_a_member_says_of_everybody_s_absence_takes_the_place_of_what_it_said_before():
+    coins = stuck()
+    author = Author(coins.terms, "b", KEYS["b"])
+    for number in range(20):
+        for site in "acd":
+            posted(coins, "a", author.absence(site, 5, number))
+    memory = coins.memories["a"]
+    said = [known for known in memory.notices.values() if known.claim == "absence"]
+    assert {(known.site, known.version) for known in said} == {(s, (5, 19)) for s in "acd"}
+    assert sum(place.startswith("absence") for place in memory.outbox) == 3 * 2  # to c and to d
+    resent(coins)
+    assert not any(memory.absent for memory in coins.memories.values()), "they are back at once"
+
+
+def test_the_server_of_a_star_is_not_passed_over():
+    star = Star(star_terms())
+    absence = star.machines["b"].author.absence("server", 1, 0)
+    star.send("b", "a", Notice(absence.envelope))
+    assert star.reasons("a") == ["membership"] and not star.memories["a"].absent
+
+
+@pytest.mark.parametrize("claim", ["absence", "agreement"])
+def test_a_notice_is_no_sign_of_life_of_whom_it_names(claim):
+    coins = passed_over(stuck(), "a", "d")
+    author = Author(coins.terms, "b", KEYS["b"])
+    known = author.absence("d", 0, 0)
+    if claim == "agreement":
+        known = Author(coins.terms, "d", KEYS["d"]).agreement(1, False, (0, ""))
+    step = coins.deliver("a", known.envelope)
+    assert [json.loads(each)["reason"] for each in step.entries] == ["schema"]
+    assert coins.memories["a"].absent == {"d"} and not step.heard and not step.sent
+
+
+def test_a_server_alone_says_nothing_of_a_posterior_whatever_the_quorum():
+    star = Star(star_terms(quorum=1))
+    star.command("server", "begin")
+    star.command("server", "pass_over", list("abcd"))
+    star.run(400, deaf=tuple("abcd"))
+    known = star.memories["server"].certificate
+    assert known.predicate["state"] == star.course.status.state == "not converged"
+    assert audit_certificate(star.terms, known.envelope).passed
+
+
+def test_with_a_quorum_of_one_a_member_alone_says_whom_it_lacks():
+    coins = Coins(terms(steps=None, quorum=1))
+    walked(coins, coins.begin("a"), without="bcd")
+    step = coins.machines["a"].pass_over(coins.memories["a"], list("bcd"))
+    walked(coins, coins.take("a", step), without="bcd")
+    assert digest(resting(coins).posterior) == in_process("a")
+    known = coins.memories["a"].certificate
+    assert known.predicate["state"] == "converged" and not known.is_final
+    audit = audit_certificate(coins.terms, known.envelope)
+    assert audit.passed and 'nothing is known of theirs: "b", "c", "d"' in audit.statement
+    resent(coins)
+    assert digest(resting(coins).posterior) == in_process(*DATA)

@@ -9,7 +9,6 @@ from engine.coins import DATA, PRIOR, Coins, opened, terms
 from engine.keys import KEYS
 
 from posterity.artifact.artifact import to_bytes
-from posterity.engine import agent as agents
 from posterity.engine.agent import Agent
 from posterity.engine.author import Author
 from posterity.engine.machine import Machine
@@ -56,11 +55,11 @@ def test_what_a_later_letter_erases_is_not_sent_any_more(tmp_path):
     agent.store.close()
 
 
-def test_files_come_into_the_folder_of_their_sender_up_to_a_bound(tmp_path, monkeypatch):
+def test_files_come_into_the_folder_of_their_sender_up_to_a_bound(tmp_path):
     coins, content = Coins(), to_bytes(PRIOR)
     agent = made(tmp_path, coins.machines["a"])
-    monkeypatch.setattr(agents, "MOST_FILES", 2)
-    monkeypatch.setattr(agents, "MOST_FILE_BYTES", 2 * len(content))
+    agent.files = 2
+    agent.file_bytes = 2 * len(content)
     for name in ("x", "x", "y", "z"):
         agent.receive(letter(coins, "b", "a", Handover(name, content)))
     agent.receive(letter(coins, "c", "a", Handover("z", content)))
@@ -71,7 +70,7 @@ def test_files_come_into_the_folder_of_their_sender_up_to_a_bound(tmp_path, monk
     (tmp_path / "inbox" / "b" / "x").unlink()
     sent = agent.receive(letter(coins, "b", "a", Handover("z", content)))
     assert (tmp_path / "inbox" / "b" / "z").exists() and len(sent) == 1
-    monkeypatch.setattr(agents, "MOST_FILE_BYTES", 2 * len(content) - 1)
+    agent.file_bytes = 2 * len(content) - 1
     assert not agent.receive(letter(coins, "c", "a", Handover("w", content)))
     agent.store.close()
 

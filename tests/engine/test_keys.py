@@ -17,8 +17,8 @@ from posterity.engine.messages import Notice
 from posterity.engine.notices import followed, read
 from posterity.engine.refusal import Refusal
 from posterity.engine.running import Running
-from posterity.engine.signing import PrivateKey
-from posterity.errors import UsageError
+from posterity.engine.signing import Envelope, PrivateKey
+from posterity.errors import PosterityError, UsageError
 
 THIEF = PrivateKey(b"t" * 32)
 
@@ -40,10 +40,12 @@ def key_of(town: Town, site: str) -> PrivateKey:
     return town.agents[site].machine.key
 
 
-def rotation(town: Town, old: PrivateKey, key: PrivateKey, by: str = "d", signer=None) -> bytes:
+def rotation(
+    town: Town, old: PrivateKey, key: PrivateKey, by: str = "d", signer=None, epoch: int = 99
+) -> bytes:
     """A change of the key of d that somebody signs."""
     author = Author(town.terms, by, signer or old)
-    about = {"old": str(old.public), "key": str(key.public), "epoch": 99}
+    about = {"old": str(old.public), "key": str(key.public), "epoch": epoch}
     return author.rotation("d", **about).envelope
 
 
@@ -147,6 +149,52 @@ def test_a_change_that_the_member_or_an_authority_did_not_sign_is_refused(town):
         with pytest.raises(Refusal, match="nobody"):
             agent.machine.post(agent.memory, envelope)
     assert set(present(town).values()) == {str(old.public)}
+
+
+def test_a_change_that_is_replayed_is_no_sign_of_life(town):
+    town.rotate("d")
+    town.restart("d")
+    town.run()
+    agent = town.agents["a"]
+    town.stop("d")
+    town.command("a", "pass_over", sites=["d"])
+    town.run()
+    heard = agent.heard["d"]
+    assert town.deliver("a", agent.memory.rotations[0].encode()) == []
+    assert agent.memory.absent == {"d"} and agent.heard["d"] == heard
+
+
+def test_a_change_keeps_the_key_before_for_few_epochs(town):
+    highest, old = town.agents["a"].memory.highest, key_of(town, "d")
+    far = rotation(town, old, THIEF, epoch=highest + 1001)
+    (told,) = town.deliver("a", far)
+    assert told["reason"] == "epoch" and set(present(town).values()) == {str(old.public)}
+    town.deliver("a", rotation(town, old, THIEF, epoch=highest + 1000))
+    assert set(present(town).values()) == {str(THIEF.public)}
+
+
+@pytest.mark.parametrize("content", ["{}", "3", '["../../a"]', '[["x"]]', "thief", "another's"])
+def test_a_forged_file_of_changes_is_refused(town, content):
+    """Only who has the key before, or an authority, writes one that leads to another key."""
+    file, key = town.files("d").changes, town.files("d").key
+    if content == "thief":
+        change = rotation(town, key_of(town, "d"), THIEF, "officer", OFFICER)
+        forged = Envelope(Envelope.from_bytes(change).payload).signed(THIEF).to_bytes()
+        content = json.dumps([forged.decode()])
+    if content == "another's":
+        content = json.dumps([_change_of_a(town)])
+    file.write_text(content)
+    key.unlink()
+    THIEF.save(key)
+    town.stop("d")
+    with pytest.raises(PosterityError, match=r"changes|public key"):
+        town.start("d")
+
+
+def _change_of_a(town: Town) -> str:
+    old = key_of(town, "a")
+    about = {"old": str(old.public), "key": str(THIEF.public), "epoch": 1}
+    return Author(town.terms, "a", old).rotation("a", **about).text
 
 
 @pytest.mark.parametrize("first", ["thief", "member"])

@@ -15,7 +15,7 @@ from posterity.engine.agent import Agent
 from posterity.engine.log import TreeHead
 from posterity.engine.machine import Machine
 from posterity.engine.memory import Memory, Step
-from posterity.engine.running import MOST_LETTERS, Running
+from posterity.engine.running import Running
 from posterity.engine.store import Store
 from posterity.engine.transports.unix import Client
 from posterity.errors import ArtifactError, PosterityError, SiteError, UsageError
@@ -141,10 +141,10 @@ def test_couriers_collect_what_is_due_and_bring_it(sites):
                 courier.collect(**{"wait": 0.0, "most": 1, "encrypted": True} | wrong)
 
 
-def test_an_inbox_is_bounded_in_number_and_size(sites, monkeypatch):
-    monkeypatch.setattr("posterity.engine.running.PATIENCE", 0.01)
-    for size, count in ((10, MOST_LETTERS), (20_000, 4)):
+def test_an_inbox_is_bounded_in_number_and_size(sites):
+    for size, count in ((10, 256), (20_000, 4)):
         running = sites.made("b")
+        running.patience = 0.01
         for number in range(count):
             running.answer({"do": "deliver"}, number.to_bytes(4, "big").ljust(size))
         running.answer({"do": "deliver"}, (0).to_bytes(4, "big").ljust(size))

@@ -12,7 +12,7 @@ SEEDS = {
     "any answer counts": 4,
     "answers are not kept": 2,
     "questions of before a forgetting wait": 6,
-    "commit after send": 113,
+    "commit after send": 115,
     "forgotten, not erased": 17,
     "not asked again": 1,
 }

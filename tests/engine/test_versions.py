@@ -4,6 +4,7 @@ The files in ``first`` were written by the release whose letters had the first s
 a site after an epoch, with a token that waits, a certificate of that epoch, and a letter.
 """
 
+import dataclasses
 import gzip
 import io
 import json
@@ -95,6 +96,23 @@ def test_a_store_of_the_release_before_goes_on_in_the_present_form(agent):
     again.store.close()
 
 
+def test_the_first_token_after_an_upgrade_goes_on_in_its_epoch(agent):
+    waiting = agent.memory.outbox[TOKEN]
+    token = opened(waiting.content).body
+    agent.command(agent.machine.start)
+    assert not agent.memory.seal and token.seals[0][:2] == ("a", agent.memory.own.answered)
+    place = {"sequence": token.sequence + 1, "previous": token.digest}
+    answer = dataclasses.replace(token, **place, sender="b")
+    start = len(agent.store.log)
+    agent.receive(Letter(TERMS.digest, "b", "a", 2, (), answer).sealed(KEYS["b"]))
+    assert [line["event"] for line in lines(agent, start)] == ["updated"]
+    assert agent.memory.own.answered == answer.sequence and agent.memory.seal
+    older = dataclasses.replace(answer, sequence=answer.sequence + 2)
+    start = len(agent.store.log)
+    agent.receive(Letter(TERMS.digest, "b", "a", 2, (), older).sealed(KEYS["b"]))
+    assert "rollback" in [line.get("reason") for line in lines(agent, start)]
+
+
 def test_a_store_is_in_the_form_before_or_the_present_one(agent, monkeypatch):
     path, content, run = agent.store.path, agent.store.path.read_bytes(), Store._run
 
@@ -177,6 +195,9 @@ def test_answers_of_another_schema_are_not_answered(agent, kind):
         ({"terms": "other"}, "membership"),
         ({"sender": "c"}, "signature"),
         ({"schema": "3"}, "schema"),
+        ({"schema": -3}, "schema"),
+        ({"schema": 2**53}, "schema"),
+        ({"schema": 10**4000}, "schema"),
         ({"release": 3}, "schema"),
         ({"release": "9.0; rm -r /"}, "schema"),
     ],
@@ -188,6 +209,13 @@ def test_only_members_of_these_terms_are_believed_to_have_a_newer_release(agent,
     assert agent.receive(envelope.to_bytes()) == ()
     assert [line["reason"] for line in lines(agent, start)] == [reason]
     assert not agent.memory.apart
+
+
+def test_a_kind_of_a_schema_to_come_has_any_name(agent):
+    start = len(agent.store.log)
+    (answer,) = agent.receive(newer("retired"))
+    assert isinstance(opened(answer.content).body, Unread)
+    assert [line["reason"] for line in lines(agent, start)] == ["release"]
 
 
 def test_letters_to_who_does_not_read_them_wait_until_it_has_another_release(agent):

@@ -50,11 +50,11 @@ def test_who_keeps_a_log_is_no_witness_of_it():
         Author(coins.terms, "a", KEYS["a"]).cosignature("a", cosigned(head, "a"))
 
 
-def checkpoints(coins: Coins, sizes, without: str = "") -> list[dict]:
+def checkpoints(coins: Coins, sizes, entries=ENTRIES, without: str = "") -> list[dict]:
     """What the witness d has logged once a has told of its log at these sizes."""
     said = []
     for size in sizes:
-        step = coins.machines["a"].checkpoint(coins.memories["a"], Tree(ENTRIES[:size]))
+        step = coins.machines["a"].checkpoint(coins.memories["a"], Tree(entries[:size]))
         waiting = list(coins.take("a", step).sent)
         while waiting:
             receiver, content = waiting.pop(0)
@@ -124,3 +124,33 @@ def test_nobody_passes_on_the_cosignature_of_another_as_its_own():
     letter = Letter(coins.terms.digest, "c", "a", 0, (), Notice(envelope))
     coins.deliver("a", letter.sealed(KEYS["c"]))
     assert not coins.memories["a"].notices
+
+
+def test_a_keeper_shows_what_a_restored_witness_cosigned_of_its_log_before_that_was_rewritten():
+    coins = Coins()
+    others = [b"other", *ENTRIES]
+    checkpoints(coins, [4], others)
+    copies = {site: coins.memories[site] for site in "ad"}
+    coins.memories |= {"a": copies["a"].empty("a"), "d": copies["d"].empty("d")}
+    checkpoints(coins, [7, 11])
+    coins.memories["d"] = copies["d"]
+    checkpoints(coins, [12, 13, 14])
+    kept = [k.version for k in coins.memories["a"].notices.values() if k.signer == "d"]
+    assert kept == [(11,), (4,)], "what it continues once, and what it does not"
+    notes = [k.head for k in coins.memories["a"].notices.values() if k.signer == "d"]
+    audit = audit_log(coins.terms, bundle(*notes))
+    assert audit.verification.broken == ("what others cosigned is the beginning of this log",)
+
+
+def test_smaller_cosignatures_are_kept_only_until_the_next_checkpoint():
+    coins = Coins()
+    checkpoints(coins, [1])
+    copy = coins.memories["d"]
+    checkpoints(coins, range(2, 30))
+    coins.memories["d"] = copy
+    checkpoints(coins, [30])
+    kept = [k.version for k in coins.memories["a"].notices.values() if k.signer == "d"]
+    assert kept == [(29,), (1,)]
+    checkpoints(coins, [31, 32])
+    kept = [k.version for k in coins.memories["a"].notices.values() if k.signer == "d"]
+    assert kept == [(32,)]

@@ -22,7 +22,7 @@ from posterity.engine.agreement import Terms
 from posterity.engine.machine import Machine
 from posterity.engine.memory import Memory
 from posterity.engine.notices import followed
-from posterity.engine.refusal import reading
+from posterity.engine.refusal import UNREADABLE
 from posterity.engine.running import Running
 from posterity.engine.signing import PrivateKey
 from posterity.engine.star import Server
@@ -146,10 +146,14 @@ class SiteFiles(NamedTuple):
                 force_to_disk(self.key.parent)
                 key = new
         if key.public not in terms.keys_of(self.name) and self.changes.exists():
-            expected = "signed changes of keys"
-            fix = "Restore it with the key from a backup."
-            with reading(f"file {str(self.changes)!r}", expected, fix):
+            try:
                 terms = followed(terms, json.loads(self.changes.read_bytes()))
+            except UNREADABLE as error:
+                raise ArtifactError(
+                    found=f"file {str(self.changes)!r}, which cannot be read ({error})",
+                    expected="signed changes of keys",
+                    fix="Restore it with the key from a backup.",
+                ) from error
         if key.public not in terms.keys_of(self.name):
             raise UsageError(
                 found=f"a key file of {self.name!r} with the public key {str(key.public)!r}",

@@ -19,23 +19,25 @@ from posterity.federation.messages import Report
 
 def admitted(terms: Terms, content: bytes, receiver: str, gone: Container[str]) -> Letter:
     """Return the letter in some bytes, signed by a member, of these terms and for this receiver.
-    ``gone`` are the names of forgotten members. The body is "retired" if a key signed it that was
-    replaced. A change of a key needs no letter. Raises a Refusal if it is no such letter, or its
-    contents exceed the agreed limits.
+    ``gone`` are the names of forgotten members. The body is None if a key signed it that was
+    replaced. A change of a key needs no letter; the one returned has no release. Raises a Refusal
+    if it is no such letter, or its contents exceed the agreed limits.
     """
     envelope = Envelope.from_bytes(content, most=terms.limits.bytes)
     if envelope.kind not in (MESSAGE, STATEMENT):
         raise Refusal.of(f"an envelope of type {envelope.kind!r}", MESSAGE, "schema")
     signers = envelope.verify({**terms.keys, **terms.authorities})  # before anything is read
     if envelope.kind == STATEMENT:  # a change of a key, by which its maker's letters are signed
-        sender = str(Statement.from_bytes(envelope.payload).predicate.get("site"))
-        changes = len(terms.rotations)
-        letter = Letter(terms.digest, sender, receiver, 0, (), Notice(content), changes=changes)
+        statement = Statement.from_bytes(envelope.payload)
+        if statement.claim != "rotation":
+            raise Refusal.of(f"a {statement.claim} without a letter", "one in a letter", "schema")
+        sender = str(statement.predicate.get("site"))
+        letter = Letter(terms.digest, sender, receiver, 0, (), Notice(content), release="")
     else:
         letter = Letter.from_bytes(envelope.payload)
         before = {each.label for each in terms.rotations if each.site == letter.sender}
         if before.intersection(signers):
-            return dataclasses.replace(letter, body="retired")
+            return dataclasses.replace(letter, body=None)
         if letter.sender not in signers:
             reason = "signature" if letter.sender in terms.members else "membership"
             raise Refusal.of(f"a letter of {letter.sender!r}", f"one of {signers[0]!r}", reason)

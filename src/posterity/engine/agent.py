@@ -20,21 +20,20 @@ from posterity.engine.refusal import Refusal
 from posterity.engine.store import Change, Outgoing, Store
 from posterity.runtime.files import write_file
 
-FIRST, LONGEST = 1.0, 60.0
-"""Seconds after which an unacknowledged letter is sent again. They double from the first value to
-the longest; up to half is added at random, so that sites do not synchronise."""
-MOST_ONCE = 4096
-MOST_FILES, MOST_FILE_BYTES = 256, 2**30
-"""Maximum number of files, and of their bytes, in the inbox from one member."""
-
 
 class Agent:
     """A running site. It may be called from several threads; its errors are those of its store.
 
-    ``heard`` has the time, in seconds of :func:`time.monotonic`, of each member's last letter.
+    ``heard`` has the time, in seconds of :func:`time.monotonic`, of each member's last letter. The
+    inbox takes at most ``files`` files of a member, of together ``file_bytes`` bytes, so that none
+    fills the disk.
     """
 
-    def __init__(self, machine: Machine, store: Store):
+    def __init__(
+        self, machine: Machine, store: Store, *, files: int = 256, file_bytes: int = 2**30
+    ):
+        self.files = files
+        self.file_bytes = file_bytes
         self.store, self._lock = store, threading.Lock()
         self.memory: Memory = machine.load(store.state, store.outbox)
         self.machine = machine.under(self.memory)
@@ -95,9 +94,9 @@ class Agent:
         name = handover.name
         content = handover.content
         others = [size for other, size in self._kept(sender).items() if other != name]
-        if len(others) >= MOST_FILES or sum(others) + len(content) > MOST_FILE_BYTES:
+        if len(others) >= self.files or sum(others) + len(content) > self.file_bytes:
             found = f"file {name!r} after {len(others)} of {sender!r}, {sum(others)} bytes"
-            expected = f"at most {MOST_FILES} of a member, {MOST_FILE_BYTES} bytes"
+            expected = f"at most {self.files} of a member, {self.file_bytes} bytes"
             fix = "Move files out of its folder in the inbox: it is sent again."
             raise Refusal.of(found, expected, "size", fix)
         folder = self.inbox(sender)
@@ -122,7 +121,7 @@ class Agent:
 @dataclasses.dataclass
 class _Due:
     time: float
-    rest: float = FIRST
+    rest: float
 
 
 class Post:
@@ -130,9 +129,16 @@ class Post:
 
     Kept letters, which wait for an acknowledgement, are due repeatedly; others, such as
     acknowledgements, are due once. The queue is not durable: the store holds the kept letters.
+
+    A kept letter is due again after ``first`` seconds, and each time after twice as long, up to the
+    ``longest``; up to half is added at random, so that sites do not synchronise. At most ``once``
+    letters are due once: the oldest go first, as their receivers will write again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, first: float = 1.0, longest: float = 60.0, once: int = 4096) -> None:
+        self.first = first
+        self.longest = longest
+        self.once = once
         self._kept: dict[Outgoing, _Due] = {}
         self._once: dict[Outgoing, None] = {}
         self._changed, self._open, self._random = threading.Condition(), True, random.Random()
@@ -141,11 +147,11 @@ class Post:
         """Set the kept letters, of which new ones are due at once, and add letters due once."""
         now = time.monotonic()
         with self._changed:
-            self._kept = {each: self._kept.get(each) or _Due(now) for each in kept}
+            self._kept = {each: self._kept.get(each) or _Due(now, self.first) for each in kept}
             for letter in once:
                 if letter not in self._kept:
                     self._once[letter] = None
-            while len(self._once) > MOST_ONCE:  # their receivers will write again
+            while len(self._once) > self.once:
                 del self._once[next(iter(self._once))]
             self._changed.notify_all()
 
@@ -180,7 +186,7 @@ class Post:
             state = self._kept.get(letter)
             if state is not None:
                 state.time = now + state.rest * self._random.uniform(1.0, 1.5)
-                state.rest = min(2 * state.rest, LONGEST)
+                state.rest = min(2 * state.rest, self.longest)
         return taken
 
     def unreached(self, letters: Iterable[Outgoing]) -> None:
@@ -188,16 +194,16 @@ class Post:
         with self._changed:
             for letter in letters:
                 if letter in self._kept:
-                    wait = FIRST * self._random.uniform(0.5, 1.0)
-                    self._kept[letter] = _Due(time.monotonic() + wait)
+                    wait = self.first * self._random.uniform(0.5, 1.0)
+                    self._kept[letter] = _Due(time.monotonic() + wait, self.first)
 
     def heard(self, senders: Collection[str] | None) -> None:
         """Make long-resting letters due at once, to members that can now be reached (None: all)."""
         with self._changed:
             for letter, state in self._kept.items():
-                if state.rest > 4 * FIRST and (senders is None or letter.receiver in senders):
+                if state.rest > 4 * self.first and (senders is None or letter.receiver in senders):
                     state.time = time.monotonic()
-                    state.rest = FIRST
+                    state.rest = self.first
             self._changed.notify_all()
 
     def waiting(self) -> dict[str, int]:

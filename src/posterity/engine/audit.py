@@ -136,14 +136,13 @@ def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = Non
     # Drop notes that the keeper did not sign, even if others cosigned them.
     notes = [n for n in notes if n.origin == own and _holds(lambda n=n: n.verify(*keys))]
     cosigned = sorted({name for note in notes for name in note.witnesses(witnesses)})
-    fits = [note.size <= len(tree) and tree.root(note.size) == note.root for note in notes]
     claims = {
         "the checkpoint is that of the member, and signed by it": (
             head.origin == own and _holds(lambda: head.verify(keys[0]))
         ),
         "the log has as many entries as its checkpoint says": len(tree) == head.size,
         "its entries are those of the checkpoint": tree.root() == head.root,
-        "what others cosigned is the beginning of this log": all(fits),
+        "what others cosigned is the beginning of this log": all(n.begins(tree) for n in notes),
     }
     if since is not None:
         old = TreeHead.from_bytes(since)

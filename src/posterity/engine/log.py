@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
 from posterity.engine.refusal import Reason, Refusal, reading
-from posterity.engine.signing import PrivateKey, PublicKey, from_base64
+from posterity.engine.signing import MOST_SIGNATURES, PrivateKey, PublicKey, from_base64
 
 Path = tuple[bytes, ...]
 """Hashes of subtrees that lead from one root to another."""
@@ -140,7 +140,6 @@ def _refused(found: str, expected: str, reason: Reason) -> Refusal:
 
 SIGNATURE, COSIGNATURE = 1, 4
 """Types of keys in signed notes: of a log's keeper, and of a witness with a time stamp."""
-MOST_LINES = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,10 +183,14 @@ class TreeHead:
             named = [line.split(" ") for line in lines.splitlines()]
             pairs = tuple((name, from_base64(raw, "a signature")) for _, name, raw in named)
             checkpoint = cls(origin, int(size), from_base64(root, "a root"), pairs)
-            known = len(pairs) <= MOST_LINES and len(checkpoint.root) == 32
+            known = len(pairs) <= MOST_SIGNATURES and len(checkpoint.root) == 32
             if not known or not 0 <= checkpoint.size < 2**62 or checkpoint.to_bytes() != content:
                 raise ValueError("another encoding of it")
             return checkpoint
+
+    def begins(self, tree: Tree) -> bool:
+        """Return whether a log begins with the entries of the checkpoint."""
+        return self.size <= len(tree) and tree.root(self.size) == self.root
 
     def verify(self, *keys: PublicKey) -> None:
         """Check the signature of the log's keeper, by one of its keys; raises a Refusal if it is
@@ -199,7 +202,8 @@ class TreeHead:
 
         signed = {(name, raw[:4]): raw[4:] for name, raw in self.signatures}
         if not any(key.verifies(signed.get(by(key), b""), self.body) for key in keys):
-            raise _unsigned(self.origin, [self.origin])
+            found = f"a checkpoint of {self.origin!r} without a signature of it that holds"
+            raise Refusal.of(found, "one that its keeper signed", "signature")
 
     def cosigned(self, name: str, key: PrivateKey, time: int) -> Self:
         """Return the checkpoint with the cosignature of a witness, at a time in seconds since 1970.
@@ -208,10 +212,8 @@ class TreeHead:
         signature = time.to_bytes(8, "big") + key.sign(self._stamped(time))
         return self._with(name, key_id(name, COSIGNATURE, key.public) + signature)
 
-    def witnesses(self, keys: Mapping[str, PublicKey], threshold: int = 0) -> dict[str, int]:
-        """Return the times of valid cosignatures by the holders of ``keys``, by name. Raises a
-        Refusal if there are fewer than ``threshold``.
-        """
+    def witnesses(self, keys: Mapping[str, PublicKey]) -> dict[str, int]:
+        """Return the times of valid cosignatures by the holders of ``keys``, by name."""
         times = {}
         for name, raw in self.signatures:
             key = keys.get(name)
@@ -220,8 +222,6 @@ class TreeHead:
                 continue
             if key.verifies(raw[12:], self._stamped(time)):
                 times[name] = time
-        if len({keys[name] for name in times}) < threshold:
-            raise _unsigned(self.origin, sorted(keys))
         return times
 
     def _stamped(self, time: int) -> bytes:
@@ -256,8 +256,3 @@ def continues(old: TreeHead | None, new: TreeHead, path: Sequence[bytes], *keys:
     if old.origin != new.origin:
         raise _refused(f"a log of {new.origin!r}", f"that of {old.origin!r}", "membership")
     verify_consistency(old.size, old.root, new.size, new.root, path)
-
-
-def _unsigned(origin: str, names: Sequence[str]) -> Refusal:
-    found = f"a checkpoint of {origin!r} with too few signatures that hold"
-    return Refusal.of(found, f"those of {list(names)}", "signature")

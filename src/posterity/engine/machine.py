@@ -15,6 +15,7 @@ it walks on.
 import dataclasses
 import hmac
 from collections.abc import Iterable
+from typing import ClassVar
 
 import numpy as np
 
@@ -42,21 +43,24 @@ from posterity.federation.remaining import SAMPLES
 from posterity.federation.state import Visit
 from posterity.federation.status import parts_needed
 
-KEPT = 16
-"""Number of earlier checkpoints from which a new one proves that it continues them."""
 KEPT_BY_TERMS = ("highest", "starts", "refusals", "published")
 """Parts of a memory that new terms keep, besides the factor and the barred members."""
-TIMES = 16
-"""Multiple of a token's change by which it is judged: a missing factor goes unnoticed if the prior
-is worth 16 of it. More would take rounding for a loss where a prior is vague."""
 UNSEALED = -1, ""
 """What stands for the number and seal of a site that has not answered in an epoch."""
-MOST_TURNS = 300
-"""Average number of turns per site after which a walk without ``steps`` rests."""
 
 
 class Machine(Member):
-    """One site of a federation in the walk of a token. The server of a star overrides the walk."""
+    """One site of a federation in the walk of a token. The server of a star overrides the walk.
+
+    A new checkpoint of the log proves that it continues the last ``kept``. A token is judged by
+    ``times`` its change: a missing factor goes unnoticed if the prior is worth 16 of it, and more
+    would take rounding for a loss where a prior is vague. A walk without ``steps`` rests after
+    ``turns`` turns per site on average.
+    """
+
+    kept: ClassVar[int] = 16
+    times: ClassVar[int] = 16
+    turns: ClassVar[int] = 300
 
     # --- tokens -----------------------------------------------------------------------------------
 
@@ -100,7 +104,8 @@ class Machine(Member):
         own = memory.own
         if own.epoch != token.epoch or own.answered < 0:
             return UNSEALED
-        return own.answered, memory.seal
+        # A store of the first form has no seal: then the number alone tells.
+        return own.answered, memory.seal or self._seal_in(token)[1]
 
     def _is_fenced(self, memory: Memory, token: Token) -> bool:
         """Return whether the token's epoch ended, perhaps before this site took part."""
@@ -116,7 +121,7 @@ class Machine(Member):
         Exact factors stay as they are, so the sum has all that the site passed on in this epoch.
         Other factors change; but where log likelihoods are concave, each makes the sum surer than
         prior and own factor are. Of noisy and other updates nothing is known. What is missing shows
-        where prior and :data:`TIMES` the difference are no distribution.
+        where prior and ``times`` the difference are no distribution.
         """
         agreed = self.terms.agreement
         own = memory.own
@@ -129,7 +134,7 @@ class Machine(Member):
             known = memory.passed
         elif again and own.counted and own.entry is not None and own.entry.factor is not None:
             known = known + own.entry.factor
-        if not np.all((self.terms.law + (token.posterior - known) * TIMES).is_proper()):
+        if not np.all((self.terms.law + (token.posterior - known) * self.times).is_proper()):
             found = f"a token of epoch {token.epoch}, sequence {token.sequence}, that lacks factors"
             raise Refusal.of(found, "all that were in it before", "left out")
 
@@ -182,7 +187,7 @@ class Machine(Member):
     def _is_last(self, token: Token, gone: frozenset[str]) -> bool:
         sites = len(self.terms.staying(gone))
         if self.terms.steps is None:
-            return token.sequence >= MOST_TURNS * sites
+            return token.sequence >= self.turns * sites
         return token.sequence >= self.terms.steps * (1 if self.terms.order == "gossip" else sites)
 
     def _is_due(self, memory: Memory, token: Token, visit: Visit) -> bool:
@@ -358,7 +363,7 @@ class Machine(Member):
             raise forbidden(f"a request to pass over {sorted(absent)}", "membership", some)
         step = Step(memory)
         for site in sorted(absent):
-            known = memory.notices.get(f"absence of {site}")
+            known = memory.notices.get(f"absence of {site} by {self.name}")
             start = max(self._starts_of(memory, site), 1)  # not all hear of a first start
             place = start, known.version[1] + 1 if known else 0
             step = self._noticed(step, self.author.absence(site, *place))
@@ -384,13 +389,17 @@ class Machine(Member):
         return step.logging("file sent", name=handover.name, to=receiver, sha256=sha)
 
     def checkpoint(self, memory: Memory, tree: Tree) -> Step:
-        """Send the listeners the checkpoint of the site's log, so that they can cosign it."""
+        """Send the listeners the checkpoint of the site's log, so that they can cosign it. Of what
+        each cosigned stays the largest, and what the log does not continue.
+        """
         head = TreeHead.of(tree, key_name(self.terms.name, self.name), self.key)
-        signed = (each for each in memory.notices.values() if each.claim == "cosignature")
-        sizes = {*memory.published, *(each.version[0] for each in signed)}
+        signed = {p: each for p, each in memory.notices.items() if each.claim == "cosignature"}
+        sizes = {*memory.published, *(each.version[0] for each in signed.values())}
         paths = {size: tree.consistency(size) for size in sorted(sizes) if size <= len(tree)}
-        published = (*memory.published, len(tree))[-KEPT:]
-        memory = dataclasses.replace(memory, published=published)
+        past = {p for p, each in signed.items() if p != each.place and each.head.begins(tree)}
+        notices = {place: each for place, each in memory.notices.items() if place not in past}
+        published = (*memory.published, *(signed[p].version[0] for p in sorted(past)), len(tree))
+        memory = dataclasses.replace(memory, published=published[-self.kept :], notices=notices)
         return self._noticed(Step(memory), self.author.checkpoint(head, paths))
 
     def adopt(self, memory: Memory) -> Memory:

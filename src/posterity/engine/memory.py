@@ -159,7 +159,9 @@ class Memory:
         others = dict(self.apart)
         if isinstance(letter.body, Unread | str):
             others[letter.sender] = form
-        elif others.get(letter.sender) != form:  # it is back with another release
+        elif (
+            letter.release and others.get(letter.sender) != form
+        ):  # it is back with another release
             others.pop(letter.sender, None)
         return self if others == self.apart else dataclasses.replace(self, apart=others)
 
@@ -167,9 +169,9 @@ class Memory:
         """Return the memory in which a site is not absent."""
         return dataclasses.replace(self, absent=self.absent - {site})
 
-    def with_notice(self, known: Known) -> Self:
-        """Return the memory with a notice in its place."""
-        return dataclasses.replace(self, notices={**self.notices, known.place: known})
+    def with_notice(self, known: Known, place: str = "") -> Self:
+        """Return the memory with a notice in its place, or in another."""
+        return dataclasses.replace(self, notices={**self.notices, place or known.place: known})
 
     def with_letters(self, letters: Mapping[str, Outgoing]) -> Self:
         """Return the memory with letters added to the outbox, by place."""
@@ -216,13 +218,13 @@ class Memory:
             if own["entry"] is not None:
                 epoch, sequence, independent = own["entry"]
                 own["entry"] = Entry(epoch, sequence, parts.get("factor"), independent)
-            kept = [row.content for place, row in rows.items() if place.startswith(NOTICE)]
+            kept = {p.removeprefix(NOTICE): r for p, r in rows.items() if p.startswith(NOTICE)}
             # In the first form a line comes before each.
-            known = [parsed(content.rpartition(b"\n")[2]) for content in kept]
+            known = {p: parsed(row.content.rpartition(b"\n")[2]) for p, row in kept.items()}
             return cls(
                 SiteState(**own),
                 passed=parts.get("passed"),
-                notices={each.place: each for each in known},
+                notices=known,
                 absent=frozenset(head["absent"]),
                 **{name: tuple(head.get(name, ())) for name in LISTS},
                 outbox={p: row for p, row in rows.items() if not p.startswith(NOTICE)},

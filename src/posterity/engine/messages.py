@@ -74,8 +74,9 @@ class Unread:
     digest: str
 
 
-Body = Token | Acknowledgement | Notice | Handover | Question | Answer | Unread | str
-"""The content of a letter; for one that is not read, the name of its kind."""
+Body = Token | Acknowledgement | Notice | Handover | Question | Answer | Unread | str | None
+"""The content of a letter; for one of an unknown schema, the name of its kind, and for one that a
+replaced key signed, None."""
 
 
 SCHEMAS = 1, 2
@@ -135,9 +136,10 @@ class Letter:
             is_read = head["schema"] in SCHEMAS
             fields = HEAD if is_read else ALWAYS
             wrong = any(type(head[field]) is not HEAD[field] for field in fields)
-            wrong = wrong or not VERSION.fullmatch(head["release"])
-            if wrong or (is_read and not 0 <= head["highest"] < MOST_EPOCHS):
+            if wrong or not VERSION.fullmatch(head["release"]):
                 raise ValueError("a head with other fields")
+            if any(HEAD[field] is int and not 0 <= head[field] < MOST_EPOCHS for field in fields):
+                raise ValueError("a number out of bounds")
             if not is_read:
                 return cls(**{f: head[f] for f in ALWAYS}, highest=0, gone=(), body=str(kind))
             head["gone"], head["seen"] = tuple(head["gone"]), tuple(head["seen"])

@@ -76,7 +76,8 @@ class Known:
     @property
     def place(self) -> str:
         """The key under which a memory stores the notice; a newer notice replaces it."""
-        more = {"cosignature": f" by {self.signer}", "rotation": f" from {self.version[0]}"}
+        by = f" by {self.signer}"
+        more = {"absence": by, "cosignature": by, "rotation": f" from {self.version[0]}"}
         return f"{self.claim} of {self.site}{more.get(self.claim, '')}"
 
     @property
@@ -189,7 +190,8 @@ def _check_head(terms: Terms, known: Known) -> None:
     if witness is not None:
         if witness not in terms.members.keys() - {keeper}:
             raise _refused(f"a cosignature of {witness!r} for {keeper!r}", "membership")
-        head.witnesses({key_name(terms.name, witness): terms.keys[witness]}, threshold=1)
+        if not head.witnesses({key_name(terms.name, witness): terms.keys[witness]}):
+            raise _refused(f"a cosignature that {witness!r} did not sign", "signature")
 
 
 def _is_count(value):

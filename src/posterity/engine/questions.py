@@ -29,13 +29,13 @@ from posterity.federation.site import Site, canonical, failure_of
 
 NO_RECORDS = "it has no records"
 """The error of a site that contributes nothing; it is not asked again."""
-MOST_CHARACTERS = 300
-"""Maximum number of characters of an error that a server keeps."""
 
 
-def failed(question: Question, error: str) -> Failure:
-    """Return the failure that answers a question, with its reason."""
-    return Failure(question.site, error[:MOST_CHARACTERS], **question.about)
+def failed(question: Question, error: str, most: int = 300) -> Failure:
+    """Return the failure that answers a question, with the ``most`` first characters of its reason,
+    which a server keeps.
+    """
+    return Failure(question.site, error[:most], **question.about)
 
 
 def answer_of(site: Site, question: Question) -> tuple[Answer, bytes]:

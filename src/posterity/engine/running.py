@@ -19,26 +19,19 @@ from typing import Any
 
 from posterity.arguments import COUNT, FLAG, Constraint
 from posterity.artifact.artifact import to_bytes
-from posterity.engine.agent import FIRST, Agent, Post
+from posterity.engine.agent import Agent, Post
 from posterity.engine.log import key_name
 from posterity.engine.memory import RESTING, TOKEN, Memory, Step, failed
 from posterity.engine.messages import FILE_NAME, SCHEMA, Handover
 from posterity.engine.notices import posterior_bytes
 from posterity.engine.refusal import Refusal
 from posterity.engine.store import Outgoing
-from posterity.engine.transports.unix import HEAD_BYTES, Absent, Client, Head, Server
+from posterity.engine.transports.unix import HEAD_BYTES, MOST_ARRIVING, Absent, Client, Head, Server
 from posterity.errors import PosterityError, SiteError, UsageError
 from posterity.version import __version__
 
-MOST_LETTERS = 256
-"""Maximum number of letters in the inbox, and so of letters per write to the disk."""
-MOST_SIZE = 4
-"""Maximum total size of the inbox, in letters of the largest agreed size."""
-PATIENCE = 30.0
-"""Seconds that a request waits at a full inbox, or for the agent of another site."""
-ANEW = 60.0
-"""Seconds between two checkpoints of a growing log; the events below cause one at once."""
 MATTERS = ("key changed", "rests", "forgotten", "file sent", "file received")
+"""Events that cause a checkpoint of the log at once."""
 _PLACE = Constraint("a place in the log", lambda n: type(n) is int and 0 <= n < 2**62)
 _SECONDS = Constraint("seconds, at most 600", lambda s: type(s) in (int, float) and 0 <= s <= 600)
 _NAMES = Constraint(
@@ -51,7 +44,10 @@ class Running:
     """A running site. It answers requests also before :meth:`run` is called.
 
     ``sockets`` are those of other sites, by name. Letters to other sites wait for couriers, which
-    must encrypt them from end to end if ``encrypted``. ``tell`` is called with each event.
+    must encrypt them from end to end if ``encrypted``. ``tell`` is called with each event. The
+    inbox, all of which is processed in one write to the disk, holds at most ``letters`` letters; a
+    request waits ``patience`` seconds if it is full, or for the agent of another site. Every
+    ``anew`` seconds a log that grows has a checkpoint.
     """
 
     def __init__(
@@ -61,7 +57,13 @@ class Running:
         sockets: Mapping[str, Path] | None = None,
         encrypted: bool = True,
         tell: Callable[[Event], None] | None = None,
+        letters: int = 256,
+        patience: float = 30.0,
+        anew: float = 60.0,
     ):
+        self.letters = letters
+        self.patience = patience
+        self.anew = anew
         self.agent, self.encrypted, self.post = agent, encrypted, Post()
         self._checkpoint = (0, time.monotonic())
         self.sockets = dict(sockets or {})
@@ -137,7 +139,7 @@ class Running:
             self.stop()
         if self._stopping or machine.is_replaced or not memory.highest:
             return
-        if self._lines > size and (self._matters or now > last + ANEW):
+        if self._lines > size and (self._matters or now > last + self.anew):
             tree = self.agent.store.log
             self._checkpoint = (self._lines, now)
             self._matters = False
@@ -189,7 +191,7 @@ class Running:
     def _carry(self, name: str, socket: Path) -> None:
         """Deliver letters to the socket of another site, whenever it can be reached."""
         reached = True
-        with Client(socket, timeout=PATIENCE + 1.0) as client:
+        with Client(socket, timeout=self.patience + 1.0) as client:
             while not self._stopping:
                 letters = self.post.collect(60.0, most=16, size=self._largest, to=[name])
                 try:
@@ -243,8 +245,9 @@ class Running:
 
     def _deliver(self, letter: bytes) -> None:
         with self._moved:
-            if not self._moved.wait_for(lambda: self._has_room(letter), PATIENCE) or self._stopping:
-                full = f"{MOST_LETTERS} letters that wait"
+            roomy = self._moved.wait_for(lambda: self._has_room(letter), self.patience)
+            if not roomy or self._stopping:
+                full = f"{self.letters} letters that wait"
                 raise SiteError(
                     found="an agent that ends" if self._stopping else full,
                     expected="an agent that accepts letters",
@@ -255,7 +258,7 @@ class Running:
 
     def _has_room(self, letter: bytes) -> bool:
         size = len(letter) + sum(map(len, self._inbox))
-        fits = len(self._inbox) < MOST_LETTERS and size <= MOST_SIZE * self._largest
+        fits = len(self._inbox) < self.letters and size <= MOST_ARRIVING * self._largest
         return fits or letter in self._inbox or self._stopping
 
     def _collect(
@@ -388,7 +391,7 @@ class Running:
             "posterior": {**dataclasses.asdict(reached), "left": number},
             "holder": self._holder(),
             "awaited": sorted(self.agent.machine.awaited(memory)),
-            "waits": {name: s for name, s in self._silences().items() if s >= FIRST},
+            "waits": {name: s for name, s in self._silences().items() if s >= self.post.first},
             "heard": since,
             "waiting": self.post.waiting(),
             "refused": dict(memory.refusals),

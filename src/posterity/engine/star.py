@@ -243,7 +243,8 @@ class Server(Machine):
         course = memory.course
         more = {}
         present = self.terms.staying(memory.gone | memory.absent)
-        absent = memory.absent if self.terms.is_quorum(len(present)) else frozenset()
+        enough = self.terms.is_quorum(len(present)) and {*present} & {*course.run.agreement.sites}
+        absent = memory.absent if enough else frozenset()
         run = course.position(absent)
         reached = course.run
         changed = ()

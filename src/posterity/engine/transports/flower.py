@@ -26,12 +26,6 @@ try:
 except ImportError as error:
     raise MissingExtraError.of("flwr", "flower") from error
 
-QUIET, LONGEST = 1.0, 15.0
-"""Seconds without a letter, and seconds in all, after which collecting from an agent ends."""
-MOST = 64
-"""Maximum number of letters that are taken from an agent at once."""
-ANSWER = 120.0
-"""Seconds in which nodes have to answer; later answers are lost, and agents send them again."""
 APP = """\
 [project]
 name = "posterity-letters"
@@ -49,6 +43,7 @@ clientapp = "posterity.engine.transports.flower:client"
 
 [tool.flwr.app.config]
 rounds = {rounds}
+timeout = {timeout}
 """
 client = ClientApp()
 server = ServerApp()
@@ -56,12 +51,13 @@ Letters = list[tuple[str, bytes]]
 _log = logging.getLogger(__name__)
 
 
-def write_app(folder: Path, *, rounds: int = 0) -> Path:
+def write_app(folder: Path, *, rounds: int = 0, timeout: float = 120.0) -> Path:
     """Write the app for ``flwr run``. It names installed components, and contains no code. It ends
-    after ``rounds`` rounds of messages; with zero it runs until it is stopped.
+    after ``rounds`` rounds of messages; with zero it runs until it is stopped. Nodes have to answer
+    within ``timeout`` seconds: later answers are lost, and agents send them again.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pyproject.toml").write_text(APP.format(rounds=rounds))
+    (folder / "pyproject.toml").write_text(APP.format(rounds=rounds, timeout=timeout))
     return folder
 
 
@@ -80,6 +76,7 @@ def carry(message: Message, context: Context) -> Message:
 def route(grid: Grid, context: Context) -> None:
     """The ServerApp: rounds of messages to the nodes with waiting letters, or else to all."""
     rounds = int(context.run_config["rounds"])
+    timeout = float(context.run_config["timeout"])
     number = 0
     routes = Routes()
     while number < rounds or not rounds:
@@ -92,7 +89,7 @@ def route(grid: Grid, context: Context) -> None:
             Message(content=_record(letters), message_type="query.letters", dst_node_id=node)
             for node, letters in routes.asked(grid.get_node_ids()).items()
         ]
-        for reply in grid.send_and_receive(messages, timeout=ANSWER):
+        for reply in grid.send_and_receive(messages, timeout=timeout):
             node = reply.metadata.src_node_id
             if reply.has_error():
                 _log.warning("node %d: %s", node, reply.error)
@@ -128,16 +125,25 @@ class Routes:
         return {node: letters for node, letters in asked.items() if letters} or asked
 
 
-def _exchange(socket: Path, letters: Iterable[bytes]) -> Letters:
-    """Deliver letters to an agent, and collect its letters until no more come."""
+def _exchange(
+    socket: Path,
+    letters: Iterable[bytes],
+    *,
+    most: int = 64,
+    quiet: float = 1.0,
+    longest: float = 15.0,
+) -> Letters:
+    """Deliver letters to an agent, and collect its letters, at most ``most`` at once, until none
+    comes for ``quiet`` seconds, or ``longest`` seconds are over.
+    """
     due: Letters = []
     try:
         with Client(socket) as agent:
             for letter in letters:
                 agent.deliver(letter)
-            over = time.monotonic() + LONGEST
+            over = time.monotonic() + longest
             while time.monotonic() < over:
-                more = agent.collect(wait=QUIET, most=MOST, encrypted=False)
+                more = agent.collect(wait=quiet, most=most, encrypted=False)
                 if not more:
                     break
                 due += more

@@ -33,11 +33,6 @@ except ImportError as error:
 
 ALLOWED = ("nvflare.collab.", "posterity.engine.transports.nvflare.")
 """Prefixes of import paths that a kit has to allow, since jobs contain no code."""
-CALL, WAIT, PAUSE = 20.0, 0.5, 1.0
-"""Seconds: the limit of a call to another site, the wait for an agent's letters, and the pause
-after a failure."""
-MOST = 4
-"""Maximum number of letters on their way to one receiver."""
 _log = logging.getLogger(__name__)
 
 
@@ -46,7 +41,16 @@ class Courier:
 
     If ``encrypted`` is false, or NVFlare runs without certificates as its simulator does, letters
     can be read on the way. An agent that demands encryption then hands out none.
+
+    A call to another site takes at most ``call`` seconds, and an agent is waited for ``wait``
+    seconds; after a failure ``pause`` seconds go by. At most ``most`` letters are on their way to
+    one receiver.
     """
+
+    call = 20.0
+    wait = 0.5
+    pause = 1.0
+    most = 4
 
     def __init__(self, encrypted: bool = True):
         self.encrypted = encrypted
@@ -86,16 +90,15 @@ class Courier:
         with Client(socket) as agent, ThreadPoolExecutor(64) as pool:
             while not self._ended.is_set():
                 with self._lock:
-                    free = [name for name in self._others if self._busy[name] < MOST]
+                    free = [name for name in self._others if self._busy[name] < self.most]
                     again = self._failed
                     self._failed = False
                 try:
-                    letters = agent.collect(
-                        wait=WAIT, most=MOST, encrypted=self.encrypted, to=free, again=again
-                    )
+                    about = {"wait": self.wait, "most": self.most, "to": free, "again": again}
+                    letters = agent.collect(**about, encrypted=self.encrypted)
                 except PosterityError as error:  # a restarted agent has lost no letters
                     _log.warning("%s: no letters to carry: %s", self._name, error)
-                    self._ended.wait(PAUSE)
+                    self._ended.wait(self.pause)
                     continue
                 for receiver, letter in letters:
                     with self._lock:
@@ -105,11 +108,11 @@ class Courier:
     def _hand(self, receiver: str, letter: bytes) -> None:
         """Send a letter to the receiver's process; if that fails, the agent hands it out again."""
         try:
-            self._others[receiver](secure=self.encrypted, timeout=CALL).deliver(letter)
+            self._others[receiver](secure=self.encrypted, timeout=self.call).deliver(letter)
         except Exception as error:  # of many types, of NVFlare and of the agent there
             _log.warning("%s: a letter did not reach %s: %s", self._name, receiver, error)
             self._failed = True
-            self._ended.wait(PAUSE)
+            self._ended.wait(self.pause)
         finally:
             with self._lock:
                 self._busy[receiver] -= 1
@@ -132,7 +135,7 @@ class Server(Courier):
     def run(self) -> None:
         """Start all couriers, and wait until the job is over."""
         over = time.monotonic() + self.seconds
-        collab.clients(timeout=CALL).begin()
+        collab.clients(timeout=self.call).begin()
         self.begin()
         while time.monotonic() < over and not collab.is_aborted:
             self._ended.wait(0.2)
@@ -198,13 +201,14 @@ def submit(
     seconds: float = 3600.0,
     tell: Callable[[str], None] = print,
     until: threading.Event | None = None,
+    pause: float = 1.0,
 ) -> None:
     """Keep a job running that carries letters, until the event ``until`` is set.
 
     ``kit`` is the folder that NVFlare provisioned for an administrator. A new job follows whenever
     one ends, because a site was lost or its ``seconds`` are over, and when a client connects that
-    it lacks. ``tell`` is called with a line for each event. Raises an ArtifactError if the folder
-    is no such kit.
+    it lacks. After a failure ``pause`` seconds go by. ``tell`` is called with a line for each
+    event. Raises an ArtifactError if the folder is no such kit.
     """
     until = until or threading.Event()
     try:
@@ -215,19 +219,14 @@ def submit(
         session = None
         try:
             session = new_secure_session(user, str(kit), timeout=60.0)
-            _keep(session, {"encrypted": encrypted, "seconds": seconds}, tell, until)
+            _keep(session, {"encrypted": encrypted, "seconds": seconds}, tell, until, pause)
         except Exception as error:  # of many types: the server is down or was restarted
             tell(f"NVFlare's server does not answer ({error}); trying again")
-            until.wait(PAUSE)
+            until.wait(pause)
         finally:
             with contextlib.suppress(Exception):
                 if session is not None:
                     session.close()
-
-
-HEARD, SETTLED, LONGEST = 30.0, 5.0, 60.0
-"""Seconds: the maximum age of a client's last connection, the time without change after which the
-clients are final, and the longest pause after jobs that fail at once."""
 
 
 def _keep(
@@ -235,8 +234,13 @@ def _keep(
     options: Mapping[str, Any],
     tell: Callable[[str], None],
     until: threading.Event,
+    pause: float,
+    longest: float = 60.0,
 ) -> None:
-    pause = PAUSE
+    """Keep a job running, with a ``pause`` before the next. After jobs that end within ``longest``
+    seconds it doubles, up to as many.
+    """
+    shortest = pause
     sites = frozenset[str]()
     while sites := _settled(session, until, sites):
         began = time.monotonic()
@@ -257,14 +261,16 @@ def _keep(
             if not status.startswith("FINISHED"):
                 with contextlib.suppress(Exception):
                     session.abort_job(job)
-        failed = status.startswith("FINISHED") and time.monotonic() - began < LONGEST
-        pause = min(2 * pause, LONGEST) if failed else PAUSE
+        failed = status.startswith("FINISHED") and time.monotonic() - began < longest
+        pause = min(2 * pause, longest) if failed else shortest
         until.wait(pause)
 
 
-def _settled(session: Session, until: threading.Event, before: frozenset[str]) -> frozenset[str]:
-    """Return the clients that are present: those of ``before``, or others once they are final. None
-    are returned if ``until`` is set.
+def _settled(
+    session: Session, until: threading.Event, before: frozenset[str], seconds: float = 5.0
+) -> frozenset[str]:
+    """Return the clients that are present: those of ``before``, or others once they have not
+    changed for some ``seconds``. None are returned if ``until`` is set.
     """
     there = frozenset[str]()
     since = time.monotonic()
@@ -273,14 +279,15 @@ def _settled(session: Session, until: threading.Event, before: frozenset[str]) -
         there = _there(session)
         if there != last:
             since = time.monotonic()
-        if there and (there == before or time.monotonic() - since >= SETTLED):
+        if there and (there == before or time.monotonic() - since >= seconds):
             return there
     return frozenset()
 
 
-def _there(session: Session) -> frozenset[str]:
+def _there(session: Session, age: float = 30.0) -> frozenset[str]:
+    """Return the clients whose last connection has at most an ``age`` in seconds."""
     clients = session.get_system_info().client_info
-    since = time.time() - HEARD
+    since = time.time() - age
     return frozenset(each.name for each in clients if (each.last_connect_time or 0) > since)
 
 

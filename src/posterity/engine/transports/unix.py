@@ -33,7 +33,7 @@ HEAD_BYTES = 2**16
 LARGEST = 2**26 + HEAD_BYTES
 """Default maximum size of a message, as in :class:`~posterity.engine.agreement.Limits`."""
 MOST_ARRIVING = 4
-"""Maximum total size of the messages that arrive at once, in messages of the largest size."""
+"""Maximum total size of the messages that arrive at once, or wait, in ones of the largest size."""
 IDLE, WHOLE = 3600.0, 60.0
 """Seconds that a connection may rest between messages, and that it may pause within one."""
 SITE = "POSTERITY_SITE"
