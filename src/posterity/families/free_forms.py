@@ -12,7 +12,7 @@ import abc
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -29,9 +29,6 @@ from posterity.families.composite import Product
 from posterity.families.distribution import Distribution
 from posterity.families.gaussian import LOG_2PI, AnyGaussian
 from posterity.families.low_rank_gaussian import LowRankGaussian
-
-SCATTER = 0.1
-"""Initial size of a factor's columns, in standard deviations; at zero the slope vanishes."""
 
 
 class FreeForm(abc.ABC):
@@ -347,6 +344,8 @@ class _LowRank(_Gaussian):
     """Covariance ``F Fᵀ + diag(s²)``: means (d,), ``F`` (d, r) and ``log s`` (d,)."""
 
     rank: int
+    scatter: ClassVar[float] = 0.1
+    """Initial size of a factor's columns, in standard deviations; at zero the slope vanishes."""
 
     @property
     def noise_size(self) -> int:
@@ -378,7 +377,7 @@ class _LowRank(_Gaussian):
         """Place the mean at the event, with small random columns."""
         del root
         scatter = np.random.default_rng(0).standard_normal((self.size, self.rank))
-        return z, SCATTER * deviation[:, None] * scatter, np.log(deviation)
+        return z, self.scatter * deviation[:, None] * scatter, np.log(deviation)
 
     def deviation(self, parameters: PyTree) -> Any:
         _, factor, log_deviation = parameters

@@ -28,8 +28,6 @@ from posterity.runtime.lazy import jax, jnp
 from posterity.runtime.programs import sampler
 
 LOG_2PI = float(np.log(2 * np.pi))
-DEVIATIONS = 2.0
-"""Largest move of a mean in a retracted step, in standard deviations."""
 
 
 class AnyGaussian(ExponentialFamily):
@@ -44,6 +42,8 @@ class AnyGaussian(ExponentialFamily):
     precision: Float[Real, "..."]
 
     base_measure: ClassVar[float | None] = -LOG_2PI / 2
+    longest_move: ClassVar[float] = 2.0
+    """Largest move of a mean in a retracted step, in standard deviations."""
     gaussian: ClassVar[bool] = True
     diagonal: ClassVar[bool]
     """True if coordinates are independent; precisions and covariances are then (..., d)."""
@@ -360,7 +360,7 @@ class Gaussian(AnyGaussian):
         moved = xp.solve_vectors(self.precision, slope)
         deviations = np_.sqrt(np_.maximum((slope * moved).sum(), 0.0))
         length = np_.sqrt(np_.maximum((relative * relative.T).sum(), 0.0))
-        rate = trusted_rate(rate, np_.maximum(length, deviations / DEVIATIONS))
+        rate = trusted_rate(rate, np_.maximum(length, deviations / self.longest_move))
         change = rate * direction.precision
         bend = rate * change @ relative / 2
         precision = symmetric(self.precision + change + bend)

@@ -19,12 +19,6 @@ from posterity.families.names import Names as Names
 Array = np.ndarray
 WEIGHT = "weight"
 """The name of the quantity in rows of mixing weights."""
-NODES, REACH = 400, 9.0
-"""Nodes of the trapezoid rule for logistic normal laws, and deviations that they reach to."""
-CHI_SQUARED_NODES = 48
-"""Gauss-Legendre nodes of the quadrature over a chi-squared law."""
-HALVINGS = 60
-"""Number of bisections for a quantile, which reaches rounding."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,9 +137,17 @@ def _logistic_sd(loc: Array, scale: Array) -> Array:
     return np.sqrt(_expected(lambda u: (scipy.special.expit(u) - mean) ** 2, loc, scale))
 
 
-def _expected(function: Callable[[Array], Array], loc: Array, scale: Array) -> Array:
-    """Return the mean of a function of ``N(loc, scale²)`` by the trapezoid rule."""
-    at = np.linspace(-REACH, REACH, NODES)
+def _expected(
+    function: Callable[[Array], Array],
+    loc: Array,
+    scale: Array,
+    nodes: int = 400,
+    reach: float = 9.0,
+) -> Array:
+    """Return the mean of a function of ``N(loc, scale²)`` by the trapezoid rule, whose ``nodes``
+    reach to ``reach`` standard deviations.
+    """
+    at = np.linspace(-reach, reach, nodes)
     weight = np.exp(-(at**2) / 2)
     total = np.zeros(np.shape(loc))
     for x, w in zip(at, weight / weight.sum(), strict=True):
@@ -186,10 +188,10 @@ def _entry_quantile(p: float, s: Array, rho: Array, nu: Array) -> Array:
     return np.where(rho >= 1, exact, bisected(cdf, p, mean - reach, mean + reach))
 
 
-def _halved_chi_squared(nu: Array) -> list[tuple[Array, float]]:
-    """Return nodes and weights of half a chi-squared law, cached by degrees of freedom."""
+def _halved_chi_squared(nu: Array, count: int = 48) -> list[tuple[Array, float]]:
+    """Return Gauss-Legendre nodes and weights of half a chi-squared law of ``nu`` degrees."""
     degrees, which = np.unique(nu, return_inverse=True)
-    nodes, weights = scipy.special.roots_legendre(CHI_SQUARED_NODES)
+    nodes, weights = scipy.special.roots_legendre(count)
     quantiles = (scipy.special.gammaincinv(degrees / 2, (node + 1) / 2) for node in nodes)
     pairs = zip(quantiles, weights / 2, strict=True)
     return [(own[which].reshape(np.shape(nu)), float(weight)) for own, weight in pairs]
@@ -356,10 +358,14 @@ class MixedMarginal(Marginal):
         return MixedMarginal(self.weights, self.parts.mapped_normal(image))
 
 
-def bisected(cdf: Callable[[Any], Array], p: float, low: Array, high: Array) -> Array:
-    """Return the ``x`` in ``[low, high]`` at which a distribution function equals ``p``."""
+def bisected(
+    cdf: Callable[[Any], Array], p: float, low: Array, high: Array, halvings: int = 60
+) -> Array:
+    """Return the ``x`` in ``[low, high]`` at which a distribution function equals ``p``; the
+    halvings of the interval reach rounding.
+    """
     unknown = np.isnan(low) | np.isnan(high)
-    for _ in range(HALVINGS):
+    for _ in range(halvings):
         middle = low + (high - low) / 2
         below = cdf(middle) < p
         low = np.where(below, middle, low)

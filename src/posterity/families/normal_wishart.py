@@ -1,5 +1,6 @@
 """The Normal-Wishart family, and the base of posteriors of a Gaussian's mean and precision."""
 
+import math
 from typing import ClassVar, Self
 
 import numpy as np
@@ -29,7 +30,7 @@ from posterity.families.emitting import Emitting
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.marginals import INVERSE_GAMMA, STUDENT_T, Closed, Marginal, same_shape
 from posterity.families.supports import PositiveDefiniteMatrices, RealNumbers
-from posterity.families.wishart import LOG_2, MORE_THAN_SIZE, Wishart, bartlett_root, drawn_root
+from posterity.families.wishart import MORE_THAN_SIZE, Wishart, bartlett_root, drawn_root
 from posterity.runtime.jax_loaded import is_jax
 from posterity.runtime.lazy import jax, jnp
 from posterity.runtime.programs import sampler
@@ -244,7 +245,7 @@ class NormalWishart(NormalPrecision):
         inverse_scale = unhalf_vectorize(flat, size)
         inverse_scale -= weighted[:, :, None] * mean[:, None, :]
         roots = NUMPY.cholesky(inverse_scale).reshape(-1, size**2)[:, :: size + 1]
-        logs = size * LOG_2 - 2 * np.log(roots).sum(1)
+        logs = size * math.log(2) - 2 * np.log(roots).sum(1)
         potential = half * logs + NUMPY.multigammaln(half, size) - size / 2 * np.log(kappa)
 
         def gradient() -> Float[np.ndarray, "n dim"]:

@@ -20,7 +20,7 @@ from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.distribution import Distribution, fitted
 from posterity.families.marginals import Marginal, Names, Table, numbered, unknown
 from posterity.families.names import called, not_reordered, with_names
-from posterity.families.numeric import DRAWS, Sampled
+from posterity.families.numeric import Sampled
 from posterity.families.supports import (
     Continuous,
     PositiveDefiniteMatrices,
@@ -331,7 +331,7 @@ class Transformed(Distribution):
                 if draws is None:  # of an improper law only shapes mean something
                     flat = np.zeros((1, *batch, self.supports.size))
                     if proper:
-                        flat = self.law.numpy_draws(np.random.default_rng(0), DRAWS)
+                        flat = self.law.numpy_draws(np.random.default_rng(0), self.marginal_draws)
                     draws = listed(self.supports.forward(self.supports.unravel(flat)))
                 values = np.asarray(draws[index], float)
                 if isinstance(support, PositiveDefiniteMatrices):  # symmetric: each entry once

@@ -1,5 +1,6 @@
 """The Wishart family of precision matrices."""
 
+import math
 from typing import ClassVar, Self
 
 import numpy as np
@@ -14,7 +15,6 @@ from posterity.families.supports import PositiveDefiniteMatrices
 from posterity.runtime.lazy import jax, jnp
 from posterity.runtime.programs import sampler
 
-LOG_2 = float(np.log(2))
 MORE_THAN_SIZE = Domain("more than d - 1", above=lambda size: size - 1)
 """Degrees of freedom of a distribution over ``d x d`` matrices."""
 
@@ -71,7 +71,7 @@ class Wishart(ExponentialFamily):
         """Return ``E log|Λ|`` (bishop2006, B.81)."""
         return (
             self.xp.multidigamma(self.degrees_of_freedom / 2, self.own_size)
-            + self.own_size * LOG_2
+            + self.own_size * math.log(2)
             - self._log_determinant
         )
 
@@ -104,7 +104,7 @@ class Wishart(ExponentialFamily):
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """Return ``(ν d log 2 - ν log|S⁻¹|) / 2 + log Γ_d(ν/2)``."""
         half = self.degrees_of_freedom / 2
-        logs = half * (self.own_size * LOG_2 - self._log_determinant)
+        logs = half * (self.own_size * math.log(2) - self._log_determinant)
         return logs + self.xp.multigammaln(half, self.own_size)
 
     @property
