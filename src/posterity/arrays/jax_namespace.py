@@ -17,10 +17,14 @@ import jax.scipy.linalg
 import jax.scipy.special
 from jax.scipy.special import polygamma
 
-from posterity.arrays.functions import SHIFT, TRIGAMMA, Namespace
+from posterity.arrays.functions import Namespace
 from posterity.arrays.typing import Bool, KeyArray, PyTree, Real
 
-_DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
+SHIFT = 9
+"""The shift of the argument by the recurrence: the series then has all digits of a float64."""
+TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
+"""Coefficients of its asymptotic series in odd powers (abramowitz1964, 6.4.12)."""
+DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
 """Coefficients of its asymptotic series in even powers (abramowitz1964, 6.3.18)."""
 
 
@@ -30,7 +34,7 @@ def digamma(x: jax.Array) -> jax.Array:
     """``ψ(x)`` for positive ``x``; NaN elsewhere."""
     lifted = sum(1 / (x + step) for step in range(SHIFT))
     y = jnp.where(x > 0, x, jnp.nan) + SHIFT
-    return jnp.log(y) - 1 / (2 * y) - _series(_DIGAMMA, 1 / y**2) - lifted
+    return jnp.log(y) - 1 / (2 * y) - _series(DIGAMMA, 1 / y**2) - lifted
 
 
 @jax.custom_jvp
