@@ -9,7 +9,8 @@ from posterity.arrays.namespace import compiled, namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, Real
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, vector
 from posterity.families.emitting import EmittingSymbols, MixingWeights, check_exchangeable
-from posterity.families.marginals import BETA, Closed, Marginal
+from posterity.families.formulas import BETA
+from posterity.families.marginals import Closed, Marginal
 from posterity.families.supports import Simplex
 from posterity.runtime.lazy import jax
 from posterity.runtime.programs import sampler

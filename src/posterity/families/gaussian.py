@@ -21,7 +21,8 @@ from posterity.arrays.typing import (
 )
 from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import POSITIVE_DEFINITE, Coordinates, matrix, vector
-from posterity.families.marginals import NORMAL, Closed, Marginal, same_shape
+from posterity.families.formulas import NORMAL
+from posterity.families.marginals import Closed, Marginal, same_shape
 from posterity.families.supports import RealNumbers
 from posterity.runtime.jax_loaded import is_jax
 from posterity.runtime.lazy import jax, jnp

@@ -11,8 +11,9 @@ from posterity.arrays.tree import map_leaves
 from posterity.arrays.typing import ArrayLike, Bool, Float, Index, Int, KeyArray, Real
 from posterity.errors import ParameterError, StructureError
 from posterity.families.distribution import Distribution
+from posterity.families.formulas import NORMAL
 from posterity.families.gaussian import LOG_2PI
-from posterity.families.marginals import NORMAL, Closed, Marginal, same_shape
+from posterity.families.marginals import Closed, Marginal, same_shape
 from posterity.families.supports import RealNumbers
 from posterity.families.vector_space import batch_index
 from posterity.runtime.lazy import jax

@@ -8,7 +8,8 @@ import numpy as np
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Float, PyTree
-from posterity.families.marginals import Array, Marginal, along_first, bisected
+from posterity.families.formulas import bisected
+from posterity.families.marginals import Array, Marginal, along_first
 from posterity.families.supports import Continuous
 from posterity.runtime.lazy import jax
 

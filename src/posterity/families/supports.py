@@ -18,7 +18,7 @@ import numpy as np
 from posterity.arrays.functions import Namespace
 from posterity.arrays.linear_algebra import triangle
 from posterity.arrays.typing import Bool, DTypeLike, Float, PyTree, Real
-from posterity.families.marginals import LOG_NORMAL, LOGIT_NORMAL, NORMAL, Formulas
+from posterity.families.formulas import LOG_NORMAL, LOGIT_NORMAL, NORMAL, Formulas
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,8 @@ from posterity.arrays.namespace import compiled, namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Real
 from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import POSITIVE_DEFINITE, Coordinates, Domain, matrix, scalar
-from posterity.families.marginals import WISHART_ENTRY, Closed, Marginal, numbered, same_shape
+from posterity.families.formulas import WISHART_ENTRY
+from posterity.families.marginals import Closed, Marginal, numbered, same_shape
 from posterity.families.supports import PositiveDefiniteMatrices
 from posterity.runtime.lazy import jax, jnp
 from posterity.runtime.programs import sampler
@@ -209,3 +210,14 @@ def bartlett_root(
     square = rng.chisquare(degrees - np.arange(size), (draws, size))
     root[..., np.arange(size), np.arange(size)] = np.sqrt(square)
     return root
+
+
+def unit_scatter(
+    rng: np.random.Generator, degrees: float, size: int, draws: int
+) -> Float[np.ndarray, "draws d d"]:
+    """Draw scatter matrices of unit covariance; with few degrees of freedom, sums of squares."""
+    if degrees > size - 1:
+        root = bartlett_root(rng, degrees, size, draws)
+    else:
+        root = rng.standard_normal((draws, size, max(round(degrees), 0)))
+    return root @ np.swapaxes(root, -1, -2)

@@ -29,7 +29,7 @@ from posterity.families.mixture import Mixture
 from posterity.families.names import some
 from posterity.families.plate import Plate
 from posterity.families.supports import RealNumbers
-from posterity.families.unconstrained import Transformed
+from posterity.families.transformed import Transformed
 
 Array = np.ndarray
 FAMILY = one_of("gaussian", "diagonal", "low-rank", "mixture", "gamma", "beta", "dirichlet")
