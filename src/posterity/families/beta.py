@@ -38,7 +38,7 @@ class Beta(MixingWeights):
         "b_minus_one": scalar(ABOVE_MINUS_ONE),
     }
     standard: ClassVar[Coordinates] = {"a": scalar(POSITIVE), "b": scalar(POSITIVE)}
-    shows_prior: ClassVar[bool] = True
+    shows_prior = True
 
     @classmethod
     def from_standard(cls, a: ArrayLike, b: ArrayLike) -> Self:

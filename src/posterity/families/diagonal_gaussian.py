@@ -27,7 +27,7 @@ class DiagonalGaussian(AnyGaussian):
 
     coordinates: ClassVar[Coordinates] = {"precision_mean": vector(), "precision": vector(POSITIVE)}
     standard: ClassVar[Coordinates] = {"mean": vector(), "variance": vector(POSITIVE)}
-    diagonal: ClassVar[bool] = True
+    diagonal = True
 
     @classmethod
     def from_standard(cls, mean: ArrayLike, variance: ArrayLike) -> Self:

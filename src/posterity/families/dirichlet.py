@@ -29,7 +29,7 @@ class Dirichlet(MixingWeights, EmittingSymbols):
 
     coordinates: ClassVar[Coordinates] = {"concentration_minus_one": vector(ABOVE_MINUS_ONE)}
     standard: ClassVar[Coordinates] = {"concentration": vector(POSITIVE)}
-    shows_prior: ClassVar[bool] = False
+    shows_prior = False
 
     @classmethod
     def from_standard(cls, concentration: ArrayLike) -> Self:
@@ -51,7 +51,7 @@ class Dirichlet(MixingWeights, EmittingSymbols):
     def support(self) -> Simplex:
         return Simplex((self.own_size,))
 
-    quantities: ClassVar[tuple[str, ...]] = ("probability",)
+    quantities = ("probability",)
 
     def marginals(self) -> list[Marginal]:
         """Return the Beta law of each category against all others."""

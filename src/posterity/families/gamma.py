@@ -29,7 +29,7 @@ class Gamma(ExponentialFamily):
         "shape_minus_one": scalar(ABOVE_MINUS_ONE),
         "rate": scalar(POSITIVE),
     }
-    base_measure: ClassVar[float | None] = 0.0
+    base_measure = 0.0
     standard: ClassVar[Coordinates] = {"shape": scalar(POSITIVE), "rate": scalar(POSITIVE)}
 
     @classmethod

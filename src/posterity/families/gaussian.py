@@ -42,10 +42,10 @@ class AnyGaussian(ExponentialFamily):
     precision_mean: Float[Real, "..."]
     precision: Float[Real, "..."]
 
-    base_measure: ClassVar[float | None] = -LOG_2PI / 2
+    base_measure = -LOG_2PI / 2
     longest_move: ClassVar[float] = 2.0
     """Largest move of a mean in a retracted step, in standard deviations."""
-    gaussian: ClassVar[bool] = True
+    gaussian = True
     diagonal: ClassVar[bool]
     """True if coordinates are independent; precisions and covariances are then (..., d)."""
 
@@ -225,7 +225,7 @@ class Gaussian(AnyGaussian):
         "precision": matrix(POSITIVE_DEFINITE),
     }
     standard: ClassVar[Coordinates] = {"mean": vector(), "covariance": matrix(POSITIVE_DEFINITE)}
-    diagonal: ClassVar[bool] = False
+    diagonal = False
 
     @classmethod
     def from_standard(cls, mean: ArrayLike, covariance: ArrayLike) -> Self:

@@ -1,6 +1,6 @@
 """Gaussians whose covariance is a diagonal plus a matrix of low rank."""
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -36,9 +36,7 @@ class LowRankGaussian(Distribution):
     factor: Float[Real, "*batch d r"]
     variance: Float[Real, "*batch d"]
 
-    addend: ClassVar[str] = (
-        "Take Gaussian.from_standard(q.mean, q.covariance), or DiagonalGaussian."
-    )
+    addend = "Take Gaussian.from_standard(q.mean, q.covariance), or DiagonalGaussian."
 
     def __post_init__(self) -> None:
         made = as_leaves({n: self.__dict__[n] for n in ("mean", "factor", "variance")})

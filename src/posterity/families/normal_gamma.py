@@ -45,7 +45,7 @@ class NormalGamma(NormalPrecision):
         "inverse_scale": vector(POSITIVE),
         "degrees_of_freedom": vector(POSITIVE),
     }
-    whole: ClassVar[bool] = False
+    whole = False
 
     @classmethod
     def from_standard(

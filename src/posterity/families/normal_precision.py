@@ -24,9 +24,9 @@ class NormalPrecision(Emitting):
     precision_mean: Float[Real, "..."]
     scatter: Float[Real, "..."]
 
-    base_measure: ClassVar[float | None] = -LOG_2PI / 2
-    normalizer_stays: ClassVar[bool] = True
-    quantities: ClassVar[tuple[str, ...]] = ("mean", "variance")
+    base_measure = -LOG_2PI / 2
+    normalizer_stays = True
+    quantities = ("mean", "variance")
 
     whole: ClassVar[bool]
     """True if precisions are matrices; False if they are numbers for each coordinate."""

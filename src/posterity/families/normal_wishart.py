@@ -75,7 +75,7 @@ class NormalWishart(NormalPrecision):
         "scale": matrix(POSITIVE_DEFINITE),
         "degrees_of_freedom": scalar(MORE_THAN_SIZE),
     }
-    whole: ClassVar[bool] = True
+    whole = True
 
     @classmethod
     def from_standard(

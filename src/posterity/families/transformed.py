@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class Transformed(Distribution):
     law: Any
     supports: Supports = static()
 
-    addend: ClassVar[str] = "Take its .law everywhere: that of the unconstrained numbers."
+    addend = "Take its .law everywhere: that of the unconstrained numbers."
 
     def __post_init__(self) -> None:
         fits = isinstance(self.law, Distribution) and isinstance(self.supports, Supports)

@@ -85,8 +85,8 @@ class Wishart(ExponentialFamily):
     def support(self) -> PositiveDefiniteMatrices:
         return PositiveDefiniteMatrices((self.own_size, self.own_size))
 
-    base_measure: ClassVar[float | None] = 0.0
-    quantities: ClassVar[tuple[str, ...]] = ("precision",)
+    base_measure = 0.0
+    quantities = ("precision",)
 
     def labels(self, names: tuple[str, ...]) -> tuple[str, ...]:
         own = names or numbered(self.own_size)

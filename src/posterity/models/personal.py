@@ -76,7 +76,7 @@ class PersonalModel(Model):
     ...         return data * b[0] - jnp.exp(b[0])
     """
 
-    joint: ClassVar[bool] = True
+    joint = True
 
     @abc.abstractmethod
     def local_prior(self, z: Any) -> tuple[Any, Any]:
@@ -160,7 +160,7 @@ class PersonalRegression(PersonalModel):
     model: PredictorModel
     personal: tuple[int, ...] = static()
 
-    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Product,)
+    families = (Product,)
     nodes: ClassVar[int] = 24
     """Gauss-Hermite nodes along each record's predictor, under the posterior."""
 
