@@ -59,7 +59,9 @@ def one_of(*choices: str) -> Constraint:
 
 
 COUNT = at_least(1)
+"""What counts something that there is at least once."""
 NATURAL = at_least(0)
+"""What counts something that there may be none of."""
 POSITIVE = Constraint("a positive number", number_of(Real, lambda x: 0 < float(x) < math.inf))
 NOT_NEGATIVE = Constraint(
     "a finite number, not negative",

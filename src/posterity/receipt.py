@@ -3,39 +3,27 @@
 import dataclasses
 import datetime
 import hashlib
-import itertools
 import json
 import math
 import os
 import re
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
 from posterity.arguments import Constraint
-from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact import digest
 from posterity.artifact.container import unique
 from posterity.entries import appearance
 from posterity.errors import ArtifactError, PosterityError
+from posterity.handed_on import Likeness, handed_on
 from posterity.ledger import Ledger
 from posterity.runtime.files import write_file
 from posterity.runtime.text import clean, cut, html
 
 FORMAT_VERSION = 2
-BESIDE = 0.1
-"""Largest relative residual of a change from the factor that left, beside an honest refinement."""
-NEAR = 0.05
-"""Largest difference from one of the multiple of that factor in such a change."""
-EXACT = 1e-3
-"""Both bounds where directions are often similar: in few dimensions, and of sites that join."""
-FEW = 4
-"""Number of dimensions below which directions are often similar."""
-LEAST = 1e-9
-"""Length, in sqrt(nats), up to which a factor is ignored."""
+"""Version of the format of receipts."""
 
 # --- the document ------------------------------------------------------------------------------
 
@@ -274,8 +262,15 @@ LEDGERS = Constraint(
 )
 
 
-def verify(receipt: Receipt, before: Ledger, after: Ledger) -> Verification:
+def verify(
+    receipt: Receipt,
+    before: Ledger,
+    after: Ledger,
+    likeness: Likeness = Likeness(),  # noqa: B008
+) -> Verification:
     """Check the claims of a receipt against the ledgers before and after the forgetting.
+
+    ``likeness`` says from when on a change is a factor of a forgotten site, handed on.
 
     >>> from posterity import Ledger, forget
     >>> from posterity.families import Gamma
@@ -330,7 +325,7 @@ def verify(receipt: Receipt, before: Ledger, after: Ledger) -> Verification:
         return Verification(claims)
     updates = _updates(before, after, restarted)
     same_prior = before.prior == after.prior
-    kept = same_prior and not _handed_on(receipt.sites, before, after)
+    kept = same_prior and not handed_on(receipt.sites, before, after, likeness)
     claims |= {
         "what was refined is not called exact": not receipt.exact,
         "every other site refined as often as the receipt says": updates == refined.updates,
@@ -355,67 +350,3 @@ def _updates(before: Ledger, after: Ledger, restarted: bool) -> dict[str, int]:
 
 def _joined(before: Ledger, after: Ledger) -> tuple[str, ...]:
     return tuple(sorted(set(after.sites) - set(before.sites)))
-
-
-def _handed_on(leavers: Sequence[str], before: Ledger, after: Ledger) -> bool:
-    """Return whether the change of a site, or of all together, is the factor of a forgotten site,
-    or of all of them: alone, or beside an honest refinement.
-
-    Lengths and angles are those of the Fisher metric at the posterior before. The direction of a
-    site's own earlier factor is taken out first, since factors of similar sites are similar.
-    """
-    total = before.total
-    zero = before.prior.zero()
-    at: Any = total if np.all(total.is_proper()) else before.prior
-
-    def of(ledger, site):
-        return ledger.factor(site) if site in ledger.sites else zero
-
-    lost = [of(before, site) for site in leavers]
-    lost.append(TreeSum.of(lost).value)
-    old = [of(before, site) for site in after.sites]
-    new = [of(after, site) for site in after.sites]
-    changed = [(a, b) for a, b in zip(old, new, strict=True) if a != b]
-    if not changed:
-        return False
-    both = TreeSum.of([a for a, _ in changed]).value, TreeSum.of([b for _, b in changed]).value
-    pairs = itertools.product([*changed, both], lost)
-    return any(_is_multiple(at, own, gained - own, gone) for (own, gained), gone in pairs)
-
-
-def _is_multiple(at: Any, own: Any, gain: Any, lost: Any) -> bool:
-    """Return whether the gain of a site with the factor ``own`` is about ``± lost``."""
-    beside = gain.dimension >= FEW and bool(np.any(own.natural_parameters))
-    if beside:
-        gain = _apart(at, gain, own)
-        lost = _apart(at, lost, own)
-    size = _length(at, lost)
-    length = _length(at, gain)
-    if not min(size, length) > LEAST:
-        return False
-    multiple = _inner(at, gain, lost) / size**2
-    rest = _length(at, gain - lost * multiple) / length
-    allowed, near = (BESIDE, NEAR) if beside else (EXACT, EXACT)
-    return rest <= allowed and abs(abs(multiple) - 1) <= near
-
-
-def _apart(at: Any, factor: Any, own: Any) -> Any:
-    """Return the factor without its part along another one."""
-    return factor - own * (_inner(at, own, factor) / _length(at, own) ** 2)
-
-
-def _length(at: Any, step: Any) -> float:
-    with np.errstate(all="ignore"):
-        return float(np.sqrt(at.squared_length(step)))
-
-
-def _inner(at: Any, one: Any, other: Any) -> float:
-    """Return the inner product, by polarization after scaling both to unit length."""
-    first = _length(at, one)
-    second = _length(at, other)
-    if not min(first, second) > 0:
-        return 0.0
-    one = one / first
-    other = other / second
-    cosine = (_length(at, one + other) ** 2 - _length(at, one - other) ** 2) / 4
-    return cosine * first * second

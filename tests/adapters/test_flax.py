@@ -212,7 +212,7 @@ def test_the_diagonal_factor_is_the_likelihood_and_chunks_change_nothing(monkeyp
     module, params, _, f = network(1)
     q = from_module(module, X, labels(f), variables=params, **CLASSES)
     with monkeypatch.context() as patch:
-        patch.setattr(fisher, "AT_ONCE", 400)
+        patch.setattr(fisher, "laws", functools.partial(fisher.laws, at_once=400))
         parts = from_module(module, X, labels(f), variables=params, **CLASSES)
     np.testing.assert_allclose(together(parts), together(q), rtol=1e-6)
     factor = to_ledger(module, "a", X, labels(f), variables=params, **CLASSES).factor("a")

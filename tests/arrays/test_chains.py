@@ -3,7 +3,7 @@
 import numpy as np
 import scipy.signal
 
-from posterity.arrays.chains import DISAGREE, UNSURE, apart, diagnose, error_of_variance
+from posterity.arrays.chains import Limits, apart, diagnose, error_of_variance
 
 
 def test_one_chain_elsewhere_is_seen_and_slow_mixing_is_not() -> None:
@@ -13,7 +13,7 @@ def test_one_chain_elsewhere_is_seen_and_slow_mixing_is_not() -> None:
     noise = np.random.default_rng(0).normal(size=(16, count + 10 * time, 60))
     gain = [(1 - fall**2) ** 0.5]
     draws = scipy.signal.lfilter(gain, [1, -fall], noise, axis=1)[:, -count:]
-    assert diagnose(draws).rhat.max() > DISAGREE and not apart(draws).any()
+    assert diagnose(draws).rhat.max() > Limits().rhat and not apart(draws).any()
     draws[0, :, 7] += 8
     assert np.flatnonzero(apart(draws)).tolist() == [7]
 
@@ -26,4 +26,4 @@ def test_variances_are_known_but_of_heavy_tails() -> None:
     draws = np.stack([rng.normal(size=(16, 500)), rng.standard_t(2, (16, 500))], -1)
     normal, student = error_of_variance(np.append(draws, np.zeros((16, 500, 1)), -1))[:2]
     np.testing.assert_allclose(normal, (2 / 8000) ** 0.5, rtol=0.1)
-    assert normal < UNSURE < student
+    assert normal < Limits().variance_error < student

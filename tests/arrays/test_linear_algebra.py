@@ -7,7 +7,7 @@ import pytest
 from threadpoolctl import ThreadpoolController
 
 from posterity import Gaussian, federate, fuse
-from posterity.arrays.linear_algebra import SMALL, one_thread
+from posterity.arrays.linear_algebra import one_thread
 from posterity.models import LogisticRegression
 from posterity.tabular import fit
 from posterity.tabular.recipe import Recipe
@@ -32,7 +32,7 @@ def test_a_small_block_has_one_thread_and_a_large_one_all():
     with one_thread(10, 1000):
         assert threads() == {1}
     assert threads() == {THREADS}
-    with one_thread(SMALL ** (1 / 3) + 1):
+    with one_thread(1626):
         assert threads() == {THREADS}
     with one_thread(10, 1000, small=1000):
         assert threads() == {THREADS}

@@ -21,7 +21,8 @@ from posterity import (
 )
 from posterity.errors import FusionWarning
 from posterity.families import stack
-from posterity.families.marginals import BETA, NORMAL, Closed
+from posterity.families.formulas import BETA, NORMAL
+from posterity.families.marginals import Closed
 from posterity.fusion import judged_passes
 from posterity.fusion.conflict import apart, jointly
 from tests.fusion import made

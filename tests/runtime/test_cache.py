@@ -32,10 +32,9 @@ import numpy as np
 from posterity.runtime import programs
 traces = []
 function = programs.jitted(lambda x: traces.append(x) or x + 1)
-programs.MORE = -1.0
-for size, (programs.NEW, programs.MAPPINGS) in enumerate(((1, 1.0), (1, 1e-9), (9, 1e-9))):
+for size, (new, mappings) in enumerate(((1, 1.0), (1, 1e-9), (9, 1e-9))):
     function(np.zeros(size))
-    programs.release_programs()
+    programs.release_programs(new, mappings, -1.0)
     function(np.zeros(size))
     print(len(traces))
 """

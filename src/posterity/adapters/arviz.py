@@ -17,7 +17,7 @@ from posterity.arguments import COUNT
 from posterity.arrays.typing import KeyArray
 from posterity.errors import UsageError
 from posterity.families.distribution import Distribution
-from posterity.families.unconstrained import Transformed
+from posterity.families.transformed import Transformed
 from posterity.runtime.lazy import jax
 from posterity.runtime.programs import jitted
 

@@ -41,12 +41,6 @@ MODEL = "model"
 EMPIRICAL = "empirical"
 MEAN = "mean"
 VARIANCE = "variance"
-MOST_NAMED = 5000
-"""Largest number of weights that have names; tensors of a diagonal law are always named."""
-MOST_FULL = 3000
-"""Largest number of weights with a full covariance."""
-AT_ONCE = 2**22
-"""Largest number of Jacobian entries in memory at once."""
 UNTRAINED = (
     "Pass the data and the prior_precision that it was trained with (with a weight decay of w "
     "beside the mean cross entropy of n records n w, beside the mean squared error "
@@ -123,9 +117,21 @@ class Task:
 
 
 def laws(
-    task: Task, tensors: Mapping[str, Array], outputs: Array, jacobians: Jacobians, y: ArrayLike
+    task: Task,
+    tensors: Mapping[str, Array],
+    outputs: Array,
+    jacobians: Jacobians,
+    y: ArrayLike,
+    *,
+    most_full: int = 3000,
+    most_named: int = 5000,
+    at_once: int = 2**22,
 ) -> Laws:
     """Return posterior, prior and factor over the weights; the factor may be improper.
+
+    ``most_full`` is the largest number of weights whose covariance fits into memory; of more than
+    ``most_named`` weights entries have no names; ``at_once`` bounds the entries of the Jacobian
+    that are in memory together.
 
     Raises:
         StructureError: for outputs and labels that do not fit, outputs that are probabilities
@@ -137,16 +143,16 @@ def laws(
     """
     size = sum(tensor.size for tensor in tensors.values())
     full = task.curvature == FULL
-    if full and size > MOST_FULL:
+    if full and size > most_full:
         raise StructureError(
             found=f"{size} weights with curvature='full'",
-            expected=f"at most {MOST_FULL}, whose covariance fits into memory",
+            expected=f"at most {most_full}, whose covariance fits into memory",
             fix="Pass only=[...], the last layer's tensors, or curvature='diagonal'.",
         )
     flat = [numbers(tensor, f"the weights {n!r}").reshape(-1) for n, tensor in tensors.items()]
     outputs = np.asarray(outputs, np.float64)
     target, noise = _target(task, outputs, np.asarray(y))
-    step = max(1, AT_ONCE // max(1, outputs.shape[1] * size))
+    step = max(1, at_once // max(1, outputs.shape[1] * size))
     information = np.zeros((size, size) if full else size)
     gradient = np.zeros(size)
     for start in range(0, len(outputs), step):
@@ -167,7 +173,7 @@ def laws(
     apply = np.matmul if full else np.multiply
     ends = np.cumsum([tensor.size for tensor in tensors.values()])[:-1]
 
-    named = size <= MOST_NAMED
+    named = size <= most_named
     shapes = {n: np.shape(tensor) for n, tensor in tensors.items()}
 
     def law(slope: Array, precision: Array) -> Gaussian | Product:

@@ -149,15 +149,19 @@ def _parts(law: Any) -> dict[str, Array]:
     return {**result, **dict(zip(GAUSSIAN, Gaussians.of(members, "hmmlearn"), strict=True))}
 
 
-def _default_prior(posterior: families.HiddenMarkov, own: dict[str, Array]) -> dict[str, Array]:
-    """Return hmmlearn's default prior, with the mean of the states in place of that of the data."""
+def _default_prior(
+    posterior: families.HiddenMarkov, own: dict[str, Array], scale: float = 1e-3
+) -> dict[str, Array]:
+    """Return the default prior of hmmlearn, and of its ``scale``, with the mean of the states in
+    place of that of the data.
+    """
     rows = ("startprob", "transmat", "emissionprob")
     result = {k: np.full_like(v, 1 / v.shape[-1]) for k, v in own.items() if k in rows}
     if "emissionprob" in own:
         return result
     states, size = own["means"].shape
     share = posterior.occupancy() / posterior.occupancy().sum()
-    one = SMALL * (np.eye(size) if own["scale"].ndim == 3 else np.ones(size))
+    one = scale * (np.eye(size) if own["scale"].ndim == 3 else np.ones(size))
     means = np.tile(share @ own["means"], (states, 1))
     beta = np.ones(states)
     dof = float(size)

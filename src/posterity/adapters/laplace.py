@@ -22,24 +22,23 @@ from posterity.families import Gaussian
 from posterity.families.names import some
 
 Array = np.ndarray
-MOST_INFLATION = 1e12
-"""Largest variance inflation factor that is accepted; it leaves four significant digits."""
-MOST_CELLS, ROUNDING = 2_000_000, 1e-6
-"""Largest number of entries of a linear program, above which it is skipped; and its tolerance."""
-FAR, NEAR = 1.0, 0.1
-"""Distance from the mode, in posterior standard deviations (root mean square over weights), at
-which to raise or to warn. A posterior draw is at distance 1.
-"""
 
 
 def of_covariance(
-    mean: ArrayLike, matrix: ArrayLike, names: Sequence[str], place: str, *, inverse: bool = False
+    mean: ArrayLike,
+    matrix: ArrayLike,
+    names: Sequence[str],
+    place: str,
+    *,
+    inverse: bool = False,
+    most_inflation: float = 1e12,
 ) -> Gaussian:
     """Return the Gaussian of an estimate (d,) and its covariance (d, d), under these names.
 
     With ``inverse`` the matrix is the precision: minus the Hessian of the log density. NaN,
-    infinity, variances that are not positive, and a matrix that is singular to twelve digits are a
-    ParameterError, which names the coordinates.
+    infinity, variances that are not positive, and a variance inflation factor above
+    ``most_inflation``, which leaves four significant digits, are a ParameterError, which names the
+    coordinates.
 
     >>> of_covariance([1.0, 2.0], [[1.0, 0.0], [0.0, 1e-20]], ["age", "bp"], "a fit").names
     ('age', 'bp')
@@ -72,7 +71,7 @@ def of_covariance(
         values, vectors = np.linalg.eigh((correlation + correlation.T) / 2)
         wrong = np.abs(vectors[:, 0]) > 0.01 * np.abs(vectors[:, 0]).max()
         inverted = (vectors / values) @ vectors.T if values[0] > 0 else None
-    if inverted is None or np.diagonal(inverted).max() > MOST_INFLATION:
+    if inverted is None or np.diagonal(inverted).max() > most_inflation:
         raise ParameterError(
             found=f"{why} at {some(at(names, wrong))} in {place}",
             expected="a positive definite covariance",
@@ -85,23 +84,37 @@ def of_covariance(
 
 
 def check_mode(
-    squared: float | np.floating | Array, what: str, place: str, fix: str, size: int = 1
+    squared: float | np.floating | Array,
+    what: str,
+    place: str,
+    fix: str,
+    size: int = 1,
+    *,
+    far: float = 1.0,
+    near: float = 0.1,
 ) -> None:
     """Raise or warn if ``what``, such as weights, is not a mode of the density of ``place``.
 
     ``squared`` is the sum over ``size`` coordinates of squared distances, in posterior deviations.
+    Beyond a root mean square of ``far``, the distance of a posterior draw, this is a
+    ParameterError; beyond ``near`` a ConvergenceWarning.
     """
     off = math.sqrt(max(float(squared), 0.0) / size)
     mean = " (root mean square)" if size > 1 else ""
     message = f"{what} {off:.2g} posterior standard deviations{mean} from the mode of {place}"
-    if not off <= FAR:
+    if not off <= far:
         raise ParameterError(found=message, expected="a fit that has reached its mode", fix=fix)
-    if off > NEAR:
+    if off > near:
         warnings.warn(f"{message}. {fix}", ConvergenceWarning, stacklevel=4)
 
 
-def separating(x: ArrayLike, classes: ArrayLike) -> np.ndarray:
+def separating(
+    x: ArrayLike, classes: ArrayLike, most_cells: int = 2_000_000, rounding: float = 1e-6
+) -> np.ndarray:
     """Return a mask of columns of ``x`` (n, d) in a direction that separates classes (n,) 0..K-1.
+
+    The mask is empty if the linear program would have more than ``most_cells`` entries, which takes
+    seconds; ``rounding`` is its tolerance, relative to columns of size one.
 
     >>> x = np.column_stack([np.ones(6), [1, 2, 3, 4, 5, 6], [1, 0, 1, 0, 1, 1]])
     >>> separating(x, np.array([0, 0, 0, 1, 1, 1]))
@@ -119,7 +132,7 @@ def separating(x: ArrayLike, classes: ArrayLike) -> np.ndarray:
     size = np.abs(x).max(0)
     x = x / np.where(size > 0, size, 1.0)
     count = int(classes.max()) + 1
-    if x.size * (count - 1) ** 2 > MOST_CELLS:
+    if x.size * (count - 1) ** 2 > most_cells:
         return columns
     # A record of class c requires x (d_c - d_k) >= 0 for every other class k.
     rows = []
@@ -133,7 +146,7 @@ def separating(x: ArrayLike, classes: ArrayLike) -> np.ndarray:
     total = rises.sum(0)
     nowhere = np.zeros(len(rises))
     done = linprog(-total, csr_matrix(-rises), nowhere, bounds=(-1, 1))
-    if done.status != 0 or -done.fun <= ROUNDING * len(rises):
+    if done.status != 0 or -done.fun <= rounding * len(rises):
         return columns
     # Separated: of all directions, the shortest one names the fewest columns.
     cost = np.tile(~constant, 2 * (count - 1)).astype(float)
@@ -143,7 +156,7 @@ def separating(x: ArrayLike, classes: ArrayLike) -> np.ndarray:
     short = linprog(cost, both, -least, bounds=(0, None))
     direction = short.x[: len(total)] - short.x[len(total) :] if short.status == 0 else done.x
     moved = np.abs(direction.reshape(count - 1, -1)).max(0)
-    moved = moved > ROUNDING * moved.max()
+    moved = moved > rounding * moved.max()
     return moved & ~constant if (moved & ~constant).any() else moved
 
 

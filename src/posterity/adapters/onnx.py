@@ -32,6 +32,7 @@ from posterity.runtime.files import write_file
 from posterity.version import __version__
 
 OPSET = 17
+"""Version of ONNX's operators, which every runtime of the last years knows."""
 IR = 8
 """Version of the format that came with this opset."""
 BYTES = 2**31 - 2**20

@@ -35,10 +35,6 @@ Array = np.ndarray
 INTERCEPT = "intercept"
 KNOWN = (BayesianRidge, ARDRegression, LogisticRegression)
 SCALERS = (StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler)
-OFF = 1e-3
-"""Relative difference of column means beyond which data are not those of the fit."""
-AWAY = 0.1
-"""Distance from the mode, in posterior standard deviations, beyond which data are not the fit's."""
 AS_FITTED = "Pass x and y as they were given to fit, and sample_weight if there was one."
 
 
@@ -123,16 +119,19 @@ def _coefficients(known: Fitted, level: Any = (), variance: Any = ()) -> Gaussia
     return of_covariance(mean, covariance, known.names, known.place)
 
 
-def _ridge(known: Fitted, x: Array, weights: Array, y: Any) -> shared.Laws:
+def _ridge(
+    known: Fitted, x: Array, weights: Array, y: Any, off: float = 1e-3, most_away: float = 0.1
+) -> shared.Laws:
     """Return the posterior of linear regression, given the noise and the prior's precisions.
 
-    With responses, check that the coefficients solve ``(α XᵀX + Λ) coef = α Xᵀy`` for these data.
+    With responses, check that the coefficients solve ``(α XᵀX + Λ) coef = α Xᵀy`` for these data:
+    column means agree to ``off`` standard deviations, and the mode to ``most_away`` posterior ones.
     """
     model, z, (prior, kept) = known.model, x, _kept(known.model)
     if model.fit_intercept:  # with centred columns it is independent of the coefficients
         centre = np.average(x, axis=0, weights=weights)
         scale = np.sqrt(np.average((x - centre) ** 2, axis=0, weights=weights))
-        far = np.abs(centre - model.X_offset_) > OFF * np.where(scale > 0, scale, 1.0)
+        far = np.abs(centre - model.X_offset_) > off * np.where(scale > 0, scale, 1.0)
         if far.any():
             names = some(shared.at(known.columns, far))
             raise UsageError(
@@ -156,7 +155,7 @@ def _ridge(known: Fitted, x: Array, weights: Array, y: Any) -> shared.Laws:
     precision = curvature * np.outer(kept, kept) + np.diag(prior)
     left = (weighted.T @ (y - z @ mean)) * kept - prior * mean
     away = np.sqrt(left @ np.linalg.solve(precision, left))
-    if not away <= AWAY:
+    if not away <= most_away:
         where = f"{away:.2g} posterior standard deviations elsewhere"
         raise UsageError(
             found=f"data under which the coefficients of {known.place} would be {where}",

@@ -23,12 +23,6 @@ from posterity.ledger import Ledger
 
 COEFFICIENTS, NOISE = "coefficients", "noise"
 """Blocks of a law that includes the noise."""
-PERFECT = 1e-24
-"""Ratio of squared residuals to squared responses below which residuals are rounding error."""
-FAR = 10.0
-"""Standard error of a standardised column, in log odds or log rates, at which to check for
-separated classes.
-"""
 CLASSES = ("Logit", "Probit", "MNLogit", "Binomial")
 RATES = ("Poisson", "NegativeBinomial", "NegativeBinomialP", "GeneralizedPoisson")
 
@@ -92,7 +86,12 @@ def to_ledger(
         return Laws(factor, factor=factor).ledger(site, prior, model=results)
 
 
-def _coefficients(results: Any, other: Mapping[str, str] | None) -> Gaussian:
+def _coefficients(
+    results: Any, other: Mapping[str, str] | None, perfect: float = 1e-24
+) -> Gaussian:
+    """Return the law of the coefficients; squared residuals of less than ``perfect`` of the squared
+    responses are rounding errors.
+    """
     model = getattr(results, "model", None)
     # Penalised fits report the covariance of the likelihood alone, or none.
     kind = type(getattr(results, "_results", results)).__name__
@@ -108,7 +107,7 @@ def _coefficients(results: Any, other: Mapping[str, str] | None) -> Gaussian:
     if left is not None and hasattr(results, "ssr"):
         response = getattr(model, "wendog", None)
         total = 0.0 if response is None else float(np.square(np.asarray(response, float)).sum())
-        if left < 1 or results.ssr <= PERFECT * total:
+        if left < 1 or results.ssr <= perfect * total:
             sizes = f"{int(results.nobs)} records and {len(results.params)} coefficients"
             raise ParameterError(
                 found=f"{sizes} with squared residuals of {results.ssr:.3g}, in {place}",
@@ -157,9 +156,17 @@ def _numbers(results: Any, model: Any) -> tuple[list[str], np.ndarray, np.ndarra
 
 
 def _check_classes(
-    results: Any, model: Any, names: list[str], covariance: np.ndarray, converged: Any, place: str
+    results: Any,
+    model: Any,
+    names: list[str],
+    covariance: np.ndarray,
+    converged: Any,
+    place: str,
+    far: float = 10.0,
 ) -> None:
-    """Raise or warn if the estimate is at infinity; checked only if the fit suggests it."""
+    """Raise or warn if the estimate is at infinity; checked only if the fit suggests it: if it has
+    not converged, or a standardised column's standard error, in log odds or log rates, is ``far``.
+    """
     y = getattr(model, "endog", None)
     x = getattr(model, "exog", None)
     kinds = {type(model).__name__, type(getattr(model, "family", None)).__name__}
@@ -170,15 +177,16 @@ def _check_classes(
     columns = [str(name) for name in model.exog_names][: x.shape[1]]
     copies = max(len(names) // x.shape[1], 1)
     deviations = np.sqrt(np.maximum(np.diagonal(covariance), 0))[: copies * x.shape[1]]
-    far = ~(deviations.reshape(copies, -1) * x.std(0) < FAR).all(0)  # NaN is far, too
-    if converged is not None and np.all(converged) and not far.any():
+    unknown = ~(deviations.reshape(copies, -1) * x.std(0) < far).all(0)  # NaN is far, too
+    if converged is not None and np.all(converged) and not unknown.any():
         return
     whole = y.ndim == 1 and np.isin(y, np.arange(int(np.max(y)) + 1)).all()
     if whole and kinds & {*CLASSES}:
         check_separation(x, y.astype(int), columns, place)
-    elif far.any():
-        text = f"{place} know next to nothing of {some(at(columns, far))}: records of one kind had "
-        text += "no events, or all, so that the estimate is at infinity, or columns are dependent."
+    elif unknown.any():
+        text = f"{place} know next to nothing of {some(at(columns, unknown))}: records of one kind "
+        text += "had no events, or all, so that the estimate is at infinity, or columns depend on "
+        text += "each other."
         warnings.warn(text, ConvergenceWarning, stacklevel=4)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from posterity.arrays.typing import Float, Int
 
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # The golden ratio, whose powers are well mixed
 HALF = np.uint64(32)  # Number of bits for rounded contents, and for all digits
 
 

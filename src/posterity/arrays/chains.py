@@ -3,6 +3,7 @@
 Source: vehtari2021.
 """
 
+import dataclasses
 from typing import NamedTuple
 
 import numpy as np
@@ -12,19 +13,22 @@ import scipy.stats
 from posterity.arrays.typing import Float, Int
 
 Array = np.ndarray
-FEW = 50
-"""Effective sample size below which estimates of moments are not reliable."""
-TAILS = 200
-"""Effective size of a tail of 5 % below which 90 % intervals are not reliable: the share of draws
-in the tail then has a relative standard error above 31 %."""
-UNSURE = 1 / 8
-"""Relative standard error above which a variance, estimated from draws, is not reliable."""
-DISAGREE = 1.1
-"""R-hat above which chains are taken to have different distributions."""
-BY_CHANCE = 1e-3
-"""Probability that chains that agree are taken to be apart in any of their coordinates."""
-LEAST = 8
-"""Draws of a chain below which its autocorrelation is not estimated."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Bounds of diagnostics, beyond which draws are not to be relied on.
+
+    ``size`` is the least effective sample size for moments, ``tails`` that of a tail of 5 % for
+    intervals: its share then has a relative standard error of 31 %. ``variance_error`` is the
+    largest relative standard error of a variance. ``rhat`` is the R-hat above which chains are
+    taken to have different distributions.
+    """
+
+    size: float = 50
+    tails: float = 200
+    variance_error: float = 1 / 8
+    rhat: float = 1.1
 
 
 class Diagnostics(NamedTuple):
@@ -39,6 +43,11 @@ class Diagnostics(NamedTuple):
     still: Int[Array, " d"]
 
 
+def is_short(draws: Float[Array, "chains n ..."], least: int = 8) -> bool:
+    """Return whether chains have fewer than ``least`` draws, which show no autocorrelation."""
+    return draws.shape[1] < least
+
+
 def diagnose(draws: Float[Array, "chains n d"]) -> Diagnostics:
     """Return the effective sample size and R-hat of each coordinate, from halves of chains.
 
@@ -49,7 +58,7 @@ def diagnose(draws: Float[Array, "chains n d"]) -> Diagnostics:
     The effective size of antithetic chains can exceed the number of draws, up to ``n log10 n``.
     """
     chains, count, size = draws.shape
-    if count < LEAST:
+    if is_short(draws):
         full = np.full(size, float(chains * count))
         none = np.zeros(size, dtype=int)
         return Diagnostics(full, np.full(size, np.nan), none)
@@ -65,9 +74,10 @@ def tails(draws: Float[Array, "chains n d"]) -> Float[Array, " d"]:
     their 5 % and 95 % quantiles; the number of draws for chains of fewer than eight.
     """
     ends = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
-    few = draws.shape[1] < LEAST
     full = np.full(draws.shape[2], float(draws[..., 0].size))
-    return full if few else np.minimum(*(_sizes(_split((draws <= q) * 1.0)) for q in ends))
+    return (
+        full if is_short(draws) else np.minimum(*(_sizes(_split((draws <= q) * 1.0)) for q in ends))
+    )
 
 
 def error_of_variance(draws: Float[Array, "chains n d"]) -> Float[Array, " d"]:
@@ -81,22 +91,22 @@ def error_of_variance(draws: Float[Array, "chains n d"]) -> Float[Array, " d"]:
     return np.divide(errors, variance, out=np.zeros_like(errors), where=variance > 0)
 
 
-def apart(draws: Float[Array, "chains n d"]) -> np.ndarray:
+def apart(draws: Float[Array, "chains n d"], by_chance: float = 1e-3) -> np.ndarray:
     """Return of each coordinate (d,) whether two chains differ by more than slow mixing explains.
 
     R-hat grows with the autocorrelation of chains and, at its largest, with the number of
     coordinates, also where chains agree. Here the means of two chains differ by more
     standard errors, from the autocorrelation within chains, than all pairs of chains in all
-    coordinates do but for a probability of :data:`BY_CHANCE`. Squared errors are doubled, as short
+    coordinates do but for a probability of ``by_chance``. Squared errors are doubled, as short
     chains underestimate their autocorrelation. False for one chain or fewer than eight draws.
     """
-    chains, count, size = draws.shape
-    if chains == 1 or count < LEAST:
+    chains, _, size = draws.shape
+    if chains == 1 or is_short(draws):
         return np.zeros(size, bool)
     means = draws.mean(1)
     own = draws - means[:, None]
     errors = (own.var((0, 1)) * chains * 4 / sizes(own)) ** 0.5
-    most = scipy.special.ndtri(BY_CHANCE / (size * chains * (chains - 1)))
+    most = scipy.special.ndtri(by_chance / (size * chains * (chains - 1)))
     return np.ptp(means, axis=0) > -most * errors
 
 
@@ -149,7 +159,7 @@ def sizes(series: Float[Array, "chains n d"]) -> Float[Array, " d"]:
     """
     chains, count, size = series.shape
     full = np.full(size, float(chains * count))
-    return full if count < LEAST else np.minimum(_sizes(_split(series)), full)
+    return full if is_short(series) else np.minimum(_sizes(_split(series)), full)
 
 
 def mean_and_error(series: Float[Array, "chains n"]) -> tuple[float, float]:

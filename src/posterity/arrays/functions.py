@@ -19,6 +19,8 @@ class Namespace:
     """
 
     np: Any = np
+    large: int = 256
+    """Rows of a matrix from which SciPy's LAPACK is worth its import, a tenth of a second."""
 
     @property
     def special(self) -> Any:
@@ -30,17 +32,8 @@ class Namespace:
         return scipy.special.psi(x)
 
     def trigamma(self, x: Real) -> Real:
-        """Second derivative of ``log Γ``, for positive ``x``; SciPy's takes ten times as long."""
-        x = np.asarray(x)
-        wide = np.where(x > 0, x, np.nan).astype(np.float64)
-        with np.errstate(over="ignore", divide="ignore"):
-            y = wide + SHIFT
-            inverse = 1 / (y * y)
-            total = inverse * TRIGAMMA[-1]
-            for coefficient in TRIGAMMA[-2::-1]:
-                total += coefficient
-                total *= inverse
-            return ((1 + 1 / (2 * y) + total) / y + _lifted(wide)).astype(x.dtype)
+        """Second derivative of ``log Γ``, for positive ``x``; NaN elsewhere."""
+        return scipy.special.zeta(2, np.where(np.asarray(x) > 0, x, np.nan))
 
     def cholesky(self, matrices: Real) -> Real:
         """Lower Cholesky factors; NaN, never an exception, where there is none."""
@@ -84,7 +77,7 @@ class Namespace:
         """``factors⁻¹`` for lower triangular (..., d, d); of one large matrix by LAPACK, which
         takes a sixth of the time of a solution.
         """
-        if factors.ndim == 2 and len(factors) >= LARGE:
+        if factors.ndim == 2 and len(factors) >= self.large:
             (invert,) = scipy.linalg.get_lapack_funcs(("trtri",), (factors,))
             inverse, singular = invert(factors, lower=1)
             if singular:
@@ -97,7 +90,7 @@ class Namespace:
         """``factor matrix factorᵀ`` (d, d) for a lower triangular factor, of whose zeros BLAS makes
         use if it is large.
         """
-        if not isinstance(factor, np.ndarray) or len(factor) < LARGE:
+        if not isinstance(factor, np.ndarray) or len(factor) < self.large:
             return factor @ matrix @ factor.T
         (multiply,) = scipy.linalg.get_blas_funcs(("trmm",), (factor, matrix))
         return multiply(1.0, factor.T, multiply(1.0, factor.T, matrix, trans_a=1), side=1)
@@ -156,27 +149,3 @@ class Namespace:
 @functools.cache
 def _halves(dimension: int) -> np.ndarray:
     return np.arange(dimension) / 2
-
-
-LARGE = 256
-"""Rows of a matrix from which SciPy's LAPACK is worth its import, a tenth of a second."""
-TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
-"""Coefficients of its asymptotic series in odd powers (abramowitz1964, 6.4.12)."""
-SHIFT = 9
-"""The shift of the argument by the recurrence: the series then has all digits of a float64."""
-FEW = 2**9
-"""Arguments up to which all steps of the recurrence are taken at once."""
-_STEPS = np.arange(SHIFT, dtype=np.float64)
-
-
-def _lifted(x: Real) -> Real:
-    """``Σ 1 / (x + i)²`` over the first :data:`SHIFT` steps, in their order whatever the size."""
-    if x.size <= FEW:
-        terms = np.add.outer(_STEPS, x)
-        return np.add.accumulate(1 / (terms * terms))[-1]
-    total = 1 / (x * x)
-    for step in _STEPS[1:]:
-        term = x + step
-        term *= term
-        total += np.divide(1.0, term, out=term)
-    return total

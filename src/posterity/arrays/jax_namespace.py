@@ -17,10 +17,15 @@ import jax.scipy.linalg
 import jax.scipy.special
 from jax.scipy.special import polygamma
 
-from posterity.arrays.functions import SHIFT, TRIGAMMA, Namespace
+from posterity.arrays.functions import Namespace
 from posterity.arrays.typing import Bool, KeyArray, PyTree, Real
 
-_DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
+SHIFT = 9
+"""The shift of the argument by the recurrence: the series then has all digits of a float64."""
+TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
+"""Coefficients of its asymptotic series in odd powers (abramowitz1964, 6.4.12)."""
+DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
+"""Coefficients of its asymptotic series in even powers (abramowitz1964, 6.3.18)."""
 
 
 @jax.custom_jvp
@@ -29,7 +34,7 @@ def digamma(x: jax.Array) -> jax.Array:
     """``ψ(x)`` for positive ``x``; NaN elsewhere."""
     lifted = sum(1 / (x + step) for step in range(SHIFT))
     y = jnp.where(x > 0, x, jnp.nan) + SHIFT
-    return jnp.log(y) - 1 / (2 * y) - _series(_DIGAMMA, 1 / y**2) - lifted
+    return jnp.log(y) - 1 / (2 * y) - _series(DIGAMMA, 1 / y**2) - lifted
 
 
 @jax.custom_jvp
@@ -55,19 +60,19 @@ def _series(coefficients: tuple[float, ...], x: jax.Array) -> jax.Array:
 
 # --- factorisations ------------------------------------------------------------------------------
 
-TOGETHER = 150_000
-"""Multiplications of one LAPACK call at most, unless a single matrix takes more. From 200,000 on
-jaxlib 0.10 distributes the matrices of a call over its threads and waits for them, so that as many
-such calls as there are threads, in parallel, deadlock."""
 
+def _few_together(function: Callable[[Any], Any], limit: int = 150_000) -> Callable[[Any], Any]:
+    """Return a function of matrices (..., d, d) that calls this one with few of them at a time.
 
-def _few_together(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a function of matrices (..., d, d) that calls this one with few of them at a time."""
+    A call takes at most ``limit`` multiplications, unless a single matrix takes more. From 200,000
+    on jaxlib 0.10 distributes the matrices of a call over its threads and waits for them, so that
+    as many such calls as there are threads, in parallel, deadlock.
+    """
 
     @jax.custom_batching.custom_vmap
     def call(matrices: Real) -> Any:
         *batch, size, _ = matrices.shape
-        most = max(1, TOGETHER // max(size, 1) ** 3)
+        most = max(1, limit // max(size, 1) ** 3)
         if not matrices.size:
             return matrices
         if math.prod(batch) <= most:
@@ -151,10 +156,6 @@ class JaxNamespace(Namespace):
         return jax.tree.map(lambda one, other: jnp.where(condition, one, other), yes, no)
 
 
-REST = 8
-"""After the first round, one in so many draws can be proposed again at a time."""
-
-
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
 @functools.partial(jax.jit, static_argnums=2)
 def log_gamma(key: KeyArray, a: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -174,7 +175,7 @@ def log_gamma(key: KeyArray, a: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     raised = jnp.where(flat < 1, flat + 1, flat)
     drawn, accepted = _proposed(first, raised)
     accepted |= ~jnp.isfinite(raised)  # no further proposal would be better
-    width = max(1, size // REST)
+    width = max(1, size // 8)  # draws that can be proposed again at a time
 
     def again(state: PyTree) -> Any:
         number, drawn, accepted = state

@@ -18,7 +18,9 @@ THREEFRY = "threefry2x32"
 ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 """Rotations of rounds of the two kinds, in bits."""
 PARITY = 0x1BD11BDA
+"""The constant of Threefry's key schedule."""
 WORD = 0xFFFFFFFF
+"""All bits of a word."""
 KEY = Constraint(
     "a key of jax.random",
     lambda key: isinstance(key, Words) or is_jax(key),

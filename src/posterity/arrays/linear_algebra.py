@@ -13,17 +13,14 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import Real
 from posterity.runtime.jax_loaded import is_jax
 
-SMALL = 2**32
-"""Multiplications of a product of matrices, up to which threads of BLAS are not worth waiting for:
-some tenths of a second on one core. The threads wait actively for each other at every product, so
-that beside another busy process a small one takes up to a hundred times as long."""
-
 
 @contextlib.contextmanager
-def one_thread(columns: float = 0, rows: float = 0, *, small: float = SMALL) -> Iterator[None]:
+def one_thread(columns: float = 0, rows: float = 0, *, small: float = 2**32) -> Iterator[None]:
     """Let BLAS use one thread in a block if its products of matrices, (``rows``, ``columns``) by
     (``columns``, ``columns``) or of squares of ``columns``, take fewer multiplications than
-    ``small``; without sizes, in every case.
+    ``small``, some tenths of a second on one core; without sizes, in every case. Threads wait
+    actively for each other at every product, so that beside another busy process a small one takes
+    up to a hundred times as long.
 
     The process's numbers of threads are restored at its end, also after an error. A block within
     one, or beside one in another thread of Python, changes nothing. Threads of JAX are its own, and

@@ -161,10 +161,6 @@ def open_artifact(path: str | os.PathLike[str]) -> tuple[Any, Inspection]:
         return opened.value(), _inspection(path, opened)
 
 
-MOST_TOLD = 1000
-"""Maximum number of characters of a file's content that are repeated in an error."""
-
-
 class _Opened(NamedTuple):
     file: File
     size: int
@@ -206,7 +202,7 @@ def _read(file: File, size: int, what: str) -> Iterator[_Opened]:
     except (OSError, MemoryError):
         raise
     except PosterityError as error:
-        start = error.found[:MOST_TOLD]
+        start = error.found[:1000]  # a file's content may be of any length
         refused = ArtifactError(found=start, expected=error.expected, fix=error.fix)
         raise refused.at(what) from error
     except Exception as error:  # from a family's constructor

@@ -24,6 +24,7 @@ Buffer = TypeVar("Buffer", bytearray, memoryview)
 MAX_HEADER = 2**25
 """Bytes: a manifest of half a million sites. Larger headers are refused unread."""
 MAX_AXES = 32
+"""As many as NumPy allowed before its second version."""
 CODES = {
     "bool": "BOOL",
     "float32": "F32",
@@ -33,8 +34,6 @@ CODES = {
 }
 """Names in safetensors of the NumPy types that posterity's files hold."""
 _TYPES = {code: name for name, code in CODES.items()}
-_CHUNK = 2**20
-_LARGE = 2**26
 
 
 class Spec(NamedTuple):
@@ -211,22 +210,22 @@ def read_arrays(file: File, header: Header, size: int) -> dict[str, np.ndarray]:
     }
 
 
-def is_sparse(file: File, size: int) -> bool:
-    """Return True for a large file that takes less than half of ``size`` bytes on disk."""
+def is_sparse(file: File, size: int, large: int = 2**26) -> bool:
+    """Return True for a ``large`` file that takes less than half of ``size`` bytes on disk."""
     if isinstance(file, io.BytesIO):
         return False
     blocks = getattr(os.fstat(file.fileno()), "st_blocks", None)
-    return blocks is not None and size > _LARGE and 512 * blocks < size / 2
+    return blocks is not None and size > large and 512 * blocks < size / 2
 
 
-def read_pieces(file: File, header: Header) -> Iterator[memoryview]:
-    """Yield the bytes of all arrays, sorted by name, a piece at a time."""
-    buffer = memoryview(bytearray(_CHUNK))
+def read_pieces(file: File, header: Header, most: int = 2**20) -> Iterator[memoryview]:
+    """Yield the bytes of all arrays, sorted by name, at most so many at a time."""
+    buffer = memoryview(bytearray(most))
     for name in sorted(header.specs):
         file.seek(header.starts[name])
         left = header.specs[name].size
         while left:
-            piece = _filled(file, buffer[: min(left, _CHUNK)])
+            piece = _filled(file, buffer[: min(left, most)])
             yield piece
             left -= len(piece)
 

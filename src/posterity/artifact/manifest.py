@@ -18,6 +18,7 @@ from posterity.artifact.tree import encode, specs
 from posterity.errors import ArtifactError
 
 FORMAT_VERSION = 2
+"""Version of the format of files (docs/format.md)."""
 KEY, DIGEST = "posterity", "sha256"
 """The metadata keys of the manifest and of its digest."""
 FIELDS = {"format", "provenance", "tree", "data"}

@@ -24,8 +24,6 @@ from posterity.errors import ArtifactError, PosterityError
 from posterity.families import ExponentialFamily
 from posterity.ledger import Ledger
 
-FEW = 8
-"""Maximum number of a ledger's sites that are all listed in its name."""
 TOGETHER = 512
 """Number of files that are read at a time."""
 DATA = b'{\\"data\\":\\"'
@@ -107,13 +105,13 @@ def read_alone(path: str, name: str | None = None) -> Alone:
     return Alone(name, value, about.digest, about.provenance)
 
 
-def name_of(contributors: Sequence[str]) -> str:
-    """Return the name of a ledger of these sites; empty if there are none.
+def name_of(contributors: Sequence[str], most: int = 8) -> str:
+    """Return the name of a ledger of these sites, which lists up to ``most``; empty for none.
 
     >>> name_of(["north", "south"])
     'north+south'
     """
-    if len(contributors) <= FEW:
+    if len(contributors) <= most:
         return "+".join(contributors)
     return f"{contributors[0]} to {contributors[-1]} ({len(contributors)} sites)"
 

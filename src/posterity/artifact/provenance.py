@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from posterity.artifact.container import altered
-from posterity.families.names import MOST_CHARACTERS, some, unfit
+from posterity.families.names import some, unfit
+from posterity.runtime.text import cut
 
 COLUMNS, TARGET, CLASSES = "columns", "target", "classes"
 """The keys for the names of columns, a list in JSON; the name of the column that is predicted; and
@@ -73,7 +74,7 @@ def _names(provenance: Mapping[str, str], key: str) -> tuple[str, ...]:
     except (ValueError, RecursionError):
         names = None
     if not isinstance(names, list) or not names or unfit(names):
-        raise altered(f"{key} {provenance[key][:MOST_CHARACTERS]}, which are no distinct names")
+        raise altered(f"{key} {cut(provenance[key])}, which are no distinct names")
     return tuple(names)
 
 

@@ -18,14 +18,11 @@ from posterity.distillation.scaling import Scaling
 from posterity.errors import StructureError, UsageError
 from posterity.families.gaussian import LOG_2PI
 from posterity.models.likelihoods import LIKELIHOOD
+from posterity.networks.chances import kl_of_classes, kl_of_values, log_coin, log_softmax
 from posterity.networks.predictive import (
     TINY,
     Expectations,
     Prediction,
-    kl_of_classes,
-    kl_of_values,
-    log_coin,
-    log_softmax,
     mutual_information,
 )
 

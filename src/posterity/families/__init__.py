@@ -16,7 +16,7 @@ from posterity.families.network import Network as Network
 from posterity.families.normal_gamma import NormalGamma as NormalGamma
 from posterity.families.normal_wishart import NormalWishart as NormalWishart
 from posterity.families.plate import Plate as Plate
-from posterity.families.unconstrained import Transformed as Transformed
+from posterity.families.transformed import Transformed as Transformed
 from posterity.families.vector_space import at_rest as at_rest
 from posterity.families.vector_space import concatenate as concatenate
 from posterity.families.vector_space import stack as stack

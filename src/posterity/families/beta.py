@@ -7,15 +7,15 @@ import numpy as np
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, PyTree, Real
 from posterity.families.base import Line
-from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
+from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, place, scalar
 from posterity.families.dirichlet import (
     invert_mean_log,
     solve_diagonal_minus_constant,
 )
 from posterity.families.emitting import MixingWeights, check_exchangeable
-from posterity.families.marginals import BETA, Closed, Marginal, known_moments, same_shape
+from posterity.families.formulas import BETA
+from posterity.families.marginals import Closed, Marginal, known_moments, same_shape
 from posterity.families.supports import UnitInterval
-from posterity.families.vector_space import place
 from posterity.runtime.lazy import jax
 from posterity.runtime.programs import sampler
 
@@ -38,7 +38,7 @@ class Beta(MixingWeights):
         "b_minus_one": scalar(ABOVE_MINUS_ONE),
     }
     standard: ClassVar[Coordinates] = {"a": scalar(POSITIVE), "b": scalar(POSITIVE)}
-    shows_prior: ClassVar[bool] = True
+    shows_prior = True
 
     @classmethod
     def from_standard(cls, a: ArrayLike, b: ArrayLike) -> Self:

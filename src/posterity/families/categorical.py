@@ -29,8 +29,8 @@ class Categorical(ExponentialFamily):
 
     coordinates: ClassVar[Coordinates] = {"log_odds": vector()}
     standard: ClassVar[Coordinates] = {"probabilities": vector(POSITIVE)}
-    base_measure: ClassVar[float | None] = 0.0
-    reparameterized: ClassVar[bool] = False
+    base_measure = 0.0
+    reparameterized = False
 
     @classmethod
     def from_standard(cls, probabilities: ArrayLike) -> Self:
@@ -54,8 +54,8 @@ class Categorical(ExponentialFamily):
     def support(self) -> Labels:
         return Labels(count=self.own_size + 1)
 
-    over_labels: ClassVar[bool] = True
-    quantities: ClassVar[tuple[str, ...]] = ("probability",)
+    over_labels = True
+    quantities = ("probability",)
 
     def labels(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return all K labels, including the last, which has no coordinate."""

@@ -29,7 +29,7 @@ class Composite(ExponentialFamily):
     """
 
     coordinates: ClassVar[Coordinates] = {}
-    composed: ClassVar[bool] = True
+    composed = True
     standard: ClassVar[Coordinates] = {}
 
     standard_parameters = Distribution.standard_parameters

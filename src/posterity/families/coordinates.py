@@ -10,7 +10,7 @@ from posterity.arrays.functions import Namespace
 from posterity.arrays.leaves import as_leaves, frozen
 from posterity.arrays.linear_algebra import half_vectorize, symmetric, triangle, unhalf_vectorize
 from posterity.arrays.namespace import is_traced, namespace
-from posterity.arrays.typing import Bool, Real
+from posterity.arrays.typing import Bool, Int, Real
 from posterity.errors import ParameterError, StructureError
 
 
@@ -196,3 +196,22 @@ def _misfit(leaves: Mapping[str, Real], owner: str) -> StructureError:
         "symmetric, and nothing for numbers",
         fix="Check the shapes of the parameters that it was made from.",
     )
+
+
+def place(leaf: Real, labels: Int[np.ndarray, " k"], size: int, axis: int) -> Real:
+    """Sum the entries of ``leaf`` along an axis at their positions ``labels`` of ``size``."""
+    kept = labels >= 0
+    if labels.min(initial=0) < -1 or labels.max(initial=-1) >= size:
+        raise StructureError(
+            found=f"labels {labels.tolist()}",
+            expected=f"numbers below {size}, or -1 for what is left out",
+            fix="Number entries from 0 on.",
+        )
+    np_ = namespace(leaf).np
+    front = np_.moveaxis(leaf, axis, 0)
+    out = np_.zeros((size, *front.shape[1:]), front.dtype)
+    if np_ is np:
+        np.add.at(out, labels[kept], front[kept])
+    else:
+        out = out.at[labels[kept]].add(front[kept])
+    return np_.moveaxis(out, 0, axis)

@@ -7,7 +7,7 @@ import numpy as np
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Number, Real
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
-from posterity.families.gaussian import DEVIATIONS, AnyGaussian, trusted_rate
+from posterity.families.gaussian import AnyGaussian, trusted_rate
 from posterity.runtime.lazy import jax
 from posterity.runtime.programs import sampler
 from posterity.runtime.text import SHOWN
@@ -27,7 +27,7 @@ class DiagonalGaussian(AnyGaussian):
 
     coordinates: ClassVar[Coordinates] = {"precision_mean": vector(), "precision": vector(POSITIVE)}
     standard: ClassVar[Coordinates] = {"mean": vector(), "variance": vector(POSITIVE)}
-    diagonal: ClassVar[bool] = True
+    diagonal = True
 
     @classmethod
     def from_standard(cls, mean: ArrayLike, variance: ArrayLike) -> Self:
@@ -131,7 +131,7 @@ class DiagonalGaussian(AnyGaussian):
         rate = trusted_rate(rate, np_.abs(relative).max())
         precision = self.precision * (1 + rate * relative + (rate * relative) ** 2 / 2)
         deviation = np_.sqrt(self.precision)
-        step = np_.clip(rate * slope / deviation, -DEVIATIONS, DEVIATIONS) / deviation
+        step = np_.clip(rate * slope / deviation, -self.longest_move, self.longest_move) / deviation
         moved = mean + step
         return self._with(precision_mean=precision * moved, precision=precision)
 

@@ -9,7 +9,8 @@ from posterity.arrays.namespace import compiled, namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, Real
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, vector
 from posterity.families.emitting import EmittingSymbols, MixingWeights, check_exchangeable
-from posterity.families.marginals import BETA, Closed, Marginal
+from posterity.families.formulas import BETA
+from posterity.families.marginals import Closed, Marginal
 from posterity.families.supports import Simplex
 from posterity.runtime.lazy import jax
 from posterity.runtime.programs import sampler
@@ -28,7 +29,7 @@ class Dirichlet(MixingWeights, EmittingSymbols):
 
     coordinates: ClassVar[Coordinates] = {"concentration_minus_one": vector(ABOVE_MINUS_ONE)}
     standard: ClassVar[Coordinates] = {"concentration": vector(POSITIVE)}
-    shows_prior: ClassVar[bool] = False
+    shows_prior = False
 
     @classmethod
     def from_standard(cls, concentration: ArrayLike) -> Self:
@@ -50,7 +51,7 @@ class Dirichlet(MixingWeights, EmittingSymbols):
     def support(self) -> Simplex:
         return Simplex((self.own_size,))
 
-    quantities: ClassVar[tuple[str, ...]] = ("probability",)
+    quantities = ("probability",)
 
     def marginals(self) -> list[Marginal]:
         """Return the Beta law of each category against all others."""

@@ -127,6 +127,8 @@ class Distribution(Node, abc.ABC):
 
     addend: ClassVar[str] = "Wrap components without labels as posterity.Plate(members, weights)."
     """Advice in errors where parameters must be added, but those of the law cannot."""
+    marginal_draws: ClassVar[int] = 4096
+    """Number of draws from which marginals without closed formulas are estimated."""
     emits_symbols: ClassVar[bool] = False
     """True if it is a posterior over the probabilities of symbols 0, 1, ..."""
     over_labels: ClassVar[bool] = False

@@ -38,7 +38,7 @@ class Emitting(ExponentialFamily):
 class EmittingSymbols(Emitting):
     """A posterior over the probabilities of symbols, which can have names."""
 
-    emits_symbols: ClassVar[bool] = True
+    emits_symbols = True
 
     @property
     @abc.abstractmethod
@@ -53,7 +53,7 @@ class EmittingSymbols(Emitting):
 class MixingWeights(ExponentialFamily):
     """A law of the mixing weights of ``K`` components."""
 
-    base_measure: ClassVar[float | None] = 0.0
+    base_measure = 0.0
     shows_prior: ClassVar[bool]
     """True if counts are known without the prior."""
 

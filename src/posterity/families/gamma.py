@@ -6,7 +6,8 @@ from posterity.arrays.namespace import compiled, namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Real
 from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
-from posterity.families.marginals import GAMMA, Closed, Marginal, same_shape
+from posterity.families.formulas import GAMMA
+from posterity.families.marginals import Closed, Marginal, same_shape
 from posterity.families.supports import PositiveNumbers
 from posterity.runtime.lazy import jax
 from posterity.runtime.programs import sampler
@@ -28,7 +29,7 @@ class Gamma(ExponentialFamily):
         "shape_minus_one": scalar(ABOVE_MINUS_ONE),
         "rate": scalar(POSITIVE),
     }
-    base_measure: ClassVar[float | None] = 0.0
+    base_measure = 0.0
     standard: ClassVar[Coordinates] = {"shape": scalar(POSITIVE), "rate": scalar(POSITIVE)}
 
     @classmethod

@@ -21,15 +21,14 @@ from posterity.arrays.typing import (
 )
 from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import POSITIVE_DEFINITE, Coordinates, matrix, vector
-from posterity.families.marginals import NORMAL, Closed, Marginal, same_shape
+from posterity.families.formulas import NORMAL
+from posterity.families.marginals import Closed, Marginal, same_shape
 from posterity.families.supports import RealNumbers
 from posterity.runtime.jax_loaded import is_jax
 from posterity.runtime.lazy import jax, jnp
 from posterity.runtime.programs import sampler
 
 LOG_2PI = float(np.log(2 * np.pi))
-DEVIATIONS = 2.0
-"""Largest move of a mean in a retracted step, in standard deviations."""
 
 
 class AnyGaussian(ExponentialFamily):
@@ -43,8 +42,10 @@ class AnyGaussian(ExponentialFamily):
     precision_mean: Float[Real, "..."]
     precision: Float[Real, "..."]
 
-    base_measure: ClassVar[float | None] = -LOG_2PI / 2
-    gaussian: ClassVar[bool] = True
+    base_measure = -LOG_2PI / 2
+    longest_move: ClassVar[float] = 2.0
+    """Largest move of a mean in a retracted step, in standard deviations."""
+    gaussian = True
     diagonal: ClassVar[bool]
     """True if coordinates are independent; precisions and covariances are then (..., d)."""
 
@@ -224,7 +225,7 @@ class Gaussian(AnyGaussian):
         "precision": matrix(POSITIVE_DEFINITE),
     }
     standard: ClassVar[Coordinates] = {"mean": vector(), "covariance": matrix(POSITIVE_DEFINITE)}
-    diagonal: ClassVar[bool] = False
+    diagonal = False
 
     @classmethod
     def from_standard(cls, mean: ArrayLike, covariance: ArrayLike) -> Self:
@@ -360,7 +361,7 @@ class Gaussian(AnyGaussian):
         moved = xp.solve_vectors(self.precision, slope)
         deviations = np_.sqrt(np_.maximum((slope * moved).sum(), 0.0))
         length = np_.sqrt(np_.maximum((relative * relative.T).sum(), 0.0))
-        rate = trusted_rate(rate, np_.maximum(length, deviations / DEVIATIONS))
+        rate = trusted_rate(rate, np_.maximum(length, deviations / self.longest_move))
         change = rate * direction.precision
         bend = rate * change @ relative / 2
         precision = symmetric(self.precision + change + bend)

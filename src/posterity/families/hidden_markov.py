@@ -44,7 +44,7 @@ class HiddenMarkov(Product):
 
     concentrations: ClassVar[int] = 3
     """The number of entries of :meth:`spread`."""
-    is_tied: ClassVar[bool] = True
+    is_tied = True
 
     def __init__(
         self, blocks: Mapping[str, ExponentialFamily] | None = None, **named: ExponentialFamily

@@ -1,6 +1,6 @@
 """Gaussians whose covariance is a diagonal plus a matrix of low rank."""
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -11,8 +11,9 @@ from posterity.arrays.tree import map_leaves
 from posterity.arrays.typing import ArrayLike, Bool, Float, Index, Int, KeyArray, Real
 from posterity.errors import ParameterError, StructureError
 from posterity.families.distribution import Distribution
+from posterity.families.formulas import NORMAL
 from posterity.families.gaussian import LOG_2PI
-from posterity.families.marginals import NORMAL, Closed, Marginal, same_shape
+from posterity.families.marginals import Closed, Marginal, same_shape
 from posterity.families.supports import RealNumbers
 from posterity.families.vector_space import batch_index
 from posterity.runtime.lazy import jax
@@ -35,9 +36,7 @@ class LowRankGaussian(Distribution):
     factor: Float[Real, "*batch d r"]
     variance: Float[Real, "*batch d"]
 
-    addend: ClassVar[str] = (
-        "Take Gaussian.from_standard(q.mean, q.covariance), or DiagonalGaussian."
-    )
+    addend = "Take Gaussian.from_standard(q.mean, q.covariance), or DiagonalGaussian."
 
     def __post_init__(self) -> None:
         made = as_leaves({n: self.__dict__[n] for n in ("mean", "factor", "variance")})

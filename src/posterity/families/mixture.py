@@ -1,7 +1,7 @@
 """Mixtures of laws of one family; a mixture is not an exponential family."""
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -44,8 +44,8 @@ class Mixture(Distribution):
     log_weights: Float[Real, " k"]
     components: Any
 
-    is_mixture: ClassVar[bool] = True
-    addend: ClassVar[str] = (
+    is_mixture = True
+    addend = (
         "Wrap components without labels as posterity.Plate(members, weights), or take "
         ".collapse(), the one law nearest to all."
     )

@@ -23,11 +23,6 @@ Law = TypeVar("Law", bound=Any)
 Names = Mapping[str, tuple[str, ...]]
 """Names of coordinates by the path of the part; ``""`` is the path of the law itself."""
 
-MOST_CHARACTERS = 200
-"""The largest number of characters of a name."""
-MOST_NAMES = 10
-"""The largest number of names that an error lists."""
-
 
 def joined(path: str, name: str) -> str:
     """Return the path of a part; slashes and empty names are escaped."""
@@ -123,9 +118,9 @@ def unfit(names: Any) -> str:
         return f"one is no text: {next(n for n in names if not isinstance(n, str))!r}"
     if not all(names):
         return "one is empty"
-    long = [name for name in names if len(name) > MOST_CHARACTERS]
+    long = [name for name in names if len(name) > MOST]
     if long:
-        return f"one has {len(long[0])} characters of {MOST_CHARACTERS}"
+        return f"one has {len(long[0])} characters of {MOST}"
     twice = [name for name, count in Counter(names).items() if count > 1]
     return f"{some(twice)} come twice" if twice else ""
 
@@ -244,10 +239,10 @@ def alike(first: Any, second: Any) -> tuple[Any, Any]:
     return in_order(first, wanted, of, place), in_order(second, wanted, place, of)
 
 
-def some(names: Sequence[str]) -> str:
+def some(names: Sequence[str], most: int = 10) -> str:
     """Return the first few names, for an error."""
-    more = len(names) - MOST_NAMES
-    return f"{list(names[:MOST_NAMES])}" + (f" and {more} more" if more > 0 else "")
+    more = len(names) - most
+    return f"{list(names[:most])}" + (f" and {more} more" if more > 0 else "")
 
 
 # --- what a law is, in one line -------------------------------------------------------------------

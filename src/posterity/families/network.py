@@ -9,11 +9,11 @@ import numpy as np
 from posterity.arrays.tree import static
 from posterity.arrays.typing import ArrayLike, Int, Real
 from posterity.errors import StructureError
+from posterity.families.coordinates import place
 from posterity.families.diagonal_gaussian import DiagonalGaussian
 from posterity.families.layers import Layers
 from posterity.families.marginals import Names, Table
 from posterity.families.names import batch, called
-from posterity.families.vector_space import place
 
 
 class Network(DiagonalGaussian):

@@ -8,7 +8,8 @@ from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Bool, Flat, Float, KeyArray, Real
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, vector
 from posterity.families.gaussian import LOG_2PI
-from posterity.families.normal_wishart import NormalPrecision, NormalWishart
+from posterity.families.normal_precision import NormalPrecision
+from posterity.families.normal_wishart import NormalWishart
 from posterity.families.supports import PositiveNumbers, RealNumbers
 
 Pair = tuple[Float[Real, "*shape d"], Float[Real, "*shape d"]]
@@ -44,7 +45,7 @@ class NormalGamma(NormalPrecision):
         "inverse_scale": vector(POSITIVE),
         "degrees_of_freedom": vector(POSITIVE),
     }
-    whole: ClassVar[bool] = False
+    whole = False
 
     @classmethod
     def from_standard(

@@ -1,5 +1,6 @@
-"""The Normal-Wishart family, and the base of posteriors of a Gaussian's mean and precision."""
+"""The Normal-Wishart family."""
 
+import math
 from typing import ClassVar, Self
 
 import numpy as np
@@ -25,110 +26,18 @@ from posterity.families.coordinates import (
     scalar,
     vector,
 )
-from posterity.families.emitting import Emitting
 from posterity.families.gaussian import LOG_2PI
-from posterity.families.marginals import INVERSE_GAMMA, STUDENT_T, Closed, Marginal, same_shape
+from posterity.families.normal_precision import NormalPrecision
 from posterity.families.supports import PositiveDefiniteMatrices, RealNumbers
-from posterity.families.wishart import LOG_2, MORE_THAN_SIZE, Wishart, bartlett_root, drawn_root
-from posterity.runtime.jax_loaded import is_jax
+from posterity.families.wishart import (
+    MORE_THAN_SIZE,
+    Wishart,
+    bartlett_root,
+    drawn_root,
+    unit_scatter,
+)
 from posterity.runtime.lazy import jax, jnp
 from posterity.runtime.programs import sampler
-
-
-class NormalPrecision(Emitting):
-    """Base class of posteriors of a Gaussian's mean and precision; ``κ`` and ``ν`` count
-    observations. Precisions are matrices, or numbers for each coordinate.
-    """
-
-    mean_precision: Float[Real, "..."]
-    degrees: Float[Real, "..."]
-    precision_mean: Float[Real, "..."]
-    scatter: Float[Real, "..."]
-
-    base_measure: ClassVar[float | None] = -LOG_2PI / 2
-    normalizer_stays: ClassVar[bool] = True
-    quantities: ClassVar[tuple[str, ...]] = ("mean", "variance")
-
-    whole: ClassVar[bool]
-    """True if precisions are matrices; False if they are numbers for each coordinate."""
-
-    @classmethod
-    def _times(cls, numbers: Real, vector: Real) -> Real:
-        """Return each member's number, or its numbers by coordinate, times its vector."""
-        return (numbers[..., None] if cls.whole else numbers) * vector
-
-    @classmethod
-    def _times_square(cls, numbers: Real, mean: Real) -> Real:
-        """Return ``κ m mᵀ``, in the shape of the scatter."""
-        return numbers[..., None, None] * outer(mean) if cls.whole else numbers * mean**2
-
-    @property
-    def _rows(self) -> int:
-        return self.own_size if self.whole else 1
-
-    @classmethod
-    def _about_mean(
-        cls, mean: Real, mean_precision: Real, inverse_scale: Real, degrees_of_freedom: Real
-    ) -> Self:
-        return cls._of(
-            mean_precision=mean_precision,
-            degrees=degrees_of_freedom - (mean.shape[-1] if cls.whole else 1),
-            precision_mean=cls._times(mean_precision, mean),
-            scatter=inverse_scale + cls._times_square(mean_precision, mean),
-        )
-
-    @property
-    def mean(self) -> Float[Real, "*batch d"]:
-        """The expected mean ``m = E[μ]``."""
-        return self._mean if is_jax(self._mean) else self._mean.copy()
-
-    @known_at_rest
-    def _mean(self) -> Float[Real, "*batch d"]:
-        kappa = self.mean_precision
-        return self.precision_mean / (kappa[..., None] if self.whole else kappa)
-
-    @property
-    def degrees_of_freedom(self) -> Float[Real, "..."]:
-        """The degrees of freedom ``ν``."""
-        return self.degrees + self._rows
-
-    @property
-    def inverse_scale(self) -> Float[Real, "..."]:
-        """The inverse scale ``S⁻¹``, the scatter about the mean."""
-        return self.scatter - self._times_square(self.mean_precision, self._mean)
-
-    def _translate(self, offset: ArrayLike) -> Self:
-        kappa = self.mean_precision
-        mean = self._mean + self._own_offset(offset)
-        scatter = self.inverse_scale + self._times_square(kappa, mean)
-        parts = kappa, self.degrees, self._times(kappa, mean), scatter
-        if mean.shape != self.precision_mean.shape:
-            return type(self)(*parts)  # which refuses a longer batch
-        return self._of(**dict(zip(self.coordinates, parts, strict=True)))
-
-    def location(self) -> Float[Real, "*batch d"]:
-        return self.mean
-
-    def expected_moments(self) -> tuple[Real, Real] | None:
-        """Return a record's mean and covariance ``S⁻¹/(ν - d - 1)``; NaN unless ``ν > d + 1``."""
-        left = np.asarray(self.degrees_of_freedom, float) - self._rows - 1
-        left = np.where(left > 0, left, np.nan)
-        left = left[..., None, None] if self.whole else left
-        return np.asarray(self.mean, float), np.asarray(self.inverse_scale, float) / left
-
-    def marginals(self) -> list[Marginal]:
-        """Return Student's t laws of the means, and inverse gamma laws of the variances."""
-        kappa = self.mean_precision
-        s = self.scatter
-        nu = np.asarray(self.degrees_of_freedom, float)
-        if self.whole:
-            s = np.diagonal(s, axis1=-2, axis2=-1)
-            kappa = kappa[..., None]
-            nu = nu[..., None] - self.own_size + 1
-        mean, kappa, s, nu = same_shape(self.mean, kappa, s - kappa * self._mean**2, nu)
-        scale = np.sqrt(s / (kappa * nu))
-        return [Closed(STUDENT_T, (mean, scale, nu)), Closed(INVERSE_GAMMA, (nu / 2, s / 2))]
-
 
 Pair = tuple[Float[Real, "*shape d"], Float[Real, "*shape d d"]]
 
@@ -166,7 +75,7 @@ class NormalWishart(NormalPrecision):
         "scale": matrix(POSITIVE_DEFINITE),
         "degrees_of_freedom": scalar(MORE_THAN_SIZE),
     }
-    whole: ClassVar[bool] = True
+    whole = True
 
     @classmethod
     def from_standard(
@@ -244,7 +153,7 @@ class NormalWishart(NormalPrecision):
         inverse_scale = unhalf_vectorize(flat, size)
         inverse_scale -= weighted[:, :, None] * mean[:, None, :]
         roots = NUMPY.cholesky(inverse_scale).reshape(-1, size**2)[:, :: size + 1]
-        logs = size * LOG_2 - 2 * np.log(roots).sum(1)
+        logs = size * math.log(2) - 2 * np.log(roots).sum(1)
         potential = half * logs + NUMPY.multigammaln(half, size) - size / 2 * np.log(kappa)
 
         def gradient() -> Float[np.ndarray, "n dim"]:
@@ -353,7 +262,7 @@ class NormalWishart(NormalPrecision):
         truth = pooled.mean + (inner @ normal(draws, 1))[..., 0] / np.sqrt(pooled.mean_precision)
         wide = np.sqrt(np.maximum(records, np.finfo(float).tiny))[:, None]
         mean = truth + (inner @ normal(draws, count))[..., 0] / wide
-        scatters = [_unit_scatter(rng, float(n) - 1, size, draws) for n in records]
+        scatters = [unit_scatter(rng, float(n) - 1, size, draws) for n in records]
         scatter = inner @ np.stack(scatters, axis=1) @ np.swapaxes(inner, -1, -2)
         apart = mean - self.mean
         shape = (draws, count)
@@ -385,17 +294,6 @@ class NormalWishart(NormalPrecision):
         # A member at a time: all products of records would be d times the data.
         scatter = np_.stack([(x.T * weights[:, k]) @ x for k in range(weights.shape[1])])
         return type(self)(count, count, weights.T @ x, symmetric(scatter))
-
-
-def _unit_scatter(
-    rng: np.random.Generator, degrees: float, size: int, draws: int
-) -> Float[np.ndarray, "draws d d"]:
-    """Draw scatter matrices of unit covariance; with few degrees of freedom, sums of squares."""
-    if degrees > size - 1:
-        root = bartlett_root(rng, degrees, size, draws)
-    else:
-        root = rng.standard_normal((draws, size, max(round(degrees), 0)))
-    return root @ np.swapaxes(root, -1, -2)
 
 
 @sampler

@@ -8,20 +8,10 @@ import numpy as np
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.typing import ArrayLike, Float, PyTree
-from posterity.families.marginals import Array, Marginal, along_first, bisected
+from posterity.families.formulas import bisected
+from posterity.families.marginals import Array, Marginal, along_first
 from posterity.families.supports import Continuous
 from posterity.runtime.lazy import jax
-
-DRAWS = 4096
-"""Number of draws from which marginals without closed formulas are estimated."""
-NODES, CELLS = 201, 2048
-"""Nodes of the search for the peak, and cells of the quadrature around it."""
-DROP = 45.0
-"""Nats below its peak at which a density is taken to be zero."""
-ROUNDS = 60
-"""The largest number of times that the interval around the peak is narrowed."""
-WIDEST = 700.0
-"""Half the width of the first interval in ``t``; its ``sinh`` spans the range of float64."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,10 +97,20 @@ class Quadrature(Marginal):
         return at_nodes + s**2 * (3 - 2 * s) * f1 + s**2 * (s - 1) * d1
 
 
-def by_quadrature(law: PyTree) -> Quadrature:
+def by_quadrature(
+    law: PyTree,
+    *,
+    cells: int = 2048,
+    nodes: int = 201,
+    drop: float = 45.0,
+    widest: float = 700.0,
+) -> Quadrature:
     """Return the marginals (*batch) of proper laws of one number, by quadrature of ``log_prob``.
 
-    The density, as a function of the unbounded number, must have one peak.
+    The density, as a function of the unbounded number, must have one peak. It is searched for on
+    ``nodes``, of an interval in ``t`` of half the width ``widest``, whose ``sinh`` spans the range
+    of float64, and narrowed to where the density is within ``drop`` nats of the peak. Simpson's
+    rule then has this number of ``cells``.
     """
     support: Continuous = law.support
 
@@ -122,34 +122,37 @@ def by_quadrature(law: PyTree) -> Quadrature:
             values = values + np.logaddexp(t, -t)  # the slope of sinh, but for a factor
         return np.where(np.isfinite(values), values, -np.inf)
 
-    low, high = (np.full(law.batch_shape, end) for end in (-WIDEST, WIDEST))
-    for _ in range(ROUNDS):
-        t = np.linspace(low, high, NODES)
+    low, high = (np.full(law.batch_shape, end) for end in (-widest, widest))
+    while True:
+        t = np.linspace(low, high, nodes)
         values = log_density(t)
-        near = values > values.max(0) - DROP
+        near = values > values.max(0) - drop
         first = np.maximum(near.argmax(0) - 1, 0)
-        last = np.minimum(NODES - near[::-1].argmax(0), NODES - 1)
-        if np.all(last - first > NODES // 2):
+        last = np.minimum(nodes - near[::-1].argmax(0), nodes - 1)
+        if np.all(last - first > nodes // 2):
             break
         low, high = (np.take_along_axis(t, at[None], 0)[0] for at in (first, last))
-    t = np.linspace(low, high, 2 * CELLS + 1)
+    t = np.linspace(low, high, 2 * cells + 1)
     values = log_density(t)
     density = np.exp(values - values.max(0))
-    weights = np.ones(2 * CELLS + 1)
-    weights[1::2], weights[2:-1:2] = 4.0, 2.0
-    total = np.tensordot(weights, density, 1)
     z = support.forward(namespace(t), np.sinh(t))
-    mean = np.tensordot(weights, z * density, 1) / total
-    sd = np.sqrt(np.tensordot(weights, (z - mean) ** 2 * density, 1) / total)
-    cells = np.cumsum(density[:-1:2] + 4 * density[1::2] + density[2::2], axis=0) / total
-    cumulative = np.concatenate([np.zeros((1, *cells.shape[1:])), cells])
-    slope = density[::2] / total * 6 / ((high - low) / CELLS)
+    areas = _areas(density)
+    total = areas.sum(0)
+    mean = _areas(z * density).sum(0) / total
+    sd = np.sqrt(_areas((z - mean) ** 2 * density).sum(0) / total)
+    cumulative = np.concatenate([np.zeros_like(areas[:1]), areas.cumsum(0) / total])
+    slope = density[::2] / total * 6 / ((high - low) / cells)
     return Quadrature(low, high, mean, sd, cumulative, slope, support)
+
+
+def _areas(values: Array) -> Array:
+    """Return six times the area of each cell, of width one, by Simpson's rule."""
+    return values[:-1:2] + 4 * values[1::2] + values[2::2]
 
 
 def from_draws(law: PyTree) -> Sampled:
     """Return the marginals (*batch, n) of all numbers of an event, from draws of proper members."""
-    draws = jax.tree.leaves(law.sample(jax.random.key(0), (DRAWS,)))
+    draws = jax.tree.leaves(law.sample(jax.random.key(0), (law.marginal_draws,)))
     lead = 1 + len(law.batch_shape)
     flat = [np.asarray(leaf, float).reshape(*np.shape(leaf)[:lead], -1) for leaf in draws]
     return Sampled(np.concatenate(flat, axis=-1))

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class Plate(Composite):
     members: ExponentialFamily
     weights: MixingWeights | None = None
 
-    is_plate: ClassVar[bool] = True
+    is_plate = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.members, ExponentialFamily) or not self.members.batch_shape:

@@ -18,7 +18,7 @@ import numpy as np
 from posterity.arrays.functions import Namespace
 from posterity.arrays.linear_algebra import triangle
 from posterity.arrays.typing import Bool, DTypeLike, Float, PyTree, Real
-from posterity.families.marginals import LOG_NORMAL, LOGIT_NORMAL, NORMAL, Formulas
+from posterity.families.formulas import LOG_NORMAL, LOGIT_NORMAL, NORMAL, Formulas
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,8 +82,8 @@ class Continuous(Support):
 class RealNumbers(Continuous):
     """The support of all numbers; the map is the identity."""
 
-    name: ClassVar[str] = "finite numbers"
-    normal_image: ClassVar[Formulas | None] = NORMAL
+    name = "finite numbers"
+    normal_image = NORMAL
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
         return xp.np.isfinite(z)
@@ -104,8 +104,8 @@ class PositiveNumbers(Continuous):
     Softplus would be linear for large numbers, where steps that suit small scales are too short.
     """
 
-    name: ClassVar[str] = "positive numbers"
-    normal_image: ClassVar[Formulas | None] = LOG_NORMAL
+    name = "positive numbers"
+    normal_image = LOG_NORMAL
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
         return xp.np.isfinite(z) & (z > 0)
@@ -125,8 +125,8 @@ class UnitInterval(Continuous):
     ``z`` is the largest floating-point number below one.
     """
 
-    name: ClassVar[str] = "numbers between zero and one"
-    normal_image: ClassVar[Formulas | None] = LOGIT_NORMAL
+    name = "numbers between zero and one"
+    normal_image = LOGIT_NORMAL
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
         return (z > 0) & (z < 1)
@@ -150,8 +150,8 @@ class Simplex(Continuous):
     measure is Lebesgue's on the first ``K - 1`` entries.
     """
 
-    axes: ClassVar[int] = 1
-    name: ClassVar[str] = "vectors of positive numbers that sum to one"
+    axes = 1
+    name = "vectors of positive numbers that sum to one"
 
     @property
     def free(self) -> tuple[int, ...]:
@@ -201,8 +201,8 @@ class PositiveDefiniteMatrices(Continuous):
     upper triangle.
     """
 
-    axes: ClassVar[int] = 2
-    name: ClassVar[str] = "symmetric positive definite matrices"
+    axes = 2
+    name = "symmetric positive definite matrices"
 
     @property
     def free(self) -> tuple[int, ...]:
@@ -242,7 +242,7 @@ class Labels(Support):
     """The whole numbers ``0 .. count - 1``, without a map from real arrays."""
 
     count: int = 0
-    name: ClassVar[str] = "labels"
+    name = "labels"
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
         return (z >= 0) & (z < self.count) & (z == xp.np.floor(z))

@@ -23,6 +23,7 @@ from posterity.families.coordinates import (
     checked,
     common_batch,
     common_size,
+    place,
     symmetrized,
 )
 from posterity.families.distribution import Distribution, unsaid
@@ -70,25 +71,6 @@ def at_rest(law: Law) -> Law:
         return law
     # Adding 0 turns -0 into 0: parameters that are equal then have equal bytes.
     return map_leaves(lambda leaf: np.asarray(np.asarray(leaf, np.float64) + 0.0), law)
-
-
-def place(leaf: Real, labels: Int[np.ndarray, " k"], size: int, axis: int) -> Real:
-    """Sum the entries of ``leaf`` along an axis at their positions ``labels`` of ``size``."""
-    kept = labels >= 0
-    if labels.min(initial=0) < -1 or labels.max(initial=-1) >= size:
-        raise StructureError(
-            found=f"labels {labels.tolist()}",
-            expected=f"numbers below {size}, or -1 for what is left out",
-            fix="Number entries from 0 on.",
-        )
-    np_ = namespace(leaf).np
-    front = np_.moveaxis(leaf, axis, 0)
-    out = np_.zeros((size, *front.shape[1:]), front.dtype)
-    if np_ is np:
-        np.add.at(out, labels[kept], front[kept])
-    else:
-        out = out.at[labels[kept]].add(front[kept])
-    return np_.moveaxis(out, 0, axis)
 
 
 def _check_all_alike(members: Sequence[Any], batch: bool = False) -> None:

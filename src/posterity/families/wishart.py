@@ -1,5 +1,6 @@
 """The Wishart family of precision matrices."""
 
+import math
 from typing import ClassVar, Self
 
 import numpy as np
@@ -9,12 +10,12 @@ from posterity.arrays.namespace import compiled, namespace
 from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Real
 from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import POSITIVE_DEFINITE, Coordinates, Domain, matrix, scalar
-from posterity.families.marginals import WISHART_ENTRY, Closed, Marginal, numbered, same_shape
+from posterity.families.formulas import WISHART_ENTRY
+from posterity.families.marginals import Closed, Marginal, numbered, same_shape
 from posterity.families.supports import PositiveDefiniteMatrices
 from posterity.runtime.lazy import jax, jnp
 from posterity.runtime.programs import sampler
 
-LOG_2 = float(np.log(2))
 MORE_THAN_SIZE = Domain("more than d - 1", above=lambda size: size - 1)
 """Degrees of freedom of a distribution over ``d x d`` matrices."""
 
@@ -71,7 +72,7 @@ class Wishart(ExponentialFamily):
         """Return ``E log|Λ|`` (bishop2006, B.81)."""
         return (
             self.xp.multidigamma(self.degrees_of_freedom / 2, self.own_size)
-            + self.own_size * LOG_2
+            + self.own_size * math.log(2)
             - self._log_determinant
         )
 
@@ -84,8 +85,8 @@ class Wishart(ExponentialFamily):
     def support(self) -> PositiveDefiniteMatrices:
         return PositiveDefiniteMatrices((self.own_size, self.own_size))
 
-    base_measure: ClassVar[float | None] = 0.0
-    quantities: ClassVar[tuple[str, ...]] = ("precision",)
+    base_measure = 0.0
+    quantities = ("precision",)
 
     def labels(self, names: tuple[str, ...]) -> tuple[str, ...]:
         own = names or numbered(self.own_size)
@@ -104,7 +105,7 @@ class Wishart(ExponentialFamily):
     def log_normalizer(self) -> Float[Real, "*batch"]:
         """Return ``(ν d log 2 - ν log|S⁻¹|) / 2 + log Γ_d(ν/2)``."""
         half = self.degrees_of_freedom / 2
-        logs = half * (self.own_size * LOG_2 - self._log_determinant)
+        logs = half * (self.own_size * math.log(2) - self._log_determinant)
         return logs + self.xp.multigammaln(half, self.own_size)
 
     @property
@@ -209,3 +210,14 @@ def bartlett_root(
     square = rng.chisquare(degrees - np.arange(size), (draws, size))
     root[..., np.arange(size), np.arange(size)] = np.sqrt(square)
     return root
+
+
+def unit_scatter(
+    rng: np.random.Generator, degrees: float, size: int, draws: int
+) -> Float[np.ndarray, "draws d d"]:
+    """Draw scatter matrices of unit covariance; with few degrees of freedom, sums of squares."""
+    if degrees > size - 1:
+        root = bartlett_root(rng, degrees, size, draws)
+    else:
+        root = rng.standard_normal((draws, size, max(round(degrees), 0)))
+    return root @ np.swapaxes(root, -1, -2)

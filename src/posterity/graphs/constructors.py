@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 else:
     Sites = Any  # checked at run time with a readable error
 
-CONNECTION_ATTEMPTS = 1000
-"""Largest number of seeds that ``random_regular`` tries for a connected graph."""
-
 
 def star(sites: Sites) -> "nx.Graph":
     """Return a networkx graph in which the first site is the hub, linked to every other.
@@ -61,11 +58,11 @@ def grid(rows: int, columns: int) -> "nx.Graph":
     return _networkx().relabel_nodes(graph, {node: "-".join(node) for node in graph})
 
 
-def random_regular(sites: Sites, degree: int, seed: int) -> "nx.Graph":
+def random_regular(sites: Sites, degree: int, seed: int, attempts: int = 1000) -> "nx.Graph":
     """Return a random connected networkx graph in which every site has ``degree`` links.
 
     Draws with ``seed``, ``seed + 1`` and so on until the graph is connected. Raises UsageError if
-    no such graph exists, or none was found.
+    no such graph exists, or none was found in so many ``attempts``.
 
     >>> sorted(dict(random_regular(6, 3, seed=0).degree).values())
     [3, 3, 3, 3, 3, 3]
@@ -74,7 +71,7 @@ def random_regular(sites: Sites, degree: int, seed: int) -> "nx.Graph":
     networkx = _networkx()
     size = len(names)
     possible = 0 <= degree < size and size * degree % 2 == 0 and (degree >= 2 or size == degree + 1)
-    for attempt in range(CONNECTION_ATTEMPTS if possible else 0):
+    for attempt in range(attempts if possible else 0):
         graph = networkx.random_regular_graph(degree, size, seed=seed + attempt)
         if networkx.is_connected(graph):
             return networkx.relabel_nodes(graph, dict(enumerate(names)))

@@ -14,8 +14,6 @@ from posterity.errors import StructureError, UsageError
 from posterity.runtime.jax_loaded import is_jax
 from posterity.runtime.lazy import jax
 
-SHOWN = 5
-"""Largest number of names in an error message."""
 Site = str | ArrayLike
 """A name, a number, or an array of numbers."""
 
@@ -182,8 +180,8 @@ def check_sites(found: Iterable[str], sites: Iterable[str], what: str) -> None:
         )
 
 
-def shorten(names: Sequence[Any]) -> str:
+def shorten(names: Sequence[Any], most: int = 5) -> str:
     """Return the first few names, and the number of further ones."""
-    more = len(names) - SHOWN
-    listed = ", ".join(repr(str(name)) for name in names[:SHOWN])
+    more = len(names) - most
+    listed = ", ".join(repr(str(name)) for name in names[:most])
     return f"{listed} and {more} more" if more > 0 else listed or "none"

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -15,10 +15,6 @@ from posterity.runtime.lazy import jax, jnp
 
 STRIDE = 64
 """Number of hops for which random bits are drawn at once."""
-DENSE = 4096
-"""Largest number of states of a dense transition matrix (128 MiB)."""
-WEIGHT_RANGE = 1e6
-"""Largest ratio of two weights; 32 random bits do not resolve smaller acceptance probabilities."""
 NOWHERE = -1
 """The previous site of a token that has not moved yet."""
 Sites = Int[Real, "*tokens"]
@@ -43,6 +39,9 @@ class Walk(Setting):
     implement ``destination``, ``transition_matrix`` and ``stationary``.
     """
 
+    most_states: ClassVar[int] = 4096
+    """Largest number of states of a dense transition matrix, which then takes 128 MiB."""
+
     def init(self, network: Network, start: Site) -> WalkState:
         """Return the state of tokens at ``start``: a site's name, number, or an array of numbers.
 
@@ -66,7 +65,7 @@ class Walk(Setting):
     @abc.abstractmethod
     def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
         """Return the probabilities of a hop from the site of a row to that of a column. Raises
-        UsageError if there are more than ``DENSE`` states, or no Markov chain over sites.
+        UsageError if there are more than ``most_states``, or no Markov chain over sites.
         """
 
     @abc.abstractmethod
@@ -107,10 +106,10 @@ class MetropolisHastings(Walk):
 
     def transition_matrix(self, network: Network) -> Float[np.ndarray, "K K"]:
         """Return the probabilities of one hop between sites."""
-        if network.size > DENSE:
+        if network.size > self.most_states:
             raise UsageError(
                 found=f"a network of {network.size} sites",
-                expected=f"at most {DENSE}",
+                expected=f"at most {self.most_states}",
                 fix="Measure with cover_times.",
             )
         source, target = network.links()
@@ -136,7 +135,7 @@ class WeightedMetropolisHastings(MetropolisHastings):
     For sites that should be visited more often, because they have more data or answer faster.
     ``weights`` is a mapping from names to weights, or one weight per site in the network's order.
     The acceptance probability is ``min(1, (w_j deg k) / (w_k deg j))``. Raises ParameterError if
-    weights are not positive and finite, or their ratio exceeds ``WEIGHT_RANGE``, and StructureError
+    weights are not positive and finite, or their ratio exceeds ``widest``, and StructureError
     for a network of other sites.
 
     >>> from posterity.graphs import Network, ring
@@ -145,6 +144,8 @@ class WeightedMetropolisHastings(MetropolisHastings):
     array([0.5 , 0.25, 0.25])
     """
 
+    widest: ClassVar[float] = 1e6
+    """Largest ratio of two weights: 32 random bits do not resolve smaller probabilities."""
     names: tuple[str, ...] | None = static()
     weights: Float[Real, " K"]
 
@@ -159,12 +160,12 @@ class WeightedMetropolisHastings(MetropolisHastings):
             own = [f"{values[k]:g} of {labels[k]}" for k in wrong[:3]]
             more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
             found = f"weights {', '.join(own)}{more}"
-        elif not found and values.max() > WEIGHT_RANGE * values.min():
+        elif not found and values.max() > self.widest * values.min():
             found = f"weights from {values.min():g} to {values.max():g}"
         if found:
             raise ParameterError(
                 found=found,
-                expected=f"a positive, finite weight a site, all within a factor {WEIGHT_RANGE:g}",
+                expected=f"a positive, finite weight a site, all within a factor {self.widest:g}",
                 fix="Bring them closer together; leave out sites that are not to be visited.",
             )
         self.weights = values / values.max()

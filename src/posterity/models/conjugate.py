@@ -34,8 +34,8 @@ class BetaBernoulli(ConjugateModel[Beta]):
     """
 
     numpy: ClassVar[bool] = True
-    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Beta,)
-    columns: ClassVar[tuple[Column, ...]] = (FLIPS,)
+    families = (Beta,)
+    columns = (FLIPS,)
 
     def factor(self, records: Records) -> Beta:
         ones = (records.weights * records.data).sum()
@@ -62,7 +62,7 @@ class DirichletCategorical(ConjugateModel[Dirichlet]):
     categories: int = static()
 
     numpy: ClassVar[bool] = True
-    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Dirichlet,)
+    families = (Dirichlet,)
 
     def factor(self, records: Records) -> Dirichlet:
         np_ = namespace(records.data, records.weights).np
@@ -93,8 +93,8 @@ class GammaPoisson(ConjugateModel[Gamma]):
     """
 
     numpy: ClassVar[bool] = True
-    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gamma,)
-    columns: ClassVar[tuple[Column, ...]] = (COUNTS,)
+    families = (Gamma,)
+    columns = (COUNTS,)
 
     def factor(self, records: Records) -> Gamma:
         return Gamma((records.weights * records.data).sum(), records.weights.sum())
@@ -118,7 +118,7 @@ class GaussianMean(ConjugateModel[Gaussian]):
     precision: Float[Real, "d d"]
 
     numpy: ClassVar[bool] = True
-    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
+    families = (Gaussian,)
 
     def __init__(self, covariance: Any):
         """Make a model from the covariance (d, d) of a record; a ParameterError or StructureError
@@ -155,8 +155,8 @@ class GaussianMeanCovariance(ConjugateModel[NormalWishart]):
     """
 
     numpy: ClassVar[bool] = True
-    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (NormalWishart,)
-    columns: ClassVar[tuple[Column, ...]] = (VECTORS,)
+    families = (NormalWishart,)
+    columns = (VECTORS,)
 
     def factor(self, records: Records) -> NormalWishart:
         """Return the factor with ``n``, ``n``, ``Σ x`` and ``Σ x xᵀ``."""
@@ -184,8 +184,8 @@ class BetaExponential(ExpectedModel[Beta]):
     array([ 0.693, -0.307])
     """
 
-    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Beta,)
-    columns: ClassVar[tuple[Column, ...]] = (TIMES,)
+    families = (Beta,)
+    columns = (TIMES,)
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
         """Return ``-log z - x / z``."""

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from posterity.families import Dirichlet, ExponentialFamily, HiddenMarkov, Plate
 from posterity.families.checks import check_proper
 from posterity.families.emitting import Emitting
 from posterity.families.gaussian import LOG_2PI
-from posterity.models.base import ExpectedModel, Optima
+from posterity.models.base import ExpectedModel
 from posterity.models.chains import Potentials, best_path, expected_counts, log_normalizer
 from posterity.models.data import pair
 from posterity.models.records import Records
@@ -120,8 +120,8 @@ class HiddenMarkovModel(ExpectedModel[HiddenMarkov]):
     (1,)
     """
 
-    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (HiddenMarkov,)
-    optima: ClassVar[Optima] = "several"
+    families = (HiddenMarkov,)
+    optima = "several"
 
     def check(self, data: PyTree) -> None:
         super().check(data)

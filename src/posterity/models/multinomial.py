@@ -8,8 +8,8 @@ from posterity.arguments import at_least
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import static
 from posterity.arrays.typing import Float, Real
-from posterity.families import ExponentialFamily, Gaussian
-from posterity.models.base import ExpectedModel, Optima
+from posterity.families import Gaussian
+from posterity.models.base import ExpectedModel
 from posterity.models.data import INPUTS, check_data, labels
 from posterity.models.nodes import cubature, rotations
 from posterity.models.records import Records
@@ -33,8 +33,8 @@ class MultinomialRegression(ExpectedModel[Gaussian]):
     classes: int = static()
 
     numpy: ClassVar[bool] = True
-    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
-    optima: ClassVar[Optima] = "one"
+    families = (Gaussian,)
+    optima = "one"
     at_a_time: ClassVar[int] = 1 << 19
     """Number of predictors at nodes that are processed together."""
     narrow: ClassVar[float] = 0.5

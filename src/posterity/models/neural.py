@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +12,9 @@ from posterity.arguments import one_of
 from posterity.arrays.tree import static
 from posterity.arrays.typing import Float, KeyArray, PyTree, Real
 from posterity.errors import StructureError, UsageError
-from posterity.families import DiagonalGaussian, ExponentialFamily, Network
+from posterity.families import DiagonalGaussian, Network
 from posterity.families.layers import Dense, Layers
-from posterity.models.base import VARIANCE, Model, Optima
+from posterity.models.base import VARIANCE, Model
 from posterity.models.data import (
     BINARY_LABELS,
     TARGETS,
@@ -61,8 +61,8 @@ class NeuralNetwork(Model):
     likelihood: str = static()
     noise_variance: float | None
 
-    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (DiagonalGaussian,)
-    optima: ClassVar[Optima] = "several"
+    families = (DiagonalGaussian,)
+    optima = "several"
 
     def __init__(
         self,

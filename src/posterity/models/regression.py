@@ -11,9 +11,9 @@ from scipy.special import ndtr
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import static
 from posterity.arrays.typing import Float
-from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
+from posterity.families import DiagonalGaussian, Gaussian
 from posterity.families.gaussian import LOG_2PI
-from posterity.models.base import VARIANCE, ConjugateModel, Each, Moments, Optima, PredictorModel
+from posterity.models.base import VARIANCE, ConjugateModel, Each, Moments, PredictorModel
 from posterity.models.data import (
     BINARY_LABELS,
     COUNTS,
@@ -21,7 +21,6 @@ from posterity.models.data import (
     INPUTS,
     POSITIVE_TARGETS,
     TARGETS,
-    Column,
     check_data,
 )
 from posterity.models.nodes import hermite, in_parts
@@ -35,7 +34,7 @@ integrate logistic functions of it to 1e-12; wider ones use :func:`_wide`."""
 class _Regression(PredictorModel):
     """A regression with Gaussian coefficients and closed-form expectations."""
 
-    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
+    families = (Gaussian, DiagonalGaussian)
 
     @abc.abstractmethod
     def _moments(self, mean: Any, variance: Any, y: Any) -> Moments:
@@ -68,10 +67,10 @@ class LinearRegression(ConjugateModel[Gaussian], _Regression):
     noise_variance: float = 1.0
 
     numpy: ClassVar[bool] = True
-    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
-    conjugate_to: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian,)
-    columns: ClassVar[tuple[Column, ...]] = (INPUTS, TARGETS)
-    optima: ClassVar[Optima] = "one"
+    families = (Gaussian, DiagonalGaussian)
+    conjugate_to = (Gaussian,)
+    columns = (INPUTS, TARGETS)
+    optima = "one"
     likelihood: ClassVar[str] = "gaussian"
 
     def __post_init__(self) -> None:
@@ -104,9 +103,9 @@ class LogisticRegression(PredictorModel):
     """
 
     numpy: ClassVar[bool] = True
-    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
-    columns: ClassVar[tuple[Column, ...]] = (INPUTS, BINARY_LABELS)
-    optima: ClassVar[Optima] = "one"
+    families = (Gaussian, DiagonalGaussian)
+    columns = (INPUTS, BINARY_LABELS)
+    optima = "one"
     likelihood: ClassVar[str] = "bernoulli"
 
     def predictor_log_likelihood(self, f: Each, y: Any) -> Each:
@@ -220,7 +219,7 @@ class PoissonRegression(_Regression):
     exposure: bool = static(default=False)
 
     numpy: ClassVar[bool] = True
-    optima: ClassVar[Optima] = "one"
+    optima = "one"
 
     def check(self, data: Any) -> None:
         check_data(data, (INPUTS, COUNTS_AND_EXPOSURES if self.exposure else COUNTS))
@@ -273,8 +272,8 @@ class NegativeBinomialRegression(PredictorModel):
     exposure: bool = static(default=False)
 
     numpy: ClassVar[bool] = True
-    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
-    optima: ClassVar[Optima] = "one"
+    families = (Gaussian, DiagonalGaussian)
+    optima = "one"
 
     def __post_init__(self) -> None:
         VARIANCE.check(dispersion=self.dispersion)
@@ -323,8 +322,8 @@ class GammaRegression(_Regression):
     dispersion: float = static(default=1.0)
 
     numpy: ClassVar[bool] = True
-    optima: ClassVar[Optima] = "one"
-    columns: ClassVar[tuple[Column, ...]] = (INPUTS, POSITIVE_TARGETS)
+    optima = "one"
+    columns = (INPUTS, POSITIVE_TARGETS)
 
     def __post_init__(self) -> None:
         VARIANCE.check(dispersion=self.dispersion)
@@ -364,8 +363,8 @@ class Adjusted(PredictorModel):
     model: PredictorModel
 
     numpy: ClassVar[bool] = True
-    families: ClassVar[tuple[type[ExponentialFamily], ...]] = (Gaussian, DiagonalGaussian)
-    optima: ClassVar[Optima] = "one"
+    families = (Gaussian, DiagonalGaussian)
+    optima = "one"
 
     def check(self, data: Any) -> None:
         x, y = data

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from numbers import Real
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import PyTree
@@ -66,11 +67,9 @@ def from_pytree(
     variance = without_tensors(variance)
     known = _described(mean, layers, activation, layout, order)
     if isinstance(variance, Real):
-
-        def full(leaf):
-            return np.full(np.shape(leaf), float(variance))
-
-        variance = jax.tree.map(lambda leaf: full(leaf) if _is_array(leaf) else leaf, mean)
+        arrays, others = eqx.partition(mean, _is_array)
+        full = jax.tree.map(lambda leaf: np.full(np.shape(leaf), float(variance)), arrays)
+        variance = eqx.combine(full, others)
 
     def paths(tree):
         return [(path, np.shape(leaf)) for path, leaf in leaves_of(tree)]

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, PyTree
 from posterity.arrays import keys
 from posterity.arrays.search import lbfgs
 from posterity.arrays.typing import KeyArray, Real
-from posterity.families.free_forms import ExactForm, FreeForm
+from posterity.families.forms import ExactForm, FreeForm
 from posterity.pursuit.target import Target
 from posterity.runtime.programs import jitted
 

@@ -16,10 +16,6 @@ from posterity.runtime.program_folder import keep_on_disk, restored
 from posterity.runtime.tracing import verbs, with_copies
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-NEW, MAPPINGS, MORE = 16, 0.5, 0.25
-"""Number of new programs after which the memory mappings of the process are counted, the share of
-the number that Linux allows from which programs are released, and the share by which they must have
-grown since the last release, as other packages may have many mappings."""
 
 
 @dataclasses.dataclass
@@ -95,14 +91,18 @@ def _made_once(function: Any, make: Callable[[Any], Any]) -> Any:
     return counted
 
 
-def release_programs() -> None:
+def release_programs(new: int = 16, mappings: float = 0.5, more: float = 0.25) -> None:
     """Make JAX release all compiled programs if the process has many memory mappings.
+
+    They are counted after so many ``new`` programs. Programs are released from ``mappings`` on, a
+    share of the number that Linux allows, if they have grown by the share ``more`` since the last
+    release, as other packages may have many.
 
     A program takes hundreds of mappings, and LLVM ends a process that has no more. A new function
     means a new program, so a few hundred federations would get there. Not to be called while JAX
     traces a function.
     """
-    if _programs.new < NEW:
+    if _programs.new < new:
         return
     _programs.new = 0
     with contextlib.suppress(OSError, ValueError):  # other systems have no such files
@@ -111,6 +111,6 @@ def release_programs() -> None:
         def used():
             return Path("/proc/self/maps").read_bytes().count(b"\n")
 
-        if used() > max(MAPPINGS * allowed, _programs.others + MORE * allowed):
+        if used() > max(mappings * allowed, _programs.others + more * allowed):
             jax.clear_caches()
             _programs.others = used()

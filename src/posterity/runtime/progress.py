@@ -20,10 +20,6 @@ from typing import Any, Literal
 from posterity.status import Progress, ProgressCallback
 
 Style = Literal["auto", "bar", "json", "none"]
-WIDTH, TITLE = 16, 20
-"""Width of a bar in a terminal, and largest number of characters of its title."""
-EVERY = 1.0
-"""Smallest number of seconds between two lines of a log."""
 
 
 class Pace:
@@ -74,14 +70,19 @@ def sentence(known: dict[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def shown(title: str, style: Style = "auto") -> Iterator[ProgressCallback]:
+def shown(
+    title: str, style: Style = "auto", *, width: int = 16, longest: int = 20, every: float = 1.0
+) -> Iterator[ProgressCallback]:
     """Show reports on standard error while the block runs.
 
     Args:
         title: name of the task.
         style: ``"bar"`` draws a bar, with rich in a terminal and HTML in a notebook. ``"json"``
-            writes lines at the start, at most once per second, and at the end or an interruption.
+            writes lines at the start, once in a while, and at the end or an interruption.
             ``"none"`` shows nothing. ``"auto"``: a bar in a terminal or a notebook, else nothing.
+        width: characters of a bar in a terminal.
+        longest: largest number of characters of its title.
+        every: least number of seconds between two lines of a log.
 
     >>> with shown("Counting", "none") as progress:
     ...     _ = progress(Progress(1, 2))
@@ -94,7 +95,7 @@ def shown(title: str, style: Style = "auto") -> Iterator[ProgressCallback]:
         yield lambda now: None
         return
     if style == "json" or notebook:
-        yield from (_logged if style == "json" else _displayed)(title, pace)
+        yield from _logged(title, pace, every) if style == "json" else _displayed(title, pace)
         return
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn
@@ -102,10 +103,10 @@ def shown(title: str, style: Style = "auto") -> Iterator[ProgressCallback]:
     from rich.table import Column
 
     # A fixed width, as a narrow terminal would leave no space for it.
-    bar_of = BarColumn(WIDTH, table_column=Column(width=WIDTH))
+    bar_of = BarColumn(width, table_column=Column(width=width))
     columns = bar_of, TextColumn("{task.description}", markup=False)
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        title = title if len(title) <= TITLE else f"{title[: TITLE - 1]}…"
+        title = title if len(title) <= longest else f"{title[: longest - 1]}…"
         task = bar.add_task(title, total=None)
 
         def move(now: Progress) -> None:
@@ -135,7 +136,7 @@ def _displayed(title: str, pace: Pace) -> Iterator[ProgressCallback]:
     )
 
 
-def _logged(title: str, pace: Pace) -> Iterator[ProgressCallback]:
+def _logged(title: str, pace: Pace, every: float) -> Iterator[ProgressCallback]:
     last: dict[str, Any] = {}
     written = -math.inf
 
@@ -147,7 +148,7 @@ def _logged(title: str, pace: Pace) -> Iterator[ProgressCallback]:
     def log(now: Progress) -> None:
         nonlocal last, written
         last = pace.measured(now)
-        if pace.clock() - written >= EVERY:
+        if pace.clock() - written >= every:
             written = pace.clock()
             write("progress")
 

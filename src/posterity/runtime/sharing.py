@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 Value = TypeVar("Value")
-LEAST = 16
-"""Smallest number of parts of a map."""
 
 
 class SharedMap(Mapping[str, Value], Generic[Value]):
@@ -31,11 +29,11 @@ class SharedMap(Mapping[str, Value], Generic[Value]):
         self._size = size
 
     @classmethod
-    def of(cls, items: Mapping[str, Value]) -> "SharedMap[Value]":
-        """Return a map with these items; itself if it is a SharedMap."""
+    def of(cls, items: Mapping[str, Value], least: int = 16) -> "SharedMap[Value]":
+        """Return a map with these items, of ``least`` parts or more; itself if it is a map."""
         if isinstance(items, SharedMap):
             return items
-        parts: list[dict[str, Value]] = [{} for _ in range(max(LEAST, math.isqrt(8 * len(items))))]
+        parts: list[dict[str, Value]] = [{} for _ in range(max(least, math.isqrt(8 * len(items))))]
         for name, value in items.items():
             parts[hash(name) % len(parts)][name] = value
         return SharedMap(parts, len(items))

@@ -10,8 +10,6 @@ MOST = 200
 """Largest number of characters of a line that describes a value."""
 SHOWN = 3
 """Largest number of names or numbers in such a line."""
-LONGEST = 24
-"""Largest number of characters of a name in such a line."""
 RENDERERS = "posterity.reporting.summary.html"
 """The module that renders tables, imported only when needed, since it depends on all others."""
 JOINED = re.compile(r"(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
@@ -51,10 +49,10 @@ def natural(name: str) -> list[str | int]:
     return [int(part) if at % 2 else part for at, part in enumerate(re.split(r"(\d+)", name))]
 
 
-def short_name(name: str) -> str:
-    """Return a name in at most :data:`LONGEST` characters."""
+def short_name(name: str, most: int = 24) -> str:
+    """Return a name in at most so many characters."""
     name = clean(name)
-    return name if len(name) <= LONGEST else f"{name[: seam(name, LONGEST - 3)]}..."
+    return name if len(name) <= most else f"{name[: seam(name, most - 3)]}..."
 
 
 def listed(names: Iterable[str]) -> str:

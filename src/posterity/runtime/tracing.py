@@ -196,13 +196,12 @@ def _is_converted(array: np.ndarray) -> bool:
     if jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:
         return True
     narrower = jax.dtypes.canonicalize_dtype(WIDE[kind]) != array.dtype
-    return narrower and sys.getrefcount(array.base) <= ALONE
+    # An array that only this one is made of is referred to by this one, and by the count.
+    return narrower and sys.getrefcount(array.base) <= 2
 
 
 WIDE = {"f": np.float64, "i": np.int64, "u": np.uint64, "c": np.complex128}
 """The widest numbers of a kind."""
-ALONE = 2
-"""References to an array that only one other array is made of: by that one, and by the count."""
 
 
 def _release() -> None:

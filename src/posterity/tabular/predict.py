@@ -8,7 +8,8 @@ from scipy.special import entr, expit, logsumexp
 
 from posterity.arrays.linear_algebra import one_thread
 from posterity.errors import StructureError
-from posterity.families.marginals import NORMAL, Closed, MixedMarginal
+from posterity.families.formulas import NORMAL
+from posterity.families.marginals import Closed, MixedMarginal
 from posterity.families.names import names_of, order
 from posterity.families.supports import RealNumbers
 from posterity.models import LogisticRegression

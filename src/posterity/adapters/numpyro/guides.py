@@ -20,11 +20,6 @@ from posterity.families.supports import PositiveNumbers, RealNumbers, Simplex, U
 from posterity.families.unconstrained import Supports
 from posterity.runtime.programs import jitted
 
-ROUNDING = 1e-4
-"""Tolerance, relative to one plus the size, of a guide's float32 medians."""
-STEPS = 50
-CONVERGED = 1e-4
-"""Distance from the mode, in standard deviations, at which Newton's method has converged."""
 STARTS = ("AutoNormal", "AutoDiagonalNormal", "AutoMultivariateNormal")
 """Guides that can start from a law."""
 GUIDES = (*STARTS, "AutoLowRankMultivariateNormal", "AutoLaplaceApproximation", "AutoDelta")
@@ -90,7 +85,7 @@ def from_guide(guide: Any, params: Mapping[str, Any], *args: Any, **kwargs: Any)
     posterior = Transformed(law, supports)
     bijection = posterior.supports
     for name, own in bijection.forward(bijection.unravel(np.asarray(law.mean))).items():
-        if not np.allclose(own, _wide(medians[name]), rtol=ROUNDING, atol=ROUNDING):
+        if not _is_near(own, _wide(medians[name])):
             raise UsageError(
                 found=f"a site {name!r} whose map onto its support is not the library's",
                 expected="NumPyro's own maps: exp, logistic, stick-breaking",
@@ -234,6 +229,11 @@ def _gaussian(guide: Any, params: Mapping[str, Any], supports: Supports) -> Any:
     return Gaussian.from_standard(_wide(normal.mean), root @ root.T)
 
 
+def _is_near(values: np.ndarray, others: np.ndarray, rounding: float = 1e-4) -> bool:
+    """Return whether values agree with a guide's medians, which are computed in float32."""
+    return np.allclose(values, others, rtol=rounding, atol=rounding)
+
+
 def _no_mode(found: str) -> ParameterError:
     expected = "a mode with curvature in every direction"
     fix = "Fit the guide for longer; or take out of the model what the data say nothing about."
@@ -245,8 +245,14 @@ def _at_mode(
     start: Mapping[str, Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
+    steps: int = 50,
+    converged: float = 1e-4,
 ) -> tuple[Gaussian, Supports]:
-    """Return the Gaussian at the mode in unconstrained coordinates, and the sites' supports."""
+    """Return the Gaussian at the mode in unconstrained coordinates, and the sites' supports.
+
+    Newton's method has converged within ``converged`` standard deviations of the mode, in at most
+    ``steps`` steps.
+    """
     try:
         target = joint(model, *args, **kwargs)
     except UsageError as error:
@@ -279,10 +285,10 @@ def _at_mode(
         def step(at):
             return step_by_curvature(*curved(at))
 
-        end = newton(lambda at: float(value(at)), step, begin, most=STEPS)
+        end = newton(lambda at: float(value(at)), step, begin, most=steps)
         precision = curved(end.at)[1]
     sizes = np.linalg.eigvalsh(np.nan_to_num(precision))
-    if not (end.distance <= CONVERGED and sizes.min() > 1e-10 * sizes.max()):
+    if not (end.distance <= converged and sizes.min() > 1e-10 * sizes.max()):
         raise _no_mode("a density without a mode near the guide, or flat in some direction")
     return Gaussian.from_standard(end.at, np.linalg.inv(precision)), supports
 

@@ -9,19 +9,26 @@ import numpy as np
 from scipy.stats import norm
 
 from posterity.adapters.samples.laws import Block
-from posterity.arrays.chains import DISAGREE, FEW, diagnose, sizes
+from posterity.arrays.chains import Limits, diagnose, sizes
 
 Array = np.ndarray
-SKEWED = 0.7
-"""Skewness that gives a warning; it costs about 0.04 nats."""
-HEAVY = 4.0
-"""Excess kurtosis, minus the squared skewness, that gives a warning of heavy tails."""
-FLAT = -1.0
-"""Excess kurtosis below which there may be two modes; that of a uniform law is -1.2."""
-ERRORS = 4.0
-"""Standard errors beyond which a deviation is significant."""
-SAMPLING = 1.0
-"""Expected divergence from sampling alone, in nats, that gives a warning."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FitLimits(Limits):
+    """Bounds beyond which draws or the fit give a warning.
+
+    ``skewness`` of 0.7 costs about 0.04 nats. ``kurtosis`` is the excess, minus twice the squared
+    skewness, of heavy tails. Below the excess kurtosis ``flat`` there may be two modes; that of a
+    uniform law is -1.2. A deviation is significant beyond ``errors`` standard errors.
+    ``sampling`` is the expected divergence from sampling alone, in nats.
+    """
+
+    skewness: float = 0.7
+    kurtosis: float = 4.0
+    flat: float = -1.0
+    errors: float = 4.0
+    sampling: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,10 +121,10 @@ def check(blocks: Sequence[Block], notes: Sequence[str]) -> Checks:
     return Checks(rows, sampling, tuple(notes))
 
 
-def sentences(checks: Checks, family: str | Mapping[str, str]) -> Iterator[str]:
+def sentences(checks: Checks, family: str | Mapping[str, str], limits: FitLimits) -> Iterator[str]:
     """Yield warnings of the draws and of the fit, each with a suggestion."""
     rows = list(checks.coordinates.values())
-    apart = [own for own in rows if own.rhat > DISAGREE]
+    apart = [own for own in rows if own.rhat > limits.rhat]
     if apart:
         worst, more = _worst(apart, lambda own: own.rhat)
         yield (
@@ -131,30 +138,30 @@ def sentences(checks: Checks, family: str | Mapping[str, str]) -> Iterator[str]:
             f"Chains stand still: {worst.still} of them keep {worst.name} at one value for half of "
             f"their draws or longer{more}. Leave them out, or mend the sampler."
         )
-    few = [own for own in rows if own.effective < FEW]
+    few = [own for own in rows if own.effective < limits.size]
     if few:
         worst, more = _worst(few, lambda own: -own.effective)
         yield (
             f"Few effective draws: {worst.draws} draws of {worst.name} are worth "
-            f"{worst.effective:.0f}{more}. Draw at least {math.ceil(FEW / worst.effective)} times "
-            "as many."
+            f"{worst.effective:.0f}{more}. Draw at least "
+            f"{math.ceil(limits.size / worst.effective)} times as many."
         )
-    if checks.sampling > SAMPLING:
+    if checks.sampling > limits.sampling:
         yield (
             f"More parameters than draws can tell: {checks.sampling:.1f} nats are lost by sampling "
             "alone. Draw more, or take family='low-rank' or 'diagonal'."
         )
-    errors = max(ERRORS, float(norm.isf(1e-5 / max(len(rows), 1))))
+    errors = max(limits.errors, float(norm.isf(1e-5 / max(len(rows), 1))))
 
     def tails(own):
-        return max(HEAVY + 2 * own.skewness**2, errors * own.kurtosis_error)
+        return max(limits.kurtosis + 2 * own.skewness**2, errors * own.kurtosis_error)
 
     def sides(own):
-        return max(SKEWED, errors * own.skewness_error)
+        return max(limits.skewness, errors * own.skewness_error)
 
     heavy = [own for own in rows if own.kurtosis > tails(own)]
     skewed = [own for own in rows if abs(own.skewness) > sides(own) and own not in heavy]
-    flat = [own for own in rows if own.kurtosis < FLAT - own.kurtosis_error]
+    flat = [own for own in rows if own.kurtosis < limits.flat - own.kurtosis_error]
     if flat:
         worst, more = _worst(flat, lambda own: -own.kurtosis)
         yield (

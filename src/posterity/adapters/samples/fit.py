@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from posterity.adapters.samples.checks import Checks, check, sentences
+from posterity.adapters.samples.checks import Checks, FitLimits, check, sentences
 from posterity.adapters.samples.laws import FAMILY, block
 from posterity.adapters.samples.variables import (
     EVENT,
@@ -37,10 +37,12 @@ class SampleFit:
     """Diagnostics by coordinate and overall; ``print(fit.checks)`` is a table."""
     family: str | Mapping[str, str]
     """Family as requested."""
+    limits: FitLimits = dataclasses.field(default_factory=FitLimits)
+    """Bounds beyond which there are warnings."""
 
     def warnings(self) -> tuple[str, ...]:
         """Return sentences on defects of the fit or the draws, with suggestions."""
-        return tuple(sentences(self.checks, self.family))
+        return tuple(sentences(self.checks, self.family, self.limits))
 
     @property
     def ok(self) -> bool:
@@ -68,6 +70,7 @@ def from_samples(
     independent: bool = False,
     rank: int | None = None,
     components: int | None = None,
+    limits: FitLimits = FitLimits(),  # noqa: B008
 ) -> SampleFit:
     """Fit a law of the library to draws of a posterior, and report the quality of the fit.
 
@@ -94,6 +97,7 @@ def from_samples(
         independent: whether to fit a :class:`Product` of one law per variable, not a joint one.
         rank: rank of ``"low-rank"``; by default the best by BIC.
         components: number of components of ``"mixture"``; by default the best by BIC.
+        limits: bounds beyond which the draws or the fit give warnings.
 
     Returns:
         The law, ``posterior``, with coordinates named ``NAME``, ``beta[0]``, ``m[1,2]``, or by
@@ -137,7 +141,7 @@ def from_samples(
                 "of 'simplex'; or one joint law, without independent=True.",
             )
         law = Product(laws)
-    fit = SampleFit(law, check(blocks, notes), family)
+    fit = SampleFit(law, check(blocks, notes), family, limits)
     sentences = fit.warnings()
     if sentences:
         warnings.warn(FitWarning(" ".join(sentences)), stacklevel=2)

@@ -29,25 +29,12 @@ from posterity.families.mixture import Mixture
 from posterity.families.names import some
 from posterity.families.plate import Plate
 from posterity.families.supports import RealNumbers
-from posterity.families.unconstrained import Transformed
+from posterity.families.transformed import Transformed
 
 Array = np.ndarray
 FAMILY = one_of("gaussian", "diagonal", "low-rank", "mixture", "gamma", "beta", "dirichlet")
 OWN_SUPPORT = {"gamma": "positive", "beta": "unit", "dirichlet": "simplex"}
 """Families with their own support."""
-LEAST_DRAWS = 10
-TIGHT = 1e-8
-"""Half a squared coefficient of variation below which a gamma's shape is that of a Gaussian."""
-
-
-SINGULAR = 1e-10
-"""Eigenvalue of the correlations below which coordinates are linearly dependent."""
-HUGE = 1e150
-"""Size beyond which squares overflow."""
-UNIQUE = 1e-4
-"""Smallest share of a coordinate's variance that factors leave unexplained."""
-MOST_COMPONENTS = 6
-FACTOR_STEPS = 60
 
 
 class Standard(NamedTuple):
@@ -96,8 +83,11 @@ def block(
     names: Sequence[str] | None,
     rank: int | None = None,
     components: int | None = None,
+    least_draws: int = 10,
 ) -> Block:
-    """Return the family's maximum likelihood law of these variables together."""
+    """Return the family's maximum likelihood law of these variables together, from ``least_draws``
+    or more: fewer tell next to nothing.
+    """
     bounded = family in OWN_SUPPORT
     if bounded:
         variables = [on(own, OWN_SUPPORT[family]) for own in variables]
@@ -108,7 +98,7 @@ def block(
         free_labels = labels
     count = u.shape[0] * u.shape[1]
     size = u.shape[2]
-    least = max(LEAST_DRAWS, size + 1 if family in ("gaussian", "mixture") else 0)
+    least = max(least_draws, size + 1 if family in ("gaussian", "mixture") else 0)
     if count < least:
         raise StructureError(
             found=f"{count} draws of {size} coordinates ({some(free_labels)})",
@@ -147,11 +137,12 @@ def block(
     return Block(family, law, fit, free, labels)
 
 
-def _gamma(own: Variable) -> Fit:
+def _gamma(own: Variable, tight: float = 1e-8) -> Fit:
     """Fit by maximum likelihood.
 
     With ``x`` the draw over the mean minus one, the fit depends on ``log(1 + x) - x``, which keeps
-    its digits for a huge mean.
+    its digits for a huge mean. Half a squared coefficient of variation below ``tight`` has lost the
+    digits that distinguish the shape from that of a Gaussian.
     """
     z = own.flat
     mean = z.mean((0, 1))
@@ -161,7 +152,7 @@ def _gamma(own: Variable) -> Fit:
     curve = np.where(abs(x) < 1e-3, series, np.log(z / mean) - x)
     gap = -curve.mean((0, 1))
     shape = np.where(
-        gap < TIGHT, 1 / (2 * gap) + 1 / 6, solve_log_minus_digamma(np.maximum(gap, TIGHT))
+        gap < tight, 1 / (2 * gap) + 1 / 6, solve_log_minus_digamma(np.maximum(gap, tight))
     )
     law = Gamma.from_standard(shape, shape / mean)
     known = scipy.stats.gamma(np.minimum(shape, 1e12))
@@ -211,10 +202,12 @@ def _dirichlet(variables: Sequence[Variable]) -> Fit:
     return Fit(Plate(law) if z.ndim == 4 else law, scores, alpha.size)
 
 
-def standard(u: Float[Array, "chains n d"], labels: Sequence[str]) -> Standard:
-    """Standardise draws, centred twice for accuracy; a ParameterError for constant coordinates."""
-    wild = abs(u).max((0, 1)) > HUGE
-    wrong = f"draws of {some(at(labels, wild))} beyond {HUGE:g}" if wild.any() else ""
+def standard(u: Float[Array, "chains n d"], labels: Sequence[str], huge: float = 1e150) -> Standard:
+    """Standardise draws, centred twice for accuracy; a ParameterError for constant coordinates, and
+    for those beyond ``huge``, whose squares overflow.
+    """
+    wild = abs(u).max((0, 1)) > huge
+    wrong = f"draws of {some(at(labels, wild))} beyond {huge:g}" if wild.any() else ""
     first = u[:1, :1].copy()
     moved = u - first
     mean = moved.mean((0, 1))
@@ -231,12 +224,16 @@ def standard(u: Float[Array, "chains n d"], labels: Sequence[str]) -> Standard:
     return Standard(first[0, 0] + mean, scale, gap / scale)
 
 
-def correlation(units: Float[Array, "chains n d"], labels: Sequence[str]) -> Float[Array, "d d"]:
-    """Return correlations of standardised draws; a ParameterError names dependent coordinates."""
+def correlation(
+    units: Float[Array, "chains n d"], labels: Sequence[str], singular: float = 1e-10
+) -> Float[Array, "d d"]:
+    """Return correlations of standardised draws; a ParameterError names dependent coordinates,
+    along which the eigenvalue is below ``singular`` a coordinate.
+    """
     rows = units.reshape(-1, units.shape[-1])
     result = rows.T @ rows / len(rows)
     values, axes = np.linalg.eigh(result)
-    if values[0] < SINGULAR * len(values):
+    if values[0] < singular * len(values):
         heavy = np.argsort(-abs(axes[:, 0]))
         chosen = [i for i in heavy if abs(axes[i, 0]) > 0.3 * abs(axes[heavy[0], 0])][:5]
         raise ParameterError(
@@ -293,14 +290,18 @@ def low_rank(draws: Standard, rank: int | None) -> Fit:
     return best
 
 
-def _factors(rows: Array, rank: int) -> tuple[Array, Array]:
+def _factors(
+    rows: Array, rank: int, least_unique: float = 1e-4, steps: int = 60
+) -> tuple[Array, Array]:
     """Return factor loadings and unique variances of standardised draws, by maximum likelihood.
 
     For given unique variances the factors are the leading singular vectors of the scaled draws.
+    They leave at least ``least_unique`` of a coordinate's variance unexplained, as the likelihood
+    may be unbounded otherwise.
     """
     unique = np.full(rows.shape[1], 0.5)
     factor = np.zeros((rows.shape[1], rank))
-    for _ in range(FACTOR_STEPS):
+    for _ in range(steps):
         root = np.sqrt(unique)
         old = unique
         scaled = rows / root / np.sqrt(len(rows))
@@ -315,14 +316,15 @@ def _factors(rows: Array, rank: int) -> tuple[Array, Array]:
             left = left[:, ::-1][:, :rank]
             axes = scaled.T @ left / np.sqrt(np.maximum(squares, 1e-300))
         factor = root[:, None] * axes * np.sqrt(np.maximum(squares - 1, 0.0))
-        unique = np.maximum(1 - (factor**2).sum(1), UNIQUE)
+        unique = np.maximum(1 - (factor**2).sum(1), least_unique)
         if abs(unique - old).max() < 1e-6:
             break
     return factor, unique
 
 
-def mixture(draws: Standard, labels: Sequence[str], components: int | None) -> Fit:
-    """Fit scikit-learn's mixture in whitened units; the number of components is the best by BIC.
+def mixture(draws: Standard, labels: Sequence[str], components: int | None, most: int = 6) -> Fit:
+    """Fit scikit-learn's mixture in whitened units; the number of components is the best by BIC, up
+    to ``most``.
 
     BIC counts effective draws, computed from log densities, whose autocorrelation is that within
     modes. A chain that never leaves its mode is no evidence of a single mode.
@@ -334,7 +336,7 @@ def mixture(draws: Standard, labels: Sequence[str], components: int | None) -> F
     size = white.shape[1]
     shape = draws.units.shape[:2]
     tried = []
-    for count in [components] if components else range(1, MOST_COMPONENTS + 1):
+    for count in [components] if components else range(1, most + 1):
         model = sklearn.mixture.GaussianMixture(count, n_init=2, random_state=0, reg_covar=1e-6)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", sklearn.exceptions.ConvergenceWarning)

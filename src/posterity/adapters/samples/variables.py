@@ -47,10 +47,6 @@ SEPARATOR = "/"
 """Separator between the name of a part and of its contents."""
 
 
-MANY = 3
-"""Ratio of coordinates to draws above which axes are more likely chains and draws."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Variable:
     """One variable: ``values`` (chains, n, *shape) and a label for each coordinate."""
@@ -192,10 +188,13 @@ def on(own: Variable, support: Any) -> Variable:
 # --- where they are read from ---------------------------------------------------------------------
 
 
-def variables_of(draws: Any, chains: Chains, named: bool) -> tuple[list[Variable], list[str]]:
+def variables_of(
+    draws: Any, chains: Chains, named: bool, wide: float = 3
+) -> tuple[list[Variable], list[str]]:
     """Return the variables in any container of draws, and notes on how they were read.
 
-    ``named`` tells that coordinates have names, which axes of chains would not.
+    ``named`` tells that coordinates have names, which axes of chains would not. Above ``wide``
+    coordinates without names a draw, axes are more likely chains and draws.
     """
     package = type(draws).__module__.partition(".")[0]
     run = package == "numpyro" and hasattr(draws, "get_samples")
@@ -228,7 +227,7 @@ def variables_of(draws: Any, chains: Chains, named: bool) -> tuple[list[Variable
     size = own.shape[0] if own.shape else 0
     swapped = (chains, named, len(tops), len(own.values)) == (None, False, 1, 1)
     deep = not own.name and len(own.shape) > 1
-    if len(set(shapes.values())) > 1 or deep or (swapped and size > MANY * count):
+    if len(set(shapes.values())) > 1 or deep or (swapped and size > wide * count):
         raise StructureError(
             found=f"draws of shape {own.values.shape[swapped:]}"
             + (f" of {own.name!r}; chains and draws {shapes}" if own.name else ""),

@@ -7,14 +7,11 @@ import numpy as np
 from jaxtyping import Float, PyTree
 
 from posterity.arrays.chains import (
-    DISAGREE,
-    FEW,
-    LEAST,
-    TAILS,
-    UNSURE,
+    Limits,
     apart,
     diagnose,
     error_of_variance,
+    is_short,
     mean_and_error,
     tails,
 )
@@ -36,7 +33,7 @@ def temperature(
     series: Float[np.ndarray, "chains n groups"], wanted: float
 ) -> tuple[float | None, list[str]]:
     """Return the chains' temperature, or None if it is uncertain, and reasons to doubt it."""
-    if series.shape[1] < LEAST:
+    if is_short(series):
         return None, ["the temperature of the chains is not known: too few draws"]
     pairs = map(mean_and_error, series.T.swapaxes(1, 2))
     each, errors = map(np.array, zip(*pairs, strict=True))
@@ -123,7 +120,9 @@ def misfit(outputs: Any, y: Any, noise_variance: Any) -> list[str]:
 
 
 def agreement(
-    chains: Float[np.ndarray, "chains n d"], coordinates: Float[np.ndarray, "chains n q"]
+    chains: Float[np.ndarray, "chains n d"],
+    coordinates: Float[np.ndarray, "chains n q"],
+    limits: Limits = Limits(),  # noqa: B008
 ) -> tuple[list[str], float | None, float | None]:
     """Return reasons to doubt that chains agree, the largest R-hat and the least effective size, of
     ``chains``, the log density and outputs, and of the ``coordinates`` of a model. Coordinates in
@@ -145,27 +144,31 @@ def agreement(
     if many:
         modes[-many:] = apart(coordinates)
     worst = float(np.nanmax(rhats[~modes], initial=0.0))
-    if worst > DISAGREE:
+    if worst > limits.rhat:
         reasons.append(
             f"the chains disagree (R-hat {worst:.2f}): they are in different places; raise "
             "burn_in and the number of draws"
         )
     worst = float(np.nanmax(rhats[modes], initial=0.0))
-    if worst > DISAGREE:
+    if worst > limits.rhat:
         reasons.append(
             f"the chains disagree in coordinates (R-hat {worst:.2f}): they are in "
             "different modes, whose weights are then not known, or in the same one under "
             "permuted names of parameters; look at the draws of each chain, or give "
             "parameters that can be permuted an order in the model"
         )
-    if not effective >= FEW:
+    if not effective >= limits.size:
         reasons.append(f"their draws are worth {effective:.0f} independent ones; make more")
-    elif not reasons and many and (least := float(tails(coordinates).min())) < TAILS:
+    elif not reasons and many and (least := float(tails(coordinates).min())) < limits.tails:
         reasons.append(
             f"the draws in a coordinate's tails of 5 % are worth {least:.0f} independent ones, so "
             "that intervals are not known, and may be too short; make more, or raise thin"
         )
-    elif not reasons and many and (off := float(error_of_variance(coordinates).max())) > UNSURE:
+    elif (
+        not reasons
+        and many
+        and (off := float(error_of_variance(coordinates).max())) > limits.variance_error
+    ):
         reasons.append(
             f"the variance of a coordinate is known to ±{100 * off:.0f} % alone: make more draws; "
             "if that does not help, its tails are so heavy that the variance may be infinite"

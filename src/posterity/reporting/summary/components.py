@@ -7,7 +7,8 @@ import numpy as np
 
 from posterity.arrays.typing import Float
 from posterity.families.distribution import Distribution, Members
-from posterity.families.marginals import NORMAL, Closed, Names, numbered, same_shape
+from posterity.families.formulas import NORMAL
+from posterity.families.marginals import Closed, Names, numbered, same_shape
 from posterity.families.names import joined
 
 
