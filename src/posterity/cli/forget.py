@@ -19,9 +19,9 @@ from posterity.federation.federate import start
 from posterity.federation.forget import forget as forgotten
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt, issue
-from posterity.reporting.cautions import changed_records, spread_that_stays
 from posterity.runtime.files import alongside
 from posterity.status import ProgressCallback, Status
+from posterity.tabular.forgetting import changed_records, spread_that_stays
 from posterity.tabular.recipe import recipe_in
 from posterity.tabular.reconcile import check_model
 from posterity.tabular.regressions import model_of

@@ -16,8 +16,8 @@ from posterity.families.layers import Layers
 from posterity.families.names import parts_of
 from posterity.families.unconstrained import Supports
 from posterity.ledger import Ledger
-from posterity.tabular.predictions import columns_of_student
 from posterity.tabular.recipe import RECIPE, recipe_in
+from posterity.tabular.records import columns_of_student
 from posterity.tabular.sites import sites_in, together
 
 

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from posterity.artifact import Inspection
-from posterity.artifact.provenance import TARGET, classes_of, inputs_of, named, unnamed
+from posterity.artifact.provenance import TARGET, classes_of, named, unnamed
 from posterity.errors import StructureError, UsageError, within
-from posterity.families.layers import Layers
 from posterity.ledger import Ledger
 from posterity.runtime.files import write_file
 from posterity.status import ProgressCallback
@@ -33,7 +32,7 @@ from posterity.tabular.recipe_model import (
     columns_of,
     in_own_unit,
 )
-from posterity.tabular.records import ARRAYS, as_cells, read_inputs, reordered
+from posterity.tabular.records import ARRAYS, as_cells, columns_of_student, read_inputs, reordered
 from posterity.tabular.scores import log_of_moments, scores
 from posterity.tabular.sites import sites_in, together
 from posterity.tabular.tables.reader import clean, read_cells
@@ -289,14 +288,6 @@ def texts_of(inputs: Path, name: str) -> np.ndarray:
             fix="Use the name in the table's header.",
         )
     return np.array([clean(text) for text in cells.column(name)])
-
-
-def columns_of_student(student: Any, about: Inspection) -> tuple[str, ...]:
-    """Return the names of a student's input columns; empty if its file has none."""
-    if about.kind != "Student" or not isinstance(student.network, Layers):
-        return ()
-    with within(f"file {about.path!r}"):
-        return inputs_of(about.provenance, student.network.inputs)
 
 
 def _remarks(parts: Parts, recipe: Recipe, data: Design, scored: bool) -> list[str]:

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.artifact.provenance import unnamed
+from posterity.artifact import Inspection
+from posterity.artifact.provenance import inputs_of, unnamed
 from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError, within
+from posterity.families.layers import Layers
 from posterity.families.names import order, some, unfit
 from posterity.runtime.files import check_regular
 from posterity.tabular.recipe import INTERCEPT
@@ -201,6 +203,14 @@ def reordered(table: Table, wanted: Sequence[str], place: str, of: str) -> np.nd
         x = np.column_stack([np.ones(len(x)), x])
         names = (INTERCEPT, *names)
     return x[:, order(names, wanted, place, of)]
+
+
+def columns_of_student(student: Any, about: Inspection) -> tuple[str, ...]:
+    """Return the names of a student's input columns; empty if its file has none."""
+    if about.kind != "Student" or not isinstance(student.network, Layers):
+        return ()
+    with within(f"file {about.path!r}"):
+        return inputs_of(about.provenance, student.network.inputs)
 
 
 @contextlib.contextmanager
