@@ -270,7 +270,7 @@ def profile(
     y = np.concatenate([y for _, y in pairs])
     x = _orthogonal(x, np.finfo(float).eps * max(x.shape)) * math.sqrt(len(x))
     prior = Gaussian(np.zeros(x.shape[1]), ridge * len(x) * np.eye(x.shape[1]))
-    accuracy = 1e-6 * math.sqrt(len(x))  # a gradient of 1e-6 errors of the coefficients
+    accuracy = 1e-8 * math.sqrt(len(x))  # a gradient of 1e-8 errors of the coefficients
     at = list[np.ndarray]()
 
     def value(log: float) -> float:
@@ -292,12 +292,14 @@ def profile(
 
         if not at:  # later calls begin at the last maximum
             at.append((prior + model.rough_factor(prior, Records.of((x, y)))).mean)
-        options = {"jac": gradient, "hess": curvature, "options": {"gtol": accuracy}}
+        options = {
+            "jac": gradient,
+            "hess": curvature,
+            "options": {"gtol": accuracy, "maxiter": 100},
+        }
         found = minimize(loss, at[0], method="trust-exact", **options).x
-        bend = curvature(found)
-        found = found - np.linalg.solve(bend, gradient(found))  # to the last digits
         at[0] = found
-        return -loss(found) - float(np.linalg.slogdet(bend)[1]) / 2
+        return -loss(found) - float(np.linalg.slogdet(curvature(found))[1]) / 2
 
     return value
 
