@@ -35,8 +35,9 @@ _NO_EVENTS = (
     "of the fusion, or federate with it; or pass a smaller --prior-sd at every site "
     "(--prior-sd 10); nothing was written."
 )
-LEAST = 1.01e-6
-"""Dispersion below which counts are taken as Poisson: about the least that is looked for."""
+LEAST = 2e-6
+"""Dispersion below which counts are taken as Poisson: near 1e-6, the least that is looked for, the
+profile likelihood is flat beside its rounding errors."""
 AS_POISSON = "counts vary no more than Poisson's: try --model poisson"
 
 
@@ -269,7 +270,7 @@ def profile(
     y = np.concatenate([y for _, y in pairs])
     x = _orthogonal(x, np.finfo(float).eps * max(x.shape)) * math.sqrt(len(x))
     prior = Gaussian(np.zeros(x.shape[1]), ridge * len(x) * np.eye(x.shape[1]))
-    accuracy = 1e-6 * math.sqrt(len(x))  # a gradient of 1e-6 errors of the coefficients
+    accuracy = 1e-8 * math.sqrt(len(x))  # a gradient of 1e-8 errors of the coefficients
     at = list[np.ndarray]()
 
     def value(log: float) -> float:
@@ -291,7 +292,11 @@ def profile(
 
         if not at:  # later calls begin at the last maximum
             at.append((prior + model.rough_factor(prior, Records.of((x, y)))).mean)
-        options = {"jac": gradient, "hess": curvature, "options": {"gtol": accuracy}}
+        options = {
+            "jac": gradient,
+            "hess": curvature,
+            "options": {"gtol": accuracy, "maxiter": 100},
+        }
         found = minimize(loss, at[0], method="trust-exact", **options).x
         at[0] = found
         return -loss(found) - float(np.linalg.slogdet(curvature(found))[1]) / 2
