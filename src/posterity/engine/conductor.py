@@ -11,12 +11,13 @@ from typing import Any
 from posterity.arrays.keys import fold_in
 from posterity.engine import messages as letters
 from posterity.engine.author import among
-from posterity.engine.course import RUN, Course, Elsewhere, ServerMemory, Unanswered, looks
+from posterity.engine.course import RUN, Answered, Course, ServerMemory, Unanswered, looks
 from posterity.engine.machine import Machine
 from posterity.engine.memory import QUESTION
 from posterity.engine.questions import NO_RECORDS, answer_of, failed, residual_of
 from posterity.federation import Machine as Schedules
 from posterity.federation import Sequential, Visit, step_key
+from posterity.federation.driver import Federation
 from posterity.federation.messages import Answer, Question, dumps
 from posterity.federation.optima import applies
 from posterity.federation.remaining import SAMPLES
@@ -86,7 +87,7 @@ class Conductor(Machine):
         if without:
             silent = run.agreement.silent | without
             agreed = dataclasses.replace(run.agreement, silent=silent)
-            run = dataclasses.replace(run, federation=Elsewhere(agreed, {}))
+            run = dataclasses.replace(run, federation=Federation(agreed, {}, courier=Answered()))
         if sweeps is not None:
             sweeps = sweeps + 1
             changed = list(run.agreement.sites)

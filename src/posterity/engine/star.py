@@ -17,7 +17,7 @@ from posterity import artifact
 from posterity.arrays.keys import fold_in, seeded
 from posterity.engine import messages as letters
 from posterity.engine.conductor import ABSENT, Conductor, without_questions
-from posterity.engine.course import RUN, Course, Elsewhere, ServerMemory
+from posterity.engine.course import RUN, Answered, Course, ServerMemory
 from posterity.engine.memory import QUESTION, Memory, Step, line, refused
 from posterity.engine.messages import MOST_EPOCHS, body_of, digest_of
 from posterity.engine.notices import Known, read
@@ -26,6 +26,7 @@ from posterity.engine.refusal import Refusal, forbidden
 from posterity.engine.store import Outgoing
 from posterity.errors import ParameterError
 from posterity.federation import Run
+from posterity.federation.driver import Federation
 from posterity.federation.messages import Answer, Question, dumps, loads
 from posterity.federation.remaining import TOLERANCE
 from posterity.federation.state import State, leave
@@ -54,7 +55,8 @@ class Server(Conductor):
         agreed = dataclasses.replace(self.terms.agreement, sites=sites, silent=frozenset())
         options = {"key": seeded(self.terms.seed), "tolerance": self.terms.tolerance or TOLERANCE}
         schedule: Any = self.terms.schedule
-        return Run(Elsewhere(agreed, {}), schedule, State.of(agreed.prior), **options)
+        federation = Federation(agreed, {}, courier=Answered())
+        return Run(federation, schedule, State.of(agreed.prior), **options)
 
     # --- commands --------------------------------------------------------------------------------
 
