@@ -35,7 +35,7 @@ from benchmarks.faults import (
 from posterity.arrays.tree import leaves
 from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact import digest
-from posterity.engine import star
+from posterity.engine import conductor
 from posterity.engine.agent import Agent
 from posterity.engine.course import ServerMemory
 from posterity.engine.memory import Memory, Step
@@ -286,6 +286,10 @@ def not_kept(memory: Any, asked: Any, answer: Any, content: bytes) -> Any:
     return dataclasses.replace(after, parts=memory.parts)
 
 
+def asks_on() -> object:
+    return mock.patch.object(conductor, "without_questions", lambda memory: memory)
+
+
 with_answer = ServerMemory.with_answer
 MUTANTS = {
     "an answer counts twice": Kinds(server=TakesTwice, terms=TERMS),
@@ -293,9 +297,7 @@ MUTANTS = {
     "answers are not kept": Kinds(
         terms=TERMS, patches=(lambda: mock.patch.object(ServerMemory, "with_answer", not_kept),)
     ),
-    "questions of before a forgetting wait": Kinds(
-        terms=TERMS, patches=(lambda: mock.patch.object(star, "_without_questions", lambda m: m),)
-    ),
+    "questions of before a forgetting wait": Kinds(terms=TERMS, patches=(asks_on,)),
     "commit after send": Kinds(agent=SentFirst, terms=TERMS),
     "forgotten, not erased": Kinds(server=NotErased, terms=TERMS),
     "not asked again": Kinds(server=NotAskedAgain, terms=TERMS),
