@@ -10,6 +10,9 @@ from typing import Any, BinaryIO
 
 from posterity.errors import ArtifactError
 
+AnyPath = str | os.PathLike[str]
+"""The path of a file, as people pass it."""
+
 
 def write_file(path: Path, *parts: Any, mode: int = 0o666) -> None:
     """Write the parts, bytes or contiguous arrays of bytes, one after the other, atomically. The
