@@ -22,22 +22,15 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parent
 SOURCE = ROOT / "src" / "posterity"
 ADAPTERS = (
-    *("samples", "tables", "numpyro", "arviz", "statsmodels", "sklearn", "scipy", "torch"),
+    *("samples", "numpyro", "arviz", "statsmodels", "sklearn", "scipy", "torch"),
     *("torch_posterior", "flax", "onnx", "gensim", "hmmlearn"),
 )
 MODULES = (
     *("families", "fusion", "ledger", "receipt", "federation", "graphs", "pursuit"),
     *("pursuit.learning", "distillation", "models", "inference", "networks", "artifact"),
-    *(
-        "fitting",
-        *(f"adapters.{name}" for name in ADAPTERS),
-        "progress",
-        "sklearn",
-        "summary",
-        "plots",
-        "reporting",
-        "errors",
-    ),
+    *("tabular", "tabular.tables", "tabular.estimators"),
+    *(f"adapters.{name}" for name in ADAPTERS),
+    *("runtime.progress", "reporting.summary", "reporting.plots", "reporting", "errors"),
     "engine.privacy.noise",
 )
 VERBS = {

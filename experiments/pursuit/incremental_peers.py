@@ -22,10 +22,11 @@ from posterity.families.network import Network
 from posterity.federation.keys import site_key
 from posterity.models.forward import outputs
 from posterity.networks.bound import Bound, as_posterior, started
-from posterity.networks.training import COOLING, RATE, batches, initial, prior_arrays, step
+from posterity.networks.training import PACING, batches, initial, prior_arrays, step
 
 Array = np.ndarray
 ROWS = 1000  # inputs that are predicted together
+RATE = 2e-3  # that of `train`
 step_of = jax.jit(step)
 
 
@@ -54,7 +55,7 @@ def trained(
         moments = prior_arrays(prior)
         chosen = batches(len(x), min(batch, len(x)), keys.of_numpy(key))
         for count, rows in zip(range(steps), chosen, strict=False):
-            rate = np.float32(RATE * min(1.0, (steps - count) / max(COOLING * steps, 1)))
+            rate = np.float32(RATE * min(1.0, (steps - count) / max(PACING.cooling * steps, 1)))
             own = jax.random.fold_in(run, count)
             records = x[rows], y[rows], np.float32(len(x))
             state, _ = step_of(bound, state, moments, *records, rate, own)

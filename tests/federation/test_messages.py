@@ -32,6 +32,7 @@ from posterity.federation.messages import (
     loads,
 )
 from posterity.federation.schedules import Done, Turn
+from posterity.federation.site import failure_of
 from posterity.graphs import ring
 from posterity.models import LogisticRegression
 
@@ -190,11 +191,12 @@ def test_a_site_that_answers_another_question_is_not_believed():
     model, prior, data = CONJUGATE["Beta"]
     run = start(data, model, prior)
 
-    class Replaying(Federation):
-        def answered(self, question):
-            return dataclasses.replace(super().answered(question), step=question.step + 1)
+    class Replaying:
+        def demand(self, question):
+            answer = run.federation.demand(question)
+            return dataclasses.replace(answer, step=question.step + 1)
 
-    replaying = Replaying(run.agreement, run.federation.sites)
+    replaying = Federation(run.agreement, {}, courier=Replaying())
     with pytest.raises(SiteError, match="answer to the question that it was sent"):
         dataclasses.replace(run, federation=replaying).advance(1)
 
@@ -268,25 +270,31 @@ def processes():
         process.kill()
 
 
-class Elsewhere(Federation):
-    """A driver that sends bytes to processes; ``label`` is what they call this federation."""
+@dataclasses.dataclass(frozen=True)
+class Pipes:
+    """A courier that sends bytes to processes; ``label`` is what they call this federation."""
 
-    def answered(self, question):
+    pipes: dict
+    label: str
+
+    def prepare(self, questions):
+        pass
+
+    def demand(self, question):
         pipe = self.pipes[question.site]
         pipe.send((self.label, dumps(question)))
         answer = loads(pipe.recv_bytes())
         if isinstance(answer, Failure):
-            raise RuntimeError(answer.error)
+            raise failure_of(RuntimeError(answer.error), question.site)
         return answer
 
 
 def elsewhere(run, processes, label):
     """The run with the same sites, each in its process, and no records here."""
-    there = Elsewhere(run.agreement, {}, run.federation.before)
     for name, site in run.federation.sites.items():
         processes[name].send((label, site))
-    object.__setattr__(there, "pipes", processes)
-    object.__setattr__(there, "label", label)
+    courier = Pipes(processes, label)
+    there = Federation(run.agreement, {}, run.federation.before, courier)
     return dataclasses.replace(run, federation=there)
 
 

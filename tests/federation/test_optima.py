@@ -23,6 +23,7 @@ from posterity.federation.federate import start
 from posterity.federation.messages import Measure, dumps, loads
 from posterity.federation.optima import free_energy
 from posterity.federation.remaining import reports_of
+from posterity.federation.site import Site
 from posterity.federation.status import parts_needed, status_from
 from posterity.graphs import ring
 from posterity.models import FunctionModel
@@ -199,14 +200,14 @@ def test_values_tell_of_an_optimum_with_two_parameters_exchanged():
 
 def test_sites_that_fail_from_everywhere_else_leave_a_claim_in_doubt(monkeypatch):
     run = start(SQUARES, square, CENTRED).advance(2)
-    answer = type(run.federation).answered
+    answer = Site.answer
 
     def refuses(self, question):
         if isinstance(question, Measure) and question.posterior != run.posterior:
             raise ConnectionError("the ward is closed")
         return answer(self, question)
 
-    monkeypatch.setattr(type(run.federation), "answered", refuses)
+    monkeypatch.setattr(Site, "answer", refuses)
     assert run.status.state == "not converged" and "no second start" in str(run.status)
     with pytest.raises(SiteError, match="the ward is closed"):
         _ = run.second

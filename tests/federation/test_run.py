@@ -1,10 +1,12 @@
 import dataclasses
+import functools
 import pickle
 from fractions import Fraction
 
 import jax
 import numpy as np
 import pytest
+from federation.couriers import Checked
 from federation.examples import (
     BROKEN,
     CONJUGATE,
@@ -23,7 +25,6 @@ from laws.table import identical
 from posterity.errors import LedgerError, SiteError, UsageError
 from posterity.families import Beta, Gaussian
 from posterity.federation import Gossip, federate
-from posterity.federation.driver import Federation
 from posterity.federation.federate import start
 from posterity.graphs import ring
 from posterity.inference import LocalUpdate
@@ -288,21 +289,16 @@ def test_a_forgotten_site_comes_back_only_by_rejoining():
     assert (back.ledger | run.ledger | gone.ledger).factor("oak") is not None
 
 
-class Closing(Federation):
-    """A driver that gets no first answer of some sites, each of which opens again then."""
-
-    def answered(self, question):
-        if question.site in self.closed:
-            self.closed.remove(question.site)
-            raise ConnectionError("the ward is closed")
-        return super().answered(question)
+def closed_once(question, closed):
+    if question.site in closed:
+        closed.remove(question.site)
+        raise ConnectionError("the ward is closed")
 
 
 def closing(run, *sites):
-    """The run, at whose sites some fail once."""
-    federation = Closing(run.agreement, run.federation.sites)
-    object.__setattr__(federation, "closed", {*sites})
-    return dataclasses.replace(run, federation=federation)
+    """The run, at whose sites some fail once, and are open again then."""
+    courier = Checked(run.federation, functools.partial(closed_once, closed={*sites}))
+    return dataclasses.replace(run, federation=dataclasses.replace(run.federation, courier=courier))
 
 
 @pytest.mark.parametrize("schedule", ["sequential", "synchronous"])
@@ -317,7 +313,6 @@ def test_a_site_that_fails_does_not_discard_what_the_others_did(schedule, kind):
         with pytest.raises(SiteError, match="the ward is closed") as caught:
             left.advance(2)
         left = pickle.loads(pickle.dumps(caught.value.run))
-        object.__setattr__(left.federation, "closed", set(caught.value.run.federation.closed))
         visited.append([visit.site for visit in left.trace[4:]])
     if schedule == "sequential":
         assert visited == [["ash", "elm"], ["ash", "elm", "fir"]]

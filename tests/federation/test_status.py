@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from federation.couriers import Checked
 
 from experiments.estimators import BonnetPrice, Reinforce
 from posterity.errors import ConvergenceWarning, SiteError
@@ -176,18 +177,17 @@ def test_factors_that_were_set_do_not_pass_for_the_sites_own():
         assert again.converge().posterior == run.posterior and again.converge().status.converged
 
 
-class Closed(Federation):
+def oak_is_closed(question):
     """Oak answers when its turn comes, and fails when it is asked how it stands."""
-
-    def answered(self, question):
-        if isinstance(question, Measure) and question.site == "oak":
-            raise ConnectionError("the ward is closed")
-        return super().answered(question)
+    if isinstance(question, Measure) and question.site == "oak":
+        raise ConnectionError("the ward is closed")
 
 
 def closed(run, on_error):
     agreement = dataclasses.replace(run.agreement, on_error=on_error)
-    return dataclasses.replace(run, federation=Closed(agreement, run.federation.sites))
+    sites = run.federation.sites
+    courier = Checked(Federation(agreement, sites), oak_is_closed)
+    return dataclasses.replace(run, federation=Federation(agreement, sites, courier=courier))
 
 
 def test_a_site_that_fails_for_a_while_is_not_taken_for_content(settled):

@@ -22,10 +22,10 @@ from posterity import (
     Ledger,
     Plate,
     Product,
-    checkpoint,
     fuse,
 )
 from posterity.arrays.tree import leaves
+from posterity.artifact import checkpoint
 from posterity.artifact.aligned import named
 from posterity.errors import ArtifactError, LedgerError, ParameterError, UsageError
 from posterity.families import stack

@@ -337,8 +337,8 @@ def _driven(
                 moved, seen = online.chunk(plan, constants, state, sizes)
                 seen = np.concatenate([series, np.asarray(seen)[sizes > 0]])
                 # One assignment: an interrupt saves the state before; a diverged state is not kept.
+                trace = (*trace, _row(run, moved, seen))  # an error leaves the state as it was
                 state = moved
-                trace = (*trace, _row(run, moved, seen))
                 series = seen
                 if kept.due:
                     save()

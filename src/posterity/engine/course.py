@@ -15,12 +15,11 @@ from posterity.artifact.manifest import as_text
 from posterity.engine.memory import Memory, Place
 from posterity.engine.refusal import RELEASE, reading
 from posterity.engine.store import Outgoing
-from posterity.errors import SiteError
 from posterity.families import ExponentialFamily
 from posterity.federation import Run, Visit
 from posterity.federation.checkpoint import Members, visit_columns, visits_of
 from posterity.federation.driver import Federation
-from posterity.federation.messages import Answer, Epoch, Failure, Improvement, Question, loads
+from posterity.federation.messages import Answer, Epoch, Improvement, Question, loads
 from posterity.federation.run import NOISY_ROUNDS, ROUNDS
 from posterity.federation.state import State
 from posterity.federation.status import is_final
@@ -41,8 +40,8 @@ class Unanswered(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Elsewhere(Federation):
-    """Sites in other processes, represented by their answers so far, by the question's digest."""
+class Answered:
+    """The courier to sites in other processes: their answers so far, by the question's digest."""
 
     answers: Mapping[str, Answer] = dataclasses.field(default_factory=dict)
 
@@ -53,16 +52,10 @@ class Elsewhere(Federation):
             raise Unanswered(missing)
 
     def demand(self, question: Question) -> Answer:
-        """Return the answer; Unanswered if there is none yet, a SiteError if it is a failure."""
+        """Return the answer; raise Unanswered if there is none yet."""
         answer = self.answers.get(question.digest)
         if answer is None:
             raise Unanswered([question])
-        if isinstance(answer, Failure):
-            raise SiteError(
-                found=f"no answer of site {question.site!r} but {answer.error!r}",
-                expected="an answer to the question that it was sent",
-                fix="Repair the site; its factor was not changed.",
-            )
         return answer
 
 
@@ -117,7 +110,7 @@ class Course:
         """
         agreed = self.run.agreement
         agreed = dataclasses.replace(agreed, silent=agreed.silent | absent)
-        federation = Elsewhere(agreed, {}, answers=self.answers)
+        federation = Federation(agreed, {}, courier=Answered(self.answers))
         trace = tuple(itertools.chain.from_iterable(self.recent.values()))
         return dataclasses.replace(self.run, federation=federation, trace=trace)
 
@@ -208,7 +201,9 @@ class Course:
             )
             if head["status"] is not None:
                 status = Status(**head["status"] | {"reasons": tuple(head["status"]["reasons"])})
-            run = dataclasses.replace(self.run, federation=Elsewhere(agreed, {}), state=state)
+            run = dataclasses.replace(
+                self.run, federation=Federation(agreed, {}, courier=Answered()), state=state
+            )
             answers = {digest: loads(part) for digest, part in of(ANSWER).items()}
             recent = {site: visits for site, (_, visits) in known.items()}
             read: Any = {"run": run, "answers": answers, "open": open_, "recent": recent}

@@ -18,7 +18,7 @@ from posterity import artifact
 from posterity.arrays.keys import fold_in, seeded
 from posterity.engine import messages as letters
 from posterity.engine.author import among
-from posterity.engine.course import RUN, Course, Elsewhere, ServerMemory, Unanswered, looks
+from posterity.engine.course import RUN, Answered, Course, ServerMemory, Unanswered, looks
 from posterity.engine.machine import Machine
 from posterity.engine.memory import QUESTION, Memory, Step, line, refused
 from posterity.engine.messages import MOST_EPOCHS, body_of, digest_of
@@ -29,6 +29,7 @@ from posterity.engine.store import Outgoing
 from posterity.errors import ParameterError
 from posterity.federation import Machine as Schedules
 from posterity.federation import Run, Sequential, Visit, step_key
+from posterity.federation.driver import Federation
 from posterity.federation.messages import Answer, Question, dumps, loads
 from posterity.federation.optima import applies
 from posterity.federation.remaining import SAMPLES, TOLERANCE
@@ -63,7 +64,8 @@ class Server(Machine):
         agreed = dataclasses.replace(self.terms.agreement, sites=sites, silent=frozenset())
         options = {"key": seeded(self.terms.seed), "tolerance": self.terms.tolerance or TOLERANCE}
         schedule: Any = self.terms.schedule
-        return Run(Elsewhere(agreed, {}), schedule, State.of(agreed.prior), **options)
+        federation = Federation(agreed, {}, courier=Answered())
+        return Run(federation, schedule, State.of(agreed.prior), **options)
 
     # --- commands --------------------------------------------------------------------------------
 
@@ -218,7 +220,7 @@ class Server(Machine):
         if without:
             silent = run.agreement.silent | without
             agreed = dataclasses.replace(run.agreement, silent=silent)
-            run = dataclasses.replace(run, federation=Elsewhere(agreed, {}))
+            run = dataclasses.replace(run, federation=Federation(agreed, {}, courier=Answered()))
         if sweeps is not None:
             sweeps = sweeps + 1
             changed = list(run.agreement.sites)

@@ -1,9 +1,10 @@
-"""The driver of a federation whose sites are all in this process."""
+"""The driver of a federation: it carries messages between a schedule and sites."""
 
 import collections
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 from posterity.arrays.typing import KeyArray
 from posterity.entries import Entry
@@ -16,15 +17,27 @@ from posterity.federation.state import State, Visit, without_turn
 from posterity.models import Records
 
 
+class Courier(Protocol):
+    """What brings questions to sites in other processes, and their answers back."""
+
+    def prepare(self, questions: Sequence[Question]) -> None:
+        """Send questions that do not depend on each other's answers, before they are asked."""
+
+    def demand(self, question: Question) -> Answer:
+        """Return the answer to a question; raise SiteError if the site cannot be asked."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True)
 class Federation:
-    """The agreement of a federation and its sites; ``before`` has the entries of the ledger from
-    which it continued, if any.
+    """The agreement of a federation and its sites in this process, or the ``courier`` to those that
+    are in others; ``before`` has the entries of the ledger from which it continued, if any.
     """
 
     agreement: Agreement
     sites: Mapping[str, Site]
     before: Mapping[str, Entry] = dataclasses.field(default_factory=dict)
+    courier: Courier | None = None
 
     @property
     def data(self) -> dict[str, Records]:
@@ -37,9 +50,11 @@ class Federation:
         return {name: site.records.size for name, site in self.sites.items()}
 
     def prepare(self, questions: Sequence[Question]) -> None:
-        """Prepare questions that do not depend on each other's answers, before they are asked. This
-        driver does nothing; a driver with remote sites sends them all at once.
+        """Prepare questions that do not depend on each other's answers, before they are asked: a
+        courier sends them all at once.
         """
+        if self.courier is not None:
+            self.courier.prepare(questions)
 
     def ask(self, question: Question) -> Answer:
         """Return the answer of the site that a question is for. If the site fails, raise SiteError,
@@ -55,10 +70,13 @@ class Federation:
 
     def demand(self, question: Question) -> Answer:
         """Return the answer to a question; raise SiteError if the site fails, in every case."""
-        try:
-            answer = self.answered(question)
-        except Exception as error:
-            raise failure_of(error, question.site) from error
+        if self.courier is not None:
+            answer = self.courier.demand(question)
+        else:
+            try:
+                answer = self.sites[question.site].answer(question)
+            except Exception as error:
+                raise failure_of(error, question.site) from error
         if isinstance(answer, Failure) or not answer.answers(question):
             raise SiteError(
                 found=f"no answer of site {question.site!r} but {answer!r}",
@@ -66,10 +84,6 @@ class Federation:
                 fix="Mend the site, then go on from the last state; its factor was not changed.",
             )
         return answer
-
-    def answered(self, question: Question) -> Answer:
-        """Return the site's own answer; a driver with remote sites overrides this."""
-        return self.sites[question.site].answer(question)
 
     def step(
         self, machine: Machine, state: State, *, key: KeyArray, site: str | None = None
@@ -98,8 +112,7 @@ class Federation:
         """Return a step of local sites that all have exact factors, made at once; else None."""
         agreed = machine.agreement
         schedule = machine.schedule
-        here = type(self).answered is Federation.answered
-        if not (here and agreed.update.conjugate and schedule.whole):
+        if self.courier is not None or not (agreed.update.conjugate and schedule.whole):
             return None
         try:
             turns = [s for s in agreed.sites if without_turn(agreed, state, s) is None]
