@@ -11,6 +11,7 @@ import numpy as np
 
 from posterity.arrays.leaves import frozen
 from posterity.arrays.stacks import blocks, columns, rows
+from posterity.arrays.typing import Shape
 from posterity.errors import LedgerError, PosterityError
 from posterity.families import ExponentialFamily, at_rest
 from posterity.families.checks import check_finite, check_same_structure
@@ -167,7 +168,7 @@ def all_at_rest(prior: ExponentialFamily, factors: Mapping[str, Any]) -> list[An
         return [at_rest(factor) for factor in factors.values()]
 
 
-def _column_at_rest(shape: tuple[int, ...], column: Sequence[Any]) -> Sequence[Any]:
+def _column_at_rest(shape: Shape, column: Sequence[Any]) -> Sequence[Any]:
     """Return one leaf of all factors at rest, itself if all already are. Raises ValueError unless
     they are finite numbers of this shape.
     """

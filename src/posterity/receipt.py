@@ -19,7 +19,7 @@ from posterity.entries import appearance
 from posterity.errors import ArtifactError, PosterityError
 from posterity.handed_on import Likeness, handed_on
 from posterity.ledger import Ledger
-from posterity.runtime.files import write_file
+from posterity.runtime.files import AnyPath, write_file
 from posterity.runtime.text import clean, cut, html
 
 FORMAT_VERSION = 2
@@ -101,12 +101,12 @@ class Receipt:
         """Return a JSON document with sorted keys."""
         return json.dumps(self._document(), indent=2, sort_keys=True) + "\n"
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: AnyPath) -> None:
         """Write the JSON document atomically. Raises ArtifactError if that fails."""
         write_file(Path(path), self.to_json().encode())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Receipt":
+    def load(cls, path: AnyPath) -> "Receipt":
         """Read a saved receipt. Raises ArtifactError if it is missing, invalid or altered."""
         try:
             text = Path(path).read_text(encoding="utf-8")
@@ -155,7 +155,7 @@ def _canonical(document: Any) -> str:
     return json.dumps(document, sort_keys=True)
 
 
-def _unreadable(path: str | os.PathLike[str], why: str) -> ArtifactError:
+def _unreadable(path: AnyPath, why: str) -> ArtifactError:
     return ArtifactError(
         found=f"receipt {os.fspath(path)!r} that cannot be read ({why})",
         expected="a JSON document as `posterity forget` writes it",

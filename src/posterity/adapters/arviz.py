@@ -14,7 +14,7 @@ import numpy as np
 
 from posterity.adapters.shared import library
 from posterity.arguments import COUNT
-from posterity.arrays.typing import KeyArray
+from posterity.arrays.typing import KeyArray, Shape
 from posterity.errors import UsageError
 from posterity.families.distribution import Distribution
 from posterity.families.transformed import Transformed
@@ -99,7 +99,7 @@ def to_arviz(
 
 
 @functools.partial(jitted, static_argnums=2)
-def _drawn(law: Distribution, key: KeyArray, shape: tuple[int, ...]) -> Any:
+def _drawn(law: Distribution, key: KeyArray, shape: Shape) -> Any:
     return law.sample(key, shape)
 
 

@@ -25,7 +25,7 @@ from scipy.special import log_softmax, softmax
 from posterity.adapters.laplace import check_mode
 from posterity.adapters.shared import Laws, check_one, numbers
 from posterity.arguments import POSITIVE, one_of
-from posterity.arrays.typing import KeyArray
+from posterity.arrays.typing import KeyArray, Shape
 from posterity.errors import ConvergenceWarning, StructureError, UsageError
 from posterity.families import DiagonalGaussian, Distribution, Gaussian, Product
 from posterity.families.names import some
@@ -189,7 +189,7 @@ def laws(
 
 
 def tensors_of(
-    law: Distribution, shapes: Mapping[str, tuple[int, ...]], at: str, key: KeyArray | None
+    law: Distribution, shapes: Mapping[str, Shape], at: str, key: KeyArray | None
 ) -> dict[str, Array]:
     """Return the mean, the variances, or a draw, as arrays by name; a StructureError if the law has
     other tensors or shapes.
@@ -230,7 +230,7 @@ def tensors_of(
     return {name: np.asarray(values[name]).reshape(shapes[name]) for name in names}
 
 
-def entries_of(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+def entries_of(shapes: Mapping[str, Shape]) -> list[str]:
     """Return names of the tensors' entries: ``layer.weight[0,3]``, or ``scale[]`` of a scalar."""
 
     def at(index):

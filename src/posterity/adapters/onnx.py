@@ -14,7 +14,6 @@ range of float32: variances above 3e38 are infinite. Operators are those of opse
 """
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,12 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from posterity.adapters.channels_first import ChannelsFirst, channels_first, check_layers
 from posterity.adapters.shared import library
+from posterity.arrays.typing import Shape
 from posterity.distillation.heads import FLOOR
 from posterity.distillation.student import Student
 from posterity.errors import StructureError
 from posterity.families.layers import Conv
-from posterity.runtime.files import write_file
+from posterity.runtime.files import AnyPath, write_file
 from posterity.version import __version__
 
 OPSET = 17
@@ -41,7 +41,7 @@ BYTES = 2**31 - 2**20
 
 def to_onnx(
     student: Student,
-    path: str | os.PathLike[str] | None = None,
+    path: AnyPath | None = None,
     *,
     provenance: Mapping[str, str] | None = None,
 ) -> Any:
@@ -127,7 +127,7 @@ class _Graph:
             "Slice", what, *(self.constant([end], np.int64) for end in (start, stop, 1))
         )
 
-    def described(self, name: str, dtype: DTypeLike, shape: tuple[int, ...]) -> Any:
+    def described(self, name: str, dtype: DTypeLike, shape: Shape) -> Any:
         """Describe an input or output of the graph: rows of this shape."""
         kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         return self.onnx.helper.make_tensor_value_info(name, kind, ["n", *shape])

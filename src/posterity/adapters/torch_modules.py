@@ -7,6 +7,7 @@ import importlib
 import math
 from typing import Any
 
+from posterity.arrays.typing import Shape
 from posterity.distillation.heads import FLOOR, Head
 from posterity.distillation.scaling import Scaling
 
@@ -19,7 +20,7 @@ class Inputs(torch.nn.Module):
     Buffers ``shift`` and ``scale`` (d,) are float64, and exist if the student rescales inputs.
     """
 
-    def __init__(self, scaling: Scaling, shape: tuple[int, ...], images: bool):
+    def __init__(self, scaling: Scaling, shape: Shape, images: bool):
         super().__init__()
         self.shape, self.size, self.images = shape, math.prod(shape), images
         for name, value in {"shift": scaling.x_shift, "scale": scaling.x_scale}.items():

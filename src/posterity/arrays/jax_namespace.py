@@ -18,7 +18,7 @@ import jax.scipy.special
 from jax.scipy.special import polygamma
 
 from posterity.arrays.functions import Namespace
-from posterity.arrays.typing import Bool, KeyArray, PyTree, Real
+from posterity.arrays.typing import Bool, KeyArray, PyTree, Real, Shape
 
 SHIFT = 9
 """The shift of the argument by the recurrence: the series then has all digits of a float64."""
@@ -158,7 +158,7 @@ class JaxNamespace(Namespace):
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
 @functools.partial(jax.jit, static_argnums=2)
-def log_gamma(key: KeyArray, a: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def log_gamma(key: KeyArray, a: jax.Array, shape: Shape) -> jax.Array:
     """Draw logarithms of Gamma(a, 1) variables of ``shape``, to which ``a`` is broadcast.
 
     JAX's own function loops for each element; this one proposes all draws at once and repeats those

@@ -58,3 +58,8 @@ __all__ = [
     "Real",
     "UInt32",
 ]
+
+Shape = tuple[int, ...]
+"""The lengths of the axes of an array."""
+Floats = Float[Real, "..."]
+"""Floating-point numbers of any shape."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arrays.tree import Node
+from posterity.arrays.typing import Shape
 from posterity.artifact import container
 from posterity.artifact.architecture import Architecture
 from posterity.artifact.codecs import SiteVersion, columns_of
@@ -29,7 +30,7 @@ from posterity.artifact.tree import decode, encode
 from posterity.errors import ArtifactError, PosterityError, within
 from posterity.families import Distribution
 from posterity.ledger import Ledger
-from posterity.runtime.files import write_file
+from posterity.runtime.files import AnyPath, write_file
 
 __all__ = ["Inspection", "Posterior", "digest", "inspect", "load", "open_artifact", "save"]
 
@@ -37,9 +38,7 @@ Posterior = Distribution | Ledger
 """A posterior that a site sends. Files can also hold architectures and dictionaries of values."""
 
 
-def save(
-    posterior: object, path: str | os.PathLike[str], *, provenance: Mapping[str, str] | None = None
-) -> None:
+def save(posterior: object, path: AnyPath, *, provenance: Mapping[str, str] | None = None) -> None:
     """Write a family, mixture or ledger to ``path``, completely or not at all.
 
     A student, an :class:`Architecture` and a dictionary can be saved too. A dictionary may hold all
@@ -97,7 +96,7 @@ def from_bytes(content: bytes, *, what: str = "a message") -> Any:
         return opened.value()
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: AnyPath) -> Any:
     """Read a file by :func:`save`, bit for bit, as read-only NumPy arrays.
 
     Raises:
@@ -125,13 +124,13 @@ class Inspection:
     format: int
     digest: str
     provenance: dict[str, str]
-    arrays: dict[str, tuple[str, tuple[int, ...]]]
+    arrays: dict[str, tuple[str, Shape]]
     sites: dict[str, SiteVersion]
     prior_digest: str | None
     bytes: int
 
 
-def inspect(path: str | os.PathLike[str]) -> Inspection:
+def inspect(path: AnyPath) -> Inspection:
     """Check a file's digests and describe its contents; raises as :func:`load`.
 
     >>> import tempfile
@@ -146,7 +145,7 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
         return _inspection(path, opened)
 
 
-def outline(path: str | os.PathLike[str]) -> dict[str, Any]:
+def outline(path: AnyPath) -> dict[str, Any]:
     """Return the tree of types in a file, without its arrays; raises as :func:`load`.
 
     The digest of the arrays, which are not read, is not checked.
@@ -155,7 +154,7 @@ def outline(path: str | os.PathLike[str]) -> dict[str, Any]:
         return opened.manifest.tree
 
 
-def open_artifact(path: str | os.PathLike[str]) -> tuple[Any, Inspection]:
+def open_artifact(path: AnyPath) -> tuple[Any, Inspection]:
     """Return the results of :func:`load` and :func:`inspect` in one read; raises as ``load``."""
     with _opened(path) as opened:
         return opened.value(), _inspection(path, opened)
@@ -186,7 +185,7 @@ class _Opened(NamedTuple):
 
 
 @contextlib.contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[_Opened]:
+def _opened(path: AnyPath) -> Iterator[_Opened]:
     """Open a file and read its header and manifest; errors name the file."""
     where = f"file {os.fspath(path)!r}"
     with container.opened(path) as (file, size), _read(file, size, where) as opened:
@@ -210,7 +209,7 @@ def _read(file: File, size: int, what: str) -> Iterator[_Opened]:
         raise refused.at(what) from error
 
 
-def _inspection(path: str | os.PathLike[str], opened: _Opened) -> Inspection:
+def _inspection(path: AnyPath, opened: _Opened) -> Inspection:
     kind = opened.manifest.tree["type"]
     fields = opened.manifest.tree["fields"]
     ledger = kind == Ledger.__name__

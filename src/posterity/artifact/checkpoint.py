@@ -18,7 +18,7 @@ from typing import Any
 
 from posterity.artifact import open_artifact, save
 from posterity.errors import ArtifactError, CheckpointWarning
-from posterity.runtime.files import clean_stale, writing
+from posterity.runtime.files import AnyPath, clean_stale, writing
 from posterity.runtime.fingerprint import digest, unversioned
 
 SECONDS = float(os.environ.get("POSTERITY_CHECKPOINT_SECONDS", "20"))
@@ -110,18 +110,14 @@ class Checkpoint:
         )
 
 
-def of_arguments(
-    path: str | os.PathLike[str], verb: str, arguments: Mapping[str, Any]
-) -> Checkpoint:
+def of_arguments(path: AnyPath, verb: str, arguments: Mapping[str, Any]) -> Checkpoint:
     """Return the checkpoint of a computation with these arguments, which is not opened."""
     parts = {name: digest(value) for name, value in arguments.items()}
     return Checkpoint(Path(path), verb, parts, unversioned(list(arguments.values())))
 
 
 @contextlib.contextmanager
-def opened(
-    path: str | os.PathLike[str] | None, verb: str, arguments: Mapping[str, Any]
-) -> Iterator[Checkpoint]:
+def opened(path: AnyPath | None, verb: str, arguments: Mapping[str, Any]) -> Iterator[Checkpoint]:
     """Open the checkpoint of a computation with these arguments at ``path``, with a lock against
     other processes.
 

@@ -17,7 +17,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from posterity.arrays.typing import Shape
 from posterity.errors import ArtifactError
+from posterity.runtime.files import AnyPath
 
 File = io.FileIO | io.BytesIO
 Buffer = TypeVar("Buffer", bytearray, memoryview)
@@ -40,7 +42,7 @@ class Spec(NamedTuple):
     """The type and shape of an array."""
 
     dtype: str
-    shape: tuple[int, ...]
+    shape: Shape
 
     @property
     def itemsize(self) -> int:
@@ -108,7 +110,7 @@ def as_bytes(array: np.ndarray) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike[str]) -> Iterator[tuple[io.FileIO, int]]:
+def opened(path: AnyPath) -> Iterator[tuple[io.FileIO, int]]:
     """Open a regular file and yield it with its size; an ArtifactError if it cannot be read."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:

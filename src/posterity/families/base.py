@@ -15,7 +15,7 @@ import numpy as np
 
 from posterity.arrays.namespace import compiled
 from posterity.arrays.tree import leaves, map_leaves
-from posterity.arrays.typing import Bool, Flat, Float, PyTree, Real
+from posterity.arrays.typing import Bool, Flat, Float, Floats, PyTree, Real
 from posterity.errors import StructureError
 from posterity.families.distribution import unsaid
 from posterity.families.names import alike, names_of, with_names
@@ -285,7 +285,7 @@ class ExponentialFamily(VectorSpace):
             proper = proper & inside
         return proper
 
-    def _log_prob(self, z: PyTree) -> Float[Real, "..."]:
+    def _log_prob(self, z: PyTree) -> Floats:
         inner = (self.natural_parameters * self.sufficient_statistics(z)).sum(-1)
         return inner + self.log_base_measure() - self.log_normalizer()
 

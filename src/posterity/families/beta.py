@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, PyTree, Real
+from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, PyTree, Real, Shape
 from posterity.families.base import Line
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, place, scalar
 from posterity.families.dirichlet import (
@@ -125,14 +125,14 @@ class Beta(MixingWeights):
         xp = namespace(z).np
         return self.flatten(a_minus_one=xp.log(z), b_minus_one=xp.log1p(-z))
 
-    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape"]:
+    def sample(self, key: KeyArray, shape: Shape = ()) -> Float[Real, "*shape"]:
         """Draw the share of one gamma variate in the sum of two."""
         return _draw(key, shape, self.a, self.b)
 
     # --- as sticks of a Dirichlet process ---------------------------------------------------------
 
     @property
-    def weights_shape(self) -> tuple[int, ...]:
+    def weights_shape(self) -> Shape:
         return self.batch_shape
 
     def mean_weights(self) -> Float[Real, "*batch k"]:
@@ -192,7 +192,7 @@ class Beta(MixingWeights):
 
 
 @sampler
-def _draw(key: KeyArray, shape: tuple[int, ...], a: Real, b: Real) -> Float[Real, "*shape"]:
+def _draw(key: KeyArray, shape: Shape, a: Real, b: Real) -> Float[Real, "*shape"]:
     from posterity.arrays.jax_namespace import log_gamma
 
     ones, zeros = jax.random.split(key)

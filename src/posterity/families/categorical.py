@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, Real, Shape
 from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
@@ -105,7 +105,7 @@ class Categorical(ExponentialFamily):
             )
         return super()._relabel_axis(labels, size, axis)
 
-    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Int[Real, "*shape"]:
+    def sample(self, key: KeyArray, shape: Shape = ()) -> Int[Real, "*shape"]:
         return _draw(key, shape, self._logits())
 
     def _logits(self) -> Real:
@@ -114,5 +114,5 @@ class Categorical(ExponentialFamily):
 
 
 @sampler
-def _draw(key: KeyArray, shape: tuple[int, ...], logits: Real) -> Int[Real, "*shape"]:
+def _draw(key: KeyArray, shape: Shape, logits: Real) -> Int[Real, "*shape"]:
     return jax.random.categorical(key, logits, shape=shape + logits.shape[:-1])

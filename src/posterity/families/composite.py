@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import Bool, Flat, Float, Int, KeyArray, PyTree, Real
+from posterity.arrays.typing import Bool, Flat, Float, Floats, Int, KeyArray, PyTree, Real, Shape
 from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import Coordinates
@@ -130,7 +130,7 @@ class Composite(ExponentialFamily):
         pairs = zip(self.parts(), other.parts(), strict=True)
         return self._total([mine._kl(theirs) for mine, theirs in pairs])
 
-    def _log_prob(self, z: PyTree) -> Float[Real, "..."]:
+    def _log_prob(self, z: PyTree) -> Floats:
         pairs = zip(self.parts(), self.split_event(z), strict=True)
         return self._total([part._log_prob(event) for part, event in pairs])
 
@@ -146,7 +146,7 @@ class Composite(ExponentialFamily):
     def support(self) -> Any:
         return self._joined("support", lambda support, inner: support.copies(inner))
 
-    def _joined(self, what: str, copied: Callable[[Any, tuple[int, ...]], Any]) -> Any:
+    def _joined(self, what: str, copied: Callable[[Any, Shape], Any]) -> Any:
         """Join the trees of the parts, with each leaf copied for the members of a part's batch."""
 
         def one(part: ExponentialFamily) -> Any:
@@ -154,7 +154,7 @@ class Composite(ExponentialFamily):
 
         return self.join_event(list(map(one, self.parts())))
 
-    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
+    def sample(self, key: KeyArray, shape: Shape = ()) -> Any:
         return self._sampled(key, lambda part, key: part.sample(key, shape))
 
     def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
@@ -175,7 +175,7 @@ class Composite(ExponentialFamily):
     def with_free_parameters(self, free: Float[Real, "*batch free"]) -> Self:
         return self._of_pieces("free", free)
 
-    def _inner(self, part: ExponentialFamily) -> tuple[int, ...]:
+    def _inner(self, part: ExponentialFamily) -> Shape:
         """Return the axes of a part's batch that the composite's batch lacks."""
         return part.batch_shape[len(self.batch_shape) :]
 
@@ -272,7 +272,7 @@ class Product(Composite):
         raise AttributeError(f"no block {name!r}; this Product has {sorted(blocks)}")
 
     @property
-    def batch_shape(self) -> tuple[int, ...]:
+    def batch_shape(self) -> Shape:
         return next(iter(self.blocks.values())).batch_shape
 
     def observations(self) -> Float[Real, "*batch"] | None:

@@ -10,7 +10,7 @@ from posterity.arrays.functions import Namespace
 from posterity.arrays.leaves import as_leaves, frozen
 from posterity.arrays.linear_algebra import half_vectorize, symmetric, triangle, unhalf_vectorize
 from posterity.arrays.namespace import is_traced, namespace
-from posterity.arrays.typing import Bool, Int, Real
+from posterity.arrays.typing import Bool, Int, Real, Shape
 from posterity.errors import ParameterError, StructureError
 
 
@@ -53,7 +53,7 @@ class Coordinate:
     axes: int
     domain: Domain = REAL
 
-    def shape(self, size: int) -> tuple[int, ...]:
+    def shape(self, size: int) -> Shape:
         """Return the shape of a member's own axes."""
         return (size,) * self.axes
 

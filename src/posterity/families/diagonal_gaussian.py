@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Number, Real
+from posterity.arrays.typing import ArrayLike, Flat, Float, Floats, KeyArray, Number, Real, Shape
 from posterity.families.coordinates import POSITIVE, Coordinates, vector
 from posterity.families.gaussian import AnyGaussian, trusted_rate
 from posterity.runtime.lazy import jax
@@ -69,7 +69,7 @@ class DiagonalGaussian(AnyGaussian):
         moved = precision * mean + self.precision * step
         return self.flatten(precision_mean=moved, precision=precision)
 
-    def _log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "..."]:
+    def _log_prob(self, z: Float[Real, "*shape d"]) -> Floats:
         """Return the log density, centred."""
         standardized = self.precision * (z - self.mean) ** 2
         logdet = self.xp.np.log(self.precision)
@@ -88,7 +88,7 @@ class DiagonalGaussian(AnyGaussian):
         distance = other.precision * (self.mean - other.mean) ** 2
         return (excess - log + distance).sum(-1) / 2
 
-    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
+    def sample(self, key: KeyArray, shape: Shape = ()) -> Float[Real, "*shape d"]:
         """Draw ``m + sqrt(v) ε``."""
         return _draw(key, shape, self.mean, self.xp.np.sqrt(self.variance))
 
@@ -137,7 +137,5 @@ class DiagonalGaussian(AnyGaussian):
 
 
 @sampler
-def _draw(
-    key: KeyArray, shape: tuple[int, ...], mean: Real, deviation: Real
-) -> Float[Real, "*shape d"]:
+def _draw(key: KeyArray, shape: Shape, mean: Real, deviation: Real) -> Float[Real, "*shape d"]:
     return mean + deviation * jax.random.normal(key, shape + mean.shape, mean.dtype)

@@ -6,7 +6,7 @@ import numpy as np
 
 from posterity.arrays.functions import Namespace
 from posterity.arrays.namespace import compiled, namespace
-from posterity.arrays.typing import ArrayLike, Flat, Float, Int, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Flat, Float, Floats, Int, KeyArray, Real, Shape
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, vector
 from posterity.families.emitting import EmittingSymbols, MixingWeights, check_exchangeable
 from posterity.families.formulas import BETA
@@ -99,14 +99,14 @@ class Dirichlet(MixingWeights, EmittingSymbols):
     def sufficient_statistics(self, z: Float[Real, "*shape k"]) -> Float[Real, "*shape dim"]:
         return namespace(z).np.log(z)
 
-    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape k"]:
+    def sample(self, key: KeyArray, shape: Shape = ()) -> Float[Real, "*shape k"]:
         """Draw by JAX's log-space gamma sampler."""
         return _draw(key, shape, self.concentration)
 
     # --- as mixing weights -----------------------------------------------------------------------
 
     @property
-    def weights_shape(self) -> tuple[int, ...]:
+    def weights_shape(self) -> Shape:
         return (*self.batch_shape, self.own_size)
 
     def mean_weights(self) -> Float[Real, "*batch k"]:
@@ -172,7 +172,7 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         return type(self)(values)
 
 
-def _looked_up(table: Float[Real, "*batch k"], x: Int[Real, "*shape"]) -> Float[Real, "..."]:
+def _looked_up(table: Float[Real, "*batch k"], x: Int[Real, "*shape"]) -> Floats:
     return namespace(table, x).np.moveaxis(table, -1, 0)[x]
 
 
@@ -235,5 +235,5 @@ def _inverse_digamma(xp: Namespace, y: Real) -> Real:
 
 
 @sampler
-def _draw(key: KeyArray, shape: tuple[int, ...], alpha: Real) -> Float[Real, "*shape k"]:
+def _draw(key: KeyArray, shape: Shape, alpha: Real) -> Float[Real, "*shape k"]:
     return jax.random.dirichlet(key, alpha, shape + alpha.shape[:-1], alpha.dtype)

@@ -11,7 +11,7 @@ import numpy as np
 
 from posterity.arrays.namespace import is_traced, namespace
 from posterity.arrays.tree import LABEL, Node, leaves, map_leaves
-from posterity.arrays.typing import Bool, Float, Int, KeyArray, PyTree, Real
+from posterity.arrays.typing import Bool, Float, Floats, Int, KeyArray, PyTree, Real, Shape
 from posterity.errors import StructureError, UsageError
 from posterity.families import numeric
 from posterity.families.layers import Layers
@@ -76,7 +76,7 @@ class Distribution(Node, abc.ABC):
 
     @property
     @abc.abstractmethod
-    def batch_shape(self) -> tuple[int, ...]:
+    def batch_shape(self) -> Shape:
         """The shape of the batch: the axes before those of one member."""
 
     @property
@@ -297,7 +297,7 @@ class Distribution(Node, abc.ABC):
         """Tell whether each member is a distribution; a factor need not be one."""
 
     @abc.abstractmethod
-    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
+    def sample(self, key: KeyArray, shape: Shape = ()) -> Any:
         """Return independent draws of shape ``shape + batch + event``; members must be proper.
 
         >>> from posterity.families import Gaussian
@@ -325,7 +325,7 @@ class Distribution(Node, abc.ABC):
             "moments that can be matched",
         )
 
-    def log_prob(self, z: PyTree) -> Float[Real, "..."]:
+    def log_prob(self, z: PyTree) -> Floats:
         """Return the log density in nats at ``z`` of shape ``shape + batch + event``; a
         StructureError if the axes of ``z`` do not fit an event.
 
@@ -336,7 +336,7 @@ class Distribution(Node, abc.ABC):
         return self._log_prob(fitted(self.event_shape, z, self))
 
     @abc.abstractmethod
-    def _log_prob(self, z: PyTree) -> Float[Real, "..."]:
+    def _log_prob(self, z: PyTree) -> Floats:
         """Return the log density, for events of the right shape."""
 
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from posterity.arrays.typing import ArrayLike, Float, Int, Real
+from posterity.arrays.typing import ArrayLike, Float, Int, Real, Shape
 from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.marginals import Marginal, known_moments
@@ -59,7 +59,7 @@ class MixingWeights(ExponentialFamily):
 
     @property
     @abc.abstractmethod
-    def weights_shape(self) -> tuple[int, ...]:
+    def weights_shape(self) -> Shape:
         """The shape ``(..., K)`` of the weights."""
 
     @abc.abstractmethod

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import PyTree, Real
+from posterity.arrays.typing import PyTree, Real, Shape
 from posterity.families.base import ExponentialFamily
 from posterity.families.composite import Product
 from posterity.families.distribution import Distribution
@@ -152,7 +152,7 @@ class _Standard(FreeForm):
 
     structure: Any
     """The structure of the member as a pytree."""
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: tuple[Shape, ...]
     size: int
 
     @property

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar, Self
 
 from posterity.arrays.namespace import compiled, namespace
-from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Real, Shape
 from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, scalar
 from posterity.families.formulas import GAMMA
@@ -103,12 +103,12 @@ class Gamma(ExponentialFamily):
     def sufficient_statistics(self, z: Float[Real, "*shape"]) -> Float[Real, "*shape dim"]:
         return self.flatten(shape_minus_one=namespace(z).np.log(z), rate=-z)
 
-    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape"]:
+    def sample(self, key: KeyArray, shape: Shape = ()) -> Float[Real, "*shape"]:
         return _draw(key, shape, self.shape, self.rate)
 
 
 @sampler
-def _draw(key: KeyArray, shape: tuple[int, ...], a: Real, rate: Real) -> Float[Real, "*shape"]:
+def _draw(key: KeyArray, shape: Shape, a: Real, rate: Real) -> Float[Real, "*shape"]:
     return jax.random.gamma(key, a, shape + a.shape, a.dtype) / rate
 
 

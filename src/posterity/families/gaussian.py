@@ -13,11 +13,13 @@ from posterity.arrays.typing import (
     Bool,
     Flat,
     Float,
+    Floats,
     Int,
     KeyArray,
     Number,
     PyTree,
     Real,
+    Shape,
 )
 from posterity.families.base import ExponentialFamily, Line
 from posterity.families.coordinates import POSITIVE_DEFINITE, Coordinates, matrix, vector
@@ -39,8 +41,8 @@ class AnyGaussian(ExponentialFamily):
     member. ``S`` is a root of the covariance ``S Sᵀ``.
     """
 
-    precision_mean: Float[Real, "..."]
-    precision: Float[Real, "..."]
+    precision_mean: Floats
+    precision: Floats
 
     base_measure = -LOG_2PI / 2
     longest_move: ClassVar[float] = 2.0
@@ -141,7 +143,7 @@ class AnyGaussian(ExponentialFamily):
 
     # --- for estimators and steps, of one member ---------------------------------------------
 
-    def at_mean(self, slope: Float[Real, " d"], precision: Float[Real, "..."]) -> Self:
+    def at_mean(self, slope: Float[Real, " d"], precision: Floats) -> Self:
         """Return the factor with this slope at the mean and precision: ``(slope + Λ' m, Λ')``."""
         precision = as_leaf(precision)
         moved = self._with(precision_mean=self.precision_mean, precision=precision)
@@ -149,12 +151,12 @@ class AnyGaussian(ExponentialFamily):
             precision_mean=slope + moved.times_precision(self.mean), precision=precision
         )
 
-    def times_precision(self, vector: Float[Real, "..."]) -> Float[Real, "..."]:
+    def times_precision(self, vector: Floats) -> Floats:
         """Return ``Λ v``."""
         full = not self.diagonal
         return (self.precision @ vector[..., None])[..., 0] if full else self.precision * vector
 
-    def curvature(self, hessian: Float[Real, "d d"]) -> Float[Real, "..."]:
+    def curvature(self, hessian: Float[Real, "d d"]) -> Floats:
         """Return minus a Hessian, in the shape of the precision."""
         return -namespace(hessian).np.diagonal(hessian) if self.diagonal else -hessian
 
@@ -163,7 +165,7 @@ class AnyGaussian(ExponentialFamily):
         variance = x**2 @ self._spread if self.diagonal else sum_of_squares(self.whitened(x))
         return x @ self.mean, variance
 
-    def gram(self, x: Float[Real, "n d"], weights: Float[Real, " n"]) -> Float[Real, "..."]:
+    def gram(self, x: Float[Real, "n d"], weights: Float[Real, " n"]) -> Floats:
         """Return ``Xᵀ W X``, in the shape of the precision."""
         return weights @ x**2 if self.diagonal else gram(x, weights)
 
@@ -286,7 +288,7 @@ class Gaussian(AnyGaussian):
         moved = precision @ mean[..., None] + self.precision @ step[..., None]
         return self.flatten(precision_mean=moved[..., 0], precision=precision)
 
-    def _log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "..."]:
+    def _log_prob(self, z: Float[Real, "*shape d"]) -> Floats:
         """Return the log density, centred so that it is accurate for means far from the origin."""
         logdet = self.xp.logdet(self._factor)
         return self.log_base_measure() + (logdet - quadratic(self.precision, z - self.mean)) / 2
@@ -306,7 +308,7 @@ class Gaussian(AnyGaussian):
         distance = quadratic(other.precision, self.mean - other.mean)
         return (eigenvalue_excess - xp.logdet(theirs) + xp.logdet(mine) + distance) / 2
 
-    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
+    def sample(self, key: KeyArray, shape: Shape = ()) -> Float[Real, "*shape d"]:
         """Draw ``m + L⁻ᵀ ε`` with ``L`` the Cholesky factor of the precision."""
         return _draw(key, shape, self.mean, self._inverse_factor)
 
@@ -372,7 +374,7 @@ class Gaussian(AnyGaussian):
 @sampler
 def _draw(
     key: KeyArray,
-    shape: tuple[int, ...],
+    shape: Shape,
     mean: Real,
     half: Real,
     labels: Int[Real, "*shape"] | None = None,

@@ -16,7 +16,7 @@ import numpy as np
 
 from posterity.arguments import FLAG, Constraint, one_of
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import Float, PyTree, Real
+from posterity.arrays.typing import Float, PyTree, Real, Shape
 from posterity.errors import StructureError, UsageError, within
 from posterity.runtime.jax_loaded import is_jax
 from posterity.runtime.programs import jitted
@@ -31,7 +31,7 @@ class Place(NamedTuple):
     """The start of an array of weights in the flat vector, and its shape."""
 
     start: int
-    shape: tuple[int, ...]
+    shape: Shape
 
     @property
     def stop(self) -> int:
@@ -58,11 +58,11 @@ class Dense:
         _check(self)
 
     @property
-    def kernel(self) -> tuple[int, ...]:
+    def kernel(self) -> Shape:
         """The shape of ``W``."""
         return (self.inputs, self.outputs)
 
-    def image(self, image: tuple[int, ...]) -> tuple[int, ...]:
+    def image(self, image: Shape) -> Shape:
         """Return the shape of the output, given that of the input."""
         if math.prod(image) != self.inputs:
             raise _misfit(self, image)
@@ -95,11 +95,11 @@ class Conv:
         _check(self)
 
     @property
-    def kernel(self) -> tuple[int, ...]:
+    def kernel(self) -> Shape:
         """The shape of the kernel."""
         return (*self.window, self.inputs, self.outputs)
 
-    def image(self, image: tuple[int, ...]) -> tuple[int, ...]:
+    def image(self, image: Shape) -> Shape:
         """Return the shape of the output, given that of the input."""
         if len(image) != 3 or image[-1] != self.inputs:
             raise _misfit(self, image)
@@ -164,7 +164,7 @@ class Layers:
     """
 
     layers: tuple[Layer, ...]
-    image: tuple[int, ...] = ()
+    image: Shape = ()
     sites: int = 0
 
     def __post_init__(self) -> None:
@@ -205,7 +205,7 @@ class Layers:
         return self.layers[index]
 
     @functools.cached_property
-    def images(self) -> tuple[tuple[int, ...], ...]:
+    def images(self) -> tuple[Shape, ...]:
         """The shapes of the inputs of all layers, and of the last layer's output."""
         result = [self.image]
         for index, layer in enumerate(self.layers):
@@ -248,7 +248,7 @@ class Layers:
         return max((n for n, layer in hidden if isinstance(layer, Conv)), default=0)
 
     @property
-    def widths(self) -> tuple[int, ...]:
+    def widths(self) -> Shape:
         """Numbers of hidden units of each layer but the last."""
         return tuple(layer.outputs for layer in self.layers[:-1])
 
@@ -288,7 +288,7 @@ class Layers:
         """The places of each layer's ``bias`` and ``kernel`` in the flat vector; for the last layer
         also of ``sites`` and ``shares``, if there are any.
         """
-        shapes: list[dict[str, tuple[int, ...]]] = [
+        shapes: list[dict[str, Shape]] = [
             {**({"bias": (layer.outputs,)} if layer.bias else {}), "kernel": layer.kernel}
             for layer in self.layers
         ]
@@ -363,7 +363,7 @@ def _unraveled(z: PyTree, layers: Layers) -> list[dict[str, Any]]:
 _unraveled_by_jax = jitted(_unraveled, static_argnums=1, inline=True)
 
 
-def _misfit(layer: Layer, image: tuple[int, ...]) -> StructureError:
+def _misfit(layer: Layer, image: Shape) -> StructureError:
     return StructureError(
         found=f"inputs of shape {image} for {layer}",
         expected="as many numbers as a dense layer has inputs; for a convolution an image of shape "

@@ -8,7 +8,17 @@ from posterity.arrays.functions import Namespace
 from posterity.arrays.leaves import as_leaves
 from posterity.arrays.namespace import is_traced, namespace
 from posterity.arrays.tree import map_leaves
-from posterity.arrays.typing import ArrayLike, Bool, Float, Index, Int, KeyArray, Real
+from posterity.arrays.typing import (
+    ArrayLike,
+    Bool,
+    Float,
+    Floats,
+    Index,
+    Int,
+    KeyArray,
+    Real,
+    Shape,
+)
 from posterity.errors import ParameterError, StructureError
 from posterity.families.distribution import Distribution
 from posterity.families.formulas import NORMAL
@@ -81,7 +91,7 @@ class LowRankGaussian(Distribution):
         return self.factor.shape[-1]
 
     @property
-    def batch_shape(self) -> tuple[int, ...]:
+    def batch_shape(self) -> Shape:
         return np.shape(self.mean)[:-1]
 
     @property
@@ -148,10 +158,10 @@ class LowRankGaussian(Distribution):
         many = np.sqrt(np.asarray(self.variance)) * rng.standard_normal(shape)
         return np.asarray(self.mean) + (np.asarray(self.factor) @ few)[..., 0] + many
 
-    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d"]:
+    def sample(self, key: KeyArray, shape: Shape = ()) -> Float[Real, "*shape d"]:
         return _draw(key, shape, self.mean, self.factor, self.xp.np.sqrt(self.variance))
 
-    def _log_prob(self, z: Float[Real, "*shape d"]) -> Float[Real, "..."]:
+    def _log_prob(self, z: Float[Real, "*shape d"]) -> Floats:
         """Return the log density by the Woodbury identity, which factorises ``r x r`` matrices."""
         np_ = self.xp.np
         factors = self._capacitance()
@@ -184,7 +194,7 @@ class LowRankGaussian(Distribution):
 
 @sampler
 def _draw(
-    key: KeyArray, shape: tuple[int, ...], mean: Real, factor: Real, deviation: Real
+    key: KeyArray, shape: Shape, mean: Real, factor: Real, deviation: Real
 ) -> Float[Real, "*shape d"]:
     """Draw ``m + F ε + s ε'``."""
     first, second = jax.random.split(key)

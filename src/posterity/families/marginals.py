@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 import scipy
 
-from posterity.arrays.typing import ArrayLike, Bool, Float
+from posterity.arrays.typing import ArrayLike, Bool, Float, Shape
 from posterity.families.formulas import MOMENTS, NORMAL, Array, Formulas, bisected
 from posterity.families.names import Names as Names
 
@@ -48,7 +48,7 @@ class Marginal(abc.ABC):
         """Apply a function that moves or selects entries to all parameter arrays."""
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         """The shape of the arrays of parameters."""
         return self.mean.shape
 
@@ -56,7 +56,7 @@ class Marginal(abc.ABC):
         """Return some of the distributions, selected by NumPy's indexing rules."""
         return self.mapped(lambda array: array[index])
 
-    def reshaped(self, shape: tuple[int, ...]) -> Self:
+    def reshaped(self, shape: Shape) -> Self:
         """Return the marginals in other axes."""
         return self.mapped(lambda array: array.reshape(shape))
 
@@ -112,7 +112,7 @@ class Closed(Marginal):
             return formula(*of, *self.parameters)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         return np.shape(self.parameters[0])
 
     def mapped(self, function: Callable[[Array], Array]) -> "Closed":
@@ -152,7 +152,7 @@ class MixedMarginal(Marginal):
         return np.tensordot(self.weights, values, 1)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         return self.parts.shape[1:]
 
     def mapped(self, function: Callable[[Array], Array]) -> "MixedMarginal":
@@ -172,7 +172,7 @@ def known_moments(mean: Array, sd: Array) -> Closed:
     return Closed(MOMENTS, (mean, sd))
 
 
-def unknown(shape: tuple[int, ...]) -> Closed:
+def unknown(shape: Shape) -> Closed:
     """Return marginals with NaN throughout, as for improper laws."""
     return known_moments(np.full(shape, np.nan), np.full(shape, np.nan))
 

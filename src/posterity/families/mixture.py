@@ -8,7 +8,7 @@ import numpy as np
 from posterity.arguments import one_of
 from posterity.arrays.leaves import as_leaf
 from posterity.arrays.namespace import is_traced, namespace
-from posterity.arrays.typing import Bool, Float, Int, KeyArray, PyTree, Real
+from posterity.arrays.typing import Bool, Float, Floats, Int, KeyArray, PyTree, Real, Shape
 from posterity.errors import StructureError
 from posterity.families.coordinates import POSITIVE, checked, vector
 from posterity.families.distribution import Distribution, Members
@@ -83,7 +83,7 @@ class Mixture(Distribution):
         return self.log_weights.shape[0]
 
     @property
-    def batch_shape(self) -> tuple[int, ...]:
+    def batch_shape(self) -> Shape:
         return ()
 
     @property
@@ -129,7 +129,7 @@ class Mixture(Distribution):
         finite = namespace(self.log_weights).np.isfinite(self.log_weights).all()
         return finite & self.components.is_proper().all()
 
-    def _log_prob(self, z: PyTree) -> Float[Real, "..."]:
+    def _log_prob(self, z: PyTree) -> Floats:
         joint = self._joint(z)
         return namespace(joint).logsumexp(joint)
 
@@ -155,7 +155,7 @@ class Mixture(Distribution):
             return self.components[int(weights.argmax())]
         return with_names(self.components.moment_matched(weights), names_of(self.components))
 
-    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
+    def sample(self, key: KeyArray, shape: Shape = ()) -> Any:
         """Return independent draws of shape ``shape + event``."""
         labels, rest = _drawn_labels(key, shape, self.log_weights)
         return self.components.sample_members(rest, labels)
@@ -193,7 +193,7 @@ def _estimate(values: Real) -> Estimate:
 
 @sampler
 def _drawn_labels(
-    key: KeyArray, shape: tuple[int, ...], log_weights: Real
+    key: KeyArray, shape: Shape, log_weights: Real
 ) -> tuple[Int[Real, "*shape"], KeyArray]:
     """Return labels of components, and a key for draws of these."""
     first, second = jax.random.split(key)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from posterity.arrays.tree import LABEL, field_names, labelled
-from posterity.arrays.typing import PyTree
+from posterity.arrays.typing import PyTree, Shape
 from posterity.errors import StructureError
 from posterity.runtime.text import MOST, SHOWN, cut, listed, short_name
 
@@ -151,7 +151,7 @@ def checked(names: Any, size: int | None, law: PyTree) -> tuple[str, ...]:
     return tuple(map(str, names))
 
 
-def entry_names(name: str, shape: tuple[int, ...], words: Sequence[Any] = ()) -> tuple[str, ...]:
+def entry_names(name: str, shape: Shape, words: Sequence[Any] = ()) -> tuple[str, ...]:
     """Return a name for each entry of an array, such as ``beta[0]`` or ``m[1,2]``, in order.
 
     ``words`` are labels along each axis, if there are any: ``beta[age]``.

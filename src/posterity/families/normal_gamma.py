@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from posterity.arrays.namespace import namespace
-from posterity.arrays.typing import ArrayLike, Bool, Flat, Float, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Bool, Flat, Float, Floats, KeyArray, Real, Shape
 from posterity.families.coordinates import ABOVE_MINUS_ONE, POSITIVE, Coordinates, vector
 from posterity.families.gaussian import LOG_2PI
 from posterity.families.normal_precision import NormalPrecision
@@ -105,7 +105,7 @@ class NormalGamma(NormalPrecision):
     def is_proper(self) -> Bool[Real, "*batch"]:
         return self.coordinatewise.is_proper().all(-1)
 
-    def _log_prob(self, z: Pair) -> Float[Real, "..."]:
+    def _log_prob(self, z: Pair) -> Floats:
         return self.coordinatewise.log_prob(_as_matrices(z)).sum(-1)
 
     def negative_entropy(self) -> Float[Real, "*batch"]:
@@ -114,7 +114,7 @@ class NormalGamma(NormalPrecision):
     def _kl(self, other: Self) -> Float[Real, "*batch"]:
         return self.coordinatewise.kl(other.coordinatewise).sum(-1)
 
-    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Pair:
+    def sample(self, key: KeyArray, shape: Shape = ()) -> Pair:
         mean, precision = self.coordinatewise.sample(key, shape)
         return mean[..., 0], precision[..., 0, 0]
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from posterity.arrays.leaves import known_at_rest
 from posterity.arrays.linear_algebra import outer
-from posterity.arrays.typing import ArrayLike, Float, Real
+from posterity.arrays.typing import ArrayLike, Float, Floats, Real
 from posterity.families.emitting import Emitting
 from posterity.families.formulas import INVERSE_GAMMA, STUDENT_T
 from posterity.families.gaussian import LOG_2PI
@@ -19,10 +19,10 @@ class NormalPrecision(Emitting):
     observations. Precisions are matrices, or numbers for each coordinate.
     """
 
-    mean_precision: Float[Real, "..."]
-    degrees: Float[Real, "..."]
-    precision_mean: Float[Real, "..."]
-    scatter: Float[Real, "..."]
+    mean_precision: Floats
+    degrees: Floats
+    precision_mean: Floats
+    scatter: Floats
 
     base_measure = -LOG_2PI / 2
     normalizer_stays = True
@@ -67,12 +67,12 @@ class NormalPrecision(Emitting):
         return self.precision_mean / (kappa[..., None] if self.whole else kappa)
 
     @property
-    def degrees_of_freedom(self) -> Float[Real, "..."]:
+    def degrees_of_freedom(self) -> Floats:
         """The degrees of freedom ``ν``."""
         return self.degrees + self._rows
 
     @property
-    def inverse_scale(self) -> Float[Real, "..."]:
+    def inverse_scale(self) -> Floats:
         """The inverse scale ``S⁻¹``, the scatter about the mean."""
         return self.scatter - self._times_square(self.mean_precision, self._mean)
 

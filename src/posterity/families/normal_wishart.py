@@ -14,7 +14,7 @@ from posterity.arrays.linear_algebra import (
     unhalf_vectorize,
 )
 from posterity.arrays.namespace import NUMPY, namespace
-from posterity.arrays.typing import ArrayLike, Bool, Flat, Float, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Bool, Flat, Float, Floats, KeyArray, Real, Shape
 from posterity.families.base import Evaluated
 from posterity.families.coordinates import (
     ABOVE_MINUS_ONE,
@@ -232,7 +232,7 @@ class NormalWishart(NormalPrecision):
         means = self.own_size * (ratio - 1 - log(ratio)) + other.mean_precision * distance
         return self.wishart.kl(other.wishart) + means / 2
 
-    def _log_prob(self, z: Pair) -> Float[Real, "..."]:
+    def _log_prob(self, z: Pair) -> Floats:
         mean, precision = z
         xp = namespace(mean, precision, self.mean_precision)
         logdet = xp.logdet(xp.cholesky(precision)) + self.own_size * xp.np.log(self.mean_precision)
@@ -240,7 +240,7 @@ class NormalWishart(NormalPrecision):
         conditional = (logdet - distance - self.own_size * LOG_2PI) / 2
         return self.wishart.log_prob(precision) + conditional
 
-    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Pair:
+    def sample(self, key: KeyArray, shape: Shape = ()) -> Pair:
         """Draw ``Λ`` from its marginal, then ``μ`` given ``Λ``."""
         root = self.xp.np.sqrt(self.mean_precision)
         return _draw(key, shape, self.mean, root, *self.wishart.bartlett())
@@ -297,9 +297,7 @@ class NormalWishart(NormalPrecision):
 
 
 @sampler
-def _draw(
-    key: KeyArray, shape: tuple[int, ...], mean: Real, root: Real, halves: Real, factor: Real
-) -> Pair:
+def _draw(key: KeyArray, shape: Shape, mean: Real, root: Real, halves: Real, factor: Real) -> Pair:
     """Draw from the mean, the root of its precision, and what Bartlett's decomposition takes."""
     first, second = jax.random.split(key)
     lower = drawn_root(first, shape, halves, factor)

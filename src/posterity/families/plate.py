@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from posterity.arrays.tree import map_leaves
-from posterity.arrays.typing import Float, Int, PyTree, Real
+from posterity.arrays.typing import Float, Int, PyTree, Real, Shape
 from posterity.errors import StructureError
 from posterity.families.base import ExponentialFamily
 from posterity.families.composite import Composite
@@ -78,7 +78,7 @@ class Plate(Composite):
         return self.members.batch_shape[-1]
 
     @property
-    def batch_shape(self) -> tuple[int, ...]:
+    def batch_shape(self) -> Shape:
         return self.members.batch_shape[:-1]
 
     def outline(self, *, plates: bool = True) -> Any:

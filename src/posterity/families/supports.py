@@ -17,7 +17,7 @@ import numpy as np
 
 from posterity.arrays.functions import Namespace
 from posterity.arrays.linear_algebra import triangle
-from posterity.arrays.typing import Bool, DTypeLike, Float, PyTree, Real
+from posterity.arrays.typing import Bool, DTypeLike, Floats, PyTree, Real, Shape
 from posterity.families.formulas import LOG_NORMAL, LOGIT_NORMAL, NORMAL, Formulas
 
 
@@ -25,19 +25,19 @@ from posterity.families.formulas import LOG_NORMAL, LOGIT_NORMAL, NORMAL, Formul
 class Support(abc.ABC):
     """The set of arrays of ``shape`` whose entries, vectors or matrices are in one set."""
 
-    shape: tuple[int, ...] = ()
+    shape: Shape = ()
 
     axes: ClassVar[int] = 0
     """Number of axes of one element: 0 for numbers, 1 for vectors, 2 for matrices."""
     name: ClassVar[str]
     """Name of the elements in the plural, for messages."""
 
-    def copies(self, number: tuple[int, ...]) -> Self:
+    def copies(self, number: Shape) -> Self:
         """Return the support of arrays of events, with leading axes ``number``."""
         return dataclasses.replace(self, shape=(*number, *self.shape))
 
     @property
-    def outer(self) -> tuple[int, ...]:
+    def outer(self) -> Shape:
         """The axes before an element's own."""
         return self.shape[: len(self.shape) - self.axes]
 
@@ -57,24 +57,24 @@ class Continuous(Support):
     """The law of the image of a normal number, if numbers are mapped separately."""
 
     @property
-    def free(self) -> tuple[int, ...]:
+    def free(self) -> Shape:
         """The shape of the unconstrained array of one element; () for numbers."""
         return ()
 
     @abc.abstractmethod
-    def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+    def forward(self, xp: Namespace, u: Floats) -> Floats:
         """Return ``z``, which is within the set also after rounding."""
 
     @abc.abstractmethod
-    def inverse(self, xp: Namespace, z: Float[Real, "..."]) -> Float[Real, "..."]:
+    def inverse(self, xp: Namespace, z: Floats) -> Floats:
         """Return ``u``."""
 
     @abc.abstractmethod
-    def log_slope(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+    def log_slope(self, xp: Namespace, u: Floats) -> Floats:
         """Return ``log |det dz/du|`` of each element, in nats."""
 
     @property
-    def free_shape(self) -> tuple[int, ...]:
+    def free_shape(self) -> Shape:
         """The shape of the unconstrained array of an event."""
         return (*self.outer, *self.free)
 
@@ -88,13 +88,13 @@ class RealNumbers(Continuous):
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
         return xp.np.isfinite(z)
 
-    def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+    def forward(self, xp: Namespace, u: Floats) -> Floats:
         return u
 
-    def inverse(self, xp: Namespace, z: Float[Real, "..."]) -> Float[Real, "..."]:
+    def inverse(self, xp: Namespace, z: Floats) -> Floats:
         return z
 
-    def log_slope(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+    def log_slope(self, xp: Namespace, u: Floats) -> Floats:
         return xp.np.zeros_like(u)
 
 
@@ -110,13 +110,13 @@ class PositiveNumbers(Continuous):
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
         return xp.np.isfinite(z) & (z > 0)
 
-    def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+    def forward(self, xp: Namespace, u: Floats) -> Floats:
         return xp.np.maximum(xp.np.exp(u), _smallest(xp, u.dtype))
 
-    def inverse(self, xp: Namespace, z: Float[Real, "..."]) -> Float[Real, "..."]:
+    def inverse(self, xp: Namespace, z: Floats) -> Floats:
         return xp.np.log(z)
 
-    def log_slope(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+    def log_slope(self, xp: Namespace, u: Floats) -> Floats:
         return u
 
 
@@ -131,14 +131,14 @@ class UnitInterval(Continuous):
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
         return (z > 0) & (z < 1)
 
-    def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+    def forward(self, xp: Namespace, u: Floats) -> Floats:
         below_one = 1 - xp.np.finfo(u.dtype).epsneg
         return xp.np.clip(xp.np.exp(_log_logistic(xp, u)), _smallest(xp, u.dtype), below_one)
 
-    def inverse(self, xp: Namespace, z: Float[Real, "..."]) -> Float[Real, "..."]:
+    def inverse(self, xp: Namespace, z: Floats) -> Floats:
         return xp.np.log(z) - xp.np.log1p(-z)
 
-    def log_slope(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+    def log_slope(self, xp: Namespace, u: Floats) -> Floats:
         return _log_logistic(xp, u) + _log_logistic(xp, -u)
 
 
@@ -154,14 +154,14 @@ class Simplex(Continuous):
     name = "vectors of positive numbers that sum to one"
 
     @property
-    def free(self) -> tuple[int, ...]:
+    def free(self) -> Shape:
         return (self.shape[-1] - 1,)
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
         rounding = z.shape[-1] * 8 * xp.np.finfo(z.dtype).eps
         return (z > 0).all(-1) & (abs(z.sum(-1) - 1) <= rounding)
 
-    def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+    def forward(self, xp: Namespace, u: Floats) -> Floats:
         """Return the entries, by shares of the remainder."""
         taken, left = self._logs(xp, u)
         zero = xp.np.zeros((*u.shape[:-1], 1), u.dtype)
@@ -169,13 +169,13 @@ class Simplex(Continuous):
         z = xp.np.exp(remaining + xp.np.concatenate([taken, zero], axis=-1))
         return xp.np.maximum(z, _smallest(xp, u.dtype))
 
-    def inverse(self, xp: Namespace, z: Float[Real, "..."]) -> Float[Real, "..."]:
+    def inverse(self, xp: Namespace, z: Floats) -> Floats:
         """Return the logits of the shares."""
         # Later entries are summed from the end, as one minus the earlier ones loses digits.
         later = xp.np.cumsum(z[..., :0:-1], axis=-1)[..., ::-1]
         return xp.np.log(z[..., :-1]) - xp.np.log(later) + self._centre(z.dtype)
 
-    def log_slope(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+    def log_slope(self, xp: Namespace, u: Floats) -> Floats:
         """Return the sum of ``log z_k + log(1 - share_k)``, without the last entry."""
         taken, left = self._logs(xp, u)
         # The k-th share is of what the ones before have left.
@@ -205,7 +205,7 @@ class PositiveDefiniteMatrices(Continuous):
     name = "symmetric positive definite matrices"
 
     @property
-    def free(self) -> tuple[int, ...]:
+    def free(self) -> Shape:
         return (triangle(self.shape[-1]),)
 
     def holds(self, xp: Namespace, z: Real) -> Bool[Real, "..."]:
@@ -217,7 +217,7 @@ class PositiveDefiniteMatrices(Continuous):
         even = (abs(z - mirrored) <= rounding * scale).all((-2, -1))
         return even & xp.np.isfinite(xp.cholesky(z)).all((-2, -1))
 
-    def forward(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+    def forward(self, xp: Namespace, u: Floats) -> Floats:
         size = self.shape[-1]
         np_ = xp.np
         ends = np_.zeros_like(u[..., :1]), np_.ones_like(u[..., :1])
@@ -225,13 +225,13 @@ class PositiveDefiniteMatrices(Continuous):
         factor = np_.exp(u[..., :size])[..., :, None] * unit
         return factor @ np_.swapaxes(factor, -1, -2)
 
-    def inverse(self, xp: Namespace, z: Float[Real, "..."]) -> Float[Real, "..."]:
+    def inverse(self, xp: Namespace, z: Floats) -> Floats:
         factor, (rows, columns, _) = xp.cholesky(z), _places(self.shape[-1])
         diagonal = xp.np.diagonal(factor, axis1=-2, axis2=-1)
         below = (factor / diagonal[..., :, None])[..., rows, columns]
         return xp.np.concatenate([xp.np.log(diagonal), below], axis=-1)
 
-    def log_slope(self, xp: Namespace, u: Float[Real, "..."]) -> Float[Real, "..."]:
+    def log_slope(self, xp: Namespace, u: Floats) -> Floats:
         """Return ``d log 2 + (d + 1) Σ u_i``."""
         size = self.shape[-1]
         return (size + 1) * u[..., :size].sum(-1) + size * math.log(2)

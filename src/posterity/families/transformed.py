@@ -8,7 +8,7 @@ import numpy as np
 
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import LABEL, labelled, static
-from posterity.arrays.typing import Bool, Float, Index, Int, KeyArray, PyTree, Real
+from posterity.arrays.typing import Bool, Float, Floats, Index, Int, KeyArray, PyTree, Real, Shape
 from posterity.errors import StructureError
 from posterity.families.distribution import Distribution
 from posterity.families.marginals import Marginal, Names, Table, numbered, unknown
@@ -103,7 +103,7 @@ class Transformed(Distribution):
         return (with_names(law, {}) if isinstance(law, Distribution) and law.names else law,)
 
     @property
-    def batch_shape(self) -> tuple[int, ...]:
+    def batch_shape(self) -> Shape:
         return self.law.batch_shape
 
     @property
@@ -181,13 +181,13 @@ class Transformed(Distribution):
     def _described(self, numbers: bool) -> str:
         return called(self, [f"{self.law._described(numbers)} onto {_outline(self.supports.tree)}"])
 
-    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
+    def sample(self, key: KeyArray, shape: Shape = ()) -> Any:
         return self.supports.forward(self.supports.unravel(self.law.sample(key, shape)))
 
     def sample_members(self, key: KeyArray, labels: Int[Real, "*shape"]) -> Any:
         return self.supports.forward(self.supports.unravel(self.law.sample_members(key, labels)))
 
-    def _log_prob(self, z: PyTree) -> Float[Real, "..."]:
+    def _log_prob(self, z: PyTree) -> Floats:
         supports = self.supports
         inside = np.asarray(True)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.namespace import is_traced, namespace
-from posterity.arrays.typing import Float, PyTree, Real
+from posterity.arrays.typing import Float, Floats, PyTree, Real
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.distribution import Distribution, fitted
 from posterity.families.supports import (
@@ -80,7 +80,7 @@ class Supports:
 
         return map_supports(one, self.tree, _floating(fitted(self.shape, z)))
 
-    def log_det(self, u: PyTree) -> Float[Real, "..."]:
+    def log_det(self, u: PyTree) -> Floats:
         """Return ``log |det dz/du|`` in nats for each event, so that ``law.log_prob(forward(u)) +
         log_det(u)`` is the log density of ``u``; a StructureError as of :meth:`forward`.
         """

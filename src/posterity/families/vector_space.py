@@ -16,7 +16,7 @@ from posterity.arrays.functions import Namespace
 from posterity.arrays.leaves import as_leaf, as_leaves, frozen
 from posterity.arrays.namespace import is_traced, namespace
 from posterity.arrays.tree import LABEL, Node, labelled, leaves, map_leaves, static_names
-from posterity.arrays.typing import ArrayLike, Flat, Index, Int, Real
+from posterity.arrays.typing import ArrayLike, Flat, Index, Int, Real, Shape
 from posterity.errors import ParameterError, StructureError
 from posterity.families.coordinates import (
     Coordinates,
@@ -91,7 +91,7 @@ def _rests(leaf: ArrayLike) -> bool:
     return bool(whole or not np.any((leaf == 0) & np.signbit(leaf)))
 
 
-def broadcasts(mine: tuple[int, ...], theirs: tuple[int, ...]) -> bool:
+def broadcasts(mine: Shape, theirs: Shape) -> bool:
     """True if two batch shapes broadcast."""
     try:
         np.broadcast_shapes(mine, theirs)
@@ -100,7 +100,7 @@ def broadcasts(mine: tuple[int, ...], theirs: tuple[int, ...]) -> bool:
     return True
 
 
-def batch_index(index: Index, batch: tuple[int, ...]) -> tuple[Any, ...]:
+def batch_index(index: Index, batch: Shape) -> tuple[Any, ...]:
     """``index`` as a tuple that stays within the axes of the batch."""
     index = index if isinstance(index, tuple) else (index,)
     used = sum(0 if i is None or i is ... else _axes(i) for i in index)
@@ -176,7 +176,7 @@ class VectorSpace(Distribution):
     # --- shapes ------------------------------------------------------------------------------
 
     @property
-    def batch_shape(self) -> tuple[int, ...]:
+    def batch_shape(self) -> Shape:
         name, axes = _first(type(self))
         shape = getattr(self.__dict__[name], "shape", ())
         return shape[: len(shape) - axes]

@@ -7,7 +7,7 @@ import numpy as np
 
 from posterity.arrays.leaves import known_at_rest
 from posterity.arrays.namespace import compiled, namespace
-from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Real
+from posterity.arrays.typing import ArrayLike, Flat, Float, KeyArray, Real, Shape
 from posterity.families.base import ExponentialFamily
 from posterity.families.coordinates import POSITIVE_DEFINITE, Coordinates, Domain, matrix, scalar
 from posterity.families.formulas import WISHART_ENTRY
@@ -145,7 +145,7 @@ class Wishart(ExponentialFamily):
             + (nu - other_nu) / 2 * xp.multidigamma(nu / 2, self.own_size)
         )
 
-    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Float[Real, "*shape d d"]:
+    def sample(self, key: KeyArray, shape: Shape = ()) -> Float[Real, "*shape d d"]:
         """Draw by Bartlett's decomposition."""
         return _draw(key, shape, *self.bartlett())
 
@@ -159,15 +159,13 @@ class Wishart(ExponentialFamily):
 
 
 @sampler
-def _draw(
-    key: KeyArray, shape: tuple[int, ...], halves: Real, factor: Real
-) -> Float[Real, "*shape d d"]:
+def _draw(key: KeyArray, shape: Shape, halves: Real, factor: Real) -> Float[Real, "*shape d d"]:
     root = drawn_root(key, shape, halves, factor)
     return root @ root.swapaxes(-1, -2)
 
 
 def drawn_root(
-    key: KeyArray, shape: tuple[int, ...], halves: Real, factor: Real
+    key: KeyArray, shape: Shape, halves: Real, factor: Real
 ) -> Float[Real, "*shape d d"]:
     """Draw lower Cholesky factors, which are valid even if draws are numerically singular."""
     full = shape + halves.shape

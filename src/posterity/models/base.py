@@ -9,7 +9,7 @@ import numpy as np
 
 from posterity.arguments import POSITIVE
 from posterity.arrays.tree import Setting, static
-from posterity.arrays.typing import Bool, Float, PyTree, Real
+from posterity.arrays.typing import Bool, Float, Floats, PyTree, Real
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import ExponentialFamily
 from posterity.models.data import Column, check_data
@@ -20,7 +20,7 @@ from posterity.runtime.tracing import traced
 
 Q = TypeVar("Q", bound=ExponentialFamily)
 Optima = Literal["one", "several", "unknown"]
-Each = Float[Real, "..."]
+Each = Floats
 """Predictors, or values for each of them."""
 Moments = tuple[Each, Each, Each]
 """Expected log likelihood of each record, and its first and second derivative by the predictor."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from posterity.arguments import one_of
 from posterity.arrays.tree import static
-from posterity.arrays.typing import Float, KeyArray, PyTree, Real
+from posterity.arrays.typing import Float, KeyArray, PyTree, Real, Shape
 from posterity.errors import StructureError, UsageError
 from posterity.families import DiagonalGaussian, Network
 from posterity.families.layers import Dense, Layers
@@ -33,7 +33,7 @@ NOISES = one_of("constant", "varying")
 
 
 @functools.partial(jitted, static_argnums=1, inline=True)
-def _cut(z: Float[Real, " p"], shapes: tuple[tuple[int, ...], ...]) -> list[Any]:
+def _cut(z: Float[Real, " p"], shapes: tuple[Shape, ...]) -> list[Any]:
     """Return arrays of these shapes from flat weights, in order."""
     ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
     return [p.reshape(shape) for p, shape in zip(jnp.split(z, ends), shapes, strict=True)]
@@ -57,7 +57,7 @@ class NeuralNetwork(Model):
 
     apply: Callable[[Any, Any], Any]
     structure: Any = static()
-    shapes: tuple[tuple[int, ...], ...] = static()
+    shapes: tuple[Shape, ...] = static()
     likelihood: str = static()
     noise_variance: float | None
 
@@ -223,7 +223,7 @@ class NeuralNetwork(Model):
                 fix="Mend the last layer, the labels, or the likelihood.",
             )
 
-    def shape_of_outputs(self, x: PyTree) -> tuple[int, ...]:
+    def shape_of_outputs(self, x: PyTree) -> Shape:
         """Return the shape of the outputs for a batch of inputs; a StructureError if the network
         fails.
         """

@@ -19,7 +19,7 @@ import numpy as np
 from posterity.arguments import POSITIVE, Constraint
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import static
-from posterity.arrays.typing import Float, Real
+from posterity.arrays.typing import Float, Real, Shape
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily, Gaussian, Product
 from posterity.models.base import Model, PredictorModel, weighted
@@ -158,7 +158,7 @@ class PersonalRegression(PersonalModel):
     """
 
     model: PredictorModel
-    personal: tuple[int, ...] = static()
+    personal: Shape = static()
 
     families = (Product,)
     nodes: ClassVar[int] = 24

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from posterity.arguments import one_of
+from posterity.arrays.typing import Shape
 from posterity.errors import StructureError, UsageError
 from posterity.families.layers import Conv, Dense, Layers
 from posterity.families.network import Network
@@ -122,7 +123,7 @@ class Part(NamedTuple):
     path: str
     kernel: int
     bias: int | None
-    shape: tuple[int, ...]
+    shape: Shape
     layout: str | None
 
     def sizes(self, layout: str) -> tuple[int, int]:
@@ -318,14 +319,14 @@ def _follows(parts: Sequence[Part], layouts: Sequence[str], layers: Layers | Non
     return True
 
 
-def _turned(kernel: np.ndarray, layout: str, axes: tuple[int, ...]) -> np.ndarray:
+def _turned(kernel: np.ndarray, layout: str, axes: Shape) -> np.ndarray:
     """Convert a kernel from another layout to (window, inputs, outputs), or back."""
     if layout == "last":
         return kernel
     return kernel.T if kernel.ndim == 2 else kernel.transpose(axes)
 
 
-def _flattened(known: Tree, index: int) -> tuple[int, ...]:
+def _flattened(known: Tree, index: int) -> Shape:
     """Return the image shape that a dense layer flattens with channels first, or ()."""
     image = known.layers.images[index]
     dense = isinstance(known.layers[index], Dense)

@@ -13,6 +13,9 @@ from typing import Any, BinaryIO
 
 from posterity.errors import ArtifactError
 
+AnyPath = str | os.PathLike[str]
+"""The path of a file, as people pass it."""
+
 
 def check_regular(path: Path) -> None:
     """Raise an ArtifactError for a pipe or a device, which might never end."""

@@ -13,7 +13,7 @@ import numpy as np
 from posterity.adapters.shared import library as installed
 from posterity.arrays.namespace import namespace
 from posterity.arrays.tree import static
-from posterity.arrays.typing import Bool, Float, KeyArray, Real
+from posterity.arrays.typing import Bool, Float, Floats, KeyArray, Real, Shape
 from posterity.errors import UsageError
 from posterity.families import supports
 from posterity.families.distribution import Distribution
@@ -96,7 +96,7 @@ class Prior(Distribution):
         return {"model": self.call.model}
 
     @property
-    def batch_shape(self) -> tuple[int, ...]:
+    def batch_shape(self) -> Shape:
         return ()
 
     @property
@@ -111,7 +111,7 @@ class Prior(Distribution):
         """Return True: improper sites cannot be sampled, and are refused."""
         return np.asarray(True)
 
-    def sample(self, key: KeyArray, shape: tuple[int, ...] = ()) -> Any:
+    def sample(self, key: KeyArray, shape: Shape = ()) -> Any:
         """Sample the model's sites; values that rounding puts on the border are moved inside."""
         infer, args, kwargs = library().infer, *self.call.arguments(self.arrays)
         options = {"num_samples": math.prod(shape), "return_sites": list(self.supports.tree)}
@@ -122,7 +122,7 @@ class Prior(Distribution):
 
         return supports.map_supports(inside, self.supports.tree, drawn)
 
-    def _log_prob(self, z: Any) -> Float[Real, "..."]:
+    def _log_prob(self, z: Any) -> Floats:
         numpyro, args, kwargs = library(), *self.call.arguments(self.arrays)
 
         def seen(site):

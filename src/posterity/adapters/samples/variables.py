@@ -12,6 +12,7 @@ import numpy as np
 
 from posterity.arguments import COUNT, Constraint, one_of
 from posterity.arrays.namespace import namespace
+from posterity.arrays.typing import Shape
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families import supports
 from posterity.families.names import entry_names, some, unfit
@@ -57,7 +58,7 @@ class Variable:
     support: supports.Continuous
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         """The variable's own axes."""
         return self.values.shape[2:]
 
