@@ -62,7 +62,14 @@ class GaussianForm(SmoothForm):
         """Return half the log determinant of the covariance."""
 
 
-class DiagonalForm(GaussianForm, ExactForm):
+class _Exact(GaussianForm, ExactForm):
+    """Gaussians whose roots have inverses."""
+
+    def _squared(self, parameters: PyTree, away: Real) -> Any:
+        return (self.standardised(parameters, away) ** 2).sum(-1)
+
+
+class DiagonalForm(_Exact):
     """Independent Gaussian coordinates: means (d,) and logarithms of standard deviations (d,)."""
 
     @property
@@ -105,14 +112,11 @@ class DiagonalForm(GaussianForm, ExactForm):
         wider = np.exp(v[self.size :])
         return np.concatenate([unit * slopes.sum(0), unit * wider * (slopes * noise).sum(0)])
 
-    def _squared(self, parameters: PyTree, away: Real) -> Any:
-        return (self.standardised(parameters, away) ** 2).sum(-1)
-
     def _log_volume(self, parameters: PyTree) -> Any:
         return parameters[1].sum()
 
 
-class FullForm(GaussianForm, ExactForm):
+class FullForm(_Exact):
     """Gaussians of any covariance ``S Sᵀ``: means (d,) and lower triangles ``S`` (d, d)."""
 
     @property
@@ -174,9 +178,6 @@ class FullForm(GaussianForm, ExactForm):
         wider = np.diagonal(turned) * np.exp(v[self.size : 2 * self.size])
         below = turned[np.tril_indices(self.size, -1)]
         return np.concatenate([slopes.sum(0) @ factor, wider, below])
-
-    def _squared(self, parameters: PyTree, away: Real) -> Any:
-        return (self.standardised(parameters, away) ** 2).sum(-1)
 
     def _log_volume(self, parameters: PyTree) -> Any:
         return namespace(parameters[1]).np.log(parameters[1].diagonal()).sum()

@@ -71,21 +71,16 @@ def from_pytree(
         arrays, others = eqx.partition(mean, _is_array)
         full = jax.tree.map(lambda leaf: np.full(np.shape(leaf), float(variance)), arrays)
         variance = eqx.combine(full, others)
-
-    def paths(tree):
-        return [(path, np.shape(leaf)) for path, leaf in leaves_of(tree)]
-
-    if paths(mean) != paths(variance):
+    paths, others = ([(p, np.shape(leaf)) for p, leaf in leaves_of(t)] for t in (mean, variance))
+    if paths != others:
         raise StructureError(
             found="variances of another structure than the means",
             expected="an array of the same shape for each",
             fix="Make both trees by one function.",
         )
 
-    def ours(tree):
-        return known.layers.ravel(_arrays(known, tree))
-
-    network = Network.from_standard(ours(mean), ours(variance), known.layers)
+    means, variances = (known.layers.ravel(_arrays(known, tree)) for tree in (mean, variance))
+    network = Network.from_standard(means, variances, known.layers)
     if apply is not None:
         _check(known, network, mean, apply)
     return network
