@@ -123,14 +123,14 @@ def test_a_checkpoint_says_which_functions_may_have_changed(tmp_path):
 PROGRAM = """
 import sys
 sys.path[:0] = {path!r}
-from test_fingerprint import DECLARED, NAMED, digest
+from runtime.test_fingerprint import DECLARED, NAMED, digest
 print([digest(make(2.0)) for make in DECLARED.values()] + [digest(NAMED)])
 """
 
 
 @pytest.mark.slow
 def test_other_processes_find_the_same():
-    from test_fingerprint import DECLARED, NAMED  # the functions' module is the other process's
+    from runtime.test_fingerprint import DECLARED, NAMED  # the functions' module is the other process's
 
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(path=sys.path)],

@@ -132,7 +132,7 @@ class Recipe:
         """Return the recipe as JSON, which is equal for equal options in any order.
 
         >>> Recipe("poisson", "n", columns=("b", "a")).canonical()[:52]
-        '{"categories":{},"center":{},"columns":["a","b"],"co'
+        '{"categories":{},"center":{},"columns":["a","b"],"cu'
         """
         options: dict[str, Any] = dataclasses.asdict(self)
         del options["without"]
