@@ -104,3 +104,8 @@ FIELDS: Mapping[str, Constraint] = {
     "family": one_of(*FAMILIES),
 }
 """The condition on each option; for lists and dictionaries, on each of their values."""
+CONTAINERS = {
+    dict: Constraint("values by name", lambda value: isinstance(value, Mapping)),
+    tuple: Constraint("a tuple", lambda value: isinstance(value, tuple | list)),
+}
+"""The condition on dictionaries and lists of options."""

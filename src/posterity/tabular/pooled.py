@@ -1,7 +1,4 @@
-"""Coefficients of one site where sites differ, from a file of all sites.
-
-Sites differ around a population (partial pooling), or each has its own coefficients.
-"""
+"""Coefficients of one site from a file of all, which differ around a population or by site."""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -101,9 +98,8 @@ def by_default(prior: Any, recipe: Recipe) -> list[str]:
     if not is_pooled(prior):
         return []
     usual = recipe.replaced(prior=None, prior_sd={}).filled(recipe.columns or ())
-    wide = dict(
-        zip(usual.coefficients(), SPREADS.typical * np.array(usual.deviations()), strict=True)
-    )
+    medians = SPREADS.typical * np.array(usual.deviations())
+    wide = dict(zip(usual.coefficients(), medians, strict=True))
     if recipe.model not in PRIOR_SD:
         wide |= dict.fromkeys((INTERCEPT, *recipe.baseline), SPREADS.typical * USUAL_SD[""])
     medians = zip(names_of(prior.log_spread)[""], np.exp(prior.log_spread.mean), strict=True)

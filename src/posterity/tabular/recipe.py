@@ -11,12 +11,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from posterity.arguments import Constraint
 from posterity.artifact.container import altered, parsed
 from posterity.errors import PosterityError, UsageError
 from posterity.models.strata import AT, Strata
 from posterity.runtime.text import cut
 from posterity.tabular.options import (
+    CONTAINERS,
     DISPERSED,
     ESTIMATE,
     FIELDS,
@@ -45,8 +45,7 @@ class Recipe:
     Attributes:
         model: one of :data:`MODELS`.
         target: name of the column to predict; for survival the time.
-        columns: names of the predictor columns; by default all other
-            columns of the table except ``without``.
+        columns: names of the predictors; by default all other columns except ``without``.
         without: names of columns to leave out.
         terms: terms of a formula; by default each column is one term.
         categories: levels by column. For a predictor the first is the reference, and each other
@@ -317,13 +316,6 @@ class Recipe:
         return f"{name} ({', '.join(parts)})" if parts else name
 
 
-# --- checks --------------------------------------------------------------------------------------
-
-
-_CONTAINERS = {
-    dict: Constraint("values by name", lambda value: isinstance(value, Mapping)),
-    tuple: Constraint("a tuple", lambda value: isinstance(value, tuple | list)),
-}
 _PLAIN = Recipe("linear", columns=())
 
 
@@ -334,8 +326,8 @@ def _check_options(options: Mapping[str, Any]) -> None:
             continue
         each = {key: value}
         kind = type(getattr(_PLAIN, key))
-        if kind in _CONTAINERS:
-            _CONTAINERS[kind].check(**each)
+        if kind in CONTAINERS:
+            CONTAINERS[kind].check(**each)
             named = value.items() if kind is dict else enumerate(value)
             each = {f"{key} {name}" if name != "" else key: own for name, own in named}
         FIELDS[key].check(**each)
@@ -344,34 +336,27 @@ def _check_options(options: Mapping[str, Any]) -> None:
 def check_recipe(recipe: Recipe) -> None:
     """Raise a UsageError for options that are invalid or contradictory for any records."""
     _check_options(vars(recipe))
-    for key, models in ONLY.items():
-        value = getattr(recipe, key)
-        what = key.replace("_", " ")
-        if value and value != "gaussian" and recipe.model not in models:
-            raise UsageError(
-                found=f"{what} {value!r} of a {recipe.model} model",
-                expected=f"no {what}, or a model among {', '.join(models)}",
-                fix="See posterity fit --help.",
-            )
     r = recipe
     cuts = recipe.cuts
-    spline = recipe.hazard == SPLINE
+    foreign = [key for key in ONLY if getattr(r, key) not in (None, (), "gaussian")]
+    foreign = [key for key in foreign if r.model not in ONLY[key]]
+    having = ", ".join(ONLY[foreign[0]]) if foreign else ""
+    what = " and ".join(foreign).replace("_", " ")
     ended = "the column of whether the time ended by one (--event NAME)"
     names = "all their names, of ordinal ones ascending (--category TARGET=A,B,C)"
     unnamed = r.model in ("ordinal", "multinomial") and not r.levels
     labels = f"{len(r.levels)} levels of the target {r.target!r}"
-    odd = r.model == "logistic" and len(r.levels) not in (0, 2)
     knots = "two knots at least, the same at every site (--cuts T,T,...)"
-    file = r.prior is not None
     rules = (  # what is wrong, what is found, what is expected
+        (foreign, f"{what} of a {r.model} model", f"one of the models {having}"),
         (not r.target, "no target", "the column to predict (--target NAME)"),
         (r.model == "survival" and not r.event, "survival without an event", ended),
         (unnamed, f"{r.model} {r.target!r} without levels", names),
-        (odd, labels, "two: the one that is 0 and the one that is 1"),
+        (r.model == "logistic" and len(r.levels) not in (0, 2), labels, "two: of 0 and of 1"),
         (cuts and r.hazard in HAZARDS, "both cuts and a hazard", "one"),
-        (spline and len(cuts) < 2, f"a spline with knots {list(cuts)}", knots),
+        (r.hazard == SPLINE and len(cuts) < 2, f"a spline with knots {list(cuts)}", knots),
         (tuple(sorted(set(cuts))) != cuts, f"cuts {cuts}", "ascending times"),
-        (r.prior_sd and file, "a prior and prior_sd", "one"),
+        (r.prior_sd and r.prior is not None, "a prior and prior_sd", "one"),
         (r.columns is not None and r.without, "columns and without", "one"),
     )
     for wrong, found, expected in rules:
