@@ -27,12 +27,8 @@ def admitted(terms: Terms, content: bytes, receiver: str, gone: Container[str]) 
     if envelope.kind not in (MESSAGE, STATEMENT):
         raise Refusal.of(f"an envelope of type {envelope.kind!r}", MESSAGE, "schema")
     signers = envelope.verify({**terms.keys, **terms.authorities})  # before anything is read
-    if envelope.kind == STATEMENT:  # a change of a key, by which its maker's letters are signed
-        statement = Statement.from_bytes(envelope.payload)
-        if statement.claim != "rotation":
-            raise Refusal.of(f"a {statement.claim} without a letter", "one in a letter", "schema")
-        sender = str(statement.predicate.get("site"))
-        letter = Letter(terms.digest, sender, receiver, 0, (), Notice(content), release="")
+    if envelope.kind == STATEMENT:
+        letter = _without_letter(terms, content, envelope, receiver)
     else:
         letter = Letter.from_bytes(envelope.payload)
         before = {each.label for each in terms.rotations if each.site == letter.sender}
@@ -60,6 +56,17 @@ def admitted(terms: Terms, content: bytes, receiver: str, gone: Container[str]) 
         with reading("a file that was handed over", "an artifact of posterity"):
             from_bytes(letter.body.content)
     return letter
+
+
+def _without_letter(terms: Terms, content: bytes, envelope: Envelope, receiver: str) -> Letter:
+    """Return a letter without a release for a change of a key, by which its maker's letters are
+    signed; a Refusal for another statement.
+    """
+    statement = Statement.from_bytes(envelope.payload)
+    if statement.claim != "rotation":
+        raise Refusal.of(f"a {statement.claim} without a letter", "one in a letter", "schema")
+    sender = str(statement.predicate.get("site"))
+    return Letter(terms.digest, sender, receiver, 0, (), Notice(content), release="")
 
 
 def _check_token(terms: Terms, sender: str, token: Token) -> None:
