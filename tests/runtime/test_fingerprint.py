@@ -130,7 +130,8 @@ print([digest(make(2.0)) for make in DECLARED.values()] + [digest(NAMED)])
 
 @pytest.mark.slow
 def test_other_processes_find_the_same():
-    from runtime.test_fingerprint import DECLARED, NAMED  # the functions' module is the other process's
+    # The functions' module is that of the other process.
+    from runtime.test_fingerprint import DECLARED, NAMED
 
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(path=sys.path)],
