@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from tests.numbers import PAGE, SOURCE, numbers, page
+from tests.constants import PAGE, SOURCE, numbers, page
 
 LONG_FILES: set[str] = {
     "distillation/distill.py",
@@ -77,7 +77,7 @@ def test_statements_are_counted_without_those_of_functions_within():
 
 
 def test_the_page_of_numbers_is_up_to_date():
-    assert PAGE.read_text() == page(), "python -m tests.numbers > docs/numbers.md"
+    assert PAGE.read_text() == page(), "python -m tests.constants > docs/numbers.md"
 
 
 @pytest.mark.parametrize("own", numbers(), ids=lambda own: f"{own.module}.{own.name}")

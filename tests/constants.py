@@ -1,4 +1,4 @@
-"""The page of all numbers that have a name in the source: ``python -m tests.numbers`` prints it."""
+"""The page of all numbers that have a name in the source: ``python -m tests.constants`` prints it."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ HEAD = """# Numbers
 
 Every number that has a name in the source, by module, with its value and its reason. A number that
 a user may want to change is an argument of a function, with its reason in the docstring, and not
-here. `python -m tests.numbers > docs/numbers.md` writes this page.
+here. `python -m tests.constants > docs/numbers.md` writes this page.
 """
 
 
