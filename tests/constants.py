@@ -1,4 +1,4 @@
-"""The page of all numbers that have a name in the source: ``python -m tests.constants`` prints it."""
+"""The page of all numbers with a name in the source: ``python -m tests.constants`` prints it."""
 
 import ast
 import re
