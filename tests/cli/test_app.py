@@ -130,6 +130,6 @@ def test_verbs_of_files_need_no_extra(files):
 
 def test_models_of_help_are_those_of_recipes():
     from posterity.cli import schema
-    from posterity.tabular import recipe
+    from posterity.tabular import options
 
-    assert schema.MODELS == recipe.MODELS
+    assert schema.MODELS == options.MODELS

@@ -163,7 +163,7 @@ def test_arrays_without_names_are_taken_for_those_of_tables(tables):
         (
             [0, 1, 2, 3, 4],
             "intercept = true",
-            "more than a quarter of the precision of ['intercept']",
+            "more than 25% of the precision of ['intercept']",
         ),
     ],
 )

@@ -65,8 +65,7 @@ def main() -> None:
     asked = sys.argv[1:2]
     own = [command for command in app.registered_commands if [command.name] == asked]
     if own:
-        # building all takes longer
-        one.registered_commands = own
+        one.registered_commands = own  # building all takes longer
         one.registered_groups = []
     try:
         one()

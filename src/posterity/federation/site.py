@@ -346,10 +346,9 @@ class Site:
         release_programs()
         with jax.enable_x64(True):
             # JAX programs need JAX keys; updates without noise need none.
-            def key_of(key):
-                return of_jax(key) if update.noisy else None
-
-            own: list[Any] = [key_of(o) if isinstance(o, Words) else o for o in others]
+            own: list[Any] = [
+                (of_jax(o) if update.noisy else None) if isinstance(o, Words) else o for o in others
+            ]
             of_arrays, program = _PROGRAMS[function]
             # Equinox's filter for leaves other than arrays takes a tenth of a visit; seldom needed.
             if function is _improve and all(map(eqx.is_array, jax.tree.leaves(self.model))):

@@ -146,11 +146,11 @@ class Criterion:
         misfit. ``surprise`` and ``typical`` are those of :class:`.components.Evidence`; ``spread``
         is the variance of the shapes of groups, in units of a component's own.
         """
+        gammaln = scipy.special.gammaln
+        presence = -gammaln(counts) if self.single else _presence(counts, self.sites)
         # A group determines its component n_g times as precisely as one site. Of the nat per
         # direction, half is the remaining uncertainty's contribution to the misfit, and half is
         # for a population that was fitted to the same components.
-        gammaln = scipy.special.gammaln
-        presence = -gammaln(counts) if self.single else _presence(counts, self.sites)
         if not self.both:
             dim = self.located + self.shaped
             return surprise + dim * np.log(counts) / 2 + dim + presence + 0.0 * spread

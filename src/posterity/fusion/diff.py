@@ -209,8 +209,7 @@ def _check_alike(alike: bool, a: object, b: object, path: str) -> None:
 
 def _kl(a: ExponentialFamily, b: ExponentialFamily) -> tuple[Array, Array]:
     same = (a.natural_parameters == b.natural_parameters).all(-1)
-    # below zero is rounding
-    ab = np.maximum(a.kl(b), 0.0)
+    ab = np.maximum(a.kl(b), 0.0)  # below zero is rounding
     ba = np.maximum(b.kl(a), 0.0)
     return np.where(same, 0.0, ab), np.where(same, 0.0, ba)
 

@@ -112,8 +112,7 @@ def relax(
     """
     program = _Program(costs, regularization)
     iterations = _solve(program, tolerance, max_iterations)
-    # they cross only by rounding
-    lower = min(program.lower, program.upper)
+    lower = min(program.lower, program.upper)  # they cross only by rounding
     gap = program.gap()
     lower, upper = (program.offset + program.scale * bound for bound in (lower, program.upper))
     plans = np.split(program.best, program.starts[1:])

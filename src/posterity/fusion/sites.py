@@ -225,9 +225,8 @@ class Sites(abc.ABC):
 
     def _close(self) -> None:
         """Check that there are two sites or more; warn if some have no names of coordinates."""
-        # frees memory: there may be millions
         count = len(self._known)
-        self._known = set()
+        self._known = set()  # frees memory: there may be millions
         if count < 2:
             raise UsageError(
                 found=f"{count} site" + ("s" if not count else ""),

@@ -125,8 +125,7 @@ def message_of(
     kept = values > values[-1] * 1e-10
     basis = vectors[:, kept] / unit[:, None]  # Λ has the factor's range
     between = np.einsum("ia,mi,ib->mab", basis, variance, basis)
-    # Λ⁻¹ in that basis
-    noise = np.diag(1 / values[kept])
+    noise = np.diag(1 / values[kept])  # Λ⁻¹ in that basis
     left = np.diag(np.inf * values[kept])
     for _ in range(TURNS):
         every = np.linalg.inv(noise + between)

@@ -345,18 +345,18 @@ class LocalUpdate(Setting):
             finite = jnp.isfinite(jnp.asarray(direction.natural_parameters)).all()
             # If the posterior is so wide that draws overflow, continue from a narrower one.
             new = either(finite | ~jnp.asarray(self.noisy), lambda: step.q, lambda: q * NARROWER)
-            # In exact arithmetic q = cavity + factor; updating both separately would drift.
             info = info._replace(
                 halvings=info.halvings + jnp.where(step.taken, step.halvings, 0),
                 refused=info.refused + ~step.taken,
                 # Noisy steps may recover from a gradient that is not finite.
                 finite=finite if self.noisy else info.finite & finite,
             )
+            # In exact arithmetic q = cavity + factor; updating both separately would drift.
             return new, new - cavity, (q, direction), info
 
         zero = jnp.zeros((), jnp.int32)
-        # Every step stays where expectations are finite; a start outside has no gradient.
         none = jnp.zeros((), dtype_of(q))
+        # Every step stays where expectations are finite; a start outside has no gradient.
         info = UpdateInfo(zero, zero, jnp.asarray(model.admits(q)), none, none, none)
         start = (q, factor, (q, q.zero()), info)
         # A loop, not a scan: the number of steps is a traced argument of the program.

@@ -43,9 +43,8 @@ class BetaBernoulli(ConjugateModel[Beta]):
 
     def log_likelihood(self, z: PyTree, data: PyTree) -> Float[Real, " n"]:
         """Return ``x log z + (1 - x) log(1 - z)``."""
-        # JAX's xlogy derives floats only
         special = namespace(z, data).special
-        ones = 1.0 * data
+        ones = 1.0 * data  # JAX's xlogy derives floats only
         return special.xlogy(ones, z) + special.xlog1py(1 - ones, -z)
 
 

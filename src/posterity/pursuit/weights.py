@@ -111,9 +111,8 @@ def line(
     log_l, log_q, log_h = (array[used] for array in (cache.log_l, log_q, log_h))
 
     def slope(odds: float) -> float:
-        # log(1 - α), log α
-        less = -np.logaddexp(0, odds)
-        more = -np.logaddexp(0, -odds)
+        less = -np.logaddexp(0, odds)  # log(1 - α)
+        more = -np.logaddexp(0, -odds)  # log α
         means = (log_l - np.logaddexp(less + log_q, more + log_h)).mean(1)
         return float(means[-1] - weights[used[:-1]] @ means[:-1])
 

@@ -230,7 +230,6 @@ class Langevin(Teacher):
         return state._replace(kernel=kernel, friction=jax.device_put(np.float32(friction)))
 
     def blank(self) -> State:
-
         def started(at: PyTree) -> State:
             kernel = self.kernel.init(at, jax.tree.map(lambda leaf: leaf[:1], at))
             return self._counted(kernel, 1.0, self._first(at))

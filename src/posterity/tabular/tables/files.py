@@ -336,4 +336,4 @@ def _in_order(values: object, names: Sequence[str], what: str) -> list[Any]:
         values = [values[name] for name in names]
     if not isinstance(values, list) or any(isinstance(one, bool | str) for one in values):
         raise ValueError(f"{what} {values!r}, which is not a list of numbers")
-    return values
+    return [float(one) if isinstance(one, int) else one for one in values]
