@@ -1,3 +1,5 @@
+import functools
+
 """What left is found where it was handed on, and honest refinements are not taken for that."""
 
 import numpy as np
@@ -7,9 +9,12 @@ from federation.examples import NORMAL, logistic_site
 from posterity.families import Gaussian
 from posterity.federation import federate, forget
 from posterity.federation.federate import start
-from posterity.handed_on import Likeness, handed_on
+from posterity.handed_on import Likeness
+from posterity.handed_on import handed_on as handed_on_by
 from posterity.ledger import Ledger
 from posterity.models import LogisticRegression
+
+handed_on = functools.partial(handed_on_by, likeness=Likeness())
 
 SITES = ("ash", "elm", "fir", "oak")
 
@@ -38,9 +43,7 @@ def refinements():
 
 
 def test_no_honest_refinement_is_taken_for_handing_on(refinements):
-    assert not any(
-        handed_on([site], before, after, Likeness()) for site, before, after in refinements
-    )
+    assert not any(handed_on([site], before, after) for site, before, after in refinements)
 
 
 def test_what_is_found_after_a_first_pass_is_not_handed_on():
@@ -48,7 +51,7 @@ def test_what_is_found_after_a_first_pass_is_not_handed_on():
         run = start(problem(seed), LogisticRegression(), NORMAL).advance(1)
         for site in SITES:
             after = run.forget(site).refined().ledger
-            assert not handed_on([site], run.ledger, after, Likeness())
+            assert not handed_on([site], run.ledger, after)
 
 
 FORGERIES = {
@@ -80,7 +83,5 @@ def forged(site, before, after, kind):
 
 @pytest.mark.parametrize("kind", FORGERIES)
 def test_what_was_handed_on_beside_an_honest_refinement_is_found(kind, refinements):
-    found = [
-        handed_on([s], old, forged(s, old, new, kind), Likeness()) for s, old, new in refinements
-    ]
+    found = [handed_on([s], old, forged(s, old, new, kind)) for s, old, new in refinements]
     assert np.mean(found) > (0.3 if kind in IN_PART else 0.7)
