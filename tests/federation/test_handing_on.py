@@ -1,6 +1,6 @@
-import functools
-
 """What left is found where it was handed on, and honest refinements are not taken for that."""
+
+import functools
 
 import numpy as np
 import pytest
@@ -15,7 +15,6 @@ from posterity.ledger import Ledger
 from posterity.models import LogisticRegression
 
 handed_on = functools.partial(handed_on_by, likeness=Likeness())
-
 SITES = ("ash", "elm", "fir", "oak")
 
 
