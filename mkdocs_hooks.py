@@ -93,7 +93,10 @@ def entries() -> dict[str, dict[str, str]]:
 
 def _plain(value: str) -> str:
     """TeX's accents as letters, without braces."""
-    accent = lambda found: found[2] + ACCENTS[found[1]]
+
+    def accent(found):
+        return found[2] + ACCENTS[found[1]]
+
     value = re.sub(r"\\(['`\"^~c])\s*\{?(\w)\}?", accent, value)
     return (
         " ".join(re.sub(r"[{}]", "", value).split())
@@ -138,7 +141,10 @@ def on_files(files: Any, config: Any) -> Any:
 def cited(text: str) -> str:
     """Citations in brackets as links."""
     keys = "|".join(entries())
-    link = lambda found: f"[[{found[1]}][ref-{found[1]}]{found[2]}]"
+
+    def link(found):
+        return f"[[{found[1]}][ref-{found[1]}]{found[2]}]"
+
     parts = CODE.split(text)
     parts[::2] = [re.sub(rf"\[({keys})\b([^\]\[]*)\](?![\[(])", link, part) for part in parts[::2]]
     return "".join(parts)

@@ -83,7 +83,10 @@ def to_model(posterior: families.ExponentialFamily | Ledger, **parameters: Any) 
     """
     gaussian, categorical = _models()
     kinds = (families.NormalWishart, families.NormalGamma, families.Dirichlet)
-    emitted: Any = lambda law: law.blocks["emissions"].members
+
+    def emitted(law: Any) -> Any:
+        return law.blocks["emissions"].members
+
     prior, q = shared.prior_and_law(
         posterior,
         lambda law: getattr(law, "is_tied", False) and isinstance(emitted(law), kinds),

@@ -126,9 +126,12 @@ def map_leaves(function: Callable[..., Any], tree: PyTree, *others: Any) -> Any:
     """The same tree with ``function`` of the corresponding leaves; its arrays are frozen."""
     if isinstance(tree, Node):
         rows = zip(tree.children(), *(other.children() for other in others), strict=True)
-        own = lambda row: (  # arrays without a further call, of which there are many
-            frozen(function(*row)) if type(row[0]) is np.ndarray else map_leaves(function, *row)
-        )
+
+        def own(row: tuple[Any, ...]) -> Any:
+            if type(row[0]) is np.ndarray:  # without a further call: there are many
+                return frozen(function(*row))
+            return map_leaves(function, *row)
+
         made = type(tree).of_children([own(row) for row in rows], tree.kept())
         return labelled(made, tree.__dict__.get(LABEL, ()))
     if isinstance(tree, dict):

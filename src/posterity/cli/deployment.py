@@ -88,6 +88,9 @@ def in_words(terms: Terms) -> list[str]:
     if terms.tolerance is not None:
         ends.append(f"once less than {terms.tolerance:g} nats are left to change")
     enough = "of all members" if terms.quorum is None else f"of at least {terms.quorum} members"
+    also = ""
+    if terms.authorities:
+        also = f", and {', '.join(sorted(terms.authorities))}, who may replace its key too"
     return [
         f"Federation {terms.name!r}, terms {terms.digest}",
         f"Members: {', '.join(f'{name} ({key})' for name, key in sorted(terms.members.items()))}.",
@@ -97,7 +100,7 @@ def in_words(terms: Terms) -> list[str]:
         f"converged only with the answers {enough}.",
         f"Model: {terms.model}, over a prior {terms.prior!r}{update}.",
         *([f"Each has for itself: {', '.join(map(str, terms.own))}."] if terms.own else []),
-        f"May have a member forgotten: {', '.join(sorted(terms.authorities)) or 'itself alone'}.",
+        f"May have a member forgotten: the member{also}.",
         f"Refused are natural parameters beyond {limits.magnitude:g}, changes of the prior by more "
         f"than {limits.pseudo_counts:g}, letters of more than {limits.bytes:,} bytes.",
     ]

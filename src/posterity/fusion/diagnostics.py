@@ -58,7 +58,9 @@ def diagnostics(sites: Sites, fusion: Fusion) -> Iterator[str]:
             def scales():
                 return fusion.scales
 
-            apart: Any = lambda pairs: np.ones(len(pairs[0]), bool)
+            def apart(pairs: Any) -> Any:
+                return np.ones(len(pairs[0]), bool)
+
             lines: list[str] = []
             note = ""
             holders = None

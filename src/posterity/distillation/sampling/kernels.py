@@ -68,7 +68,10 @@ class Kernel:
         if scale is not None:
             _check(position, scale, "a scale", _broadcasts)
             scale = jax.tree.map(lambda s, own: jnp.asarray(s, own.dtype), scale, position)
-        zeros = lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype))  # compiles nothing
+
+        def zeros(leaf: Any) -> Any:
+            return jax.device_put(np.zeros(leaf.shape, leaf.dtype))  # compiles nothing
+
         memory = jax.tree.map(zeros, position) if self.remembers else None
         return State(position, jax.device_put(np.int32(0)), scale, memory)
 
@@ -226,7 +229,10 @@ class SGHMC(Kernel):
 
     def step(self, state: State, gradient: PyTree, *, key: jax.Array) -> tuple[State, Info]:
         size, move = self._moves(state, gradient, state.scale, key)
-        blend = lambda old, new: (1 - self.friction) * old + self.friction * new  # type: ignore
+
+        def blend(old: Any, new: Any) -> Any:
+            return (1 - self.friction) * old + self.friction * new  # type: ignore
+
         momentum = jax.tree.map(blend, state.memory, move)
         position = jax.tree.map(jnp.add, state.position, momentum)
         return State(position, state.step + 1, state.scale, momentum), Info(size)
