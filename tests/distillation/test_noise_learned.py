@@ -71,6 +71,7 @@ def linear_network() -> tuple[np.ndarray, Langevin]:
     return x, Langevin(net, GaussianPrior().network(line), (x, y))
 
 
+@pytest.mark.slow
 def test_a_variance_that_is_far_off_is_not_converged() -> None:
     """Of a student without hidden units, whose log variance is a line."""
     _, teacher = linear_network()

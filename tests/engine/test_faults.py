@@ -39,6 +39,7 @@ def test_no_promise_is_broken():
     assert all(count[what] for what in happened), count
 
 
+@pytest.mark.slow
 def test_no_promise_is_broken_while_members_are_silent():
     count, broken = campaign(8, 0, Silent)
     assert broken == {}

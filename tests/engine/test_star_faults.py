@@ -35,6 +35,7 @@ def test_no_promise_is_broken():
     assert all(count[what] for what in happened), count
 
 
+@pytest.mark.slow
 def test_no_promise_is_broken_while_sites_are_silent():
     count, broken = campaign(8, 0, SilentStar)
     assert broken == {}

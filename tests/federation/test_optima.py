@@ -172,6 +172,7 @@ def test_whoever_ends_at_the_worse_of_two_optima_goes_on_from_the_better():
     assert there - here == pytest.approx(-run.second.lower)
 
 
+@pytest.mark.slow
 def test_one_optimum_is_believed_wherever_it_is_sought():
     rng = np.random.default_rng(3)
     sites = {site: rng.poisson(3.0, size=12).astype(float) for site in "abcd"}

@@ -461,6 +461,7 @@ def test_a_network_in_float32_ends_at_the_optimum_that_scipy_finds_in_float64():
     assert best.kl(q) < 0.1
 
 
+@pytest.mark.slow
 def test_what_float32_displaces_is_said():
     """Means of a million deviations, of which 32 bits hold seven digits."""
     rng = np.random.default_rng(0)
