@@ -294,7 +294,11 @@ def test_the_sum_of_what_isto_come():
 )
 @pytest.mark.parametrize(
     "update",
-    [LocalUpdate(), LocalUpdate(rate=0.01), LocalUpdate(BonnetPrice(), steps=3)],
+    [
+        LocalUpdate(),
+        LocalUpdate(rate=0.01),
+        pytest.param(LocalUpdate(BonnetPrice(), steps=3), marks=pytest.mark.slow),
+    ],
     ids=["search", "tiny rate", "noise"],
 )
 def test_what_an_unfinished_run_has_left_is_its_distance_from_the_optimum(
