@@ -98,7 +98,7 @@ def forget(settings: Settings) -> Data:
     """Order the permanent forgetting of a member, as that member or an authority in the terms."""
     (name,) = map(str, settings.arguments("the member to be forgotten"))
     by = Path(settings.need("by"))
-    _ = settings.need("key")
+    settings.need("key")  # before the agent is asked
     state = deployment.ask(by, "status")[0]
     author = _author(settings, name, state, itself=True)
     if not settings["yes"]:
