@@ -42,7 +42,7 @@ def test_predictions_are_scored_in_all_and_by_group(tables, tmp_path):
     file = tmp_path / "north.safetensors"
     save(fitted.ledger, file, provenance=fitted.provenance)
     value, about = open_artifact(file)
-    found = predicted(value, about, tables["south"], recipe=fitted.recipe, scored=True)
+    found = predicted(value, about.provenance, tables["south"], recipe=fitted.recipe, scored=True)
     whole, groups = found.scores(0.9, texts_of(tables["south"], "ward"))
     assert found.notes[-1].startswith("1 of 41 records are not predicted")
     assert len(found.parts["mean"]) == 41 and np.isnan(found.parts["mean"][-1])
@@ -62,7 +62,7 @@ def test_a_value_without_a_recipe_is_refused(tables, tmp_path):
     save(fitted.ledger, tmp_path / "plain.safetensors")
     value, about = open_artifact(tmp_path / "plain.safetensors")
     with pytest.raises(StructureError, match="does not specify what it predicts"):
-        predicted(value, about, tables["south"])
+        predicted(value, about.provenance, tables["south"])
 
 
 def test_the_tables_of_sites_are_a_federation(tables):

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.artifact import Inspection
 from posterity.artifact.provenance import inputs_of, unnamed
 from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError, within
 from posterity.families.layers import Layers
@@ -205,12 +204,19 @@ def reordered(table: Table, wanted: Sequence[str], place: str, of: str) -> np.nd
     return x[:, order(names, wanted, place, of)]
 
 
-def columns_of_student(student: Any, about: Inspection) -> tuple[str, ...]:
-    """Return the names of a student's input columns; empty if its file has none."""
-    if about.kind != "Student" or not isinstance(student.network, Layers):
+def is_student(value: Any) -> bool:
+    """Return whether a value is a student: it has a head (its type is known only with JAX)."""
+    return hasattr(value, "head")
+
+
+def columns_of_student(
+    value: Any, provenance: Mapping[str, str], file: str = "the file"
+) -> tuple[str, ...]:
+    """Return the names of a student's input columns; empty if its file has none, and for others."""
+    if not (is_student(value) and isinstance(value.network, Layers)):
         return ()
-    with within(f"file {about.path!r}"):
-        return inputs_of(about.provenance, student.network.inputs)
+    with within(file):
+        return inputs_of(provenance, value.network.inputs)
 
 
 @contextlib.contextmanager
