@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
 from posterity.engine.refusal import Reason, Refusal, reading
-from posterity.engine.signing import MOST_SIGNATURES, PrivateKey, PublicKey, from_base64
+from posterity.engine.signing import MOST_TAIL, PrivateKey, PublicKey, from_base64
 
 Path = tuple[bytes, ...]
 """Hashes of subtrees that lead from one root to another."""
@@ -183,7 +183,7 @@ class TreeHead:
             named = [line.split(" ") for line in lines.splitlines()]
             pairs = tuple((name, from_base64(raw, "a signature")) for _, name, raw in named)
             checkpoint = cls(origin, int(size), from_base64(root, "a root"), pairs)
-            known = len(pairs) <= MOST_SIGNATURES and len(checkpoint.root) == 32
+            known = len(lines) <= MOST_TAIL and len(checkpoint.root) == 32
             if not known or not 0 <= checkpoint.size < 2**62 or checkpoint.to_bytes() != content:
                 raise ValueError("another encoding of it")
             return checkpoint

@@ -247,11 +247,6 @@ def some(names: Sequence[str], most: int = 10) -> str:
 
 # --- what a law is, in one line -------------------------------------------------------------------
 
-MOST_SOLVED = 64
-"""The largest dimension for which a matrix is inverted for a description."""
-MOST_READ = 10_000
-"""The largest number of parameters that a description reads."""
-
 
 def described(law: PyTree) -> str:
     """Return one line of fewer than 200 characters that describes a law; never raise an error."""
@@ -275,9 +270,16 @@ def family_of(law: PyTree) -> str:
         return type(law).__name__
 
 
+def is_quick(numbers: int, size: int, *, most: int = 10_000, largest: int = 64) -> bool:
+    """Return whether it takes no time that is felt to read so many ``numbers``, at ``most`` 10,000,
+    and to invert a matrix of this ``size``, or to add so many sites: the ``largest`` is of 64.
+    """
+    return numbers <= most and size <= largest
+
+
 def posterior_line(prior: Any, sites: Collection[str], total: Callable[[], Any]) -> str:
     """Describe the posterior of some sites, or its family alone if the sum would take long."""
-    if len(sites) > MOST_SOLVED or prior.dimension > MOST_READ:
+    if not is_quick(prior.dimension, len(sites)):
         return family_of(prior)
     return described(with_names(total(), names_of(prior)))
 
