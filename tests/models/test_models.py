@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.integrate
+import scipy.special
 import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -133,6 +134,20 @@ def test_likelihood_is_the_same_under_jax(case: Case) -> None:
     with jax.enable_x64(True):
         traced = jax.jit(lambda *args: case.model.log_likelihood(*args))(z, data)
     np.testing.assert_allclose(traced, ours, rtol=1e-12)
+
+
+@pytest.mark.parametrize("deviation", [0.2, 0.5, 1.0, 1.001, 3.0])
+def test_expectations_of_a_logistic_function_have_twelve_digits(deviation: float) -> None:
+    mean = np.linspace(-9.0, 9.0, 37)
+    found = LogisticRegression().predictor_expectation(mean, np.full(37, deviation**2), np.ones(37))
+    assert found is not None
+    z, weights = scipy.special.roots_hermitenorm(400)
+    f = mean + deviation * z[:, None]
+    on, off = scipy.special.expit(f), scipy.special.expit(-f)
+    parts = (np.log(on), off, -on * off)
+    truth = [weights @ part / weights.sum() for part in parts]
+    for ours, theirs in zip(found, truth, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-12)
 
 
 @each

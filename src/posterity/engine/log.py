@@ -138,8 +138,10 @@ def _refused(found: str, expected: str, reason: Reason) -> Refusal:
 
 # --- checkpoints ---------------------------------------------------------------------------------
 
-SIGNATURE, COSIGNATURE = 1, 4
-"""Types of keys in signed notes: of a log's keeper, and of a witness with a time stamp."""
+SIGNATURE = 1
+"""Type of key, in signed notes, of a log's keeper."""
+COSIGNATURE = 4
+"""Type of key, in signed notes, of a witness, who adds the time."""
 
 
 @dataclasses.dataclass(frozen=True)

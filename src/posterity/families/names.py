@@ -17,7 +17,7 @@ import numpy as np
 from posterity.arrays.tree import LABEL, field_names, labelled
 from posterity.arrays.typing import PyTree, Shape
 from posterity.errors import StructureError
-from posterity.runtime.text import MOST, SHOWN, cut, listed, short_name
+from posterity.runtime.text import SHOWN, cut, listed, short_name
 
 Law = TypeVar("Law", bound=Any)
 Names = Mapping[str, tuple[str, ...]]
@@ -109,8 +109,10 @@ def _named(law: Law, names: tuple[str, ...]) -> Law:
     return labelled(type(law).of_children(law.children(), law.kept()), names)
 
 
-def unfit(names: Any) -> str:
-    """Return why these cannot be names; an empty text if they can."""
+def unfit(names: Any, most: int = 200) -> str:
+    """Return why these cannot be names, of at ``most`` so many characters; an empty text if they
+    can.
+    """
     if isinstance(names, str | Set):
         return "one text, no list of names" if isinstance(names, str) else "a set, in no order"
     names = list(names)
@@ -118,9 +120,9 @@ def unfit(names: Any) -> str:
         return f"one is no text: {next(n for n in names if not isinstance(n, str))!r}"
     if not all(names):
         return "one is empty"
-    long = [name for name in names if len(name) > MOST]
+    long = [name for name in names if len(name) > most]
     if long:
-        return f"one has {len(long[0])} characters of {MOST}"
+        return f"one has {len(long[0])} characters of {most}"
     twice = [name for name, count in Counter(names).items() if count > 1]
     return f"{some(twice)} come twice" if twice else ""
 
@@ -257,7 +259,7 @@ def described(law: PyTree) -> str:
         except Exception:  # of tracers, of what is half built: a description is no place to fail
             line = f"{type(law).__name__}({_shapes(law)})"
         else:
-            if len(line) <= MOST:
+            if line == cut(line):
                 break
     return cut(line)
 

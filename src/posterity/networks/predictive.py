@@ -34,8 +34,6 @@ from posterity.runtime.programs import jitted
 
 Expectations = dict[str, Any]
 """Averages over draws by name (see the module's docstring), each with a leading axis of inputs."""
-TINY = 1e-30
-"""Added to nonnegative numbers in single precision before their logarithm."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -335,7 +333,7 @@ def between_sites(
     lack = jnp.maximum((weights * (own - each)).sum((0, 2)), 0.0)
     other = -jnp.expm1(-apart)
     mixture = jax.nn.logsumexp(each, axis=0, b=weight[..., None])
-    mixed = jnp.logaddexp(own - apart[:, None], mixture + jnp.log(other + TINY)[:, None])
+    mixed = jnp.logaddexp(own - apart[:, None], mixture + jnp.log(other)[:, None])
     within = (1 - other) * entropy(own) + other * (weight * entropy(each)).sum(0)
     return {"log_chances": log_softmax(mixed / jnp.hypot(1, 2 * lack)[:, None]), "entropy": within}
 

@@ -37,6 +37,7 @@ from posterity.models.tables import columns_of
 
 Relation = Literal["replace", "add or remove"]
 MOST_PARAMETERS = 4096
+"""Largest number of natural parameters: noise in more leaves little information."""
 LEAST_SHARP = 0.3
 """Noise, in sensitivities, below which the exact accountant is slow: epsilon is above 19."""
 DRAWS = 4
