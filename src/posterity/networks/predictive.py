@@ -28,12 +28,14 @@ from posterity.families.network import Network
 from posterity.models.data import real_numbers
 from posterity.models.forward import after, apply, outputs
 from posterity.models.likelihoods import LIKELIHOOD, check_outputs
-from posterity.models.tables import array
+from posterity.models.tables import array, check_numbers
 from posterity.networks.chances import entropy, kl_of_classes, kl_of_values, log_label, log_softmax
 from posterity.runtime.programs import jitted
 
 Expectations = dict[str, Any]
 """Averages over draws by name (see the module's docstring), each with a leading axis of inputs."""
+TINY = 1e-30
+"""Added to nonnegative numbers in single precision before their logarithm."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,12 +122,7 @@ class Prediction:
                 expected="one value of each output an input",
                 fix="Shape them as the mean is.",
             )
-        if not np.isfinite(y).all():
-            raise ParameterError(
-                found="values that are not finite numbers",
-                expected="what was observed at each input",
-                fix="Leave inputs out whose value is missing.",
-            )
+        check_numbers(y, "what was observed")
         own = 0.0 if self.variance is None else np.asarray(self.variance, np.float64)
         total = own + np.asarray(self.noise_variance, np.float64)
         residual = y.reshape(self.mean.shape) - np.asarray(self.mean, np.float64)
@@ -333,7 +330,7 @@ def between_sites(
     lack = jnp.maximum((weights * (own - each)).sum((0, 2)), 0.0)
     other = -jnp.expm1(-apart)
     mixture = jax.nn.logsumexp(each, axis=0, b=weight[..., None])
-    mixed = jnp.logaddexp(own - apart[:, None], mixture + jnp.log(other)[:, None])
+    mixed = jnp.logaddexp(own - apart[:, None], mixture + jnp.log(other + TINY)[:, None])
     within = (1 - other) * entropy(own) + other * (weight * entropy(each)).sum(0)
     return {"log_chances": log_softmax(mixed / jnp.hypot(1, 2 * lack)[:, None]), "entropy": within}
 

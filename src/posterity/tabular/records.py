@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.artifact.provenance import inputs_of, unnamed
-from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError, within
+from posterity.errors import ArtifactError, StructureError, UsageError, within
 from posterity.families.layers import Layers
 from posterity.families.names import order, some, unfit
+from posterity.models.tables import check_numbers
 from posterity.runtime.files import check_regular
 from posterity.tabular.recipe import INTERCEPT
 from posterity.tabular.tables.reader import (
@@ -168,13 +169,7 @@ def read_inputs(
             expected="numbers: at least one record, on the first axis, before those of one input",
             fix="Save x with shape (n, d); for a single column x[:, None].",
         )
-    finite = np.isfinite(x).reshape(len(x), -1).all(1)
-    if not finite.all():
-        raise ParameterError(
-            found=f"NaN or infinity in record {np.argmin(finite)} (from 0) of {str(path)!r}",
-            expected="finite numbers",
-            fix="Impute or drop missing values.",
-        )
+    check_numbers(x, f"the inputs in {str(path)!r}")
     return _split(table.names, x, label) if label in table.names else table
 
 
