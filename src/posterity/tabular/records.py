@@ -169,7 +169,7 @@ def read_inputs(
             expected="numbers: at least one record, on the first axis, before those of one input",
             fix="Save x with shape (n, d); for a single column x[:, None].",
         )
-    check_numbers(x, f"the inputs in {str(path)!r}")
+    check_numbers(x, f"the records of {str(path)!r}")
     return _split(table.names, x, label) if label in table.names else table
 
 
