@@ -255,16 +255,18 @@ class _Handler(socketserver.BaseRequestHandler):
 class Client(contextlib.AbstractContextManager["Client"]):
     """A connection to an agent, made at the first request. For one thread at a time."""
 
-    def __init__(self, path: Path | str, *, timeout: float = 10.0):
+    def __init__(self, path: Path | str, *, timeout: float = 10.0, longest: float = 3600.0):
         self.path = Path(path)
         self.timeout = timeout
+        self.longest = longest
         self._connection: Connection | None = None
 
     def ask(self, do: str, body: bytes = b"", **arguments: Any) -> tuple[dict[str, Any], bytes]:
         """Send a request, and return the head and the body of the answer.
 
         A kept connection that the agent has ended since is made again. The argument ``wait`` is the
-        number of seconds, besides the client's ``timeout``, that the agent may take to answer.
+        number of seconds, besides the client's ``timeout``, that the agent may take to answer; it
+        takes the ``longest`` at most.
 
         Raises:
             Absent: if no agent listens.
@@ -273,7 +275,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
         """
         content = to_message({"do": do, **arguments}, body)
         kept = self._connection is not None
-        wait = self.timeout + float(arguments.get("wait") or 0.0)
+        wait = min(self.timeout + float(arguments.get("wait") or 0.0), self.longest)
         try:
             try:
                 answer = self._asked(content, wait)
