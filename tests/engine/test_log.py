@@ -1,6 +1,7 @@
 """The tree, judged by pymerkle; proofs of all sizes; checkpoints, and a log that was rewritten."""
 
 import dataclasses
+import hashlib
 
 import pytest
 from engine.keys import KEYS, PUBLIC
@@ -126,6 +127,17 @@ def test_a_note_is_signed_as_in_go():
     )
     assert raw[:4] == key_id("PeterNeumann", SIGNATURE, key)
     assert key.verifies(raw[4:], text)
+
+
+def test_a_cosignature_is_that_of_an_ed25519_key_with_a_time():
+    """Its key's type is 4 in the standard (c2sp2023cosignature), and the time comes first."""
+    checkpoint = TreeHead.of(TREE, ORIGIN, KEYS["a"]).cosigned("b", KEYS["b"], 7)
+    (_, _), (name, raw) = checkpoint.signatures
+    key = PUBLIC["b"]
+    assert name == "b"
+    assert raw[:4] == hashlib.sha256(b"b\n\x04" + key.raw).digest()[:4]
+    assert int.from_bytes(raw[4:12], "big") == 7
+    assert key.verifies(raw[12:], b"cosignature/v1\ntime 7\n" + checkpoint.body)
 
 
 def test_the_example_of_the_standard_is_read():
