@@ -87,7 +87,7 @@ format: $(VENV)/.lint ## put style right
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: $(VENV)/.lint $(VENV)/.demo ## check types
+types: $(VENV)/.lint $(VENV)/.test ## check types
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 docs: $(VENV)/.docs ## build the documentation into site/
