@@ -112,40 +112,6 @@ def test_components_that_only_their_priors_hold_apart_may_be_one() -> None:
         assert fuse(sites).components == 2
 
 
-def test_a_component_of_one_site_beside_one_that_it_lacks_is_warned_of() -> None:
-    """A tenth of the records of one site's first component are outliers."""
-    rng, base, sites = np.random.default_rng(1), Dirichlet.from_standard(np.ones(2) / 2), []
-    prior = NormalWishart.from_inverse_scale(
-        np.zeros((2, 2)), np.full(2, 0.001), np.tile(4 * np.eye(2), (2, 1, 1)), np.full(2, 4.0)
-    )
-    for k in range(6):
-        data = [centre + rng.normal(size=(200, 2)) for centre in (0.0, 20.0)]
-        if not k:
-            data[0][:20] += 30.0 * rng.normal(size=(20, 2))
-        sites.append(made.conjugate_site(f"site {k}", base, data, prior))
-    with pytest.warns(FusionWarning, match="which site 'site 0' alone has, lies beside 1"):
-        assert fuse(sites).components == 3
-
-
-@pytest.mark.parametrize("size", [1, 2, 20])
-@pytest.mark.parametrize("apart", [True, False])
-def test_slices_that_may_be_clusters_of_their_own_are_warned_of(size: int, apart: bool) -> None:
-    """Two clusters of which each site has one, three deviations apart, beside one that is as wide
-    as the two along a line.
-    """
-    rng, sites = np.random.default_rng(0), {}
-    for k in range(300):
-        mean = rng.normal(size=(1, size))
-        mean[0, 0] += 3.0 * (k % 2) if apart else 2.0 * rng.normal()
-        law = Gaussian.from_standard(mean / 10, np.eye(size)[None] / 100)
-        sites[f"site {k}"] = Plate(law)
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
-        fused = fuse(sites)
-    assert fused.components == 1
-    assert any("may be several" in str(line.message) for line in heard) == apart
-
-
 def _pairs(sites: dict[str, Ledger]) -> Any:
     whole = fuse(sites).ledger
     assert whole is not None

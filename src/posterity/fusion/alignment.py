@@ -144,12 +144,6 @@ class Alignment:
             reasons.append(DIFFERING)
         if not self.judged:
             reasons.append("the number of components was not compared with others")
-        several = len(self.confidence.hollow)
-        if several:
-            reasons.append(
-                f"{several} of {self.components} components may be several: the middle of the line "
-                "along which their members differ most holds few"
-            )
         other = self.confidence.runner_up
         if other and other[1] < AMBIGUOUS:
             by = (
@@ -254,8 +248,7 @@ class Aligner:
         labels[wanted] = labels[parts.into[wanted]]
         result = matched.result
         cost = result.clustering.misfit
-        confidence = Confidence(result.clustering, result.levels, self.free and not result.joined)
-        confidence.joined = result.joined
+        confidence = Confidence(result.clustering, result.levels, self.free)
         if result.effects is not None:
             confidence = EffectsConfidence(result.clustering, result.effects)
         if topics is not None:

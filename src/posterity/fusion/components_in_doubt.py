@@ -15,13 +15,11 @@ from posterity.fusion.blocks import Block
 from posterity.fusion.clustering import sums
 from posterity.fusion.conflict import deviations, in_closed_form, starts_of
 from posterity.fusion.geometry import middle, moved
-from posterity.fusion.other_units import in_other_units
 
 Array = np.ndarray
 AGREEMENT = 3.5
 """Combined standard deviations below which two components are no further apart than halves of one
 are by chance."""
-BESIDE = 3.0  # Standard deviations of a record within which components of two sites overlap
 UNDECIDED = 6.0
 """Two components may be one if the fits of the sites with both are better than with one by at most
 so many nats."""
@@ -61,7 +59,6 @@ def apart_for_nothing(
     compare = functools.partial(_compared, block, alignment) if only else lambda pair: ""
     yield from _undecided(parts, rows, labels, holds, sizes, compare)
     yield from _likelier_elsewhere(parts, rows, labels, holds, only)
-    yield from in_other_units(parts, rows, labels[rows])
     each = holds.sum(1)
     groups = np.flatnonzero(holds.any(0))
     # As many pairs at least are at no site.
@@ -93,18 +90,6 @@ def apart_for_nothing(
             f"fused components {one[least]} and {other[least]}{more(len(near) - 1)}{block.place} "
             "may be one: no site has both, and what is known of them is no contradiction. Look at "
             f"the records of both{compare((int(one[least]), int(other[least])))}"
-        )
-        return
-    beside = np.flatnonzero(_beside(fused, holds, sizes, np.stack([one, other])))
-    beside = beside[apart((one[beside], other[beside]))]
-    if len(beside):
-        pair = np.array([one[beside[0]], other[beside[0]]])
-        own, rest = pair[np.argsort(sizes[pair], kind="stable")]
-        yield (
-            f"fused component {own}{more(len(beside) - 1)}{block.place}, which site "
-            f"{block.names[int(holds[:, own].argmax())]!r} alone has, lies beside {rest}, "
-            "which it lacks: it may be the same, of a site that is shifted or has outliers. Look "
-            f"at its records{compare((int(rest), int(own)))}"
         )
 
 
@@ -223,38 +208,6 @@ def _likelier_elsewhere(
         f"{best[at]:.1f} nats likelier to be {to}: what is known from few records lies near "
         f"whatever is known from few. Look at its records{advice}"
     )
-
-
-def _beside(
-    fused: Any, holds: Bool[Array, "sites g"], sizes: Int[Array, " g"], pairs: Int[Array, "2 n"]
-) -> Bool[Array, " n"]:
-    """Return which pairs, one component of which a single site has, are closer than two would be.
-
-    The limit is :data:`BESIDE` standard deviations of a record of the wider component. For
-    Gaussians, whose records' scatter is unknown, it is half the least distance within one site.
-    """
-    lonely = (sizes == 1)[pairs].any(0)
-    moments = fused.expected_moments()
-    if moments is None or not lonely.any():
-        return np.zeros_like(lonely)
-    mean, spread = moments
-    spread = spread[..., None] * np.eye(mean.shape[-1]) if spread.ndim == mean.ndim else spread
-    finite = np.isfinite(spread).all((-2, -1))
-
-    def squares(one: Array, other: Array, own: Array) -> Array:
-        gap = (mean[one] - mean[other])[..., None]
-        known = np.where(finite[own][:, None, None], spread[own], np.eye(mean.shape[-1]))
-        away = (gap * np.linalg.solve(known, gap)).sum((-2, -1))
-        return np.where(finite[own], away, np.inf)
-
-    first, second = pairs
-    if not fused.gaussian:
-        away = np.minimum(squares(first, second, first), squares(first, second, second))
-        return lonely & (away < BESIDE**2)
-    spread = np.broadcast_to(spread[finite].mean(0), spread.shape)
-    one, other = np.nonzero(np.triu(holds.T.astype(int) @ holds, 1))
-    least = squares(one, other, one).min(initial=np.inf)
-    return lonely & (squares(first, second, first) < least / 4) & (len(holds) > 2)
 
 
 def at_no_site(table: Any, alignment: Alignment | None, pairs: Any) -> Bool[Array, " n"]:
