@@ -8,7 +8,7 @@ import scipy.stats
 import posterity
 from posterity import Beta, Dirichlet, Ledger, NormalWishart, Plate, Product
 from posterity.errors import ParameterError, UsageError
-from posterity.fusion import components_in_doubt, rows
+from posterity.fusion import rows
 from posterity.fusion.absorb import entropy
 from tests.fusion.made import conjugate_site
 
@@ -184,8 +184,8 @@ def test_what_several_fits_split_is_one_and_clusters_that_overlap_are_not():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_what_is_nearly_as_likely_one_is_warned_of(monkeypatch):
-    outcomes, kinds = [], set()
+def test_what_is_nearly_as_likely_one_is_warned_of():
+    outcomes = []
     for apart in (2.0, 2.25, 2.5, 3.0):
         x, parts = two_of(np.random.default_rng(1), apart, (80, 30))
         if apart == 2.5:  # a site with as many components as are found
@@ -197,31 +197,13 @@ def test_what_is_nearly_as_likely_one_is_warned_of(monkeypatch):
                 name, np.concatenate([x, x + CENTRES[2] * 3]), np.eye(2)[[0] * 150 + [1] * 150]
             )
         fused = posterity.fuse(sites)
-        if apart == 2.5:  # numbers and matchings go for all plates: none is advised
-            pair = {
-                name: Ledger.of_site(
-                    name,
-                    prior=Product(p=own.prior, q=own.prior),
-                    posterior=Product(p=own.posterior, q=own.posterior),
-                )
-                for name, own in sites.items()
-            }
-            lines = [line for line in posterity.fuse(pair).warnings if "has split" in line]
-            with monkeypatch.context() as patched:  # nor are matchings of very many components
-                patched.setattr(components_in_doubt, "READ", 1)
-                lines += [line for line in posterity.fuse(sites).warnings if "has split" in line]
-            assert len(lines) == 3 and all(line.endswith("or more starts") for line in lines)
         warned = [line for line in fused.warnings if "site 'a' has split" in line]
-        for line in warned[:1]:  # what it advises can be done
-            advice = eval(f"dict({line.split('compare with ')[1]})", {"np": np, "fused": fused})
-            assert posterity.fuse(sites, **advice).components == fused.components - 1
-            kinds.update(advice)
         if fused.absorbed:  # without priors parts cannot be merged, but are doubted
             lines = posterity.fuse({name: own.total for name, own in sites.items()}).warnings
-            assert any("has split" in line and "Fuse ledgers" in line for line in lines)
+            assert any("has split" in line for line in lines)
         outcomes.append("one" if fused.absorbed else "unsure" if warned else "two")
     assert outcomes == sorted(outcomes, key=["one", "unsure", "two"].index)
-    assert {*outcomes} == {"one", "unsure", "two"} and kinds == {"components", "matching"}
+    assert {*outcomes} == {"one", "unsure", "two"}
 
 
 @pytest.mark.parametrize("diagonal", [False, True])

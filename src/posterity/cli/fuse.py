@@ -13,9 +13,9 @@ from posterity.cli import files, report
 from posterity.cli.options import Settings, incomplete
 from posterity.cli.report import alarming, first, listed, short, status_of
 from posterity.cli.streams import Data, bar, printable, verb
-from posterity.errors import FusionWarning, IdentificationWarning, UsageError
+from posterity.errors import UsageError
 from posterity.fusion import plan as plans
-from posterity.fusion.alignment import NO_SCALE, Alignment
+from posterity.fusion.alignment import Alignment
 from posterity.fusion.confidence import AMBIGUOUS
 from posterity.fusion.networks.options import has_units
 from posterity.fusion.scale import Scale
@@ -72,7 +72,7 @@ def _plate_report(path: str, plate: Data, scaled: bool) -> Iterator[RenderableTy
         runner_up = f"Next best: {best} components, {short(others[best])} nats worse."
         yield alarming(runner_up, others[best] < AMBIGUOUS)
     if not plate["identified"]:
-        yield alarming(f"Not identified: {NO_SCALE}.", True)
+        yield alarming("Which components are one is not identified.", True)
     if plate["doubtful"]:
 
         def cells(row):
@@ -133,8 +133,6 @@ def fuse(settings: Settings) -> Data:
         inputs.record["prior"] = about.digest
     with warnings.catch_warnings(record=True) as heard, bar(f"Fusing {len(paths)} files") as moved:
         warnings.simplefilter("always", UserWarning)
-        warnings.simplefilter("ignore", IdentificationWarning)  # these are in the result
-        warnings.simplefilter("ignore", FusionWarning)
         fusion = fused(
             paths,
             inputs,
@@ -143,6 +141,7 @@ def fuse(settings: Settings) -> Data:
             progress=moved,
             prior=before,
             checkpoint=checkpoint,
+            warn=False,  # doubts are in the result
             **options,
         )
     result: Any = fusion.posterior if fusion.ledger is None else fusion.ledger

@@ -29,7 +29,7 @@ from posterity.fusion.blocks import assembled
 from posterity.fusion.blocks import blocks as blocks_of
 from posterity.fusion.combine import add, average, pooled_posterior
 from posterity.fusion.counting import chosen_rule
-from posterity.fusion.diagnostics import diagnostics
+from posterity.fusion.doubts import LEVEL, Doubt, doubts, of_matching, sampled
 from posterity.fusion.geometry import Divergence, DivergenceName
 from posterity.fusion.labels import (
     matching_by_name,
@@ -66,6 +66,8 @@ def fuse(
     networks: Options | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: ProgressCallback | None = None,
+    warn: bool = True,
+    level: float = LEVEL,
 ) -> Fusion:
     """Merge posteriors of separate data sets into one, and match their components.
 
@@ -113,6 +115,8 @@ def fuse(
         progress: callback for :class:`posterity.status.Progress`, called after each plate is
             matched (with the objective of the matching) and after each pass over the sites (with
             its number); for networks after each width is tried (with the predictive KL).
+        warn: whether doubts are Python warnings as well as in ``Fusion.doubts``.
+        level: chance that sites of one truth are doubted, for each kind of doubt.
 
     Returns:
         A :class:`Fusion`, or a :class:`NetworkFusion` for networks. It does not depend on the
@@ -121,12 +125,13 @@ def fuse(
 
     Warns:
         IdentificationWarning: if the number of components or a match is determined by less than
-            3 nats, or cannot be judged. This is checked for up to 2^20 pairs of a local and a
-            fused component with at most 2^27 numbers in all.
-        FusionWarning: if sites contradict each other, differ by more than sampling explains, are
-            uninformative, or have the same data. Of sites that are matched in passes, a sample,
-            those that fit worst, and some with each component are checked. All lines are in
-            ``Fusion.warnings``.
+            3 nats, or cannot be judged, unless sampling alone tells which components are one. This
+            is checked for up to 2^20 pairs of a local and a fused component with at most 2^27
+            numbers in all.
+        FusionWarning: if sites contradict each other, differ by more than sampling explains, share
+            fewer components than others do, are uninformative, or have the same data. Of sites that
+            are matched in passes, a sample, those that fit worst, and some with each component are
+            checked. All are in ``Fusion.doubts``.
         UserWarning: for a product of sites whose priors differ, without ``prior``.
 
     Raises:
@@ -150,7 +155,7 @@ def fuse(
     plan = Plan(rule, divergence, matching, components, prior, absorb, budget, networks)
     sites = read_sites(posteriors, plan)
     importance = _weights(sites.names, weights, plan.rule)
-    choice = chosen_rule(sites, plan, weights)
+    choice = chosen_rule(sites, plan, weights, level)
     problem = _Problem(sites, plan, importance, choice.rule)
     # A symmetric matrix has half as many parameters as entries.
     with _kept(checkpoint, sites, plan) as stages, one_thread(np.sqrt(2 * sites.like.dimension)):
@@ -158,14 +163,12 @@ def fuse(
             fusion = problem.networks(progress)
         else:
             fusion = problem.combined(*problem.matched(progress, stages))
-        lines: dict[str, type[Warning]] = dict.fromkeys(
-            _ambiguities(fusion, plan), IdentificationWarning
-        )
-        doubtful = [choice.twice] * bool(choice.twice) + [*diagnostics(sites, fusion)]
-        lines |= dict.fromkeys(doubtful, FusionWarning)
-    for line, kind in lines.items():
-        warnings.warn(line, kind, stacklevel=2)
-    return dataclasses.replace(fusion, why=choice.why, warnings=tuple(lines))
+        found = [*_ambiguities(fusion, sites, plan, level), *choice.twice]
+        found += doubts(sites.blocks, fusion.plates, sites.coordinates, level)
+    for own in found if warn else ():
+        kind = IdentificationWarning if own.kind.of_matching else FusionWarning
+        warnings.warn(str(own), kind, stacklevel=2)
+    return dataclasses.replace(fusion, why=choice.why, doubts=tuple(found))
 
 
 @contextlib.contextmanager
@@ -274,16 +277,15 @@ class _Problem(NamedTuple):
         return Fusion(pooled, named(ledger, names), aligned, rule, side, rebased, sampling=sampling)
 
 
-def _ambiguities(fusion: Fusion, plan: Plan) -> Iterator[str]:
-    """Yield a line for each plate whose matching was searched for and is ambiguous."""
+def _ambiguities(fusion: Fusion, sites: Sites, plan: Plan, level: float) -> Iterator[Doubt]:
+    """Yield doubts about the matching of each plate that was searched for, if it is ambiguous and
+    sampling alone does not tell which components are one.
+    """
     searched = plan.matching in (Matching.EVIDENCE, Matching.HUNGARIAN)
     for path, plate in fusion.plates.items() if searched else ():
         suspect = plate.confidence is not None and plate.confidence.suspect
-        if suspect and (reasons := plate.reasons()):
-            yield (
-                f"The matching{f' in block {path!r}' * bool(path)} is uncertain: "
-                f"{'; '.join(reasons)}. See .margins and .components_evidence."
-            )
+        if suspect and not (path in sites.blocks and sampled(sites.blocks[path], plate, level)):
+            yield from of_matching(plate, f" in block {path!r}" * bool(path))
 
 
 def _weights(names: list[str], weights: Any, rule: Rule | None) -> Float[Array, " sites"]:

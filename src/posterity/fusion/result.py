@@ -11,6 +11,7 @@ from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.families.names import MOST_READ, MOST_SOLVED, family_of
 from posterity.fusion.alignment import Alignment
+from posterity.fusion.doubts import Doubt, of_matching
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Rule
 from posterity.fusion.scale import Scale, scales_of
@@ -33,8 +34,8 @@ class Fusion:
             matching, its cost and the trace of the objective.
         rule: rule by which matched components were combined.
         why: reason for that rule, in words.
-        warnings: lines on doubtful results, each with advice: ambiguous matches, and sites that
-            contradict each other, are uninformative or may have the same data.
+        doubts: reasons not to rely on the result, each with advice: ambiguous matches, and sites
+            that contradict each other, are uninformative or may have the same data.
         divergence: direction of KL that was used.
         rebased: with ``rule="product"``, the sites whose prior differed from the common one,
             ``ledger.prior``.
@@ -47,7 +48,7 @@ class Fusion:
     divergence: Divergence
     rebased: tuple[str, ...] = ()
     why: str = ""
-    warnings: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
     sampling: Callable[[], dict[str, Scale]] | None = dataclasses.field(
         default=None, repr=False, compare=False
     )
@@ -68,6 +69,11 @@ class Fusion:
 
     def _repr_html_(self) -> str:
         return html(self, "fusion")
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The :attr:`doubts`, a line each."""
+        return tuple(map(str, self.doubts))
 
     @property
     def plate(self) -> Alignment:
@@ -144,12 +150,12 @@ class Fusion:
 
         ``left`` is the number of nats by which moving one component, or another number of
         components that was tried, would shorten the description; infinite if that is unknown. The
-        reasons are those of :meth:`Alignment.reasons`, plate by plate.
+        reasons are the doubts about the matching, plate by plate.
         """
         left = max((plate.left for plate in self.plates.values()), default=0.0)
         reasons = [
-            f"{path}: {reason}" if path else reason
+            own.finding
             for path, plate in self.plates.items()
-            for reason in plate.reasons()
+            for own in of_matching(plate, f" in block {path!r}" * bool(path))
         ]
         return Status.of(left, LEFT, tuple(reasons))

@@ -21,7 +21,7 @@ from posterity.families import Gaussian
 from posterity.families.names import names_of, some
 from posterity.fusion import Fusion
 from posterity.fusion import plan as plans
-from posterity.fusion.conflict import CONFLICTS
+from posterity.fusion.doubts import Doubt, Kind
 from posterity.fusion.networks.options import is_network
 from posterity.ledger import Ledger
 from posterity.status import Progress, ProgressCallback, Status
@@ -32,6 +32,8 @@ from posterity.tabular.sites import MOST_SITES, as_provenance, sites_in, togethe
 if TYPE_CHECKING:
     from posterity.tabular.multicentre import Columns
 
+DIFFERENCES = (Kind.CONTRADICTION, Kind.DIFFERENCE)
+"""Kinds of doubts about coefficients that differ between sites."""
 Reader = Callable[[Path], tuple[Any, Inspection]]
 """A function that reads a file, as :func:`posterity.artifact.open_artifact`."""
 
@@ -208,7 +210,7 @@ def distance_of(fusion: Fusion, inputs: Inputs) -> Distance:
     if known.silent:
         left = {site: entry for site, entry in ledger.entries.items() if site not in known.silent}
         rest = {site: Ledger(ledger.prior).holding({site: left[site]}) for site in left}
-        heard = _warnings_of(rest) if len(rest) > 1 else ()
+        heard = posterity.fuse(rest, warn=False).warnings if len(rest) > 1 else ()
     unknown = known.distance is None and not known.warnings
     note = (
         "the distance from the posterior of all records together is unknown, since the sites' "
@@ -263,7 +265,7 @@ def pooled_fusion(
             )
     if not run.status.converged:
         heard.append(f"partial pooling has {run.status}")
-    heard += [line for line in fusion.warnings if not _of_conflict(line)]
+    heard += [str(own) for own in fusion.doubts if own.kind not in DIFFERENCES]
     own = places_of(personal, len(names))
     heard += _contradictions(ledger, [place for place in range(len(names)) if place not in own])
     distance = Distance(0.0 if exact else None, tuple(heard), tuple(notes))
@@ -280,15 +282,7 @@ def _contradictions(ledger: Ledger, shared: Sequence[int]) -> list[str]:
 
     alone = {site: ledger.holding({site: ledger.entries[site]}).posterior for site in ledger.sites}
     sites = {site: marginal(law) for site, law in alone.items() if shared and law.is_proper()}
-    lines = _warnings_of(sites, prior=marginal(ledger.prior)) if len(sites) > 1 else ()
-    return [line for line in lines if _of_conflict(line)]
-
-
-def _of_conflict(line: str) -> bool:
-    return any(words in line for words in CONFLICTS)
-
-
-def _warnings_of(sites: Mapping[str, Any], **options: Any) -> tuple[str, ...]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they are in the result
-        return posterity.fuse(sites, **options).warnings
+    doubts: tuple[Doubt, ...] = ()
+    if len(sites) > 1:
+        doubts = posterity.fuse(sites, prior=marginal(ledger.prior), warn=False).doubts
+    return [str(own) for own in doubts if own.kind in DIFFERENCES]

@@ -24,7 +24,7 @@ from posterity.families import stack
 from posterity.families.formulas import BETA, NORMAL
 from posterity.families.marginals import Closed
 from posterity.fusion import judged_passes
-from posterity.fusion.conflict import apart, jointly
+from posterity.fusion.deviations import apart, deviate, jointly, nats
 from tests.fusion import made
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* contradicts the others:UserWarning")
