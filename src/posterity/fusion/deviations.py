@@ -51,8 +51,11 @@ class Deviations(NamedTuple):
 
 def nats(squares: Any, freedom: Any) -> Any:
     """Return the negative logarithm of the chance that chi-squared variables exceed ``squares``."""
-    chance = scipy.special.chdtrc(np.maximum(freedom, np.finfo(float).tiny), squares)
-    return -np.log(np.maximum(chance, np.finfo(float).tiny))
+    half = np.asarray(freedom) / 2
+    with np.errstate(all="ignore"):
+        found = -np.log(scipy.special.gammaincc(half, squares / 2))
+        far = squares / 2 - (half - 1) * np.log(squares / 2) + scipy.special.gammaln(half)
+    return np.where(np.isfinite(found), found, np.where(half > 0, far, 0.0))
 
 
 def deviate(nats: Any) -> Any:
@@ -65,8 +68,7 @@ def compared(
 ) -> Deviations:
     """Return the deviations of laws (n,) from others.
 
-    ``alike`` are the laws that each would be if its records were like those of the other; a prior
-    far from all records shifts laws of few records most, which is no contradiction. The joint
+    ``alike`` are the laws that each would be if its records were like those of the other. The joint
     comparison is left out if it takes too long for all ``among`` laws.
     """
     number = members.batch_shape[0]

@@ -69,7 +69,7 @@ DIFFER = "let numbers differ between sites (personal=True, or --personal)"
 SENTENCES = {
     Kind.CONTRADICTION: (
         "site {site!r} contradicts the others{place}: {about} is {sigmas:.1f} of both their "
-        "deviations away ({nats:.0f} nats){more}",
+        "deviations away ({nats:.0f} nats)",
         "look at its units, labels and records",
     ),
     Kind.DIFFERENCE: (
@@ -424,7 +424,7 @@ class Groups:
 
     def within(self) -> tuple[Int[Array, " m"], Deviations]:
         """Return the components that are not alone in their groups, and the deviations of each from
-        the posterior of the other members, with the component's prior.
+        what the other members say.
         """
         some = np.flatnonzero((self.sizes > 1)[self.labels])
         parts = [self._within(some[part]) for part in self._chunks(len(some))]
@@ -435,16 +435,20 @@ class Groups:
 
     def _within(self, some: Int[Array, " m"]) -> Deviations:
         labels = self.labels[some]
+        learnt = self.learnt[some]
+        theirs = self.totals[labels] - learnt
         start = self.start[some]
-        theirs = self.totals[labels] - self.learnt[some]
         alike = None
-        if self.records is not None:
+        # A prior shifts few records the most: it is left out where records alone determine a law;
+        # else each law is compared with that of equally many records of the other's kind.
+        if self.records is not None and self.block.members.location() is not None:
+            start = 0.0
+        elif self.records is not None:
             own = self.records[some]
-            rest = np.bincount(self.labels, self.records)[labels] - own
-            ratio = np.where((own > 0) & (rest > 0), own / rest, 1.0)[:, None]
-            alike = self.law(ratio * theirs + start), self.law(self.learnt[some] / ratio + start)
-        pair = self.law(self.natural[some]), self.law(theirs + start)
-        return compared(*pair, alike, len(self.rows))
+            ratio = own / (np.bincount(self.labels, self.records)[labels] - own)
+            ratio = np.where(np.isfinite(ratio) & (ratio > 0), ratio, 1.0)[:, None]
+            alike = self.law(ratio * theirs + start), self.law(learnt / ratio + start)
+        return compared(self.law(learnt + start), self.law(theirs + start), alike, len(self.rows))
 
     def elsewhere(self) -> Float[Array, "n g"]:
         """Return the nats by which each component deviates from the posterior of each group."""
@@ -472,7 +476,6 @@ def different(groups: Groups, names: tuple[str, ...], level: float = LEVEL) -> I
     block = groups.block
     worst = found.worst - np.log(len(some))
     far = np.flatnonzero(worst > -np.log(level))
-    far = far[np.asarray(groups.law(groups.natural[some[far]]).is_proper())] if len(far) else far
     personal = "" if block.plate or not block.members.gaussian else f", or {DIFFER}"
     facts = {"place": block.place}
     if len(far):
@@ -483,7 +486,6 @@ def different(groups: Groups, names: tuple[str, ...], level: float = LEVEL) -> I
         row = some[at]
         facts["sigmas"] = float(deviate(found.nats[at, number]))
         facts["about"] = _number(groups, row, number, names)
-        facts["more"] = more(len(np.unique(site)) - 1)
         component = int(groups.fused[row]) if block.plate else None
         name = block.names[int(groups.site[row])]
         advice = SENTENCES[Kind.CONTRADICTION][1] + personal
@@ -687,11 +689,8 @@ def sampled(block: Block | BlockTable, alignment: Alignment, level: float = LEVE
     if not alignment.identified or groups.natural.size * len(groups.sizes) > MOST:
         return False
     with np.errstate(all="ignore"):
-        some, found = groups.within()
-        if len(some):
-            squares, freedom = found.summed()
-            if (nats(squares, freedom) - np.log(len(freedom))).max() > -np.log(level):
-                return False
+        if any(different(groups, (), level)):
+            return False
         apart = groups.elsewhere()
         apart[np.arange(len(apart)), groups.labels] = np.inf
         return bool((apart > -np.log(level)).all())
