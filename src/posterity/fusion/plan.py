@@ -188,6 +188,13 @@ class Plan:
             )
 
     @property
+    def searches(self) -> bool:
+        """True if a rule, a matching or an option of these was asked for."""
+        asked = (self.rule, self.components, self.absorb, self.budget, self.networks, self.labels)
+        usual = (Matching.EVIDENCE, Divergence.REVERSE)
+        return any(own is not None for own in asked) or (self.matching, self.divergence) != usual
+
+    @property
     def bytes(self) -> int:
         """Bytes of memory to use."""
         return BUDGET if self.budget is None else self.budget
