@@ -100,14 +100,16 @@ def fuse_differing(posteriors: Any, plan: Plan, personal: Any) -> Fusion:
     known = {site: sites.estimates[site] for site in sorted(sites.estimates)}
     names = tuple(dict.fromkeys(name for own in known.values() for name in own.names))
     wide = {site: own.over(names) for site, own in known.items()}
-    messages = _sound({site: own.message for site, own in wide.items()})
+    messages, lines = _sound({site: own.message for site, own in wide.items()})
     prior = _prior(plan.prior, [*wide.values()], names)
     effects = RandomEffects.of(prior, personal)
     factors = {site: effects.factor(message) for site, message in messages.items()}
     ledger = Ledger(effects).extend(factors, independent=True)
     why = "since sites' coefficients vary about those of a population"
-    check_proper(ledger.posterior, "the population")
-    return Fusion(ledger.posterior, ledger, {}, Rule.PRODUCT, Divergence.REVERSE, why=why)
+    for line in lines:
+        warnings.warn(line, FusionWarning, stacklevel=3)
+    how = Rule.PRODUCT, Divergence.REVERSE
+    return Fusion(ledger.posterior, ledger, {}, *how, why=why, warnings=tuple(lines))
 
 
 def _apart(name: str, ledger: Ledger) -> dict[str, Ledger]:
@@ -160,27 +162,26 @@ def _check_names(estimates: dict[str, Estimate]) -> None:
         estimates[site] = own._replace(names=tuple(map(str, range(len(own.message.linear)))))
 
 
-def _sound(messages: dict[str, Normal]) -> dict[str, Normal]:
-    """Return messages without negative precisions, which no records can have; warn of them."""
+def _sound(messages: dict[str, Normal]) -> tuple[dict[str, Normal], list[str]]:
+    """Return messages without negative precisions, which no records can have; and lines on them."""
     total = np.sum([np.abs(np.diagonal(own.precision)) for own in messages.values()], axis=0)
     unit = np.sqrt(np.where(total > 0, total, 1.0))
     scale = np.outer(unit, unit)
     result = {}
+    lines = []
     for site, own in messages.items():
         values, vectors = np.linalg.eigh(own.precision / scale)
         if values[0] < -WIDER:
-            warnings.warn(
+            lines.append(
                 f"the posterior of site {site!r} is wider than its prior in some direction, which "
-                "records cannot cause; it is ignored there. Save both with all digits",
-                FusionWarning,
-                stacklevel=4,
+                "records cannot cause; it is ignored there. Save both with all digits"
             )
             kept = vectors[:, values > WIDER]
             onto = kept @ kept.T
             linear = unit * (onto @ (own.linear / unit))
             own = Normal(linear, scale * (onto @ (own.precision / scale) @ onto))
         result[site] = own
-    return result
+    return result, lines
 
 
 def _prior(prior: Any, sites: Sequence[Estimate], names: tuple[str, ...]) -> Gaussian:

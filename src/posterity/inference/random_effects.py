@@ -2,7 +2,7 @@
 
 Site ``j`` has coefficients ``β_j ~ N(c, D)``, ``D`` diagonal, and its factor is the Gaussian
 message ``exp(h_jᵀβ_j - β_jᵀΛ_jβ_j/2)`` of its records; coefficients that it lacks have rows of
-zeros. With ``β_j`` integrated out, ``c`` has the precision ``(I + Λ_jD)⁻¹Λ_j`` at each site, and the
+zeros. With ``β_j`` integrated out, ``c`` has the precision ``(I + Λ_jD)⁻¹Λ_j`` at a site, and the
 spreads have the restricted likelihood (harville1977). ``D`` has no correlations: they would need
 dozens of sites, and matter little to the population's coefficients.
 
@@ -20,6 +20,7 @@ import numpy as np
 import scipy
 
 from posterity.arguments import BETWEEN
+from posterity.arrays.linear_algebra import one_thread
 from posterity.arrays.typing import Float
 from posterity.artifact.registry import register
 from posterity.errors import StructureError, UsageError
@@ -193,12 +194,13 @@ class Effects:
 
         how = {"ftol": precise**1.5, "gtol": precise, "maxiter": rounds, "maxfun": 2 * rounds}
         bounds = [(0, None)] * len(own)
-        found = [
-            scipy.optimize.minimize(
-                loss, np.full(len(own), start**2), jac=True, bounds=bounds, options=how
-            )
-            for start in starts
-        ]
+        with one_thread():
+            found = [
+                scipy.optimize.minimize(
+                    loss, np.full(len(own), start**2), jac=True, bounds=bounds, options=how
+                )
+                for start in starts
+            ]
         return np.sqrt(min(found, key=lambda one: one.fun).x)
 
     def _integrated(self, variance: Any) -> Integrated:
@@ -235,12 +237,13 @@ class Effects:
             mean = ones * before.mean
             covariance = ones[..., None] * before.covariance
             return Nodes(ones[:, 0] / len(places), places, mean, covariance)
-        start = self._mode()
-        at, _ = nodes_of(self._stacked, (before, spread), start, self.own)
-        if at is not None:
-            return at
-        places = _draws(*start)
-        found = self._integrated(variances(places, self.own, len(self.names)))
+        with one_thread():
+            start = self._mode()
+            at, _ = nodes_of(self._stacked, (before, spread), start, self.own)
+            if at is not None:
+                return at
+            places = _draws(*start)
+            found = self._integrated(variances(places, self.own, len(self.names)))
         weights = np.full(len(places), 1 / len(places))
         return Nodes(weights, places, found.mean, found.covariance)
 
@@ -330,6 +333,19 @@ class Effects:
                 fix="Use the name in the ledger; new_site() is for all others.",
             )
         return at_spreads(self.messages[name], thinned(self.nodes), self.own, self.names)
+
+    def alone(self, name: str) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+        """Return a site's own estimates and standard errors; infinite where it tells nothing."""
+        linear, precision = self.messages[name]
+        return _solved(precision, linear)[0], _errors(precision)
+
+    def shrunken(self, name: str) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+        """Return means and standard deviations of a site's own coefficients (:meth:`site`)."""
+        law: Any = self.site(name)
+        members = law.components
+        mean = members.mean.mean(0)
+        variance = np.diagonal(members.covariance, axis1=1, axis2=2).mean(0)
+        return mean, np.sqrt(variance + members.mean.var(0))
 
     def new_site(self) -> Mixture:
         """Return the prediction of the coefficients of a site that is not among these."""
