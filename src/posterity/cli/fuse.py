@@ -167,7 +167,7 @@ def fuse(settings: Settings) -> Data:
         "why": fusion.why,
         "divergence": fusion.divergence.value,
         "matching": options["matching"],
-        "count": len(paths),
+        "count": len(result.sites) if pooled else len(paths),
         "status": status_of(fusion.status),
         "sites": dict(sorted(inputs.digests.items())),
         "plates": {

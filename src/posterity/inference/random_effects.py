@@ -335,9 +335,12 @@ class Effects:
         return at_spreads(self.messages[name], thinned(self.nodes), self.own, self.names)
 
     def alone(self, name: str) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
-        """Return a site's own estimates and standard errors; infinite where it tells nothing."""
+        """Return a site's own estimates and standard errors, which are NaN and infinite where it
+        tells nothing.
+        """
         linear, precision = self.messages[name]
-        return _solved(precision, linear)[0], _errors(precision)
+        errors = _errors(precision)
+        return np.where(np.isfinite(errors), _solved(precision, linear)[0], np.nan), errors
 
     def shrunken(self, name: str) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
         """Return means and standard deviations of a site's own coefficients (:meth:`site`)."""
