@@ -253,6 +253,25 @@ class Ledger:
 
     __or__ = merge
 
+    def renamed(self, site: str) -> "Ledger":
+        """Return the ledger with another name of its only site. Raises LedgerError unless it is of
+        one site.
+
+        >>> from posterity import Beta
+        >>> ledger = Ledger(Beta.from_standard(1.0, 1.0)).update("data", Beta(2.0, 1.0))
+        >>> ledger.renamed("north").sites
+        ('north',)
+        """
+        if len(self.entries) != 1:
+            raise LedgerError(
+                found=f"the name {site!r} for a ledger of {listed(self.entries) or 'no site'}",
+                expected="a ledger of one site",
+                fix="Leave the name out: its sites have names of their own.",
+            )
+        check_names([site])
+        (entry,) = self.entries.values()
+        return self._with({site: entry})
+
     def compact(self) -> "Ledger":
         """Return the ledger without tombstones, equal to one that never had the forgotten sites.
 

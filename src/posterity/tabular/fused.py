@@ -24,6 +24,7 @@ from posterity.fusion import plan as plans
 from posterity.fusion.conflict import CONFLICTS
 from posterity.fusion.networks.options import is_network
 from posterity.ledger import Ledger
+from posterity.runtime.files import named
 from posterity.status import Progress, ProgressCallback
 from posterity.tabular.recipe import RECIPE, Recipe, recipe_in
 from posterity.tabular.reconcile import check_same, reconciled
@@ -76,8 +77,8 @@ class Inputs:
                 raise UsageError(
                     found=f"two files of site {name!r}",
                     expected="each site once",
-                    fix="Leave one out, or rename one: a site's name is that in its ledger, or "
-                    "else that of its file.",
+                    fix="Leave one out, or name them, as in north=FILE south=FILE: else a site's "
+                    "name is that in its ledger, or that of its file.",
                 )
             self.all.update(f"{name} {digest}\n".encode())
             if len(self.digests) < self.listed:
@@ -97,7 +98,7 @@ def fused(
     """Return the fusion of files, in memory, or file by file if there are too many to match there.
 
     Args:
-        paths: paths of files of posteriors or ledgers.
+        paths: paths of files of posteriors or ledgers, or ``NAME=FILE``, which are read in memory.
         inputs: record to which the files are added.
         budget: bytes of memory; with a budget files are read some at a time.
         read: reader of files that are matched in memory.
@@ -109,8 +110,10 @@ def fused(
         alone = _in_memory(paths, inputs, read)
         columns = _columns(personal, alone, inputs)
         return posterity.fuse(alone, personal=columns, budget=budget, **options, progress=progress)
-    large = budget is not None or sum(map(plans.size_of, paths)) > plans.IN_MEMORY
+    files = [named(path) for path in paths]
+    large = budget is not None or sum(plans.size_of(path) for _, path in files) > plans.IN_MEMORY
     sites: Any
+    large = large and not any(name for name, _ in files)
     if large and not is_network(paths[0]):  # networks need memory, or are refused
         budget = budget or plans.BUDGET
         sites = _in_passes(paths, inputs, progress)
@@ -140,7 +143,8 @@ def _in_memory(paths: Sequence[str], inputs: Inputs, read: Reader) -> list[Alone
     about = {}
     for path in map(Path, paths):
         value, own = read(path)
-        name = (name_of(value.sites) if isinstance(value, Ledger) else "") or path.stem
+        given, file = named(path)
+        name = given or (name_of(value.sites) if isinstance(value, Ledger) else "") or file.stem
         inputs.note([name], [own.digest], own.provenance)
         values[name] = value
         about[name] = own
