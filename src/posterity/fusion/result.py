@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from posterity.fusion.scale import Scale, scales_of
 from posterity.ledger import Ledger
 from posterity.runtime.text import clean, cut, html
 from posterity.status import Status
+
+if TYPE_CHECKING:
+    from posterity.inference.random_effects import Effects
 
 LEFT = 1e-3  # Nats by which moving one component may still shorten the description
 
@@ -79,6 +83,16 @@ class Fusion:
                 fix="Look at .plates[name] instead.",
             )
         return next(iter(self.plates.values()))
+
+    @functools.cached_property
+    def population(self) -> "Effects":
+        """Of a fusion with ``personal``, the population that sites' coefficients vary about: its
+        means, spreads and intervals, and the law of each site and of a new one. A UsageError for
+        other fusions.
+        """
+        from posterity.inference.random_effects import effects_of
+
+        return effects_of(self.ledger)
 
     @property
     def matching(self) -> Mapping[str, Int[np.ndarray, " k"]]:
