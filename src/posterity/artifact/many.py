@@ -24,8 +24,6 @@ from posterity.errors import ArtifactError, PosterityError
 from posterity.families import ExponentialFamily
 from posterity.ledger import Ledger
 
-TOGETHER = 512
-"""Number of files that are read at a time."""
 DATA = b'{\\"data\\":\\"'
 MANIFEST = b'{"__metadata__":{"posterity":"' + DATA
 """The beginning of every header, up to the digest of the arrays."""
@@ -75,16 +73,17 @@ class _Kind(NamedTuple):
     provenance: dict[str, str]
 
 
-def read_many(paths: Sequence[str]) -> Iterator[Several | Alone]:
-    """Yield the values of many files, those of one structure together, a bounded number at a time.
+def read_many(paths: Sequence[str], together: int = 512) -> Iterator[Several | Alone]:
+    """Yield the values of many files, those of one structure ``together``, at most so many at a
+    time, which bounds the memory.
 
     Within such a number, structures come in the order of their first files. Raises the error of
     :func:`posterity.load` for the first file that cannot be read.
     """
     kinds: dict[bytes, _Kind | None] = {}
-    for start in range(0, len(paths), TOGETHER):
+    for start in range(0, len(paths), together):
         alike: dict[bytes, list[_Raw]] = {}
-        for path in paths[start : start + TOGETHER]:
+        for path in paths[start : start + together]:
             key, raw = _raw(path)
             if key not in kinds:
                 kinds[key] = _kind(path) if key else None
@@ -98,11 +97,19 @@ def read_many(paths: Sequence[str]) -> Iterator[Several | Alone]:
 
 
 def read_alone(path: str, name: str | None = None) -> Alone:
-    """Read one file; raises as :func:`posterity.load`."""
+    """Read one file; raises as :func:`posterity.load`. A ``name`` is given to its only site."""
     value, about = open_artifact(path)
     own = name_of(value.sites) if isinstance(value, Ledger) else ""
+    value = called(value, name)
     name = name if name is not None else own or Path(path).stem
     return Alone(name, value, about.digest, about.provenance)
+
+
+def called(value: Any, name: str | None) -> Any:
+    """Return a ledger of one site under this name; anything else, or without a name, as it is."""
+    if name is None or not isinstance(value, Ledger) or len(value.entries) != 1:
+        return value
+    return value.renamed(name)
 
 
 def name_of(contributors: Sequence[str], most: int = 8) -> str:

@@ -19,7 +19,8 @@ from posterity.fusion.alignment import Alignment
 from posterity.fusion.confidence import AMBIGUOUS
 from posterity.fusion.networks.options import has_units
 from posterity.fusion.scale import Scale
-from posterity.tabular.fused import Inputs, distance_of, fused, pooled_fusion, provenance_of
+from posterity.reporting.population import in_words, population_of
+from posterity.tabular.fused import Inputs, distance_of, distance_of_pooled, fused, provenance_of
 
 
 def _report(data: Data) -> report.Group:
@@ -40,6 +41,7 @@ def _report(data: Data) -> report.Group:
         )
     if data["personal"]:
         parts.append("Sites' coefficients vary around those of a population (partial pooling).")
+        parts += map(printable, in_words(data["population"]))
     if data["one_shot"] is not None:
         far = f"about {data['one_shot']:.2g} nats from" if data["one_shot"] else "it is"
         parts.append(f"In one shot: {far} the posterior of all records.")
@@ -141,17 +143,14 @@ def fuse(settings: Settings) -> Data:
             progress=moved,
             prior=before,
             checkpoint=checkpoint,
+            personal=settings["model.personal"],
             warn=False,  # doubts are in the result
             **options,
         )
     result: Any = fusion.posterior if fusion.ledger is None else fusion.ledger
-    status = fusion.status
     personal = settings["model.personal"]
     pooled = personal not in (None, False)
-    if pooled:
-        result, status, distance = pooled_fusion(fusion, inputs, personal)
-    else:
-        distance = distance_of(fusion, inputs)
+    known = distance_of_pooled(fusion, inputs, personal) if pooled else distance_of(fusion, inputs)
     if plot is not None:  # before the result: if drawing fails, no file is left
         from posterity.reporting.plots import plot_matching
 
@@ -167,8 +166,8 @@ def fuse(settings: Settings) -> Data:
         "why": fusion.why,
         "divergence": fusion.divergence.value,
         "matching": options["matching"],
-        "count": len(paths),
-        "status": status_of(status),
+        "count": len(result.sites) if pooled else len(paths),
+        "status": status_of(fusion.status),
         "sites": dict(sorted(inputs.digests.items())),
         "plates": {
             path: _plate(one, fusion.scales[path], listed) for path, one in fusion.plates.items()
@@ -177,17 +176,20 @@ def fuse(settings: Settings) -> Data:
         "columns": aligned.listed(aligned.names_in(result)),
         "rebased": fusion.rebased[:listed],
         "personal": pooled,
-        "one_shot": distance.nats,
-        "warnings": distance.warnings,
+        "population": population_of(result, LEVEL) if pooled else None,
+        "one_shot": known.nats,
+        "warnings": known.warnings,
         "notes": [
             *inputs.notes,
-            *distance.notes,
+            *known.notes,
             *(str(warning.message) for warning in heard),
             *([unlisted] if len(paths) > listed else []),
         ],
     }
 
 
+LEVEL = 0.95
+"""Probability of the intervals of a population."""
 OF_FUSE = ("rule", "divergence", "matching", "components", "absorb", "weights")
 """Options that are arguments of :func:`posterity.fuse`."""
 

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,6 +60,7 @@ def fuse(
     divergence: Divergence | DivergenceName | str = "reverse",
     matching: Matching | MatchingName | str | Mapping[str, Any] = "evidence",
     prior: ExponentialFamily | None = None,
+    personal: bool | Sequence[int | str] | Mapping[Any, float] = False,
     weights: Mapping[str, float] | None = None,
     absorb: bool | None = None,
     budget: int | None = None,
@@ -99,6 +100,11 @@ def fuse(
             whatever the ledgers' priors are; by default their common prior, or the average of
             priors that differ. The members of a plate's prior, in any number, are all alike, with
             equal weights, whose total concentration is kept.
+        personal: for sites that truly differ, of Gaussian coefficients: True if all coefficients
+            vary normally about those of a population, or those that do, by name or number; a
+            mapping gives the prior median of each one's spread between sites, which by default is
+            the sites' median standard error. A site may lack coefficients. The result has the
+            population (:attr:`Fusion.population`); only ``prior`` can be passed beside it.
         weights: for the barycentre, a positive weight for each site; by default equal.
         absorb: whether to merge components into which a local fit split one: those that the lower
             bound of the site's fit merges, and unmatched ones, unless other sites contradict; and
@@ -153,6 +159,10 @@ def fuse(
     3
     """
     plan = Plan(rule, divergence, matching, components, prior, absorb, budget, networks)
+    if personal is not False and personal is not None:
+        from posterity.fusion.differing import fuse_differing  # most fusions need no models
+
+        return fuse_differing(posteriors, plan, personal)
     sites = read_sites(posteriors, plan)
     importance = _weights(sites.names, weights, plan.rule)
     choice = chosen_rule(sites, plan, weights, level)

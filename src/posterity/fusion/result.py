@@ -3,13 +3,14 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from posterity.arrays.typing import Float, Int
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
-from posterity.families.names import MOST_READ, MOST_SOLVED, family_of
+from posterity.families.names import family_of, is_quick
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.doubts import Doubt, of_matching
 from posterity.fusion.geometry import Divergence
@@ -18,6 +19,9 @@ from posterity.fusion.scale import Scale, scales_of
 from posterity.ledger import Ledger
 from posterity.runtime.text import clean, cut, html
 from posterity.status import Status
+
+if TYPE_CHECKING:
+    from posterity.inference.random_effects import Effects
 
 LEFT = 1e-3  # Nats by which moving one component may still shorten the description
 
@@ -61,7 +65,7 @@ class Fusion:
             for path, plate in self.plates.items():
                 count = f"{plate.components} components of {len(plate.matching)} sites"
                 parts.append(f"{path}: " * bool(path) + f"{count}, cost {plate.cost:.3g}")
-                if self.posterior.dimension <= MOST_READ and len(plate.matching) <= MOST_SOLVED:
+                if is_quick(self.posterior.dimension, len(plate.matching)):
                     parts.append(str(self.scales[path]))  # slow for larger ones
             return cut(f"{type(self).__name__}({'; '.join(map(clean, parts))})")
         except Exception:
@@ -85,6 +89,16 @@ class Fusion:
                 fix="Look at .plates[name] instead.",
             )
         return next(iter(self.plates.values()))
+
+    @functools.cached_property
+    def population(self) -> "Effects":
+        """Of a fusion with ``personal``, the population that sites' coefficients vary about: its
+        means, spreads and intervals, and the law of each site and of a new one. A UsageError for
+        other fusions.
+        """
+        from posterity.inference.random_effects import effects_of
+
+        return effects_of(self.ledger)
 
     @property
     def matching(self) -> Mapping[str, Int[np.ndarray, " k"]]:

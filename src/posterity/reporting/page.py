@@ -15,11 +15,11 @@ from typing import Any
 
 from posterity.arguments import BETWEEN
 from posterity.arrays.linear_algebra import one_thread
-from posterity.artifact.provenance import inputs_of
 from posterity.errors import UsageError
 from posterity.families.distribution import Distribution
 from posterity.ledger import Ledger
 from posterity.reporting import coefficients, evaluation, sites, verbs
+from posterity.reporting.coefficients import Estimates
 from posterity.reporting.layout import LAYOUT
 from posterity.reporting.markup import (
     Markup,
@@ -34,6 +34,7 @@ from posterity.reporting.markup import (
     table,
     tag,
 )
+from posterity.reporting.population import in_words, population_of, section
 from posterity.reporting.sources import Source, Subjects, known_records, subjects_of
 from posterity.reporting.summary import Summary, summarise
 from posterity.reporting.words import effects_of
@@ -41,6 +42,7 @@ from posterity.runtime.files import write_file
 from posterity.tabular.options import INTERCEPT
 from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.recipe import Recipe
+from posterity.tabular.records import columns_of_student, is_student
 from posterity.version import __version__
 
 __all__ = ["Report", "report"]
@@ -186,10 +188,9 @@ class _Page:
         if source.kind == "Distillation":
             add("distance from its teacher", verbs.distillation(value))
             value = value.student
-        if hasattr(value, "head"):
+        if is_student(value):
             self._name("A student: one network in the place of a posterior")
-            inputs = getattr(value.network, "inputs", None)
-            columns = () if inputs is None else inputs_of(source.provenance, inputs)
+            columns = columns_of_student(value, source.provenance)
             add("the student", verbs.student(value, columns))
         elif isinstance(source.posterior, Ledger | Distribution):
             self._posterior(source, source.posterior, add)
@@ -211,7 +212,12 @@ class _Page:
         records = known_records([source, *self.subjects.inputs])
         self._name(_title(source, posterior))
         self._facts(source, posterior, summary, records)
-        if isinstance(posterior, Ledger) and posterior.sites and summary.proper:
+        population = population_of(posterior, self.level)
+        if population is not None:
+            self.short += in_words(population)
+            add("estimates of the population", coefficients.section(Estimates(summary), effects))
+            add("sites about the population", section(population))
+        elif isinstance(posterior, Ledger) and posterior.sites and summary.proper:
             found = sites.contradictions_of(posterior, summary)
             self.short += _sure(recipe, summary)
             self.short += sites.in_short(posterior, summary, found)
@@ -222,7 +228,7 @@ class _Page:
         elif summary.proper:
             if isinstance(posterior, Ledger):
                 self.short.append("No site has contributed: this is the prior.")
-            add("estimates", coefficients.section(coefficients.Estimates(summary), effects))
+            add("estimates", coefficients.section(Estimates(summary), effects))
         else:
             self.short.append(
                 "This is not a probability distribution, so it has no means or intervals. A site's "
@@ -261,7 +267,7 @@ class _Page:
     def _judged(self, path: Path) -> None:
         judged = [s for s in self.subjects.main if s.recipe is not None] or self.subjects.main
         for source in judged:
-            value = source.value if hasattr(source.value, "head") else source.posterior
+            value = source.value if is_student(source.value) else source.posterior
             parts = evaluation.section(value, source.provenance, path, self.level, self.reading)
             prefix = f"{source.name}: " if len(judged) > 1 else ""
             self.add(f"{prefix}predictions and observations", parts)

@@ -21,9 +21,10 @@ LISTS = ("third",)
 """Lists of numbers about a site: the third derivatives of its log likelihood."""
 NUMBERS = ("records", "dropped", "noise_variance", "dispersion", "spare", "sites")
 """Numbers about a site."""
-MOST_SITES, MOST_NUMBERS = 10_000, 200_000
-"""Maximum number of sites that a file describes one by one, and of third derivatives of all sites
-that it holds."""
+MOST_SITES = 10_000
+"""Maximum number of sites that a file describes one by one, in its header."""
+MOST_NUMBERS = 200_000
+"""Maximum number of third derivatives of all sites that a file holds, in its header."""
 
 
 def as_provenance(
@@ -82,6 +83,13 @@ def together(sites: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             count = sum(records for records, _ in noisy)
             total[key] = sum(records * value for records, value in noisy) / count
     return total
+
+
+def under(provenance: Mapping[str, str], name: str) -> dict[str, str]:
+    """Return the provenance of a file of one site with its summary under another name."""
+    own = list(sites_in(provenance).values())
+    renamed = {} if len(own) != 1 else as_provenance(recipe_in(provenance), {name: own[0]})
+    return {**provenance, **renamed}
 
 
 def without_lists(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
