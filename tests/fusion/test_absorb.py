@@ -13,10 +13,8 @@ from posterity.fusion.absorb import entropy
 from tests.fusion.made import conjugate_site
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:The matching.* is uncertain:UserWarning"),
-    pytest.mark.filterwarnings("ignore:.* contradicts the others:UserWarning"),
-    pytest.mark.filterwarnings("ignore:fused component:UserWarning"),
-    pytest.mark.filterwarnings("ignore:matched components:UserWarning"),
+    pytest.mark.filterwarnings("ignore::posterity.errors.IdentificationWarning"),
+    pytest.mark.filterwarnings("ignore::posterity.errors.FusionWarning"),
 ]
 
 CENTRES = 8.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1.0]])
@@ -125,7 +123,7 @@ def test_a_few_observations_are_absorbed_where_they_lie_within():
 @pytest.mark.parametrize("count", [20, 200])
 @pytest.mark.parametrize("others", ["both", "one", "merged"])
 @pytest.mark.filterwarnings(
-    "ignore:fused component"
+    "ignore::posterity.errors.FusionWarning"
 )  # of one site alone, beside one merged of both
 def test_two_clusters_stay_two(apart, count, others):
     rng = np.random.default_rng(int(apart))

@@ -25,7 +25,7 @@ INFORMED = 1.0
 """Nats by which records must have moved the prior for posteriors to be compared: what is left of
 the prior is alike at all sites."""
 WHOLE = 1e-12  # Relative rounding error of whole numbers
-SAME_POSTERIOR = "the same posterior, to the last bit,"
+SAME_POSTERIOR = "the same posterior"
 
 
 class Choice(NamedTuple):
@@ -119,8 +119,8 @@ class _Twice(NamedTuple):
 
     @property
     def doubt(self) -> Doubt:
-        facts = {"other": self.second, "what": self.what, "more": more(self.further)}
-        return doubt(Kind.COPY, site=self.first, **facts)
+        further = more(self.further)
+        return doubt(Kind.COPY, 0.0, self.first, other=self.second, what=self.what, more=further)
 
 
 def _counted_twice(sites: Sites, level: float) -> _Twice | None:
@@ -136,13 +136,12 @@ def _counted_twice(sites: Sites, level: float) -> _Twice | None:
         twin = seen.setdefault(content, name)
         if twin == name or _may_coincide(sites, name, level):
             continue
-        pair = sorted((twin, name))
-        if sites.ledgers.isdisjoint(pair):
-            return _Twice(SAME_POSTERIOR, *pair, certain=True)
-        pairs.append(pair)
-    return (
-        _Twice(SAME_POSTERIOR, *pairs[0], len(pairs) - 1) if pairs else _nearly_same(sites, level)
-    )
+        pairs.append(_Twice(SAME_POSTERIOR, min(twin, name), max(twin, name)))
+        if sites.ledgers.isdisjoint((twin, name)):
+            return pairs[-1]._replace(certain=True)
+    if pairs:
+        return pairs[0]._replace(further=len(pairs) - 1)
+    return _nearly_same(sites, level)
 
 
 def _may_coincide(sites: Sites, name: str, level: float) -> bool:

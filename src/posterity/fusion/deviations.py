@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from posterity.arrays.typing import Float
+from posterity.arrays.typing import Float, Int
 from posterity.families import Distribution, ExponentialFamily
 from posterity.families.marginals import Marginal
 
@@ -43,6 +43,15 @@ class Deviations(NamedTuple):
     def worst(self) -> Float[Array, " n"]:
         """The nats of each pair's largest deviation, less the log of the number of numbers."""
         return self.nats.max(1, initial=0.0) - np.log(max(len(self.freedom), 1))
+
+    def beyond(self, chance: float) -> Int[Array, " some"]:
+        """Return the pairs of which some deviation has less than a chance, over all numbers."""
+        limit = scipy.special.chdtri(self.freedom, chance / max(len(self.freedom), 1))
+        return np.flatnonzero((self.squares > limit).any(1))
+
+    def take(self, rows: Int[Array, " some"]) -> "Deviations":
+        """Return the deviations of some of the pairs."""
+        return Deviations(self.squares[rows], self.shares[rows], self.freedom)
 
     def summed(self) -> tuple[Float[Array, " c"], Float[Array, " c"]]:
         """Return Cochran's statistic of each number, and its degrees of freedom."""

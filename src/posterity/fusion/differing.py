@@ -1,16 +1,16 @@
 """Fusion of sites that truly differ: their coefficients vary about those of a population."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from posterity.artifact.aligned import listed
-from posterity.errors import CHOOSE, FusionWarning, StructureError, UsageError
+from posterity.errors import CHOOSE, StructureError, UsageError
 from posterity.families import Gaussian
 from posterity.families.checks import check_proper
 from posterity.families.names import names_of, some
+from posterity.fusion.doubts import Doubt, Kind, doubt
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Rule
 from posterity.fusion.plan import Plan, items
@@ -100,16 +100,14 @@ def fuse_differing(posteriors: Any, plan: Plan, personal: Any) -> Fusion:
     known = {site: sites.estimates[site] for site in sorted(sites.estimates)}
     names = tuple(dict.fromkeys(name for own in known.values() for name in own.names))
     wide = {site: own.over(names) for site, own in known.items()}
-    messages, lines = _sound({site: own.message for site, own in wide.items()})
+    messages, found = _sound({site: own.message for site, own in wide.items()})
     prior = _prior(plan.prior, [*wide.values()], names)
     effects = RandomEffects.of(prior, personal)
     factors = {site: effects.factor(message) for site, message in messages.items()}
     ledger = Ledger(effects).extend(factors, independent=True)
     why = "since sites' coefficients vary about those of a population"
-    for line in lines:
-        warnings.warn(line, FusionWarning, stacklevel=3)
     how = Rule.PRODUCT, Divergence.REVERSE
-    return Fusion(ledger.posterior, ledger, {}, *how, why=why, warnings=tuple(lines))
+    return Fusion(ledger.posterior, ledger, {}, *how, why=why, doubts=tuple(found))
 
 
 def _apart(name: str, ledger: Ledger) -> dict[str, Ledger]:
@@ -162,26 +160,23 @@ def _check_names(estimates: dict[str, Estimate]) -> None:
         estimates[site] = own._replace(names=tuple(map(str, range(len(own.message.linear)))))
 
 
-def _sound(messages: dict[str, Normal]) -> tuple[dict[str, Normal], list[str]]:
-    """Return messages without negative precisions, which no records can have; and lines on them."""
+def _sound(messages: dict[str, Normal]) -> tuple[dict[str, Normal], list[Doubt]]:
+    """Return messages without negative precisions, which no records can have; and doubts."""
     total = np.sum([np.abs(np.diagonal(own.precision)) for own in messages.values()], axis=0)
     unit = np.sqrt(np.where(total > 0, total, 1.0))
     scale = np.outer(unit, unit)
     result = {}
-    lines = []
+    found = []
     for site, own in messages.items():
         values, vectors = np.linalg.eigh(own.precision / scale)
         if values[0] < -WIDER:
-            lines.append(
-                f"the posterior of site {site!r} is wider than its prior in some direction, which "
-                "records cannot cause; it is ignored there. Save both with all digits"
-            )
+            found.append(doubt(Kind.WIDER, -float(values[0]), site))
             kept = vectors[:, values > WIDER]
             onto = kept @ kept.T
             linear = unit * (onto @ (own.linear / unit))
             own = Normal(linear, scale * (onto @ (own.precision / scale) @ onto))
         result[site] = own
-    return result, lines
+    return result, found
 
 
 def _prior(prior: Any, sites: Sequence[Estimate], names: tuple[str, ...]) -> Gaussian:

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,8 +15,6 @@ from posterity.arrays.typing import Float
 from posterity.artifact.aligned import named
 from posterity.artifact.checkpoint import of_arguments, opened
 from posterity.errors import (
-    FusionWarning,
-    IdentificationWarning,
     UsageError,
 )
 from posterity.families import ExponentialFamily
@@ -27,9 +24,10 @@ from posterity.fusion.alignment import Aligner, Alignment
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.blocks import assembled
 from posterity.fusion.blocks import blocks as blocks_of
+from posterity.fusion.check import doubts
 from posterity.fusion.combine import add, average, pooled_posterior
 from posterity.fusion.counting import chosen_rule
-from posterity.fusion.doubts import LEVEL, Doubt, doubts, of_matching, sampled
+from posterity.fusion.doubts import LEVEL, warn_of
 from posterity.fusion.geometry import Divergence, DivergenceName
 from posterity.fusion.labels import (
     matching_by_name,
@@ -162,7 +160,9 @@ def fuse(
     if personal is not False and personal is not None:
         from posterity.fusion.differing import fuse_differing  # most fusions need no models
 
-        return fuse_differing(posteriors, plan, personal)
+        fusion = fuse_differing(posteriors, plan, personal)
+        warn_of(fusion.doubts if warn else ())
+        return fusion
     sites = read_sites(posteriors, plan)
     importance = _weights(sites.names, weights, plan.rule)
     choice = chosen_rule(sites, plan, weights, level)
@@ -173,11 +173,10 @@ def fuse(
             fusion = problem.networks(progress)
         else:
             fusion = problem.combined(*problem.matched(progress, stages))
-        found = [*_ambiguities(fusion, sites, plan, level), *choice.twice]
-        found += doubts(sites.blocks, fusion.plates, sites.coordinates, level)
-    for own in found if warn else ():
-        kind = IdentificationWarning if own.kind.of_matching else FusionWarning
-        warnings.warn(str(own), kind, stacklevel=2)
+        searched = plan.matching in (Matching.EVIDENCE, Matching.HUNGARIAN)
+        checked = sites.blocks, fusion.plates, sites.coordinates, level
+        found = [*choice.twice, *doubts(*checked, searched=searched)]
+    warn_of(found if warn else ())
     return dataclasses.replace(fusion, why=choice.why, doubts=tuple(found))
 
 
@@ -285,17 +284,6 @@ class _Problem(NamedTuple):
         ledger = _kept_apart(ledger, sites.loaded, aligned)
         pooled = named(pooled_posterior(ledger, rebased), names)
         return Fusion(pooled, named(ledger, names), aligned, rule, side, rebased, sampling=sampling)
-
-
-def _ambiguities(fusion: Fusion, sites: Sites, plan: Plan, level: float) -> Iterator[Doubt]:
-    """Yield doubts about the matching of each plate that was searched for, if it is ambiguous and
-    sampling alone does not tell which components are one.
-    """
-    searched = plan.matching in (Matching.EVIDENCE, Matching.HUNGARIAN)
-    for path, plate in fusion.plates.items() if searched else ():
-        suspect = plate.confidence is not None and plate.confidence.suspect
-        if suspect and not (path in sites.blocks and sampled(sites.blocks[path], plate, level)):
-            yield from of_matching(plate, f" in block {path!r}" * bool(path))
 
 
 def _weights(names: list[str], weights: Any, rule: Rule | None) -> Float[Array, " sites"]:

@@ -12,7 +12,8 @@ from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.families.names import family_of, is_quick
 from posterity.fusion.alignment import Alignment
-from posterity.fusion.doubts import Doubt, of_matching
+from posterity.fusion.check import of_matching
+from posterity.fusion.doubts import Doubt
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Rule
 from posterity.fusion.scale import Scale, scales_of

@@ -7,7 +7,7 @@ import numpy as np
 
 from posterity.families.names import names_of
 from posterity.fusion.blocks import Block
-from posterity.fusion.doubts import Groups, different
+from posterity.fusion.groups import Groups, different
 from posterity.ledger import Ledger
 from posterity.tabular.fitting import notes_of_labels, notes_of_prior
 from posterity.tabular.recipe import Recipe
@@ -41,9 +41,12 @@ def notes_of_federation(
     yield from contradiction(ledger)
 
 
-def contradiction(ledger: Ledger) -> Iterator[str]:
+def contradiction(ledger: Ledger, level: float = 1e-9) -> Iterator[str]:
     """Yield a note on the site whose full Gaussian factor is furthest from all others', or on
     coefficients that differ between sites, as :func:`posterity.fuse` would doubt them.
+
+    The ``level`` is that of six standard deviations, since factors of a federation are refined
+    together and need not be normal: what is likelier may be no difference.
     """
     if ledger.posterior.diagonal:
         return
@@ -54,4 +57,4 @@ def contradiction(ledger: Ledger) -> Iterator[str]:
     if len(proper) > 1:
         block = Block.of_sites("", [*proper], [*proper.values()], [prior] * len(proper))
         with np.errstate(all="ignore"):
-            yield from map(str, different(Groups(block, None), names))
+            yield from map(str, different(Groups(block, None), names, level))

@@ -6,7 +6,6 @@ Files are read in memory, or some at a time; regressions are put into common uni
 import dataclasses
 import hashlib
 import json
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
