@@ -19,8 +19,6 @@ LONG_FILES: set[str] = {
     "federation/site.py",
     "federation/specification.py",
     "fusion/absorb.py",
-    "fusion/agglomeration.py",
-    "fusion/confidence.py",
     "fusion/geometry.py",
     "fusion/sites.py",
     "inference/descent.py",

@@ -7,11 +7,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Self
 
-import numpy as np
-
 from posterity import entries as versions
-from posterity.arrays.tree import leaves
-from posterity.arrays.tree_sums import TreeSum
 from posterity.entries import Entry, all_at_rest, by_site, check_names, checked, with_factors
 from posterity.errors import LedgerError
 from posterity.families import ExponentialFamily, at_rest
@@ -111,8 +107,8 @@ class Ledger:
 
     @functools.cached_property
     def posterior(self) -> ExponentialFamily:
-        """Prior plus all factors, added exactly and rounded to nearest once. Raises ParameterError
-        if the sum is improper.
+        """Prior plus all factors, added exactly and rounded to nearest once; of sites that differ
+        the population's (:class:`.RandomEffects`). Raises ParameterError if it is improper.
         """
         check_proper(self.total, "the posterior of the ledger")
         return self.total
@@ -257,6 +253,25 @@ class Ledger:
 
     __or__ = merge
 
+    def renamed(self, site: str) -> "Ledger":
+        """Return the ledger with another name of its only site. Raises LedgerError unless it is of
+        one site.
+
+        >>> from posterity import Beta
+        >>> ledger = Ledger(Beta.from_standard(1.0, 1.0)).update("data", Beta(2.0, 1.0))
+        >>> ledger.renamed("north").sites
+        ('north',)
+        """
+        if len(self.entries) != 1:
+            raise LedgerError(
+                found=f"the name {site!r} for a ledger of {listed(self.entries) or 'no site'}",
+                expected="a ledger of one site",
+                fix="Leave the name out: its sites have names of their own.",
+            )
+        check_names([site])
+        (entry,) = self.entries.values()
+        return self._with({site: entry})
+
     def compact(self) -> "Ledger":
         """Return the ledger without tombstones, equal to one that never had the forgotten sites.
 
@@ -360,13 +375,7 @@ class Ledger:
         return _bare(in_order(factor, names_of(self.prior), place, "the prior"))
 
     def _sum(self, sites: Iterable[str]) -> ExponentialFamily:
-        terms = [self.prior, *(self.entries[site].factor for site in sites)]
-        if len(terms) == 2:  # the floating-point sum of two numbers is rounded once already
-            with np.errstate(over="ignore"):
-                total = at_rest(terms[0] + terms[1])  # pyright: ignore[reportOperatorIssue]
-            if all(np.isfinite(leaf).all() for leaf in leaves(total)):
-                return total
-        return with_names(TreeSum.of(terms).value, names_of(self.prior))
+        return self.prior.given([self.entries[site].factor for site in sites])  # type: ignore
 
 
 def _called(prior: Any, entries: Mapping[str, Entry]) -> Any:

@@ -14,7 +14,7 @@ from posterity.families import NormalGamma, NormalWishart
 from posterity.models import label, log_predictive
 from tests.hidden_chains import MEANS, draw
 
-pytestmark = pytest.mark.filterwarnings("ignore:The matching.* is uncertain:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::posterity.errors.IdentificationWarning")
 
 LENGTHS = (90, 60)
 X = draw(MEANS[:3], LENGTHS, seed=0)[0]

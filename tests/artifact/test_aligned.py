@@ -17,8 +17,8 @@ from posterity.fusion.diff import diff
 from posterity.ledger import Ledger
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:The matching.* is uncertain:UserWarning"),
-    pytest.mark.filterwarnings("ignore:fused component:UserWarning"),
+    pytest.mark.filterwarnings("ignore::posterity.errors.IdentificationWarning"),
+    pytest.mark.filterwarnings("ignore::posterity.errors.FusionWarning"),
 ]
 
 NAMES = st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=6, unique=True)

@@ -177,7 +177,7 @@ def test_sites_that_contradict_each_other_and_copies_are_noted(folder):
     line = "federate --target y --model logistic --intercept -o out.safetensors"
     for checked, words in (
         (("a=a.csv", "b=b.csv"), None),
-        (("a=a.csv", "b=b.csv", "c=c.csv"), "site 'c' contradicts the others in x, by "),
+        (("a=a.csv", "b=b.csv", "c=c.csv"), "site 'c' contradicts the others: x is "),
         (("a=a.csv", "b=b.csv", "d=a2.csv"), "sites 'a' and 'd' have the same 150 records"),
     ):
         notes = document(*" --site ".join([line, *checked]).split())["notes"]

@@ -120,7 +120,7 @@ def test_sites_without_a_scale_are_told_of(files):
     data = document(*arguments, code=9)
     assert data["plates"][""]["identified"] is False and data["status"]["reasons"]
     result = call(*arguments)
-    assert (result.exit_code, "Not identified" in result.stdout) == (9, True)
+    assert (result.exit_code, "is not identified" in result.stdout) == (9, True)
     assert result.stderr.startswith("warning: ")
 
 

@@ -15,9 +15,9 @@ from experiments.klfusion.published import klfusion_released
 from experiments.klfusion.spahm import spahm
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:site .* contradicts the others:UserWarning"),
-    pytest.mark.filterwarnings("ignore:The matching.* is uncertain:UserWarning"),
-    pytest.mark.filterwarnings("ignore:fused component:UserWarning"),
+    pytest.mark.filterwarnings("ignore::posterity.errors.FusionWarning"),
+    pytest.mark.filterwarnings("ignore::posterity.errors.IdentificationWarning"),
+    pytest.mark.filterwarnings("ignore::posterity.errors.FusionWarning"),
 ]
 
 

@@ -87,7 +87,7 @@ def test_situations_are_judged_by_their_truth() -> None:
     """A regression's pooled posterior is exact; what differs and is not warned of is silent."""
     rows = [{"seed": seed, **situations.judged(situations.situation(seed))} for seed in (1, 8, 9)]
     assert [situations.verdict(row) for row in rows] == ["right"] * 3
-    made = mixtures.columns(np.random.default_rng(0)), mixtures.moved(np.random.default_rng(0))
+    made = mixtures.columns(np.random.default_rng(0)), mixtures.moved(np.random.default_rng(1))
     assert [situations.verdict(situations.judged(one)) for one in made] == [
         "right", "right, warned of sites that differ"
     ]  # fmt: skip

@@ -25,9 +25,8 @@ from tests.fusion.made import conjugate_site, gamma_ledger, plate, points, site_
 from tests.laws.table import NAMES, TABLE
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:The matching.* is uncertain:UserWarning"),
-    pytest.mark.filterwarnings("ignore:.* contradicts the others:UserWarning"),
-    pytest.mark.filterwarnings("ignore:fused component:UserWarning"),
+    pytest.mark.filterwarnings("ignore::posterity.errors.IdentificationWarning"),
+    pytest.mark.filterwarnings("ignore::posterity.errors.FusionWarning"),
     pytest.mark.filterwarnings("ignore:no component.* was matched:UserWarning"),
     pytest.mark.filterwarnings("ignore:.* are known from fewer records:UserWarning"),
 ]

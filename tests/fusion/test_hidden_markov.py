@@ -17,7 +17,7 @@ from tests.hidden_chains import MEANS, draw
 from tests.laws.table import identical
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:The matching.* is uncertain:UserWarning"),
+    pytest.mark.filterwarnings("ignore::posterity.errors.IdentificationWarning"),
     pytest.mark.filterwarnings("ignore:The posterior has not converged:UserWarning"),
 ]
 

@@ -23,9 +23,9 @@ from posterity import (
 from posterity.arrays.canonical import canonical_mean, canonical_order, canonical_sums
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:.* contradicts the others:UserWarning"),
-    pytest.mark.filterwarnings("ignore:The matching.* is uncertain:UserWarning"),
-    pytest.mark.filterwarnings("ignore:fused component:UserWarning"),
+    pytest.mark.filterwarnings("ignore::posterity.errors.FusionWarning"),
+    pytest.mark.filterwarnings("ignore::posterity.errors.IdentificationWarning"),
+    pytest.mark.filterwarnings("ignore::posterity.errors.FusionWarning"),
 ]
 
 CENTRES = 4.0 * np.random.default_rng(3).normal(size=(5, 2))

@@ -61,6 +61,7 @@ def close(one: Any, other: Any, digits: float = 1e-12) -> None:
         np.testing.assert_allclose(a, b, rtol=digits, atol=digits)
 
 
+@pytest.mark.filterwarnings("ignore::posterity.errors.FusionWarning")  # of a few records a site
 @settings(max_examples=20)
 @given(seed=SEEDS, kind=st.sampled_from(sorted(KINDS)))
 def test_a_product_from_a_given_prior_is_the_pooled_posterior(seed: int, kind: str) -> None:

@@ -93,7 +93,7 @@ def test_ledgers_of_different_priors_are_averaged_until_one_is_named() -> None:
 def test_data_that_two_ledgers_share_are_averaged_with_a_warning() -> None:
     sites, _ = regressions(3)
     a, b, c = sites.values()
-    with pytest.warns(FusionWarning, match="data of site 'hospital 1' in both"):
+    with pytest.warns(FusionWarning, match="hold data of site 'hospital 1'"):
         fused = fuse([a | b, b | c])
     assert fused.rule == "barycenter" and "count data twice" in fused.why
     assert any("hospital 1" in line for line in fused.warnings)

@@ -19,7 +19,7 @@ from posterity.fusion import barycenter
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.scale import expected_cost
 
-pytestmark = pytest.mark.filterwarnings("ignore:.* contradicts the others:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::posterity.errors.FusionWarning")
 
 
 def gaussian_sites(rng, counts, size=2):

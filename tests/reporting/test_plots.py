@@ -26,7 +26,7 @@ from posterity.reporting.plots.canvas import finish
 from posterity.reporting.plots.matches import COLOURS, Kind, read
 from posterity.reporting.plots.matching import Layout
 
-pytestmark = pytest.mark.filterwarnings("ignore:The matching.* is uncertain:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::posterity.errors.IdentificationWarning")
 
 MEANS = {"north": [0.0, 9.0], "south": [9.1, 4.0, 0.1], "west": [9.05, 25.0]}
 SIZE = 4

@@ -26,7 +26,7 @@ from posterity.tabular.predictions import predicted
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.sites import as_provenance
 
-pytestmark = pytest.mark.filterwarnings("ignore:matched components:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::posterity.errors.FusionWarning")
 
 
 @pytest.fixture(autouse=True)

@@ -97,11 +97,19 @@ def read_many(paths: Sequence[str], together: int = 512) -> Iterator[Several | A
 
 
 def read_alone(path: str, name: str | None = None) -> Alone:
-    """Read one file; raises as :func:`posterity.load`."""
+    """Read one file; raises as :func:`posterity.load`. A ``name`` is given to its only site."""
     value, about = open_artifact(path)
     own = name_of(value.sites) if isinstance(value, Ledger) else ""
+    value = called(value, name)
     name = name if name is not None else own or Path(path).stem
     return Alone(name, value, about.digest, about.provenance)
+
+
+def called(value: Any, name: str | None) -> Any:
+    """Return a ledger of one site under this name; anything else, or without a name, as it is."""
+    if name is None or not isinstance(value, Ledger) or len(value.entries) != 1:
+        return value
+    return value.renamed(name)
 
 
 def name_of(contributors: Sequence[str], most: int = 8) -> str:

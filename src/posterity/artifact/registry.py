@@ -38,9 +38,10 @@ CODECS: dict[str, Codec] = {}
 _LEARNING = "posterity.pursuit.learning.conjugate"
 HOMES: dict[str, str] = {
     **dict.fromkeys(("Domain", "Head", "Scaling", "Student"), "posterity.distillation.student"),
+    "RandomEffects": "posterity.inference.random_effects",
     **dict.fromkeys(("ConjugateLearner", "OwnFeatures", "VectorFeatures"), _LEARNING),
 }
-"""Modules that are imported when a type is first used: they need JAX, other files do not."""
+"""Modules that are imported when a type is first used: most files need none of them."""
 
 
 def codec_of(name: str) -> Codec | None:

@@ -1,5 +1,6 @@
 """Reading and writing of files by commands; each file is read once."""
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,14 +10,22 @@ from posterity.artifact import Inspection, Posterior, inspect, open_artifact, sa
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.families import Distribution, ExponentialFamily
 from posterity.ledger import Ledger
-from posterity.runtime.files import check_regular
+from posterity.runtime.files import check_regular, named
+from posterity.tabular.sites import under
 from posterity.version import __version__
 
 
 def read_any(path: Path) -> tuple[Any, Inspection]:
-    """Return the value in a file and its inspection; errors as of :func:`posterity.load`."""
-    check_regular(path)
-    return open_artifact(path)
+    """Return the value in a file and its inspection; errors as of :func:`posterity.load`.
+
+    Of ``NAME=FILE`` the only site of a ledger has that name.
+    """
+    name, file = named(path)
+    check_regular(file)
+    value, about = open_artifact(file)
+    if name is None or not isinstance(value, Ledger):
+        return value, about
+    return value.renamed(name), dataclasses.replace(about, provenance=under(about.provenance, name))
 
 
 def read(path: Path) -> tuple[Posterior, Inspection]:
@@ -91,7 +100,8 @@ def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path | str]) -> None
                 expected="a file in a folder that exists",
                 fix="Make the folder, or choose another output; nothing was written.",
             )
-        for files, what in ((inputs, "one of the inputs"), (outputs[:index], "another output")):
+        read = [named(file)[1] for file in inputs]
+        for files, what in ((read, "one of the inputs"), (outputs[:index], "another output")):
             if any(_same(output, file) for file in files):
                 raise UsageError(
                     found=f"output {str(output)!r}, which is {what}",

@@ -13,13 +13,14 @@ from posterity.cli import files, report
 from posterity.cli.options import Settings, incomplete
 from posterity.cli.report import alarming, first, listed, short, status_of
 from posterity.cli.streams import Data, bar, printable, verb
-from posterity.errors import FusionWarning, IdentificationWarning, UsageError
+from posterity.errors import UsageError
 from posterity.fusion import plan as plans
-from posterity.fusion.alignment import NO_SCALE, Alignment
+from posterity.fusion.alignment import Alignment
 from posterity.fusion.confidence import AMBIGUOUS
 from posterity.fusion.networks.options import has_units
 from posterity.fusion.scale import Scale
-from posterity.tabular.fused import Inputs, distance_of, fused, pooled_fusion, provenance_of
+from posterity.reporting.population import in_words, population_of
+from posterity.tabular.fused import Inputs, distance_of, distance_of_pooled, fused, provenance_of
 
 
 def _report(data: Data) -> report.Group:
@@ -40,6 +41,7 @@ def _report(data: Data) -> report.Group:
         )
     if data["personal"]:
         parts.append("Sites' coefficients vary around those of a population (partial pooling).")
+        parts += map(printable, in_words(data["population"]))
     if data["one_shot"] is not None:
         far = f"about {data['one_shot']:.2g} nats from" if data["one_shot"] else "it is"
         parts.append(f"In one shot: {far} the posterior of all records.")
@@ -72,7 +74,7 @@ def _plate_report(path: str, plate: Data, scaled: bool) -> Iterator[RenderableTy
         runner_up = f"Next best: {best} components, {short(others[best])} nats worse."
         yield alarming(runner_up, others[best] < AMBIGUOUS)
     if not plate["identified"]:
-        yield alarming(f"Not identified: {NO_SCALE}.", True)
+        yield alarming("Which components are one is not identified.", True)
     if plate["doubtful"]:
 
         def cells(row):
@@ -133,8 +135,6 @@ def fuse(settings: Settings) -> Data:
         inputs.record["prior"] = about.digest
     with warnings.catch_warnings(record=True) as heard, bar(f"Fusing {len(paths)} files") as moved:
         warnings.simplefilter("always", UserWarning)
-        warnings.simplefilter("ignore", IdentificationWarning)  # these are in the result
-        warnings.simplefilter("ignore", FusionWarning)
         fusion = fused(
             paths,
             inputs,
@@ -143,16 +143,14 @@ def fuse(settings: Settings) -> Data:
             progress=moved,
             prior=before,
             checkpoint=checkpoint,
+            personal=settings["model.personal"],
+            warn=False,  # doubts are in the result
             **options,
         )
     result: Any = fusion.posterior if fusion.ledger is None else fusion.ledger
-    status = fusion.status
     personal = settings["model.personal"]
     pooled = personal not in (None, False)
-    if pooled:
-        result, status, distance = pooled_fusion(fusion, inputs, personal)
-    else:
-        distance = distance_of(fusion, inputs)
+    known = distance_of_pooled(fusion, inputs, personal) if pooled else distance_of(fusion, inputs)
     if plot is not None:  # before the result: if drawing fails, no file is left
         from posterity.reporting.plots import plot_matching
 
@@ -168,8 +166,8 @@ def fuse(settings: Settings) -> Data:
         "why": fusion.why,
         "divergence": fusion.divergence.value,
         "matching": options["matching"],
-        "count": len(paths),
-        "status": status_of(status),
+        "count": len(result.sites) if pooled else len(paths),
+        "status": status_of(fusion.status),
         "sites": dict(sorted(inputs.digests.items())),
         "plates": {
             path: _plate(one, fusion.scales[path], listed) for path, one in fusion.plates.items()
@@ -178,17 +176,20 @@ def fuse(settings: Settings) -> Data:
         "columns": aligned.listed(aligned.names_in(result)),
         "rebased": fusion.rebased[:listed],
         "personal": pooled,
-        "one_shot": distance.nats,
-        "warnings": distance.warnings,
+        "population": population_of(result, LEVEL) if pooled else None,
+        "one_shot": known.nats,
+        "warnings": known.warnings,
         "notes": [
             *inputs.notes,
-            *distance.notes,
+            *known.notes,
             *(str(warning.message) for warning in heard),
             *([unlisted] if len(paths) > listed else []),
         ],
     }
 
 
+LEVEL = 0.95
+"""Probability of the intervals of a population."""
 OF_FUSE = ("rule", "divergence", "matching", "components", "absorb", "weights")
 """Options that are arguments of :func:`posterity.fuse`."""
 

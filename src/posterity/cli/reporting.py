@@ -6,6 +6,7 @@ from posterity.cli.options import Settings
 from posterity.cli.recipes import reading_of
 from posterity.cli.streams import Data, printable, verb
 from posterity.errors import UsageError
+from posterity.runtime.files import named
 
 FORMATS = (".html", ".htm")
 
@@ -25,7 +26,7 @@ def report(settings: Settings) -> Data:
     data = settings.path("data.file")
     files.check_ending(output, FORMATS)
     for path in (*settings.files, *([data] if data else [])):
-        files.check_regular(path)
+        files.check_regular(named(path)[1])
     page = reporting.report(
         *settings.files,
         path=output,

@@ -18,6 +18,7 @@ from posterity.cli.streams import Data, printable, verb
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.ledger import Ledger
 from posterity.reporting.contents import about_recipe
+from posterity.reporting.population import in_words, population_of
 from posterity.reporting.summary import Summary, influences, summarise
 from posterity.tabular.tables.reader import as_text
 
@@ -49,6 +50,8 @@ def _report(data: Data) -> Group | None:
         share = f"{100 * data['level']:g} % without 0"
         table = _table("layer", "weights", "size", "sd", share)
         parts.append(_rows(data, data["layers"], table, _layer_cells))
+    if data["population"] is not None:
+        parts += [*map(printable, in_words(data["population"])), _population_table(data)]
     if data["site"] is not None:
         parts.append(_pulls_table(data))
     elif rows := data["rows"]:
@@ -103,6 +106,7 @@ def show(settings: Settings) -> Data:
         "sites": summary.sites if ledger else None,
         "site": site,
         "pulls": pulls,
+        "population": population_of(posterior, level),
         "whole": whole,
         "notes": [by_layer] if as_csv and summary.layers else [],
     } | csv_asked
@@ -186,6 +190,18 @@ def _sites_table(data: Data) -> Group:
     rows = _rows(data, data["sites"], table, cells)
     asides = (site for site in data["sites"][: None if data["whole"] else MOST_ROWS] if site["why"])
     return group(rows, *(f"{printable(site['name'])}: {site['why']}." for site in asides))
+
+
+def _population_table(data: Data) -> Table:
+    """Return a table of each site's own estimates, and of those shrunken to the population."""
+    table = _table("site", "own estimate", "its error", "shrunken", "its sd")
+    several = len(data["population"]["coefficients"]) > 1
+
+    def cells(row):
+        name = _name(f"{row['site']}: {row['name']}" if several else row["site"])
+        return (name, *(_cell(row[key]) for key in ("estimate", "error", "mean", "sd")))
+
+    return _rows(data, data["population"]["sites"], table, cells)
 
 
 def _pulls_table(data: Data) -> Table:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from posterity.cli import files
-from posterity.cli.options import Settings, incomplete
+from posterity.cli.options import Settings, conflict, incomplete
 from posterity.cli.report import Group, group, parameters, wrote
 from posterity.cli.streams import Data, printable, verb
 from posterity.errors import StructureError, within
@@ -14,7 +14,7 @@ from posterity.tabular.reading import names_in_r
 from posterity.tabular.recipe import RECIPE, recipe_in
 from posterity.tabular.sites import as_provenance
 from posterity.tabular.tables import to_ledger, to_table, write
-from posterity.tabular.tables.files import Moments, law_of, read_moments
+from posterity.tabular.tables.files import Moments, law_of, of_sites, read_moments
 from posterity.tabular.units import suspicious
 
 GRAPH = ".onnx"
@@ -37,9 +37,16 @@ def import_(settings: Settings) -> Data:
     prior = settings.path("prior.file")
     site = settings["site"]
     flat_prior = bool(settings["flat_prior"])
-    if site is None and (prior is not None or flat_prior):
-        raise incomplete("--prior" if prior else "--flat-prior", "--site NAME")
     moments = read_moments(table, covariance=covariance, decimal=settings["decimal"])
+    several = bool(moments.sites)
+    if several and not flat_prior:
+        raise incomplete("a table of studies", "--flat-prior, as their estimates have no prior")
+    if several and site is not None:
+        raise conflict("--site", "a column of studies, which names the sites")
+    if not several and site is None and (prior is not None or flat_prior):
+        raise incomplete("--prior" if prior else "--flat-prior", "--site NAME")
+    if several:
+        return _studies(settings, table, moments)
     law: Any = law_of(moments, table, settings["family"])
     record = {"table": table.name, **_recipe(moments, table)}
     notes = list[str]()
@@ -74,6 +81,35 @@ def import_(settings: Settings) -> Data:
             for n, m, s in zip(rows["names"], rows["mean"], sd, strict=True)
         ],
         "notes": notes + [f"columns that were not used: {', '.join(unused)}"] * bool(unused),
+    }
+
+
+def _studies(settings: Settings, table: Path, moments: Moments) -> Data:
+    """Write the ledger of a table of studies, each of which is a site."""
+    prior = settings.path("prior.file")
+    record = {"table": table.name, "flat prior": "true"}
+    before = None
+    if prior is not None:
+        before, about = files.read_prior(prior)
+        record["prior"] = about.digest
+    ledger = of_sites(moments, table, prior=before)
+    written = files.write(ledger, settings.output, "import", record)
+    unused = [name for name in moments.unused if name]
+    return {
+        **written,
+        "family": to_table(ledger)["family"],
+        "site": None,
+        "parameters": [
+            {"name": f"{site}: {name}", "mean": mean, "sd": sd}
+            for site, name, mean, sd in zip(
+                moments.sites, moments.names, moments.mean, moments.sd, strict=True
+            )
+        ],
+        "notes": [
+            f"{len(ledger.sites)} studies, each a site of the ledger: if they differ, run "
+            "posterity fuse --personal true",
+            *[f"columns that were not used: {', '.join(unused)}"] * bool(unused),
+        ],
     }
 
 

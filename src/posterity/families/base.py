@@ -15,6 +15,7 @@ import numpy as np
 
 from posterity.arrays.namespace import compiled
 from posterity.arrays.tree import leaves, map_leaves
+from posterity.arrays.tree_sums import TreeSum
 from posterity.arrays.typing import Bool, Flat, Float, Floats, PyTree, Real
 from posterity.errors import StructureError
 from posterity.families.distribution import unsaid
@@ -26,7 +27,7 @@ from posterity.families.supports import (
     listed,
 )
 from posterity.families.unconstrained import Supports
-from posterity.families.vector_space import VectorSpace, broadcasts
+from posterity.families.vector_space import VectorSpace, at_rest, broadcasts
 from posterity.runtime.lazy import jax
 
 
@@ -63,6 +64,8 @@ class ExponentialFamily(VectorSpace):
 
     reparameterized: ClassVar[bool] = True
     """True if draws are differentiable functions of the parameters."""
+    additive: ClassVar[bool] = True
+    """True if the posterior from this prior is its sum with all factors (:meth:`given`)."""
 
     # --- methods that the author of a family writes -----------------------------------------
 
@@ -110,6 +113,22 @@ class ExponentialFamily(VectorSpace):
         )
 
     # --- optional methods --------------------------------------------------------------------
+
+    def given(self, factors: Sequence["ExponentialFamily"]) -> "ExponentialFamily":
+        """Return the posterior from this prior and sites' factors, all without names but the
+        prior: their exact sum, rounded once. Raises ParameterError if it is beyond float64.
+
+        >>> from posterity.families import Beta
+        >>> Beta.from_standard(1.0, 1.0).given([Beta(2.0, 1.0), Beta(1.0, 5.0)])
+        Beta(0.36 ± 0.14)
+        """
+        terms = [self, *factors]
+        if len(terms) == 2:  # the floating-point sum of two numbers is rounded once already
+            with np.errstate(over="ignore"):
+                total = at_rest(terms[0] + terms[1])  # pyright: ignore[reportOperatorIssue]
+            if all(np.isfinite(leaf).all() for leaf in leaves(total)):
+                return total
+        return with_names(TreeSum.of(terms).value, names_of(self))
 
     def parts(self) -> Sequence["ExponentialFamily"]:
         """Return the independent parts; a law that is not composed is its only part."""

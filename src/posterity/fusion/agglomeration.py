@@ -1,39 +1,17 @@
-"""Merging of groups: of single components before the search, and of slices after it.
-
-The search assumes that sites differ equally in all directions. If they differ more in some, and
-there are very many sites, several slices have a shorter description than the one component: half a
-nat per direction and member outweighs any price. So after the search, groups are merged as long as
-this shortens a description in which the directions where sites differ most have their own
-dispersions. Groups that are further apart than slices of their width are not merged. Halves that
-differ in shape are recognised because no site has both, although many would by chance.
-"""
+"""Merging of single components into groups, from which the search starts (Ward's method)."""
 
 import dataclasses
 import functools
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy
 
 from posterity.arrays.typing import Float, Int
-from posterity.fusion.clustering import Clustering, sums
+from posterity.fusion.clustering import Clustering
 from posterity.fusion.components import Evidence, Judged, LocalComponents
-from posterity.fusion.geometry import CACHED, ROOM, Centroids, chunks, of_places
+from posterity.fusion.geometry import CACHED, ROOM, Centroids, chunks
 
 Array = np.ndarray
-MANY = 12  # Least number of members of groups that may be slices, so that their width is known
-APART = 20.0
-"""Largest squared distance of the means of two slices, in variances within them: 7 for a normal
-distribution cut at its mean, 12 for a uniform one cut often, more for narrow slices."""
-HALVES, BY_CHANCE = 8.0, 10.0
-"""The largest such distance of halves, and the least number of sites with both by chance."""
-PATIENCE = 16  # Number of merges of slices without progress after which merging ends
-DIRECTIONS = 64  # Largest number of directions of a location that are distinguished
-RATIO, SCATTER = np.sqrt(2 / np.pi), np.sqrt(1 - 3 / np.pi)
-"""The mean absolute deviation of a normal distribution over its standard deviation, and the
-standard error of this ratio, times the root of the sample size (geary1935)."""
-ERRORS = 3.0  # Standard errors of that ratio above which one group may be several
-BY_LUCK = 1e-3  # Probability of a warning by chance, over all groups
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,168 +237,3 @@ def _level_objectives(
     prices = criterion.prices(surprise, typical, counts[:, None], criterion.spreads)
     price, _ = criterion.shortest(levels(prices))
     return criterion.length_of_sums(misfit, shape, price, total - np.arange(len(order) + 1))
-
-
-def merge_slices(clustering: Clustering) -> Clustering:
-    """Merge slices of one component; return the clustering itself if there are none."""
-    clustering = _halves_merged(clustering)
-    local = clustering.local
-    counts = clustering.counts
-    apart = ~_together(clustering)
-    many = counts >= MANY
-    several = apart & many & many[:, None] & ~np.eye(len(many), dtype=bool)
-    if not 2 <= local.criterion.located <= _directions(local) or not several.any():
-        return clustering
-    places = Places.of(local)
-    best = clustering
-    waited = 0
-    least = places.length(clustering)
-    while waited < PATIENCE and (pair := places.nearest(clustering)):
-        clustering = _merged(clustering, *pair)
-        waited = waited + 1
-        length = places.length(clustering)
-        if length < least:
-            least = length
-            best = clustering
-            waited = 0
-    return best
-
-
-def hollow(clustering: Clustering) -> list[int]:
-    """Return groups that may be several: along the direction in which their members differ most,
-    the ratio of mean absolute to standard deviation exceeds that of a normal distribution.
-    """
-    local = clustering.local
-    large = np.flatnonzero(np.bincount(clustering.labels) >= 2 * MANY)
-    if not len(large) or not 1 <= local.criterion.located <= _directions(local):
-        return []
-    places = Places.of(local)
-    groups = []
-    errors = max(ERRORS, -scipy.special.ndtri(BY_LUCK / len(large)))
-    for group in large.tolist():
-        own = places.points[clustering.labels == group]
-        own = own - own.mean(0)
-        along = own @ np.linalg.eigh(own.T @ own)[1][:, -1]
-        ratio = np.abs(along).mean() / max(along.std(), np.finfo(float).tiny)
-        if (ratio - RATIO) * np.sqrt(len(along)) > errors * SCATTER:
-            groups.append(group)
-    return groups
-
-
-def _directions(local: LocalComponents) -> int:
-    """Return the number of directions that the number of components can distinguish."""
-    return min(DIRECTIONS, len(local.points) // 4)
-
-
-def _merged(clustering: Clustering, first: int, second: int) -> Clustering:
-    """Return the clustering with two groups merged."""
-    return clustering.relabelled(np.where(clustering.labels == second, first, clustering.labels))
-
-
-def _halves_merged(clustering: Clustering) -> Clustering:
-    """Merge halves: pairs of groups without a gap between them, both of which no site has, although
-    many sites would if groups were independent.
-    """
-    sizes = np.diff(clustering.local.starts)
-    while True:
-        counts = clustering.counts
-        share = np.where(counts >= MANY, counts, 0.0) / sizes.sum()
-        both = np.outer(share, share) * (sizes * (sizes - 1)).sum()
-        pairs = np.argwhere(np.triu((both >= BY_CHANCE) & ~_together(clustering), 1)).tolist()
-        gaps = []
-        for first, second in pairs:  # compared by differences of costs to the two groups
-            rows = [np.flatnonzero(clustering.labels == group) for group in (first, second)]
-            costs = [clustering.costs(own) for own in rows]
-            gaps.append(_gap(*(own[:, second] - own[:, first] for own in costs)))
-        if min(gaps, default=np.inf) > HALVES:
-            return clustering
-        clustering = _merged(clustering, *pairs[int(np.argmin(gaps))])
-
-
-def _gap(one: Array, other: Array) -> float:
-    """Return the squared distance of the means of a statistic of two groups, in variances within
-    them. The variance is at least the distance, which sampling alone causes.
-    """
-    distance = one.mean() - other.mean()
-    within = (len(one) * one.var() + len(other) * other.var()) / (len(one) + len(other))
-    return float(distance**2 / max(within, distance, np.finfo(float).tiny))
-
-
-def _together(clustering: Clustering) -> Array:
-    """Return a matrix of the pairs of groups that some site has both of."""
-    holds = np.zeros((clustering.local.sites, len(clustering.counts)), np.float32)
-    holds[clustering.local.site, clustering.labels] = 1.0
-    return holds.T @ holds > 0
-
-
-@dataclasses.dataclass(frozen=True)
-class Places:
-    """Centred locations of components, in standard deviations of an average component, and their
-    observations relative to the average; ones if unknown.
-    """
-
-    points: Float[Array, "n located"]
-    weights: Float[Array, " n"]
-
-    @classmethod
-    def of(cls, local: LocalComponents) -> "Places":
-        """Make it for all components, in the metric of an average component's divergence."""
-        assert local.shapes is not None
-        members = local.judged.members(slice(None))
-        shapes = local.shapes
-        place = members.location()
-        known = members.observations()
-        parts: list[Array] = []
-        of_places(parts.append, place)
-        points = np.hstack(parts)
-        scale = np.where((spread := points.std(0)) > 0, spread, 1.0)
-        average = shapes.family(np.repeat(shapes.middle[0], len(scale) + 1, axis=0))
-        steps = np.vstack([np.zeros(len(scale)), np.diag(scale)])
-        ends = np.cumsum([own.shape[-1] for own in parts])[:-1]
-        offsets = iter(np.split(steps, ends, axis=1))
-        moved = average.translate(of_places(lambda _: next(offsets), place))
-        # A translation changes both parameters linearly, up to terms that the other one lacks.
-        natural, mean = (p[1:] - p[0] for p in (moved.natural_parameters, moved.mean_parameters))
-        metric = (natural @ mean.T + mean @ natural.T) / 2
-        points = (points / scale) @ np.linalg.cholesky(metric)
-        weights = np.ones(len(points)) if known is None else known / known.mean()
-        return cls(points - points.mean(0), weights)
-
-    def length(self, clustering: Clustering) -> float:
-        """Return the description length, in nats, with own dispersions of leading directions."""
-        judged = clustering.judged
-        criterion = clustering.local.criterion
-        sizes, means = self._groups(clustering)
-        scatter = (self.weights[:, None] * self.points).T @ self.points
-        shares = np.maximum(np.linalg.eigvalsh(scatter - (sizes[:, None] * means).T @ means), 0.0)
-        shares = shares[::-1] / max(shares.sum(), np.finfo(float).tiny)
-        misfit = max(judged.misfit - judged.shape, 0.0)
-        saved = criterion.saved(misfit * shares, len(sizes))
-        return judged.length(criterion, clustering.counts) - saved
-
-    def nearest(self, clustering: Clustering) -> tuple[int, int] | None:
-        """Return the two groups whose merge raises the scatter within groups least, relative to its
-        width, among pairs that no site has both of and that are not too far apart; or None.
-        """
-        sizes, means = self._groups(clustering)
-        within = self.points - means[clustering.labels]
-        scatter = (self.weights[:, None] * within).T @ within / len(within)
-        root = np.linalg.cholesky(np.linalg.inv(scatter + np.eye(len(scatter))))
-        first, second = np.nonzero(np.triu(~_together(clustering), 1))
-        distance = (((means[first] - means[second]) @ root) ** 2).sum(1)
-        rise = distance * sizes[first] * sizes[second] / (sizes[first] + sizes[second])
-        order = np.argsort(rise, kind="stable")
-        pairs = zip(first[order].tolist(), second[order].tolist(), strict=True)
-        return next((pair for pair in pairs if self.gap(clustering, *pair) <= APART), None)
-
-    def gap(self, clustering: Clustering, first: int, second: int) -> float:
-        """Return the :func:`_gap` of two groups along the line through their means."""
-        one, other = (self.points[clustering.labels == group] for group in (first, second))
-        line = one.mean(0) - other.mean(0)
-        return _gap(one @ line, other @ line)
-
-    def _groups(self, clustering: Clustering) -> tuple[Array, Array]:
-        """Return the weight (g,) and the mean (g, located) of each group."""
-        sizes = np.bincount(clustering.labels, self.weights)
-        totals = sums(self.weights[:, None] * self.points, clustering.labels)
-        return sizes, totals / sizes[:, None]

@@ -29,14 +29,6 @@ SAMPLED = 24
 """The parameters of a sample may use 1/SAMPLED of the budget: matching needs ten times their
 memory."""
 LEAST = 1000  # Least number of components in a sample, for any budget
-NO_SCALE = (
-    "Gaussian posteriors of two sites have no scale by which to tell components that differ "
-    "between the sites from components that they do not share"
-)
-DIFFERING = (
-    "sites differ by far more than sampling, so that which components are one is told only by how "
-    "much more alike they are than others"
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,41 +125,6 @@ class Alignment:
         ]
         return sorted(rows, key=lambda row: (round(row[2], 6), row[0], row[1]))
 
-    def reasons(self) -> list[str]:
-        """Return, in words, what is determined by less than 3 nats; empty for known matchings."""
-        if self.known:
-            return []
-        if self.confidence is None:
-            return ["how sure the matches are was not looked for"]
-        reasons = [] if self.identified else [NO_SCALE]
-        if isinstance(self.confidence, EffectsConfidence):
-            reasons.append(DIFFERING)
-        if not self.judged:
-            reasons.append("the number of components was not compared with others")
-        several = len(self.confidence.hollow)
-        if several:
-            reasons.append(
-                f"{several} of {self.components} components may be several: the middle of the line "
-                "along which their members differ most holds few"
-            )
-        other = self.confidence.runner_up
-        if other and other[1] < AMBIGUOUS:
-            by = (
-                f"only {other[1]:.1f} nats worse"
-                if other[1] >= 0
-                else f"{-other[1]:.1f} nats better"
-            )
-            reasons.append(f"{other[0]} components are {by}")
-        unsure = self.ambiguous()
-        if unsure:
-            (site, component, margin), matched = unsure[0], (self.labels >= 0).sum()
-            least = round(margin, 1) + 0.0  # no negative zero
-            reasons.append(
-                f"less than {AMBIGUOUS:g} nats better than the next best are {len(unsure)} of "
-                f"{matched} matches, component {component} of {site!r} the least ({least})"
-            )
-        return reasons
-
 
 @dataclasses.dataclass(frozen=True)
 class Aligner:
@@ -254,8 +211,7 @@ class Aligner:
         labels[wanted] = labels[parts.into[wanted]]
         result = matched.result
         cost = result.clustering.misfit
-        confidence = Confidence(result.clustering, result.levels, self.free and not result.joined)
-        confidence.joined = result.joined
+        confidence = Confidence(result.clustering, result.levels, self.free)
         if result.effects is not None:
             confidence = EffectsConfidence(result.clustering, result.effects)
         if topics is not None:

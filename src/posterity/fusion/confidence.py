@@ -17,7 +17,6 @@ import scipy
 
 from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
-from posterity.fusion.agglomeration import hollow
 from posterity.fusion.clustering import Clustering, polish, refine
 from posterity.fusion.effects import Effects
 from posterity.fusion.geometry import CACHED, Centroids, Points, chunks
@@ -41,13 +40,10 @@ class Confidence:
     """Confidence in the best clustering that a search found, computed on access.
 
     ``levels`` has the least objective found for each number of groups; ``free`` is whether the
-    objective chose the number; ``joined`` whether slices were merged at the end by another
-    criterion; ``thorough`` whether ``runner_up`` evaluates neighbouring numbers.
+    objective chose the number; ``thorough`` whether ``runner_up`` evaluates neighbouring numbers.
     """
 
     thorough: ClassVar[bool] = True
-
-    joined: bool = False
 
     def __init__(self, clustering: Clustering, levels: dict[int, float], free: bool):
         self.clustering = clustering
@@ -136,15 +132,10 @@ class Confidence:
         if _large(self.clustering):
             return False
         other = self.runner_up
-        if (other and other[1] < AMBIGUOUS) or not self.identified or self.hollow:
+        if (other and other[1] < AMBIGUOUS) or not self.identified:
             return True
         least = (Moves(part, self.free).least_at_first_order() for part in self.parts)
         return min(least) < 2 * AMBIGUOUS
-
-    @functools.cached_property
-    def hollow(self) -> list[int]:
-        """Groups that may consist of several components (:func:`.agglomeration.hollow`)."""
-        return hollow(self.clustering) if self.free or self.joined else []
 
     @functools.cached_property
     def alone(self) -> float:

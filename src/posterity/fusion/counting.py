@@ -14,51 +14,60 @@ import scipy
 
 from posterity.errors import UsageError
 from posterity.fusion.blocks import SAME, Block
+from posterity.fusion.doubts import Doubt, Kind, doubt, more
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Rule
 from posterity.fusion.plan import Plan
 from posterity.fusion.sites import Sites
 
-CLOSE, BY_CHANCE, INFORMED = 0.05, 1e-3, 1.0
-"""Deviations below which means are compared further; the chance, over all pairs of sites, below
-which they have the same records; and nats by which records must have moved the prior."""
+CLOSE = 0.05  # Deviations below which means are compared further
+INFORMED = 1.0
+"""Nats by which records must have moved the prior for posteriors to be compared: what is left of
+the prior is alike at all sites."""
 WHOLE = 1e-12  # Relative rounding error of whole numbers
-COINCIDENCE = 0.05  # Chance, over all pairs, from which equal counts are taken to be a coincidence
+SAME_POSTERIOR = "the same posterior"
 
 
 class Choice(NamedTuple):
-    """A rule, the reason for it, and a warning about data that may count twice, or ``""``."""
+    """A rule, the reason for it, and doubts about data that may count twice."""
 
     rule: Rule
     why: str
-    twice: str = ""
+    twice: tuple[Doubt, ...] = ()
 
 
-def chosen_rule(sites: Sites, plan: Plan, weights: Mapping[str, float] | None) -> Choice:
+def chosen_rule(
+    sites: Sites, plan: Plan, weights: Mapping[str, float] | None, level: float
+) -> Choice:
     """Return the rule that was requested, or else the default one, with the reason. Raise a
     UsageError for a requested product of sites without a prior, or of data that would count twice.
     """
-    if plan.rule is not None:
-        alike = ""
-        if plan.rule is Rule.PRODUCT:
-            check_priors_known(sites)
-            alike = check_counted_once(sites)
-        return Choice(plan.rule, "as asked for", alike)
-    if plan.divergence is not Divergence.REVERSE or weights is not None:
+    if plan.rule is Rule.BARYCENTER:
+        return Choice(plan.rule, "as asked for")
+    if plan.rule is Rule.PRODUCT:
+        check_priors_known(sites)
+    elif plan.divergence is not Divergence.REVERSE or weights is not None:
         what = "weights" if weights is not None else "divergence"
         return Choice(Rule.BARYCENTER, f"since {what}= is about an average")
-    if sites.without_prior:
+    elif sites.without_prior:
         first = sites.without_prior[0]
         why = f"since the prior of {first!r} is not known (ledgers, or prior=, say it)"
         return Choice(Rule.BARYCENTER, why)
-    if _differ(sites):
+    elif _differ(sites):
         why = "since sites started from different priors (prior= says which one to count)"
         return Choice(Rule.BARYCENTER, why)
-    try:
-        alike = check_counted_once(sites)
-    except UsageError as error:
-        return Choice(Rule.BARYCENTER, "since a sum would count data twice", str(error))
-    return Choice(Rule.PRODUCT, "since all sites started from one prior", alike)
+    twice = _counted_twice(sites, level)
+    found = () if twice is None else (twice.doubt,)
+    if plan.rule is None and twice is not None and twice.certain:
+        return Choice(Rule.BARYCENTER, "since a sum would count data twice", found)
+    if twice is not None and twice.certain:
+        raise UsageError(
+            found=f"{twice.what} in both {twice.first!r} and {twice.second!r}",
+            expected="each site's data once: a product would count them twice",
+            fix="Merge ledgers that share a site with | first; leave a copy out.",
+        )
+    why = "since all sites started from one prior" if plan.rule is None else "as asked for"
+    return Choice(Rule.PRODUCT, why, found)
 
 
 def _differ(sites: Sites) -> bool:
@@ -97,36 +106,45 @@ def check_priors_known(sites: Sites) -> None:
         )
 
 
-def check_counted_once(sites: Sites) -> str:
-    """Raise a UsageError for data that a product would count twice. Return a warning about ledgers
-    of different sites that agree to the last bit, or about sites closer than chance, or ``""``.
+class _Twice(NamedTuple):
+    """What may be in two sites, their names, how many further pairs there are, and whether it is
+    ``certain`` that records would count twice.
+    """
+
+    what: str
+    first: str
+    second: str
+    further: int = 0
+    certain: bool = False
+
+    @property
+    def doubt(self) -> Doubt:
+        further = more(self.further)
+        return doubt(Kind.COPY, 0.0, self.first, other=self.second, what=self.what, more=further)
+
+
+def _counted_twice(sites: Sites, level: float) -> _Twice | None:
+    """Return what is in two sites: data of one site; the same posterior, to the last bit or closer
+    than by a chance of ``level``; or None.
     """
     if sites.shared is not None:
         contributor, first, second = sites.shared
-        raise _counted_twice(f"data of site {contributor!r}", first, second)
+        return _Twice(f"data of site {contributor!r}", first, second, certain=True)
     seen: dict[Any, str] = {}
     pairs = []
     for name, content in zip(sites.names, sites.contents(), strict=True):
         twin = seen.setdefault(content, name)
-        if twin == name:
+        if twin == name or _may_coincide(sites, name, level):
             continue
-        if _may_coincide(sites, name):
-            continue
-        first, second = sorted((twin, name))
-        if not {first, second} & sites.ledgers:
-            raise _counted_twice("the same posterior", first, second)
-        pairs.append((first, second))
-    if not pairs:
-        return _nearly_same(sites)
-    first, second = pairs[0]
-    more = f", and so do {len(pairs) - 1} further pairs" if len(pairs) > 1 else ""
-    return (
-        f"sites {first!r} and {second!r} hold the same posterior to the last bit{more}: if one is "
-        "a copy of the other, its data count twice; leave the copy out"
-    )
+        pairs.append(_Twice(SAME_POSTERIOR, min(twin, name), max(twin, name)))
+        if sites.ledgers.isdisjoint((twin, name)):
+            return pairs[-1]._replace(certain=True)
+    if pairs:
+        return pairs[0]._replace(further=len(pairs) - 1)
+    return _nearly_same(sites, level)
 
 
-def _may_coincide(sites: Sites, name: str) -> bool:
+def _may_coincide(sites: Sites, name: str, level: float) -> bool:
     """Return whether another site may have the same posterior as this one by chance, since it holds
     nothing but a few small counts.
 
@@ -144,12 +162,12 @@ def _may_coincide(sites: Sites, name: str) -> bool:
     if np.abs(counts - np.round(counts)).max(initial=0.0) > WHOLE * max(counts.max(initial=0), 1.0):
         return False
     chance = -np.log(4 * np.pi * np.maximum(np.sort(counts)[:-1], 1 / (4 * np.pi))).sum() / 2
-    return bool(chance + np.log(math.comb(len(sites.names), 2)) > np.log(COINCIDENCE))
+    return bool(chance + np.log(math.comb(len(sites.names), 2)) > np.log(level))
 
 
-def _nearly_same(sites: Sites) -> str:
-    """Return a warning about two Gaussian posteriors that are closer than those of independent
-    records can be, as those of one table in two units, or ``""``.
+def _nearly_same(sites: Sites, level: float) -> _Twice | None:
+    """Return two Gaussian posteriors that are closer than those of independent records can be, as
+    those of one table in two units, or None.
 
     Twice their divergence is about chi-squared, with a degree of freedom per coordinate.
     """
@@ -160,7 +178,7 @@ def _nearly_same(sites: Sites) -> str:
 
     shapes = {q.event_shape for q in known.values() if plain(q) and len(list(q.parts())) == 1}
     if len(shapes) != 1 or not all(map(plain, known.values())):
-        return ""
+        return None
     names = sorted(known, key=lambda name: float(known[name].mean[0]))
     size = math.prod(*shapes)
     means = np.stack([known[name].mean for name in names])
@@ -172,18 +190,6 @@ def _nearly_same(sites: Sites) -> str:
         prior = sites.loaded[one].prior
         chance = len(names) ** 2 / 2 * scipy.special.gammainc(size / 2, max(apart, 0.0))
         informed = prior is None or float(known[one].kl(prior)) > INFORMED
-        if chance < BY_CHANCE and informed:
-            return (
-                f"sites {one!r} and {other!r} hold nearly the same posterior ({apart:.1g} nats "
-                "apart): if they have the same records, as with other units or orders of levels, "
-                "these count twice; leave one out"
-            )
-    return ""
-
-
-def _counted_twice(what: str, first: str, second: str) -> UsageError:
-    return UsageError(
-        found=f"{what} in both {first!r} and {second!r}",
-        expected="each site's data once: a product would count them twice",
-        fix="Merge ledgers that share a site with | first; leave a copy out.",
-    )
+        if chance < level and informed:
+            return _Twice(f"nearly the same posterior ({apart:.1g} nats apart)", one, other)
+    return None

@@ -115,24 +115,6 @@ class Criterion:
             noise = noise + sampled + _noise(shape - sampled, spare, self.shaped / 2, 1.0)
         return noise + price + self.columns(groups)
 
-    def saved(self, misfits: Float[Array, " located"], groups: int) -> float:
-        """Return the nats saved if the directions in which sites differ most have dispersions of
-        their own; their number is chosen (minka2001dimension). ``misfits`` are those of location
-        along each direction, the largest first.
-        """
-        spare = self.total - groups
-        dim = self.located
-
-        def noise(misfit, directions):
-            return _noise(misfit, spare, directions, self.expected)
-
-        leading = np.arange(1, dim)
-        angles = (dim - (leading - 1) / 2) * leading  # numbers that describe leading directions
-        each = noise(misfits[:-1], 1).cumsum()
-        rest = np.array([noise(misfits[k:].sum(), dim - k) for k in leading.tolist()])
-        lengths = each + rest + angles * np.log(max(spare, 1)) / 2
-        return max(float(noise(misfits.sum(), dim) - lengths.min(initial=np.inf)), 0.0)
-
     def columns(self, groups: Any) -> Any:
         """Return the length that a number of groups adds to the description, without prices."""
         if not self.single:

@@ -4,8 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +15,6 @@ from posterity.arrays.typing import Float
 from posterity.artifact.aligned import named
 from posterity.artifact.checkpoint import of_arguments, opened
 from posterity.errors import (
-    FusionWarning,
-    IdentificationWarning,
     UsageError,
 )
 from posterity.families import ExponentialFamily
@@ -27,9 +24,10 @@ from posterity.fusion.alignment import Aligner, Alignment
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.blocks import assembled
 from posterity.fusion.blocks import blocks as blocks_of
+from posterity.fusion.check import doubts
 from posterity.fusion.combine import add, average, pooled_posterior
 from posterity.fusion.counting import chosen_rule
-from posterity.fusion.diagnostics import diagnostics
+from posterity.fusion.doubts import LEVEL, warn_of
 from posterity.fusion.geometry import Divergence, DivergenceName
 from posterity.fusion.labels import (
     matching_by_name,
@@ -60,12 +58,15 @@ def fuse(
     divergence: Divergence | DivergenceName | str = "reverse",
     matching: Matching | MatchingName | str | Mapping[str, Any] = "evidence",
     prior: ExponentialFamily | None = None,
+    personal: bool | Sequence[int | str] | Mapping[Any, float] = False,
     weights: Mapping[str, float] | None = None,
     absorb: bool | None = None,
     budget: int | None = None,
     networks: Options | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: ProgressCallback | None = None,
+    warn: bool = True,
+    level: float = LEVEL,
 ) -> Fusion:
     """Merge posteriors of separate data sets into one, and match their components.
 
@@ -97,6 +98,11 @@ def fuse(
             whatever the ledgers' priors are; by default their common prior, or the average of
             priors that differ. The members of a plate's prior, in any number, are all alike, with
             equal weights, whose total concentration is kept.
+        personal: for sites that truly differ, of Gaussian coefficients: True if all coefficients
+            vary normally about those of a population, or those that do, by name or number; a
+            mapping gives the prior median of each one's spread between sites, which by default is
+            the sites' median standard error. A site may lack coefficients. The result has the
+            population (:attr:`Fusion.population`); only ``prior`` can be passed beside it.
         weights: for the barycentre, a positive weight for each site; by default equal.
         absorb: whether to merge components into which a local fit split one: those that the lower
             bound of the site's fit merges, and unmatched ones, unless other sites contradict; and
@@ -113,6 +119,8 @@ def fuse(
         progress: callback for :class:`posterity.status.Progress`, called after each plate is
             matched (with the objective of the matching) and after each pass over the sites (with
             its number); for networks after each width is tried (with the predictive KL).
+        warn: whether doubts are Python warnings as well as in ``Fusion.doubts``.
+        level: chance that sites of one truth are doubted, for each kind of doubt.
 
     Returns:
         A :class:`Fusion`, or a :class:`NetworkFusion` for networks. It does not depend on the
@@ -121,12 +129,13 @@ def fuse(
 
     Warns:
         IdentificationWarning: if the number of components or a match is determined by less than
-            3 nats, or cannot be judged. This is checked for up to 2^20 pairs of a local and a
-            fused component with at most 2^27 numbers in all.
-        FusionWarning: if sites contradict each other, differ by more than sampling explains, are
-            uninformative, or have the same data. Of sites that are matched in passes, a sample,
-            those that fit worst, and some with each component are checked. All lines are in
-            ``Fusion.warnings``.
+            3 nats, or cannot be judged, unless sampling alone tells which components are one. This
+            is checked for up to 2^20 pairs of a local and a fused component with at most 2^27
+            numbers in all.
+        FusionWarning: if sites contradict each other, differ by more than sampling explains, share
+            fewer components than others do, are uninformative, or have the same data. Of sites that
+            are matched in passes, a sample, those that fit worst, and some with each component are
+            checked. All are in ``Fusion.doubts``.
         UserWarning: for a product of sites whose priors differ, without ``prior``.
 
     Raises:
@@ -148,9 +157,15 @@ def fuse(
     3
     """
     plan = Plan(rule, divergence, matching, components, prior, absorb, budget, networks)
+    if personal is not False and personal is not None:
+        from posterity.fusion.differing import fuse_differing  # most fusions need no models
+
+        fusion = fuse_differing(posteriors, plan, personal)
+        warn_of(fusion.doubts if warn else ())
+        return fusion
     sites = read_sites(posteriors, plan)
     importance = _weights(sites.names, weights, plan.rule)
-    choice = chosen_rule(sites, plan, weights)
+    choice = chosen_rule(sites, plan, weights, level)
     problem = _Problem(sites, plan, importance, choice.rule)
     # A symmetric matrix has half as many parameters as entries.
     with _kept(checkpoint, sites, plan) as stages, one_thread(np.sqrt(2 * sites.like.dimension)):
@@ -158,14 +173,11 @@ def fuse(
             fusion = problem.networks(progress)
         else:
             fusion = problem.combined(*problem.matched(progress, stages))
-        lines: dict[str, type[Warning]] = dict.fromkeys(
-            _ambiguities(fusion, plan), IdentificationWarning
-        )
-        doubtful = [choice.twice] * bool(choice.twice) + [*diagnostics(sites, fusion)]
-        lines |= dict.fromkeys(doubtful, FusionWarning)
-    for line, kind in lines.items():
-        warnings.warn(line, kind, stacklevel=2)
-    return dataclasses.replace(fusion, why=choice.why, warnings=tuple(lines))
+        searched = plan.matching in (Matching.EVIDENCE, Matching.HUNGARIAN)
+        checked = sites.blocks, fusion.plates, sites.coordinates, level
+        found = [*choice.twice, *doubts(*checked, searched=searched)]
+    warn_of(found if warn else ())
+    return dataclasses.replace(fusion, why=choice.why, doubts=tuple(found))
 
 
 @contextlib.contextmanager
@@ -272,18 +284,6 @@ class _Problem(NamedTuple):
         ledger = _kept_apart(ledger, sites.loaded, aligned)
         pooled = named(pooled_posterior(ledger, rebased), names)
         return Fusion(pooled, named(ledger, names), aligned, rule, side, rebased, sampling=sampling)
-
-
-def _ambiguities(fusion: Fusion, plan: Plan) -> Iterator[str]:
-    """Yield a line for each plate whose matching was searched for and is ambiguous."""
-    searched = plan.matching in (Matching.EVIDENCE, Matching.HUNGARIAN)
-    for path, plate in fusion.plates.items() if searched else ():
-        suspect = plate.confidence is not None and plate.confidence.suspect
-        if suspect and (reasons := plate.reasons()):
-            yield (
-                f"The matching{f' in block {path!r}' * bool(path)} is uncertain: "
-                f"{'; '.join(reasons)}. See .margins and .components_evidence."
-            )
 
 
 def _weights(names: list[str], weights: Any, rule: Rule | None) -> Float[Array, " sites"]:

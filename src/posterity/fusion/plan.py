@@ -10,7 +10,7 @@ from posterity.arguments import COUNT, Constraint, one_of
 from posterity.arrays.stacks import unstacked
 from posterity.arrays.tree import leaves
 from posterity.artifact import Posterior, open_artifact
-from posterity.artifact.many import Alone, Several, read_alone, read_many
+from posterity.artifact.many import Alone, Several, called, read_alone, read_many
 from posterity.errors import StructureError, UsageError
 from posterity.families import Distribution, ExponentialFamily, Network
 from posterity.families.checks import check_proper
@@ -107,7 +107,7 @@ def one_by_one(posteriors: Iterable[Item]) -> Iterator[Item]:
         elif name is None and is_batch(value):
             yield from ((None, value[index]) for index in range(value.batch_shape[0]))
         else:
-            yield name, read_alone(os.fspath(value), name) if _is_path(value) else value
+            yield name, _read(value, name)
 
 
 def together(posteriors: Iterable[Item]) -> Iterator[Item]:
@@ -120,7 +120,11 @@ def together(posteriors: Iterable[Item]) -> Iterator[Item]:
         while paths and (few := [os.fspath(path) for _, path in itertools.islice(own, TOGETHER)]):
             yield from ((None, value) for value in read_many(few))
         for name, value in () if paths else own:
-            yield name, read_alone(os.fspath(value), name) if _is_path(value) else value
+            yield name, _read(value, name)
+
+
+def _read(value: Any, name: str | None) -> Any:
+    return read_alone(os.fspath(value), name) if _is_path(value) else called(value, name)
 
 
 def _is_path(value: Any) -> bool:
@@ -186,6 +190,13 @@ class Plan:
                 expected="matching='evidence' and components=None",
                 fix="Leave absorb out.",
             )
+
+    @property
+    def searches(self) -> bool:
+        """True if a rule, a matching or an option of these was asked for."""
+        asked = (self.rule, self.components, self.absorb, self.budget, self.networks, self.labels)
+        usual = (Matching.EVIDENCE, Divergence.REVERSE)
+        return any(own is not None for own in asked) or (self.matching, self.divergence) != usual
 
     @property
     def bytes(self) -> int:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,12 +12,17 @@ from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.families.names import family_of, is_quick
 from posterity.fusion.alignment import Alignment
+from posterity.fusion.check import of_matching
+from posterity.fusion.doubts import Doubt
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Rule
 from posterity.fusion.scale import Scale, scales_of
 from posterity.ledger import Ledger
 from posterity.runtime.text import clean, cut, html
 from posterity.status import Status
+
+if TYPE_CHECKING:
+    from posterity.inference.random_effects import Effects
 
 LEFT = 1e-3  # Nats by which moving one component may still shorten the description
 
@@ -33,8 +39,8 @@ class Fusion:
             matching, its cost and the trace of the objective.
         rule: rule by which matched components were combined.
         why: reason for that rule, in words.
-        warnings: lines on doubtful results, each with advice: ambiguous matches, and sites that
-            contradict each other, are uninformative or may have the same data.
+        doubts: reasons not to rely on the result, each with advice: ambiguous matches, and sites
+            that contradict each other, are uninformative or may have the same data.
         divergence: direction of KL that was used.
         rebased: with ``rule="product"``, the sites whose prior differed from the common one,
             ``ledger.prior``.
@@ -47,7 +53,7 @@ class Fusion:
     divergence: Divergence
     rebased: tuple[str, ...] = ()
     why: str = ""
-    warnings: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
     sampling: Callable[[], dict[str, Scale]] | None = dataclasses.field(
         default=None, repr=False, compare=False
     )
@@ -70,6 +76,11 @@ class Fusion:
         return html(self, "fusion")
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """The :attr:`doubts`, a line each."""
+        return tuple(map(str, self.doubts))
+
+    @property
     def plate(self) -> Alignment:
         """The matching of the only plate; raises a UsageError unless there is exactly one."""
         if len(self.plates) != 1:
@@ -79,6 +90,16 @@ class Fusion:
                 fix="Look at .plates[name] instead.",
             )
         return next(iter(self.plates.values()))
+
+    @functools.cached_property
+    def population(self) -> "Effects":
+        """Of a fusion with ``personal``, the population that sites' coefficients vary about: its
+        means, spreads and intervals, and the law of each site and of a new one. A UsageError for
+        other fusions.
+        """
+        from posterity.inference.random_effects import effects_of
+
+        return effects_of(self.ledger)
 
     @property
     def matching(self) -> Mapping[str, Int[np.ndarray, " k"]]:
@@ -144,12 +165,12 @@ class Fusion:
 
         ``left`` is the number of nats by which moving one component, or another number of
         components that was tried, would shorten the description; infinite if that is unknown. The
-        reasons are those of :meth:`Alignment.reasons`, plate by plate.
+        reasons are the doubts about the matching, plate by plate.
         """
         left = max((plate.left for plate in self.plates.values()), default=0.0)
         reasons = [
-            f"{path}: {reason}" if path else reason
+            own.finding
             for path, plate in self.plates.items()
-            for reason in plate.reasons()
+            for own in of_matching(plate, f" in block {path!r}" * bool(path))
         ]
         return Status.of(left, LEFT, tuple(reasons))

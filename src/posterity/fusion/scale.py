@@ -34,8 +34,6 @@ Array = np.ndarray
 Rng = np.random.Generator
 DRAWS = 400  # Draws of all factors of a group, if there is no closed form
 MOST_NUMBERS = 2**25  # Largest number of floats to draw; beyond it no scale is computed
-INFORMED = 0.01  # Share of the prior's variances below which records determine all numbers
-MOST_SINGLE = 64  # Largest number of a Gaussian's numbers that have a scale each
 MANY = 2.0  # Standard deviations up to which a cost agrees with sampling alone
 
 
@@ -125,47 +123,6 @@ def _scale(block: Block | BlockTable | None, alignment: Alignment, divergence: A
     if not np.isfinite([total, variance]).all() or total <= 0:
         return unknown("some site contributed less than nothing to a component")
     return Scale(residual, total / count, float(np.sqrt(variance)) / count, count)
-
-
-def scales_by_number(block: Block) -> list[Scale]:
-    """Return the scale of each number of Gaussians with one known prior, one a site, by their
-    marginals under reverse KL; empty for other blocks and for more than :data:`MOST_SINGLE`. Sites
-    whose records do not determine all numbers are left out.
-    """
-    laws: Any = block.members
-    prior: Any = block.priors.laws[0] if len(block.priors.laws) == 1 else None
-    known = prior is not None and not prior.batch_shape and (block.priors.own >= 0).all()
-    if not known or not laws.gaussian or laws.own_size > MOST_SINGLE:
-        return []
-    origin = np.median(laws.mean, axis=0)
-
-    def weight(q):
-        return 1 / np.asarray(q.marginal_variance)
-
-    def table(q):
-        return DiagonalGaussian((q.mean - origin) * weight(q), weight(q))
-
-    start = table(prior)
-    every = table(laws)
-    # Where the prior counts, it shifts numbers by others that few records leave open.
-    every = every[np.flatnonzero((every.variance < INFORMED * start.variance).all(1))]
-    count = every.batch_shape[0]
-    if count < 2:
-        return []
-    middle = every.with_natural_parameters(every.natural_parameters.mean(0, keepdims=True))
-
-    def single(q, k):
-        return DiagonalGaussian(q.precision_mean[..., [k]], q.precision[..., [k]])
-
-    found = []
-    for k in range(laws.own_size):
-        prior = single(start, k)
-        each = single(every, k)
-        one = single(middle, k)
-        mean, variance = _gaussians(prior, each)
-        residual = float(one.kl(each).sum())
-        found.append(Scale(residual / count, mean / count, np.sqrt(variance) / count, count))
-    return found
 
 
 class _NoLaw(Exception):

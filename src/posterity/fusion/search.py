@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.arrays.typing import Float, Int
-from posterity.fusion.agglomeration import Merging, agglomerate, merge_slices
+from posterity.fusion.agglomeration import Merging, agglomerate
 from posterity.fusion.clustering import (
     Clustering,
     assign,
@@ -42,15 +42,13 @@ PATIENCE = 3  # Number of group counts without progress after which the search f
 class SearchResult:
     """The best clustering and the trace of its objective.
 
-    ``levels`` has the least objective for each number of groups. If slices were ``joined`` at the
-    end, the objective is above the trace. ``effects`` decided if sites differ by far more than
-    sampling.
+    ``levels`` has the least objective for each number of groups. ``effects`` decided if
+    sites differ by far more than sampling.
     """
 
     clustering: Clustering
     trace: list[float]
     levels: dict[int, float] = dataclasses.field(default_factory=dict)
-    joined: bool = False
     effects: Effects | None = None
 
 
@@ -85,13 +83,9 @@ def search(local: LocalComponents, components: int | None = None) -> SearchResul
     limit = max(SEED_COMPONENTS, int(ends[min(1, len(ends) - 1)]))
     sample = np.flatnonzero(ends[local.site] <= limit)
     if len(sample) == len(local.points):
-        result = _search_sample(local, components)
-    else:
-        seed = _search_sample(local.take(sample), components)
-        result = _extend(local, seed.clustering, components)
-    if components is not None or (whole := merge_slices(result.clustering)) is result.clustering:
-        return result
-    return SearchResult(whole, result.trace, joined=True)
+        return _search_sample(local, components)
+    seed = _search_sample(local.take(sample), components)
+    return _extend(local, seed.clustering, components)
 
 
 def _search_sample(local: LocalComponents, components: int | None) -> SearchResult:

@@ -29,7 +29,7 @@ from posterity.artifact.many import Alone, Several, name_of
 from posterity.errors import ParameterError, UsageError
 from posterity.families import ExponentialFamily, Plate, at_rest
 from posterity.families.checks import check_adds, check_proper
-from posterity.families.names import Names, has_names
+from posterity.families.names import Names, has_names, some
 from posterity.fusion.block_table import BlockTable, keys_of_sites
 from posterity.fusion.blocks import Block, blocks, side_by_side
 from posterity.fusion.geometry import Divergence
@@ -144,6 +144,12 @@ class Sites(abc.ABC):
     def _enrol(self, name: str | None, value: Any, provenance: Mapping[str, str]) -> str:
         """Return a further site's name, after checking that its file has the others' recipe."""
         own = name_of(value.sites) if isinstance(value, Ledger) else ""
+        if isinstance(value, Ledger) and not value.prior.additive:
+            raise UsageError(
+                found=f"a ledger of a population, of {some(value.sites)}",
+                expected="posteriors of sites: what a population makes of them is no sum",
+                fix="Fuse the sites' own posteriors together by fuse(..., personal=True).",
+            )
         name = name if name is not None else own or f"site-{len(self._known):04d}"
         if name in self._known:
             raise given_twice(name)

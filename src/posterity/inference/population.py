@@ -15,10 +15,10 @@ import numpy as np
 from scipy.special import chdtri, ndtr
 
 from posterity.arrays.typing import Float
-from posterity.families import Gaussian, Product
+from posterity.families import Gaussian, Mixture, Product
 from posterity.families.names import names_of, with_names
 from posterity.inference.expectation_propagation import Matrix, Normal
-from posterity.inference.pooling import grids, marginal
+from posterity.inference.pooling import grids
 from posterity.models.nodes import normal_pairs
 
 LINES = {1: (401, 12.0), 2: (61, 8.0)}
@@ -32,6 +32,8 @@ PLACED = 4
 """Number of placements of the nodes."""
 ENOUGH = 100
 """Smallest effective sample size of the nodes."""
+BLOCKS = ("coefficients", "log_spread")
+"""Blocks that sites share: the population's coefficients, and the log spreads of sites."""
 TURNS, SETTLED, EXACT = 30, 1e-11, 1e-2
 """Iterations of the search for a site's message, its relative residual at convergence, and the
 relative residual of the linear solve in an iteration."""
@@ -46,6 +48,18 @@ class Nodes(NamedTuple):
     log_spread: Float[np.ndarray, "m p"]
     mean: Float[np.ndarray, "m d"]
     covariance: Float[np.ndarray, "m d d"]
+
+
+class Messages(NamedTuple):
+    """Gaussian messages ``exp(hᵀβ - βᵀΛβ/2)`` of J sites' records."""
+
+    linear: Float[np.ndarray, "sites d"]
+    precision: Float[np.ndarray, "sites d d"]
+
+    @classmethod
+    def of(cls, each: Sequence[Normal]) -> "Messages":
+        """Stack the messages of sites."""
+        return cls(*map(np.stack, zip(*each, strict=True)))
 
 
 class Population(NamedTuple):
@@ -67,38 +81,60 @@ def population(prior: Any, posterior: Any, factors: Sequence[Any], own: Any) -> 
     posterior itself: if the effective sample size ``draws`` is too small, as with very many log
     spreads; and, with ``draws`` 0, if factors come from very different spreads, as early in a run.
     """
-    c = Normal.of(posterior.coefficients)
     s = Normal.of(posterior.log_spread)
     every = messages(posterior, factors, own)
     if any(message is None for message in every):
         return Population(posterior, 0.0)
     found = [message for message in every if message is not None and message.precision.any()]
     before = Normal.of(prior.coefficients), Normal.of(prior.log_spread)
-    shared = (c.mean, c.covariance), (s.mean, s.covariance)
-    draws = np.inf
+    called = names_of(posterior)
+    names = called.get(BLOCKS[0], ()), called.get(BLOCKS[1], ())
+    if not found:
+        return Population(posterior, np.inf)
+    at, draws = nodes_of(Messages.of(found), before, (s.mean, s.covariance), own)
+    return Population(posterior if at is None else law_of(at, names), draws, at)
+
+
+def nodes_of(
+    messages: Messages, before: tuple[Normal, Normal], start: tuple[Any, Any], own: Any
+) -> tuple[Nodes | None, float]:
+    """Return nodes over the log spreads and their effective sample size, infinite for a grid; no
+    nodes if it is too small.
+
+    ``before`` is the prior of ``c`` and of ``s``; ``start`` has the mean and covariance of ``s``
+    about which the first nodes are placed.
+    """
+    prior, spread = before
+    sites, size = messages.linear.shape
+    shared = start
+    on_grid = len(own) in LINES
+    worth = 0.0
     at = None
-    for turn in range(PLACED if found else 0):
-        places, widths = _places(*shared[1], turn, len(found) * len(c.linear) ** 3)
-        log, means, covariances = _integrated(found, before, c, places, own)
+    for turn in range(PLACED):
+        places, widths = _places(*shared, turn, sites * size**3)
+        given = integrated(messages, prior, variances(places, own, size))
+        log = given.log + places @ spread.linear - ((places @ spread.precision) * places).sum(1) / 2
         weights = np.exp(log + widths - (log + widths).max())
         weights /= weights.sum()
         worth = float(1 / (weights**2).sum())
-        on_grid = len(own) in LINES
         last = turn == PLACED - 1 and not on_grid
         if not worth >= (ENOUGH if last else 2 * len(own)):
-            return Population(posterior, worth if np.isfinite(worth) else 0.0)
-        draws = np.inf if on_grid else worth
-        mean, covariance = _moments(weights, means)
-        covariance = covariance + np.tensordot(weights, covariances, 1)
-        shared = (mean, covariance), _moments(weights, places)
-        at = Nodes(weights, places, means, covariances)
+            return None, worth if np.isfinite(worth) else 0.0
+        at = Nodes(weights, places, given.mean, given.covariance)
+        shared = _moments(weights, places)
+    return at, np.inf if on_grid else worth
+
+
+def law_of(at: Nodes, names: tuple[tuple[str, ...], tuple[str, ...]]) -> Product:
+    """Return Gaussians of ``coefficients`` and ``log_spread`` with the moments of the nodes."""
+    mean, covariance = _moments(at.weights, at.mean)
+    covariance = covariance + np.tensordot(at.weights, at.covariance, 1)
     laws = {}
-    for name, moments in zip(("coefficients", "log_spread"), shared, strict=True):
-        names = names_of(getattr(posterior, name))
-        mean, covariance = moments  # symmetric up to rounding
-        symmetric = (covariance + covariance.T) / 2
-        laws[name] = with_names(Gaussian.from_standard(mean, symmetric), names)
-    return Population(Product(laws), draws, at)
+    shared = (mean, covariance), _moments(at.weights, at.log_spread)
+    for name, (centre, spread), own in zip(BLOCKS, shared, names, strict=True):
+        symmetric = (spread + spread.T) / 2  # up to rounding it is
+        laws[name] = with_names(Gaussian.from_standard(centre, symmetric), {"": own} if own else {})
+    return Product(laws)
 
 
 def messages(posterior: Any, factors: Sequence[Any], own: Any) -> list[Normal | None]:
@@ -174,28 +210,97 @@ def _newton(
     return (step + step.T) / 2
 
 
+class Integrated(NamedTuple):
+    """What sites tell for each of m diagonals of ``D``, with their own coefficients and ``c``
+    integrated out.
+
+    ``log`` is the log marginal likelihood up to a constant; ``mean`` and ``covariance`` are those
+    of ``c``; ``slope`` has the derivatives of ``log`` by the diagonal.
+    """
+
+    log: Float[np.ndarray, " m"]
+    mean: Float[np.ndarray, "m d"]
+    covariance: Float[np.ndarray, "m d d"]
+    slope: Float[np.ndarray, "m d"]
+
+
+def variances(log_spread: Float[np.ndarray, "m p"], own: Any, size: int) -> Any:
+    """Return the diagonals (m, d) of ``D``: zero for coefficients that all sites share."""
+    result = np.zeros((len(log_spread), size))
+    result[:, own] = np.exp(2 * log_spread)
+    return result
+
+
+def integrated(
+    messages: Messages, before: Normal, variance: Float[np.ndarray, "m d"], *, room: int = 2**22
+) -> Integrated:
+    """Return the marginal likelihood of ``D`` and the law of ``c``, whose prior is ``before``.
+
+    A message may lack coefficients, whose rows are zero. ``room`` is the number of floats of the
+    arrays over diagonals and sites that are made at a time.
+    """
+    sites, size = messages.linear.shape
+    step = max(1, room // (sites * size * size))
+    total = messages.precision.sum(0) + before.precision
+    centre = np.linalg.solve(total, messages.linear.sum(0) + before.linear)
+    # About a mean of all, so that sums of squares do not cancel.
+    ahead = messages.linear - messages.precision @ centre
+    about = Messages(ahead, messages.precision)
+    prior = Normal(before.linear - before.precision @ centre, before.precision)
+    starts = range(0, len(variance), step)
+    parts = [_integrated(about, prior, variance[start : start + step]) for start in starts]
+    found = Integrated(*map(np.concatenate, zip(*parts, strict=True)))
+    return found._replace(mean=found.mean + centre)
+
+
 def _integrated(
-    messages: Sequence[Normal],
-    prior: tuple[Normal, Normal],
-    about: Normal,
-    s: Float[np.ndarray, "m p"],
-    own: Any,
-) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, "m d"], Float[np.ndarray, "m d d"]]:
-    """Return the log density of each ``s`` up to a constant, and moments of ``c`` given ``s``."""
-    (before, spread), mean, covariance = prior, about.mean, about.covariance
-    log = s @ spread.linear - ((s @ spread.precision) * s).sum(1) / 2
-    precision = np.tile(before.precision, (len(s), 1, 1))
-    pull = np.tile(before.linear - before.precision @ mean, (len(s), 1))
-    for message in messages:
-        at = marginal(message, mean, covariance, s, own)
-        # The value at the mean itself; `marginal` averages over the distribution of c.
-        log = log + at.value + (at.precision * covariance).sum((1, 2)) / 2
-        precision = precision + at.precision
-        pull = pull + at.linear - at.precision @ mean
-    inverse = np.linalg.inv(precision)
-    moved = (inverse @ pull[..., None])[..., 0]
-    log = log + (pull * moved).sum(1) / 2 - np.linalg.slogdet(precision)[1] / 2
-    return log, mean + moved, inverse
+    messages: Messages, before: Normal, variance: Float[np.ndarray, "m d"]
+) -> Integrated:
+    linear, precision = messages
+    inner = np.eye(linear.shape[1]) + precision * variance[:, None, None, :]
+    both = np.concatenate([precision, linear[..., None]], -1)
+    solved = np.linalg.solve(inner, np.broadcast_to(both, (len(variance), *both.shape)))
+    shrunk = solved[..., :-1]  # (I + ΛD)⁻¹ Λ
+    pull = solved[..., -1]
+    total = before.precision + shrunk.sum(1)
+    total = (total + np.swapaxes(total, 1, 2)) / 2
+    ahead = before.linear + pull.sum(1)
+    covariance = np.linalg.inv(total)
+    mean = (covariance @ ahead[..., None])[..., 0]
+    value = (pull * linear * variance[:, None]).sum((1, 2)) + (ahead * mean).sum(1)
+    lost = np.linalg.slogdet(inner)[1].sum(1) + np.linalg.slogdet(total)[1]
+    left = pull - (shrunk @ mean[:, None, :, None])[..., 0]
+    known = (shrunk @ covariance[:, None] * np.swapaxes(shrunk, 2, 3)).sum(-1)
+    slope = left**2 - np.diagonal(shrunk, axis1=2, axis2=3) + known
+    return Integrated((value - lost) / 2, mean, covariance, slope.sum(1) / 2)
+
+
+def at_spreads(message: Normal, at: Nodes, own: Any, names: Sequence[str]) -> Mixture:
+    """Return the law of a site's coefficients: a Gaussian at each of the nodes.
+
+    ``message`` is the likelihood of the site's records, zero for a site that is not known.
+    """
+    deviation = np.exp(at.log_spread)
+    both = deviation[:, :, None] * deviation[:, None, :]
+    inner = np.eye(len(own)) + message.precision[np.ix_(own, own)] * both
+    left = np.linalg.inv(inner / both)  # the covariance of β - c given c
+    along = np.tile(np.eye(at.mean.shape[1]), (len(at.mean), 1, 1))  # dβ / dc
+    along[:, own] -= left @ message.precision[own]
+    mean = (along @ at.mean[..., None])[..., 0]
+    mean[:, own] += left @ message.linear[own]
+    covariance = along @ at.covariance @ np.swapaxes(along, 1, 2)
+    covariance[:, own[:, None], own] += left
+    symmetric = (covariance + np.swapaxes(covariance, 1, 2)) / 2
+    return Mixture.from_standard(at.weights, Gaussian.from_standard(mean, symmetric).named(names))
+
+
+def thinned(at: Nodes, most: int = 128) -> Nodes:
+    """Return ``most`` nodes at equal shares of probability, each a Gaussian of a mixture."""
+    turn = np.lexsort(at.log_spread.T)
+    shares = (np.arange(most) + 0.5) / most * at.weights.sum()
+    kept = turn[np.searchsorted(np.cumsum(at.weights[turn]), shares)]
+    weights = np.full(most, 1 / most)
+    return Nodes(weights, at.log_spread[kept], at.mean[kept], at.covariance[kept])
 
 
 def _places(

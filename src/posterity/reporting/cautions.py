@@ -5,12 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from posterity.errors import CHOOSE
-from posterity.families import stack
 from posterity.families.names import names_of
-from posterity.fusion.conflict import CONTRADICTION, jointly
+from posterity.fusion.blocks import Block
+from posterity.fusion.groups import Groups, different
 from posterity.ledger import Ledger
-from posterity.reporting.summary.rows import cavity
 from posterity.tabular.fitting import notes_of_labels, notes_of_prior
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.units import suspicious
@@ -43,35 +41,20 @@ def notes_of_federation(
     yield from contradiction(ledger)
 
 
-def contradiction(ledger: Ledger, most: int = 2**30) -> Iterator[str]:
-    """Yield a note on the site whose full Gaussian factor is furthest from all others', if far.
+def contradiction(ledger: Ledger, level: float = 1e-9) -> Iterator[str]:
+    """Yield a note on the site whose full Gaussian factor is furthest from all others', or on
+    coefficients that differ between sites, as :func:`posterity.fuse` would doubt them.
 
-    None where comparing all takes more than ``most`` multiplications, some seconds.
+    The ``level`` is that of six standard deviations, since factors of a federation are refined
+    together and need not be normal: what is likelier may be no difference.
     """
-    prior: Any = ledger.prior
-    names = names_of(prior)[""]
-    if ledger.posterior.diagonal or len(ledger.sites) * len(names) ** 3 > most:
+    if ledger.posterior.diagonal:
         return
-    far = CONTRADICTION
-    about = ""
-    for site in ledger.sites:
-        one = prior + ledger.factor(site)
-        other = cavity(ledger, site)
-        if not (np.all(one.is_proper()) and np.all(other.is_proper())):
-            continue
-        spread = np.sqrt(one.marginal_variance + other.marginal_variance)
-        away = abs(one.mean - other.mean) / spread
-        what = names[int(away.argmax())]
-        own = float(away.max())
-        if own <= CONTRADICTION:
-            what = "all coefficients together"
-            own = float(jointly(stack([one]), stack([other]))[0])
-        if own > far:
-            far = own
-            about = f"site {site!r} contradicts the others in {what}"
-    if about:
-        yield (
-            f"{about}, by {far:.0f} of both their deviations. One posterior of all is surer than "
-            "it should be: let coefficients differ (--personal), or look at that site's units, "
-            f"labels and records{CHOOSE}"
-        )
+    prior: Any = ledger.prior
+    names = names_of(prior).get("", ())
+    laws = {site: prior + ledger.factor(site) for site in ledger.sites}
+    proper = {site: law for site, law in laws.items() if np.all(law.is_proper())}
+    if len(proper) > 1:
+        block = Block.of_sites("", [*proper], [*proper.values()], [prior] * len(proper))
+        with np.errstate(all="ignore"):
+            yield from map(str, different(Groups(block, None), names, level))

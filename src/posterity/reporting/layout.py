@@ -24,6 +24,10 @@ class Layout:
         bars: number of sites with a bar, those that add most.
         compared: number of sites that are compared with all others.
         joint: largest number of coefficients that are also compared jointly.
+        noticeable: deviations between two sites from which a page says that they differ: sites of
+            one truth rarely do.
+        contradictory: deviations from which they contradict each other: among a million numbers
+            none of one truth is further out.
         cells: largest numbers of sites and of components in the picture of a matching, and of sites
             in that of a walk.
         visits: number of visits that a reader can step through.
@@ -46,6 +50,8 @@ class Layout:
     bars: int = 30
     compared: int = 2000
     joint: int = 200
+    noticeable: float = 3.5
+    contradictory: float = 6.0
     cells: int = 40
     visits: int = 2000
     points: int = 600

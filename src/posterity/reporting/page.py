@@ -19,6 +19,7 @@ from posterity.errors import UsageError
 from posterity.families.distribution import Distribution
 from posterity.ledger import Ledger
 from posterity.reporting import coefficients, evaluation, sites, verbs
+from posterity.reporting.coefficients import Estimates
 from posterity.reporting.layout import LAYOUT
 from posterity.reporting.markup import (
     Markup,
@@ -33,6 +34,7 @@ from posterity.reporting.markup import (
     table,
     tag,
 )
+from posterity.reporting.population import in_words, population_of, section
 from posterity.reporting.sources import Source, Subjects, known_records, subjects_of
 from posterity.reporting.summary import Summary, summarise
 from posterity.reporting.words import effects_of
@@ -210,7 +212,12 @@ class _Page:
         records = known_records([source, *self.subjects.inputs])
         self._name(_title(source, posterior))
         self._facts(source, posterior, summary, records)
-        if isinstance(posterior, Ledger) and posterior.sites and summary.proper:
+        population = population_of(posterior, self.level)
+        if population is not None:
+            self.short += in_words(population)
+            add("estimates of the population", coefficients.section(Estimates(summary), effects))
+            add("sites about the population", section(population))
+        elif isinstance(posterior, Ledger) and posterior.sites and summary.proper:
             found = sites.contradictions_of(posterior, summary)
             self.short += _sure(recipe, summary)
             self.short += sites.in_short(posterior, summary, found)
@@ -221,7 +228,7 @@ class _Page:
         elif summary.proper:
             if isinstance(posterior, Ledger):
                 self.short.append("No site has contributed: this is the prior.")
-            add("estimates", coefficients.section(coefficients.Estimates(summary), effects))
+            add("estimates", coefficients.section(Estimates(summary), effects))
         else:
             self.short.append(
                 "This is not a probability distribution, so it has no means or intervals. A site's "

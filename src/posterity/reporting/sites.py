@@ -9,8 +9,7 @@ import numpy as np
 from posterity.families import stack
 from posterity.families.marginals import WEIGHT, Closed
 from posterity.families.names import names_of, with_names
-from posterity.fusion.components_in_doubt import AGREEMENT
-from posterity.fusion.conflict import CONTRADICTION, apart, jointly
+from posterity.fusion.deviations import apart, deviate, jointly, nats
 from posterity.ledger import Ledger
 from posterity.reporting.coefficients import learnt
 from posterity.reporting.layout import LAYOUT
@@ -43,9 +42,9 @@ class Distance(NamedTuple):
     @property
     def kind(self) -> str:
         """``high`` for a contradiction, ``middle`` for a noticeable difference, else ``low``."""
-        if self.deviations >= CONTRADICTION:
+        if self.deviations >= LAYOUT.contradictory:
             return "high"
-        return "middle" if self.deviations >= AGREEMENT else "low"
+        return "middle" if self.deviations >= LAYOUT.noticeable else "low"
 
 
 def distance(one: Any, other: Any, prior: Any) -> Distance | None:
@@ -75,9 +74,10 @@ def distance(one: Any, other: Any, prior: Any) -> Distance | None:
                 farthest = Distance(most, where)
         full = one.gaussian and not one.diagonal and not one.batch_shape
         if full and one.own_size <= LAYOUT.joint:
-            joint = float(jointly(stack([one]), stack([other]))[0])
-            if joint > farthest.deviations:
-                farthest = Distance(joint, TOGETHER)
+            joint = jointly(stack([one]), stack([other]))
+            away = float(deviate(nats(joint, one.own_size))[0])
+            if away > farthest.deviations:
+                farthest = Distance(away, TOGETHER)
     return farthest if farthest.deviations >= 0 else None
 
 
@@ -165,8 +165,8 @@ def contradiction(found: Contradictions) -> list[Markup]:
         "standard deviations."
     )
     text += (
-        f" Sites with the same true values are rarely more than {AGREEMENT:g} apart at any number; "
-        f"from {CONTRADICTION:g} on their estimates are incompatible.{few}"
+        f" Sites with the same true values are rarely more than {LAYOUT.noticeable:g} apart at any "
+        f"number; from {LAYOUT.contradictory:g} on their estimates are incompatible.{few}"
     )
     tone = {"high": "note", "middle": "note plain", "low": "note good"}[most.kind]
     rows = []
@@ -181,9 +181,9 @@ def contradiction(found: Contradictions) -> list[Markup]:
                 cells.append(tag("td", f"{d.deviations:.1f}", class_=d.kind, data_tip=told))
         rows.append(tag("tr", tag("th", named(a), scope="row"), *cells))
     keys = {
-        "low": f"below {AGREEMENT:g}: compatible",
-        "middle": f"{AGREEMENT:g} to {CONTRADICTION:g}: noticeably different",
-        "high": f"{CONTRADICTION:g} or more: contradictory",
+        "low": f"below {LAYOUT.noticeable:g}: compatible",
+        "middle": f"{LAYOUT.noticeable:g} to {LAYOUT.contradictory:g}: noticeably different",
+        "high": f"{LAYOUT.contradictory:g} or more: contradictory",
     }
     caption = "Standard deviations between two sites, at the number where they are furthest apart"
     listing = [

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from posterity.artifact import Inspection, digest, open_artifact
+from posterity.artifact.many import Alone, name_of
 from posterity.errors import ArtifactError, PosterityError, StructureError, UsageError
 from posterity.families.distribution import Distribution
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt
+from posterity.runtime.files import named
 from posterity.tabular.recipe import Recipe, recipe_in
-from posterity.tabular.sites import sites_in
+from posterity.tabular.sites import sites_in, under
 
 OF_FUSE = ("rule", "divergence", "matching", "components", "absorb")
 """Options of a fusion that its file stores."""
@@ -80,8 +82,8 @@ def read(source: object) -> Source:
     about = None
     value = source
     if isinstance(source, str | os.PathLike):
-        path = Path(source)
-        name = path.name
+        site, path = named(source)
+        name = site or path.name
         if path.exists() and not path.is_file():
             raise ArtifactError(
                 found=f"{str(path)!r}, which is no regular file",
@@ -94,6 +96,9 @@ def read(source: object) -> Source:
         if start == b"{":
             return Source(name, Receipt.load(path))
         value, about = open_artifact(path)
+        if site is not None and isinstance(value, Ledger):
+            value = value.renamed(site)
+            about = dataclasses.replace(about, provenance=under(about.provenance, site))
         if isinstance(value, dict) and "ledger" in value and "federate" in about.provenance:
             return _checkpoint(path, value, about)
     kind = type(value).__name__
@@ -233,7 +238,11 @@ def _fused(inputs: Sequence[Source], result: Source | None) -> tuple[Source, lis
         options["weights"] = weights
     sites: Any = [one.value for one in inputs]
     if all(one.about is not None for one in inputs):
-        sites = [one.about.path for one in inputs if one.about is not None]
+        sites = [
+            Alone(_site(one), one.value, one.about.digest, one.about.provenance)
+            for one in inputs
+            if one.about is not None
+        ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # shown on the page
         fusion = fuse(sites, **options)
@@ -249,6 +258,12 @@ def _fused(inputs: Sequence[Source], result: Source | None) -> tuple[Source, lis
         "not all kept. The page shows what was found anew."
     )
     return dataclasses.replace(result, value=fusion), [note]
+
+
+def _site(source: Source) -> str:
+    """Return the name of a file's sites: of its ledger, or else its own."""
+    value = source.value
+    return (name_of(value.sites) if isinstance(value, Ledger) else "") or Path(source.name).stem
 
 
 def known_records(sources: Iterable[Source]) -> dict[str, dict[str, Any]]:

@@ -131,3 +131,14 @@ def force_to_disk(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def named(path: AnyPath) -> tuple[str | None, Path]:
+    """Return the name and the path in ``NAME=FILE``; no name for a path that exists as it is.
+
+    >>> named("north=a.safetensors")
+    ('north', PosixPath('a.safetensors'))
+    """
+    name, equals, file = os.fspath(path).partition("=")
+    plain = not equals or not name or not file or os.sep in name or os.path.lexists(path)
+    return (None, Path(path)) if plain else (name, Path(file))

@@ -6,7 +6,6 @@ Files are read in memory, or some at a time; regressions are put into common uni
 import dataclasses
 import hashlib
 import json
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,10 +20,11 @@ from posterity.families import Gaussian
 from posterity.families.names import names_of, some
 from posterity.fusion import Fusion
 from posterity.fusion import plan as plans
-from posterity.fusion.conflict import CONFLICTS
+from posterity.fusion.doubts import Doubt, Kind
 from posterity.fusion.networks.options import is_network
 from posterity.ledger import Ledger
-from posterity.status import Progress, ProgressCallback, Status
+from posterity.runtime.files import named
+from posterity.status import Progress, ProgressCallback
 from posterity.tabular.recipe import RECIPE, Recipe, recipe_in
 from posterity.tabular.reconcile import check_same, reconciled
 from posterity.tabular.sites import MOST_SITES, as_provenance, sites_in, together
@@ -32,6 +32,8 @@ from posterity.tabular.sites import MOST_SITES, as_provenance, sites_in, togethe
 if TYPE_CHECKING:
     from posterity.tabular.multicentre import Columns
 
+DIFFERENCES = (Kind.CONTRADICTION, Kind.DIFFERENCE)
+"""Kinds of doubts about coefficients that differ between sites."""
 Reader = Callable[[Path], tuple[Any, Inspection]]
 """A function that reads a file, as :func:`posterity.artifact.open_artifact`."""
 
@@ -76,8 +78,8 @@ class Inputs:
                 raise UsageError(
                     found=f"two files of site {name!r}",
                     expected="each site once",
-                    fix="Leave one out, or rename one: a site's name is that in its ledger, or "
-                    "else that of its file.",
+                    fix="Leave one out, or name them, as in north=FILE south=FILE: else a site's "
+                    "name is that in its ledger, or that of its file.",
                 )
             self.all.update(f"{name} {digest}\n".encode())
             if len(self.digests) < self.listed:
@@ -91,20 +93,28 @@ def fused(
     budget: int | None = None,
     read: Reader = open_artifact,
     progress: ProgressCallback,
+    personal: "Columns" = None,
     **options: Any,
 ) -> Fusion:
     """Return the fusion of files, in memory, or file by file if there are too many to match there.
 
     Args:
-        paths: paths of files of posteriors or ledgers.
+        paths: paths of files of posteriors or ledgers, or ``NAME=FILE``, which are read in memory.
         inputs: record to which the files are added.
         budget: bytes of memory; with a budget files are read some at a time.
         read: reader of files that are matched in memory.
         progress: callback with the number of files that were read, and of the fusion.
+        personal: columns whose coefficients differ between sites; all files are read in memory.
         options: other arguments of :func:`posterity.fuse`.
     """
-    large = budget is not None or sum(map(plans.size_of, paths)) > plans.IN_MEMORY
+    if personal not in (None, False):
+        alone = _in_memory(paths, inputs, read)
+        columns = _columns(personal, alone, inputs)
+        return posterity.fuse(alone, personal=columns, budget=budget, **options, progress=progress)
+    files = [named(path) for path in paths]
+    large = budget is not None or sum(plans.size_of(path) for _, path in files) > plans.IN_MEMORY
     sites: Any
+    large = large and not any(name for name, _ in files)
     if large and not is_network(paths[0]):  # networks need memory, or are refused
         budget = budget or plans.BUDGET
         sites = _in_passes(paths, inputs, progress)
@@ -134,7 +144,8 @@ def _in_memory(paths: Sequence[str], inputs: Inputs, read: Reader) -> list[Alone
     about = {}
     for path in map(Path, paths):
         value, own = read(path)
-        name = (name_of(value.sites) if isinstance(value, Ledger) else "") or path.stem
+        given, file = named(path)
+        name = given or (name_of(value.sites) if isinstance(value, Ledger) else "") or file.stem
         inputs.note([name], [own.digest], own.provenance)
         values[name] = value
         about[name] = own
@@ -208,7 +219,7 @@ def distance_of(fusion: Fusion, inputs: Inputs) -> Distance:
     if known.silent:
         left = {site: entry for site, entry in ledger.entries.items() if site not in known.silent}
         rest = {site: Ledger(ledger.prior).holding({site: left[site]}) for site in left}
-        heard = _warnings_of(rest) if len(rest) > 1 else ()
+        heard = posterity.fuse(rest, warn=False).warnings if len(rest) > 1 else ()
     unknown = known.distance is None and not known.warnings
     note = (
         "the distance from the posterior of all records together is unknown, since the sites' "
@@ -217,37 +228,43 @@ def distance_of(fusion: Fusion, inputs: Inputs) -> Distance:
     return Distance(known.distance, (*heard, *known.warnings), (note,) if unknown else ())
 
 
-def pooled_fusion(
-    fusion: Fusion, inputs: Inputs, columns: "Columns"
-) -> tuple[Ledger, Status, Distance]:
-    """Pool sites' files partially; return the ledger, its status, and its expected distance.
+def _columns(personal: "Columns", sites: Sequence[Alone], inputs: Inputs) -> Any:
+    """Return the argument ``personal`` of :func:`posterity.fuse`, by names of coefficients."""
+    from posterity.tabular.multicentre import personal_of
 
-    ``columns`` are those whose coefficients differ between sites. Only coefficients that are shared
-    can contradict each other. A UsageError unless the files are full Gaussians of one regression.
-    """
-    # Not above: most fusions need neither models nor their optimisers.
-    from posterity.tabular.multicentre import personal_of, places_of
-    from posterity.tabular.one_shot import NOT_GAUSSIAN, expected_distance
-    from posterity.tabular.pooled import by_default, partially_pooled, spreads_of
-
-    ledger = fusion.ledger
-    recipe = inputs.recipe
-    if ledger is None or recipe is None or recipe.own:
+    if inputs.recipe is not None and inputs.recipe.own:
         raise UsageError(
-            found="--personal with files that are not regressions with the same coefficients",
+            found="--personal with files of coefficients of each site's own (--own)",
             expected="the files of posterity fit, without --own",
             fix="Leave --personal out.",
         )
-    names = names_of(ledger.prior).get("", ())
-    personal = personal_of(columns, names)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        run = partially_pooled(ledger, spreads_of(personal, recipe, names))
-    heard = [str(warning.message) for warning in caught]
-    exact = recipe.conjugate and run.status.converged and not heard
+    each = (names_of(getattr(one.value, "prior", one.value)).get("", ()) for one in sites)
+    names = tuple(dict.fromkeys(name for own in each for name in own))
+    places = personal_of(personal, names)
+    if places is True or not names:
+        return places
+    if isinstance(places, Mapping):
+        return {names[place]: expected for place, expected in places.items()}
+    return [names[place] if place < len(names) else place for place in places]
+
+
+def distance_of_pooled(fusion: Fusion, inputs: Inputs, columns: "Columns") -> Distance:
+    """Return how far partial pooling of files is from that of all records, which is 0 of linear
+    models and else unknown. Of regressions, only coefficients that sites share can contradict each
+    other.
+    """
+    from posterity.tabular.multicentre import personal_of, places_of
+    from posterity.tabular.one_shot import NOT_GAUSSIAN, expected_distance
+
+    ledger = fusion.ledger
+    recipe = inputs.recipe
+    if ledger is None or recipe is None:
+        return Distance(None, fusion.warnings)
+    prior: Any = ledger.prior
+    factors = {site: ledger.factor(site).coefficients for site in ledger.sites}  # pyright: ignore
+    together = Ledger(prior.coefficients).extend(factors, independent=True)
+    heard = list(fusion.warnings)
     notes = []
-    if not isinstance(columns, dict):
-        notes += by_default(run.ledger.prior, recipe)
     if not recipe.conjugate:
         again = f": if the sites can take part again, run federate --personal{CHOOSE}"
         again = "" if recipe.model == "multinomial" else again
@@ -255,19 +272,20 @@ def pooled_fusion(
             "the distance from partial pooling of all records is unknown, since sites' Gaussians "
             f"replace their records{again}"
         )
-        silent = expected_distance(ledger, inputs.sites).silent
+        silent = expected_distance(together, inputs.sites).silent
         if silent:
             heard.append(
                 f"the likelihoods of {some(silent)} {NOT_GAUSSIAN}, so coefficients, and spreads "
                 "between sites, may be far off"
             )
-    if not run.status.converged:
-        heard.append(f"partial pooling has {run.status}")
-    heard += [line for line in fusion.warnings if not _of_conflict(line)]
-    own = places_of(personal, len(names))
-    heard += _contradictions(ledger, [place for place in range(len(names)) if place not in own])
-    distance = Distance(0.0 if exact else None, tuple(heard), tuple(notes))
-    return run.ledger, run.status, distance
+    alone = {site: together.holding({site: together.entries[site]}) for site in together.sites}
+    doubts = posterity.fuse(alone, warn=False).doubts
+    heard += [str(own) for own in doubts if own.kind not in DIFFERENCES]
+    names = names_of(prior.coefficients).get("", ())
+    own = places_of(personal_of(columns, names), len(names))
+    heard += _contradictions(together, [place for place in range(len(names)) if place not in own])
+    exact = recipe.conjugate and not heard
+    return Distance(0.0 if exact else None, tuple(heard), tuple(notes))
 
 
 def _contradictions(ledger: Ledger, shared: Sequence[int]) -> list[str]:
@@ -280,15 +298,7 @@ def _contradictions(ledger: Ledger, shared: Sequence[int]) -> list[str]:
 
     alone = {site: ledger.holding({site: ledger.entries[site]}).posterior for site in ledger.sites}
     sites = {site: marginal(law) for site, law in alone.items() if shared and law.is_proper()}
-    lines = _warnings_of(sites, prior=marginal(ledger.prior)) if len(sites) > 1 else ()
-    return [line for line in lines if _of_conflict(line)]
-
-
-def _of_conflict(line: str) -> bool:
-    return any(words in line for words in CONFLICTS)
-
-
-def _warnings_of(sites: Mapping[str, Any], **options: Any) -> tuple[str, ...]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they are in the result
-        return posterity.fuse(sites, **options).warnings
+    doubts: tuple[Doubt, ...] = ()
+    if len(sites) > 1:
+        doubts = posterity.fuse(sites, prior=marginal(ledger.prior), warn=False).doubts
+    return [str(own) for own in doubts if own.kind in DIFFERENCES]

@@ -1,20 +1,26 @@
 """Coefficients of one site from a file of all, which differ around a population or by site."""
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from posterity.errors import ConvergenceWarning, FusionWarning, StructureError, UsageError
+from posterity.errors import StructureError, UsageError
 from posterity.families import Gaussian, Mixture
 from posterity.families.names import names_of, some
-from posterity.federation import Run, federate
+from posterity.federation import Run
 from posterity.inference.expectation_propagation import Normal
 from posterity.inference.pooling import grids
-from posterity.inference.population import Nodes, messages, population
+from posterity.inference.population import (
+    BLOCKS,
+    Nodes,
+    at_spreads,
+    messages,
+    population,
+    thinned,
+)
+from posterity.inference.random_effects import RandomEffects, effects_of
 from posterity.ledger import Ledger
-from posterity.models import LinearRegression
 from posterity.models.personal import SPREADS
 from posterity.runtime.text import listed
 from posterity.tabular.design import Design
@@ -24,8 +30,6 @@ from posterity.tabular.recipe import Recipe
 from posterity.tabular.recipe_model import RecipeModel
 from posterity.tabular.regressions import deviations
 
-BLOCKS = {"coefficients", "log_spread"}
-"""Blocks that sites share: the population's coefficients, and the log spreads of sites."""
 TAKEN_AS_IT_IS = (
     "the posterior of what sites share is taken as it is, which with few sites is too narrow"
 )
@@ -33,7 +37,7 @@ TAKEN_AS_IT_IS = (
 
 def is_pooled(posterior: Any) -> bool:
     """Return whether a posterior is that of a regression with partially pooled coefficients."""
-    return dict(posterior.independent_blocks()).keys() == BLOCKS
+    return dict(posterior.independent_blocks()).keys() == {*BLOCKS}
 
 
 def check_columns(run: Run, recipe: Recipe) -> None:
@@ -126,8 +130,11 @@ def site_coefficients(
     approximation of their likelihood, which the site's factor determines
     (:func:`posterity.inference.population.message_of`).
     """
+    if isinstance(value, Ledger) and isinstance(value.prior, RandomEffects):
+        effects = effects_of(value)
+        return {s: effects.new_site() if s is None else effects.site(s) for s in sites}, []
     posterior: Any = value.posterior if isinstance(value, Ledger) else value
-    names, differ = (tuple(names_of(getattr(posterior, b)).get("", ())) for b in sorted(BLOCKS))
+    names, differ = (tuple(names_of(getattr(posterior, b)).get("", ())) for b in BLOCKS)
     if not names or not set(differ) <= set(names) or not differ:
         raise StructureError(
             found=f"coefficients without names: {posterior!r}",
@@ -141,7 +148,7 @@ def site_coefficients(
         factors = [value.factor(site) for site in known]
         at = population(value.prior, posterior, factors, own).nodes
     notes = [] if at is not None else [TAKEN_AS_IT_IS]
-    at = _thinned(_independent(posterior, len(own)) if at is None else at)
+    at = thinned(_independent(posterior, len(own)) if at is None else at)
     size = len(names)
     result: dict[str | None, Mixture] = {}
     for site in sites:
@@ -157,52 +164,8 @@ def site_coefficients(
                     "continue a run that has not converged, or leave --site-column out, to predict "
                     "for an unseen site.",
                 )
-        mean, covariance = _at_spreads(message, at, own)
-        components = Gaussian.from_standard(mean, covariance).named(names)
-        result[site] = Mixture.from_standard(at.weights, components)
+        result[site] = at_spreads(message, at, own, names)
     return result, notes
-
-
-def partially_pooled(ledger: Ledger, personal: bool | Sequence[int] | Mapping[int, Any]) -> Run:
-    """Pool partially in one shot, with sites' Gaussian factors in place of their records.
-
-    Coefficients in the columns ``personal`` differ between sites around a population, as in
-    :func:`posterity.federate`. The result is exact for linear models with one known noise variance;
-    otherwise it is as good as the Gaussians. A UsageError unless factors are full Gaussians.
-
-    Warns:
-        FusionWarning: for a factor with a negative precision, which no records can have.
-    """
-    posterior: Any = ledger.posterior
-    if not posterior.gaussian or posterior.diagonal:
-        raise UsageError(
-            found=f"partial pooling of {posterior!r}",
-            expected="full Gaussians over the coefficients, as posterity fit writes them",
-            fix="Federate the tables: posterity federate --personal.",
-        )
-    sites = {}
-    for site in ledger.sites:
-        factor: Any = ledger.factor(site)
-        total = np.diagonal(posterior.precision)
-        diagonal = np.diagonal(factor.precision)
-        least = np.linalg.eigvalsh(factor.precision / np.sqrt(np.outer(total, total)))[0]
-        if least < -1e-9:  # of all sites' precision: more than rounding
-            warnings.warn(
-                f"the posterior of site {site!r} is wider than its prior in some direction, which "
-                "records cannot cause; it is ignored there. Save both with all digits",
-                FusionWarning,
-                stacklevel=2,
-            )
-        size = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-        values, vectors = np.linalg.eigh(factor.precision / np.outer(size, size))
-        root = np.sqrt(np.maximum(values, 0.0))
-        kept = values > np.finfo(float).eps * values[-1]
-        linear = vectors.T @ (factor.precision_mean / size)
-        records = (vectors * root).T * size, np.divide(linear, root, where=kept, out=0 * linear)
-        sites[site] = tuple(own[kept] for own in records)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # reported by the status
-        return federate(sites, LinearRegression(1.0), ledger.prior, personal=personal)
 
 
 def _independent(posterior: Any, count: int) -> Nodes:
@@ -213,31 +176,6 @@ def _independent(posterior: Any, count: int) -> Nodes:
     places = s.mean + nodes @ np.linalg.cholesky(s.covariance).T
     same = np.ones((len(chances), 1))
     return Nodes(chances, places, same * c.mean, same[:, None] * c.covariance)
-
-
-def _thinned(at: Nodes, most: int = 128) -> Nodes:
-    """Return ``most`` nodes at equal shares of probability, each a Gaussian of a mixture."""
-    turn = np.lexsort(at.log_spread.T)
-    shares = (np.arange(most) + 0.5) / most * at.weights.sum()
-    kept = turn[np.searchsorted(np.cumsum(at.weights[turn]), shares)]
-    weights = np.full(most, 1 / most)
-    return Nodes(weights, at.log_spread[kept], at.mean[kept], at.covariance[kept])
-
-
-def _at_spreads(message: Normal, at: Nodes, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return means (m, d) and covariances (m, d, d) of a site's ``β`` at each of the nodes."""
-    count = len(own)
-    deviation = np.exp(at.log_spread)
-    both = deviation[:, :, None] * deviation[:, None, :]
-    inner = np.eye(count) + message.precision[np.ix_(own, own)] * both
-    left = np.linalg.inv(inner / both)  # the covariance of β - c given c
-    along = np.tile(np.eye(at.mean.shape[1]), (len(at.mean), 1, 1))  # dβ / dc
-    along[:, own] -= left @ message.precision[own]
-    mean = (along @ at.mean[..., None])[..., 0]
-    mean[:, own] += left @ message.linear[own]
-    covariance = along @ at.covariance @ np.swapaxes(along, 1, 2)
-    covariance[:, own[:, None], own] += left
-    return mean, (covariance + np.swapaxes(covariance, 1, 2)) / 2
 
 
 def own_coefficients(

@@ -27,6 +27,7 @@ from posterity.tabular.sites import (
     MOST_NUMBERS,
     as_provenance,
     sites_in,
+    under,
     without_lists,
 )
 from posterity.tabular.sites import moved as moved_cubic
@@ -69,7 +70,7 @@ def reconciled(
             expressed by the common coefficients; it names two sites and the option.
     """
     recipes = {site: own for site in values if (own := recipe_in(provenances[site])) is not None}
-    facts = {k: v for site in values for k, v in sites_in(provenances[site]).items() if k}
+    facts = {k: v for site in values for k, v in _facts(site, values, provenances).items() if k}
     if not recipes:
         return Reconciled(None, dict(values), {}, [])
     if any(map(are_texts, (recipe.levels for recipe in recipes.values()))):
@@ -109,6 +110,16 @@ def reconciled(
         common = common.replaced(**{spread: ESTIMATE})
     notes += suspicious({site: moved[site] for site in recipes}, common, known=facts)
     return Reconciled(common, moved, as_provenance(common, facts), notes)
+
+
+def _facts(
+    site: str, values: Mapping[str, Any], provenances: Mapping[str, Mapping[str, str]]
+) -> dict[str, dict[str, Any]]:
+    """Return the facts of a file's sites; of a ledger of one site under the name that it has."""
+    value = values[site]
+    one = isinstance(value, Ledger) and len(value.entries) == 1
+    about = provenances[site]
+    return sites_in(under(about, *value.entries) if one else about)
 
 
 def _move(facts: dict[str, Any], recipe: Recipe, common: Recipe, there: Affine) -> None:

@@ -85,6 +85,13 @@ def together(sites: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return total
 
 
+def under(provenance: Mapping[str, str], name: str) -> dict[str, str]:
+    """Return the provenance of a file of one site with its summary under another name."""
+    own = list(sites_in(provenance).values())
+    renamed = {} if len(own) != 1 else as_provenance(recipe_in(provenance), {name: own[0]})
+    return {**provenance, **renamed}
+
+
 def without_lists(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the summaries of sites without the derivatives of their likelihoods."""
 

@@ -15,6 +15,9 @@ from posterity.ledger import Ledger
 EXACT = 100
 """Number of sites up to which a cavity is summed exactly; above it, the factor is subtracted."""
 
+ANEW = 300_000
+"""Squared sites times cubed parameters up to which a population is estimated anew without each."""
+
 
 def label_of(block: str, member: str, quantity: str, name: str) -> str:
     """Return the one-line label that identifies a number."""
@@ -99,6 +102,8 @@ def sites_of(ledger: Ledger) -> Iterator[SiteSummary]:
     proper = bool(np.all(whole.is_proper()))
     names = names_of(whole)
     why = "the posterior of all is no distribution, so nothing is known of its parts"
+    if not ledger.prior.additive and len(ledger.sites) ** 2 * ledger.prior.dimension**3 > ANEW:
+        proper, why = False, "not estimated anew without it, as there are too many sites for that"
     for name, entry in ledger.entries.items():
         if entry.factor is None:
             yield SiteSummary(name, None, None, "forgotten")
@@ -110,7 +115,7 @@ def sites_of(ledger: Ledger) -> Iterator[SiteSummary]:
 
 def cavity(ledger: Ledger, site: str) -> Any:
     """Return the posterior without one site's factor."""
-    if len(ledger.sites) <= EXACT:
+    if len(ledger.sites) <= EXACT or not ledger.prior.additive:
         return ledger.cavity(site)
     return ledger.total - ledger.factor(site)
 

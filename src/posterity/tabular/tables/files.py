@@ -14,15 +14,17 @@ import numpy as np
 
 from posterity.artifact.container import no_number
 from posterity.errors import StructureError, UsageError, within
-from posterity.families import ExponentialFamily
-from posterity.families.names import order, some
+from posterity.families import DiagonalGaussian, ExponentialFamily
+from posterity.families.names import in_order, order, some
+from posterity.ledger import Ledger
 from posterity.runtime.files import write_file
 from posterity.tabular.tables import numbers, reader
-from posterity.tabular.tables.laws import from_table, to_table
+from posterity.tabular.tables.laws import from_table, to_ledger, to_table
 
 Name = str | os.PathLike[str]
 
 HEADERS = {
+    "site": "study|site",
     "name": "|name|names|parameter|param|term|variable|unnamed: 0|rowname|rownames|index",
     "mean": "mean|posterior mean|estimate|coef|coefficient",
     "sd": "sd|std|stdev|std dev|standard deviation|se|std err|std error|standard error|bse",
@@ -33,6 +35,12 @@ HEADERS = {
 """Headers by role, separated by ``|``. Case, blanks and, in words, dots and underscores do not
 matter.
 """
+
+
+TEXTS = {"site", "name"}
+"""Roles of columns that are no numbers."""
+EFFECT = "effect"
+"""Name of the only parameter of a table of studies without a column of names."""
 
 
 def _key(header: str) -> str:
@@ -64,14 +72,15 @@ def roles_of(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
             result[role] = place
     if "sd" in result and "variance" in result:
         wrong = f"both {header[result['sd']]!r} and {header[result['variance']]!r}"
-    if "name" not in result or "mean" not in result:
+    if not {"name", "site"} & result.keys() or "mean" not in result:
         wrong = f"columns {some(list(header))}"
     if ("lower" in result) != ("upper" in result):
         wrong = "one limit of an interval without the other"
     if wrong:
         raise StructureError(
             found=wrong,
-            expected="one column 'name', one 'mean' (or 'estimate', 'coef'), and one 'sd' (or "
+            expected="one column 'name' (or 'study'), one 'mean' (or 'estimate', 'coef'), and one "
+            "'sd' (or "
             "'se', 'std. error', 'variance', or the limits '2.5 %' and '97.5 %')",
             fix="Rename the columns, and leave out others with the same meaning.",
         )
@@ -82,7 +91,8 @@ class Moments(NamedTuple):
     """The contents of a table: names, means (d,), and deviations (d,) or a covariance (d, d).
 
     ``unused`` are the headers of other columns; ``recipe`` is the recipe of the parameters, if a
-    JSON file holds it.
+    JSON file holds it. ``sites`` has the study of each row, if a column names it: then a name may
+    come once in each.
     """
 
     names: tuple[str, ...]
@@ -92,6 +102,7 @@ class Moments(NamedTuple):
     family: str | None = None
     unused: tuple[str, ...] = ()
     recipe: Mapping[str, Any] | None = None
+    sites: tuple[str, ...] = ()
 
 
 def read(
@@ -122,6 +133,50 @@ def read(
     """
     result = read_moments(path, covariance=covariance, decimal=decimal)
     return law_of(result, path, family)
+
+
+def read_sites(path: Name, *, decimal: str | None = None, **options: Any) -> Ledger:
+    r"""Return the ledger of a table of several studies' estimates, a row for each study and
+    parameter: columns ``study`` (or ``site``), the name of the parameter (if there are several),
+    its estimate and its standard error. Other ``options`` are those of :func:`of_sites`; errors
+    are as of :func:`read`.
+
+    >>> import tempfile, pathlib
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "trials.csv"
+    >>> _ = file.write_text("study,estimate,se\nA,-0.4,0.2\nB,-0.9,0.3\n")
+    >>> read_sites(file).sites
+    ('A', 'B')
+    """
+    return of_sites(read_moments(path, decimal=decimal), path, **options)
+
+
+def of_sites(found: Moments, path: Name, *, prior: Any = None, flat_sd: float = 1e6) -> Ledger:
+    """Return the ledger of the studies in a table, whose estimates are their factors.
+
+    A study may lack parameters of others. ``prior`` is the common prior, a diagonal Gaussian over
+    all parameters by name, by default ``N(0, flat_sd²)`` as of :func:`to_ledger`.
+    """
+    if not found.sites or found.covariance is not None:
+        raise UsageError(
+            found=f"table {str(path)!r} without a column of studies, or with a covariance",
+            expected="columns study, estimate and standard error",
+            fix="Read the table of one study by posterity.tabular.tables.read.",
+        )
+    names = tuple(dict.fromkeys(found.names))
+    rows = list(zip(found.sites, found.names, found.mean, found.sd, strict=True))
+    factors = {}
+    widest = Ledger(from_table(names, np.zeros(len(names)), np.full(len(names), flat_sd)))
+    for site in dict.fromkeys(found.sites):
+        own, mean, sd = zip(*(row[1:] for row in rows if row[0] == site), strict=True)
+        with within(f"study {site!r} of table {str(path)!r}"):
+            law = from_table(own, mean, sd)
+            to_ledger(law, site, prior=prior, flat_prior=True, flat_sd=flat_sd)
+        places = [names.index(name) for name in own]
+        wide = np.zeros((2, len(names)))
+        wide[:, places] = law.precision_mean, law.precision  # pyright: ignore
+        factors[site] = DiagonalGaussian._of(precision_mean=wide[0], precision=wide[1])
+    ledger = widest if prior is None else Ledger(in_order(prior, {"": names}, "the prior", "table"))
+    return ledger.extend(factors, independent=True)
 
 
 def law_of(found: Moments, path: Name, family: str | None) -> ExponentialFamily:
@@ -222,11 +277,20 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
                 expected="a row for each parameter, with its standard deviation or limits",
                 fix="Add them, or pass a covariance.",
             )
-    columns = {role: place for role, place in roles.items() if role != "name"}
+    columns = {role: place for role, place in roles.items() if role not in TEXTS}
     read = cells.numbers([cells.header[place] for place in columns.values()], decimal)
     values = dict(zip(columns, read.T, strict=True))
-    names = tuple(reader.clean(row[roles["name"]]) for row in cells.rows)
-    _check_names(path, names, cells.lines)
+
+    def texts(role: str) -> tuple[str, ...]:
+        return tuple(reader.clean(row[roles[role]]) for row in cells.rows)
+
+    sites = texts("site") if "site" in roles else ()
+    names = texts("name") if "name" in roles else (EFFECT,) * len(sites)
+    for site in dict.fromkeys(sites or ("",)):
+        rows = [place for place in range(len(names)) if not sites or sites[place] == site]
+        _check_names(path, [names[k] for k in rows], [cells.lines[k] for k in rows])
+        if sites and not site:
+            raise reader.table_error(path, f"no study in line {cells.lines[rows[0]]}", "its name")
     if "lower" in values:
         _check_interval(path, names, cells, columns, values)
     sd = values.get("sd")
@@ -234,7 +298,7 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
         sd = np.sqrt(np.maximum(values["variance"], 0))
     elif sd is None and "lower" in values:
         sd = (values["upper"] - values["lower"]) / (2 * NormalDist().inv_cdf(0.975))
-    return Moments(names, values["mean"], sd, unused=tuple(unused))
+    return Moments(names, values["mean"], sd, unused=tuple(unused), sites=sites)
 
 
 def _check_names(path: Path, names: Sequence[str], lines: Sequence[int]) -> None:

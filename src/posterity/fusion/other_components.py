@@ -1,0 +1,196 @@
+"""Components that may be others: sites that share few, and fused ones that may be one."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy
+
+from posterity.arrays.typing import Bool, Float, Int
+from posterity.families.normal_wishart import NormalPrecision
+from posterity.fusion.absorb import Absorbing
+from posterity.fusion.confidence import AMBIGUOUS
+from posterity.fusion.deviations import (
+    compared,
+    in_closed_form,
+)
+from posterity.fusion.doubts import Doubt, Kind, doubt, more
+from posterity.fusion.geometry import middle
+from posterity.fusion.groups import Groups
+
+Array = np.ndarray
+MOST = 2**22  # Largest number of floats for comparing all components with all groups
+
+
+def strangers(groups: Groups, level: float) -> Iterator[Doubt]:
+    """Yield a doubt about the site that shares the fewest components, if it would not by chance, or
+    about one whose own components scatter unlike all others; or about all if none is shared.
+    """
+    block = groups.block
+    shared = (groups.holders > 1)[groups.fused]
+    sites = len(block.names)
+    if sites > 2 and not shared.any():
+        yield doubt(Kind.APART, place=block.place)
+        return
+    number = np.bincount(groups.site, minlength=sites)
+    own = np.bincount(groups.site, shared, sites)
+    evidence = of_sharing(number, own) - np.log(sites)
+    at = int(np.lexsort((np.array(block.names), -np.round(evidence, 6)))[0])
+    if sites > 2 and evidence[at] > -np.log(level):
+        rest = (own.sum() - own[at]) / (number.sum() - number[at])
+        facts: Any = {"count": int(own[at]), "size": int(number[at]), "share": rest}
+        yield doubt(Kind.STRANGER, float(evidence[at]), block.names[at], place=block.place, **facts)
+        return
+    found = [*_of_scatter(groups, ~shared)]
+    if found and max(found)[0] > -np.log(level):
+        most, site, column, step = max(found)
+        facts = {"times": np.exp(step / 2), "column": column, "place": block.place}
+        yield doubt(Kind.SCATTER, most, block.names[site], **facts)
+
+
+def of_sharing(number: Int[Array, " sites"], own: Float[Array, " sites"]) -> Array:
+    """Return the nats of each site's having at most ``own`` shared components of its ``number``.
+    Given the other sites', this is beta-binomial, with a prior of half a component each way.
+    """
+    betaln = scipy.special.betaln
+    yes = own.sum() - own + 0.5
+    no = number.sum() - number - yes + 1.0
+    k = np.arange(number.max() + 1)[:, None]
+    ways = -np.log(number + 1.0) - betaln(number - k + 1.0, k + 1.0)
+    logs = ways + betaln(k + yes, number - k + no) - betaln(yes, no)
+    return -scipy.special.logsumexp(np.where(k <= own, logs, -np.inf), axis=0)
+
+
+def _of_scatter(
+    groups: Groups, alone: Bool[Array, " n"]
+) -> Iterator[tuple[float, int, int, float]]:
+    """Yield, for each site with components ``alone``, the nats of Student's test that their records
+    scatter like all others': of the logarithms of variances in the column where they differ most;
+    and the site, that column and the difference.
+    """
+    laws = groups.law(groups.learnt)
+    moments = None if laws.gaussian else laws.expected_moments()
+    if moments is None:
+        return
+    spread: Any = moments[1]
+    spread = np.diagonal(spread, axis1=1, axis2=2) if spread.ndim > 2 else spread
+    known = np.isfinite(spread).all(1) & (spread > 0).all(1)
+    logs = np.log(np.where(known[:, None], spread, 1.0))
+    sites = np.unique(groups.site[alone & known])
+    for site in sites.tolist():
+        mine = logs[alone & known & (groups.site == site)]
+        rest = logs[known & (groups.site != site)]
+        freedom = len(mine) + len(rest) - 2
+        if min(len(rest), freedom) < 1:
+            continue
+        step = mine.mean(0) - rest.mean(0)
+        scatter = len(mine) * mine.var(0) + len(rest) * rest.var(0)
+        error = np.sqrt(scatter / freedom * (1 / len(mine) + 1 / len(rest)))
+        chance = 2 * scipy.special.stdtr(freedom, -np.abs(step) / error)
+        evidence = -np.log(chance * len(sites) * logs.shape[1])
+        column = int(evidence.argmax())
+        yield float(evidence[column]), site, column, float(step[column])
+
+
+def may_be_one(groups: Groups, level: float) -> Iterator[Doubt]:
+    """Yield a doubt about two fused components that no site has both of, and that do not deviate
+    from each other by more than chance.
+    """
+    block = groups.block
+    number = len(groups.sizes)
+    holds = np.zeros((len(block.names), number), np.float32)
+    holds[groups.site, groups.labels] = 1.0
+    apart: Any = holds.T @ holds == 0
+    one, other = np.nonzero(np.triu(apart, 1))
+    fits = len(one) * groups.natural.shape[1] <= MOST
+    if not len(one) or not fits or not in_closed_form(block.members):
+        return
+    start = groups.start[:1]
+    first, second = (groups.law(groups.totals[own] + start) for own in (one, other))
+    proper = np.asarray(first.is_proper()) & np.asarray(second.is_proper())
+    evidence = np.where(proper, compared(first, second).worst, np.inf)
+    near = np.flatnonzero(evidence < -np.log(level)).tolist()
+    pairs = [(evidence[at], *sorted(_fused(groups, [one[at], other[at]]))) for at in near]
+    pairs = sorted(pair for pair in pairs if not len(groups.of_both(*pair[1:])))
+    if pairs:
+        least, a, b = pairs[0]
+        facts: Any = {"other": b, "place": block.place, "more": more(len(pairs) - 1)}
+        yield doubt(Kind.ONE, max(float(least), 0.0), component=a, **facts)
+
+
+def may_be_split(groups: Groups, few: int = 3) -> Iterator[Doubt]:
+    """Yield a doubt about two fused components that no site with both distinguishes: the records of
+    these sites are nearly as likely under one component. Where labels are known, they must be
+    likelier. At most ``few`` sites have one of the two: fits of more would not agree on a split.
+    """
+    block = groups.block
+    parts = Absorbing.of(block, groups.alignment and groups.alignment.into)
+    if not block.priors.exchangeable.all() and isinstance(block.members, NormalPrecision):
+        parts = dataclasses.replace(parts, empty=True)
+    rows = parts.counted(np.sort(groups.rows))
+    if not len(rows):
+        return
+    origin = middle(parts.members[rows])
+    fused = np.full(len(block.site), -1)
+    fused[groups.rows] = groups.fused
+    one, other = parts.beside((groups.holders <= few)[fused], rows, origin)
+    each = np.sort(np.stack([fused[one], fused[other]]), axis=0)
+    pairs, place = np.unique(each, axis=1, return_inverse=True)
+    place = place.ravel()
+    if not len(place):
+        return
+    gain = np.bincount(place, parts.evidence(one, other, origin))
+    fitted = np.bincount(place, ~parts.known[one]) > 0
+    near = np.flatnonzero(gain > np.where(fitted, -AMBIGUOUS, 0.0))
+    # Parts that are far apart at some site are not among the pairs there.
+    met = np.bincount(place)
+    near = [at for at in near.tolist() if len(groups.of_both(*pairs[:, at])) == met[at]]
+    if near:
+        best = max(near, key=lambda at: gain[at])
+        first, second = pairs[:, best].tolist()
+        names = [block.names[site] for site in np.unique(block.site[one[place == best]]).tolist()]
+        facts: Any = {"other": second, "place": block.place, "more": more(len(near) - 1)}
+        facts["sites"] = more(len(names) - 1)
+        facts["by"] = f"only {-gain[best]:.1f} nats likelier of two"
+        if gain[best] >= 0:
+            facts["by"] = f"{gain[best]:.1f} nats likelier of one"
+        yield doubt(Kind.SPLIT, -float(gain[best]), str(names[0]), first, **facts)
+
+
+def _fused(groups: Groups, labels: list[int]) -> list[int]:
+    """Return the numbers of groups in the fusion."""
+    return [int(groups.fused[np.argmax(groups.labels == own)]) for own in labels]
+
+
+def likelier_elsewhere(groups: Groups) -> Iterator[Doubt]:
+    """Yield a doubt about components without a location whose records are likelier, given those of
+    another group, than given those of their own: components of few records, which lie far from all
+    that is known well, are then matched with each other.
+    """
+    block = groups.block
+    number = len(groups.sizes)
+    size = groups.natural.shape[1]
+    known = block.priors.exchangeable.all() and block.members.location() is None
+    if not known or len(groups.rows) * number * size > MOST:
+        return
+
+    def evidence(natural):
+        return groups.law(natural).log_normalizer()
+
+    start = groups.start
+    there = start[:, None] + groups.totals
+    gain = evidence(there + groups.learnt[:, None]) - evidence(there)
+    here = start + groups.totals[groups.labels]
+    gain -= (evidence(here) - evidence(here - groups.learnt))[:, None]
+    holds = np.zeros((len(block.names), number), bool)
+    holds[groups.site, groups.labels] = True
+    gain = np.where(holds[groups.site] | ~np.isfinite(gain), -np.inf, gain)
+    best = gain.max(1)
+    far = np.flatnonzero(best > AMBIGUOUS)
+    if len(far):
+        at = int(far[best[far].argmax()])
+        (to,) = _fused(groups, [int(gain[at].argmax())])
+        facts: Any = {"other": to, "place": block.place, "more": more(len(far) - 1)}
+        site = block.names[int(groups.site[at])]
+        yield doubt(Kind.OTHER, float(best[at]), site, int(groups.fused[at]), **facts)

@@ -1,0 +1,96 @@
+"""Sites that say nothing, or less than their prior, or too little for a full covariance."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from posterity.arrays.typing import Float, Int
+from posterity.families import Beta, Dirichlet, Gamma, NormalWishart, Wishart
+from posterity.fusion.blocks import Block
+from posterity.fusion.doubts import Doubt, Kind, doubt, more
+
+Array = np.ndarray
+NOTHING = 0.1
+"""Nats between a site's posterior and its prior below which it says nothing: records that change
+odds by a tenth are none."""
+
+
+def say_nothing(blocks: Mapping[str, Block], every: bool) -> Iterator[Doubt]:
+    """Yield doubts about sites whose posterior is less sure than their prior in a block, or the
+    same in all, if these are ``every`` block.
+    """
+    names: Any = next((block.names for block in blocks.values()), ())
+    if not all(block.priors.exchangeable.all() for block in blocks.values()):
+        return
+    learnt = np.zeros(len(names))
+    lost = np.zeros(len(names))
+    for block in blocks.values():
+        heaviest = np.lexsort((-block.counts, block.site))[np.cumsum(block.sizes) - block.sizes]
+        learnt = learnt + _learnt(block, heaviest)
+        lost = np.fmax(lost, _lost(block.members[heaviest], block.priors.at(block.site[heaviest])))
+    by_name = np.argsort(np.array(names, str), kind="stable")
+    less = by_name[lost[by_name] > NOTHING]
+    if len(less):
+        yield doubt(Kind.LESS, float(lost[less[0]]), names[less[0]], more=more(len(less) - 1))
+    quiet = by_name[((learnt < NOTHING) & (lost <= NOTHING))[by_name]]
+    if every and len(quiet):
+        least = float(learnt[quiet[0]])
+        yield doubt(Kind.NOTHING, least, names[quiet[0]], more=more(len(quiet) - 1))
+
+
+def _learnt(block: Block, heaviest: Int[Array, " sites"]) -> Float[Array, " sites"]:
+    """Return the KL of each site's heaviest component from its prior, in nats; if that is nearly
+    zero, the sum over the site's components.
+    """
+    found = block.members[heaviest].kl(block.priors.at(block.site[heaviest]))
+    rows = np.flatnonzero((found < NOTHING)[block.site])
+    if not len(rows):
+        return found
+    site = block.site[rows]
+    every = np.bincount(site, block.members[rows].kl(block.priors.at(site)), len(found))
+    return np.where(found < NOTHING, every, found)
+
+
+def _lost(own: Any, prior: Any) -> Any:
+    """Return how much less sure laws are than their priors, in nats: the entropy that Gaussians
+    gained, or half the log ratio of numbers that no records of a conjugate likelihood reduce; of
+    several blocks the most. Zero for families without such a number.
+    """
+    if own.gaussian:
+        return own.entropy() - prior.entropy()
+    parts = own.independent_blocks()
+    if parts:
+        others = prior.independent_blocks()
+        return np.max([_lost(part, others[name]) for name, part in parts.items()], axis=0)
+    before = _counted(prior)
+    return np.zeros(own.batch_shape) if before is None else np.log(before / _counted(own)) / 2
+
+
+def _counted(law: Any) -> Any:
+    """Return the number of observations that a law amounts to, up to a factor; None if none."""
+    match law:
+        case Beta():
+            return np.asarray(law.a + law.b)
+        case Dirichlet():
+            return np.asarray(law.concentration).sum(-1)
+        case Gamma():
+            return np.asarray(law.shape)
+        case Wishart():
+            return np.asarray(law.degrees_of_freedom)
+    return law.observations()
+
+
+def few_records(block: Block) -> Iterator[Doubt]:
+    """Yield a doubt if more than half of the covariances have fewer records than dimensions."""
+    members: Any = block.members
+    if not isinstance(members, NormalWishart):
+        return
+    before = 0.0
+    if block.priors.exchangeable.all():
+        before = block.priors.at(block.site).observations()
+    few = int((members.observations() - before < members.own_size)[block.used].sum())
+    matched = int(block.used.sum())
+    if 2 * few > matched:
+        facts: Any = {"count": few, "matched": matched, "size": members.own_size}
+        yield doubt(Kind.FEW, place=block.place, **facts)

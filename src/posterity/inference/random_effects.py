@@ -1,0 +1,453 @@
+"""Random effects: the population that the sites of a ledger vary about, from their Gaussians.
+
+Site ``j`` has coefficients ``β_j ~ N(c, D)``, ``D`` diagonal, and its factor is the Gaussian
+message ``exp(h_jᵀβ_j - β_jᵀΛ_jβ_j/2)`` of its records; coefficients that it lacks have rows of
+zeros. With ``β_j`` integrated out, ``c`` has the precision ``(I + Λ_jD)⁻¹Λ_j`` at a site, and the
+spreads have the restricted likelihood (harville1977). ``D`` has no correlations: they would need
+dozens of sites, and matter little to the population's coefficients.
+
+The point estimate of a spread maximises the restricted likelihood. Intervals integrate over the
+spreads under a log-normal prior, about the sites' typical standard error if nobody expects another
+(as dumouchel1994): so they hold with three sites as with thirty (docs/decisions/0059).
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import scipy
+
+from posterity.arguments import BETWEEN
+from posterity.arrays.linear_algebra import one_thread
+from posterity.arrays.typing import Float
+from posterity.artifact.registry import register
+from posterity.errors import StructureError, UsageError
+from posterity.families import ExponentialFamily, Gaussian, Mixture, Product
+from posterity.families.names import names_of
+from posterity.inference.expectation_propagation import Normal
+from posterity.inference.population import (
+    BLOCKS,
+    Integrated,
+    Messages,
+    Nodes,
+    at_spreads,
+    integrated,
+    law_of,
+    nodes_of,
+    thinned,
+    variances,
+)
+from posterity.models import LinearRegression, hierarchical
+from posterity.models.nodes import normal_pairs
+
+RATIO = "log_ratio"
+"""Block of a prior of spreads in units of the sites' typical standard errors."""
+
+
+@register
+class RandomEffects(Product):
+    """The prior of a ledger whose sites differ: of a population's coefficients, and of spreads.
+
+    Blocks are ``coefficients``, a named :class:`Gaussian`, and ``log_spread``, a Gaussian named by
+    the coefficients that differ; or in its place ``log_ratio``, of spreads in units of the median
+    over sites of that coefficient's standard error. A factor's ``coefficients`` are the natural
+    parameters of the Gaussian of a site's own coefficients.
+
+    A ledger's posterior is no sum: it has the means and covariances of the population's
+    coefficients and log spreads under all factors, so that forgetting a site estimates them anew.
+    """
+
+    additive = False
+
+    def __init__(
+        self, blocks: Mapping[str, ExponentialFamily] | None = None, **named: ExponentialFamily
+    ):
+        """Make it from a mapping with the two blocks, or keyword arguments."""
+        super().__init__(blocks or {}, **named)
+        own: Any = self.blocks
+        kinds = {type(block) for block in own.values()}
+        if (
+            {*own} - {*BLOCKS, RATIO}
+            or len(own) != 2
+            or BLOCKS[0] not in own
+            or kinds != {Gaussian}
+        ):
+            raise StructureError(
+                found=f"blocks {dict(own)!r}",
+                expected="coefficients=Gaussian, and log_spread=Gaussian or log_ratio=Gaussian",
+                fix="Make it by posterity.fuse(..., personal=True).",
+            )
+
+    @classmethod
+    def of(cls, prior: Any, personal: Any) -> "RandomEffects":
+        """Return it from the prior of the population's coefficients, and the ``personal`` of
+        :func:`posterity.fuse`. Raises UsageError as :func:`posterity.models.hierarchical` does.
+        """
+        expected = isinstance(personal, Mapping)
+        _, joint = hierarchical(LinearRegression(1.0), prior, personal)
+        own: Any = joint.log_spread
+        if expected:
+            return cls(coefficients=joint.coefficients, log_spread=own)
+        ratio = Gaussian.from_standard(np.zeros(own.own_size), own.covariance).named(own.names)
+        return cls(coefficients=joint.coefficients, log_ratio=ratio)
+
+    def factor(self, message: Normal) -> "RandomEffects":
+        """Return the factor of a site whose records have this message."""
+        (spread,) = (name for name in self.blocks if name != BLOCKS[0])
+        coefficients = Gaussian._of(precision_mean=message.linear, precision=message.precision)
+        return type(self)({BLOCKS[0]: coefficients, spread: self.blocks[spread].zero()})
+
+    def given(self, factors: Sequence[ExponentialFamily]) -> ExponentialFamily:
+        own = {str(place): factor for place, factor in enumerate(factors)}
+        return Effects.of(self, own).law
+
+
+@dataclasses.dataclass(frozen=True)
+class Effects:
+    """The population that sites' coefficients vary about, its spreads, and each site's law.
+
+    Attributes:
+        prior: prior of the population's coefficients and of the spreads.
+        messages: for each site the Gaussian of its own coefficients.
+
+    Arrays have one number for each coefficient (d,), or for each that differs between sites (p,).
+    """
+
+    prior: RandomEffects
+    messages: Mapping[str, Normal]
+
+    @classmethod
+    def of(cls, prior: Any, factors: Mapping[str, Any]) -> "Effects":
+        """Return it from the prior and the factors of a ledger, by site."""
+        messages = {site: Normal.of(own.coefficients) for site, own in factors.items()}
+        return cls(prior, messages)
+
+    @functools.cached_property
+    def sites(self) -> tuple[str, ...]:
+        """Names of the sites."""
+        return tuple(self.messages)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all coefficients."""
+        return names_of(self.prior.coefficients)[""]
+
+    @property
+    def personal(self) -> tuple[str, ...]:
+        """Names of the coefficients that differ between sites."""
+        return names_of(self._ahead)[""]
+
+    @functools.cached_property
+    def own(self) -> np.ndarray:
+        """Places of the coefficients that differ between sites, among all."""
+        return np.array([self.names.index(name) for name in self.personal])
+
+    @functools.cached_property
+    def errors(self) -> Float[np.ndarray, "sites p"]:
+        """The standard error of each differing coefficient at each site, from its own records;
+        infinite where these do not tell it.
+        """
+        every = [_errors(message.precision) for message in self.messages.values()]
+        return np.array(every).reshape(-1, len(self.names))[:, self.own]
+
+    @functools.cached_property
+    def typical(self) -> Float[np.ndarray, " p"]:
+        """The median standard error over the sites that know a coefficient; one if none does."""
+        known = np.where(np.isfinite(self.errors), self.errors, np.nan)
+        some = ~np.isnan(known).all(0)
+        middle = np.ones(len(self.own))
+        middle[some] = np.nanmedian(known[:, some], axis=0)
+        return middle
+
+    @functools.cached_property
+    def spread(self) -> Float[np.ndarray, " p"]:
+        """The spreads τ between sites of greatest restricted likelihood (REML), in units of the
+        coefficients; NaN for coefficients that fewer than two sites know.
+        """
+        several = np.isfinite(self.errors).sum(0) > 1
+        result = np.full(len(self.own), np.nan)
+        if several.any():
+            result[several] = self.typical[several] * self._restricted(self.own[several], several)
+        return result
+
+    def _restricted(
+        self,
+        own: np.ndarray,
+        several: np.ndarray,
+        *,
+        starts: Sequence[float] = (0.1, 1.0, 10.0),
+        rounds: int = 1000,
+        precise: float = 1e-12,
+    ) -> Float[np.ndarray, " some"]:
+        """Return the spreads in units of typical errors by ascent from ``starts``, until a step
+        gains less than the share ``precise``, in at most ``rounds`` steps.
+        """
+        scale = self.typical[several] ** 2
+
+        def loss(ratio):
+            variance = np.zeros((1, len(self.names)))
+            variance[0, own] = ratio * scale
+            found = self._integrated(variance)
+            return -found.log[0], -found.slope[0, own] * scale
+
+        how = {"ftol": precise**1.5, "gtol": precise, "maxiter": rounds, "maxfun": 2 * rounds}
+        bounds = [(0, None)] * len(own)
+        with one_thread():
+            found = [
+                scipy.optimize.minimize(
+                    loss, np.full(len(own), start**2), jac=True, bounds=bounds, options=how
+                )
+                for start in starts
+            ]
+        return np.sqrt(min(found, key=lambda one: one.fun).x)
+
+    def _integrated(self, variance: Any) -> Integrated:
+        return integrated(self._stacked, Normal.of(self.prior.coefficients), variance)
+
+    @functools.cached_property
+    def _stacked(self) -> Messages:
+        return Messages.of([*self.messages.values()])
+
+    @property
+    def _ahead(self) -> Any:
+        return next(block for name, block in self.prior.blocks.items() if name != BLOCKS[0])
+
+    @functools.cached_property
+    def _spreads(self) -> Normal:
+        """The prior of the log spreads."""
+        own = Normal.of(self._ahead)
+        if RATIO not in self.prior.blocks:
+            return own
+        return Normal(own.precision @ (own.mean + np.log(self.typical)), own.precision)
+
+    @functools.cached_property
+    def nodes(self) -> Nodes:
+        """Nodes of the spreads' posterior, with the law of the population's coefficients at each.
+
+        If the effective sample size is too small for sums by weights, as with very many spreads,
+        they are equally likely draws of a normal approximation about the mode.
+        """
+        spread = self._spreads
+        before = Normal.of(self.prior.coefficients)
+        if not self.messages:
+            places = _draws(spread.mean, spread.covariance)
+            ones = np.ones((len(places), 1))
+            mean = ones * before.mean
+            covariance = ones[..., None] * before.covariance
+            return Nodes(ones[:, 0] / len(places), places, mean, covariance)
+        with one_thread():
+            start = self._mode()
+            at, _ = nodes_of(self._stacked, (before, spread), start, self.own)
+            if at is not None:
+                return at
+            places = _draws(*start)
+            found = self._integrated(variances(places, self.own, len(self.names)))
+        weights = np.full(len(places), 1 / len(places))
+        return Nodes(weights, places, found.mean, found.covariance)
+
+    def _mode(self, *, step: float = 1e-4) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mode of the log spreads, and the inverse of minus the curvature there, from
+        differences of slopes a ``step`` apart.
+        """
+        prior = self._spreads
+        size = len(self.names)
+
+        def slopes(s):
+            variance = variances(s, self.own, size)
+            found = self._integrated(variance)
+            away = s - prior.mean
+            pull = away @ prior.precision
+            value = found.log - (away * pull).sum(1) / 2
+            return -value, pull - 2 * (found.slope * variance)[:, self.own]
+
+        def loss(s):
+            value, slope = slopes(s[None])
+            return value[0], slope[0]
+
+        start = np.log(np.fmax(self.spread, self.typical / 10))
+        mode = scipy.optimize.minimize(loss, start, jac=True).x
+        aside = step * np.eye(len(mode))
+        ahead = slopes(mode + aside)[1]
+        behind = slopes(mode - aside)[1]
+        bend = (ahead - behind) / (2 * step)
+        values, vectors = np.linalg.eigh((bend + bend.T) / 2)
+        least = np.linalg.eigvalsh(prior.precision)[0]
+        return mode, (vectors / np.maximum(values, least)) @ vectors.T
+
+    @functools.cached_property
+    def law(self) -> Product:
+        """Gaussians of ``coefficients`` and ``log_spread`` with the posterior's moments."""
+        return law_of(self.nodes, (self.names, self.personal))
+
+    @property
+    def mean(self) -> Float[np.ndarray, " d"]:
+        """The posterior mean of the population's coefficients."""
+        return self.law.coefficients.mean  # pyright: ignore[reportAttributeAccessIssue]
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "d d"]:
+        """The posterior covariance of the population's coefficients, spreads integrated out."""
+        return self.law.coefficients.covariance  # pyright: ignore[reportAttributeAccessIssue]
+
+    def interval(self, level: float = 0.95) -> Float[np.ndarray, "d 2"]:
+        """Return the central interval of each coefficient of the population."""
+        return self._interval(self.nodes.mean, self.nodes.covariance, level)
+
+    def spread_interval(self, level: float = 0.95) -> Float[np.ndarray, "p 2"]:
+        """Return the central posterior interval of each spread τ."""
+        BETWEEN.check(level=level)
+        tails = (1 - level) / 2, (1 + level) / 2
+        at = self.nodes
+        ends = []
+        for line in at.log_spread.T:
+            order = np.argsort(line)
+            below = np.cumsum(at.weights[order]) - at.weights[order] / 2
+            ends.append(np.exp(np.interp(tails, below, line[order])))
+        return np.array(ends)
+
+    def prediction_interval(self, level: float = 0.95) -> Float[np.ndarray, "d 2"]:
+        """Return the central interval of each coefficient of a new site."""
+        at = self.nodes
+        more = variances(at.log_spread, self.own, len(self.names))
+        return self._interval(
+            at.mean, at.covariance + more[:, :, None] * np.eye(len(self.names)), level
+        )
+
+    def _interval(self, means: Any, covariances: Any, level: float) -> Float[np.ndarray, "d 2"]:
+        BETWEEN.check(level=level)
+        sds = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))
+        tails = (1 - level) / 2, (1 + level) / 2
+        columns = zip(means.T, sds.T, strict=True)
+        return np.array(
+            [[_quantile(self.nodes.weights, *own, p) for p in tails] for own in columns]
+        )
+
+    def site(self, name: str) -> Mixture:
+        """Return the posterior of a site's own coefficients, shrunken towards the population."""
+        if name not in self.messages:
+            raise UsageError(
+                found=f"site {name!r}",
+                expected=f"one of {list(self.sites[:10])}",
+                fix="Use the name in the ledger; new_site() is for all others.",
+            )
+        return at_spreads(self.messages[name], thinned(self.nodes), self.own, self.names)
+
+    def alone(self, name: str) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+        """Return a site's own estimates and standard errors, which are NaN and infinite where it
+        tells nothing.
+        """
+        linear, precision = self.messages[name]
+        errors = _errors(precision)
+        return np.where(np.isfinite(errors), _solved(precision, linear)[0], np.nan), errors
+
+    def shrunken(self, name: str) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+        """Return means and standard deviations of a site's own coefficients (:meth:`site`)."""
+        law: Any = self.site(name)
+        members = law.components
+        mean = members.mean.mean(0)
+        variance = np.diagonal(members.covariance, axis1=1, axis2=2).mean(0)
+        return mean, np.sqrt(variance + members.mean.var(0))
+
+    def new_site(self) -> Mixture:
+        """Return the prediction of the coefficients of a site that is not among these."""
+        size = len(self.names)
+        nothing = Normal(np.zeros(size), np.zeros((size, size)))
+        return at_spreads(nothing, thinned(self.nodes), self.own, self.names)
+
+    @functools.cached_property
+    def heterogeneity(self) -> tuple[float, int]:
+        """Cochran's Q of all coefficients together, and its degrees of freedom: the squared
+        deviations of sites' estimates from their common one, chi-squared if sites do not differ.
+        """
+        linear, precision = self._stacked
+        total = precision.sum(0)
+        centre = np.linalg.lstsq(total, linear.sum(0), rcond=None)[0]
+        ahead = linear - precision @ centre
+        known = [_solved(matrix, right) for matrix, right in zip(precision, ahead, strict=True)]
+        square = sum(right @ solved for right, (solved, _) in zip(ahead, known, strict=True))
+        rank = sum(own for _, own in known) - _solved(total, centre)[1]
+        return float(square), int(rank)
+
+    @property
+    def q(self) -> float:
+        """Cochran's Q."""
+        return self.heterogeneity[0]
+
+    @property
+    def degrees(self) -> int:
+        """Degrees of freedom of Q."""
+        return self.heterogeneity[1]
+
+    @property
+    def p(self) -> float:
+        """Probability of a Q at least as large if sites do not differ."""
+        return float(scipy.stats.chi2.sf(*self.heterogeneity))
+
+    @functools.cached_property
+    def i2(self) -> Float[np.ndarray, " p"]:
+        """I² (higgins2002) of each coefficient: the share of the variation between sites'
+        estimates that is not sampling error, from 0 to 1; NaN if fewer than two sites know it.
+        """
+        weights = 1 / self.errors**2
+        total = weights.sum(0)
+        known = np.isfinite(self.errors).sum(0)
+        with np.errstate(all="ignore"):
+            sampling = (known - 1) * total / (total**2 - (weights**2).sum(0))
+            return self.spread**2 / (self.spread**2 + sampling)
+
+
+def effects_of(ledger: Any) -> Effects:
+    """Return the population of a ledger whose sites differ. Raises UsageError for another."""
+    if not isinstance(getattr(ledger, "prior", None), RandomEffects):
+        raise UsageError(
+            found=f"the population of {ledger!r}",
+            expected="a ledger whose sites differ",
+            fix="Fuse by posterity.fuse(..., personal=True).",
+        )
+    return Effects.of(ledger.prior, {site: ledger.factor(site) for site in ledger.sites})
+
+
+def _unit(precision: np.ndarray) -> np.ndarray:
+    """Return the scales of coefficients at which the precision has a diagonal of ones."""
+    diagonal = np.diagonal(precision)
+    return np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+
+
+def _inverted(precision: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return scales, the pseudo-inverse of the scaled precision, and its rank."""
+    unit = _unit(precision)
+    values, vectors = np.linalg.eigh(precision / np.outer(unit, unit))
+    kept = values > len(values) * np.finfo(float).eps * max(values[-1], 0.0)
+    inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
+    return unit, inverse, int(kept.sum())
+
+
+def _solved(precision: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, int]:
+    unit, inverse, rank = _inverted(precision)
+    return inverse @ (right / unit) / unit, rank
+
+
+def _errors(precision: np.ndarray) -> np.ndarray:
+    """Return standard errors (d,); infinite for coefficients of which nothing is known."""
+    unit, inverse, _ = _inverted(precision)
+    known = np.diagonal(precision) > 0
+    return np.where(known, np.sqrt(np.maximum(np.diagonal(inverse), 0.0)) / unit, np.inf)
+
+
+def _draws(mean: np.ndarray, covariance: np.ndarray, *, pairs: int = 128) -> np.ndarray:
+    """Return antithetic quasi-random ``pairs`` of draws of a normal law."""
+    return mean + normal_pairs(len(mean), pairs) @ np.linalg.cholesky(covariance).T
+
+
+def _quantile(weights: Any, means: Any, sds: Any, share: float, *, far: float = 40.0) -> float:
+    """Return a quantile of a mixture of normals, within ``far`` deviations of all."""
+    kept = weights > 0
+    weights, means, sds = weights[kept], means[kept], sds[kept]
+
+    def over(x):
+        return weights @ scipy.special.ndtr((x - means) / sds) - share
+
+    ends = (means - far * sds).min(), (means + far * sds).max()
+    return scipy.optimize.brentq(over, *ends, xtol=1e-10 * float(sds.min()))

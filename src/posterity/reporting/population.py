@@ -1,0 +1,108 @@
+"""The population that sites vary about, as data, in sentences and as a section of a page."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from posterity.inference.random_effects import Effects, RandomEffects, effects_of
+from posterity.ledger import Ledger
+from posterity.reporting.markup import Markup, paragraph, table
+
+
+def population_of(value: Any, level: float) -> dict[str, Any] | None:
+    """Return the population of a ledger whose sites differ; None for anything else.
+
+    ``q``, ``degrees`` and ``p`` are Cochran's; ``coefficients`` has a row for each, with its mean,
+    interval and, if it differs between sites, spread ``tau`` (REML), the spread's interval, ``i2``
+    and the interval of a new site; ``sites`` has each site's own estimate and its shrunken one.
+    Numbers that do not exist are None.
+    """
+    if not isinstance(value, Ledger) or not isinstance(value.prior, RandomEffects):
+        return None
+    effects = effects_of(value)
+    if not effects.sites:
+        return None
+    rows = zip(
+        effects.names,
+        effects.mean.tolist(),
+        effects.interval(level).tolist(),
+        effects.prediction_interval(level).tolist(),
+        strict=True,
+    )
+    spreads = zip(
+        effects.spread.tolist(),
+        effects.spread_interval(level).tolist(),
+        effects.i2.tolist(),
+        strict=True,
+    )
+    differ = dict(zip(effects.personal, spreads, strict=True))
+    coefficients = []
+    for name, mean, (low, high), (new_low, new_high) in rows:
+        one = {"name": name, "mean": mean, "low": low, "high": high}
+        tau, (tau_low, tau_high), i2 = differ.get(name, (None, (None, None), None))
+        one |= {"tau": _known(tau), "tau_low": tau_low, "tau_high": tau_high, "i2": _known(i2)}
+        coefficients.append(one | {"new_low": new_low, "new_high": new_high})
+    return {
+        "q": effects.q,
+        "degrees": effects.degrees,
+        "p": effects.p,
+        "level": level,
+        "coefficients": coefficients,
+        "sites": [*_sites(effects)],
+    }
+
+
+def _sites(effects: Effects) -> Iterator[dict[str, Any]]:
+    for site in effects.sites:
+        own = zip(effects.names, *effects.alone(site), *effects.shrunken(site), strict=True)
+        for name, estimate, error, mean, sd in own:
+            known = {"estimate": _known(estimate), "error": _known(error)}
+            yield {"site": site, "name": name, **known, "mean": mean, "sd": sd}
+
+
+def _known(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def in_words(population: Mapping[str, Any]) -> list[str]:
+    """Return a sentence on Q, and one on each coefficient: its mean, its spread, a new site's."""
+    share = f"{100 * population['level']:g} %"
+    lines = [
+        f"Sites' estimates differ by Q = {population['q']:.4g} on {population['degrees']} degrees "
+        f"of freedom (p = {population['p']:.2g} if sites were alike)."
+    ]
+    for row in population["coefficients"]:
+        line = (
+            f"{row['name']} is {row['mean']:.4g} in the population ({share} from "
+            f"{row['low']:.4g} to {row['high']:.4g})"
+        )
+        if row["tau_low"] is not None:
+            known = row["tau"] is not None
+            tau = f"{row['tau']:.3g}" if known else "unknown, as fewer than two sites tell it"
+            i2 = f", I² {row['i2']:.0%}" if row["i2"] is not None else ""
+            line += (
+                f"; between sites its spread τ is {tau} ({row['tau_low']:.3g} to "
+                f"{row['tau_high']:.3g}){i2}; a new site's is from {row['new_low']:.4g} to "
+                f"{row['new_high']:.4g}"
+            )
+        lines.append(f"{line}.")
+    return lines
+
+
+def section(population: Mapping[str, Any]) -> list[Markup]:
+    """Return a page's section: sentences, and a table of sites' own and shrunken estimates."""
+    rows = [
+        [
+            row["site"],
+            row["name"],
+            *(_text(row[key]) for key in ("estimate", "error", "mean", "sd")),
+        ]
+        for row in population["sites"]
+    ]
+    headers = ["Site", "Coefficient", "Own estimate", "Its error", "Shrunken", "Its sd"]
+    title = "Each site's own estimate, and what it is in the light of the others"
+    return [*map(paragraph, in_words(population)), table(title, headers, rows)]
+
+
+def _text(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
