@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from posterity.arrays.stacks import columns, rows, stacked, unstacked
+from posterity.arrays.stacks import blocks, columns, rows, stacked, unstacked
 from posterity.arrays.tree import leaves
 from posterity.families import Gamma, Product
 from tests.laws.table import TABLE, identical, some
@@ -49,3 +49,10 @@ def test_trees_that_differ_are_told() -> None:
     ]:
         with pytest.raises(ValueError, match="not like"):
             columns(like, [like, other])
+
+
+def test_many_arrays_are_taken_in_blocks_of_two_megabytes() -> None:
+    arrays = [np.full(1000, float(number)) for number in range(1000)]
+    made = list(blocks(arrays))
+    assert [len(part) for part, _ in made] == [262, 262, 262, 214]
+    assert np.array_equal(np.concatenate([block for _, block in made]), np.array(arrays))

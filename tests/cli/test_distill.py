@@ -454,7 +454,7 @@ def test_a_constant_column_is_not_perturbed(folder):
         (f"{DISTILL} --likelihood poisson", 2, "poisson"),
         (f"{DISTILL} --likelihood bernoulli", 4, "2 outputs; bernoulli"),
         (f"{DISTILL} --array z", 5, "not 'z'"),
-        ("distill net.safetensors -o s.safetensors --inputs nan.npy", 3, "NaN; record 0"),
+        ("distill net.safetensors -o s.safetensors --inputs nan.npy", 3, "NaN; first at [0"),
         ("distill net.safetensors -o s.safetensors --inputs two.npz", 5, "['a', 'b']; --array"),
         ("distill net.safetensors -o s.safetensors --inputs wide.npz", 4, "3 columns; 2 columns"),
         ("distill net.safetensors -o s.safetensors --inputs pool.csv --array x", 2, ".npz"),

@@ -185,6 +185,16 @@ def test_sites_that_contradict_each_other_and_copies_are_noted(folder):
         Path("out.safetensors.checkpoint").unlink()
 
 
+@pytest.mark.parametrize(("distinct", "noted"), [(9, False), (10, True)])
+def test_columns_of_few_values_are_alike_by_chance(folder, distinct, noted):
+    rows = [f"{number % distinct / 9},{number % 2}" for number in range(60)]
+    for site in "ab":
+        Path(f"{site}.csv").write_text("\n".join(["x,y", *rows]))
+    line = "federate --target y --model logistic --intercept -o out.safetensors"
+    notes = document(*f"{line} --site a=a.csv --site b=b.csv".split())["notes"]
+    assert any("the same 60 records" in note for note in notes) == noted
+
+
 def test_a_site_of_other_noise_is_noted(folder):
     rng = np.random.default_rng(7)
     for site, noise in {"a": 1.0, "b": 1.0, "c": 1.2, "d": 8.0}.items():

@@ -9,7 +9,7 @@ from cli.commands import document, refuse, succeed
 from cli.test_recipes import put, records, rows, take
 
 import posterity
-from posterity.errors import ArtifactError, UsageError
+from posterity.errors import ArtifactError, ParameterError, UsageError
 from posterity.tabular.design import design
 from posterity.tabular.reading import columns_of, names_in_r
 from posterity.tabular.recipe import Recipe, recipe_in
@@ -257,3 +257,28 @@ def test_names_as_r_writes_numbers():
     recipe = Recipe("linear", columns=columns, center={"t": -3, "u": 60.5},
                     scale={"t": 1234567, "v": 1e5})  # fmt: skip
     assert {"I((t + 3)/1234567)", "I(u - 60.5)", "I(v/1e+05)"} < {*names_in_r(recipe)}
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside"),
+    [
+        ("I(age**9)", "I(age**10)"),
+        (f"bs(age, knots=[50.], degree=5, {BOUNDS})", f"bs(age, knots=[50.], degree=6, {BOUNDS})"),
+    ],
+)
+def test_powers_and_degrees_have_a_last(inside, outside):
+    assert with_formula(Recipe("linear"), f"bp ~ {inside}").coefficients()
+    with pytest.raises(UsageError):
+        with_formula(Recipe("linear"), f"bp ~ {outside}")
+
+
+def test_a_number_whose_square_may_be_infinite_is_refused():
+    recipe = Recipe("linear", "y", ("a",))
+    for number, taken in (("9e99", True), ("2e100", False)):
+        Path("vast.csv").write_text(f"a,y\n1,0\n{number},1\n")
+        cells = read_cells(Path("vast.csv"))
+        if taken:
+            assert design(cells, recipe.filled(("a",))).x.max() == 9e99
+        else:
+            with pytest.raises(ParameterError, match="2e\\+100 in column 'a'"):
+                design(cells, recipe.filled(("a",)))

@@ -154,7 +154,7 @@ def test_a_network_is_averaged_over_draws(folder):
         ("classes.safetensors new.npz -o p.csv --samples -1", 2, "--help"),
         ("classes.safetensors wide.npy -o p.csv", 4, "(4, 3); 2 numbers each; wide.npy"),
         ("net.safetensors wide.npy -o p.csv", 4, "(4, 3); wide.npy"),
-        ("classes.safetensors nan.npy -o p.csv", 3, "record 1; nan.npy"),
+        ("classes.safetensors nan.npy -o p.csv", 3, "nan.npy; first at [1"),
         ("classes.safetensors flat.npy -o p.csv", 4, "(2,); flat.npy"),
         ("classes.safetensors empty.csv -o p.csv", 4, "at least one"),
         ("classes.safetensors words.csv -o p.csv", 5, "'two'"),

@@ -209,6 +209,19 @@ def test_who_is_silent_beyond_the_deadline_is_passed_over(tmp_path, quorum, over
     running.agent.store.close()
 
 
+@pytest.mark.parametrize(("silent", "over"), [(299.0, False), (301.0, True)])
+def test_five_minutes_of_silence_are_the_deadline_if_none_is_agreed(tmp_path, silent, over):
+    agreed = terms()
+    machine = Machine(agreed, Site.of(agreed.agreement, "a", DATA["a"]), KEYS["a"])
+    running = Sites(tmp_path).made("a", machine=machine, sockets={})
+    running.answer({"do": "begin"}, b"")
+    (receiver,) = running.status()["awaited"]
+    running._silences = lambda: {receiver: silent}
+    running._look_around()
+    assert running.agent.memory.absent == (frozenset([receiver]) if over else frozenset())
+    running.agent.store.close()
+
+
 def test_only_who_has_written_is_heard(tmp_path):
     coins = Coins(terms(schedule={"kind": "sequential"}))
     running = Sites(tmp_path).made("a", machine=coins.machines["a"], sockets={})

@@ -170,6 +170,28 @@ NAMES = st.tuples(*[st.sampled_from(["", "a", "north \u2603", '"\\\n'])] * 3)
 NUMBERS = st.integers(0, 2**53 - 1)
 
 
+@pytest.mark.parametrize(("sequence", "reasons"), [(2**32 - 4, []), (2**32 - 2, ["membership"])])
+def test_a_sequence_number_fits_into_the_words_of_a_random_key(sequence, reasons):
+    coins = Coins()
+    (token,) = coins.begin("a").sent
+    letter = Letter.from_bytes(Envelope.from_bytes(token.content).payload)
+    numbered = dataclasses.replace(letter.body, sequence=sequence)
+    start = len(coins.log)
+    coins.deliver(token.receiver, dataclasses.replace(letter, body=numbered).sealed(KEYS["a"]))
+    refused = [json.loads(entry) for _, entry in coins.log[start:]]
+    assert [each["reason"] for each in refused if each["event"] == "refused"] == reasons
+
+
+@pytest.mark.parametrize(("highest", "read"), [(2**53 - 1, True), (2**53, False)])
+def test_an_epoch_is_a_number_that_readers_of_json_have_exactly(highest, read):
+    content = dataclasses.replace(LETTER, highest=highest).to_bytes()
+    if read:
+        assert Letter.from_bytes(content).highest == highest
+    else:
+        with pytest.raises(Refusal, match="out of bounds"):
+            Letter.from_bytes(content)
+
+
 @given(NAMES, NUMBERS, st.binary(max_size=32).map(bytes.hex), st.binary(max_size=50))
 @settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 def test_letters_come_back_as_they_were(names, highest, digest, envelope):

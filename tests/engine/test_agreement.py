@@ -119,6 +119,10 @@ def test_a_few_listeners_are_enough_only_where_all_are_linked():
     keys = {name: str(PrivateKey(name.encode() * 16).public) for name in names}
     everybody = terms(members=keys)
     assert len(everybody.listeners("00", frozenset())) == 6
+    eight = terms(members={name: keys[name] for name in names[:9]})
+    assert eight.listeners("00", frozenset()) == tuple(names[1:9])
+    nine = terms(members={name: keys[name] for name in names[:10]})
+    assert len(nine.listeners("00", frozenset())) < 9
     hub = terms(members=keys, server="00")
     assert hub.listeners("00", frozenset(["01"])) == tuple(names[2:])
     assert hub.listeners("05", frozenset()) == ("00",)

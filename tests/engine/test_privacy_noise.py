@@ -77,6 +77,12 @@ def test_contributions_are_shortened_to_the_clip_and_short_ones_stay(reference, 
     assert math.isclose(np.linalg.norm(found * shift), true * shift, rel_tol=1e-8)
 
 
+def test_a_reference_has_at_most_4096_parameters():
+    quiet(DiagonalGaussian.from_standard(np.zeros(2048), np.ones(2048)))
+    with pytest.raises(UsageError, match="4098 natural parameters"):
+        quiet(DiagonalGaussian.from_standard(np.zeros(2049), np.ones(2049)))
+
+
 # --- noise and its account -----------------------------------------------------------------------
 
 
@@ -87,6 +93,14 @@ def test_the_noise_of_the_system_is_normal_and_never_twice_the_same():
     assert (
         len(np.unique(drawn)) == len(drawn) and not np.isin(drawn, noise._normal(999, None)).any()
     )
+
+
+def test_each_number_of_noise_is_made_of_four_draws(monkeypatch):
+    """Of fewer, its low bits could tell what it was added to (holohan2021)."""
+    sizes = []
+    monkeypatch.setattr(noise.os, "urandom", lambda size: sizes.append(size) or bytes(size))
+    assert len(noise._normal(5, None)) == 5
+    assert sizes == [4 * 8 * 5]
 
 
 def analytic(sigma, delta):

@@ -182,6 +182,16 @@ def test_half_a_surrogate_pair_is_refused_where_json_is_read() -> None:
         read_json(rb'{"a": ["\ud800"]}', "letter")
 
 
+def test_an_envelope_has_room_for_signatures_of_a_thousand_members():
+    def signed(members):
+        signatures = {f"{number:064x}": bytes(64) for number in range(members)}
+        return Envelope(b"", MESSAGE, signatures).to_bytes()
+
+    assert len(Envelope.from_bytes(signed(1024)).signatures) == 1024
+    with pytest.raises(Refusal, match="without a payload"):
+        Envelope.from_bytes(signed(2048))
+
+
 @pytest.mark.parametrize("content", [bytes(2**20), b'{"payload":"' + bytes(2**20)])
 def test_bytes_without_an_envelope_are_refused_before_they_are_parsed(content):
     with pytest.raises(Refusal, match=r"without a payload|cannot be read"):

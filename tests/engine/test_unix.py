@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from posterity.engine.refusal import Refusal
 from posterity.engine.transports.unix import (
     HEAD_BYTES,
-    MOST_ARRIVING,
     Absent,
     Client,
     Server,
@@ -217,13 +216,27 @@ def test_half_a_message_holds_nobody_up_for_long(server, client):
         assert time.monotonic() - start < 20.0
 
 
+def test_a_connection_that_rests_is_ended(tmp_path):
+    with Server(tmp_path / "site.sock", echo, idle=0.2) as server, raw(server) as connection:
+        start = time.monotonic()
+        assert connection.recv(1) == b""
+        assert time.monotonic() - start < 20.0
+
+
+def test_a_head_has_at_most_64_kilobytes():
+    plain = len(to_message({"do": ""}))
+    assert from_message(to_message({"do": "x" * (2**16 + 1 - plain)}))[1] == b""
+    with pytest.raises(Refusal, match="65536 bytes"):
+        from_message(to_message({"do": "x" * (2**16 + 2 - plain)}))
+
+
 def test_messages_that_arrive_at_once_have_a_bound(server, client):
     """Four that have begun, each of the largest size, leave room for no fifth, but for requests."""
-    begun = [raw(server) for _ in range(MOST_ARRIVING)]
+    begun = [raw(server) for _ in range(4)]
     for connection in begun:
         connection.sendall(struct.pack("!i", MOST) + b"x")
     until = time.monotonic() + 5.0
-    while server._arriving < MOST_ARRIVING * MOST and time.monotonic() < until:
+    while server._arriving < 4 * MOST and time.monotonic() < until:
         time.sleep(0.01)
     with pytest.raises(SiteError, match="messages that arrive already"):
         client.ask("echo", bytes(MOST - 100))

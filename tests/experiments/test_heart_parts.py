@@ -146,5 +146,5 @@ def test_attack_finds_members_of_an_overfitted_model() -> None:
 
 def test_certain_and_wrong_models_have_no_finite_score() -> None:
     scores = trials.ratio_scores([1.0, 0.5], [1.0, 0.5], [0, 1])
-    with pytest.raises(ParameterError, match="NaN or infinite"):
+    with pytest.raises(ParameterError, match="NaN or infinity"):
         attack_auc(scores, scores)

@@ -7,17 +7,13 @@ import numpy as np
 import pytest
 import scipy
 
-from posterity.errors import ConvergenceWarning, SiteError
+from posterity.errors import ConvergenceWarning, SiteError, UsageError
 from posterity.families import Beta, DiagonalGaussian, Gaussian, Product
 from posterity.federation import Asynchronous, Gossip, LedgerGossip, Synchronous, federate
 from posterity.federation.agreement import Agreement
 from posterity.federation.elsewhere import (
     PLACED,
-    compared_elsewhere,
-    exchanged,
-    looked_at,
-    placed,
-    widest,
+    starts_elsewhere,
 )
 from posterity.federation.federate import start
 from posterity.federation.messages import Measure, dumps, loads
@@ -26,8 +22,9 @@ from posterity.federation.remaining import reports_of
 from posterity.federation.site import Site
 from posterity.federation.status import parts_needed, status_from
 from posterity.graphs import ring
-from posterity.models import FunctionModel
-from tests.federation.examples import Square, square
+from posterity.inference.descent import NARROWER
+from posterity.models import FunctionModel, LogisticRegression
+from tests.federation.examples import square
 
 RNG = np.random.default_rng(0)
 SQUARES = {site: 9 + 0.3 * RNG.normal(size=10) for site in "abc"}
@@ -80,16 +77,6 @@ def test_rounding_does_not_choose_among_mirrored_optima():
         assert np.abs(run.posterior.mean).min() > 0.1
         sides.add(tuple(np.sign(run.posterior.mean).tolist()))
     assert len(sides) == 1
-
-
-def test_rounding_does_not_choose_the_widest_direction():
-    """Of equal widths, and its sign."""
-    for widths in (np.eye(3), np.diag([1.0, 2.0, 2.0]), np.array([[2.0, 1.0], [1.0, 2.0]])):
-        way = widest(widths)
-        assert way @ widths @ way == pytest.approx(np.linalg.eigvalsh(widths)[-1])
-        for seed in range(4):
-            noise = 1e-15 * np.random.default_rng(seed).normal(size=widths.shape)
-            np.testing.assert_allclose(widest(widths + noise + noise.T), way, atol=1e-12)
 
 
 def test_steps_alone_stay_on_the_saddle_and_the_status_says_so():
@@ -184,21 +171,6 @@ def test_one_optimum_is_believed_wherever_it_is_sought():
     assert status.converged and "no second start was made" in str(status)
 
 
-def test_values_tell_of_an_optimum_with_two_parameters_exchanged():
-    """Of three, of which the third has another prior."""
-    prior = Gaussian.from_standard(np.zeros(3), np.diag([9.0, 9.0, 1.0]))
-    q = Gaussian.from_standard([0.0, 3.0, 1.0], np.diag([0.1, 0.2, 0.3]))
-    agreed = Agreement.of(Square(), prior)
-    means = np.array([member.mean for member in looked_at(agreed, q)])
-    (place,) = np.flatnonzero(np.isclose(means, [3, 0, 1]).all(1))
-    values = np.full(len(means), -50.0)
-    values[[0, place]] = 0
-    _, same = compared_elsewhere(agreed, q, [values], 1e-3)
-    assert np.diag(same.covariance) == pytest.approx([0.2, 0.1, 0.3])
-    values[place] = -1
-    assert compared_elsewhere(agreed, q, [values], 1e-3) == (0, None)
-
-
 def test_sites_that_fail_from_everywhere_else_leave_a_claim_in_doubt(monkeypatch):
     run = start(SQUARES, square, CENTRED).advance(2)
     answer = Site.answer
@@ -234,12 +206,16 @@ def test_reports_alone_tell_of_a_saddle_by_values_elsewhere():
 def test_members_are_placed_over_all_of_the_prior():
     prior = Gaussian.from_standard([1.0, -2.0], np.diag([4.0, 9.0]))
     agreed = Agreement.of(FunctionModel(lambda z, x: -((x - z[0]) ** 2)), prior)
-    q = Gaussian.from_standard([0.0, 0.0], np.diag([0.01, 0.02]))
-    members = placed(agreed, q)
+    q = Gaussian.from_standard([3.0, -2.0], np.diag([0.01, 900.0]))
+    (mirrored,), nearer, members = starts_elsewhere(agreed, q)
+    np.testing.assert_allclose(mirrored.mean, [-1.0, -2.0])
     deviations = np.array([m.mean - prior.mean for m in members]) / np.sqrt([4.0, 9.0])
     expected = scipy.special.ndtri((np.arange(PLACED) + 0.5) / PLACED)
-    np.testing.assert_allclose(np.sort(deviations, axis=0).T, [expected, expected], atol=1e-12)
-    np.testing.assert_allclose([m.covariance for m in members], [q.covariance] * PLACED)
+    np.testing.assert_allclose(np.sort(deviations[:, 0]), expected[: PLACED // 2], atol=1e-12)
+    assert len(nearer) == len(members)
+    for member in (mirrored, *nearer, *members):
+        np.testing.assert_allclose(member.covariance, q.covariance / NARROWER)
+    assert starts_elsewhere(agreed, prior)[0] == []  # it is its own image
 
 
 def test_a_better_optimum_beyond_a_barrier_is_reached_from_the_prior():
@@ -252,12 +228,13 @@ def test_a_better_optimum_beyond_a_barrier_is_reached_from_the_prior():
     np.testing.assert_allclose(run.posterior.mean, 9.0, atol=0.1)
 
 
-def test_images_by_exchanges_of_parameters_with_the_same_prior():
-    q = Gaussian.from_standard([1.0, 2.0, 3.0, 4.0], np.diag([0.1, 0.2, 0.3, 0.4]))
-    for means, count in (([0.0] * 4, 23), ([0.0, 5.0, 0.0, 5.0], 3), ([0.0, 1.0, 2.0, 3.0], 0)):
-        prior = Gaussian.from_standard(means, 25 * np.eye(4))
-        images = exchanged(Agreement.of(FunctionModel(lambda z, x: x * z[0]), prior), q)
-        assert len(images) == count
-    pairs = Gaussian.from_standard([0.0, 5.0, 0.0, 5.0], 25 * np.eye(4))
-    images = exchanged(Agreement.of(FunctionModel(lambda z, x: x * z[0]), pairs), q)
-    assert [3.0, 4.0, 1.0, 2.0] in [np.round(image.mean, 9).tolist() for image in images]
+def test_restarts_are_an_argument():
+    """None are made of what has one optimum; without them the status says what is not known."""
+    alone = federate(SQUARES, square, CENTRED, restarts=0)
+    assert alone.second is None and "there may be other optima" in str(alone.status)
+    rows = {site: (np.ones((4, 1)), np.array([0, 1, 1, 0])) for site in "ab"}
+    for given, number in ((None, 0), (3, 3)):
+        agreed = start(rows, LogisticRegression(), CENTRED, restarts=given).agreement
+        assert agreed.restarts == number
+    with pytest.raises(UsageError, match="restarts"):
+        federate(SQUARES, square, CENTRED, restarts=-1)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.gfvl.walks import positions
-from posterity.graphs import Network, ring, star
+from posterity.graphs import Network, cover_times, ring, star
 from posterity.graphs.walks import (
     NOWHERE,
     STRIDE,
@@ -36,6 +36,12 @@ def weighted_networks(draw, most=9):
 def walks_of(network):
     weights = dict(zip(network.names, range(1, network.size + 1), strict=True))
     return MetropolisHastings(), WeightedMetropolisHastings(weights), NonBacktracking()
+
+
+def test_a_key_is_the_same_walk_in_every_release():
+    network = Network.from_graph(ring(40))
+    times = cover_times(network, MetropolisHastings(), repetitions=3, key=KEY)
+    assert times.tolist() == [729, 258, 514]
 
 
 # --- theory -----------------------------------------------------------------------------------

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 import posterity
 from posterity.errors import StructureError
-from posterity.families import stack
+from posterity.families import Beta, DiagonalGaussian, Gaussian, stack
 from posterity.families.names import in_order, names_of, with_names
+from posterity.ledger import Ledger
 from tests.laws.table import NAMES, TABLE, identical, laws, members, some
 
 every = pytest.mark.parametrize("name", list(TABLE))
@@ -32,6 +33,18 @@ def sizes(law: Any, path: str = "") -> dict[str, int]:
 def called(law: Any) -> Any:
     """The law with all its coordinates named."""
     return law.named({p: [f"{p}.{n}" for n in range(size)] for p, size in sizes(law).items()})
+
+
+@pytest.mark.parametrize(("size", "told"), [(64, True), (65, False)])
+def test_a_line_has_the_numbers_of_what_is_read_without_delay(size, told):
+    """A matrix of 64 rows is inverted for it, 64 sites are added, and 10,000 numbers are read."""
+    wide = Gaussian.from_standard(np.zeros(size), np.eye(size))
+    assert ("±" in repr(wide)) == told
+    sites = {f"s{number}": Beta.from_standard(2.0, 3.0) for number in range(size)}
+    assert ("±" in repr(Ledger(Beta.from_standard(1.0, 1.0)).extend(sites))) == told
+    long = 5000 + size - 64
+    prior = DiagonalGaussian.from_standard(np.zeros(long), np.ones(long))
+    assert ("±" in repr(Ledger(prior))) == told
 
 
 @every

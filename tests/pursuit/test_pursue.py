@@ -418,18 +418,6 @@ def test_a_tolerance_is_kept(found: Pursuit) -> None:
     assert coarse.status.converged and 0.01 < coarse.status.left < 5.0 and coarse.starts > 0
 
 
-def test_tails_where_no_draw_comes_are_seen() -> None:
-    """Of a Student law with two degrees of freedom; its variance is infinite."""
-    student = pursued(lambda z: -1.5 * jnp.log1p((z[0] / SCALE) ** 2 / 2), components=2)
-    assert "tails that add" in str(student.status) and student.status.left > 0.01
-    hidden = lambda z: jnp.logaddexp(-(z[0] ** 2) / 2, 2000 - 20 * (z[0] - 60) ** 2)
-    narrow = DiagonalGaussian.from_standard([0.0], [1.0])
-    for samples in (8, 32):  # fewer than rays
-        run = pursue(hidden, narrow, components=1, samples=samples, attempts=4, finalists=1)
-        assert not run.status.converged and run.status.left == np.inf
-        assert "tails that add more than can be counted" in str(run.status)
-
-
 @pytest.mark.slow
 def test_modes_that_one_start_of_eight_would_miss_are_found() -> None:
     """Three modes in ten dimensions, to all digits; other data and numbers compile nothing."""
@@ -458,7 +446,7 @@ def apart(means: Any, z: Any) -> Any:
 
 
 @pytest.mark.parametrize(("place", "deviation"), [(15.0, 1.0), (2.0, 0.05), (2.0, 0.002)])
-def test_modes_that_climbs_from_the_base_do_not_meet_are_found_or_narrower_than_it_says(
+def test_modes_that_few_draws_lead_to_are_found_or_told_to_be_unknown(
     place: float, deviation: float
 ) -> None:
     """Five of the base's deviations away, by starts from a wider one; and needles."""
@@ -469,32 +457,12 @@ def test_modes_that_climbs_from_the_base_do_not_meet_are_found_or_narrower_than_
 
     run = pursue(target, DiagonalGaussian.from_standard([0.0, 0.0], [9.0, 9.0]), key=KEY)
     assert run.status.converged and "draws lead to" in str(run)
-    wide = f"converged for modes wider than {run.narrowest:.2g} of the base's deviations"
-    assert str(run.status).startswith(wide) and wide in repr(run)
+    assert str(run.status).startswith("converged where it was searched")
+    assert "densities elsewhere tell nothing of them, nor of tails" in str(run)
     if deviation > 0.01:
         np.testing.assert_allclose(run.posterior.weights, 0.5, atol=1e-3)
-    else:  # the base's deviations are 3
-        assert run.posterior.size == 1 and deviation / 3 < run.narrowest
-
-
-@pytest.mark.slow
-def test_modes_wider_than_the_status_says_are_found_at_nearly_all_places() -> None:
-    """At one and a half of the width: more than 4 of 20 misses at 5 % each have chance 0.003."""
-    base = DiagonalGaussian.from_standard([0.0, 0.0], [1.0, 1.0])
-
-    def target(place: Any, deviation: float, z: Any) -> Any:
-        there = (z - place) / deviation
-        narrow = -(there @ there) / 2 - 2 * jnp.log(deviation)
-        return jnp.logaddexp(-2 * (z @ z) + jnp.log(4.0), narrow)
-
-    alone = pursue(lambda z: -2 * (z @ z), base, key=KEY)
-    assert alone.posterior.size == 1 and 1e-3 < alone.narrowest < 0.1
-    places, missed = np.random.default_rng(0).standard_normal((20, 2)), 0
-    for number, place in enumerate(places):
-        own = jax.tree_util.Partial(target, place, 1.5 * alone.narrowest)  # compiled once
-        run = pursue(own, base, components=2, key=jax.random.key(number))
-        missed += run.status.converged and run.posterior.size == 1
-    assert missed <= 4
+    else:  # too narrow to be met by any draw
+        assert run.posterior.size == 1
 
 
 def test_draws_without_a_density_are_not_searched() -> None:

@@ -18,12 +18,12 @@ from posterity.errors import ArtifactError, FusionWarning, StructureError, Usage
 from posterity.families.layers import Layers
 from posterity.federation.state import Visit
 from posterity.reporting.charts import Axis, ticks
-from posterity.reporting.evaluation import evaluated
 from posterity.reporting.markup import shown, visible
 from posterity.reporting.sources import Source
 from posterity.reporting.summary import summarise
 from posterity.reporting.verbs import federation
-from posterity.tabular.recipe import Recipe
+from posterity.tabular.predictions import predicted
+from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.sites import as_provenance
 
 pytestmark = pytest.mark.filterwarnings("ignore:matched components:UserWarning")
@@ -326,8 +326,8 @@ def test_survival_is_predicted_beside_what_was_seen():
     from posterity.reporting import evaluation
 
     q, about = pages.survival("test.csv")
-    found = evaluated(q, about, Path("test.csv"), evaluation.PLAIN, 0.9)
-    assert 0 <= found.scores["concordance"] <= 1
+    found = predicted(q, about, Path("test.csv"), recipe=recipe_in(about), scored=True)
+    assert 0 <= found.scores(0.9)[0]["concordance"] <= 1
     page = pages.Page("".join(evaluation.section(q, about, Path("test.csv"), 0.9)))
     (curve,) = (t for t in page.found["table"] if t["text"].startswith("Survival"))
     assert curve["text"].count("middle risk") == 30
@@ -336,7 +336,8 @@ def test_survival_is_predicted_beside_what_was_seen():
     weights = np.concatenate([[0.0, 0.0, -1.0, 1.0], np.zeros(3), [0.5, -0.5, 0.0, 0.0, 0.0, 0.0]])
     student = Student(layers, weights, Head("categorical", 3))
     about = about | {"columns": '["age"]', "times": "[5.0, 10.0]"}
-    found = evaluated(student, about, Path("test.csv"), evaluation.PLAIN, 0.9)
+    found = predicted(student, about, Path("test.csv"), recipe=recipe_in(about), scored=True)
+    assert found.data is not None
     chances = np.asarray(student.predict(found.data.x[:, -1:]).mean)
     np.testing.assert_allclose(found.parts["survival_5"], 1 - chances[:, 0], atol=1e-6)
     np.testing.assert_allclose(found.parts["survival_10"], chances[:, 2], atol=1e-6)
@@ -394,7 +395,6 @@ def test_ticks_are_round_and_whole_where_counts_are():
 
 
 def test_several_levels_are_judged_and_have_their_units():
-    from posterity.reporting import evaluation
     from posterity.reporting.words import effects_of
 
     levels = {"state": ("well", "mild", "grave")}
@@ -404,9 +404,10 @@ def test_several_levels_are_judged_and_have_their_units():
     q = Gaussian.from_standard([0.0, 1.0, 0.5, -1.0], 0.01 * np.eye(4)).named(names)
     rows = [f"{age},{state}" for age in (-1.0, 0.0, 1.0) for state in levels["state"]]
     Path("test.csv").write_text("\n".join(["age,state", *rows, ""]))
-    found = evaluated(q, as_provenance(recipe), Path("test.csv"), evaluation.PLAIN, 0.9)
-    assert sum(found.parts[f"p{k}"] for k in range(3)) == pytest.approx(np.ones(9))
-    assert {"brier", "accuracy", "log_score"} <= found.scores.keys()
+    about = as_provenance(recipe)
+    found = predicted(q, about, Path("test.csv"), recipe=recipe_in(about), scored=True)
+    assert sum(found.columns[f"p{k}"] for k in range(3)) == pytest.approx(np.ones(9))
+    assert {"brier", "accuracy", "log_score"} <= found.scores(0.9)[0].keys()
 
 
 def test_mixtures_pursuits_networks_and_students():
@@ -433,5 +434,5 @@ def test_a_student_that_a_table_does_not_suit_is_refused():
     known = {"columns": '["age","dose"]'} | as_provenance(recipe)
     posterity.save(student, "student.safetensors", provenance=known)
     Path("test.csv").write_text("age,ill\n50,1\n60,0\n")
-    with pytest.raises(StructureError, match=r"'dose'.*the posterior that it learned from"):
+    with pytest.raises(StructureError, match=r"'dose'.*'test.csv'.*the student"):
         report("student.safetensors", data="test.csv")

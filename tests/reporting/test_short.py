@@ -87,6 +87,16 @@ def test_ledgers_fusions_and_receipts():
     assert "\n" not in repr(receipt) and "exact" in receipt._repr_html_()
 
 
+def test_a_notebook_shows_a_dozen_rows_and_up_to_a_hundred_sites():
+    q = DiagonalGaussian.from_standard(np.zeros(13), np.ones(13))
+    html = q._repr_html_()
+    assert html.count("−1.645") == 12 and "1 more" in html
+    prior = Gamma.from_standard(1.0, 1.0)
+    for count, told in ((100, True), (101, False)):
+        ledger = Ledger(prior).extend({f"site{n}": Gamma(1.0, 1.0) for n in range(count)})
+        assert ("adds, nats" in ledger._repr_html_()) == told
+
+
 def test_runs_without_their_history_and_pursuits():
     prior = Gaussian.from_standard(np.zeros(2), np.eye(2)).named(["age", "bp"])
     sites = {name: np.full((30, 2), k, float) for k, name in enumerate("abc")}

@@ -27,6 +27,15 @@ jax.jit(lambda x: jnp.cos(x) + 3)(np.zeros(4))  # a program of the caller's is n
 """
 
 
+KEPT = """
+import jax, numpy as np
+from posterity.runtime import programs
+seen = []
+programs.jitted(lambda x: seen.append(jax.config.jax_persistent_cache_min_compile_time_secs) or x)(
+    np.zeros(2)
+)
+print(0.1 < seen[0] < 0.5)
+"""
 RELEASED = """
 import numpy as np
 from posterity.runtime import programs
@@ -47,6 +56,12 @@ def run(cache: Path, code: str = CODE) -> subprocess.CompletedProcess:
         [sys.executable, "-W", "error", "-c", code],
         capture_output=True, text=True, env=environment | {"PYTHONPATH": source},
     )  # fmt: skip
+
+
+def test_what_takes_some_tenths_of_a_second_to_compile_is_kept(
+    tmp_path,
+):
+    assert run(tmp_path, KEPT).stdout == "True\n"
 
 
 def test_a_broken_entry_is_passed_over_without_a_word(tmp_path):

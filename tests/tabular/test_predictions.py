@@ -17,6 +17,7 @@ from posterity.tabular.fitting import prior_of
 from posterity.tabular.multicentre import noises, personal_of, sites_of
 from posterity.tabular.predictions import predicted, texts_of
 from posterity.tabular.regressions import Triangle
+from posterity.tabular.sites import as_provenance, sites_in
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_predictions_are_scored_in_all_and_by_group(tables, tmp_path):
     file = tmp_path / "north.safetensors"
     save(fitted.ledger, file, provenance=fitted.provenance)
     value, about = open_artifact(file)
-    found = predicted(value, about, tables["south"], recipe=fitted.recipe, scored=True)
+    found = predicted(value, about.provenance, tables["south"], recipe=fitted.recipe, scored=True)
     whole, groups = found.scores(0.9, texts_of(tables["south"], "ward"))
     assert found.notes[-1].startswith("1 of 41 records are not predicted")
     assert len(found.parts["mean"]) == 41 and np.isnan(found.parts["mean"][-1])
@@ -62,7 +63,16 @@ def test_a_value_without_a_recipe_is_refused(tables, tmp_path):
     save(fitted.ledger, tmp_path / "plain.safetensors")
     value, about = open_artifact(tmp_path / "plain.safetensors")
     with pytest.raises(StructureError, match="does not specify what it predicts"):
-        predicted(value, about, tables["south"])
+        predicted(value, about.provenance, tables["south"])
+
+
+def test_a_file_describes_ten_thousand_sites_and_their_sum_beyond():
+    for count, told in ((10_000, 10_000), (10_001, 1)):
+        each = {f"s{number}": {"records": 2} for number in range(count)}
+        assert len(sites_in(as_provenance(RECIPE, each))) == told
+    for count, kept in ((200_000, True), (200_001, False)):
+        known = sites_in(as_provenance(RECIPE, {"a": {"records": 2, "third": [0.5] * count}}))
+        assert ("third" in known["a"]) == kept
 
 
 def test_the_tables_of_sites_are_a_federation(tables):

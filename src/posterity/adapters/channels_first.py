@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posterity.distillation.student import Student
-from posterity.errors import ParameterError, StructureError, UsageError
+from posterity.errors import StructureError, UsageError
 from posterity.families.layers import Conv, Layer, Layers
+from posterity.models.tables import check_numbers
 
 
 class ChannelsFirst(NamedTuple):
@@ -43,12 +44,8 @@ def check_layers(student: Student) -> Layers:
             expected="a student whose network is posterity.networks.Layers",
             fix="Distill into Layers.dense(...), or export it by the tools of its library.",
         )
-    if not np.isfinite(student.parameters).all():
-        raise ParameterError(
-            found="NaN or infinity among the weights of the student",
-            expected="finite numbers",
-            fix="Distill again, with smaller steps.",
-        )
+    fix = "Distill again, with smaller steps."
+    check_numbers(student.parameters, "the weights of the student", fix)
     if isinstance(student.network.layers[-1], Conv):
         raise StructureError(
             found=f"a convolution as the last layer of {student.network.summary}",

@@ -20,8 +20,6 @@ from posterity.ledger import Ledger
 
 Array = np.ndarray
 KINDS = ("full", "diag", "spherical")
-SMALL = 1e-3
-"""Default scale of hmmlearn's prior."""
 GAUSSIAN = ("means", "beta", "dof", "scale")
 """hmmlearn's names of the fields of :class:`Gaussians`."""
 DETERMINED = ("n_components", "n_features", "covariance_type")

@@ -35,8 +35,6 @@ OPSET = 17
 """Version of ONNX's operators, which every runtime of the last years knows."""
 IR = 8
 """Version of the format that came with this opset."""
-BYTES = 2**31 - 2**20
-"""Largest number of bytes of weights: the limit of one protocol buffer message."""
 
 
 def to_onnx(
@@ -64,10 +62,11 @@ def to_onnx(
     onnx = library("onnx.checker", "onnx.helper", "onnx.numpy_helper", extra="onnx")
     layers = check_layers(student)
     size = 4 * layers.size
-    if size > BYTES:
+    most = onnx.checker.MAXIMUM_PROTOBUF
+    if size > most - 2**20:  # which leaves room for the rest of the model
         raise StructureError(
             found=f"{size} bytes of weights",
-            expected=f"at most {BYTES}",
+            expected=f"at most {most}, the limit of one protocol buffer message",
             fix="Distill into a smaller network, or export by to_torch.",
         )
     graph = _Graph(onnx)

@@ -22,7 +22,7 @@ def content_hashes(rows: Float[np.ndarray, "n dim"]) -> np.ndarray:
     that of the numbers in single precision, so that rounding changes hardly any order.
 
     >>> hashes = content_hashes(np.array([[1 / 3], [1 / 3 + 1e-16], [0.3]]))
-    >>> [len(set(half.tolist())) for half in (hashes >> HALF, hashes)]
+    >>> [len(set(half.tolist())) for half in (hashes >> np.uint64(32), hashes)]
     [2, 3]
     """
     with np.errstate(over="ignore"):

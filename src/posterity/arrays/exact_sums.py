@@ -15,8 +15,6 @@ from posterity.arrays.leaves import frozen
 from posterity.arrays.typing import Float
 from posterity.errors import ParameterError
 
-FEW = 8
-"""The largest number of terms that are added one by one; more terms are condensed first."""
 LARGE = 2.0**960
 """The largest term for which no intermediate result overflows, with up to 2^50 terms."""
 
@@ -36,9 +34,7 @@ def exact_sum(terms: Float[np.ndarray, "terms size"]) -> Float[np.ndarray, "laye
     if not terms.size:
         return frozen(np.zeros((1, terms.shape[1])))
     odd = ~(np.abs(terms).max(0, initial=0.0) <= LARGE)
-    layers = np.where(odd, 0.0, terms) if odd.any() else terms
-    if len(layers) > FEW:
-        layers = condensed(layers)
+    layers = condensed(np.where(odd, 0.0, terms) if odd.any() else terms)
     unsettled = ~odd
     for _ in range(0, len(layers), 2):
         if not unsettled.any():  # as after two sweeps, nearly always
@@ -51,15 +47,16 @@ def exact_sum(terms: Float[np.ndarray, "terms size"]) -> Float[np.ndarray, "laye
     return frozen(layers + 0.0)  # no zero has a sign
 
 
-def condensed(terms: np.ndarray) -> np.ndarray:
-    """Return few rows with the same sums as many; all rows, if a term is above ``LARGE``.
+def condensed(terms: np.ndarray, few: int = 8) -> np.ndarray:
+    """Return few rows with the same sums as many; all rows, if a term is above ``LARGE``, or if
+    they are no more than ``few``, which are added one by one in less time.
 
     Each row is the exact sum of those parts of the terms that are multiples of a power of two; the
     remainders go to the next row.
 
     Source: rump2008, section 3.
     """
-    if not np.abs(terms).max(initial=0.0) <= LARGE:
+    if len(terms) <= few or not np.abs(terms).max(initial=0.0) <= LARGE:
         return terms
     rest = np.array(terms)
     result = []

@@ -274,18 +274,19 @@ def _downhill(pairs: list[_Pair], slope: np.ndarray) -> np.ndarray:
 
 
 def root_of_inverse(
-    curvature: Float[np.ndarray, "d d"], scale: Float[np.ndarray, " d"]
+    curvature: Float[np.ndarray, "d d"], scale: Float[np.ndarray, " d"], least: float = 1e-12
 ) -> Float[np.ndarray, "d d"]:
     """Return ``L`` with ``L Lᵀ`` the inverse of a curvature whose eigenvalues are made positive.
 
-    Eigenvalues, in the units ``scale`` (d,), are replaced by their absolute values, so that
-    Laplace's approximation has a finite width also where the density does not fall.
+    Eigenvalues, in the units ``scale`` (d,), are replaced by their absolute values, at least
+    ``least``, so that Laplace's approximation has a finite width also where the density does not
+    fall.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         unit = curvature * scale * scale[:, None]
     unit = np.nan_to_num((unit + unit.T) / 2)
     values, vectors = scipy.linalg.eigh(unit)
-    values = np.maximum(np.abs(values), max(1e-10 * np.abs(values).max(), 1e-12))
+    values = np.maximum(np.abs(values), max(1e-10 * np.abs(values).max(), least))
     # Not by Cholesky: at a pole the squares of widths may be zero in double precision.
     root: Any = np.linalg.qr((scale[:, None] * vectors / np.sqrt(values)).T, mode="r")
     return root.T * np.where(np.diagonal(root) < 0, -1.0, 1.0)

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from posterity.arrays.exact_sums import FEW, condensed, exact_sum
+from posterity.arrays.exact_sums import condensed, exact_sum
 from posterity.arrays.stacks import blocks, columns, rows
 from posterity.arrays.tree import Node, leaves
 from posterity.arrays.typing import PyTree
@@ -78,10 +78,7 @@ def _flat(like: PyTree, trees: Sequence[Any]) -> np.ndarray:
 
 def _rows(column: Sequence[Any]) -> np.ndarray:
     """Flatten one leaf of all trees to rows, condensed to fewer rows if there are many."""
-    if len(column) <= FEW:
-        return np.array(column).reshape(len(column), -1)
-    few = [block if len(block) <= FEW else condensed(block) for _, block in blocks(column)]
-    together = few[0] if len(few) == 1 else np.concatenate(few)
+    together = np.concatenate([condensed(block) for _, block in blocks(column)])
     return together.reshape(len(together), -1)
 
 

@@ -24,8 +24,6 @@ from posterity.errors import ArtifactError, PosterityError
 from posterity.families import ExponentialFamily
 from posterity.ledger import Ledger
 
-TOGETHER = 512
-"""Number of files that are read at a time."""
 DATA = b'{\\"data\\":\\"'
 MANIFEST = b'{"__metadata__":{"posterity":"' + DATA
 """The beginning of every header, up to the digest of the arrays."""
@@ -75,16 +73,17 @@ class _Kind(NamedTuple):
     provenance: dict[str, str]
 
 
-def read_many(paths: Sequence[str]) -> Iterator[Several | Alone]:
-    """Yield the values of many files, those of one structure together, a bounded number at a time.
+def read_many(paths: Sequence[str], together: int = 512) -> Iterator[Several | Alone]:
+    """Yield the values of many files, those of one structure ``together``, at most so many at a
+    time, which bounds the memory.
 
     Within such a number, structures come in the order of their first files. Raises the error of
     :func:`posterity.load` for the first file that cannot be read.
     """
     kinds: dict[bytes, _Kind | None] = {}
-    for start in range(0, len(paths), TOGETHER):
+    for start in range(0, len(paths), together):
         alike: dict[bytes, list[_Raw]] = {}
-        for path in paths[start : start + TOGETHER]:
+        for path in paths[start : start + together]:
             key, raw = _raw(path)
             if key not in kinds:
                 kinds[key] = _kind(path) if key else None

@@ -39,9 +39,8 @@ AGREED = (
     *("schedule", "server", "steps", "tolerance", "quorum", "deadline"),
 )
 """Options of a federation that have the names of its terms' arguments."""
-SOCKET, WAIT = "site.sock", 10.0
-"""Name of the socket of a site's agent in the site's folder; seconds for which an agent waits while
-a command has its store open."""
+SOCKET = "site.sock"
+"""Name of the socket of a site's agent in the site's folder."""
 
 
 def read_terms(file: Path, allow: Mapping[str, str] | None = None) -> Terms:
@@ -273,12 +272,13 @@ def opened(folder: Path, tell: Callable[[dict[str, Any]], None] | None = None) -
         yield Running(agent, sockets=site.sockets, encrypted=site.encrypted, tell=tell)
 
 
-def open_store(folder: Path, path: Path) -> Store:
-    """Open the store of a site. If that fails while an agent answers in the site's folder, the
+def open_store(folder: Path, path: Path, *, wait: float = 10.0) -> Store:
+    """Open the store of a site, once a command that has it open is done, which takes less than
+    ``wait`` seconds. If that fails while an agent answers in the site's folder, the
     UsageError names the agent's process.
     """
     try:
-        return Store(path, WAIT)
+        return Store(path, wait)
     except ArtifactError:
         with contextlib.suppress(SiteError), Client(folder / SOCKET) as client:
             there, _ = client.ask("status")

@@ -29,8 +29,9 @@ def _predicted(settings: Settings, file: Path, inputs: Path, scored: bool) -> tu
     with bar("Predicting rows") as moved:
         return about.kind, predicted(
             value,
-            about,
+            about.provenance,
             inputs,
+            file=str(file),
             recipe=recipe,
             reading=reading_of(settings),
             array=settings["inputs.array"],

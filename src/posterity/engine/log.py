@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
 from posterity.engine.refusal import Reason, Refusal, reading
-from posterity.engine.signing import MOST_SIGNATURES, PrivateKey, PublicKey, from_base64
+from posterity.engine.signing import MOST_TAIL, PrivateKey, PublicKey, from_base64
 
 Path = tuple[bytes, ...]
 """Hashes of subtrees that lead from one root to another."""
@@ -138,8 +138,10 @@ def _refused(found: str, expected: str, reason: Reason) -> Refusal:
 
 # --- checkpoints ---------------------------------------------------------------------------------
 
-SIGNATURE, COSIGNATURE = 1, 4
-"""Types of keys in signed notes: of a log's keeper, and of a witness with a time stamp."""
+SIGNATURE = 1
+"""Type of key, in signed notes, of a log's keeper."""
+COSIGNATURE = 4
+"""Type of key, in signed notes, of a witness, who adds the time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,7 +185,7 @@ class TreeHead:
             named = [line.split(" ") for line in lines.splitlines()]
             pairs = tuple((name, from_base64(raw, "a signature")) for _, name, raw in named)
             checkpoint = cls(origin, int(size), from_base64(root, "a root"), pairs)
-            known = len(pairs) <= MOST_SIGNATURES and len(checkpoint.root) == 32
+            known = len(lines) <= MOST_TAIL and len(checkpoint.root) == 32
             if not known or not 0 <= checkpoint.size < 2**62 or checkpoint.to_bytes() != content:
                 raise ValueError("another encoding of it")
             return checkpoint

@@ -79,9 +79,10 @@ Body = Token | Acknowledgement | Notice | Handover | Question | Answer | Unread 
 replaced key signed, None."""
 
 
-SCHEMAS = 1, 2
 SCHEMA = 2
-"""Schemas of letters that are read, and the one that is written."""
+"""Schema of letters that are written."""
+SCHEMAS = range(1, SCHEMA + 1)
+"""Schemas of letters that are read."""
 FIRST = {"schema": 1, "release": "0.1.0", "changes": 0}
 """Fields that letters of the first schema lack, with their values."""
 Seen = tuple[int, int, str, int]

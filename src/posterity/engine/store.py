@@ -22,10 +22,11 @@ from posterity.runtime.files import force_to_disk
 from posterity.version import __version__
 
 VERSION = 2
+"""Version of the format of a store that is written; an older store has it after its next write."""
 OLDEST = 1
+"""Oldest version of the format of a store that is read."""
 APPLICATION = 0x706F7374
-"""Versions of the format of a store: the one that is written, and the oldest that is read; the next
-write makes it the present one. The other number in SQLite's header identifies a store."""
+"""Number in SQLite's header that identifies a store."""
 SCHEMA = (
     "create table site (id integer primary key check (id = 0), state blob not null, "
     "digest blob not null, root blob not null, erasing integer not null)",

@@ -17,11 +17,10 @@ from posterity.families import numeric
 from posterity.families.layers import Layers
 from posterity.families.marginals import Marginal, Names, Table, numbered, scattered, unknown
 from posterity.families.names import (
-    MOST_READ,
-    MOST_SOLVED,
     checked_tree,
     described,
     described_leaf,
+    is_quick,
     names_of,
     not_reordered,
     with_names,
@@ -115,7 +114,7 @@ class Distribution(Node, abc.ABC):
     def _first_moments(self) -> tuple[Real, Real, int] | None:
         """Return means, standard deviations and their number, or None if they are expensive."""
         total = sum(math.prod(np.shape(leaf)) for leaf in self.children())
-        if total > MOST_READ or (self.named_size or 1) > MOST_SOLVED:
+        if not is_quick(total, self.named_size or 1):
             return None
         numbers = map_leaves(np.asarray, self)  # raises for tracers, which have no values
         if not np.all(numbers.is_proper()):

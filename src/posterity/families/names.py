@@ -17,7 +17,7 @@ import numpy as np
 from posterity.arrays.tree import LABEL, field_names, labelled
 from posterity.arrays.typing import PyTree, Shape
 from posterity.errors import StructureError
-from posterity.runtime.text import MOST, SHOWN, cut, listed, short_name
+from posterity.runtime.text import SHOWN, cut, listed, short_name
 
 Law = TypeVar("Law", bound=Any)
 Names = Mapping[str, tuple[str, ...]]
@@ -109,8 +109,10 @@ def _named(law: Law, names: tuple[str, ...]) -> Law:
     return labelled(type(law).of_children(law.children(), law.kept()), names)
 
 
-def unfit(names: Any) -> str:
-    """Return why these cannot be names; an empty text if they can."""
+def unfit(names: Any, most: int = 200) -> str:
+    """Return why these cannot be names, of at ``most`` so many characters; an empty text if they
+    can.
+    """
     if isinstance(names, str | Set):
         return "one text, no list of names" if isinstance(names, str) else "a set, in no order"
     names = list(names)
@@ -118,9 +120,9 @@ def unfit(names: Any) -> str:
         return f"one is no text: {next(n for n in names if not isinstance(n, str))!r}"
     if not all(names):
         return "one is empty"
-    long = [name for name in names if len(name) > MOST]
+    long = [name for name in names if len(name) > most]
     if long:
-        return f"one has {len(long[0])} characters of {MOST}"
+        return f"one has {len(long[0])} characters of {most}"
     twice = [name for name, count in Counter(names).items() if count > 1]
     return f"{some(twice)} come twice" if twice else ""
 
@@ -247,11 +249,6 @@ def some(names: Sequence[str], most: int = 10) -> str:
 
 # --- what a law is, in one line -------------------------------------------------------------------
 
-MOST_SOLVED = 64
-"""The largest dimension for which a matrix is inverted for a description."""
-MOST_READ = 10_000
-"""The largest number of parameters that a description reads."""
-
 
 def described(law: PyTree) -> str:
     """Return one line of fewer than 200 characters that describes a law; never raise an error."""
@@ -262,7 +259,7 @@ def described(law: PyTree) -> str:
         except Exception:  # of tracers, of what is half built: a description is no place to fail
             line = f"{type(law).__name__}({_shapes(law)})"
         else:
-            if len(line) <= MOST:
+            if line == cut(line):
                 break
     return cut(line)
 
@@ -275,9 +272,16 @@ def family_of(law: PyTree) -> str:
         return type(law).__name__
 
 
+def is_quick(numbers: int, size: int, *, most: int = 10_000, largest: int = 64) -> bool:
+    """Return whether it takes no time that is felt to read so many ``numbers``, at ``most`` 10,000,
+    and to invert a matrix of this ``size``, or to add so many sites: the ``largest`` is of 64.
+    """
+    return numbers <= most and size <= largest
+
+
 def posterior_line(prior: Any, sites: Collection[str], total: Callable[[], Any]) -> str:
     """Describe the posterior of some sites, or its family alone if the sum would take long."""
-    if len(sites) > MOST_SOLVED or prior.dimension > MOST_READ:
+    if not is_quick(prior.dimension, len(sites)):
         return family_of(prior)
     return described(with_names(total(), names_of(prior)))
 

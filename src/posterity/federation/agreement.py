@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from posterity.arguments import POSITIVE, Constraint, one_of
+from posterity.arguments import NATURAL, POSITIVE, Constraint, one_of
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.inference.update import LocalUpdate
@@ -18,6 +18,9 @@ from posterity.models.tables import columns_of
 from posterity.runtime.fingerprint import digest
 
 ON_ERROR = one_of("raise", "pass")
+RESTARTS = 2
+"""Second starts by default: one near the posterior, which several optima may be covered by, and one
+far from it."""
 MODEL = Constraint(
     "a model of posterity.models, or a function of a parameter and a batch",
     lambda it: isinstance(it, Model) or callable(it),
@@ -51,6 +54,9 @@ class Agreement:
     """Weight of the records of all sites, relative to which sites that train separately count."""
     strata: Strata | None = None
     """Coefficients that each site has separately, if any."""
+    restarts: int = RESTARTS
+    """Number of starts from members placed over the prior before a run counts as converged, beside
+    one from the posterior's mirror image; without effect where optima need not be compared."""
 
     @classmethod
     def of(
@@ -65,6 +71,7 @@ class Agreement:
         padding: bool = True,
         total_weight: float | None = None,
         on_error: Literal["raise", "pass"] = "raise",
+        restarts: int | None = None,
     ) -> "Agreement":
         """Make an agreement with every default set; arguments as for :func:`federate`.
 
@@ -81,6 +88,7 @@ class Agreement:
         (1, 64)
         """
         ON_ERROR.check(on_error=on_error)
+        NATURAL.or_none().check(restarts=restarts)
         MODEL.check(model=model)
         model = model if isinstance(model, Model) else FunctionModel(model)
         strata = None
@@ -105,9 +113,19 @@ class Agreement:
         update = (update or LocalUpdate()).resolve(model, prior)
         weighed = POSITIVE if update.trains else POSITIVE.or_none()
         weighed.check(total_weight=total_weight)
+        if restarts is None:  # an optimum that is known to be one, or one of several, needs none
+            restarts = RESTARTS if model.known_optima == "unknown" else 0
         names = tuple(sorted(sites))
         return cls(
-            model, prior, update, names, frozenset(), on_error, padding, total_weight, strata
+            model,
+            prior,
+            update,
+            names,
+            on_error=on_error,
+            padding=padding,
+            total_weight=total_weight,
+            strata=strata,
+            restarts=restarts,
         )
 
     @property

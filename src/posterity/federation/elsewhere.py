@@ -1,11 +1,9 @@
 """Members of the family away from a posterior, which may be at a saddle or one of several optima.
 
-Their means mirror the posterior's about the prior's, since symmetric likelihoods have another
-optimum there, or are some deviations away from it. They are narrow, as a wide member averages over
-optima.
+They are narrow, as a wide member averages over optima. One mirrors the posterior about the prior's
+mean, since symmetric likelihoods have another optimum there; the others lie all over the prior.
 """
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,33 +11,19 @@ import numpy as np
 import scipy
 
 from posterity.arrays.keys import fold_in, of_jax
-from posterity.arrays.typing import Float
 from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
 from posterity.federation.keys import first_key
-from posterity.inference.descent import HALVINGS, NARROWER
-from posterity.inference.joint import pieces, precision_matrix, whitened
+from posterity.inference.descent import NARROWER
 
-DRAWS, CLOSE = 16, 0.8
-"""Number of draws from the prior, and the weight of the chosen one in the mean of a start."""
-PLACED, MOST_PLACED = 16, 32
-"""Number of members placed over the prior, and the largest number of parameters for them."""
-APART = 2.0
-"""Distance in standard deviations to which a start is moved away if it is nearer and has returned:
-if a posterior stretches over several optima, as between symmetric ones, near starts return."""
-HALF = 4.0
-"""Factor by which a member that covers half of a posterior, one deviation away from its mean, is
-more precise along that direction."""
-TIED = 1e-6
-"""Relative difference of widths from which one direction is wider than another."""
-WIDE = 1024
-"""Largest number of parameters for such a member, as its direction takes matrices (8 MiB)."""
+CLOSE = 0.8
+"""Weight of a draw from the prior in the mean of a member of other families than Gaussians."""
+PLACED = 16
+"""Number of members placed over the prior."""
 APART_BY = 1.0
 """Smallest divergence, in nats, of a member of the same free energy that is another optimum."""
 DIRECTIONS, DEVIATIONS = 4, (1.0, 2.0)
 """Number of directions in which the free energy is evaluated, to both sides, and distances."""
-EXCHANGED = 4
-"""Largest number of parameters of which two at a time are exchanged."""
 FEW = 64
 """Largest number of parameters for a second start with noisy steps."""
 FAR = 1e6
@@ -49,117 +33,73 @@ FAR = 1e6
 def is_due(agreed: Agreement) -> bool:
     """Return whether to check a run for other optima.
 
-    False if factors are exact, or if the model is known to have one optimum or several. Also False
-    if a second start takes too long: with site-specific parameters that are optimised in each
-    evaluation, or with many parameters and noisy steps.
+    False if factors are exact, or if no second starts were agreed, as by default for models that
+    are known to have one optimum or several. Also False if a second start takes too long: with
+    site-specific parameters that are optimised in each evaluation, or with many parameters and
+    noisy steps.
     """
     long = agreed.model.joint or (agreed.update.noisy and agreed.prior.event_size > FEW)
     exact = agreed.update.conjugate or agreed.line_search is None
-    return not (exact or long) and agreed.model.known_optima == "unknown"
+    return not (exact or long) and agreed.restarts > 0
 
 
-def start_elsewhere(
-    agreed: Agreement, posterior: ExponentialFamily, place: int, apart: float = 0.0
-) -> Any:
-    """Return an admitted member elsewhere, moved back to the posterior by halves if necessary.
-    Gaussians are at least ``apart`` standard deviations away before that.
-    """
-    q: Any = posterior
-    prior: Any = agreed.prior
-    rng = np.random.default_rng(place)
-    parts = zip(q.parts(), prior.parts(), strict=True)
-    start = q.rebuild([_elsewhere(part, own, rng, place, apart) for part, own in parts])
-    for _ in range(HALVINGS):
-        if agreed.admits(start):
-            break
-        start = (start + q) / 2
-    return start
+def starts_elsewhere(agreed: Agreement, posterior: ExponentialFamily) -> tuple[list[Any], ...]:
+    """Return the admitted members from which second starts are made: the narrow mirror image of a
+    Gaussian posterior about the prior's mean, if that is elsewhere, and the nearer and the further
+    half of :data:`PLACED` members all over the prior.
 
-
-def _elsewhere(part: Any, prior: Any, rng: np.random.Generator, place: int, apart: float) -> Any:
-    """Return a narrow Gaussian on the other side of the prior's mean, displaced by noise; if it is
-    nearer than ``apart`` standard deviations, one that far away along the noise. In other
-    families, return a member around the least likely of some draws from the prior.
-    """
-    if part.batch_shape:
-        return prior
-    if part.gaussian:
-        noise = rng.normal(size=part.own_size)
-        mirrored = 2 * (prior.mean - part.mean) if place == 0 else 0.0
-        start = part.translate(mirrored + part.at_noise(noise) - part.mean)
-        if float(start.kl(part)) < apart**2 / 2:
-            noise *= apart / np.linalg.norm(noise)
-            start = part.translate(part.at_noise(noise) - part.mean)
-        return start * NARROWER
-    draws = prior.sample(of_jax(fold_in(first_key(), place)), (DRAWS,))
-    least = np.argmin(np.nan_to_num(part.log_prob(draws), nan=np.inf))
-    there = np.asarray(part.sufficient_statistics(draws))[least]
-    about = CLOSE * there + (1 - CLOSE) * np.asarray(prior.mean_parameters)
-    start = part.with_mean_parameters(about)
-    return start if np.isfinite(start.natural_parameters).all() else prior
-
-
-def halves(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
-    """Return a member that covers half of a Gaussian posterior, in the direction in which it is
-    widest beside the prior; none if that is not admitted, or in other families. If the posterior
-    covers several optima, as of exchangeable parameters, one of them is reached from there.
-    """
-    q: Any = posterior
-    parts: list[Any] = list(q.parts())
-    if q.event_size > WIDE or not all(p.gaussian and p.batch_shape == () for p in parts):
-        return []
-    widths = whitened(q, whitened(q, precision_matrix(agreed.prior)).T)
-    ways = pieces(q, widest((widths + widths.T) / 2))
-    half = q.rebuild([_half(part, way) for part, way in zip(parts, ways, strict=True)])
-    return [half] if agreed.admits(half) else []
-
-
-def placed(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
-    """Return members of a Gaussian posterior's shape with means all over the prior, a Latin
-    hypercube in its deviations; none in other families, or of many parameters.
-
-    An optimum that no path of rising density connects to the posterior is reached from there.
+    Gaussians are placed as a Latin hypercube in the prior's deviations, narrow beside the
+    posterior; other families about draws from the prior. From the further ones an optimum is
+    reached that no path of rising density connects to the posterior, from the nearer ones one of
+    several that the posterior covers.
     """
     q: Any = posterior
     pairs: list[tuple[Any, Any]] = list(zip(q.parts(), agreed.prior.parts(), strict=True))
-    plain = all(part.gaussian and part.batch_shape == () for part, _ in pairs)
-    if q.event_size > MOST_PLACED or not plain:
-        return []
     rng = np.random.default_rng(q.event_size)
-    ranks = rng.permuted(np.tile(np.arange(PLACED), (q.event_size, 1)), axis=1).T
-    noise = scipy.special.ndtri((ranks + 0.5) / PLACED)
-    ends = np.cumsum([part.own_size for part, _ in pairs])[:-1]
+    each = [_placed(part, prior, rng, number) for number, (part, prior) in enumerate(pairs)]
+    members = [q.rebuild(list(own)) for own in zip(*each, strict=True)]
+    away = np.array([float(member.kl(q)) for member in members])
+    halves = np.split(np.argsort(away, kind="stable"), 2)
+    mirrored = [image * NARROWER for image in _mirrored(agreed, q) if float(image.kl(q)) > APART_BY]
+    kinds = mirrored, *([members[place] for place in half.tolist()] for half in halves)
+    return tuple([member for member in kind if agreed.admits(member)] for kind in kinds)
+
+
+def _placed(part: Any, prior: Any, rng: np.random.Generator, number: int) -> list[Any]:
+    """Return :data:`PLACED` members of one part."""
+    if part.batch_shape:
+        return [prior] * PLACED
+    if part.gaussian:
+        ranks = rng.permuted(np.tile(np.arange(PLACED), (part.own_size, 1)), axis=1).T
+        noise = scipy.special.ndtri((ranks + 0.5) / PLACED)
+        return [part.translate(prior.at_noise(row) - part.mean) * NARROWER for row in noise]
+    draws = prior.sample(of_jax(fold_in(first_key(), number)), (PLACED,))
+    rows = np.asarray(part.sufficient_statistics(draws))
     members = []
-    for row in noise:
-        own = zip(pairs, np.split(row, ends), strict=True)
-        moved = [part.translate(prior.at_noise(z) - part.mean) for (part, prior), z in own]
-        members.append(q.rebuild(moved))
-    return [member for member in members if agreed.admits(member)]
+    for row in CLOSE * rows + (1 - CLOSE) * np.asarray(prior.mean_parameters):
+        member = part.with_mean_parameters(row)
+        members.append(member if np.isfinite(member.natural_parameters).all() else prior)
+    return members
 
 
-def widest(widths: Float[np.ndarray, "d d"]) -> Float[np.ndarray, " d"]:
-    """Return the direction of the largest eigenvalue, or of those that tie with it, that is nearest
-    to a fixed one: signs of eigenvectors, and which of equal ones comes last, are rounding.
-    """
-    values, vectors = np.linalg.eigh(widths)
-    widest = vectors[:, values >= (1 - TIED) * values[-1]]
-    way = widest @ (widest.T @ np.random.default_rng(0).normal(size=len(widths)))
-    return way / np.linalg.norm(way)
-
-
-def _half(part: Any, way: np.ndarray) -> Any:
-    along = part.gram(part.unwhitened(way)[None], np.array([HALF - 1.0]))
-    moved = part.translate(part.at_noise(way) - part.mean)
-    return moved.at_mean(np.zeros_like(way), part.precision + along)
+def _mirrored(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
+    """Return the image of a Gaussian posterior on the other side of the prior's mean."""
+    q: Any = posterior
+    pairs: list[tuple[Any, Any]] = list(zip(q.parts(), agreed.prior.parts(), strict=True))
+    if not all(part.gaussian and part.batch_shape == () for part, _ in pairs):
+        return []
+    moved = [part.translate(2 * (prior.mean - part.mean)) for part, prior in pairs]
+    return [q.rebuild(moved)]
 
 
 def looked_at(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
     """Return the members at which the free energy is compared: the posterior and some elsewhere."""
     q: Any = posterior
-    found = [q, *_images(agreed, q), start_elsewhere(agreed, q, 0)]
     parts: list[Any] = list(q.parts())
     if not all(part.gaussian and part.batch_shape == () for part in parts):
-        return [*found, *(start_elsewhere(agreed, q, place) for place in (1, 2))]
+        _, nearer, further = starts_elsewhere(agreed, q)
+        return [q, *nearer, *further]
+    found = [q, *_mirrored(agreed, q)]
     sizes = [part.own_size for part in parts]
     size = sum(sizes)
     ways = np.linalg.qr(np.random.default_rng(size).normal(size=(size, size)))[0][:DIRECTIONS]
@@ -168,50 +108,6 @@ def looked_at(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
         moved = [p.translate(p.at_noise(o) - p.mean) for p, o in zip(parts, own, strict=True)]
         found.append(q.rebuild(moved) * NARROWER)
     return [member for member in found if agreed.admits(member)]
-
-
-def _images(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
-    """Return the images of a Gaussian posterior on the other side of the prior's mean, and with two
-    of few parameters exchanged that have the same prior. A symmetric likelihood has the same free
-    energy there.
-    """
-    q: Any = posterior
-    prior: Any = agreed.prior
-    pairs = list(zip(q.parts(), prior.parts(), strict=True))
-    if not all(part.gaussian and part.batch_shape == () for part, _ in pairs):
-        return []
-    images = [q.rebuild([p.translate(2 * (own.mean - p.mean)) for p, own in pairs])]
-    if q.event_size > EXCHANGED or len(pairs) > 1:
-        return images
-    for orders in itertools.combinations(range(q.event_size), 2):
-        order = np.arange(q.event_size)
-        order[list(orders)] = orders[::-1]
-        image, same = (_reordered(member, order) for member in (q, prior))
-        if same == prior:
-            images.append(image)
-    return images
-
-
-def exchanged(agreed: Agreement, posterior: ExponentialFamily) -> list[Any]:
-    """Return the images of a Gaussian posterior under all exchanges of up to four parameters that
-    leave the prior as it is.
-    """
-    q: Any = posterior
-    parts: list[Any] = list(q.parts())
-    if len(parts) > 1 or not q.gaussian or q.batch_shape or q.event_size > EXCHANGED:
-        return []
-    orders = list(itertools.permutations(range(q.event_size)))[1:]
-    same = [order for order in orders if _reordered(agreed.prior, np.array(order)) == agreed.prior]
-    return [_reordered(q, np.array(order)) for order in same]
-
-
-def _reordered(member: Any, order: np.ndarray) -> Any:
-    (part,) = member.parts()
-    precision = part.precision
-    for axis in range(np.ndim(precision)):
-        precision = np.take(precision, order, axis)
-    moved = part.translate(part.mean[order] - part.mean)
-    return member.rebuild([moved.at_mean(np.zeros(len(order)), precision)])
 
 
 def values_elsewhere(values: Sequence[float | None]) -> np.ndarray | None:

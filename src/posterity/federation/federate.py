@@ -66,6 +66,7 @@ def federate(
     personal: bool | Sequence[int | str] | Mapping[Any, float] = False,
     own: Sequence[int | str] = (),
     on_error: Literal["raise", "pass"] = "raise",
+    restarts: int | None = None,
     key: KeyArray | None = None,
     progress: ProgressCallback | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -112,6 +113,9 @@ def federate(
             are independent, with the prior's distribution. In a multinomial regression these are
             columns, each with one coefficient per class.
         on_error: whether a site that fails ends the run, or is skipped and recorded.
+        restarts: number of second starts from members placed over the prior, by which other optima
+            are sought before the run counts as converged, beside one from the posterior's mirror
+            image; by default none if the model is known to have one optimum, or several, else 2.
         key: source of all randomness; ``jax.random.key(0)`` by default.
         progress: function called after each step, with the run so far as ``result``. An exception
             in it ends the run before that step, which is not in the checkpoint either.
@@ -146,6 +150,7 @@ def federate(
     NATURAL.or_none().check(steps=steps)
     options = {"schedule": schedule, "update": update, "weights": weights, "key": key}
     options |= {"personal": personal, "own": own, "on_error": on_error, "tolerance": tolerance}
+    options |= {"restarts": restarts}
     run = start(sites, model, prior, **options)
     few = too_few_hops(run, steps)
     if few:
@@ -190,6 +195,7 @@ def start(
     own: Sequence[int | str] = (),
     tolerance: float | None = None,
     on_error: Literal["raise", "pass"] = "raise",
+    restarts: int | None = None,
     key: KeyArray | None = None,
     padding: bool = True,
 ) -> Run:
@@ -224,6 +230,7 @@ def start(
         padding=padding,
         total_weight=total if trains else None,
         on_error=on_error,
+        restarts=restarts,
     )
     records = {site: agreement.stratified(site, each) for site, each in records.items()}
     _check_admitted(records, entries)

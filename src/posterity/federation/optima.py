@@ -10,7 +10,6 @@ show this, because at a stationary Gaussian it is the precision, which is positi
 as converged only after the sites have also started elsewhere.
 """
 
-import contextlib
 import dataclasses
 import itertools
 import math
@@ -26,14 +25,7 @@ from posterity.errors import PosterityError, SiteError
 from posterity.families import ExponentialFamily
 from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
-from posterity.federation.elsewhere import (
-    APART,
-    APART_BY,
-    exchanged,
-    halves,
-    placed,
-    start_elsewhere,
-)
+from posterity.federation.elsewhere import starts_elsewhere
 from posterity.federation.messages import Part, Report
 from posterity.federation.quasi_newton import SOON, asked, exhausted, quasi_newton, started_at
 from posterity.federation.state import State, commit, contributing, distance
@@ -62,15 +54,10 @@ and the largest change by a pass at which a second start has converged."""
 ELSEWHERE = 1.0
 """Largest decrease of the free energy, in nats, by another optimum that does not make a run move
 there, whatever the tolerance."""
-BEST, RETURNED = 2, 1.0
-"""Number of members placed over the prior, those of least free energy, from which passes are made,
-and the distance in nats at which these count as returned."""
 LOOK = 5
 """Number of passes after which the free energy of a second start is looked at."""
 FAINT = 50.0
 """Excess of free energy, in nats, from which another optimum has negligible posterior mass."""
-PLACES = 3
-"""Largest number of starts, if sites fail at the first ones."""
 SHORT = 1e-2
 """Largest change in nats by later passes at an optimum, relative to its distance from the run."""
 ROUNDING = 1e-12
@@ -285,27 +272,40 @@ def to_come(now: float, before: float, sites: int) -> float:
 
 def second_start(federation: Federation, state: State, tolerance: float) -> Second | None:
     """Return the result of the first start that ends at a lower free energy, else of the best that
-    ends elsewhere; None if all end close to the state: one elsewhere, one further away if that was
-    near, one at half of the posterior, some placed over the prior, and images by exchanges of
-    parameters. Questions to the sites have the epoch and step of the state, by which a remote
-    driver identifies the answers. Raises the error of the last start (a PosterityError, such as
-    SiteError) if all starts fail.
+    ends elsewhere; None if all end close to the state. Starts are made from the mirror image
+    and the members placed over the prior of least free energy (:mod:`.elsewhere`), as many as were
+    agreed.
+
+    Questions to the sites have the epoch and step of the state, by which a remote driver identifies
+    the answers. Raises the error of a site (a PosterityError, such as SiteError) if no site answers
+    anywhere else.
     """
     tolerance = min(tolerance, ELSEWHERE)
-    for place in range(PLACES):
-        try:
-            q = state.posterior
-            agreed = federation.agreement
-            near, far = (start_elsewhere(agreed, q, place, apart) for apart in (0.0, APART))
-            starts = [near, *([far] if far != near else []), *halves(agreed, q)]
-            here = free_energy(federation, state)
-            about = federation, state, here, tolerance
-            ends = (_second(*about, start) for start in starts)
-            return _first(itertools.chain(ends, _from_prior(*about), _images(*about)), tolerance)
-        except PosterityError:  # for example because sums exceed float64
-            if place == PLACES - 1:
-                raise
-    raise AssertionError("a start is tried")
+    here = free_energy(federation, state)
+    mirrored, *halves = starts_elsewhere(federation.agreement, state.posterior)
+    energies: list[dict[int, float]] = [{}, {}]
+    failure = None
+    for known, members in zip(energies, halves, strict=True):
+        for number, member in enumerate(members):
+            try:  # sums may not be finite there
+                energy = free_energy(federation, started_at(federation, state, member), "rough")
+            except PosterityError as error:
+                failure = error
+                continue
+            if math.isfinite(energy):
+                known[number] = energy
+    if failure is not None and not any(energies):
+        raise failure
+    ranked = [
+        [members[number] for number in sorted(known, key=known.__getitem__)]
+        for known, members in zip(energies, halves, strict=True)
+    ]
+    pairs = itertools.zip_longest(*ranked)
+    placed = [member for pair in pairs for member in pair if member is not None]
+    starts = [*mirrored, *placed[: federation.agreement.restarts]]
+    about = federation, state, here, tolerance
+    ends = (_second(*about, start) for start in starts)
+    return _first(ends, tolerance)
 
 
 def _first(ends: Iterator[Second | None], tolerance: float) -> Second | None:
@@ -320,75 +320,37 @@ def _first(ends: Iterator[Second | None], tolerance: float) -> Second | None:
     return max(known, key=lambda end: 0.0 if math.isnan(end.lower) else end.lower, default=None)
 
 
-def _from_prior(
-    federation: Federation, state: State, here: float, tolerance: float
-) -> Iterator[Second | None]:
-    """Yield the results of starts at the best of the members that are placed over the prior."""
-    energies = {}
-    for number, member in enumerate(members := placed(federation.agreement, state.posterior)):
-        with contextlib.suppress(PosterityError):  # sums may not be finite there
-            energies[number] = free_energy(
-                federation, started_at(federation, state, member), "rough"
-            )
-    known = [number for number in energies if math.isfinite(energies[number])]
-    for number in sorted(known, key=energies.__getitem__)[:BEST]:
-        with contextlib.suppress(PosterityError):
-            yield _second(federation, state, here, tolerance, members[number], RETURNED)
-
-
-def _images(
-    federation: Federation, state: State, here: float, tolerance: float
-) -> Iterator[Second]:
-    """Yield the image of the posterior by an exchange of parameters that has its free energy."""
-    for image in exchanged(federation.agreement, state.posterior):
-        at = started_at(federation, state, image)
-        apart = 0.0
-        lower = math.nan
-        with contextlib.suppress(PosterityError):  # sums may not be finite there
-            apart = distance(state.posterior, image)
-            lower = here - free_energy(federation, at) if apart > APART_BY else math.nan
-        if abs(lower) <= tolerance:
-            yield Second(at, apart, lower, True)
-
-
 def _second(
     federation: Federation,
     state: State,
     here: float,
     tolerance: float,
     start: Any,
-    alike: float = 0.0,
 ) -> Second | None:
-    """Return the end of passes from a start; None if they come within ``alike`` nats of the state.
-    They end early where their gains are too small to reach ``here``, the state's free energy.
+    """Return the end of passes from a start; None if they return to the state. They end early where
+    their gains are too small to reach ``here``, the state's free energy.
     """
-    alike = max(alike, ALIKE * tolerance)
+    alike = ALIKE * tolerance
     at = started_at(federation, state, start)
     moved = math.inf
     settled = False
     before = math.inf
-    ended = None
-    for number, (after, stopped) in enumerate(passes(federation, at), 1):
+    for number, (after, _) in enumerate(passes(federation, at), 1):
         if distance(state.posterior, after.posterior) <= alike:
             return None
         last = moved
         moved = distance(at.posterior, after.posterior)
         at = after
         settled = max(moved, last) <= SETTLED * tolerance
-        if not settled and number == SOON[0] and exhausted(federation.agreement, stopped):
-            ended = quasi_newton(federation, at, here + FAINT)
-            if ended is not None and not ended.hopeless and ended.left > SETTLED * tolerance:
-                lower = here - free_energy(federation, ended.state)
-                ended = ended if lower > tolerance else None
-        if settled or ended is not None:
+        if settled:
             break
         if number % LOOK == 0:
             now = free_energy(federation, at)
             if now - here > max(FAINT, (before - now) * (PASSES - number) / LOOK):
                 return Second(at, distance(state.posterior, at.posterior), here - now, False)
             before = now
-    ended = ended or (None if settled else quasi_newton(federation, at, here + FAINT))
-    if ended is not None and not settled:
+    ended = None if settled else quasi_newton(federation, at, here + FAINT)
+    if ended is not None:
         at = ended.state
         settled = ended.left <= SETTLED * tolerance
         if settled and distance(state.posterior, at.posterior) <= alike:

@@ -47,6 +47,8 @@ UNSEARCHED = (
     "may be other optima"
 )
 """What a converged status is limited to, in words, and the caveat, if sites only reported."""
+NOT_SOUGHT = "no second start was made, as restarts is 0: there may be other optima"
+"""The caveat of a converged status if second starts were not wanted."""
 GROWING = "the last visits changed the posterior by more and more"
 """The reason if changes grow at a lone site, whose line searches cannot diverge."""
 APART = (
@@ -125,7 +127,9 @@ def _looked_at_twice(run: Position, status: Status) -> Status:
     except PosterityError as error:
         return Status.of(status.left, status.tolerance, (f"no second start: {error.found}",))
     if second is None:
-        return status
+        agreed = run.agreement
+        asked_for_none = not agreed.restarts and agreed.model.known_optima == "unknown"
+        return dataclasses.replace(status, reasons=(NOT_SOUGHT,) if asked_for_none else ())
     there = described(second.state.posterior)
     lower = second.lower
     apart = f"a second start leads to {there}, {second.apart:.2g} nats away"

@@ -10,7 +10,7 @@ import numpy as np
 from posterity.arrays.typing import Float, Int
 from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
-from posterity.families.names import MOST_READ, MOST_SOLVED, family_of
+from posterity.families.names import family_of, is_quick
 from posterity.fusion.alignment import Alignment
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Rule
@@ -64,7 +64,7 @@ class Fusion:
             for path, plate in self.plates.items():
                 count = f"{plate.components} components of {len(plate.matching)} sites"
                 parts.append(f"{path}: " * bool(path) + f"{count}, cost {plate.cost:.3g}")
-                if self.posterior.dimension <= MOST_READ and len(plate.matching) <= MOST_SOLVED:
+                if is_quick(self.posterior.dimension, len(plate.matching)):
                     parts.append(str(self.scales[path]))  # slow for larger ones
             return cut(f"{type(self).__name__}({'; '.join(map(clean, parts))})")
         except Exception:

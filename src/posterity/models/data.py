@@ -9,7 +9,7 @@ import numpy as np
 from posterity.arrays.tree import tree_leaves
 from posterity.arrays.typing import ArrayLike, PyTree
 from posterity.errors import FitWarning, ParameterError, ScaleWarning, StructureError
-from posterity.models.tables import Names, array
+from posterity.models.tables import Names, array, check_numbers
 
 # --- the table ---------------------------------------------------------------------------------
 
@@ -59,13 +59,7 @@ def labels(categories: int, shape: str = "shape (n,)") -> Column:
 def check_data(data: PyTree, columns: tuple[Column, ...]) -> None:
     """Raise an error unless data are finite numbers, and match ``columns`` if there are any."""
     for leaf in map(array, tree_leaves(data)):
-        bad = int((~np.isfinite(leaf)).sum())
-        if bad:
-            raise ParameterError(
-                found=f"{bad} NaN or infinite values",
-                expected="finite numbers",
-                fix="Impute or drop missing values before they reach the model.",
-            )
+        check_numbers(leaf, "the records")
     parts = pair(data) if len(columns) == 2 else (data,) * len(columns)
     if len(columns) == 1 and isinstance(data, tuple | list):
         raise StructureError(
@@ -123,14 +117,7 @@ def real_numbers(value: Any, what: str, names: Names = (), *, records: bool = Tr
             expected="real numbers, an axis of records before those of one",
             fix="Pass an array of shape (n, d), or of images; x[:, None] of a single column.",
         )
-    finite = np.isfinite(made)
-    if not finite.all():
-        at = np.argwhere(~finite)[0].tolist()
-        raise ParameterError(
-            found=f"NaN or infinity among {what}, first at {at}",
-            expected="finite numbers",
-            fix="Impute missing values as for training, or leave their records out.",
-        )
+    check_numbers(made, what)
     return made
 
 

@@ -19,7 +19,7 @@ from posterity.models.base import ExpectedModel
 from posterity.models.chains import Potentials, best_path, expected_counts, log_normalizer
 from posterity.models.data import pair
 from posterity.models.records import Records
-from posterity.models.tables import array
+from posterity.models.tables import array, check_numbers
 from posterity.runtime.lazy import jax, jnp
 from posterity.runtime.programs import jitted
 
@@ -86,17 +86,16 @@ def _checked(sequence: ArrayLike) -> np.ndarray:
             expected="vectors (T, d) or symbols (T,), at least one step",
             fix="Drop empty sequences.",
         )
-    with np.errstate(invalid="ignore"):
-        finite = np.isfinite(made)
-        symbols = (made >= 0) & (made % 1 == 0)
-    if not (symbols if made.ndim == 1 and finite.all() else finite).all():
+    check_numbers(
+        made, "the steps of a sequence", "Impute missing values, or cut the sequence there."
+    )
+    symbols = (made >= 0) & (made % 1 == 0)
+    if made.ndim == 1 and not symbols.all():
         raise ParameterError(
-            found=f"{int((~finite).sum())} NaN or infinite values in a sequence"
-            if not finite.all()
-            else f"{made[~symbols][0]} among the symbols",
-            expected="finite numbers; of symbols whole numbers 0, 1, 2, …",
-            fix="Impute missing values, or cut the sequence there. Reshape a sequence of numbers "
-            "to (T, 1), and wrap a single sequence in a list; code symbols as whole numbers.",
+            found=f"{made[~symbols][0]} among the symbols",
+            expected="whole numbers 0, 1, 2, …",
+            fix="Reshape a sequence of numbers to (T, 1), and wrap a single sequence in a list; "
+            "code symbols as whole numbers.",
         )
     return made.astype(np.float64 if made.ndim == 2 else np.int64)
 

@@ -31,6 +31,7 @@ SPREAD = "log_spread"
 INDICATORS = (
     "Code categories as indicators (0 and 1), the same at every site, and texts as numbers."
 )
+IMPUTE = "Impute missing values before they reach the model, or leave their records out."
 RAGGED = "Give rows of one length; inputs and observations as a tuple, (x, y)."
 FIXES = {
     "M": "Count days from a date that all sites share: (x - origin) / np.timedelta64(1, 'D').",
@@ -165,11 +166,7 @@ def array(value: Any, names: Names = (), what: str = "records") -> np.ndarray:
     rows = value if isinstance(value, tuple | list) else [value]
     masks = [np.ma.getmaskarray(row).sum() for row in rows if isinstance(row, np.ma.MaskedArray)]
     if any(masks):
-        raise ParameterError(
-            found=f"{sum(masks)} masked values among {what}",
-            expected="finite numbers",
-            fix="Impute or drop missing values before they reach the model.",
-        )
+        raise _missing(f"{sum(masks)} masked values among {what}")
     try:
         made = np.asarray(value)
     except ValueError as error:
@@ -242,6 +239,19 @@ def _fix(kinds: str) -> str:
 
 def _unreal(found: str, fix: str) -> StructureError:
     return StructureError(found=found, expected="real numbers, as many in every row", fix=fix)
+
+
+def check_numbers(values: Any, what: str, fix: str = IMPUTE) -> None:
+    """Raise a ParameterError for NaN or infinity in an array: how many, and where the first is."""
+    wrong = ~np.isfinite(values)
+    if wrong.any():
+        first = np.argwhere(wrong)[0].tolist()
+        count = int(wrong.sum())
+        raise _missing(f"NaN or infinity among {what} ({count} such, the first at {first})", fix)
+
+
+def _missing(found: str, fix: str = IMPUTE) -> ParameterError:
+    return ParameterError(found=found, expected="finite numbers", fix=fix)
 
 
 def _is_frame(value: Any) -> bool:

@@ -28,7 +28,7 @@ from posterity.families.network import Network
 from posterity.models.data import real_numbers
 from posterity.models.forward import after, apply, outputs
 from posterity.models.likelihoods import LIKELIHOOD, check_outputs
-from posterity.models.tables import array
+from posterity.models.tables import array, check_numbers
 from posterity.networks.chances import entropy, kl_of_classes, kl_of_values, log_label, log_softmax
 from posterity.runtime.programs import jitted
 
@@ -122,12 +122,7 @@ class Prediction:
                 expected="one value of each output an input",
                 fix="Shape them as the mean is.",
             )
-        if not np.isfinite(y).all():
-            raise ParameterError(
-                found="values that are not finite numbers",
-                expected="what was observed at each input",
-                fix="Leave inputs out whose value is missing.",
-            )
+        check_numbers(y, "what was observed")
         own = 0.0 if self.variance is None else np.asarray(self.variance, np.float64)
         total = own + np.asarray(self.noise_variance, np.float64)
         residual = y.reshape(self.mean.shape) - np.asarray(self.mean, np.float64)

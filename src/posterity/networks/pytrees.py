@@ -30,8 +30,10 @@ LAYOUTS = {"kernel": "last", "weight": "first"}
 KERNELS = {"kernel", "weight", "w", "W", "0"}
 BIASES = {"bias", "b", "1"}
 LAYOUT = one_of("last", "first").or_none()
-OURS, THEIRS = (2, 3, 1, 0), (3, 2, 0, 1)
-"""Axes of a convolution's kernel from "first" to "last", and back."""
+OURS = (2, 3, 1, 0)
+"""Axes of a convolution's kernel from "first" to "last"."""
+THEIRS = (3, 2, 0, 1)
+"""Axes of a convolution's kernel from "last" to "first"."""
 
 
 def from_pytree(

@@ -222,14 +222,14 @@ def _starts(
         moves[0] *= ratio.q is not None  # the first component starts from the base itself
         base = form.parameters(search.base)
         return [(objectives.moved(form, base, v), False) for v in moves], Covered(blank=blank), 0
-    chosen, count, narrowest = starts.places(search, state, points, rng)
+    chosen, count = starts.places(search, state, points, rng)
     tops, ended, used = starts.tops(search, state, ratio, points, chosen)
     begin = [(top.parameters, top.known) for top in tops]
     if ratio.q is None:
         # The base itself is a start, too, but after a peak.
         begin.insert(max(search.finalists - 1, 1), (form.parameters(search.base), True))
     lost = np.union1d(np.flatnonzero(points.blank[:count]), chosen[~ended & (chosen < count)])
-    return begin, Covered(count - len(lost), blank, narrowest), used
+    return begin, Covered(count - len(lost), blank), used
 
 
 def _searched(

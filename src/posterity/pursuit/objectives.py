@@ -33,7 +33,6 @@ BATCH = 128
 RATE = 0.05
 """Adam's rate, in standard deviations and log scales per step; it falls to zero by the end."""
 STEEPEST = 100.0  # Norm to which Adam's gradients are clipped
-DECAYS = 0.9, 0.999  # Decay rates of Adam's moments
 NEAR = np.outer([1, -1], 2.0 ** np.array([-50, -48, -46])).reshape(-1, 1, 1)
 """Relative distances of events whose log densities hardly differ."""
 ROUGH = 0.1  # Difference, in nats, of these log densities that is due to rounding
@@ -363,22 +362,37 @@ def maximised_by_adam(
     """Maximise an objective with fresh noise and a new key at each step of Adam. The end is the
     mean of the last third of the positions.
     """
-    (first, second, average), count = np.zeros((3, *v.shape)), 0
+    state = _adam(iterations).init(v)
+    average, count = np.zeros_like(v), 0
     for step in range(1, iterations + 1):
         draw, batch = (keys.fold_in(keys.fold_in(key, step), part) for part in (0, 1))
         _, slope = look(noise(form, draw, BATCH), keys.of_jax(batch))(v)
         slope = np.nan_to_num(slope, posinf=0.0, neginf=0.0)
-        slope *= min(1.0, STEEPEST / max(float(np.linalg.norm(slope)), STEEPEST))
-        first = DECAYS[0] * first + (1 - DECAYS[0]) * slope
-        second = DECAYS[1] * second + (1 - DECAYS[1]) * slope**2
-        unbiased = first / (1 - DECAYS[0] ** step)
-        squared = second / (1 - DECAYS[1] ** step)
-        rate = RATE * (1 + np.cos(np.pi * (step - 1) / iterations)) / 2
-        v = v + rate * unbiased / (np.sqrt(squared) + 1e-8)
+        v, state = _stepped(iterations, v, slope, state)
+        v = np.asarray(v)
         if 3 * step > 2 * iterations:
             count += 1
             average = average + (v - average) / count
-    return Optimum(np.asarray(average), float("nan"), iterations * BATCH)
+    return Optimum(average, float("nan"), iterations * BATCH)
+
+
+@functools.cache
+def _adam(iterations: int) -> Any:
+    """Return Adam upwards, with clipped gradients and a rate that falls to zero (a cosine)."""
+    import optax  # which takes a while to import
+
+    return optax.chain(
+        optax.clip_by_global_norm(STEEPEST),
+        optax.scale_by_adam(),
+        optax.scale_by_schedule(optax.cosine_decay_schedule(RATE, iterations)),
+    )
+
+
+@compiled
+def _stepped(iterations: int, v: Any, slope: Any, state: Any) -> Any:
+    """Return the position and Adam's state after a step."""
+    moves, state = _adam(iterations).update(slope, state)
+    return v + moves, state
 
 
 def noise(form: FreeForm, key: KeyArray, number: int) -> Any:

@@ -32,10 +32,10 @@ from posterity.families import (
 )
 from posterity.families.free_forms import event_of, form_of
 from posterity.families.unconstrained import unconstrained
-from posterity.pursuit import starts
+from posterity.inference.modes import RULE, unsearched
 from posterity.pursuit import weights as rules
 from posterity.pursuit.component import Refusal, polished, with_component
-from posterity.pursuit.result import CHANCE, FEW, Covered, Pursuit, Refused, Row
+from posterity.pursuit.result import Covered, Pursuit, Refused, Row
 from posterity.pursuit.schedules import Best, LambdaSchedule
 from posterity.pursuit.search import Search, State, nodes_of
 from posterity.pursuit.target import Free, Target, as_target, traced_at
@@ -305,7 +305,7 @@ def _driven(
             progress(Progress(len(state.used), components, state.trace[-1].elbo, partial=partial))
 
     # At the end, as many starts as the tolerance requires must find nothing either.
-    fresh = min(math.ceil(-math.log(CHANCE) / tolerance), FRESH)
+    fresh = min(math.ceil(-math.log(RULE.chance) / tolerance), FRESH)
     thorough = dataclasses.replace(search, fresh=fresh)
     smooth = search.form.smooth  # otherwise a search is the same with these starts
 
@@ -366,10 +366,6 @@ def _status(
     """Return the status; ``more`` is the outcome of the search for one more component."""
     gain = more.gain if isinstance(more, Refusal) else more.last_gain
     gap = state.gap
-    wider = starts.beyond(search, state)
-    # KL of Gaussians with these variances, as estimates by draws do not see the tails.
-    tails = (wider - math.log1p(wider)) / 2 if math.isfinite(wider) else math.inf
-    much = f"{100 * wider:.2g} %" if math.isfinite(wider) else "more than can be counted"
     added = 0.0
     why = ""
     if gain is None:
@@ -393,27 +389,17 @@ def _status(
         f"by its own draws it is {gap.value:.2g} ± {gap.standard_error:.2g} nats from the target: "
         f"{advice}take a base of another shape": gap.at_most,
         f"another component {why}": added,
-        f"where its draws hardly come the target has tails that add {much} to a variance: take a "
-        "base of another shape": tails,
     }
     reasons = [reason for reason, nats in parts.items() if not nats <= tolerance]
-    if result.effective < FEW:
-        reasons.append(
-            f"only {100 * result.effective:.2g} % of its draws count when weighted to the target: "
-            "it has another shape"
-        )
     hidden = -math.log1p(-result.unseen) if result.starts else math.inf
     left = max(hidden, *parts.values())
-    unsearched = (
-        f"modes that less than {100 * result.unseen:.2g} % of the base's draws lead to are beyond "
-        f"what was searched ({result.starts} draws were compared with the mixture, and followed "
-        "where unexplained), and may hold any mass: densities elsewhere tell nothing of them"
-        if result.starts
-        else "no start from the base was followed to a mode, so nothing is known of those that are "
+    unknown = (
+        "no start from the base was followed to a mode, so nothing is known of those that are "
         "missing: a base of Gaussian components has such starts"
     )
+    if result.starts:
+        missing = unsearched(result.unseen, result.starts, "base", "mixture")
+        unknown = f"{missing}, nor of tails where no draw of the mixture comes"
     status = Status.of(left, tolerance, tuple(reasons))
-    wide = f" for modes wider than {result.narrowest:.2g} of the base's deviations"
-    scope = wide if math.isfinite(result.narrowest) else " where it was searched"
-    scope = scope if status.converged else ""
-    return dataclasses.replace(status, reasons=(*status.reasons, unsearched), scope=scope)
+    scope = " where it was searched" if status.converged else ""
+    return dataclasses.replace(status, reasons=(*status.reasons, unknown), scope=scope)

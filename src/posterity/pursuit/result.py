@@ -5,11 +5,9 @@ import math
 from typing import NamedTuple
 
 from posterity.families import Mixture
+from posterity.inference.modes import RULE
 from posterity.runtime.text import html
 from posterity.status import Status
-
-CHANCE = 0.05  # Probability that all starts missed a mode that counts as searched for
-FEW = 0.1  # Share of effective draws below which the mixture's shape does not fit the target
 
 
 class Row(NamedTuple):
@@ -53,7 +51,6 @@ class Covered(NamedTuple):
 
     starts: int = 0
     blank: float = 0.0
-    narrowest: float = math.inf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,13 +67,10 @@ class Pursuit:
     there ended at a known component or where another would add nothing. ``blank`` is the share of
     the base's draws at which the log density is NaN or infinitely large. ``unseen`` is the share
     that may still lead to missed modes, the blank ones included, which may hold any mass.
-    ``narrowest`` is the width, in deviations of the base, from which round modes as heavy as the
-    mixture would have been seen: centred at 95 % of the base's draws or more, their density would
-    exceed ten times the mixture's at one of the points compared. It is infinite if unknown. The
-    last of ``status.reasons`` says both, also if the state is "converged".
+    The last of ``status.reasons`` says so, also if the state is "converged".
 
     ``status.left`` is the largest, in nats, of the gap with two standard errors, the gain of
-    another component, the effect of the tails, and ``-log(1 - unseen)``, the loss if missed modes
+    another component, and ``-log(1 - unseen)``, the loss if missed modes
     hold the same share of the mass as of the base's draws. It is infinite if the search for a
     component failed.
     """
@@ -89,7 +83,6 @@ class Pursuit:
     effective: float = math.nan
     starts: int = 0
     blank: float = 0.0
-    narrowest: float = math.inf
 
     @property
     def unseen(self) -> float:
@@ -98,7 +91,7 @@ class Pursuit:
 
         Source: hanley1983.
         """
-        return 1 - (1 - self.blank) * CHANCE ** (1 / self.starts) if self.starts else 1.0
+        return RULE.unseen(self.starts, self.blank)
 
     @property
     def elbo(self) -> float:

@@ -70,7 +70,7 @@ def _student(student: Any, about: Inspection) -> dict[str, Any]:
             "outputs": student.scaling.y_shift is not None,
         },
     }
-    names = columns_of_student(student, about)
+    names = columns_of_student(student, about.provenance, about.path)
     return {"student": facts, "family": _outline(layers), "inputs": list(names)}
 
 

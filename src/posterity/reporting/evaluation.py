@@ -2,23 +2,19 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from posterity.artifact.provenance import inputs_of
 from posterity.errors import StructureError
-from posterity.families.layers import Layers
 from posterity.reporting.charts import Axis, Series, chart, through
 from posterity.reporting.markup import Markup, figure, paragraph, shown, table
-from posterity.tabular.design import Design, design
-from posterity.tabular.fitting import records_of
 from posterity.tabular.pooled import predictions
-from posterity.tabular.reading import PLAIN, Reading, columns_to_predict
-from posterity.tabular.recipe import recipe_in
-from posterity.tabular.recipe_model import by_student, columns_of, in_own_unit
-from posterity.tabular.scores import calibration, groups, log_of_moments, scores
-from posterity.tabular.sites import sites_in, together
+from posterity.tabular.predictions import Predicted, predicted
+from posterity.tabular.reading import PLAIN, Reading
+from posterity.tabular.recipe import Recipe, recipe_in
+from posterity.tabular.records import is_student
+from posterity.tabular.scores import calibration, groups
 
 MEANINGS = {
     "log_score": ("Log score", "nats a record; higher is better"),
@@ -35,89 +31,50 @@ MEANINGS = {
 }
 
 
-class Evaluated(NamedTuple):
-    """Predictions of a table's records, by part, with the observations."""
-
-    parts: dict[str, np.ndarray]
-    observed: np.ndarray
-    scores: dict[str, Any]
-    data: Design
-    target: str
-
-
-def evaluated(
-    value: Any, provenance: Mapping[str, str], path: Path, reading: Reading, level: float
-) -> Evaluated:
-    """Return the predictions of a regression, or a student of one, for a table with its target.
-
-    Raises:
-        StructureError: if the file does not state its target, or the table lacks a column.
-        ArtifactError: for a table that cannot be read.
-    """
-    of_sites = recipe_in(provenance)
-    if of_sites is None:
+def section(
+    value: Any, provenance: Mapping[str, str], path: Path, level: float, reading: Reading = PLAIN
+) -> list[Markup]:
+    """Return scores of a posterior or student on records, with the plot for its model."""
+    recipe = recipe_in(provenance)
+    if recipe is None:
         raise StructureError(
             found=f"records in {str(path)!r}, and a {type(value).__name__} that does not say what "
             "it predicts",
             expected="a regression with its recipe, as posterity fit writes it, or its student",
             fix="Leave the data out, and see posterity evaluate for other models.",
         )
-    recipe = of_sites.shared
-    cells, _ = records_of(path, reading)
-    columns_to_predict(recipe, cells)
-    data = design(cells, recipe, reading, predicting=True)
-    y = data.check_observed(recipe, path)
-    if hasattr(value, "head"):
-        network = value.network
-        names = inputs_of(provenance, network.inputs) if isinstance(network, Layers) else ()
-        try:
-            parts = by_student(value.predict, recipe, data, names, provenance)
-        except StructureError as error:
-            fix = "Leave the data out, or name the posterior that it learned from."
-            raise StructureError(found=error.found, expected=error.expected, fix=fix) from error
-        log_score = log_of_moments(recipe, parts, y)
-    else:
-        spread = together(sites_in(provenance).values()).get(recipe.spread or "")
-        options: Any = {"spread": spread, "scored": True, "level": level}
-        parts, log_score, _ = predictions(value, of_sites, data, **options)
-    parts = columns_of(parts)
-    y = in_own_unit(recipe, {"mean": y})["mean"]
-    found = scores(y, parts, log_score, level, data.times)
-    target = " ".join(filter(None, [recipe.target, recipe.unit.get(recipe.target or "")]))
-    return Evaluated(parts, y, found, data, target)
-
-
-def section(
-    value: Any, provenance: Mapping[str, str], path: Path, level: float, reading: Reading = PLAIN
-) -> list[Markup]:
-    """Return scores of a posterior or student on records, with the plot for its model."""
-    found = evaluated(value, provenance, path, reading, level)
-    result = found.scores
+    found = predicted(
+        value, provenance, path, recipe=recipe, reading=reading, level=level, scored=True
+    )
+    data: Any = found.data
+    result, _ = found.scores(level)
     text = f"On {result['records']:,} records of {path.name}"
-    if found.data.dropped:
-        text += f", {found.data.dropped:,} more with missing values were left out"
+    if data.dropped:
+        text += f", {data.dropped:,} more with missing values were left out"
     rows = [
         [name, shown(result[key]), meaning]
         for key, (name, meaning) in MEANINGS.items()
         if result.get(key) is not None
     ]
     parts = [paragraph(f"{text}."), table("Scores", ["Score", "Value", "Meaning"], rows)]
-    if found.data.times is not None:
-        return [*parts, _survival(value, recipe_in(provenance), found, level)]
-    return [*parts, _calibration(found)] if {"p", "mean"} & found.parts.keys() else parts
+    if data.times is not None:
+        parts.append(_survival(value, recipe, found, level))
+    elif {"p", "mean"} & found.columns.keys():
+        parts.append(_calibration(found, recipe))
+    return parts
 
 
-def _calibration(found: Evaluated) -> Markup:
+def _calibration(found: Predicted, recipe: Recipe) -> Markup:
     """Return a plot of observed against predicted frequency, one point per group of records."""
-    label = "p" in found.parts
-    y = found.observed
-    made = found.parts["p" if label else "mean"]
+    label = "p" in found.columns
+    y = np.asarray(found.target)
+    made = found.columns["p" if label else "mean"]
     each = calibration(y, made)
-    predicted, seen, counts = (
+    expected, seen, counts = (
         np.array([own[key] for own in each]) for key in ("predicted", "observed", "records")
     )
     if label:
-        wide = 2 * (predicted * (1 - predicted) / counts) ** 0.5
+        wide = 2 * (expected * (1 - expected) / counts) ** 0.5
         ends = np.clip([seen - wide, seen + wide], 0.0, 1.0)
         across = Axis("predicted probability", 0.0, 1.0)
         up = Axis("observed share", 0.0, 1.0)
@@ -130,18 +87,19 @@ def _calibration(found: Evaluated) -> Markup:
             [2 * y[own].std(ddof=len(own) > 1) / len(own) ** 0.5 for own in groups(made)]
         )
         ends = np.stack([seen - wide, seen + wide])
-        across = Axis.around(f"predicted {found.target}", [*predicted, *seen])
-        up = Axis.around(f"observed {found.target}", ends.ravel().tolist())
+        target = " ".join(filter(None, [recipe.target, recipe.unit.get(recipe.target or "")]))
+        across = Axis.around(f"predicted {target}", [*expected, *seen])
+        up = Axis.around(f"observed {target}", ends.ravel().tolist())
         caption = (
             "Calibration: records in groups by their predicted mean, with two standard errors of "
             "the observed mean. On the dashed line both are equal."
         )
     rows = [
-        [shown(p), shown(o), f"{n:,.0f}"] for p, o, n in zip(predicted, seen, counts, strict=True)
+        [shown(p), shown(o), f"{n:,.0f}"] for p, o, n in zip(expected, seen, counts, strict=True)
     ]
     tips = [f"predicted {p}, observed {o}, {n} records" for p, o, n in rows]
     low, high = ends.tolist()
-    points = Series("", predicted.tolist(), seen.tolist(), low, high, tips=tips)
+    points = Series("", expected.tolist(), seen.tolist(), low, high, tips=tips)
     both = max(across.low, up.low), min(across.high, up.high)
     ideal = through(across, up, zip(both, both, strict=True))
     numbers = table("Groups of records", ["Predicted", "Observed", "Records"], rows)
@@ -149,7 +107,7 @@ def _calibration(found: Evaluated) -> Markup:
 
 
 def _survival(
-    value: Any, recipe: Any, found: Evaluated, level: float, *, points: int = 30, most: int = 600
+    value: Any, recipe: Any, found: Predicted, level: float, *, points: int = 30, most: int = 600
 ) -> Markup:
     """Return predicted and observed (Kaplan-Meier) survival curves of three groups by risk.
 
@@ -157,14 +115,14 @@ def _survival(
     """
     from scipy.stats import CensoredData, ecdf
 
-    assert found.data.times is not None, "of survival"
-    every = max(1, -(-len(found.data.times) // most))
-    rows = np.arange(0, len(found.data.times), every)
-    data = found.data.part(rows)
-    time, event, entry = data.times.T  # pyright: ignore[reportOptionalMemberAccess]
+    whole: Any = found.data
+    every = max(1, -(-len(whole.times) // most))
+    rows = np.arange(0, len(whole.times), every)
+    data = whole.part(rows)
+    time, event, entry = data.times.T
     grid = np.linspace(0.0, float(np.quantile(time, 0.95)), points + 1)[1:]
-    if hasattr(value, "head"):  # a student predicts at the times that it learned
-        parts = {name: own[rows] for name, own in found.parts.items()}
+    if is_student(value):  # it predicts at the times that it learned
+        parts = {name: column[rows] for name, column in found.columns.items()}
         start = "survival_"
         grid = np.array([float(name.removeprefix(start)) for name in parts if start in name])
     else:
@@ -178,8 +136,8 @@ def _survival(
     for n, (own, name) in enumerate(zip(thirds, names, strict=False)):
         mean = curves[:, own].mean(1)
         seen = np.full(len(grid), np.nan)
-        predicted = Series(f"predicted, {name}", [0.0, *grid], [1.0, *mean], kind="line", colour=n)
-        series.append(predicted)
+        line = Series(f"predicted, {name}", [0.0, *grid], [1.0, *mean], kind="line", colour=n)
+        series.append(line)
         if observable:
             times = time[own]
             known = event[own] > 0

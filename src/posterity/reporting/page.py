@@ -15,7 +15,6 @@ from typing import Any
 
 from posterity.arguments import BETWEEN
 from posterity.arrays.linear_algebra import one_thread
-from posterity.artifact.provenance import inputs_of
 from posterity.errors import UsageError
 from posterity.families.distribution import Distribution
 from posterity.ledger import Ledger
@@ -43,6 +42,7 @@ from posterity.runtime.files import write_file
 from posterity.tabular.options import INTERCEPT
 from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.recipe import Recipe
+from posterity.tabular.records import columns_of_student, is_student
 from posterity.version import __version__
 
 __all__ = ["Report", "report"]
@@ -188,10 +188,9 @@ class _Page:
         if source.kind == "Distillation":
             add("distance from its teacher", verbs.distillation(value))
             value = value.student
-        if hasattr(value, "head"):
+        if is_student(value):
             self._name("A student: one network in the place of a posterior")
-            inputs = getattr(value.network, "inputs", None)
-            columns = () if inputs is None else inputs_of(source.provenance, inputs)
+            columns = columns_of_student(value, source.provenance)
             add("the student", verbs.student(value, columns))
         elif isinstance(source.posterior, Ledger | Distribution):
             self._posterior(source, source.posterior, add)
@@ -268,7 +267,7 @@ class _Page:
     def _judged(self, path: Path) -> None:
         judged = [s for s in self.subjects.main if s.recipe is not None] or self.subjects.main
         for source in judged:
-            value = source.value if hasattr(source.value, "head") else source.posterior
+            value = source.value if is_student(source.value) else source.posterior
             parts = evaluation.section(value, source.provenance, path, self.level, self.reading)
             prefix = f"{source.name}: " if len(judged) > 1 else ""
             self.add(f"{prefix}predictions and observations", parts)

@@ -6,8 +6,6 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any, Literal
 
-MOST = 200
-"""Largest number of characters of a line that describes a value."""
 SHOWN = 3
 """Largest number of names or numbers in such a line."""
 RENDERERS = "posterity.reporting.summary.html"
@@ -39,9 +37,9 @@ def seam(text: str, place: int) -> int:
     return place
 
 
-def cut(text: str) -> str:
-    """Return the text in at most :data:`MOST` characters."""
-    return text if len(text) <= MOST else f"{text[: MOST - 4]}...)"
+def cut(text: str, most: int = 200) -> str:
+    """Return the text in at most so many characters: two lines of a terminal, and the rest."""
+    return text if len(text) <= most else f"{text[: most - 4]}...)"
 
 
 def natural(name: str) -> list[str | int]:

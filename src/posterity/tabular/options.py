@@ -44,8 +44,10 @@ SPLINE = "spline"
 """A log hazard that is a natural cubic spline in log time, whose knots are the cuts."""
 Factor = tuple[Any, ...]
 """A function, the column, and numbers: ``("log", "dose")``, ``("power", "a", 2)``."""
-POWERS, DEGREES = range(2, 10), range(1, 6)
-"""Powers of columns, and degrees of splines."""
+POWERS = range(2, 10)
+"""Powers of columns: with the tenth, most columns are collinear in double precision."""
+DEGREES = range(1, 6)
+"""Degrees of splines, as SciPy has them."""
 Term = tuple[Factor, ...]
 """Factors whose product is one column of the design, or several."""
 MISSING = "missing"

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from posterity.artifact import Inspection
 from posterity.artifact.provenance import TARGET, classes_of, named, unnamed
 from posterity.errors import StructureError, UsageError, within
 from posterity.ledger import Ledger
@@ -32,7 +31,14 @@ from posterity.tabular.recipe_model import (
     columns_of,
     in_own_unit,
 )
-from posterity.tabular.records import ARRAYS, as_cells, columns_of_student, read_inputs, reordered
+from posterity.tabular.records import (
+    ARRAYS,
+    as_cells,
+    columns_of_student,
+    is_student,
+    read_inputs,
+    reordered,
+)
 from posterity.tabular.scores import log_of_moments, scores
 from posterity.tabular.sites import sites_in, together
 from posterity.tabular.tables.reader import clean, read_cells
@@ -52,7 +58,7 @@ class Predicted:
         notes: remarks that are not errors.
         target: observations (kept,), if the table has them.
         log_score: their log density or probability, if not determined by the parts.
-        times: for survival, time, event and entry (kept, 3).
+        data: the records (kept) in the columns of a recipe; None without one.
     """
 
     parts: Parts
@@ -60,7 +66,17 @@ class Predicted:
     notes: tuple[str, ...] = ()
     target: np.ndarray | None = None
     log_score: np.ndarray | None = None
-    times: np.ndarray | None = None
+    data: Design | None = None
+
+    @property
+    def times(self) -> np.ndarray | None:
+        """For survival, time, event and entry (kept, 3)."""
+        return None if self.data is None else self.data.times
+
+    @property
+    def columns(self) -> Parts:
+        """Predictions of the records that were predicted, a column a number."""
+        return {name: column[self.kept] for name, column in columns_of(self.parts).items()}
 
     def write(self, path: Path) -> None:
         """Write the predictions of all records: complete arrays to an ``.npz``, else a table of
@@ -95,7 +111,7 @@ class Predicted:
             labels: the group of each record of the table, as of :func:`texts_of`.
         """
         y = np.asarray(self.target, dtype=float)
-        parts = {name: own[self.kept] for name, own in columns_of(self.parts).items()}
+        parts = self.columns
 
         def score(rows: Any) -> dict[str, Any]:
             own = {name: part[rows] for name, part in parts.items()}
@@ -110,9 +126,10 @@ class Predicted:
 
 def predicted(
     value: Any,
-    about: Inspection,
+    provenance: Mapping[str, str],
     inputs: Path,
     *,
+    file: str = "the model's file",
     recipe: Recipe | None = None,
     reading: Reading = PLAIN,
     array: str | None = None,
@@ -129,8 +146,9 @@ def predicted(
 
     Args:
         value: a regression with a ``recipe``, a network, or a student.
-        about: the inspection of its file, whose provenance tells its columns and sites.
+        provenance: that of its file, which tells its columns and sites.
         inputs: path of the table, or of arrays.
+        file: name of the value's file, for errors.
         recipe: recipe of the model; none for a network.
         reading: names, units and levels of this table, where they differ from the recipe's.
         array: name of the array in an ``.npz``.
@@ -147,10 +165,10 @@ def predicted(
         PosterityError: for a value that does not specify its predictions, tables that cannot be
             read or lack its columns, and options that do not suit it.
     """
-    call = _call(value, recipe, about, of_network)
+    call = _call(value, recipe, file, of_network)
     if recipe is None:
         assert call is not None, "checked above"
-        return _by_columns(call, value, about, inputs, array, target, scored, progress)
+        return _by_columns(call, value, provenance, inputs, file, array, target, scored, progress)
     data, notes = table_to_predict(
         inputs, recipe, reading, array=array, target=target, scored=scored, empty=not scored
     )
@@ -160,13 +178,13 @@ def predicted(
         data.check_observed(recipe, inputs)
     log_score = None
     if call is not None:
-        names = columns_of_student(value, about)
+        names = columns_of_student(value, provenance, file)
         with within(f"inputs {str(inputs)!r}"):
-            parts = by_student(call, recipe, data, names, about.provenance, progress)
+            parts = by_student(call, recipe, data, names, provenance, progress)
         if scored:
             log_score = log_of_moments(recipe, parts, np.asarray(data.y))
     else:
-        each = sites_in(about.provenance)
+        each = sites_in(provenance)
         spread = spread or together(each.values()).get(recipe.spread or "")
         notes += suspicious({"": value}, of_sites, (str(inputs), data.names, data.x), each)
         if not scored:
@@ -180,14 +198,14 @@ def predicted(
     for name, own in parts.items():
         rows[name][data.kept] = own
     y = None if data.y is None else in_own_unit(recipe, {"mean": data.y})["mean"]
-    return Predicted(rows, data.kept, tuple(notes), y, log_score, data.times)
+    return Predicted(rows, data.kept, tuple(notes), y, log_score, data)
 
 
 def _call(
-    value: Any, recipe: Recipe | None, about: Inspection, of_network: Mapping[str, Any]
+    value: Any, recipe: Recipe | None, file: str, of_network: Mapping[str, Any]
 ) -> Callable[[Any], Any] | None:
     """Return the function of inputs that a network or student is; None for a regression."""
-    if about.kind == "Student":
+    if is_student(value):
         return value.predict
     posterior: Any = value.posterior if isinstance(value, Ledger) else value
     if getattr(posterior, "network_layers", None) is not None:
@@ -196,8 +214,8 @@ def _call(
         return functools.partial(describe, posterior, **of_network)
     if recipe is None:
         raise StructureError(
-            found=f"a {type(posterior).__name__} in {str(about.path)!r}, which does not specify "
-            "what it predicts",
+            found=f"a {type(posterior).__name__} in {file!r}, which does not specify what it "
+            "predicts",
             expected="a student, a network, or a regression that posterity fit wrote",
             fix="Name a file of the same model by --like; of another model make a student: "
             "posterity distill FILE -o student.safetensors.",
@@ -208,20 +226,21 @@ def _call(
 def _by_columns(
     call: Callable[[Any], Any],
     value: Any,
-    about: Inspection,
+    provenance: Mapping[str, str],
     inputs: Path,
+    file: str,
     array: str | None,
     target: str | None,
     scored: bool,
     progress: ProgressCallback | None,
 ) -> Predicted:
     """Return the predictions of a network or student without a recipe, whose columns are inputs."""
-    names = columns_of_student(value, about)
-    learned = about.provenance if about.kind == "Student" else {}
+    names = columns_of_student(value, provenance, file)
+    learned = provenance if is_student(value) else {}
     classes = classes_of(learned)
     known = learned.get(TARGET)
     records = read_inputs(inputs, array, target, known=known, classes=classes, scored=scored)
-    x = reordered(records, names, str(inputs), str(about.path))
+    x = reordered(records, names, str(inputs), file)
     notes = unnamed({str(inputs): records.names} if names else {}, names)
     notes += [named(classes)] if classes else []
     with within(f"inputs {str(inputs)!r}"):

@@ -30,7 +30,7 @@ PARTS = ("mean", "entropy", "mutual_information", "variance", "noise_variance", 
 """Parts of a network's or student's prediction, if known."""
 TIMES = "times"
 """Provenance key, in the file of a student of survival, of its times as a JSON list."""
-TINY = 1e-30
+TINY = float(np.finfo(np.float32).tiny)
 """Added to probabilities before taking logarithms, in single precision."""
 
 

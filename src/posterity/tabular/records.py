@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.artifact import Inspection
 from posterity.artifact.provenance import inputs_of, unnamed
-from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError, within
+from posterity.errors import ArtifactError, StructureError, UsageError, within
 from posterity.families.layers import Layers
 from posterity.families.names import order, some, unfit
+from posterity.models.tables import check_numbers
 from posterity.runtime.files import check_regular
 from posterity.tabular.recipe import INTERCEPT
 from posterity.tabular.tables.reader import (
@@ -169,13 +169,7 @@ def read_inputs(
             expected="numbers: at least one record, on the first axis, before those of one input",
             fix="Save x with shape (n, d); for a single column x[:, None].",
         )
-    finite = np.isfinite(x).reshape(len(x), -1).all(1)
-    if not finite.all():
-        raise ParameterError(
-            found=f"NaN or infinity in record {np.argmin(finite)} (from 0) of {str(path)!r}",
-            expected="finite numbers",
-            fix="Impute or drop missing values.",
-        )
+    check_numbers(x, f"the records of {str(path)!r}")
     return _split(table.names, x, label) if label in table.names else table
 
 
@@ -205,12 +199,19 @@ def reordered(table: Table, wanted: Sequence[str], place: str, of: str) -> np.nd
     return x[:, order(names, wanted, place, of)]
 
 
-def columns_of_student(student: Any, about: Inspection) -> tuple[str, ...]:
-    """Return the names of a student's input columns; empty if its file has none."""
-    if about.kind != "Student" or not isinstance(student.network, Layers):
+def is_student(value: Any) -> bool:
+    """Return whether a value is a student: it has a head (its type is known only with JAX)."""
+    return hasattr(value, "head")
+
+
+def columns_of_student(
+    value: Any, provenance: Mapping[str, str], file: str = "the file"
+) -> tuple[str, ...]:
+    """Return the names of a student's input columns; empty if its file has none, and for others."""
+    if not (is_student(value) and isinstance(value.network, Layers)):
         return ()
-    with within(f"file {about.path!r}"):
-        return inputs_of(about.provenance, student.network.inputs)
+    with within(file):
+        return inputs_of(provenance, value.network.inputs)
 
 
 @contextlib.contextmanager

@@ -21,9 +21,10 @@ LISTS = ("third",)
 """Lists of numbers about a site: the third derivatives of its log likelihood."""
 NUMBERS = ("records", "dropped", "noise_variance", "dispersion", "spare", "sites")
 """Numbers about a site."""
-MOST_SITES, MOST_NUMBERS = 10_000, 200_000
-"""Maximum number of sites that a file describes one by one, and of third derivatives of all sites
-that it holds."""
+MOST_SITES = 10_000
+"""Maximum number of sites that a file describes one by one, in its header."""
+MOST_NUMBERS = 200_000
+"""Maximum number of third derivatives of all sites that a file holds, in its header."""
 
 
 def as_provenance(

@@ -18,12 +18,12 @@ from posterity.arrays.chains import (
 from posterity.distillation.sampling import tuning
 from posterity.distillation.sampling.modes import EQUIVALENT
 from posterity.distillation.sampling.target import Target
+from posterity.inference.modes import RULE, unsearched
 
 OFF = 0.15  # Largest accepted relative deviation of a temperature
 SURE = 4.0
 """Standard errors from which a difference counts, as the worst of several groups is tested."""
 RECORDS = 2048  # Most records at which the model's noise is checked
-CHANCE = 0.05  # Probability that all draws missed a mode that counts as searched for
 HALF = 0.6745  # Half-width of the central 50 % interval of a normal law, in standard deviations
 UNEVEN = 0.05
 """Least deviation from one half, of the share of records in such intervals, that is a misfit."""
@@ -93,12 +93,8 @@ def searched(numbers: Any, chains: int) -> str:
     ended = f"{optima} optima" if optima > 1 else "one optimum"
     if not optima:
         ended = "no optimum that single precision resolves, so that chains start at the prior"
-    unseen = 100 * (1 - CHANCE ** (1 / compared)) if compared else 100.0
-    return (
-        f"{climbs} climbs ended in {ended}; modes that less than {unseen:.2g} % of the prior's "
-        f"draws lead to are beyond what was searched ({compared} of them were compared with the "
-        "optima, and followed where unexplained), and may hold any mass"
-    )
+    missing = unsearched(RULE.unseen(compared), compared, "prior", "optima")
+    return f"{climbs} climbs ended in {ended}; {missing}"
 
 
 def misfit(outputs: Any, y: Any, noise_variance: Any) -> list[str]:

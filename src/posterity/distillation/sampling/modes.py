@@ -7,24 +7,22 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 import scipy.optimize
 import scipy.special
 from jaxtyping import PyTree
 
-from posterity.arrays.search import lbfgs, root_of_inverse
+from posterity.arrays.search import root_of_inverse
 from posterity.errors import ParameterError
 from posterity.families import Distribution
 from posterity.families.unconstrained import unconstrained
+from posterity.inference.modes import RULE, Mode, climbs
 from posterity.models import Model
 from posterity.runtime.programs import jitted
 
-DENSE = 500  # Most parameters whose full curvature is computed; beyond it, its diagonal
 MOST = 50_000  # Most records of the search for modes, reweighted to stand for all
 STEPS = 500
 SCALES = np.array([0.0, 0.1, 0.3, *[1.0] * 13])  # Of the prior's draws that the search starts from
 WIDEST = 1e3  # The largest standard deviation, in unconstrained coordinates, at a mode
-NEAR = 0.5  # Distance, in standard deviations of a mode, within which climbs end at that mode
 LIGHT = 1e-3  # Least share of the mass, by Laplace's approximation, of a mode that chains start at
 MODES = 16  # Most modes that chains start at
 POLE = 1e-10  # Width at and below which a mode is a pole, such as that of a spread that may be 0
@@ -36,17 +34,16 @@ ROUNDS = 4
 CLIMB = 60
 AGAIN = 16  # Most of these climbs that are continued, as they end away from all modes found
 EQUIVALENT = -1  # In place of a number of draws, where modes are known to be equivalent
-WIDER = 3.0  # Factor by which draws about known modes are wider than these
 
 
 class Laplace(NamedTuple):
     """The highest mode found, ``centre`` (d,), in unconstrained coordinates, and a factor of the
-    covariance there: triangular (d, d), or diagonal (d,) for more than DENSE parameters. ``modes``
-    (k, d) are those that chains start at, the heaviest first, in coordinates whitened by it, and
-    ``spreads`` (k, 1) their least deviations there, at most one. ``searched`` are the number of
-    climbs, that of the optima at which they ended, and that of the first draws of the prior that
-    were climbed from or at which the density is at most ten times the mixture of the modes; zero
-    if there is one optimum, EQUIVALENT if several are known to be equivalent.
+    covariance there: triangular (d, d), or diagonal (d,) for many parameters (``Rule.dense``).
+    ``modes`` (k, d) are those that chains start at, the heaviest first, in coordinates whitened by
+    it, and ``spreads`` (k, 1) their least deviations there, at most one. ``searched`` are the
+    number of climbs, that of the optima at which they ended, and that of the first draws of the
+    prior that were climbed from or explained by the mixture of the modes; zero if there is one
+    optimum, EQUIVALENT if several are known to be equivalent.
     """
 
     centre: np.ndarray
@@ -56,26 +53,10 @@ class Laplace(NamedTuple):
     searched: np.ndarray
 
 
-class _Mode(NamedTuple):
-    """A mode; ``mass`` is the logarithm of its mass in Laplace's approximation, plus a constant."""
-
-    energy: float
-    at: np.ndarray
-    factor: np.ndarray
-    mass: float
-
-    def squares(self, u: np.ndarray) -> np.ndarray:
-        """Return squared distances (n,) of points (n, d) in standard deviations."""
-        return (_whitened(self.factor, u - self.at) ** 2).sum(1)
-
-    def resolved(self, widths: np.ndarray) -> bool:
-        """Tell whether single precision resolves deviations (d,) here; not so at a pole."""
-        least = np.finfo(np.float32).eps * np.abs(self.at)
-        return bool((widths > np.maximum(least, POLE)).all() and np.isfinite(self.factor).all())
-
-    def near(self, at: np.ndarray) -> bool:
-        """Tell whether a point (d,) is the same mode."""
-        return bool(self.squares(at[None])[0] < NEAR**2)
+def _resolved(mode: Mode, widths: np.ndarray) -> bool:
+    """Tell whether single precision resolves deviations (d,) at a mode; not so at a pole."""
+    least = np.finfo(np.float32).eps * np.abs(mode.at)
+    return bool((widths > np.maximum(least, POLE)).all() and np.isfinite(mode.factor).all())
 
 
 def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
@@ -115,7 +96,7 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
             def product(row):
                 return jax.jvp(slope, (u,), (row,))[1]
 
-            short = rows.shape[1] <= DENSE
+            short = rows.shape[1] <= RULE.dense
             return jax.vmap(product)(rows) if short else jax.lax.map(product, rows)
 
         def widths(at):
@@ -138,17 +119,17 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
                 level = float(end.fun)
             return level, at
 
-        modes: list[_Mode] = []
+        modes: list[Mode] = []
 
         def climbed(starts: np.ndarray) -> None:
             """Add the modes at which climbs end, the highest first."""
             for level, at in sorted(map(mode, starts), key=lambda end: end[0]):
                 if level < 1e300 and not any(own.near(at) for own in modes):
                     factor = wide_at = widths(at)
-                    if size <= DENSE:
+                    if size <= RULE.dense:
                         factor = root_of_inverse(np.asarray(products(at, np.eye(size))), factor)
-                    own = _Mode(level, at, factor, _log_det(factor) - level)
-                    if own.resolved(wide_at):
+                    own = Mode(level, at, factor)
+                    if _resolved(own, wide_at):
                         modes.append(own)
 
         if model.known_optima == "one" and prior.gaussian:
@@ -171,15 +152,15 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
 
         if not modes:
             return _of_prior(looked, draws)
-        climbs, compared = _followed(looked, draws, modes, climbed)
-    return _laplace(modes, size, len(SCALES) + climbs, compared)
+        followed, compared = _followed(looked, draws, modes, climbed)
+    return _laplace(modes, size, len(SCALES) + followed, compared)
 
 
-def _laplace(modes: list[_Mode], size: int, climbs: int, compared: int) -> Laplace:
+def _laplace(modes: list[Mode], size: int, tried: int, compared: int) -> Laplace:
     """Return the result of a search. Raises a ParameterError if it found no mode."""
     if not modes:
         raise ParameterError(
-            found=f"a log density that is not finite at any of {climbs} starts",
+            found=f"a log density that is not finite at any of {tried} starts",
             expected="a finite log density at most draws of the prior",
             fix="Check the log likelihood at some draws, or give a prior where it is finite.",
         )
@@ -188,11 +169,11 @@ def _laplace(modes: list[_Mode], size: int, climbs: int, compared: int) -> Lapla
     shares = scipy.special.softmax(masses)
     near = np.array([own.energy <= best.energy + size for own in modes])
     kept = [place for place in np.argsort(-masses) if near[place] or shares[place] > LIGHT][:MODES]
-    places = _whitened(best.factor, np.array([modes[own].at - best.at for own in kept]))
-    narrow = [_whitened(modes[own].factor, best.factor.T) for own in kept]
+    places = best.whitened(np.array([modes[own].at - best.at for own in kept]))
+    narrow = [modes[own].whitened(best.factor.T) for own in kept]
     norms = [np.linalg.norm(own, 2) if own.ndim == 2 else own.max() for own in narrow]
     spreads = np.minimum(1, 1 / np.array(norms))[:, None]
-    searched = np.array([climbs, len(modes), compared], np.int32)
+    searched = np.array([tried, len(modes), compared], np.int32)
     parts = Laplace(best.at, best.factor, places, spreads, searched)
     return Laplace(*(own.astype(np.int32 if own is searched else np.float32) for own in parts))
 
@@ -210,34 +191,30 @@ def _of_prior(looked: Any, draws: np.ndarray) -> Laplace:
     scale = some.std(0)
     places = (best - best[0]) / scale
     spreads = np.zeros((len(best), 1))
-    factor = np.diag(scale) if len(scale) <= DENSE else scale
+    factor = np.diag(scale) if len(scale) <= RULE.dense else scale
     searched = np.array([len(SCALES), 0, 0], np.int32)
     parts = Laplace(best[0], factor, places, spreads, searched)
     return Laplace(*(own.astype(np.int32 if own is searched else np.float32) for own in parts))
 
 
-def _followed(looked: Any, draws: np.ndarray, modes: list[_Mode], climbed: Any) -> tuple[int, int]:
+def _followed(looked: Any, draws: np.ndarray, modes: list[Mode], climbed: Any) -> tuple[int, int]:
     """Climb from draws of the prior (n, d), and from wider ones about the modes, that the modes do
     not explain, and add the modes found. Return the number of climbs and of the first draws of the
     prior that were explained or climbed from.
     """
-    noise = np.random.default_rng(0).standard_normal((BATCH, draws.shape[1])) * WIDER
-    around = [own.at + _coloured(own.factor, noise) for own in modes[:MODES]]
+    noise = np.random.default_rng(0).standard_normal((BATCH, draws.shape[1])) * RULE.wider
+    around = [own.around(noise) for own in modes[:MODES]]
     points = np.concatenate([draws, *around])
     prior = len(draws)
     unit = draws[np.isfinite(draws).all(1)].std(0)
     logs = np.nan_to_num(-looked(points)[0], nan=-np.inf, posinf=np.inf, neginf=-np.inf)
     followed = np.zeros(len(points), bool)
-    climbs = 0
+    tried = 0
     tries = AGAIN
 
     def explained() -> np.ndarray:
         mixture = np.logaddexp.reduce([-own.energy - own.squares(points) / 2 for own in modes])
-        return (logs <= mixture + np.log(10)) | followed
-
-    def down(v: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        levels, slopes = looked(at + unit * v)
-        return levels, slopes * unit
+        return RULE.explains(mixture, logs) | followed
 
     for _ in range(ROUNDS):
         left = np.flatnonzero(~explained() & np.isfinite(logs))
@@ -254,9 +231,8 @@ def _followed(looked: Any, draws: np.ndarray, modes: list[_Mode], climbed: Any) 
             break
         begin = points[chosen]
         before = len(modes)
-        ends, levels, _ = lbfgs(lambda v, at=begin: down(v, at), np.zeros_like(begin), most=CLIMB)
-        ends = begin + unit * ends
-        climbs = climbs + len(chosen)
+        ends, levels, _ = climbs(looked, begin, unit, most=CLIMB)
+        tried = tried + len(chosen)
 
         def known(at):
             return any(own.near(at) for own in modes)
@@ -270,7 +246,7 @@ def _followed(looked: Any, draws: np.ndarray, modes: list[_Mode], climbed: Any) 
             followed[chosen[place]] = True
         if len(modes) == before:
             break
-    return climbs, int(np.argmin(np.append(explained()[:prior], False)))
+    return tried, int(np.argmin(np.append(explained()[:prior], False)))
 
 
 def _batched(function: Any, rows: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -283,27 +259,10 @@ def _batched(function: Any, rows: np.ndarray, size: int) -> tuple[np.ndarray, np
     return first[: len(rows)], second[: len(rows)]
 
 
-def _whitened(factor: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the inverse of a factor, (d, d) or (d,), times each row (n, d)."""
-    if factor.ndim == 1:
-        return rows / factor
-    return scipy.linalg.solve_triangular(factor, rows.T, lower=True).T
-
-
-def _coloured(factor: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """Return a factor times each row of noise (n, d)."""
-    return noise @ factor.T if factor.ndim == 2 else noise * factor
-
-
-def _log_det(factor: np.ndarray) -> float:
-    with np.errstate(divide="ignore"):  # at a pole, which is no mode
-        return float(np.log(np.diagonal(factor) if factor.ndim == 2 else factor).sum())
-
-
 def _diagonal(products: Any, at: np.ndarray) -> np.ndarray:
     """Return the curvature's diagonal: exact for few parameters, else estimated by random signs."""
     size = len(at)
-    if size <= DENSE:
+    if size <= RULE.dense:
         return np.diagonal(products(at, np.eye(size))).copy()
     signs = np.random.default_rng(0).choice([-1.0, 1.0], (32, size))
     return np.mean(signs * np.asarray(products(at, signs)), axis=0)

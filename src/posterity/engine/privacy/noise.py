@@ -33,10 +33,11 @@ from posterity.inference.estimators import Evaluator, Exact
 from posterity.inference.update import best_estimator
 from posterity.models import ConjugateModel, Model
 from posterity.models.records import Records
-from posterity.models.tables import columns_of
+from posterity.models.tables import check_numbers, columns_of
 
 Relation = Literal["replace", "add or remove"]
 MOST_PARAMETERS = 4096
+"""Largest number of natural parameters: noise in more leaves little information."""
 LEAST_SHARP = 0.3
 """Noise, in sensitivities, below which the exact accountant is slow: epsilon is above 19."""
 DRAWS = 4
@@ -163,12 +164,8 @@ class GaussianMechanism:
             )
         with np.errstate(over="ignore", invalid="ignore"):
             rows = rows @ self.root
-        if not np.isfinite(rows).all():
-            raise ParameterError(
-                found="NaN, infinity or overflow among contributions",
-                expected="finite numbers",
-                fix="Find the records that cause them, without revealing which.",
-            )
+        fix = "Find the records that cause them, without revealing which."
+        check_numbers(rows, "contributions, or overflow of their lengths", fix)
         largest = np.abs(rows).max(1, keepdims=True, initial=np.finfo(float).tiny)
         lengths = largest * np.linalg.norm(rows / largest, axis=1, keepdims=True)
         bound = self.clip * (1 - 1e-9)  # a little less, so that rounding does not exceed it

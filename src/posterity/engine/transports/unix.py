@@ -34,8 +34,6 @@ LARGEST = 2**26 + HEAD_BYTES
 """Default maximum size of a message, as in :class:`~posterity.engine.agreement.Limits`."""
 MOST_ARRIVING = 4
 """Maximum total size of the messages that arrive at once, or wait, in ones of the largest size."""
-IDLE, WHOLE = 3600.0, 60.0
-"""Seconds that a connection may rest between messages, and that it may pause within one."""
 SITE = "POSTERITY_SITE"
 """The environment variable that names a site's folder; set it where an engine is started."""
 SERVER = "server"
@@ -128,7 +126,8 @@ class Server(socketserver.ThreadingUnixStreamServer):
     """The socket of an agent: each connection has a thread, each message is answered by ``answer``.
 
     Messages of more than ``most`` bytes are refused. A message that pauses for longer than
-    ``whole`` seconds ends its connection; the server goes on. A socket left by a killed process is
+    ``whole`` seconds ends its connection, and so do ``idle`` seconds between two messages, since
+    clients that died would add up; the server goes on. A socket left by a killed process is
     replaced, which is safe since only the process with the site's store open serves it.
     """
 
@@ -136,12 +135,19 @@ class Server(socketserver.ThreadingUnixStreamServer):
     request_queue_size = 64
 
     def __init__(
-        self, path: Path | str, answer: Answer, *, most: int = LARGEST, whole: float = WHOLE
+        self,
+        path: Path | str,
+        answer: Answer,
+        *,
+        most: int = LARGEST,
+        whole: float = 60.0,
+        idle: float = 3600.0,
     ):
         self.path = Path(path)
         self.answer = answer
         self.most = most
         self.whole = whole
+        self.idle = idle
         self._connections = set[socket.socket]()
         self._arriving, self._lock = 0, threading.Lock()
         new = self.path.with_name(f".{self.path.name}")  # moved into place once it listens
@@ -232,7 +238,7 @@ class _Handler(socketserver.BaseRequestHandler):
         server: Any = self.server
         ended = contextlib.suppress(OSError, EOFError)
         with framed(self.request.dup(), server.whole) as connection, ended:
-            while connection.poll(IDLE):
+            while connection.poll(server.idle):
                 try:
                     with server.reserved(announced(self.request)):
                         answer = server.reply(received(connection, server.most))
@@ -249,16 +255,18 @@ class _Handler(socketserver.BaseRequestHandler):
 class Client(contextlib.AbstractContextManager["Client"]):
     """A connection to an agent, made at the first request. For one thread at a time."""
 
-    def __init__(self, path: Path | str, *, timeout: float = 10.0):
+    def __init__(self, path: Path | str, *, timeout: float = 10.0, longest: float = 3600.0):
         self.path = Path(path)
         self.timeout = timeout
+        self.longest = longest
         self._connection: Connection | None = None
 
     def ask(self, do: str, body: bytes = b"", **arguments: Any) -> tuple[dict[str, Any], bytes]:
         """Send a request, and return the head and the body of the answer.
 
         A kept connection that the agent has ended since is made again. The argument ``wait`` is the
-        number of seconds, besides the client's ``timeout``, that the agent may take to answer.
+        number of seconds, besides the client's ``timeout``, that the agent may take to answer; it
+        takes the ``longest`` at most.
 
         Raises:
             Absent: if no agent listens.
@@ -267,7 +275,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
         """
         content = to_message({"do": do, **arguments}, body)
         kept = self._connection is not None
-        wait = min(self.timeout + float(arguments.get("wait") or 0.0), IDLE)
+        wait = min(self.timeout + float(arguments.get("wait") or 0.0), self.longest)
         try:
             try:
                 answer = self._asked(content, wait)

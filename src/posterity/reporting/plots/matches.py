@@ -17,12 +17,12 @@ Array = np.ndarray
 class Kind(enum.IntEnum):
     """Kind of a cell; the largest value applies if a site has several components in one cell."""
 
-    ABSENT = 0
-    ALONE = 1
-    UNKNOWN = 2
-    FIRM = 3
-    LIKELY = 4
-    AMBIGUOUS = 5
+    ABSENT = enum.auto()
+    ALONE = enum.auto()
+    UNKNOWN = enum.auto()
+    FIRM = enum.auto()
+    LIKELY = enum.auto()
+    AMBIGUOUS = enum.auto()
 
 
 MEANING = {
@@ -91,9 +91,9 @@ def read(alignment: Alignment) -> Matches:
     label = np.concatenate(labels)
     margins = [np.asarray(alignment.margins[name], float) for name in alignment.matching]
     used = label >= 0
-    kinds = np.zeros((rows, alignment.components), dtype=np.int8)
+    kinds = np.full((rows, alignment.components), Kind.ABSENT, dtype=np.int8)
     np.maximum.at(kinds, (site[used], label[used]), _kind(np.concatenate(margins)[used]))
-    alone = (kinds > 0).sum(0) == 1
+    alone = (kinds > Kind.ABSENT).sum(0) == 1
     kinds[:, alone] = np.where(kinds == Kind.UNKNOWN, Kind.ALONE, kinds)[:, alone]
     return Matches(alignment, kinds, np.bincount(site[~used], minlength=rows))
 

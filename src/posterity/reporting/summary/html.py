@@ -8,7 +8,7 @@ import numpy as np
 
 from posterity.arrays.tree import leaves
 from posterity.families.distribution import Distribution
-from posterity.families.names import MOST_READ, MOST_SOLVED
+from posterity.families.names import is_quick
 from posterity.ledger import Ledger
 from posterity.reporting.markup import shown, signed, table
 from posterity.reporting.summary import summarise
@@ -35,7 +35,7 @@ def _cheap(law: Distribution) -> bool:
     shapes = [np.shape(leaf) for leaf in leaves(law)]
     square = max((s[-1] for s in shapes if len(s) > 1 and s[-1] == s[-2]), default=0)
     size = sum(int(np.prod(shape, dtype=float)) for shape in shapes)
-    return square <= MOST_SOLVED and size <= 100 * MOST_READ
+    return is_quick(size // 100, square)
 
 
 def _law(law: Distribution) -> str:

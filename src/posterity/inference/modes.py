@@ -1,0 +1,130 @@
+"""Modes of a log density: climbs from draws of a law, and which of their ends are one mode.
+
+Where a mixture explains the density, nothing is missing: draws of a law at which the density is far
+higher than the mixture's are climbed from, all at a time, and ends within half a deviation of a
+mode are that mode. What no draw led to is not known, and is said (:func:`unsearched`).
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+from jaxtyping import Bool, Float
+
+from posterity.arrays.search import lbfgs
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """What counts as a mode that is known."""
+
+    explained: float = 10.0
+    """A draw is explained if the density there is at most so many times the mixture's: modes of a
+    tenth of the mass at that place are found, and a mixture need not fit to be enough."""
+    near: float = 0.5
+    """Distance, in standard deviations of a mode, within which a climb ended at that mode."""
+    wider: float = 3.0
+    """Factor by which draws about known modes, and of a law, are wider than these, to lead out."""
+    dense: int = 500
+    """Most coordinates whose full curvature is computed, which takes as many gradients."""
+    chance: float = 0.05
+    """Probability that all draws missed a mode that counts as searched for (hanley1983)."""
+
+    def explains(
+        self, mixture: Float[np.ndarray, "*n"], logs: Float[np.ndarray, "*n"]
+    ) -> Bool[np.ndarray, "*n"]:
+        """Return where a log density is explained by that of the mixture, both in nats."""
+        return logs <= mixture + math.log(self.explained)
+
+    def unseen(self, draws: int, blank: float = 0.0) -> float:
+        """Return the upper bound on the share of a law's draws that lead to a mode which none of
+        ``draws`` met, plus the share at which nothing was known, ``blank``.
+
+        Source: hanley1983.
+
+        >>> round(Rule().unseen(300), 4)
+        0.0099
+        """
+        return 1 - (1 - blank) * self.chance ** (1 / draws) if draws else 1.0
+
+
+RULE = Rule()
+
+
+class Mode(NamedTuple):
+    """A mode: minus the log density there in nats, its place (d,), and a factor of the covariance
+    by Laplace's approximation, triangular (d, d) or diagonal (d,).
+    """
+
+    energy: float
+    at: Float[np.ndarray, " d"]
+    factor: Float[np.ndarray, "d *d"]
+
+    @property
+    def mass(self) -> float:
+        """The logarithm of the mass by Laplace's approximation, up to a constant of ``d``."""
+        widths = np.diagonal(self.factor) if self.factor.ndim == 2 else self.factor
+        with np.errstate(divide="ignore"):  # at a pole, which is no mode
+            return float(np.log(widths).sum()) - self.energy
+
+    def whitened(self, rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        """Return steps in standard deviations of the mode."""
+        if self.factor.ndim == 1:
+            return rows / self.factor
+        return scipy.linalg.solve_triangular(self.factor, rows.T, lower=True).T
+
+    def squares(self, rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+        """Return squared distances of points in standard deviations of the mode."""
+        return (self.whitened(rows - self.at) ** 2).sum(1)
+
+    def around(self, noise: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        """Return points about the mode, at standard normal noise."""
+        steps = noise @ self.factor.T if self.factor.ndim == 2 else noise * self.factor
+        return self.at + steps
+
+    def near(self, at: Float[np.ndarray, " d"], rule: Rule = RULE) -> bool:
+        """Return whether a point is the same mode."""
+        return bool(self.squares(at[None])[0] < rule.near**2)
+
+
+class Ends(NamedTuple):
+    """Where climbs ended: places (n, d), minus the log density there (n,), and the evaluations."""
+
+    at: Float[np.ndarray, "n d"]
+    energies: Float[np.ndarray, " n"]
+    evaluations: int
+
+
+def climbs(
+    look: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+    begin: Float[np.ndarray, "n d"],
+    unit: Float[np.ndarray, " d"],
+    *,
+    most: int,
+) -> Ends:
+    """Climb a log density from all points at once, by L-BFGS in coordinates of the size ``unit``.
+
+    ``look`` returns minus the log density (n,) and its slopes (n, d) at points (n, d); ``most`` is
+    the number of evaluations of each climb.
+    """
+
+    def least(v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        energies, slopes = look(begin + unit * v)
+        return energies, slopes * unit
+
+    moves, energies, looks = lbfgs(least, np.zeros_like(begin), most=most)
+    return Ends(begin + unit * moves, np.asarray(energies), looks * len(begin))
+
+
+def unsearched(share: float, draws: int, law: str, known: str) -> str:
+    """Return, in words, what a search did not show: ``share`` is that of :meth:`Rule.unseen`,
+    ``law`` says whose draws were compared, ``known`` with what.
+    """
+    return (
+        f"modes that less than {100 * share:.2g} % of the {law}'s draws lead to are beyond what "
+        f"was searched ({draws} draws were compared with the {known}, and followed where "
+        "unexplained), and may hold any mass: densities elsewhere tell nothing of them"
+    )
