@@ -458,7 +458,7 @@ def test_a_region_and_a_site_of_one_name_are_refused():
     sites = conjugate(Dirichlet.from_standard(np.ones(4)), 4)
     region = fuse(sites[:2], rule="product").ledger
     alone = {"region": region, "s00": sites[2]}
-    with pytest.raises(UsageError, match="two posteriors of site 's00'"):
+    with pytest.raises(UsageError, match="data of site 's00' in both"):
         fuse(alone, rule="product")
 
 
