@@ -117,7 +117,8 @@ def places(
     others = rng.choice(len(logs), number // 2 - wide, p=chances)
     others[:1] = np.argmax(logs)
     kinds = points.excess.reshape(-1, points.block)
-    explained = RULE.explains(state.log_z if state.used else -np.inf, kinds)
+    level = np.asarray(state.log_z if state.used else -np.inf)
+    explained = RULE.explains(level, kinds)
     unexplained = half + np.flatnonzero(~explained[0, half:])
     climbed = min(search.fresh, FOLLOWED, len(unexplained))
     searched = np.append(unexplained, points.block)[climbed]
