@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.names import some
 from posterity.tabular.hazards import baseline_at, hazard_nodes
+from posterity.tabular.identifiers import Suspect
 from posterity.tabular.options import COUNTS, INTERCEPT, MISSING, Factor
 from posterity.tabular.reading import (
     PLAIN,
@@ -24,6 +25,7 @@ from posterity.tabular.reading import (
 )
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.tables.reader import Cells, table_error
+from posterity.tabular.weighing import dependent, weighted
 
 LARGEST = 1e100
 """Largest number in a design, such that squares and their sums are finite."""
@@ -38,6 +40,9 @@ class Design(NamedTuple):
     For survival a record has one row for each interval between cuts in which it was at risk: ``y``
     tells whether its event occurred there, ``exposure`` for how long it was at risk. For prediction
     it has a single row, and ``times`` (n, 3) are its time, event and entry, if known.
+
+    ``groups`` (n,) are numbers of clusters of records, if the recipe has any. ``suspects``
+    are columns that may be of clusters; ``cautions`` are notes that the file keeps.
     """
 
     x: np.ndarray
@@ -52,6 +57,9 @@ class Design(NamedTuple):
     dropped: int
     notes: tuple[str, ...]
     times: np.ndarray | None = None
+    cautions: tuple[str, ...] = ()
+    groups: np.ndarray | None = None
+    suspects: Mapping[str, Suspect] = {}
 
     @property
     def records(self) -> int:
@@ -81,7 +89,7 @@ class Design(NamedTuple):
 
     def part(self, rows: np.ndarray) -> "Design":
         """Return the design of some records."""
-        fields = ("x", "y", "exposure", "offset", "weights", "lines", "kept", "times")
+        fields = ("x", "y", "exposure", "offset", "weights", "lines", "kept", "times", "groups")
         each = {name: getattr(self, name) for name in fields}
         return self._replace(**{k: v if v is None else v[rows] for k, v in each.items()})
 
@@ -104,7 +112,7 @@ def design(
     path = cells.path
     total = len(cells.rows)
     apart = [recipe.target, recipe.event, recipe.entry] if scored else []
-    apart += [recipe.exposure, None if predicting else recipe.weights]
+    apart += [recipe.exposure, *([] if predicting else [recipe.weights, recipe.cluster])]
     apart = [name for name in apart if name and not (predicting and name not in cells.header)]
     wanted = [name for name in (*(recipe.columns or ()), recipe.offset, *apart) if name]
     places = {name: cells.header.index(name) for name in wanted}
@@ -125,7 +133,7 @@ def design(
         )
     reading, notes = labelled(cells, recipe, reading, wanted)
     notes += [*strange, *(note for name, note in cells.notes if name in wanted)]
-    values = values_of(cells, recipe, reading, wanted)
+    values = values_of(cells, recipe, reading, [n for n in wanted if n != recipe.cluster])
     for name in (name for name in values if name not in recipe.categories):
         _check_positive(recipe, name, values[name], cells)
         notes += notes_of_codes(name, values[name])
@@ -150,8 +158,12 @@ def design(
             expected=f"numbers up to {LARGEST:g}",
             fix="Change units: --scale NAME=VALUE.",
         )
-    about = {"names": names, "lines": lines, "kept": kept, "total": total, "dropped": dropped}
-    result = Design(x, target, **beside, **about, notes=tuple(notes))
+    about: dict[str, Any] = {"names": names, "lines": lines, "kept": kept, "total": total}
+    about |= {"dropped": dropped, "notes": tuple(notes)}
+    if not predicting:
+        beside["weights"], cautions = weighted(recipe, beside["weights"], cells)
+        about |= {"cautions": cautions, **dependent(recipe, cells)}
+    result = Design(x, target, **beside, **about)
     _check_target(result, recipe, path)
     if recipe.model == "survival":
         return _at_risk(result, recipe, values, path, predicting)
@@ -218,8 +230,10 @@ def _again(data: Design, row: np.ndarray, baseline: np.ndarray) -> Design:
     """Repeat records, each time with its own columns (m, b) of the baseline."""
     x = data.x[row]
     x[:, : baseline.shape[1]] = baseline
-    offset, weights = (own if own is None else own[row] for own in (data.offset, data.weights))
-    return data._replace(x=x, lines=data.lines[row], offset=offset, weights=weights)
+    suspects = {n: own._replace(groups=own.groups[row]) for n, own in data.suspects.items()}
+    made = data._replace(x=x, lines=data.lines[row], suspects=suspects)
+    own = {name: getattr(data, name) for name in ("offset", "weights", "groups")}
+    return made._replace(**{name: one if one is None else one[row] for name, one in own.items()})
 
 
 def _at_risk(

@@ -1,7 +1,6 @@
 """Reading of a recipe's columns from a table, as numbers or as positions of levels."""
 
 import dataclasses
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -14,14 +13,12 @@ from posterity.tabular.options import INTERCEPT, LABELS
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.tables.reader import Cells, clean, is_missing, table_error
 
-ALONE = ("target", "event", "entry", "exposure", "offset", "weights")
+ALONE = ("target", "event", "entry", "exposure", "offset", "weights", "cluster")
 FLAGS = {key: f"--{key}" for key in ALONE} | {"weights": "--record-weights"}
 """Columns of a recipe that are not inputs, with their options."""
 DISTINCT = 10
 """Number of values of a column from which repeated records are unlikely by chance."""
 LOGICAL = {"TRUE": "1", "FALSE": "0"}
-SAVED_INDEX = re.compile(r"Unnamed: \d+")
-"""Name that pandas gives to a column without one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,14 +123,6 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
         used = columns
     else:
         used = tuple(name for name in header if name not in {*apart, *recipe.without})
-        rows = [name for name in used if SAVED_INDEX.fullmatch(name)]
-        if rows:
-            raise StructureError(
-                found=f"a column {rows[0]!r} in {str(path)!r}, the name that pandas gives to row "
-                "numbers",
-                expected="columns that describe records",
-                fix=f"Pass --without {rows[0]!r}, or name the columns to use by --columns.",
-            )
     _check_names(recipe, used, path)
     return used
 
