@@ -345,7 +345,7 @@ WRONG = [
     (LOGISTIC + "--columns age,weight", 4, "'weight'; --columns"),
     (LOGISTIC + "--columns age,ill", 2, "'ill'; target"),
     (LOGISTIC + "--columns age --without sex", 2, "columns and without"),
-    (LOGISTIC, 5, "not a number, in line 2, column 'sex'; --category sex=; --without sex"),
+    (LOGISTIC, 5, "columns of texts: 'sex'; --category sex=female,male; --without sex"),
     (LOGISTIC + "--category sex=female,other", 5, "'male'; column 'sex'; levels"),
     (LOGISTIC + "--category sex=female", 2, "--category sex=female"),
     (LOGISTIC + "--without sex --center sex=1", 2, "--center; 'sex'"),

@@ -25,6 +25,7 @@ from posterity.federation.federate import start
 from posterity.federation.specification import build, one_of
 from posterity.ledger import Ledger
 from posterity.models.tables import SPREAD
+from posterity.runtime.files import named as split_name
 from posterity.tabular.design import Design
 from posterity.tabular.federated import arranged, robust_ledger
 from posterity.tabular.fitting import prior_of
@@ -137,7 +138,17 @@ def federation_of(
 
 def _paths(settings: Settings, without: Collection[str]) -> tuple[dict[str, Path], set[str]]:
     """Return the sites' files, and the sites ``without`` which do not need one, unless all do."""
-    paths = {site: Path(path) for site, path in settings.need("sites").items()}
+    named = [(name or path.stem, path) for name, path in map(split_name, settings.files)]
+    if named:
+        twice = {name for name, _ in named}.intersection(settings["sites"] or {})
+        if twice or len(dict(named)) < len(named):
+            raise UsageError(
+                found=f"two tables of one site among {some([name for name, _ in named])}",
+                expected="each site once",
+                fix="Name them, as in north=FILE south=FILE.",
+            )
+    given = dict(named) or settings.need("sites")
+    paths = {site: Path(path) for site, path in {**given, **(settings["sites"] or {})}.items()}
     gone = {site for site in without if site not in paths or not paths[site].exists()}
     gone = gone if {*paths} - gone else set[str]()
     return {site: path for site, path in paths.items() if site not in gone}, gone

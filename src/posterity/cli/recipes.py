@@ -14,7 +14,7 @@ from posterity.tabular.formula import with_formula
 from posterity.tabular.multicentre import Sites, sites_of, with_labels
 from posterity.tabular.reading import Reading
 from posterity.tabular.recipe import Recipe, recipe_in
-from posterity.tabular.tables.reader import clean
+from posterity.tabular.tables.reader import as_level, clean
 
 OF_RECIPE = places_of("recipe") - {"data.unit", "data.like", "model.formula"}
 OF_RECIPE |= {"model.target", "model.noise_variance", "model.family"}
@@ -75,6 +75,7 @@ def reading_of(settings: Settings) -> Reading:
         levels=_levels(given.get("category", {})),
         drop_missing=given.get("drop_missing", False),
         decimal=given.get("decimal"),
+        missing=tuple(given.get("missing", ())),
     )
 
 
@@ -146,7 +147,7 @@ def _levels(categories: dict[str, str | list[str]]) -> dict[str, tuple[str, ...]
     by_column = {}
     for name, value in categories.items():
         rows = [value] if isinstance(value, list) else list(csv.reader([value]))
-        levels = tuple(clean(level) for row in rows for level in row)
+        levels = tuple(as_level(level) for row in rows for level in row)
         if len(levels) < 2 or len(set(levels)) < len(levels):
             raise UsageError(
                 found=f"--category {name}={value}",

@@ -11,9 +11,10 @@ from posterity.families.names import some
 from posterity.tabular.hazards import baseline_at, hazard_nodes
 from posterity.tabular.identifiers import Suspect
 from posterity.tabular.options import COUNTS, INTERCEPT, MISSING, Factor
-from posterity.tabular.reading import (
-    PLAIN,
-    Reading,
+from posterity.tabular.reading import PLAIN, Reading
+from posterity.tabular.recipe import Recipe
+from posterity.tabular.tables.reader import Cells, table_error
+from posterity.tabular.values import (
     filled,
     known,
     labelled,
@@ -23,10 +24,10 @@ from posterity.tabular.reading import (
     values_of,
     whole,
 )
-from posterity.tabular.recipe import Recipe
-from posterity.tabular.tables.reader import Cells, table_error
 from posterity.tabular.weighing import dependent, weighted
 
+CODED = "Events coded 1 and 2, as in R: pass --category {}=1,2, censored first."
+"""What to do about R's codes of events."""
 LARGEST = 1e100
 """Largest number in a design, such that squares and their sums are finite."""
 
@@ -259,6 +260,8 @@ def _at_risk(
             "a time after a nonnegative entry, and an event that is 0 or 1",
             "If rounding moved events to their entry, add half the unit of rounding, 0.5 of a day."
             if rounded[at]
+            else CODED.format(recipe.event)
+            if {*event.tolist()} == {1.0, 2.0}
             else "Correct the file there.",
         )
     if predicting:

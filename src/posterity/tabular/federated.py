@@ -37,7 +37,9 @@ def robust_ledger(
     """
     posterior: Any = ledger.posterior
     sites = [site for site in ledger.sites if site in designs and len(designs[site].x)]
-    slopes = [slopes_of_groups(model, posterior.mean, data[site], designs[site].groups) for site in sites]
+    slopes = [
+        slopes_of_groups(model, posterior.mean, data[site], designs[site].groups) for site in sites
+    ]
     if not sites:
         return ledger
     made = sandwiched({site: ledger.factor(site) for site in sites}, np.concatenate(slopes))

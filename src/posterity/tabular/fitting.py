@@ -20,7 +20,7 @@ from posterity.tabular.design import Design, design
 from posterity.tabular.identifiers import no_covariates
 from posterity.tabular.one_shot import third_derivatives
 from posterity.tabular.options import ESTIMATE
-from posterity.tabular.reading import ALONE, PLAIN, Reading, columns_of
+from posterity.tabular.reading import ALONE, PLAIN, Reading, columns_of, matched
 from posterity.tabular.recipe import Recipe, check_recipe
 from posterity.tabular.regressions import (
     AS_POISSON,
@@ -140,7 +140,7 @@ def fit(
     """
     path = Path(path)
     check_recipe(recipe)
-    cells, notes = records_of(path, reading)
+    cells, notes = records_of(path, reading, recipe)
     site = path.stem if site is None else site
     odd, left = identifiers_of(recipe, [cells])
     recipe = recipe.replaced(without=(*recipe.without, *odd))
@@ -208,14 +208,15 @@ def imputed(fits: Sequence[Fit]) -> Fit:
     )
 
 
-def records_of(path: Path, reading: Reading) -> tuple[Cells, list[str]]:
+def records_of(path: Path, reading: Reading, recipe: Recipe) -> tuple[Cells, list[str]]:
     """Return a table under the recipe's names, without an unnamed index in front, and notes."""
     cells = read_cells(path, unnamed=True)
     notes = []
     if len(cells.header) > 1 and not cells.header[0]:
         cells = cells._replace(header=cells.header[1:], rows=[row[1:] for row in cells.rows])
         notes = ["the first column has no name, and is left out as an index"]
-    return reading.renamed(cells), notes
+    cells, more = matched(reading.renamed(cells), recipe)
+    return cells, [*notes, *more]
 
 
 def _regression(

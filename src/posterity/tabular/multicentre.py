@@ -12,7 +12,7 @@ from posterity.errors import CHOOSE, UsageError, within
 from posterity.families.names import some
 from posterity.tabular.design import Design, design
 from posterity.tabular.fitting import identifiers_of, records_of
-from posterity.tabular.reading import DISTINCT, Reading, columns_of
+from posterity.tabular.reading import Reading, columns_of
 from posterity.tabular.recipe import ESTIMATE, Recipe, check_recipe
 from posterity.tabular.reconcile import are_texts
 from posterity.tabular.records import TARGET, Table
@@ -28,6 +28,7 @@ from posterity.tabular.regressions import (
 )
 from posterity.tabular.sites import NOTES
 from posterity.tabular.tables.reader import clean
+from posterity.tabular.values import DISTINCT
 
 Columns = bool | Sequence[str | int] | Mapping[str, float] | None
 """Columns whose coefficients differ between sites: all or none, by name or number, or by name the
@@ -122,7 +123,7 @@ def _designs(
     tables = {}
     for site, path in paths.items():
         with within(f"data {str(path)!r} of site {site!r}"):
-            tables[site] = records_of(path, readings[site])
+            tables[site] = records_of(path, readings[site], recipe)
     odd, left = identifiers_of(recipe, [cells for cells, _ in tables.values()])
     for site, path in paths.items():
         cells, more = tables.pop(site)

@@ -269,7 +269,7 @@ def table_to_predict(
         cells = reading.renamed(as_cells(inputs, read_inputs(inputs, array)))
         notes = []
     else:
-        cells, notes = records_of(inputs, reading)
+        cells, notes = records_of(inputs, reading, recipe)
     columns_to_predict(recipe, cells)
     if target not in (None, recipe.target):
         raise UsageError(
