@@ -189,7 +189,7 @@ def notes_of_clusters(
             "large"
         )
         yield (
-            f"{len(slopes)} values of {column!r} recur: if records of one value are of one "
+            f"values of {column!r} recur: if records of one value are of one "
             f"patient or unit, they are no independent records{much if far else ''}; pass "
             f"--cluster {column}"
         )

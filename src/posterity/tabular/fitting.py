@@ -20,7 +20,7 @@ from posterity.tabular.design import Design, design
 from posterity.tabular.identifiers import no_covariates
 from posterity.tabular.one_shot import third_derivatives
 from posterity.tabular.options import ESTIMATE
-from posterity.tabular.reading import ALONE, PLAIN, Reading, columns_of, matched
+from posterity.tabular.reading import ALONE, PLAIN, Reading, columns_of, matched, with_absent
 from posterity.tabular.recipe import Recipe, check_recipe
 from posterity.tabular.regressions import (
     AS_POISSON,
@@ -109,6 +109,7 @@ def fit(
     prior: ExponentialFamily | None = None,
     reading: Reading = PLAIN,
     progress: ProgressCallback | None = None,
+    rows: Sequence[bool] | None = None,
 ) -> Fit:
     r"""Fit a regression to a table's records, as the ledger of one site.
 
@@ -120,6 +121,7 @@ def fit(
         reading: names, units and levels of this table, where they differ from the recipe's.
         progress: callback after each step of a regression, as in :func:`posterity.federate`, and
             within it after each evaluation of its free energy by NumPy.
+        rows: for each record of the table, whether it is used; by default all are.
 
     Returns:
         A :class:`Fit`, whose ledger has a :class:`Gaussian` (:class:`DiagonalGaussian`) over the
@@ -141,6 +143,10 @@ def fit(
     path = Path(path)
     check_recipe(recipe)
     cells, notes = records_of(path, reading, recipe)
+    if rows is not None:
+        used = [place for place, one in enumerate(rows) if one]
+        kept = {name: [getattr(cells, name)[n] for n in used] for name in ("rows", "lines")}
+        cells = cells._replace(**kept)
     site = path.stem if site is None else site
     odd, left = identifiers_of(recipe, [cells])
     recipe = recipe.replaced(without=(*recipe.without, *odd))
@@ -216,7 +222,8 @@ def records_of(path: Path, reading: Reading, recipe: Recipe) -> tuple[Cells, lis
         cells = cells._replace(header=cells.header[1:], rows=[row[1:] for row in cells.rows])
         notes = ["the first column has no name, and is left out as an index"]
     cells, more = matched(reading.renamed(cells), recipe)
-    return cells, [*notes, *more]
+    cells, absent = with_absent(cells, recipe)
+    return cells, [*notes, *more, *absent]
 
 
 def _regression(

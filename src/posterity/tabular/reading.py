@@ -8,7 +8,7 @@ import numpy as np
 
 from posterity.errors import StructureError, UsageError
 from posterity.families.names import some
-from posterity.tabular.options import INTERCEPT, LABELS
+from posterity.tabular.options import INTERCEPT, LABELS, MISSING
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.tables.reader import Cells, clean
 
@@ -65,10 +65,15 @@ PLAIN = Reading()
 
 
 def names_in_r(recipe: Recipe) -> dict[str, str]:
-    """Return the names of coefficients by R's names: ``sexmale``, ``I((age - 60)/10)``."""
-    known = {"(Intercept)": INTERCEPT}
+    """Return the names of coefficients by those of R, ``sexmale``, ``I((age - 60)/10)``; of
+    statsmodels' formulas, ``C(sex)[T.male]``; of Stata, ``_cons``; and of SPSS.
+    """
+    known = dict.fromkeys(("(Intercept)", "Intercept", "const", "_cons", "(Constant)"), INTERCEPT)
     for name, levels in recipe.categories.items():
-        known |= {f"{name}{level}": f"{name}[{level}]" for level in levels}
+        for level in levels:
+            others = (f"{name}{level}", f"C({name})[T.{level}]", f"{name}[T.{level}]")
+            others += (f"C({name})[{level}]", f"factor({name}){level}")
+            known |= dict.fromkeys(others, f"{name}[{level}]")
     for name in recipe.columns or ():
         center = recipe.center.get(name, 0.0)
         off = f" {'+' if center < 0 else '-'} {_number_in_r(abs(center))}"
@@ -146,11 +151,25 @@ def matched(cells: Cells, recipe: Recipe) -> tuple[Cells, list[str]]:
     return cells._replace(header=header), notes
 
 
+def with_absent(cells: Cells, recipe: Recipe) -> tuple[Cells, list[str]]:
+    """Return the table with an empty column for each that it lacks and that has an indicator of
+    missing values, and notes.
+    """
+    absent = sorted(recipe.indicated - {*cells.header})
+    if not absent:
+        return cells, []
+    gaps = [""] * len(absent)
+    rows = [[*row, *gaps] for row in cells.rows]
+    note = f"no column {some(absent)}: missing in every record, as missing(...) in the formula says"
+    return cells._replace(header=(*cells.header, *absent), rows=rows), [note]
+
+
 def _no_column(name: str, expected: str, header: Sequence[str], path: Path) -> StructureError:
     return StructureError(
         found=f"no column {name!r} in {str(path)!r}, which has {some(header)}",
         expected=expected,
-        fix=f"Use the table's name, or, if the model has another, pass --rename {name}=NAME.",
+        fix=f"Use the table's name, or, if the model has another, pass --rename {name}=NAME; if "
+        f"this site never recorded it, fit all sites with {MISSING}({name}) in the --formula.",
     )
 
 
