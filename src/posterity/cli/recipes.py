@@ -10,8 +10,10 @@ from posterity.cli import files
 from posterity.cli.options import Settings, conflict, unknown
 from posterity.cli.schema import options_of, places_of
 from posterity.errors import StructureError, UsageError, within
+from posterity.families.names import names_of
 from posterity.tabular.formula import with_formula
 from posterity.tabular.multicentre import Sites, sites_of, with_labels
+from posterity.tabular.options import INTERCEPT
 from posterity.tabular.reading import Reading
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.tables.reader import as_level, clean
@@ -133,13 +135,24 @@ def _check_units(units: dict[str, str], recipe: Recipe, reading: Reading, like: 
 def _options(settings: Settings) -> dict[str, Any]:
     """Return the options on which the files of all sites must agree, by the recipe's names."""
     model = settings.need("model.kind").removesuffix("-regression")
-    given = {"model": model, "intercept": bool(settings["model.intercept"])}
+    asked = settings["model.intercept"]
+    given = {"model": model, "intercept": _of_prior(settings) if asked is None else bool(asked)}
     for place in (*OF_RECIPE, "data.unit"):
         value = settings[place] if settings.has(place) else None
         if value is not None:
             key = "prior_sd" if place == "prior.sd" else place.partition(".")[2]
             given[key] = in_form(value)
     return given
+
+
+def _of_prior(settings: Settings) -> bool:
+    """Return whether the given prior has an intercept, as all have by default; of priors by their
+    parameters only those of a file say so.
+    """
+    if not settings.table("prior", "sd"):
+        return True
+    path = settings.path("prior.file") if settings.has("prior.file") else None
+    return path is not None and INTERCEPT in names_of(files.read_prior(path)[0]).get("", ())
 
 
 def _levels(categories: dict[str, str | list[str]]) -> dict[str, tuple[str, ...]]:

@@ -68,7 +68,8 @@ def names_in_r(recipe: Recipe) -> dict[str, str]:
     """Return the names of coefficients by those of R, ``sexmale``, ``I((age - 60)/10)``; of
     statsmodels' formulas, ``C(sex)[T.male]``; of Stata, ``_cons``; and of SPSS.
     """
-    known = dict.fromkeys(("(Intercept)", "Intercept", "const", "_cons", "(Constant)"), INTERCEPT)
+    ones = ("(Intercept)", "Intercept", "const", "_cons", "(Constant)")
+    known: dict[str, str] = {name: INTERCEPT for name in ones}
     for name, levels in recipe.categories.items():
         for level in levels:
             others = (f"{name}{level}", f"C({name})[T.{level}]", f"{name}[T.{level}]")
