@@ -131,3 +131,27 @@ def test_fit_and_federate_have_the_same_columns_by_default(model):
     posterity.save(prior, "prior.safetensors")
     shell(f"federate {line} north=north.csv --prior prior.safetensors -o i.safetensors")
     assert posterity.load("i.safetensors").posterior.names == (other,)
+
+
+@pytest.mark.parametrize("verb", ["fit", "federate"])
+def test_successes_of_trials_are_the_labels_of_each_trial(verb):
+    rng = np.random.default_rng(3)
+    data = pd.DataFrame({"x": rng.normal(size=50).round(2), "n": rng.integers(1, 9, 50)})
+    data["won"] = rng.binomial(data["n"], 1 / (1 + np.exp(-data["x"])))
+    data.to_csv("t.csv", index=False)
+    rows = [(x, 1 * (k < won)) for x, n, won in data.itertuples(index=False) for k in range(n)]
+    pd.DataFrame(rows, columns=["x", "won"]).to_csv("u.csv", index=False)
+    start = {"fit": "fit {}.csv --site t", "federate": "federate t={}.csv"}[verb]
+    line = "--model logistic --target won -o"
+    shell(f"{start.format('t')} {line} t.safetensors --trials n")
+    shell(f"{start.format('u')} {line} u.safetensors")
+    one, other = (posterity.load(f"{name}.safetensors").posterior for name in "tu")
+    assert one.names == other.names == ("intercept", "x")
+    np.testing.assert_allclose(one.mean, other.mean, rtol=1e-6)
+    np.testing.assert_allclose(one.covariance, other.covariance, rtol=1e-6)
+    assert "Trials: n." in shell("show t.safetensors").stdout
+    shell("predict t.safetensors t.csv -o p.csv")
+    refuse("evaluate t.safetensors t.csv", 2, "a row for each trial")
+    data.assign(won=data["n"] + 1).to_csv("t.csv", index=False)
+    refuse(f"{start.format('t')} {line} v.safetensors --trials n", 5, "successes; trials in line 2")
+    refuse("fit t.csv --model linear --target won --trials n -o v.safetensors", 2, "logistic")

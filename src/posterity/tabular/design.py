@@ -15,6 +15,7 @@ from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.tables.reader import Cells, table_error
 from posterity.tabular.values import (
+    check_positive,
     filled,
     known,
     labelled,
@@ -114,6 +115,7 @@ def design(
     total = len(cells.rows)
     apart = [recipe.target, recipe.event, recipe.entry] if scored else []
     apart += [recipe.exposure, *([] if predicting else [recipe.weights, recipe.cluster])]
+    apart += [recipe.trials] if scored or not predicting else []
     apart = [name for name in apart if name and not (predicting and name not in cells.header)]
     wanted = [name for name in (*(recipe.columns or ()), recipe.offset, *apart) if name]
     places = {name: cells.header.index(name) for name in wanted}
@@ -136,7 +138,7 @@ def design(
     notes += [*strange, *(note for name, note in cells.notes if name in wanted)]
     values = values_of(cells, recipe, reading, [n for n in wanted if n != recipe.cluster])
     for name in (name for name in values if name not in recipe.categories):
-        _check_positive(recipe, name, values[name], cells)
+        check_positive(recipe, name, values[name], cells)
         notes += notes_of_codes(name, values[name])
         notes += [] if predicting else notes_of_outliers(name, values[name], cells.lines)
     names = recipe.inputs()
@@ -165,20 +167,14 @@ def design(
         beside["weights"], cautions = weighted(recipe, beside["weights"], cells)
         about |= {"cautions": cautions, **dependent(recipe, cells)}
     result = Design(x, target, **beside, **about)
+    if recipe.trials and target is not None:
+        return _of_trials(result, recipe, values.get(recipe.trials), path, predicting)
     _check_target(result, recipe, path)
     if recipe.model == "survival":
         return _at_risk(result, recipe, values, path, predicting)
     if recipe.model == "multinomial":
         return result._replace(x=np.tile(x, len(recipe.levels) - 1), names=recipe.coefficients())
     return _climbed(result, recipe) if recipe.model == "ordinal" and not predicting else result
-
-
-def _check_positive(recipe: Recipe, name: str, numbers: np.ndarray, cells: Cells) -> None:
-    wrong = numbers <= 0
-    if name in (recipe.exposure, recipe.weights) and wrong.any():
-        line = cells.lines[int(np.argmax(wrong))]
-        found = f"{name!r} in line {line} that is not positive"
-        raise table_error(cells.path, found, "positive numbers")
 
 
 def _notes_of_constants(
@@ -225,6 +221,31 @@ def _climbed(data: Design, recipe: Recipe) -> Design:
     steps = np.arange(len(recipe.baseline))
     row, level = np.nonzero(steps <= reached[:, None])
     return _again(data, row, np.eye(len(steps))[level])._replace(y=1.0 * (reached[row] > level))
+
+
+def _of_trials(
+    data: Design, recipe: Recipe, trials: np.ndarray | None, path: Path, predicting: bool
+) -> Design:
+    """Return a row of successes and one of failures for each record, weighted by their numbers."""
+    if predicting or trials is None:
+        raise UsageError(
+            found=f"scores of successes {recipe.target!r} of trials {recipe.trials!r}",
+            expected="a label, which the model predicts of each trial",
+            fix="Write a row for each trial, whose target is 0 or 1.",
+        )
+    won = np.asarray(data.y)
+    wrong = (won < 0) | (won > trials) | (won != np.round(won)) | (trials != np.round(trials))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise table_error(
+            path,
+            f"{won[at]:g} successes of {trials[at]:g} trials in line {data.lines[at]}",
+            "whole numbers, of which the first is at most the second",
+        )
+    number = np.column_stack([won, trials - won])
+    row, lost = np.nonzero(number)
+    made = _again(data, row, np.zeros((len(row), 0)))
+    return made._replace(y=1.0 - lost, weights=number[row, lost] * made.counts)
 
 
 def _again(data: Design, row: np.ndarray, baseline: np.ndarray) -> Design:

@@ -18,6 +18,7 @@ ONLY: Mapping[str, Sequence[str]] = {
         ("offset", "weights", "weighting", "family"), tuple(n for n in MODELS if n != "multinomial")
     ),
     **dict.fromkeys(("event", "entry", "cuts", "hazard"), ("survival",)),
+    "trials": ("logistic",),
     "dispersion": DISPERSED,
     "exposure": COUNTS,
     "noise_variance": ("linear",),
@@ -97,7 +98,7 @@ _TERM = Constraint(
 FIELDS: Mapping[str, Constraint] = {
     "model": one_of(*MODELS),
     **dict.fromkeys(("columns", "own", "strata", "unit"), _TEXT),
-    **dict.fromkeys(("target", "exposure", "event", "entry"), _TEXT.or_none()),
+    **dict.fromkeys(("target", "exposure", "trials", "event", "entry"), _TEXT.or_none()),
     **dict.fromkeys(("offset", "weights", "cluster", "prior"), _TEXT.or_none()),
     "weighting": one_of(*WEIGHTINGS).or_none(),
     "terms": _TERM,

@@ -12,7 +12,7 @@ from posterity.tabular.options import INTERCEPT, LABELS, MISSING
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.tables.reader import Cells, clean
 
-ALONE = ("target", "event", "entry", "exposure", "offset", "weights", "cluster")
+ALONE = ("target", "event", "entry", "exposure", "trials", "offset", "weights", "cluster")
 FLAGS = {key: f"--{key}" for key in ALONE} | {"weights": "--record-weights"}
 """Columns of a recipe that are not inputs, with their options."""
 

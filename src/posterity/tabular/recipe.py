@@ -57,6 +57,7 @@ class Recipe:
         unit: unit of a column's numbers, by column, as people write it.
         intercept: whether regressions have a column of ones.
         exposure: for counts, name of the column with each record's exposure; the rate is per one.
+        trials: for logistic, name of the column of trials, of which the target counts successes.
         event: for survival, name of the column that is 1 for an event, and 0 for censoring.
         entry: for survival, name of the column with the start of observation; by default 0.
         cuts: for survival, times at which the hazard may change; by default it is constant.
@@ -92,6 +93,7 @@ class Recipe:
     unit: Mapping[str, str] = dataclasses.field(default_factory=dict)
     intercept: bool = True
     exposure: str | None = None
+    trials: str | None = None
     event: str | None = None
     entry: str | None = None
     cuts: tuple[float | int, ...] = ()
@@ -115,9 +117,8 @@ class Recipe:
     def baseline(self) -> tuple[str, ...]:
         """The names of the coefficients that replace an intercept; empty if there is one.
 
-        For survival they are log hazards between cuts, or intercept and slope of one in (log) time.
-        For ordinal targets they are, per level but the last, the log odds of exceeding it once
-        reached.
+        For survival they are log hazards between cuts, or intercept and slope of one in (log) time;
+        for ordinal targets, per level but the last, the log odds of exceeding it once reached.
         """
         if self.model == "ordinal":
             return tuple(f"above[{level}]" for level in self.levels[:-1])
@@ -320,7 +321,7 @@ class Recipe:
         link = LINKS.get(self.model, "log")
         named = {name: getattr(self, name.lower()) for name in ("Event", "Entry", "Exposure")}
         weighed = "Weights of sampling" if self.weighting == SAMPLING else "Counts of records"
-        named |= {"Offset": self.offset, weighed: self.weights}
+        named |= {"Offset": self.offset, weighed: self.weights, "Trials": self.trials}
         named |= {"Records are dependent, with sandwich covariances, within": self.cluster}
         named |= {"Each site has for itself": ", ".join(self.own)}
         return [

@@ -251,3 +251,12 @@ def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) 
                 f"one of its levels {some(list(own))}",
             )
     return np.array([place[cell] for cell in texts], dtype=float)
+
+
+def check_positive(recipe: Recipe, name: str, numbers: np.ndarray, cells: Cells) -> None:
+    """Raise an ArtifactError for an exposure or weight that is not positive."""
+    wrong = numbers <= 0
+    if name in (recipe.exposure, recipe.weights) and wrong.any():
+        line = cells.lines[int(np.argmax(wrong))]
+        found = f"{name!r} in line {line} that is not positive"
+        raise table_error(cells.path, found, "positive numbers")
