@@ -23,7 +23,7 @@ from posterity.ledger import Ledger
 FLAT = 1e6
 """Deviations of a flat prior, in units of the largest estimate and standard error."""
 WIDER = 1e-9
-"""Share of all sites' precision up to which a negative one of a site is rounding."""
+"""Share of all sites' and priors' precision up to which a negative one of a site is rounding."""
 
 
 class Estimate(NamedTuple):
@@ -100,7 +100,7 @@ def fuse_differing(posteriors: Any, plan: Plan, personal: Any) -> Fusion:
     known = {site: sites.estimates[site] for site in sorted(sites.estimates)}
     names = tuple(dict.fromkeys(name for own in known.values() for name in own.names))
     wide = {site: own.over(names) for site, own in known.items()}
-    messages, found = _sound({site: own.message for site, own in wide.items()})
+    messages, found = _sound(wide)
     prior = _prior(plan.prior, [*wide.values()], names)
     effects = RandomEffects.of(prior, personal)
     factors = {site: effects.factor(message) for site, message in messages.items()}
@@ -160,9 +160,11 @@ def _check_names(estimates: dict[str, Estimate]) -> None:
         estimates[site] = own._replace(names=tuple(map(str, range(len(own.message.linear)))))
 
 
-def _sound(messages: dict[str, Normal]) -> tuple[dict[str, Normal], list[Doubt]]:
+def _sound(sites: Mapping[str, Estimate]) -> tuple[dict[str, Normal], list[Doubt]]:
     """Return messages without negative precisions, which no records can have; and doubts."""
-    total = np.sum([np.abs(np.diagonal(own.precision)) for own in messages.values()], axis=0)
+    messages = {site: own.message for site, own in sites.items()}
+    known = [*messages.values(), *(own.prior for own in sites.values() if own.prior is not None)]
+    total = np.sum([np.abs(np.diagonal(own.precision)) for own in known], axis=0)
     unit = np.sqrt(np.where(total > 0, total, 1.0))
     scale = np.outer(unit, unit)
     result = {}
