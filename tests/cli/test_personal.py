@@ -1,7 +1,6 @@
 """Partial pooling, as a configuration asks for it and as its file predicts."""
 
 import csv
-import json
 import shutil
 from pathlib import Path
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from posterity.arrays.linear_algebra import pseudo_inverse
 from posterity.artifact.aligned import listed
 from posterity.errors import CHOOSE, StructureError, UsageError
 from posterity.families import Gaussian
@@ -213,7 +214,7 @@ def _prior(prior: Any, sites: Sequence[Estimate], names: tuple[str, ...]) -> Gau
 
 def _widths(messages: Sequence[Normal], diagonals: np.ndarray) -> np.ndarray:
     """Return the power of ten above each coefficient's largest estimate and standard error."""
-    means = [np.linalg.lstsq(own.precision, own.linear, rcond=None)[0] for own in messages]
+    means = [pseudo_inverse(own.precision)[0] @ own.linear for own in messages]
     errors = np.where(diagonals > 0, diagonals, np.inf) ** -0.5
     largest = np.max([np.abs(means).max(0), errors.max(0)], axis=0)
     return 10.0 ** np.ceil(np.log10(np.where(largest > 0, largest, 1.0)))

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from posterity.arguments import BETWEEN
-from posterity.arrays.linear_algebra import one_thread
+from posterity.arrays.linear_algebra import one_thread, pseudo_inverse
 from posterity.arrays.typing import Float
 from posterity.artifact.registry import register
 from posterity.errors import StructureError, UsageError
@@ -41,6 +40,7 @@ from posterity.inference.population import (
 )
 from posterity.models import LinearRegression, hierarchical
 from posterity.models.nodes import normal_pairs
+from posterity.models.personal import SPREADS, Spreads
 
 RATIO = "log_ratio"
 """Block of a prior of spreads in units of the sites' typical standard errors."""
@@ -81,16 +81,17 @@ class RandomEffects(Product):
             )
 
     @classmethod
-    def of(cls, prior: Any, personal: Any) -> "RandomEffects":
+    def of(cls, prior: Any, personal: Any, spreads: Spreads = SPREADS) -> "RandomEffects":
         """Return it from the prior of the population's coefficients, and the ``personal`` of
         :func:`posterity.fuse`. Raises UsageError as :func:`posterity.models.hierarchical` does.
         """
         expected = isinstance(personal, Mapping)
-        _, joint = hierarchical(LinearRegression(1.0), prior, personal)
+        _, joint = hierarchical(LinearRegression(1.0), prior, personal, spreads=spreads)
         own: Any = joint.log_spread
         if expected:
             return cls(coefficients=joint.coefficients, log_spread=own)
-        ratio = Gaussian.from_standard(np.zeros(own.own_size), own.covariance).named(own.names)
+        median = np.full(own.own_size, np.log(spreads.errors))
+        ratio = Gaussian.from_standard(median, own.covariance).named(own.names)
         return cls(coefficients=joint.coefficients, log_ratio=ratio)
 
     def factor(self, message: Normal) -> "RandomEffects":
@@ -208,7 +209,13 @@ class Effects:
 
     @functools.cached_property
     def _stacked(self) -> Messages:
-        return Messages.of([*self.messages.values()])
+        return Messages.of([*self.messages.values()] or [self._nothing])
+
+    @property
+    def _nothing(self) -> Normal:
+        """The message of a site without records."""
+        size = len(self.names)
+        return Normal(np.zeros(size), np.zeros((size, size)))
 
     @property
     def _ahead(self) -> Any:
@@ -231,12 +238,6 @@ class Effects:
         """
         spread = self._spreads
         before = Normal.of(self.prior.coefficients)
-        if not self.messages:
-            places = _draws(spread.mean, spread.covariance)
-            ones = np.ones((len(places), 1))
-            mean = ones * before.mean
-            covariance = ones[..., None] * before.covariance
-            return Nodes(ones[:, 0] / len(places), places, mean, covariance)
         with one_thread():
             start = self._mode()
             at, _ = nodes_of(self._stacked, (before, spread), start, self.own)
@@ -293,36 +294,16 @@ class Effects:
 
     def interval(self, level: float = 0.95) -> Float[np.ndarray, "d 2"]:
         """Return the central interval of each coefficient of the population."""
-        return self._interval(self.nodes.mean, self.nodes.covariance, level)
+        return self.nodes.interval(level)
 
     def spread_interval(self, level: float = 0.95) -> Float[np.ndarray, "p 2"]:
         """Return the central posterior interval of each spread τ."""
-        BETWEEN.check(level=level)
-        tails = (1 - level) / 2, (1 + level) / 2
-        at = self.nodes
-        ends = []
-        for line in at.log_spread.T:
-            order = np.argsort(line)
-            below = np.cumsum(at.weights[order]) - at.weights[order] / 2
-            ends.append(np.exp(np.interp(tails, below, line[order])))
-        return np.array(ends)
+        return self.nodes.spread_interval(level)
 
     def prediction_interval(self, level: float = 0.95) -> Float[np.ndarray, "d 2"]:
         """Return the central interval of each coefficient of a new site."""
-        at = self.nodes
-        more = variances(at.log_spread, self.own, len(self.names))
-        return self._interval(
-            at.mean, at.covariance + more[:, :, None] * np.eye(len(self.names)), level
-        )
-
-    def _interval(self, means: Any, covariances: Any, level: float) -> Float[np.ndarray, "d 2"]:
-        BETWEEN.check(level=level)
-        sds = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))
-        tails = (1 - level) / 2, (1 + level) / 2
-        columns = zip(means.T, sds.T, strict=True)
-        return np.array(
-            [[_quantile(self.nodes.weights, *own, p) for p in tails] for own in columns]
-        )
+        between = variances(self.nodes.log_spread, self.own, len(self.names))
+        return self.nodes.interval(level, between)
 
     def site(self, name: str) -> Mixture:
         """Return the posterior of a site's own coefficients, shrunken towards the population."""
@@ -340,21 +321,16 @@ class Effects:
         """
         linear, precision = self.messages[name]
         errors = _errors(precision)
-        return np.where(np.isfinite(errors), _solved(precision, linear)[0], np.nan), errors
+        return np.where(np.isfinite(errors), pseudo_inverse(precision)[0] @ linear, np.nan), errors
 
     def shrunken(self, name: str) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
         """Return means and standard deviations of a site's own coefficients (:meth:`site`)."""
-        law: Any = self.site(name)
-        members = law.components
-        mean = members.mean.mean(0)
-        variance = np.diagonal(members.covariance, axis1=1, axis2=2).mean(0)
-        return mean, np.sqrt(variance + members.mean.var(0))
+        (law,) = self.site(name).marginals()
+        return law.mean, law.sd
 
     def new_site(self) -> Mixture:
         """Return the prediction of the coefficients of a site that is not among these."""
-        size = len(self.names)
-        nothing = Normal(np.zeros(size), np.zeros((size, size)))
-        return at_spreads(nothing, thinned(self.nodes), self.own, self.names)
+        return at_spreads(self._nothing, thinned(self.nodes), self.own, self.names)
 
     @functools.cached_property
     def heterogeneity(self) -> tuple[float, int]:
@@ -363,12 +339,12 @@ class Effects:
         """
         linear, precision = self._stacked
         total = precision.sum(0)
-        centre = np.linalg.lstsq(total, linear.sum(0), rcond=None)[0]
-        ahead = linear - precision @ centre
-        known = [_solved(matrix, right) for matrix, right in zip(precision, ahead, strict=True)]
-        square = sum(right @ solved for right, (solved, _) in zip(ahead, known, strict=True))
-        rank = sum(own for _, own in known) - _solved(total, centre)[1]
-        return float(square), int(rank)
+        middle, shared = pseudo_inverse(total)
+        ahead = linear - precision @ (middle @ linear.sum(0))
+        known = [pseudo_inverse(own) for own in precision]
+        square = sum(right @ own @ right for right, (own, _) in zip(ahead, known, strict=True))
+        rank = sum(np.trace(range_of) for _, range_of in known) - np.trace(shared)
+        return float(square), round(rank)
 
     @property
     def q(self) -> float:
@@ -409,45 +385,15 @@ def effects_of(ledger: Any) -> Effects:
     return Effects.of(ledger.prior, {site: ledger.factor(site) for site in ledger.sites})
 
 
-def _unit(precision: np.ndarray) -> np.ndarray:
-    """Return the scales of coefficients at which the precision has a diagonal of ones."""
-    diagonal = np.diagonal(precision)
-    return np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-
-
-def _inverted(precision: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return scales, the pseudo-inverse of the scaled precision, and its rank."""
-    unit = _unit(precision)
-    values, vectors = np.linalg.eigh(precision / np.outer(unit, unit))
-    kept = values > len(values) * np.finfo(float).eps * max(values[-1], 0.0)
-    inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
-    return unit, inverse, int(kept.sum())
-
-
-def _solved(precision: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, int]:
-    unit, inverse, rank = _inverted(precision)
-    return inverse @ (right / unit) / unit, rank
-
-
-def _errors(precision: np.ndarray) -> np.ndarray:
-    """Return standard errors (d,); infinite for coefficients of which nothing is known."""
-    unit, inverse, _ = _inverted(precision)
-    known = np.diagonal(precision) > 0
-    return np.where(known, np.sqrt(np.maximum(np.diagonal(inverse), 0.0)) / unit, np.inf)
+def _errors(precision: np.ndarray, *, rounding: float = 1e-8) -> np.ndarray:
+    """Return standard errors (d,); infinite for coefficients that are not known, up to
+    ``rounding`` in the share of each that is.
+    """
+    inverse, within = pseudo_inverse(precision)
+    known = np.diagonal(within) > 1 - rounding
+    return np.sqrt(np.where(known, np.diagonal(inverse), np.inf))
 
 
 def _draws(mean: np.ndarray, covariance: np.ndarray, *, pairs: int = 128) -> np.ndarray:
     """Return antithetic quasi-random ``pairs`` of draws of a normal law."""
     return mean + normal_pairs(len(mean), pairs) @ np.linalg.cholesky(covariance).T
-
-
-def _quantile(weights: Any, means: Any, sds: Any, share: float, *, far: float = 40.0) -> float:
-    """Return a quantile of a mixture of normals, within ``far`` deviations of all."""
-    kept = weights > 0
-    weights, means, sds = weights[kept], means[kept], sds[kept]
-
-    def over(x):
-        return weights @ scipy.special.ndtr((x - means) / sds) - share
-
-    ends = (means - far * sds).min(), (means + far * sds).max()
-    return scipy.optimize.brentq(over, *ends, xtol=1e-10 * float(sds.min()))
