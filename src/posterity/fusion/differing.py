@@ -77,22 +77,24 @@ class DifferingSites(SitesInMemory):
             )
 
 
-def fuse_differing(posteriors: Any, plan: Plan, personal: Any) -> Fusion:
+def fuse_differing(posteriors: Any, plan: Plan, personal: Any, **others: Any) -> Fusion:
     """Return the fusion of sites whose coefficients vary about a population's.
 
     Args:
         posteriors: as for :func:`posterity.fuse`, Gaussians or ledgers of such.
         plan: the other arguments, of which only ``prior`` suits this.
         personal: as for :func:`posterity.fuse`.
+        others: arguments that do not suit it either, None unless they were passed.
 
     Raises:
         UsageError: for other arguments, fewer than two sites, or coefficients that are none.
         StructureError: for posteriors that are not one Gaussian, or only some with names.
         ParameterError: for improper posteriors.
     """
-    if plan.searches:
+    passed = plan.passed(**others)
+    if passed:
         raise UsageError(
-            found="personal= with arguments of a product, an average or a matching",
+            found=f"personal= with {'=, '.join(passed)}=",
             expected="of the other arguments only prior= and progress=",
             fix="Leave them out: each site's coefficients have their own names.",
         )
