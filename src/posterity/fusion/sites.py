@@ -237,7 +237,8 @@ class Sites(abc.ABC):
             raise UsageError(
                 found=f"{count} site" + ("s" if not count else ""),
                 expected="at least two sites to fuse",
-                fix="Pass the posteriors of all sites together.",
+                fix="Pass the posteriors of all sites together; a ledger of several sites is their "
+                "fusion, and if they differ, fuse(..., personal=True) is another (--personal true).",
             )
         wanted = set(self.coordinates)
         without = sorted(n for parts, own in self._unnamed.items() if parts & wanted for n in own)
