@@ -19,7 +19,7 @@ from posterity.fusion.alignment import Alignment
 from posterity.fusion.confidence import AMBIGUOUS
 from posterity.fusion.networks.options import has_units
 from posterity.fusion.scale import Scale
-from posterity.reporting.population import in_words, population_of
+from posterity.reporting.population import described, in_words
 from posterity.tabular.fused import Inputs, distance_of, distance_of_pooled, fused, provenance_of
 
 
@@ -174,7 +174,7 @@ def fuse(settings: Settings) -> Data:
         "columns": aligned.listed(aligned.names_in(result)),
         "rebased": fusion.rebased[:listed],
         "personal": pooled,
-        "population": population_of(result, LEVEL) if pooled else None,
+        "population": described(fusion.population, LEVEL) if pooled else None,
         "one_shot": known.nats,
         "warnings": known.warnings,
         "notes": [

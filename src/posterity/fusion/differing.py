@@ -18,7 +18,7 @@ from posterity.fusion.plan import Plan, items
 from posterity.fusion.result import Fusion
 from posterity.fusion.sites import SitesInMemory, given_twice
 from posterity.inference.expectation_propagation import Normal
-from posterity.inference.random_effects import RandomEffects
+from posterity.inference.random_effects import RandomEffects, effects_of
 from posterity.ledger import Ledger
 
 FLAT = 1e6
@@ -105,12 +105,14 @@ def fuse_differing(posteriors: Any, plan: Plan, personal: Any, **others: Any) ->
     wide = {site: own.over(names) for site, own in known.items()}
     messages, found = _sound(wide)
     prior = _prior(plan.prior, [*wide.values()], names)
-    effects = RandomEffects.of(prior, personal)
-    factors = {site: effects.factor(message) for site, message in messages.items()}
-    ledger = Ledger(effects).extend(factors, independent=True)
+    joint = RandomEffects.of(prior, personal)
+    factors = {site: joint.factor(message) for site, message in messages.items()}
+    ledger = Ledger(joint).extend(factors, independent=True)
+    effects = effects_of(ledger)
     why = "since sites' coefficients vary about those of a population"
     how = Rule.PRODUCT, Divergence.REVERSE
-    return Fusion(ledger.posterior, ledger, {}, *how, why=why, doubts=tuple(found))
+    about: Any = {"why": why, "doubts": tuple(found), "effects": effects}
+    return Fusion(effects.law, ledger, {}, *how, **about)
 
 
 def _apart(name: str, ledger: Ledger) -> dict[str, Ledger]:

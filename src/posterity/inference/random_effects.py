@@ -253,29 +253,27 @@ class Effects:
         differences of slopes a ``step`` apart.
         """
         prior = self._spreads
+        root = np.linalg.cholesky(prior.covariance)  # of coordinates in which the prior is standard
         size = len(self.names)
 
-        def slopes(s):
-            variance = variances(s, self.own, size)
+        def slopes(u):
+            variance = variances(prior.mean + u @ root.T, self.own, size)
             found = self._integrated(variance)
-            away = s - prior.mean
-            pull = away @ prior.precision
-            value = found.log - (away * pull).sum(1) / 2
-            return -value, pull - 2 * (found.slope * variance)[:, self.own]
+            value = found.log - (u**2).sum(1) / 2
+            return -value, u - 2 * (found.slope * variance)[:, self.own] @ root
 
-        def loss(s):
-            value, slope = slopes(s[None])
+        def loss(u):
+            value, slope = slopes(u[None])
             return value[0], slope[0]
 
-        start = np.log(np.fmax(self.spread, self.typical / 10))
-        mode = scipy.optimize.minimize(loss, start, jac=True).x
+        mode = scipy.optimize.minimize(loss, np.zeros(len(root)), jac=True).x
         aside = step * np.eye(len(mode))
         ahead = slopes(mode + aside)[1]
         behind = slopes(mode - aside)[1]
         bend = (ahead - behind) / (2 * step)
         values, vectors = np.linalg.eigh((bend + bend.T) / 2)
-        least = np.linalg.eigvalsh(prior.precision)[0]
-        return mode, (vectors / np.maximum(values, least)) @ vectors.T
+        wide = root @ (vectors / np.sqrt(np.maximum(values, 1.0)))  # at most as wide as the prior
+        return prior.mean + root @ mode, wide @ wide.T
 
     @functools.cached_property
     def law(self) -> Product:
