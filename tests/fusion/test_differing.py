@@ -1,197 +1,16 @@
-"""Sites that truly differ: random effects in one shot, beside metafor, quadrature and laws."""
-
-import shutil
-import subprocess
-import time
+"""Sites that truly differ: laws of their fusion, sites of every kind, refusals."""
 
 import numpy as np
 import pytest
-import scipy
+from fusion.trials import TRIALS, TWO, Q, at, drawn, fused, of_two, one, trials
 
 import posterity
 from posterity.artifact import digest
 from posterity.errors import FusionWarning, ParameterError, StructureError, UsageError
 from posterity.families import DiagonalGaussian, Gaussian, Plate
+from posterity.fusion.networks.options import Options
 from posterity.inference import effects_of
-from posterity.inference.random_effects import Effects, RandomEffects
 from posterity.ledger import Ledger
-from posterity.models.personal import Spreads
-
-TRIALS = [  # study, estimate and standard error
-    ("t0", -0.34159, 0.49860),
-    ("t1", -0.74860, 0.50013),
-    ("t2", -1.27988, 0.34797),
-    ("t3", -0.80888, 0.22862),
-    ("t4", -0.04681, 0.10804),
-    ("t5", -0.69365, 0.27935),
-    ("t6", -1.08647, 0.29241),
-    ("t7", -0.54337, 0.10354),
-    ("t8", -1.18023, 0.10535),
-]
-# Figures of metafor 3.8-1: rma(estimate, sei=std.error, method="REML").
-TAU, Q, I2, MEAN, ERROR = 0.3798754453, 63.9938355032, 0.820380230281, -0.7355318299, 0.1541544028
-TWO = [  # study, estimates of a and b, and their variances and covariance: aa, ab, bb
-    ("s0", -0.513, -0.371, 0.0643, -0.0152, 0.1483),
-    ("s1", 0.385, -1.088, 0.0496, -0.0161, 0.0702),
-    ("s2", 0.175, -1.715, 0.0365, -0.0075, 0.0557),
-    ("s3", -0.987, -1.363, 0.0339, 0.0308, 0.0603),
-    ("s4", 1.638, -1.398, 0.0220, 0.0125, 0.1529),
-    ("s5", -0.555, -0.803, 0.1408, 0.0096, 0.0125),
-    ("s6", 0.271, None, 0.0772, None, None),
-]
-# Figures of rma.mv(y, V, mods=~outcome-1, random=~outcome|study, struct="DIAG").
-TAUS, QS = (0.8466608806, 0.3627171447), 186.859867988
-MEANS, ERRORS = (0.0812321635, -1.1270760562), (0.3326407918, 0.1838249079)
-
-
-def one(name, mean, sd):
-    return Gaussian.from_standard([mean], [[sd**2]]).named([name])
-
-
-def trials(rows=TRIALS):
-    return {study: one("treat", mean, sd) for study, mean, sd in rows}
-
-
-def of_two():
-    """The posterior of each study's coefficients; the last has no b."""
-    sites = {}
-    for study, a, b, aa, ab, bb in TWO[:-1]:
-        sites[study] = Gaussian.from_standard([a, b], [[aa, ab], [ab, bb]]).named(["a", "b"])
-    study, a, _, aa, *_ = TWO[-1]
-    return sites | {study: one("a", a, aa**0.5)}
-
-
-def drawn(seed, count=5, size=3, spread=0.7):
-    """Sites of full covariances about one population."""
-    rng = np.random.default_rng(seed)
-    names = [f"c{k}" for k in range(size)]
-    sites = {}
-    for place in range(count):
-        design = rng.normal(size=(12, size))
-        covariance = np.linalg.inv(design.T @ design)
-        mean = spread * rng.normal(size=size) + np.linalg.cholesky(covariance) @ rng.normal(
-            size=size
-        )
-        sites[f"s{place}"] = Gaussian.from_standard(mean, covariance).named(names)
-    return sites
-
-
-def fused(sites, personal=True, **options):
-    return posterity.fuse(sites, personal=personal, **options)
-
-
-def at(fusion, spreads):
-    """The population's coefficients if their spreads are these, known to a millionth."""
-    known = fusion.population
-    personal = dict(zip(known.personal, spreads, strict=True))
-    sure = Spreads(common=1e-6, own=1e-6)
-    prior = RandomEffects.of(known.prior.blocks["coefficients"], personal, sure)
-    return Effects(prior, known.messages)
-
-
-# --- beside metafor and quadrature ---------------------------------------------------------------
-
-
-def test_one_coefficient_is_that_of_metafor():
-    fusion = fused(trials())
-    population = fusion.population
-    np.testing.assert_allclose(population.spread, [TAU], rtol=1e-6)
-    np.testing.assert_allclose(population.i2, [I2], rtol=1e-6)
-    np.testing.assert_allclose(population.q, Q, rtol=1e-9)
-    assert population.degrees == 8
-    np.testing.assert_allclose(population.p, scipy.stats.chi2.sf(Q, 8), rtol=1e-6)
-    plugged = at(fusion, [TAU])
-    np.testing.assert_allclose(plugged.mean, [MEAN], rtol=1e-6)
-    np.testing.assert_allclose(plugged.covariance**0.5, [[ERROR]], rtol=1e-6)
-
-
-def test_several_coefficients_are_those_of_metafor():
-    fusion = fused(of_two())
-    population = fusion.population
-    np.testing.assert_allclose(population.spread, TAUS, rtol=1e-6)
-    np.testing.assert_allclose(population.q, QS, rtol=1e-8)
-    assert population.degrees == 11
-    plugged = at(fusion, population.spread)
-    np.testing.assert_allclose(plugged.mean, MEANS, rtol=1e-6)
-    np.testing.assert_allclose(np.sqrt(np.diag(plugged.covariance)), ERRORS, rtol=1e-6)
-
-
-METAFOR = """
-suppressMessages(library(metafor))
-exact <- list(threshold=1e-14, maxiter=10000)
-d <- read.csv("one.csv")
-f <- rma(estimate, sei=error, data=d, method="REML", control=exact)
-cat(sprintf("%.12g", c(sqrt(f$tau2), f$QE, f$I2 / 100, f$beta, f$se)), sep="\\n")
-d <- read.csv("two.csv"); v <- as.matrix(read.csv("v.csv", header=FALSE))
-d$outcome <- factor(d$outcome)
-f <- rma.mv(y, v, mods=~outcome-1, random=~outcome|study, struct="DIAG", data=d)
-cat(sprintf("%.12g", c(sqrt(f$tau2), f$QE, f$beta, f$se)), sep="\\n")
-"""
-
-
-def has_metafor():
-    if shutil.which("Rscript") is None:
-        return False
-    line = ["Rscript", "-e", "quit(status=!requireNamespace('metafor', quietly=TRUE))"]
-    return subprocess.run(line, capture_output=True, check=False).returncode == 0
-
-
-@pytest.mark.skipif(not has_metafor(), reason="R's metafor is not installed")
-def test_the_recorded_figures_are_what_metafor_says(tmp_path):
-    rows = "\n".join(f"{mean},{sd}" for _, mean, sd in TRIALS)
-    (tmp_path / "one.csv").write_text(f"estimate,error\n{rows}\n")
-    lines = ["study,outcome,y"]
-    parts = []
-    for study, a, b, aa, ab, bb in TWO:
-        lines.append(f"{study},a,{a}")
-        if b is not None:
-            lines.append(f"{study},b,{b}")
-        parts.append(np.array([[aa]] if b is None else [[aa, ab], [ab, bb]]))
-    (tmp_path / "two.csv").write_text("\n".join(lines) + "\n")
-    np.savetxt(tmp_path / "v.csv", scipy.linalg.block_diag(*parts), delimiter=",")
-    (tmp_path / "m.R").write_text(METAFOR)
-    run = subprocess.run(
-        ["Rscript", "m.R"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    told = [*map(float, run.stdout.split())]
-    np.testing.assert_allclose(told[:5], [TAU, Q, I2, MEAN, ERROR], rtol=1e-6)
-    recorded = [*TAUS, QS, *MEANS, *ERRORS]
-    np.testing.assert_allclose(told[5:], recorded, rtol=1e-6)
-
-
-def test_intervals_integrate_over_the_spread():
-    """Sums over a grid of the mean and the log spread, by Bayes' rule alone."""
-    y = np.array([mean for _, mean, _ in TRIALS])
-    sd = np.array([error for *_, error in TRIALS])
-    population = fused(trials()).population
-    mu = np.linspace(-4, 3, 2801)
-    s = np.linspace(-7, 3, 1201)
-    variance = np.exp(2 * s)[:, None] + sd**2
-    log = scipy.stats.norm.logpdf(s, np.log(2 * np.median(sd)), np.hypot(1.5, 0.75))
-    log = (
-        log[:, None]
-        + np.array([scipy.stats.norm.logpdf(y, m, np.sqrt(variance)).sum(1) for m in mu]).T
-    )
-    joint = np.exp(log - log.max())
-    joint /= joint.sum()
-    of_mean = np.cumsum(joint.sum(0))
-    ends = np.interp([0.025, 0.975], of_mean, mu + (mu[1] - mu[0]) / 2)
-    np.testing.assert_allclose(population.interval(), [ends], atol=2e-4)
-    of_spread = np.cumsum(joint.sum(1))
-    ends = np.exp(np.interp([0.025, 0.975], of_spread, s + (s[1] - s[0]) / 2))
-    np.testing.assert_allclose(population.spread_interval(), [ends], rtol=2e-3)
-    deviation = np.sqrt(joint.sum(0) @ (mu - joint.sum(0) @ mu) ** 2)
-    np.testing.assert_allclose(population.covariance**0.5, [[deviation]], rtol=1e-4)
-    # A new site's, and the first site's own: the mean of their laws given both.
-    below = scipy.special.ndtr((population.prediction_interval()[0, 0] - mu) / np.exp(s)[:, None])
-    assert (joint * below).sum() == pytest.approx(0.025, abs=1e-4)
-    share = np.exp(2 * s)[:, None] / variance[:, :1]
-    own = (joint * (mu + share * (y[0] - mu))).sum()
-    mean, _ = population.shrunken("t0")
-    np.testing.assert_allclose(mean, [own], atol=2e-3)
-
-
-# --- laws ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sites", [trials(), of_two(), drawn(0)], ids=["one", "two", "three"])
@@ -350,38 +169,13 @@ def test_only_some_coefficients_differ():
     assert digest(by_number.prior) == digest(population.prior)
 
 
-def test_five_hundred_sites_of_twenty_coefficients_take_seconds():
-    count, size = 500, 20
-    rng = np.random.default_rng(0)
-    truth = np.arange(size)
-    spread = np.array([0.0, 0.1, 0.2, *[0.5] * (size - 3)])
-    sites = {}
-    for place in range(count):
-        design = rng.normal(size=(60, size))
-        covariance = np.linalg.inv(design.T @ design / rng.uniform(0.5, 5))
-        own = truth + spread * rng.normal(size=size)
-        mean = rng.multivariate_normal(own, covariance)
-        names = [f"c{k}" for k in range(size)]
-        sites[f"s{place:03}"] = Gaussian.from_standard(mean, covariance).named(names)
-    start = time.process_time()
-    population = fused(sites).population
-    assert time.process_time() - start < 60
-    np.testing.assert_allclose(population.spread, spread, atol=0.05)
-    weights = population.nodes.weights
-    assert 1 / (weights**2).sum() > 100  # effective sample size of the draws of spreads
-    low, high = population.spread_interval(0.999).T
-    assert (low[1:] < spread[1:]).all() and (spread[1:] < high[1:]).all()
-    away = (population.mean - truth) / np.sqrt(np.diag(population.covariance))
-    assert (away**2).sum() < scipy.stats.chi2.isf(1e-4, size)
-
-
 # --- refusals and doubts -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", [
     {"rule": "product"}, {"divergence": "forward"}, {"matching": "hungarian"}, {"components": 2},
     {"absorb": False}, {"budget": 10**9}, {"weights": {"t0": 1.0}}, {"checkpoint": "c"},
-    {"level": 0.5}, {"networks": posterity.fusion.networks.options.Options()},
+    {"level": 0.5}, {"networks": Options()},
     {"matching": {"t0": [0]}},
 ], ids=lambda options: next(iter(options)))  # fmt: skip
 def test_arguments_that_say_nothing_of_differing_sites_are_refused(options):

@@ -7,8 +7,8 @@ spreads have the restricted likelihood (harville1977). ``D`` has no correlations
 dozens of sites, and matter little to the population's coefficients.
 
 The point estimate of a spread maximises the restricted likelihood. Intervals integrate over the
-spreads under a log-normal prior, about the sites' typical standard error if nobody expects another
-(as dumouchel1994): so they hold with three sites as with thirty (docs/decisions/0059).
+spreads (as dumouchel1994) under a log-normal prior, about twice the sites' typical standard error
+unless somebody expects another, which is calibrated from three sites on (docs/decisions/0059).
 """
 
 import dataclasses
@@ -38,12 +38,18 @@ from posterity.inference.population import (
     thinned,
     variances,
 )
+from posterity.inference.trajectories import moved
 from posterity.models import LinearRegression, hierarchical
 from posterity.models.nodes import normal_pairs
 from posterity.models.personal import SPREADS, Spreads
 
 RATIO = "log_ratio"
 """Block of a prior of spreads in units of the sites' typical standard errors."""
+SHARE = 0.25
+"""Smallest effective share of nodes for sums by weights: with less, tails are missed."""
+PAIRS = 64
+"""Pairs of starts of draws of spreads where these are too many for weights: their eight draws each
+tell the end of an interval to some hundredths of its width."""
 
 
 @register
@@ -68,12 +74,8 @@ class RandomEffects(Product):
         super().__init__(blocks or {}, **named)
         own: Any = self.blocks
         kinds = {type(block) for block in own.values()}
-        if (
-            {*own} - {*BLOCKS, RATIO}
-            or len(own) != 2
-            or BLOCKS[0] not in own
-            or kinds != {Gaussian}
-        ):
+        two = len(own) == 2 and BLOCKS[0] in own and {*own} <= {*BLOCKS, RATIO}
+        if not two or kinds != {Gaussian}:
             raise StructureError(
                 found=f"blocks {dict(own)!r}",
                 expected="coefficients=Gaussian, and log_spread=Gaussian or log_ratio=Gaussian",
@@ -156,11 +158,8 @@ class Effects:
     @functools.cached_property
     def typical(self) -> Float[np.ndarray, " p"]:
         """The median standard error over the sites that know a coefficient; one if none does."""
-        known = np.where(np.isfinite(self.errors), self.errors, np.nan)
-        some = ~np.isnan(known).all(0)
-        middle = np.ones(len(self.own))
-        middle[some] = np.nanmedian(known[:, some], axis=0)
-        return middle
+        known = np.ma.masked_invalid(self.errors)
+        return np.ma.filled(np.ma.median(known, axis=0), 1.0)
 
     @functools.cached_property
     def spread(self) -> Float[np.ndarray, " p"]:
@@ -170,14 +169,12 @@ class Effects:
         several = np.isfinite(self.errors).sum(0) > 1
         result = np.full(len(self.own), np.nan)
         if several.any():
-            result[several] = self.typical[several] * self._restricted(self.own[several], several)
+            result[several] = self.typical[several] * self._restricted(several)
         return result
 
     def _restricted(
         self,
-        own: np.ndarray,
         several: np.ndarray,
-        *,
         starts: Sequence[float] = (0.1, 1.0, 10.0),
         rounds: int = 1000,
         precise: float = 1e-12,
@@ -185,6 +182,7 @@ class Effects:
         """Return the spreads in units of typical errors by ascent from ``starts``, until a step
         gains less than the share ``precise``, in at most ``rounds`` steps.
         """
+        own = self.own[several]
         scale = self.typical[several] ** 2
 
         def loss(ratio):
@@ -233,47 +231,56 @@ class Effects:
     def nodes(self) -> Nodes:
         """Nodes of the spreads' posterior, with the law of the population's coefficients at each.
 
-        If the effective sample size is too small for sums by weights, as with very many spreads,
-        they are equally likely draws of a normal approximation about the mode.
+        Where too few of them count in sums by weights, as with many spreads, they are equally
+        likely draws.
         """
-        spread = self._spreads
         before = Normal.of(self.prior.coefficients)
         with one_thread():
-            start = self._mode()
-            at, _ = nodes_of(self._stacked, (before, spread), start, self.own)
-            if at is not None:
+            mode, root = self._mode()
+            start = mode, root @ root.T
+            at, worth = nodes_of(self._stacked, (before, self._spreads), start, self.own)
+            if at is not None and worth > SHARE * len(at.weights):
                 return at
-            places = _draws(*start)
+
+            def loss(v):
+                value, slope = self._loss(mode + v @ root.T)
+                return value, slope @ root
+
+            places = mode + moved(loss, normal_pairs(len(mode), PAIRS)) @ root.T
             found = self._integrated(variances(places, self.own, len(self.names)))
         weights = np.full(len(places), 1 / len(places))
         return Nodes(weights, places, found.mean, found.covariance)
 
+    def _loss(self, log_spread: Float[np.ndarray, "m p"]) -> tuple[np.ndarray, np.ndarray]:
+        """Return minus the log posterior density at log spreads, and its slopes."""
+        prior = self._spreads
+        variance = variances(log_spread, self.own, len(self.names))
+        found = self._integrated(variance)
+        away = log_spread - prior.mean
+        pull = away @ prior.precision
+        value = (away * pull).sum(1) / 2 - found.log
+        return value, pull - 2 * (found.slope * variance)[:, self.own]
+
     def _mode(self, *, step: float = 1e-4) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mode of the log spreads, and the inverse of minus the curvature there, from
-        differences of slopes a ``step`` apart.
+        """Return the mode of the log spreads, and a root of the inverse of minus the curvature
+        there, from differences of slopes a ``step`` apart.
         """
         prior = self._spreads
         root = np.linalg.cholesky(prior.covariance)  # of coordinates in which the prior is standard
-        size = len(self.names)
-
-        def slopes(u):
-            variance = variances(prior.mean + u @ root.T, self.own, size)
-            found = self._integrated(variance)
-            value = found.log - (u**2).sum(1) / 2
-            return -value, u - 2 * (found.slope * variance)[:, self.own] @ root
 
         def loss(u):
-            value, slope = slopes(u[None])
-            return value[0], slope[0]
+            value, slope = self._loss(prior.mean + u[None] @ root.T)
+            return value[0], slope[0] @ root
 
         mode = scipy.optimize.minimize(loss, np.zeros(len(root)), jac=True).x
-        aside = step * np.eye(len(mode))
-        ahead = slopes(mode + aside)[1]
-        behind = slopes(mode - aside)[1]
-        bend = (ahead - behind) / (2 * step)
+        place = prior.mean + root @ mode
+        aside = step * root.T
+        ahead = self._loss(place + aside)[1]
+        behind = self._loss(place - aside)[1]
+        bend = (ahead - behind) @ root / (2 * step)
         values, vectors = np.linalg.eigh((bend + bend.T) / 2)
-        wide = root @ (vectors / np.sqrt(np.maximum(values, 1.0)))  # at most as wide as the prior
-        return prior.mean + root @ mode, wide @ wide.T
+        wide = vectors / np.sqrt(np.maximum(values, 1.0))  # at most as wide as the prior
+        return place, root @ wide
 
     @functools.cached_property
     def law(self) -> Product:
@@ -390,8 +397,3 @@ def _errors(precision: np.ndarray, *, rounding: float = 1e-8) -> np.ndarray:
     inverse, within = pseudo_inverse(precision)
     known = np.diagonal(within) > 1 - rounding
     return np.sqrt(np.where(known, np.diagonal(inverse), np.inf))
-
-
-def _draws(mean: np.ndarray, covariance: np.ndarray, *, pairs: int = 128) -> np.ndarray:
-    """Return antithetic quasi-random ``pairs`` of draws of a normal law."""
-    return mean + normal_pairs(len(mean), pairs) @ np.linalg.cholesky(covariance).T
