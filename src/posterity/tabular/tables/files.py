@@ -135,9 +135,9 @@ def read(
 
 
 def read_sites(path: Name, *, decimal: str | None = None, **options: Any) -> Ledger:
-    r"""Return the ledger of a table of several studies' estimates, a row for each study and
-    parameter: columns ``study`` (or ``site``), the parameter's name (if there are several), estimate
-    and standard error. ``options`` are those of :func:`of_sites`, errors are as of :func:`read`.
+    r"""Return the ledger of a table of several studies' estimates, with a row for each study and
+    parameter: ``study`` (or ``site``), the parameter's name if there are several, estimate and
+    standard error. ``options`` are those of :func:`of_sites`, errors are as of :func:`read`.
 
     >>> import tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "trials.csv"
