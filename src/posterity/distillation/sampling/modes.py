@@ -19,7 +19,7 @@ from posterity.inference.modes import RULE, Mode, climbs
 from posterity.models import Model
 from posterity.runtime.programs import jitted
 
-STEPS = 500
+STEPS = 500  # Most steps of a search for a mode
 SCALES = np.array([0.0, 0.1, 0.3, *[1.0] * 13])  # Of the prior's draws that the search starts from
 MODES = 16  # Most modes that chains start at
 COMPARED = 64, 4096  # Least and most draws of the prior that are compared with the modes found
