@@ -73,15 +73,13 @@ def read(
     >>> read(file).mean
     array([0.31])
     """
-    result = read_moments(path, covariance=covariance, decimal=decimal)
-    return law_of(result, path, family)
+    return law_of(read_moments(path, covariance=covariance, decimal=decimal), path, family)
 
 
 def read_sites(path: Name, *, decimal: str | None = None, **options: Any) -> Ledger:
-    r"""Return the ledger of a table of several studies' estimates, a row for each study and
-    parameter: columns ``study`` (or ``site``), the name of the parameter (if there are several),
-    its estimate and its standard error. Other ``options`` are those of :func:`of_sites`; errors
-    are as of :func:`read`.
+    r"""Return the ledger of a table of several studies' estimates, with a row for each study and
+    parameter: ``study`` (or ``site``), the parameter's name if there are several, estimate and
+    standard error. ``options`` are those of :func:`of_sites`, errors are as of :func:`read`.
 
     >>> import tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "trials.csv"
@@ -95,8 +93,7 @@ def read_sites(path: Name, *, decimal: str | None = None, **options: Any) -> Led
 def of_sites(found: Moments, path: Name, *, prior: Any = None, flat_sd: float = 1e6) -> Ledger:
     """Return the ledger of the studies in a table, whose estimates are their factors.
 
-    A study may lack parameters of others. ``prior`` is the common prior, a diagonal Gaussian over
-    all parameters by name, by default ``N(0, flat_sd²)`` as of :func:`to_ledger`.
+    ``prior`` is a diagonal Gaussian over the parameters by name, by default ``N(0, flat_sd²)``.
     """
     if not found.sites or found.covariance is not None:
         raise UsageError(
