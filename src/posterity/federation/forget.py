@@ -208,11 +208,10 @@ def _rehearsed(run: Run) -> tuple[float, float]:
     for _ in range(ROUNDS):
         end = end.sweep().newton_step()
         far = max(float(run.posterior.kl(end.posterior)), 0.0)
-        left, growing = end.claim
-        if left <= max(far / SHARE, NEGLIGIBLE) or growing:
+        if end.left <= max(far / SHARE, NEGLIGIBLE) or end.grows:
             break
     unknown = not end.status.converged and {*end.status.reasons} - {UNKNOWN}
-    return far, math.inf if unknown else end.claim[0]
+    return far, math.inf if unknown else end.left
 
 
 def _known(number: float) -> float | None:

@@ -111,7 +111,7 @@ class Improvement(Answer):
     quadrature_error: float = 0.0
 
 
-Part = Literal["gradient", "newton", "improved", "value", "rough", "elsewhere", "curvature"]
+Part = Literal["gradient", "noiseless", "value", "rough", "elsewhere", "curvature"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,28 +135,25 @@ class Report(Answer):
     """The report of a site on a posterior; parts not requested, or not finite, are None.
 
     ``direction`` is ``∇_μ E_q[log likelihood]/α - η``, the site's remaining natural gradient, and
-    ``variance`` the expected squared Fisher length of its noise. As part ``newton`` it is None
-    where it may be much shorter than the distance to the site's optimum. ``improved`` is the factor
-    at the end of a noiseless line search, and ``residual`` the Fisher length of the gradient there,
-    in sqrt(nats). ``value`` is ``E_q[log likelihood]/α`` in nats; as part ``rough``, by the fewest
-    nodes of a sum if JAX computes it, for comparisons of members far apart. As a function of the
-    means of Gaussian parts, it has the derivative ``slope`` (d,), and ``curvature`` (d, d) is minus
-    the second one. ``fixed_point`` is the factor after one undamped step. ``elsewhere`` (m,) are
-    values at other members (:func:`posterity.federation.elsewhere.looked_at`).
+    ``variance`` the expected squared Fisher length of its noise. As part ``noiseless`` it is that
+    of the line search, with its value. ``value`` is ``E_q[log likelihood]/α`` in nats; as part
+    ``rough``, by the fewest nodes of a sum if JAX computes it, for comparisons of members far
+    apart. As a function of the means of Gaussian parts, it has the derivative ``slope`` (d,), and
+    ``curvature`` (d, d) is minus the second one. ``fixed_point`` is the factor after one undamped
+    step. ``elsewhere`` (m,) are values at other members
+    (:func:`posterity.federation.elsewhere.looked_at`).
     ``quadrature_error`` is the estimated displacement of the posterior, in nats, by the error of
     sums over nodes.
     """
 
     direction: ExponentialFamily | None = None
     variance: float = 0.0
-    improved: ExponentialFamily | None = None
     value: float | None = None
     fixed_point: ExponentialFamily | None = None
     slope: Float[np.ndarray, " d"] | None = None
     curvature: Float[np.ndarray, "d d"] | None = None
     elsewhere: Float[np.ndarray, " m"] | None = None
     quadrature_error: float = 0.0
-    residual: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,7 +222,7 @@ ANSWER_TO: dict[type, type] = {Improve: Improvement, Measure: Report, DescribeOw
 QUESTIONS = (*ANSWER_TO,)
 ANSWERS = (*ANSWER_TO.values(), Failure)
 KINDS = {kind.__name__: kind for kind in (*QUESTIONS, *ANSWERS, Token)}
-FAMILIES = ("view", "factor", "posterior", "direction", "improved", "fixed_point")
+FAMILIES = ("view", "factor", "posterior", "direction", "fixed_point")
 ARRAYS = ("slope", "curvature", "elsewhere", "mean", "scale")
 NOTHING = (type(None),)
 PLAIN: dict[str, tuple[type, ...]] = {
@@ -235,7 +232,7 @@ PLAIN: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("residual", "value"), (float, int, type(None))),
     **dict.fromkeys(("sender", "previous", "asked"), (str, type(None))),
     **dict.fromkeys(("epoch", "parts", "seals"), (list,)),
-    **dict.fromkeys(("direction", "improved", "fixed_point", *ARRAYS[:3]), NOTHING),
+    **dict.fromkeys(("direction", "fixed_point", *ARRAYS[:3]), NOTHING),
 }
 """Fields of the head, and their allowed types."""
 NOT_NEGATIVE = (
