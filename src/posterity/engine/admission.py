@@ -99,7 +99,7 @@ def check_report(terms: Terms, report: Report) -> None:
     """Check that a site's report has the prior's family and shapes, and numbers within the limits.
     Raises a Refusal if not.
     """
-    for law in (report.direction, report.fixed_point):
+    for law in (report.direction, report.improved, report.fixed_point):
         if law is not None:
             check_structure(terms, law)
             check_size(terms, law.natural_parameters)

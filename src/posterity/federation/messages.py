@@ -143,17 +143,19 @@ class Report(Answer):
     step. ``elsewhere`` (m,) are values at other members
     (:func:`posterity.federation.elsewhere.looked_at`).
     ``quadrature_error`` is the estimated displacement of the posterior, in nats, by the error of
-    sums over nodes.
+    sums over nodes. ``improved`` and ``residual`` are in letters of the first schema alone.
     """
 
     direction: ExponentialFamily | None = None
     variance: float = 0.0
+    improved: ExponentialFamily | None = None
     value: float | None = None
     fixed_point: ExponentialFamily | None = None
     slope: Float[np.ndarray, " d"] | None = None
     curvature: Float[np.ndarray, "d d"] | None = None
     elsewhere: Float[np.ndarray, " m"] | None = None
     quadrature_error: float = 0.0
+    residual: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,7 +224,7 @@ ANSWER_TO: dict[type, type] = {Improve: Improvement, Measure: Report, DescribeOw
 QUESTIONS = (*ANSWER_TO,)
 ANSWERS = (*ANSWER_TO.values(), Failure)
 KINDS = {kind.__name__: kind for kind in (*QUESTIONS, *ANSWERS, Token)}
-FAMILIES = ("view", "factor", "posterior", "direction", "fixed_point")
+FAMILIES = ("view", "factor", "posterior", "direction", "improved", "fixed_point")
 ARRAYS = ("slope", "curvature", "elsewhere", "mean", "scale")
 NOTHING = (type(None),)
 PLAIN: dict[str, tuple[type, ...]] = {
@@ -232,7 +234,7 @@ PLAIN: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("residual", "value"), (float, int, type(None))),
     **dict.fromkeys(("sender", "previous", "asked"), (str, type(None))),
     **dict.fromkeys(("epoch", "parts", "seals"), (list,)),
-    **dict.fromkeys(("direction", "fixed_point", *ARRAYS[:3]), NOTHING),
+    **dict.fromkeys(("direction", "improved", "fixed_point", *ARRAYS[:3]), NOTHING),
 }
 """Fields of the head, and their allowed types."""
 NOT_NEGATIVE = (

@@ -10,7 +10,6 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -61,13 +60,14 @@ def second_start(federation: Federation, state: State, tolerance: float) -> Seco
     """
     tolerance = min(tolerance, ELSEWHERE)
     here = free_energy(federation, state)
+    sites = contributing(federation.agreement, state)
     mirrored, *halves = starts_elsewhere(federation.agreement, state.posterior)
     energies: list[dict[int, float]] = [{}, {}]
     failure = None
     for known, members in zip(energies, halves, strict=True):
         for number, member in enumerate(members):
             try:  # sums may not be finite there
-                energy = free_energy(federation, started_at(federation, state, member), "rough")
+                energy = free_energy(federation, started_at(state, member, sites), "rough")
             except PosterityError as error:
                 failure = error
                 continue
@@ -83,7 +83,7 @@ def second_start(federation: Federation, state: State, tolerance: float) -> Seco
     placed = [member for pair in pairs for member in pair if member is not None]
     starts = [*mirrored, *placed[: federation.agreement.restarts]]
     about = federation, state, here, tolerance
-    ends = (_second(*about, start) for start in starts)
+    ends = (_second(*about, started_at(state, start, sites)) for start in starts)
     return _first(ends, tolerance)
 
 
@@ -104,12 +104,12 @@ def _second(
     state: State,
     here: float,
     tolerance: float,
-    start: Any,
+    start: State,
 ) -> Second | None:
     """Return the end of quasi-Newton steps from a start; None if they return to the state, of which
     ``here`` is the free energy.
     """
-    ended = Descent(federation, started_at(federation, state, start)).end(tolerance)
+    ended = Descent(federation, start).end(tolerance)
     apart = distance(state.posterior, ended.state.posterior)
     if ended.settled and apart <= ALIKE * tolerance:
         return None

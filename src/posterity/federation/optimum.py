@@ -7,6 +7,7 @@ the pairing of natural with mean parameters). Families with independent means al
 curvature in all means, by which columns that hang together move at once.
 """
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ from posterity.federation.driver import Federation
 from posterity.federation.messages import Part, Report
 from posterity.federation.site import canonical
 from posterity.federation.state import State, contributing, distance, measures
+from posterity.inference.descent import FAR, LEVELS, NARROWER
 from posterity.inference.joint import (
     is_joint,
     joint_mean,
@@ -147,7 +149,7 @@ class Descent:
         """Return the end of steps until less than ``tolerance`` nats are left even if the free
         energy is as flat as can be told. Raises SiteError if a site fails where they begin.
         """
-        best = self.point(self.place(self.begun))
+        best = self.first()
         rate = 1.0
         while not self.is_over(best, tolerance):
             if self.looks >= self.effort.most:
@@ -169,6 +171,20 @@ class Descent:
                 break
         return self.ended(best, tolerance)
 
+    def first(self) -> Point:
+        """Return the state where the steps begin. If that is so wide that log likelihoods have no
+        useful expectations, it is the best of narrower members about the same mean.
+        """
+        best = self.point(self.place(self.begun))
+        q: Any = self.begun.posterior
+        for level in range(1, LEVELS + 1):
+            if best.finite and best.squared <= FAR:
+                break
+            narrow = started_at(self.begun, q * NARROWER**level, self.members)
+            there = self.tried(best.at, narrow)
+            best = there if there.value < best.value else best
+        return best
+
     def is_over(self, best: Point, tolerance: float) -> bool:
         """Return whether the steps are at their end: less is left than can be told, or than sums
         over nodes are off, once a step was made.
@@ -184,6 +200,7 @@ class Descent:
         reports = asked(self.federation, state, self.members, part)
         q: Any = state.posterior
         newton = newton_of(self.constant, q, reports) if self.joint else None
+        each: dict[str, Any]
         if self.joint:
             each = {r.site: _direction(r.fixed_point, state.factor(r.site)) for r in reports}
         else:
@@ -246,15 +263,15 @@ class Descent:
         factors = {
             site: at.state.factor(site) + (own + extra) * rate for site, own in at.each.items()
         }
-        nothing = map(np.asarray, (math.inf, 0.0, math.inf, False))
-        try:
-            with np.errstate(all="ignore"):
-                state = with_factors(at.state, factors)
-                if not self.federation.agreement.admits(state.posterior):
-                    return Point(at, best.direction, *nothing)
+        return self.tried(at, with_factors(at.state, factors))
+
+    def tried(self, at: _Place, state: State) -> Point:
+        """Return the point of a state; one that is not finite if it cannot be evaluated."""
+        with contextlib.suppress(PosterityError, np.linalg.LinAlgError), np.errstate(all="ignore"):
+            if self.federation.agreement.admits(state.posterior):
                 return self.point(self.place(state))
-        except (PosterityError, np.linalg.LinAlgError):
-            return Point(at, best.direction, *nothing)
+        nothing = math.inf, 0.0, math.inf, False
+        return Point(at, at.gradient.natural_parameters, *map(np.asarray, nothing))
 
     def secant(self, before: _Place, pair: _Pair | None) -> float:
         """Return the share of a step at which the free energy is least if it is quadratic."""
@@ -282,7 +299,8 @@ class Descent:
         far = distance(begun, at.state.posterior)
         settled = rest <= self.effort.little * tolerance
         left = math.inf
-        if settled or rest <= self.effort.share * far:
+        most = max(tolerance, self.effort.share * far)
+        if at.error <= most and (settled or rest <= self.effort.share * far):
             q: Any = at.state.posterior
             after = q + q.with_natural_parameters(best.direction)
             near = self.federation.agreement.admits(after)
@@ -297,9 +315,8 @@ def asked(federation: Federation, state: State, sites: Sequence[str], *parts: Pa
     return answers
 
 
-def started_at(federation: Federation, state: State, start: Any) -> State:
-    """Return a state with this posterior and equal factors of all contributing sites."""
-    members = contributing(federation.agreement, state)
+def started_at(state: State, start: Any, members: Sequence[str]) -> State:
+    """Return a state with this posterior and equal factors of these sites."""
     share = canonical((start - without(state, members)) / len(members))
     return with_factors(state, dict.fromkeys(members, share))
 

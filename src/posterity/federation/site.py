@@ -194,10 +194,10 @@ class Site:
         errors = [0.0]
         searched = self._evaluator
         if "noiseless" in parts or "gradient" in parts:
-            noiseless = searched is not None and ("noiseless" in parts or searched is self.update)
-            about = posterior, factor
-            found = self._noiseless if noiseless else self._gradient
-            known, error = found(*about) if noiseless else found(*about, samples, key)
+            if searched is not None and ("noiseless" in parts or searched is self.update):
+                known, error = self._noiseless(searched, posterior, factor)
+            else:
+                known, error = self._gradient(posterior, factor, samples, key)
             errors.append(error)
         rough = "value" not in parts
         if ("rough" in parts or not rough) and "value" not in known:
@@ -240,9 +240,11 @@ class Site:
             return {"direction": None}, 0.0
         return {"direction": direction, "variance": float(variance)}, float(error)
 
-    def _noiseless(self, posterior: Any, factor: Any) -> tuple[dict[str, Any], float]:
-        """Return value and natural gradient by the line search, and the error."""
-        update: Any = self._evaluator
+    def _noiseless(
+        self, update: LocalUpdate, posterior: Any, factor: Any
+    ) -> tuple[dict[str, Any], float]:
+        """Return value and natural gradient by a line search, and the error."""
+        found: Any
         if update.needs_jax(self.model):
             seen = self._seen(posterior, "quadrature_error")
             found = (seen.value, seen.gradient, seen.tail, seen.quadrature_error)
