@@ -51,8 +51,6 @@ class Effort:
     flattest: float = 1e-4
     """Least curvature of the free energy that is told, beside that of a quadratic log likelihood: a
     ridge on which a round goes a ten-thousandth of the way."""
-    little: float = 0.1
-    """Share of the tolerance that may be left at an optimum."""
     share: float = 1e-2
     """Largest share of the distance from the start that may be left where the steps end early."""
     shorter: float = 0.1
@@ -74,7 +72,7 @@ class Descended:
 
     ``left`` is the KL divergence, in nats, of the optimum from the state in which they began, and
     infinite if it is not known. ``rest`` is what is left of the free energy at their end, in nats,
-    and ``settled`` whether that is little enough for an optimum.
+    and ``settled`` whether they ended, and that is within the tolerance.
     ``error`` is the displacement by sums over nodes, in nats. ``energy`` is the free energy there,
     NaN if it has no values. ``evaluations`` counts those of all sites.
     """
@@ -143,6 +141,7 @@ class Descent:
         self.joint = applies(federation.agreement)
         self.rule = Rule(shortest=effort.shortest)
         self.looks = 0
+        self.plain = False
         self.pairs: list[_Pair] = []
 
     def end(self, tolerance: float) -> Descended:
@@ -158,14 +157,14 @@ class Descent:
             verdict = judged(best, there, rate, rule=self.rule)
             pair = _between(best.at, there.at) if there.finite else None
             if verdict.taken:
+                self.plain = False
                 self.remember(pair)
                 best = self.point(there.at)
                 rate = 1.0
                 continue
             rate = min(verdict.rate, rate * self.secant(best.at, pair))
-            if self.pairs and (verdict.ended or rate < self.effort.shorter):
-                self.pairs = []  # of another place
-                best = self.point(best.at)
+            if not self.plain and (verdict.ended or rate < self.effort.shorter):
+                best = self.plainly(best.at)
                 rate = 1.0
             elif verdict.ended or rate < self.effort.shortest:
                 break
@@ -220,9 +219,8 @@ class Descent:
         """Return a place with the step from there by what is known of the curvature."""
         q: Any = place.state.posterior
         whole, squared = self.step(q, place)
-        if self.pairs and not squared > 0:
-            self.pairs = []
-            whole, squared = self.step(q, place)
+        if not (self.plain or squared > 0):
+            return self.plainly(place)
         length = float(q.squared_length(place.gradient)) / 2
         # Without values the length of the gradient is lowered.
         energy = length if math.isnan(place.energy) else place.energy
@@ -232,10 +230,19 @@ class Descent:
         numbers = map(np.asarray, (energy, rounding, squared, finite))
         return Point(place, whole, *numbers)
 
+    def plainly(self, place: _Place) -> Point:
+        """Return a place with the natural gradient as the step: what earlier steps tell of the
+        curvature, or sites, does not hold there.
+        """
+        self.plain = True
+        self.pairs = []
+        return self.point(place)
+
     def step(self, q: Any, place: _Place) -> tuple[np.ndarray, float]:
         """Return the step in natural parameters, and twice the nats that it gains."""
-        if place.newton is not None and place.newton.there is not None:
-            return (place.newton.there - q).natural_parameters, place.newton.squared
+        newton = None if self.plain else place.newton
+        if newton is not None and newton.there is not None:
+            return (newton.there - q).natural_parameters, newton.squared
         gradient = place.gradient.natural_parameters
         rest = gradient
         shares = []
@@ -297,7 +304,7 @@ class Descent:
         state = with_factors(at.state, factors)
         begun: Any = self.begun.posterior
         far = distance(begun, at.state.posterior)
-        settled = rest <= self.effort.little * tolerance
+        settled = rest <= tolerance
         left = math.inf
         most = max(tolerance, self.effort.share * far)
         if at.error <= most and (settled or rest <= self.effort.share * far):

@@ -141,7 +141,7 @@ def is_final(run: Any) -> bool:
     status = run.status
     second = None if status.converged else run.__dict__.get("second")
     better = second is not None and second.is_better(run.tolerance)
-    return status.state == "diverged" or (status.left <= run.allowed and not better)
+    return status.state == "diverged" or (run.left <= run.allowed and not better)
 
 
 def status_from(
