@@ -160,6 +160,7 @@ class Descent:
                 self.plain = False
                 self.remember(pair)
                 best = self.point(there.at)
+                best = best if best.squared > 0 else self.plainly(there.at)
                 rate = 1.0
                 continue
             rate = min(verdict.rate, rate * self.secant(best.at, pair))
@@ -219,14 +220,13 @@ class Descent:
         """Return a place with the step from there by what is known of the curvature."""
         q: Any = place.state.posterior
         whole, squared = self.step(q, place)
-        if not (self.plain or squared > 0):
-            return self.plainly(place)
         length = float(q.squared_length(place.gradient)) / 2
         # Without values the length of the gradient is lowered.
         energy = length if math.isnan(place.energy) else place.energy
         finite = math.isfinite(energy) and math.isfinite(squared) and np.isfinite(whole).all()
         rounding = ROUNDING * (1 + abs(energy)) + place.error
-        energy = energy if finite else math.inf
+        # A point is no better where sums over nodes may be off by more.
+        energy = energy + place.error if finite else math.inf
         numbers = map(np.asarray, (energy, rounding, squared, finite))
         return Point(place, whole, *numbers)
 
