@@ -53,6 +53,8 @@ class Effort:
     ridge on which a round goes a ten-thousandth of the way."""
     share: float = 1e-2
     """Largest share of the distance from the start that may be left where the steps end early."""
+    fall: float = 1.0
+    """Decrease of the free energy, in nats, with which a step is taken whatever it promised."""
     shorter: float = 0.1
     """Share of a step below which what earlier steps tell of the curvature is forgotten."""
     shortest: float = 1e-6
@@ -156,7 +158,7 @@ class Descent:
             there = self.ahead(best, rate)
             verdict = judged(best, there, rate, rule=self.rule)
             pair = _between(best.at, there.at) if there.finite else None
-            if verdict.taken:
+            if verdict.taken or best.value - there.value >= self.effort.fall:
                 self.plain = False
                 self.remember(pair)
                 best = self.point(there.at)
@@ -182,7 +184,9 @@ class Descent:
                 break
             narrow = started_at(self.begun, q * NARROWER**level, self.members)
             there = self.tried(best.at, narrow)
-            best = there if there.value < best.value else best
+            if best.finite and not there.value < best.value:
+                break
+            best = there if there.finite else best
         return best
 
     def is_over(self, best: Point, tolerance: float) -> bool:
@@ -306,12 +310,12 @@ class Descent:
         far = distance(begun, at.state.posterior)
         settled = rest <= tolerance
         left = math.inf
-        most = max(tolerance, self.effort.share * far)
-        if at.error <= most and (settled or rest <= self.effort.share * far):
+        if settled or rest <= self.effort.share * far:
             q: Any = at.state.posterior
             after = q + q.with_natural_parameters(best.direction)
             near = self.federation.agreement.admits(after)
             left = distance(begun, after) if near else (math.sqrt(far) + math.sqrt(rest)) ** 2
+            left = max(left, at.error)
         return Descended(state, left, rest, settled, at.error, at.energy, self.looks)
 
 
