@@ -73,7 +73,8 @@ class Descended:
     """The end of quasi-Newton steps from a state.
 
     ``left`` is the KL divergence, in nats, of the optimum from the state in which they began, and
-    infinite if it is not known. ``rest`` is what is left of the free energy at their end, in nats,
+    infinite if it is not known; ``bound`` is it if the free energy is as flat at their end as can
+    be told. ``rest`` is what is left of the free energy at their end, in nats,
     and ``settled`` whether they ended, and that is within the tolerance.
     ``error`` is the displacement by sums over nodes, in nats. ``energy`` is the free energy there,
     NaN if it has no values. ``evaluations`` counts those of all sites.
@@ -81,6 +82,7 @@ class Descended:
 
     state: State
     left: float
+    bound: float
     rest: float
     settled: bool
     error: float
@@ -300,7 +302,7 @@ class Descent:
         """Return the end, where each factor is the gradient of its site."""
         at: _Place = best.at
         if not best.finite:
-            nothing = math.inf, math.inf, False, at.error, at.energy
+            nothing = math.inf, math.inf, math.inf, False, at.error, at.energy
             return Descended(self.begun, *nothing, self.looks)
         rest = float(best.squared) / 2
         missing = at.gradient / len(self.members)
@@ -310,13 +312,15 @@ class Descent:
         far = distance(begun, at.state.posterior)
         settled = rest <= tolerance
         left = math.inf
+        flat = (math.sqrt(far) + math.sqrt(rest / self.effort.flattest)) ** 2
         if settled or rest <= self.effort.share * far:
             q: Any = at.state.posterior
             after = q + q.with_natural_parameters(best.direction)
             near = self.federation.agreement.admits(after)
             left = distance(begun, after) if near else (math.sqrt(far) + math.sqrt(rest)) ** 2
             left = max(left, at.error)
-        return Descended(state, left, rest, settled, at.error, at.energy, self.looks)
+        bound = max(left, flat, at.error)
+        return Descended(state, left, bound, rest, settled, at.error, at.energy, self.looks)
 
 
 def asked(federation: Federation, state: State, sites: Sequence[str], *parts: Part) -> list[Report]:

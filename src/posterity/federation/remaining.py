@@ -119,6 +119,15 @@ class Position:
         return left if left <= MOST_LEFT else math.inf
 
     @property
+    def bound(self) -> float:
+        """An upper estimate of what is left, in nats, if the free energy is as flat as can be told;
+        where it is not measured, ``left``.
+        """
+        measures = measurable(self.agreement) and not (self.exact or self.agreement.update.trains)
+        ended = self.descended if measures and self.contributing else None
+        return self.left if ended is None else ended.bound
+
+    @property
     def moved(self) -> float:
         """How far the last round has moved the posterior, in nats; infinite before its end."""
         now, _ = self._lengths
