@@ -27,7 +27,7 @@ from posterity.federation import (
 )
 from posterity.federation.certificate import Certificate
 from posterity.federation.messages import Token
-from posterity.federation.optimum import newton_of
+from posterity.federation.newton import newton_of
 from posterity.federation.remaining import reports_of
 from posterity.federation.status import parts_needed
 from posterity.graphs import complete

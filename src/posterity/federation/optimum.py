@@ -15,27 +15,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.arrays.search import Point, Rule, judged, step_by_curvature
-from posterity.arrays.tree import structure
+from posterity.arrays.search import Point, Rule, judged
 from posterity.entries import Entry
 from posterity.errors import PosterityError
-from posterity.families import ExponentialFamily
-from posterity.federation.agreement import Agreement
 from posterity.federation.driver import Federation
 from posterity.federation.messages import Part, Report
+from posterity.federation.newton import Newton, applies, newton_of
 from posterity.federation.site import canonical
 from posterity.federation.state import State, contributing, distance, measures
 from posterity.inference.descent import FAR, LEVELS, NARROWER
-from posterity.inference.joint import (
-    is_joint,
-    joint_mean,
-    moved_to,
-    precision_matrix,
-    slope_in_mean,
-)
 
-MOST = 1024
-"""Largest number of parameters for which sites report a full matrix (8 MiB)."""
 TINY = 1e-300
 """Length of a direction from which it is not zero."""
 ROUNDING = 1e-14
@@ -101,17 +90,6 @@ class _Pair(NamedTuple):
     def along(self) -> float:
         """Twice the gain along the step, if it was a quadratic function's; negative on a hill."""
         return float(self.mean @ self.change)
-
-
-class Newton(NamedTuple):
-    """The joint Newton step of the posterior for the free energy of all sites: the posterior after
-    it, None if that is improper; its KL divergence from that before in nats, infinite if it is
-    unknown; and twice the nats that the step gains.
-    """
-
-    there: Any
-    change: float
-    squared: float
 
 
 class _Place(NamedTuple):
@@ -377,54 +355,3 @@ def _inner(q: Any, one: np.ndarray, other: np.ndarray) -> float:
         for v in (first + second, first - second)
     ]
     return sizes[0] * sizes[1] * (squares[0] - squares[1]) / 4
-
-
-def applies(agreed: Agreement) -> bool:
-    """Return whether the posterior has independent means and sites can report joint curvatures.
-    False for models with several optima, such as networks, where the nearest optimum is not worth
-    minutes of computation.
-    """
-    q = agreed.prior
-    update = agreed.update
-    several = agreed.model.known_optima == "several"
-    if update.trains or update.pools or update.conjugate or several:
-        return False
-    few = is_joint(q) and q.event_size <= MOST
-    return few and agreed.line_search is not None
-
-
-def newton_of(constant: Any, q: ExponentialFamily, reports: Sequence[Report]) -> Newton:
-    """Return the joint Newton step from reports that include curvatures; ``constant`` is the prior
-    with the factors of all others. Pure.
-    """
-    answers: Any = reports
-    if not all(_is_whole(answer, q) for answer in answers):
-        return Newton(None, math.inf, math.inf)
-    slope = slope_in_mean(q, constant)
-    curvature = precision_matrix(constant)
-    there: Any = constant
-    for answer in answers:
-        slope = slope + answer.slope
-        curvature = curvature + answer.curvature
-        there = there + answer.fixed_point
-    step, squared = step_by_curvature(slope, curvature)
-    if not (np.isfinite(step).all() and there.is_proper()):
-        return Newton(None, math.inf, math.inf)
-    # The mean moves by Newton's step, the precision to the sum of the sites' fixed points.
-    here = joint_mean(q)
-    wider = float(q.squared_length(moved_to(there, here) - moved_to(q, here)))
-    there = moved_to(there, here + step)
-    return Newton(there, distance(q, there), squared + wider)
-
-
-def _is_whole(report: Report, q: ExponentialFamily) -> bool:
-    """Return whether a report has all parts of a Newton step, finite and of the right shapes."""
-    fixed: Any = report.fixed_point
-    if structure(fixed) != structure(q):
-        return False
-    size = q.event_size
-    parts: Any = fixed.natural_parameters, report.slope, report.curvature
-    shapes = np.shape(q.natural_parameters), (size,), (size, size)
-    alike = all(np.shape(part) == shape for part, shape in zip(parts, shapes, strict=True))
-    # None has the shape of a number.
-    return alike and all(np.isfinite(part).all() for part in parts)

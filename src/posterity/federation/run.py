@@ -15,7 +15,8 @@ from posterity.families.names import posterior_line
 from posterity.federation.gossip import Gossip, OverGraph, named, site_state, token_of
 from posterity.federation.keys import step_key
 from posterity.federation.messages import DescribeOwn, Token
-from posterity.federation.optimum import Descent, Effort, applies
+from posterity.federation.newton import applies
+from posterity.federation.optimum import Descent, Effort
 from posterity.federation.remaining import Position, measurable, reports_of
 from posterity.federation.schedules import Machine, Schedule, Sequential
 from posterity.federation.state import State, Visit, leave

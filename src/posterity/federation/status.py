@@ -17,8 +17,8 @@ from posterity.federation.certificate import Certificate
 from posterity.federation.elsewhere import compared_elsewhere, is_due
 from posterity.federation.gossip import OverGraph
 from posterity.federation.messages import Part, Report
+from posterity.federation.newton import applies, newton_of
 from posterity.federation.optima import ELSEWHERE, FAINT
-from posterity.federation.optimum import applies, newton_of
 from posterity.federation.remaining import (
     FIRST,
     TOLERANCE,
