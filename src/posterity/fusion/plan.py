@@ -191,12 +191,15 @@ class Plan:
                 fix="Leave absorb out.",
             )
 
-    @property
-    def searches(self) -> bool:
-        """True if a rule, a matching or an option of these was asked for."""
-        asked = (self.rule, self.components, self.absorb, self.budget, self.networks, self.labels)
-        usual = (Matching.EVIDENCE, Divergence.REVERSE)
-        return any(own is not None for own in asked) or (self.matching, self.divergence) != usual
+    def passed(self, **others: Any) -> list[str]:
+        """Return the names of the arguments, besides ``prior``, that are not the default; those of
+        ``others`` have None as their default.
+        """
+        names = ("rule", "divergence", "matching", "components", "absorb", "budget", "networks")
+        own = {name: getattr(self, name) for name in names}
+        usual = {"divergence": Divergence.REVERSE, "matching": Matching.EVIDENCE}
+        given = [name for name, value in own.items() if value != usual.get(name)]
+        return given + [name for name, value in others.items() if value is not None]
 
     @property
     def bytes(self) -> int:
