@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.problems import Shape, draw
-from posterity import NormalWishart
+from posterity import Beta, Dirichlet, NormalWishart, Product
 from posterity.fusion.agglomeration import agglomerate
 from posterity.fusion.clustering import Clustering, polish, refine
 from posterity.fusion.components import LocalComponents
@@ -178,6 +178,28 @@ def test_numbers_of_records_alone_are_no_misfit() -> None:
     )
     one = Clustering(LocalComponents(Points.of(members), np.arange(7)), np.zeros(6, int)).judged
     assert one.misfit < 0.05 and one.shape < 0.05
+
+
+@pytest.mark.parametrize("kind", ["shares", "categories"])
+def test_a_rare_component_without_a_location_is_matched(kind: str) -> None:
+    """Each site's first component has a hundredth of the records of its others."""
+    rng = np.random.default_rng(0)
+    truth = rng.dirichlet(np.full(4, 0.5), (3, 6)) * 0.9 + 0.025
+    held = np.array([rng.permutation(3)[:2] for _ in range(12)]).ravel()
+    records = np.tile([5, 500], 12)
+
+    def law(column: int) -> Any:
+        shares = truth[held, column]
+        if kind == "shares":
+            ones = rng.binomial(records, shares[:, 0])
+            return Beta.from_standard(1.0 + ones, 1.0 + records - ones)
+        return Dirichlet.from_standard(1.0 + rng.multinomial(records, shares))
+
+    members = Product({f"x{column}": law(column) for column in range(6)})
+    found = search(LocalComponents(Points.of(members), 2 * np.arange(13))).clustering
+    assert (
+        len(set(zip(found.labels.tolist(), held.tolist(), strict=True))) == len(found.counts) == 3
+    )
 
 
 def test_what_groups_cost_is_least_where_their_shapes_are_spread_as_they_are() -> None:
