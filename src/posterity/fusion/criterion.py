@@ -35,7 +35,9 @@ SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 1e6, 48)])
 UNLIKE, UNLIKELY, LEAST = 20.0, 5.0, 0.02
 """The spread below which shapes are unexpectedly alike, the weight of this expectation, and the
 spread below which it is constant."""
-NEW = 2.0  # Extra nats that each global component costs if shapes may be alike
+NEW, NEW_ALONE = 1.0, 2.0
+"""Extra nats that each global component costs if shapes may be alike; where each site has one
+component, a prior on partitions asks less of a group than the Indian buffet does."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +140,8 @@ class Criterion:
             return surprise + dim * np.log(counts) / 2 + dim + presence + 0.0 * spread
         wider = 1 + counts * spread
         shape = counts * typical / wider + self.shaped * np.log(wider) / 2
-        return surprise + self.located * (np.log(counts) / 2 + 1) + NEW + shape + presence
+        new = NEW_ALONE if self.single else NEW
+        return surprise + self.located * (np.log(counts) / 2 + 1) + new + shape + presence
 
     @property
     def spreads(self) -> Float[Array, " spreads"]:
