@@ -10,7 +10,7 @@ import scipy
 
 from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
-from posterity.fusion.criterion import Criterion
+from posterity.fusion.criterion import USUAL, Criterion, DescriptionLength
 from posterity.fusion.geometry import PIECE, Centroids, Divergence, Points, chunks
 
 Array = np.ndarray
@@ -39,12 +39,14 @@ class Evidence(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class LocalComponents:
     """The components of all sites: points in the order of sites, ``starts`` (J + 1,) of each site
-    and the end, and the ``origin`` to which locations are relative.
+    and the end, the ``origin`` to which locations are relative, and the ``numbers`` of the
+    criterion.
     """
 
     points: Points
     starts: Int[Array, " bounds"]
     origin: Any = None
+    numbers: DescriptionLength = USUAL
 
     @property
     def sites(self) -> int:
@@ -116,6 +118,7 @@ class LocalComponents:
             total=len(judged),
             surprise=surprise,
             shape=self._populations[1][1] if self.shapes is not None else 0.0,
+            numbers=self.numbers,
         )
 
     @functools.cached_property
@@ -271,7 +274,8 @@ class LocalComponents:
     def take(self, rows: Int[Array, " some"]) -> "LocalComponents":
         """Return some of the components, in the same order."""
         sizes = np.unique(self.site[rows], return_counts=True)[1]
-        return LocalComponents(self.points.take(rows), np.concatenate([[0], np.cumsum(sizes)]))
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        return LocalComponents(self.points.take(rows), starts, numbers=self.numbers)
 
 
 class Judged(NamedTuple):
