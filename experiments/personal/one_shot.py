@@ -5,6 +5,7 @@ uniform); effects differ by 0 to 2 of the typical error. How often does each 95 
 the population's mean, and how long is it? Writes `one_shot.json`; a stopped run goes on.
 """
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -13,6 +14,8 @@ import scipy
 
 import posterity
 from experiments import harness
+from posterity.inference.random_effects import Effects, RandomEffects
+from posterity.models.personal import Spreads
 
 PLACE = harness.Place.of(__file__, "personal")
 SITES = (3, 5, 10, 20, 30)
@@ -22,8 +25,13 @@ FIELDS = 500
 """Fields of each kind: a share of 0.95 then has a standard error of 0.01."""
 LEVEL = 0.95
 WALD, KNAPP, AT_LEAST_ONE = "plug-in normal", "Hartung-Knapp", "Hartung-Knapp, scale at least 1"
-INTEGRATED = "integrated over the spread"
-NEW = "a new site, integrated"
+PRIORS = {
+    "integrated over the spread": Spreads(),
+    "integrated, prior median of one error": Spreads(errors=1.0),
+    "integrated, a wider prior": Spreads(errors=1.0, common=2.5),
+}
+NEW = "; a new site"
+METHODS = (WALD, KNAPP, AT_LEAST_ONE, *PRIORS, *(f"{name}{NEW}" for name in PRIORS))
 
 
 def run(place: harness.Place = PLACE, *, fields: int = FIELDS) -> dict[str, Any]:
@@ -36,17 +44,19 @@ def run(place: harness.Place = PLACE, *, fields: int = FIELDS) -> dict[str, Any]
         )
         for count, errors, spread in kinds
     }
-    methods = (WALD, KNAPP, AT_LEAST_ONE, INTEGRATED, NEW)
-    least = {name: min(own[name]["coverage"] for own in found.values()) for name in methods}
+    shares = {name: [own[name]["coverage"] for own in found.values()] for name in METHODS}
     summary = {
         "goal": f"intervals of {LEVEL:.0%} cover as often, in every kind of field",
-        "least coverage": least,
-        "mean coverage": {
-            name: float(np.mean([own[name]["coverage"] for own in found.values()]))
-            for name in methods
-        },
+        "least coverage": {name: min(own) for name, own in shares.items()},
+        "mean coverage": {name: float(np.mean(own)) for name, own in shares.items()},
+        "spread of coverage": {name: float(np.std(own)) for name, own in shares.items()},
         "results": found,
-        "settings": {"fields": fields, "level": LEVEL, "versions": harness.versions("scipy")},
+        "settings": {
+            "fields": fields,
+            "seeds": f"0 to {fields - 1} of each kind of field",
+            "level": LEVEL,
+            "priors": {name: dataclasses.asdict(own) for name, own in PRIORS.items()},
+        },
     }
     place.write("one_shot", summary)
     return summary
@@ -87,13 +97,20 @@ def _field(count: int, errors: str, spread: float, seed: int) -> dict[str, tuple
         WALD: mean + own * normal * np.array([-1, 1]),
         KNAPP: mean + own * student * scale * np.array([-1, 1]),
         AT_LEAST_ONE: mean + own * student * max(scale, 1) * np.array([-1, 1]),
-        INTEGRATED: population.interval(LEVEL)[0],
     }
-    covered = {
-        name: (bool(low < 0 < high), float(high - low)) for name, (low, high) in ends.items()
-    }
-    low, high = population.prediction_interval(LEVEL)[0]
-    return {**covered, NEW: (bool(low < new < high), float(high - low))}
+    new_ends = {}
+    for name, spreads in PRIORS.items():
+        prior = RandomEffects.of(population.prior.blocks["coefficients"], True, spreads)
+        effects = Effects(prior, population.messages)
+        ends[name] = effects.interval(LEVEL)[0]
+        new_ends[f"{name}{NEW}"] = effects.prediction_interval(LEVEL)[0]
+    covered = {name: _judged(own, 0.0) for name, own in ends.items()}
+    return covered | {name: _judged(own, new) for name, own in new_ends.items()}
+
+
+def _judged(ends: Any, truth: float) -> tuple[bool, float]:
+    low, high = ends
+    return bool(low < truth < high), float(high - low)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 import scipy.signal
 
 from posterity.families.layers import ACTIVATIONS
-from posterity.models.forward import FUNCTIONS, apply, outputs, preactivation
+from posterity.models.forward import after, apply, outputs, preactivation
 from posterity.networks import Conv, Dense, Layers
 from posterity.networks.bound import noisy_outputs
 
@@ -90,9 +90,9 @@ def test_pooling_drops_what_is_left_over(pooling: str) -> None:
 
 
 def test_every_activation_is_known_and_a_function_of_each_number() -> None:
-    assert set(FUNCTIONS) == set(ACTIVATIONS)
     x = np.linspace(-2, 2, 5)
-    assert all(jax.eval_shape(own, x).shape == (5,) for own in FUNCTIONS.values())
+    for activation in ACTIVATIONS:
+        assert after(Dense(5, 5, activation), x).shape == (5,)
 
 
 def test_noise_has_the_moments_of_drawn_weights() -> None:

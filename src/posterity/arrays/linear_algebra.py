@@ -78,6 +78,20 @@ def gram(x: Real, weights: Real) -> Real:
     return product.toarray() if hasattr(product, "toarray") else product
 
 
+def pseudo_inverse(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the inverse (d, d) of a positive semidefinite matrix on its range, whatever the units
+    of its coordinates, and a projection with the same range and the rank as its trace.
+
+    The projection's diagonal is one for coordinates that the matrix determines.
+    """
+    diagonal = np.diagonal(matrix)
+    unit = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    values, vectors = np.linalg.eigh(matrix / outer(unit))
+    kept = values > len(values) * np.finfo(float).eps * max(values[-1], 0.0)
+    basis = vectors[:, kept]
+    return (basis / values[kept]) @ basis.T / outer(unit), basis @ basis.T
+
+
 def triangle(dimension: int) -> int:
     """Return the number of entries in the upper triangle of a square matrix."""
     return dimension * (dimension + 1) // 2

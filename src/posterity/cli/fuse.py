@@ -19,7 +19,7 @@ from posterity.fusion.alignment import Alignment
 from posterity.fusion.confidence import AMBIGUOUS
 from posterity.fusion.networks.options import has_units
 from posterity.fusion.scale import Scale
-from posterity.reporting.population import in_words, population_of
+from posterity.reporting.population import described, in_words
 from posterity.tabular.fused import Inputs, distance_of, distance_of_pooled, fused, provenance_of
 
 
@@ -28,9 +28,8 @@ def _report(data: Data) -> report.Group:
     network = data["network"]
     kl = f"{direction} KL" if direction in ("reverse", "forward") else direction
     side = kl if data["rule"] == "barycenter" else f"matched by {kl}"
-    parts: list[Any] = [
-        f"Fused {data['count']} sites: {data['rule']} ({side}), {printable(data['why'])}."
-    ]
+    how = "partial pooling" if data["personal"] else f"{data['rule']} ({side})"
+    parts: list[Any] = [f"Fused {data['count']} sites: {how}, {printable(data['why'])}."]
     if network is not None:
         widths = ", ".join(map(str, network["widths"])) or "no"
         tried = f" ({len(network['tried'])} widths tried, tolerance {network['tolerance']:g})"
@@ -40,7 +39,6 @@ def _report(data: Data) -> report.Group:
             f"{tried if len(network['tried']) > 1 else ''}."
         )
     if data["personal"]:
-        parts.append("Sites' coefficients vary around those of a population (partial pooling).")
         parts += map(printable, in_words(data["population"]))
     if data["one_shot"] is not None:
         far = f"about {data['one_shot']:.2g} nats from" if data["one_shot"] else "it is"
@@ -176,7 +174,7 @@ def fuse(settings: Settings) -> Data:
         "columns": aligned.listed(aligned.names_in(result)),
         "rebased": fusion.rebased[:listed],
         "personal": pooled,
-        "population": population_of(result, LEVEL) if pooled else None,
+        "population": described(fusion.population, LEVEL) if pooled else None,
         "one_shot": known.nats,
         "warnings": known.warnings,
         "notes": [

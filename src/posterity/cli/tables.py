@@ -107,7 +107,7 @@ def _studies(settings: Settings, table: Path, moments: Moments) -> Data:
         ],
         "notes": [
             f"{len(ledger.sites)} studies, each a site of the ledger: if they differ, run "
-            "posterity fuse --personal true",
+            f"posterity fuse {settings.output} --personal true -o FILE",
             *[f"columns that were not used: {', '.join(unused)}"] * bool(unused),
         ],
     }

@@ -41,20 +41,13 @@ from posterity.status import Progress, ProgressCallback, Status
 STEPS = 10_000
 BATCH_SIZE = 64
 LEARNING_RATE = 3e-3
-STEADY = 0.3  # Share of the steps at Adam's full rate; then it falls to zero by half a cosine
 TOLERANCE = 0.01  # Default bound, in nats, on the divergence of the student from its teacher
-# Quantile at the probe, and least factor, of variances that are told
-OFTEN = 0.9
-FACTOR = 2.0
-NEGLIGIBLE = 1e-2  # Of the mean variance at the probe: what is smaller is not compared
-HIDDEN = (64, 64)  # Hidden units of a student whose teacher is no network, or has none
 # Inputs of the probe, and evaluations of the teacher there per chunk
 PROBE = 256
 LOOKS = 10
 HEARD = 8  # Least number of draws averaged at each step, by default
 CHUNKS, LEAST = 200, 50
 """Number of chunks of a run (it can be interrupted between two), and least steps of a chunk."""
-ROWS = 2048  # Most inputs from which a student's scaling is computed
 OPTIMISER = Constraint(
     "one of optax's, with its rate, as optax.sgd(0.01); None for Adam",
     lambda own: own is None or (hasattr(own, "init") and hasattr(own, "update")),
@@ -241,6 +234,11 @@ def set_up(
     reservoir: int | None = None,
     probe: Any = None,
     tolerance: float | int = TOLERANCE,
+    # Share of the steps at Adam's full rate; then it falls to zero by half a cosine
+    steady: float = 0.3,
+    # Hidden units of a student whose teacher is no network, or has none
+    hidden: tuple[int, ...] = (64, 64),
+    rows: int = 2048,  # Most inputs from which a student's scaling is computed
 ) -> Run:
     """Check the arguments of :func:`distill` and return its run; same arguments and errors."""
     key = jax.random.key(0) if key is None else key
@@ -259,9 +257,9 @@ def set_up(
         probe = real_numbers(probe, "the probe", columns or None)
     first, second, third, last = jax.random.split(key, 4)
     with jax.enable_x64(False):
-        some = checked(inputs, ROWS, first)
+        some = checked(inputs, rows, first)
         shape = some.shape[1:]
-        probe = some[:: ROWS // PROBE] if probe is None else probe
+        probe = some[:: rows // PROBE] if probe is None else probe
         if probe.shape[1:] != shape:
             raise StructureError(
                 found=f"a probe of shape {probe.shape}",
@@ -271,7 +269,7 @@ def set_up(
         columns = columns if shape == (len(columns),) else ()  # else names of other things
         head = dataclasses.replace(teacher.head(some[:2]), split=split)
         if student is None and (teacher.layers is None or len(teacher.layers) == 1):
-            student = Layers.dense(some[0].size, *HIDDEN, head.size)
+            student = Layers.dense(some[0].size, *hidden, head.size)
         elif student is None:
             networks = jax.eval_shape(teacher.networks, teacher.blank())
             at_hand = 1 if networks is None else len(networks[-1]["kernel"])
@@ -293,10 +291,10 @@ def set_up(
         )
     known = operations, digest(held)
     plan = Plan(students.applied(network), optimiser, int(batch_size), kept, heard, known)
-    numbers = np.float32(learning_rate), np.int32(round(STEADY * steps)), np.int32(steps)
+    numbers = np.float32(learning_rate), np.int32(round(steady * steps)), np.int32(steps)
     constants = Constants(head, teacher.traced(), inputs, probe.astype(np.float32), last, *numbers)
     clean = next((x for x in (inputs.data(), teacher.inputs()) if np.shape(x)[1:] == shape), some)
-    scaling = Scaling.of_inputs(np.asarray(clean)[:: -(-len(clean) // ROWS)])
+    scaling = Scaling.of_inputs(np.asarray(clean)[:: -(-len(clean) // rows)])
     made = plan, constants, teacher, network, parameters, scaling, columns
     return Run(*made, Domain.of_inputs(scaling.inputs(some)), int(steps), float(tolerance), third)
 
@@ -398,7 +396,15 @@ def _gaps(run: Run, state: State) -> tuple[float, float | None]:
     return float(gaps[0]), None if gaps[1] is None else float(gaps[1])
 
 
-def _of_variances(run: Run, student: Student, teacher: Prediction) -> tuple[str, ...]:
+def _of_variances(
+    run: Run,
+    student: Student,
+    teacher: Prediction,
+    *,
+    often: float = 0.9,  # Quantile at the probe of a variance's factor
+    told: float = 2.0,  # Least factor that is told
+    negligible: float = 1e-2,  # Of the mean variance at the probe: what is smaller is not compared
+) -> tuple[str, ...]:
     """Return a reason if the student's variance of the function is often far from its teacher's.
 
     If the noise is much larger, that variance hardly matters to predictions, and so not to the gap.
@@ -411,13 +417,13 @@ def _of_variances(run: Run, student: Student, teacher: Prediction) -> tuple[str,
     right = flat(teacher.variance)
     if not right.max() > 0:
         return ()
-    least = NEGLIGIBLE * right.mean()  # what is smaller, as at an input of zeros, hardly matters
+    least = negligible * right.mean()  # what is smaller, as at an input of zeros, hardly matters
     apart = np.abs(np.log(np.maximum(own, least) / np.maximum(right, least)))
-    factor = float(np.exp(np.quantile(apart, OFTEN)))
-    if factor <= FACTOR:
+    factor = float(np.exp(np.quantile(apart, often)))
+    if factor <= told:
         return ()
     return (
-        f"at {1 - OFTEN:.0%} of the probe `variance` is off by a factor of {factor:.2g} or more: "
+        f"at {1 - often:.0%} of the probe `variance` is off by a factor of {factor:.2g} or more: "
         "the student had too few steps, or is too small",
     )
 

@@ -24,7 +24,6 @@ from posterity.runtime.programs import jitted
 
 SPREAD = 0.1  # Default noise on inputs, in standard deviations of their columns
 SHARES = Constraint("a share from 0 to 1", lambda share: 0 <= float(share) <= 1)
-MANY = 64  # Number of columns from which noise is binomial, as in chains
 
 
 class Inputs(eqx.Module):
@@ -111,14 +110,20 @@ class Perturbed(Pool):
         self.x, self.noise = _single(x), _single(noise)
         self.mixed, self.plain = np.float32(mixed), np.float32(plain)
 
-    def sample(self, n: int, *, key: jax.Array) -> Any:
+    def sample(
+        self,
+        n: int,
+        *,
+        key: jax.Array,
+        many: int = 64,  # Number of columns from which noise is binomial, as in chains
+    ) -> Any:
         keys = [jax.random.fold_in(key, number) for number in range(3)]
         picked = self._picked(keys[0], n)
         place = jnp.arange(n).reshape(-1, *[1] * (picked.ndim - 1))
         mixed = place < jnp.round(self.mixed * n)
         picked = jnp.where(mixed, self._mixtures(keys[2], n), picked)
         # For many columns exact normals would take as long as the rest of the step.
-        white = noise.normal(keys[1], picked, "normal" if self.x[0].size < MANY else "binomial")
+        white = noise.normal(keys[1], picked, "normal" if self.x[0].size < many else "binomial")
         noisy = place < n - jnp.round(self.plain * n)
         return jnp.where(noisy, picked + self.noise * white, picked)
 

@@ -6,7 +6,7 @@ the output of ``posterity site audit``. Only signed content of the file is relie
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from posterity.engine.agreement import Terms
@@ -134,11 +134,11 @@ def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = Non
     witnesses = {key_name(terms.name, name): terms.keys[name] for name in terms.members}
     del witnesses[own]
     # Drop notes that the keeper did not sign, even if others cosigned them.
-    notes = [n for n in notes if n.origin == own and _holds(lambda n=n: n.verify(*keys))]
+    notes = [n for n in notes if n.origin == own and _holds(n.verify, *keys)]
     cosigned = sorted({name for note in notes for name in note.witnesses(witnesses)})
     claims = {
         "the checkpoint is that of the member, and signed by it": (
-            head.origin == own and _holds(lambda: head.verify(keys[0]))
+            head.origin == own and _holds(head.verify, keys[0])
         ),
         "the log has as many entries as its checkpoint says": len(tree) == head.size,
         "its entries are those of the checkpoint": tree.root() == head.root,
@@ -147,17 +147,16 @@ def audit_log(terms: Terms, bundle: Mapping[str, Any], since: bytes | None = Non
     if since is not None:
         old = TreeHead.from_bytes(since)
         path = tree.consistency(min(old.size, len(tree)))
-        claims["the log continues the checkpoint that was kept"] = _holds(
-            lambda: continues(old, head, path, keys[0])
-        )
+        goes_on = _holds(continues, old, head, path, keys[0])
+        claims["the log continues the checkpoint that was kept"] = goes_on
     others = ", ".join(cosigned) or "no other member"
     shown = f"The log of {site!r} has {len(tree)} entries; {others} cosigned a beginning of it."
     return Audit(Verification(claims), (shown, *_changes(terms)))
 
 
-def _holds(check: Any) -> bool:
+def _holds(check: Callable[..., Any], *arguments: Any) -> bool:
     try:
-        check()
+        check(*arguments)
     except Refusal:
         return False
     return True

@@ -8,6 +8,7 @@ them. Durable state is only in the store, so the process may be killed and resta
 
 import contextlib
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -89,7 +90,7 @@ class Running:
         """
         self._started = time.monotonic()
         with Server(path, self.answer, most=self._largest + HEAD_BYTES):
-            self._go_on(lambda: self._command(self.agent.machine.start))
+            self._go_on(self._command, self.agent.machine.start)
             for name, socket in {**self.sockets, self.agent.machine.name: path}.items():
                 threading.Thread(target=self._carry, args=(name, socket), daemon=True).start()
             while not self._stopping:
@@ -106,10 +107,10 @@ class Running:
             self._moved.notify_all()
         self.post.close()
 
-    def _go_on(self, act: Callable[[], None]) -> None:
+    def _go_on(self, act: Callable[..., None], *arguments: Any) -> None:
         """Call a function and log any failure; only errors of the store end the site."""
         try:
-            act()
+            act(*arguments)
         except Exception as error:
             if self.agent.store.is_open:
                 raised = error  # Python deletes `error` at the end of the clause
@@ -123,7 +124,7 @@ class Running:
             self._inbox = dict[bytes, None]()
             self._moved.notify_all()
         if letters and not self._stopping:
-            self._done(lambda: self.agent.receive(*letters))
+            self._done(self.agent.receive, *letters)
 
     def _look_around(self) -> None:
         machine = self.agent.machine
@@ -161,12 +162,12 @@ class Running:
         return {n: now - max(since, heard.get(n, since)) for n, since in self._waits.items()}
 
     def _command(self, command: Callable[[Memory], Step]) -> None:
-        self._done(lambda: self.agent.command(command))
+        self._done(self.agent.command, command)
 
-    def _done(self, act: Callable[[], Iterable[Outgoing]]) -> None:
+    def _done(self, act: Callable[..., Iterable[Outgoing]], *arguments: Any) -> None:
         began = time.monotonic()
         try:
-            sent = act()
+            sent = act(*arguments)
         except Exception as error:
             if not self.agent.store.is_open:  # restart from the disk
                 self._error = self._error or error
@@ -217,16 +218,16 @@ class Running:
         do = str(head.get("do"))
         requests: dict[str, Callable[..., Any]] = {
             "begin": lambda number=None: self._asked("begin", number=number),
-            "leave": lambda: self._asked("leave"),
-            "forget": lambda: self._asked("forget"),
+            "leave": functools.partial(self._asked, "leave"),
+            "forget": functools.partial(self._asked, "forget"),
             "pass_over": lambda sites: self._asked("pass_over", sites=sites),
-            "deliver": lambda: self._deliver(body),
+            "deliver": functools.partial(self._deliver, body),
             "collect": self._collect,
             "status": self.status,
             "audit": self._audit,
             "result": self._result,
-            "send": lambda **asked: self._send(body, **asked),
-            "post": lambda: self._asked("post", envelope=body),
+            "send": functools.partial(self._send, body),
+            "post": functools.partial(self._asked, "post", envelope=body),
             "rotate": lambda key: self._asked("rotate", key=key),
             "stop": self.stop,
         }

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from posterity.arrays.linear_algebra import pseudo_inverse
 from posterity.artifact.aligned import listed
 from posterity.errors import CHOOSE, StructureError, UsageError
 from posterity.families import Gaussian
@@ -17,13 +18,13 @@ from posterity.fusion.plan import Plan, items
 from posterity.fusion.result import Fusion
 from posterity.fusion.sites import SitesInMemory, given_twice
 from posterity.inference.expectation_propagation import Normal
-from posterity.inference.random_effects import RandomEffects
+from posterity.inference.random_effects import RandomEffects, effects_of
 from posterity.ledger import Ledger
 
 FLAT = 1e6
 """Deviations of a flat prior, in units of the largest estimate and standard error."""
 WIDER = 1e-9
-"""Share of all sites' precision up to which a negative one of a site is rounding."""
+"""Share of all sites' and priors' precision up to which a negative one of a site is rounding."""
 
 
 class Estimate(NamedTuple):
@@ -76,22 +77,24 @@ class DifferingSites(SitesInMemory):
             )
 
 
-def fuse_differing(posteriors: Any, plan: Plan, personal: Any) -> Fusion:
+def fuse_differing(posteriors: Any, plan: Plan, personal: Any, **others: Any) -> Fusion:
     """Return the fusion of sites whose coefficients vary about a population's.
 
     Args:
         posteriors: as for :func:`posterity.fuse`, Gaussians or ledgers of such.
         plan: the other arguments, of which only ``prior`` suits this.
         personal: as for :func:`posterity.fuse`.
+        others: arguments that do not suit it either, None unless they were passed.
 
     Raises:
         UsageError: for other arguments, fewer than two sites, or coefficients that are none.
         StructureError: for posteriors that are not one Gaussian, or only some with names.
         ParameterError: for improper posteriors.
     """
-    if plan.searches:
+    passed = plan.passed(**others)
+    if passed:
         raise UsageError(
-            found="personal= with arguments of a product, an average or a matching",
+            found=f"personal= with {'=, '.join(passed)}=",
             expected="of the other arguments only prior= and progress=",
             fix="Leave them out: each site's coefficients have their own names.",
         )
@@ -100,14 +103,16 @@ def fuse_differing(posteriors: Any, plan: Plan, personal: Any) -> Fusion:
     known = {site: sites.estimates[site] for site in sorted(sites.estimates)}
     names = tuple(dict.fromkeys(name for own in known.values() for name in own.names))
     wide = {site: own.over(names) for site, own in known.items()}
-    messages, found = _sound({site: own.message for site, own in wide.items()})
+    messages, found = _sound(wide)
     prior = _prior(plan.prior, [*wide.values()], names)
-    effects = RandomEffects.of(prior, personal)
-    factors = {site: effects.factor(message) for site, message in messages.items()}
-    ledger = Ledger(effects).extend(factors, independent=True)
+    joint = RandomEffects.of(prior, personal)
+    factors = {site: joint.factor(message) for site, message in messages.items()}
+    ledger = Ledger(joint).extend(factors, independent=True)
+    effects = effects_of(ledger)
     why = "since sites' coefficients vary about those of a population"
     how = Rule.PRODUCT, Divergence.REVERSE
-    return Fusion(ledger.posterior, ledger, {}, *how, why=why, doubts=tuple(found))
+    about: Any = {"why": why, "doubts": tuple(found), "effects": effects}
+    return Fusion(effects.law, ledger, {}, *how, **about)
 
 
 def _apart(name: str, ledger: Ledger) -> dict[str, Ledger]:
@@ -160,9 +165,11 @@ def _check_names(estimates: dict[str, Estimate]) -> None:
         estimates[site] = own._replace(names=tuple(map(str, range(len(own.message.linear)))))
 
 
-def _sound(messages: dict[str, Normal]) -> tuple[dict[str, Normal], list[Doubt]]:
+def _sound(sites: Mapping[str, Estimate]) -> tuple[dict[str, Normal], list[Doubt]]:
     """Return messages without negative precisions, which no records can have; and doubts."""
-    total = np.sum([np.abs(np.diagonal(own.precision)) for own in messages.values()], axis=0)
+    messages = {site: own.message for site, own in sites.items()}
+    known = [*messages.values(), *(own.prior for own in sites.values() if own.prior is not None)]
+    total = np.sum([np.abs(np.diagonal(own.precision)) for own in known], axis=0)
     unit = np.sqrt(np.where(total > 0, total, 1.0))
     scale = np.outer(unit, unit)
     result = {}
@@ -211,7 +218,7 @@ def _prior(prior: Any, sites: Sequence[Estimate], names: tuple[str, ...]) -> Gau
 
 def _widths(messages: Sequence[Normal], diagonals: np.ndarray) -> np.ndarray:
     """Return the power of ten above each coefficient's largest estimate and standard error."""
-    means = [np.linalg.lstsq(own.precision, own.linear, rcond=None)[0] for own in messages]
+    means = [pseudo_inverse(own.precision)[0] @ own.linear for own in messages]
     errors = np.where(diagonals > 0, diagonals, np.inf) ** -0.5
     largest = np.max([np.abs(means).max(0), errors.max(0)], axis=0)
     return 10.0 ** np.ceil(np.log10(np.where(largest > 0, largest, 1.0)))

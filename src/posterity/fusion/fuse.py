@@ -164,7 +164,9 @@ def fuse(
     if personal is not False and personal is not None:
         from posterity.fusion.differing import fuse_differing  # most fusions need no models
 
-        fusion = fuse_differing(posteriors, plan, personal)
+        changed = None if level == LEVEL else level
+        others = {"weights": weights, "checkpoint": checkpoint, "level": changed}
+        fusion = fuse_differing(posteriors, plan, personal, **others)
         warn_of(fusion.doubts if warn else ())
         return fusion
     sites = read_sites(posteriors, plan)

@@ -146,7 +146,8 @@ def different(groups: Groups, names: tuple[str, ...], level: float = LEVEL) -> I
         return
     found = groups.within(some)
     far = found.beyond(level / len(some))
-    personal = "" if block.plate or not block.members.gaussian else f", or {DIFFER}"
+    coefficients = block.members.gaussian and not block.plate and not block.path
+    personal = f", or {DIFFER}" if coefficients else ""
     facts: Any = {"place": block.place}
     if len(far):
         # Two sites are equally far from each other: the first by name is reported.

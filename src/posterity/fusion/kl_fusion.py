@@ -33,23 +33,20 @@ from posterity.fusion.geometry import finite
 from posterity.fusion.search import SearchResult, search
 
 Array = np.ndarray
-ITERATIONS, REGULARIZATION = 10, 0.1
-"""The paper's values; the regularisation is in standard deviations of the costs."""
-# Settings of the solver, measured on random, clustered, heavy-tailed, tight and duplicated
-# instances: numbers of iterations are flat around these values.
-OVER_RELAXATION = 1.8  # in (0, 2): half the iterations of the plain method
-CHECK_EVERY = 20  # iterations between certificates, which cost about three iterations
-LONGEST_RUN = 0.2  # restart at the latest after this share of all the iterations so far
-WEIGHT_SMOOTHING = 0.8  # share of the new primal weight, on the log scale
-NEGLIGIBLE = 1e-7  # objectives below this number of typical margins per row count as zero
-ROW_ERROR = 1e-13  # Newton's tolerance on the sum of a row
-SMALLEST_GAIN = 1e-12  # relative gains below this are rounding, and could let sweeps cycle
 
 
-def kl_fusion(local: LocalComponents, components: int | None = None) -> SearchResult:
+def kl_fusion(
+    local: LocalComponents,
+    components: int | None = None,
+    *,
+    iterations: int = 10,
+    regularization: float = 0.1,
+) -> SearchResult:
     """Alternate the relaxed assignment (9) and relaxed barycentres; then round.
 
     ``components`` is an upper bound, by default twice the components of the largest site plus two.
+    The numbers of ``iterations`` and the ``regularization``, in standard deviations of the costs,
+    are the paper's.
     The trace has the objective of (9) in units of the costs' standard deviation; iteration stops
     when it does not fall.
     """
@@ -61,8 +58,8 @@ def kl_fusion(local: LocalComponents, components: int | None = None) -> SearchRe
     scale = float(costs.std()) or 1.0
     trace = []
     plans = []
-    for _ in range(ITERATIONS):
-        relaxed = relax(np.split(costs / scale, ends), REGULARIZATION)
+    for _ in range(iterations):
+        relaxed = relax(np.split(costs / scale, ends), regularization)
         if trace and relaxed.objective >= trace[-1]:
             break
         trace.append(relaxed.objective)
@@ -76,7 +73,7 @@ def kl_fusion(local: LocalComponents, components: int | None = None) -> SearchRe
         centroids = points.centroids(coordinates)
         costs = finite(points.divergences(centroids))
     # Rounding leaves columns that a few exchanges can empty.
-    descent = assign_descent(np.split(costs / scale, ends), REGULARIZATION, round_plan(plans))
+    descent = assign_descent(np.split(costs / scale, ends), regularization, round_plan(plans))
     labels = np.unique(np.concatenate(descent.assignments), return_inverse=True)[1]
     return SearchResult(Clustering(local, labels), trace)
 
@@ -188,10 +185,12 @@ class _Program:
         self.lower = max(self.lower, lower)
         return upper - lower
 
-    def gap(self) -> float:
-        """Return the relative gap in the caller's units, with row constants."""
+    def gap(self, *, negligible: float = 1e-7) -> float:
+        """Return the relative gap in the caller's units, with row constants. Objectives below a
+        ``negligible`` number of typical margins a row count as zero.
+        """
         shift = self.offset / self.scale
-        floor = NEGLIGIBLE * len(self.costs) * (self.margin + self.regularization)
+        floor = negligible * len(self.costs) * (self.margin + self.regularization)
         magnitude = max(abs(shift + self.upper), abs(shift + self.lower), floor)
         return max(self.upper - self.lower, 0.0) / magnitude if magnitude > 0 else 0.0
 
@@ -206,8 +205,30 @@ def _typical_margin(reduced: Float[Array, "rows columns"]) -> float:
     return 0.0
 
 
-def _solve(program: _Program, tolerance: float, max_iterations: int) -> int:
-    """Iterate, with restarts, until the gap is within the tolerance; return the iterations."""
+def _solve(
+    program: _Program,
+    tolerance: float,
+    max_iterations: int,
+    *,
+    over_relaxation: float = 1.8,
+    check_every: int = 20,
+    longest_run: float = 0.2,
+    smoothing: float = 0.8,
+) -> int:
+    """Iterate, with restarts, until the gap is within the tolerance; return the iterations.
+
+    The defaults were measured on random, clustered, heavy-tailed, tight and duplicated instances:
+    numbers of iterations are flat about them.
+
+    Args:
+        program: what is minimised.
+        tolerance: relative gap at which to stop.
+        max_iterations: largest number of iterations.
+        over_relaxation: length of a step, from 0 to 2; 1 takes twice the iterations.
+        check_every: iterations between certificates, which cost about three iterations.
+        longest_run: share of all iterations so far after which a run is restarted at the latest.
+        smoothing: share of the new primal weight at a restart, on the log scale.
+    """
     (rows, columns), sites = program.costs.shape, len(program.sizes)
     # The start is symmetric: the uniform plan, and zero duals.
     plan = np.full((rows, columns), 1.0 / columns)
@@ -225,8 +246,8 @@ def _solve(program: _Program, tolerance: float, max_iterations: int) -> int:
         length += 1
         for own, x in zip(total, new, strict=True):
             own += x
-        point = _Point(*(x + OVER_RELAXATION * (y - x) for x, y in zip(point, new, strict=True)))
-        if iteration % CHECK_EVERY and iteration < max_iterations:
+        point = _Point(*(x + over_relaxation * (y - x) for x, y in zip(point, new, strict=True)))
+        if iteration % check_every and iteration < max_iterations:
             continue
         candidates = (new, _Point(*(own / length for own in total)))
         gaps = [program.offer(candidate) for candidate in candidates]
@@ -236,15 +257,15 @@ def _solve(program: _Program, tolerance: float, max_iterations: int) -> int:
         stalled = min(gaps) <= 0.8 * begun and min(gaps) > previous
         previous = gap
         # Restart after a large gain, after some gain that has stopped, or after a long run.
-        if gap <= 0.2 * begun or stalled or length >= LONGEST_RUN * iteration:
+        if gap <= 0.2 * begun or stalled or length >= longest_run * iteration:
             point = candidates[int(np.argmin(gaps))]
             # Move the weight to the ratio of the distances of duals and plan in this run.
             pairs = zip(point, origin, strict=True)
             travelled, group, column = (float(np.linalg.norm(x - y)) for x, y in pairs)
             dual = np.hypot(group, column)
             if min(travelled, dual) > 1e-10:
-                ratio = (dual / travelled) ** WEIGHT_SMOOTHING
-                weight = float(ratio * weight ** (1.0 - WEIGHT_SMOOTHING))
+                ratio = (dual / travelled) ** smoothing
+                weight = float(ratio * weight ** (1.0 - smoothing))
             origin = point
             begun = gap
             previous = np.inf
@@ -271,19 +292,20 @@ def _step(
 
 
 def project_simplex(
-    points: Float[Array, "rows columns"], threshold: Float[Array, " rows"]
+    points: Float[Array, "rows columns"], threshold: Float[Array, " rows"], *, error: float = 1e-13
 ) -> tuple[Float[Array, "rows columns"], Float[Array, " rows"]]:
     """Return each row's closest point on the simplex, max(x − θ, 0), and the θ of each row.
 
     Newton's method solves Σ max(x − θ, 0) = 1, which is convex and piecewise linear in θ: starting
-    from the previous step's θ it is exact after a few passes, faster than sorting.
+    from the previous step's θ it is exact after a few passes, faster than sorting. It ends when
+    sums of rows are within ``error`` of one.
     """
     ones = np.ones(points.shape[1])
     projected = points
     for _ in range(100):
         projected = np.maximum(points - threshold[:, None], 0.0)
         excess = projected @ ones - 1.0
-        if np.abs(excess).max() <= ROW_ERROR:
+        if np.abs(excess).max() <= error:
             break
         active = (projected > 0).astype(float) @ ones
         threshold = threshold + excess / np.maximum(active, 1.0)
@@ -316,12 +338,15 @@ def assign_descent(
     regularization: float,
     start: Sequence[Int[Array, " _"]],
     max_sweeps: int = 100,
+    *,
+    rounding: float = 1e-12,
 ) -> Descent:
     """Optimise one site at a time, exactly, until a whole sweep changes nothing.
 
     For a binary P the group norm of column g is √n_g, for n_g sites that use g. With the other
     sites fixed, using g costs a site C[l, g] plus λ(√(n_g + 1) − √n_g), with n_g of the others. So
-    its optimum is one rectangular linear assignment (kuhn1955).
+    its optimum is one rectangular linear assignment (kuhn1955). Relative gains below ``rounding``
+    are none, as sweeps could cycle.
     """
     chosen = [*start]
     trace = [binary_objective(costs, start, regularization)]
@@ -333,7 +358,7 @@ def assign_descent(
         for c, own in zip(costs, held, strict=True)
     ]
     for _ in range(max_sweeps):
-        smallest = SMALLEST_GAIN * abs(trace[-1])
+        smallest = rounding * abs(trace[-1])
         moved = False
         for index in sorted(range(len(keys)), key=keys.__getitem__):
             old = chosen[index]

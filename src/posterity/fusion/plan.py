@@ -211,13 +211,16 @@ class Plan:
         """The numbers of the criterion for the number of components."""
         return USUAL if self.criterion is None else self.criterion
 
-    @property
-    def searches(self) -> bool:
-        """True if a rule, a matching or an option of these was asked for."""
-        asked = (self.rule, self.components, self.absorb, self.budget, self.networks, self.labels)
-        asked = (*asked, self.criterion)
-        usual = (Matching.EVIDENCE, Divergence.REVERSE)
-        return any(own is not None for own in asked) or (self.matching, self.divergence) != usual
+    def passed(self, **others: Any) -> list[str]:
+        """Return the names of the arguments, besides ``prior``, that are not the default; those of
+        ``others`` have None as their default.
+        """
+        searched = ("matching", "components", "absorb", "criterion")
+        names = ("rule", "divergence", *searched, "budget", "networks")
+        own = {name: getattr(self, name) for name in names}
+        usual = {"divergence": Divergence.REVERSE, "matching": Matching.EVIDENCE}
+        given = [name for name, value in own.items() if value != usual.get(name)]
+        return given + [name for name, value in others.items() if value is not None]
 
     @property
     def bytes(self) -> int:

@@ -58,6 +58,8 @@ class Fusion:
         default=None, repr=False, compare=False
     )
     """Function that computes :attr:`scales`; internal."""
+    effects: "Effects | None" = dataclasses.field(default=None, repr=False, compare=False)
+    """The :attr:`population`, if it is known already; internal."""
 
     def __repr__(self) -> str:
         """Return one line with the rule, the number of components and the cost; never raise."""
@@ -91,7 +93,7 @@ class Fusion:
             )
         return next(iter(self.plates.values()))
 
-    @functools.cached_property
+    @property
     def population(self) -> "Effects":
         """Of a fusion with ``personal``, the population that sites' coefficients vary about: its
         means, spreads and intervals, and the law of each site and of a new one. A UsageError for
@@ -99,7 +101,7 @@ class Fusion:
         """
         from posterity.inference.random_effects import effects_of
 
-        return effects_of(self.ledger)
+        return self.effects or effects_of(self.ledger)
 
     @property
     def matching(self) -> Mapping[str, Int[np.ndarray, " k"]]:

@@ -237,7 +237,7 @@ class Sites(abc.ABC):
             raise UsageError(
                 found=f"{count} site" + ("s" if not count else ""),
                 expected="at least two sites to fuse",
-                fix="Pass the posteriors of all sites together.",
+                fix="Pass all sites together; for those of a ledger that differ, personal=True.",
             )
         wanted = set(self.coordinates)
         without = sorted(n for parts, own in self._unnamed.items() if parts & wanted for n in own)

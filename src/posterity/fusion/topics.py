@@ -25,9 +25,7 @@ from posterity.fusion.confidence import Confidence
 from posterity.fusion.matching import canonical_order
 
 Array = np.ndarray
-SCREENED = 16  # Number of nearest topics for which the gain of a merge is computed exactly
 TOGETHER = 512  # Number of new topics that are merged together with the previous ones
-SWEEPS = 3  # Number of reassignments of all topics after merging
 SEEN = 1e-3  # Counts up to this are zero: variational fits leave such counts for absent words
 
 
@@ -83,14 +81,18 @@ class Words:
         whole = self.prior.sum()
         return gammaln(whole + totals) - gammaln(whole)
 
-    def nearest(self, row: int, allowed: Bool[Array, " n"]) -> Int[Array, " some"]:
-        """Return the topics for which a merge with one loses least, to first order."""
+    def nearest(
+        self, row: int, allowed: Bool[Array, " n"], *, most: int = 16
+    ) -> Int[Array, " some"]:
+        """Return the topics, at most ``most``, for which a merge with one loses least, to first
+        order.
+        """
         seen = np.flatnonzero(self.counts[row])
         near = self.roots[seen, row] @ self.roots[seen]
         share = self.totals * self.totals[row] / np.maximum(self.totals + self.totals[row], SEEN)
         cost = np.where(allowed, share * np.maximum(1 - near, 0.0), np.inf)
         cost[row] = np.inf
-        some = np.argsort(cost, kind="stable")[:SCREENED]
+        some = np.argsort(cost, kind="stable")[:most]
         return some[np.isfinite(cost[some])]
 
 
@@ -177,14 +179,19 @@ class Merger:
         return {number: max(loss - least - allowed, 0.0) for number, loss in losses.items()}
 
     def _polished(
-        self, counts: Float[Array, "g words"], into: Int[Array, " n"], site: list[set[int]]
+        self,
+        counts: Float[Array, "g words"],
+        into: Int[Array, " n"],
+        site: list[set[int]],
+        *,
+        sweeps: int = 3,
     ) -> tuple[Float[Array, "g words"], Int[Array, " n"]]:
         """Move topics, one after the other, to the group in which their words are most likely."""
         own = len(counts)
         into = into.copy()
         words = Words(np.vstack([counts, np.zeros_like(counts[:1])]), self.prior)
         changed = np.ones(own, bool)
-        for _ in range(SWEEPS):
+        for _ in range(sweeps):
             before = into.copy()
             rows = np.flatnonzero(changed[into])
             for row in rows.tolist():

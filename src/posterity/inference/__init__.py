@@ -17,7 +17,13 @@ from posterity.runtime.lazy import exports
 
 if TYPE_CHECKING:
     from posterity.inference.pooling import PartialPooling as PartialPooling
+    from posterity.inference.random_effects import Effects as Effects
+    from posterity.inference.random_effects import effects_of as effects_of
     from posterity.inference.refinement import Refinement as Refinement
 
-_WITH_JAX = {"pooling": ("PartialPooling",), "refinement": ("Refinement",)}
+_WITH_JAX = {
+    "pooling": ("PartialPooling",),
+    "random_effects": ("Effects", "effects_of"),
+    "refinement": ("Refinement",),
+}
 __getattr__, __dir__ = exports(__name__, _WITH_JAX)

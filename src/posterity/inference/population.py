@@ -14,8 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import chdtri, ndtr
 
+from posterity.arguments import BETWEEN
 from posterity.arrays.typing import Float
 from posterity.families import Gaussian, Mixture, Product
+from posterity.families.formulas import NORMAL
+from posterity.families.marginals import Closed, MixedMarginal
 from posterity.families.names import names_of, with_names
 from posterity.inference.expectation_propagation import Matrix, Normal
 from posterity.inference.pooling import grids
@@ -48,6 +51,24 @@ class Nodes(NamedTuple):
     log_spread: Float[np.ndarray, "m p"]
     mean: Float[np.ndarray, "m d"]
     covariance: Float[np.ndarray, "m d d"]
+
+    def interval(self, level: float, more: Any = 0.0) -> Float[np.ndarray, "d 2"]:
+        """Return the central interval of each coefficient, with ``more`` variance at each node."""
+        BETWEEN.check(level=level)
+        sds = np.sqrt(np.diagonal(self.covariance, axis1=1, axis2=2) + more)
+        law = MixedMarginal(self.weights, Closed(NORMAL, (self.mean, sds)))
+        return np.stack(law.interval(level), axis=-1)
+
+    def spread_interval(self, level: float) -> Float[np.ndarray, "p 2"]:
+        """Return the central interval of each spread."""
+        BETWEEN.check(level=level)
+        tails = (1 - level) / 2, (1 + level) / 2
+        ends = []
+        for line in self.log_spread.T:
+            order = np.argsort(line)
+            below = np.cumsum(self.weights[order]) - self.weights[order] / 2
+            ends.append(np.exp(np.interp(tails, below, line[order])))
+        return np.array(ends)
 
 
 class Messages(NamedTuple):

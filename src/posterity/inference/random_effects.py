@@ -7,8 +7,8 @@ spreads have the restricted likelihood (harville1977). ``D`` has no correlations
 dozens of sites, and matter little to the population's coefficients.
 
 The point estimate of a spread maximises the restricted likelihood. Intervals integrate over the
-spreads under a log-normal prior, about the sites' typical standard error if nobody expects another
-(as dumouchel1994): so they hold with three sites as with thirty (docs/decisions/0059).
+spreads (as dumouchel1994) under a log-normal prior, about twice the sites' typical standard error
+unless somebody expects another, which is calibrated from three sites on (docs/decisions/0059).
 """
 
 import dataclasses
@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from posterity.arguments import BETWEEN
-from posterity.arrays.linear_algebra import one_thread
+from posterity.arrays.linear_algebra import one_thread, pseudo_inverse
 from posterity.arrays.typing import Float
 from posterity.artifact.registry import register
 from posterity.errors import StructureError, UsageError
@@ -39,11 +38,18 @@ from posterity.inference.population import (
     thinned,
     variances,
 )
+from posterity.inference.trajectories import moved
 from posterity.models import LinearRegression, hierarchical
 from posterity.models.nodes import normal_pairs
+from posterity.models.personal import SPREADS, Spreads
 
 RATIO = "log_ratio"
 """Block of a prior of spreads in units of the sites' typical standard errors."""
+SHARE = 0.25
+"""Smallest effective share of nodes for sums by weights: with less, tails are missed."""
+PAIRS = 64
+"""Pairs of starts of draws of spreads where these are too many for weights: their eight draws each
+tell the end of an interval to some hundredths of its width."""
 
 
 @register
@@ -68,12 +74,8 @@ class RandomEffects(Product):
         super().__init__(blocks or {}, **named)
         own: Any = self.blocks
         kinds = {type(block) for block in own.values()}
-        if (
-            {*own} - {*BLOCKS, RATIO}
-            or len(own) != 2
-            or BLOCKS[0] not in own
-            or kinds != {Gaussian}
-        ):
+        two = len(own) == 2 and BLOCKS[0] in own and {*own} <= {*BLOCKS, RATIO}
+        if not two or kinds != {Gaussian}:
             raise StructureError(
                 found=f"blocks {dict(own)!r}",
                 expected="coefficients=Gaussian, and log_spread=Gaussian or log_ratio=Gaussian",
@@ -81,16 +83,17 @@ class RandomEffects(Product):
             )
 
     @classmethod
-    def of(cls, prior: Any, personal: Any) -> "RandomEffects":
+    def of(cls, prior: Any, personal: Any, spreads: Spreads = SPREADS) -> "RandomEffects":
         """Return it from the prior of the population's coefficients, and the ``personal`` of
         :func:`posterity.fuse`. Raises UsageError as :func:`posterity.models.hierarchical` does.
         """
         expected = isinstance(personal, Mapping)
-        _, joint = hierarchical(LinearRegression(1.0), prior, personal)
+        _, joint = hierarchical(LinearRegression(1.0), prior, personal, spreads=spreads)
         own: Any = joint.log_spread
         if expected:
             return cls(coefficients=joint.coefficients, log_spread=own)
-        ratio = Gaussian.from_standard(np.zeros(own.own_size), own.covariance).named(own.names)
+        median = np.full(own.own_size, np.log(spreads.errors))
+        ratio = Gaussian.from_standard(median, own.covariance).named(own.names)
         return cls(coefficients=joint.coefficients, log_ratio=ratio)
 
     def factor(self, message: Normal) -> "RandomEffects":
@@ -155,11 +158,8 @@ class Effects:
     @functools.cached_property
     def typical(self) -> Float[np.ndarray, " p"]:
         """The median standard error over the sites that know a coefficient; one if none does."""
-        known = np.where(np.isfinite(self.errors), self.errors, np.nan)
-        some = ~np.isnan(known).all(0)
-        middle = np.ones(len(self.own))
-        middle[some] = np.nanmedian(known[:, some], axis=0)
-        return middle
+        known = np.ma.masked_invalid(self.errors)
+        return np.ma.filled(np.ma.median(known, axis=0), 1.0)
 
     @functools.cached_property
     def spread(self) -> Float[np.ndarray, " p"]:
@@ -169,14 +169,12 @@ class Effects:
         several = np.isfinite(self.errors).sum(0) > 1
         result = np.full(len(self.own), np.nan)
         if several.any():
-            result[several] = self.typical[several] * self._restricted(self.own[several], several)
+            result[several] = self.typical[several] * self._restricted(several)
         return result
 
     def _restricted(
         self,
-        own: np.ndarray,
         several: np.ndarray,
-        *,
         starts: Sequence[float] = (0.1, 1.0, 10.0),
         rounds: int = 1000,
         precise: float = 1e-12,
@@ -184,6 +182,7 @@ class Effects:
         """Return the spreads in units of typical errors by ascent from ``starts``, until a step
         gains less than the share ``precise``, in at most ``rounds`` steps.
         """
+        own = self.own[several]
         scale = self.typical[several] ** 2
 
         def loss(ratio):
@@ -208,7 +207,13 @@ class Effects:
 
     @functools.cached_property
     def _stacked(self) -> Messages:
-        return Messages.of([*self.messages.values()])
+        return Messages.of([*self.messages.values()] or [self._nothing])
+
+    @property
+    def _nothing(self) -> Normal:
+        """The message of a site without records."""
+        size = len(self.names)
+        return Normal(np.zeros(size), np.zeros((size, size)))
 
     @property
     def _ahead(self) -> Any:
@@ -226,55 +231,56 @@ class Effects:
     def nodes(self) -> Nodes:
         """Nodes of the spreads' posterior, with the law of the population's coefficients at each.
 
-        If the effective sample size is too small for sums by weights, as with very many spreads,
-        they are equally likely draws of a normal approximation about the mode.
+        Where too few of them count in sums by weights, as with many spreads, they are equally
+        likely draws.
         """
-        spread = self._spreads
         before = Normal.of(self.prior.coefficients)
-        if not self.messages:
-            places = _draws(spread.mean, spread.covariance)
-            ones = np.ones((len(places), 1))
-            mean = ones * before.mean
-            covariance = ones[..., None] * before.covariance
-            return Nodes(ones[:, 0] / len(places), places, mean, covariance)
         with one_thread():
-            start = self._mode()
-            at, _ = nodes_of(self._stacked, (before, spread), start, self.own)
-            if at is not None:
+            mode, root = self._mode()
+            start = mode, root @ root.T
+            at, worth = nodes_of(self._stacked, (before, self._spreads), start, self.own)
+            if at is not None and worth > SHARE * len(at.weights):
                 return at
-            places = _draws(*start)
+
+            def loss(v):
+                value, slope = self._loss(mode + v @ root.T)
+                return value, slope @ root
+
+            places = mode + moved(loss, normal_pairs(len(mode), PAIRS)) @ root.T
             found = self._integrated(variances(places, self.own, len(self.names)))
         weights = np.full(len(places), 1 / len(places))
         return Nodes(weights, places, found.mean, found.covariance)
 
+    def _loss(self, log_spread: Float[np.ndarray, "m p"]) -> tuple[np.ndarray, np.ndarray]:
+        """Return minus the log posterior density at log spreads, and its slopes."""
+        prior = self._spreads
+        variance = variances(log_spread, self.own, len(self.names))
+        found = self._integrated(variance)
+        away = log_spread - prior.mean
+        pull = away @ prior.precision
+        value = (away * pull).sum(1) / 2 - found.log
+        return value, pull - 2 * (found.slope * variance)[:, self.own]
+
     def _mode(self, *, step: float = 1e-4) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mode of the log spreads, and the inverse of minus the curvature there, from
-        differences of slopes a ``step`` apart.
+        """Return the mode of the log spreads, and a root of the inverse of minus the curvature
+        there, from differences of slopes a ``step`` apart.
         """
         prior = self._spreads
-        size = len(self.names)
+        root = np.linalg.cholesky(prior.covariance)  # of coordinates in which the prior is standard
 
-        def slopes(s):
-            variance = variances(s, self.own, size)
-            found = self._integrated(variance)
-            away = s - prior.mean
-            pull = away @ prior.precision
-            value = found.log - (away * pull).sum(1) / 2
-            return -value, pull - 2 * (found.slope * variance)[:, self.own]
+        def loss(u):
+            value, slope = self._loss(prior.mean + u[None] @ root.T)
+            return value[0], slope[0] @ root
 
-        def loss(s):
-            value, slope = slopes(s[None])
-            return value[0], slope[0]
-
-        start = np.log(np.fmax(self.spread, self.typical / 10))
-        mode = scipy.optimize.minimize(loss, start, jac=True).x
-        aside = step * np.eye(len(mode))
-        ahead = slopes(mode + aside)[1]
-        behind = slopes(mode - aside)[1]
-        bend = (ahead - behind) / (2 * step)
+        mode = scipy.optimize.minimize(loss, np.zeros(len(root)), jac=True).x
+        place = prior.mean + root @ mode
+        aside = step * root.T
+        ahead = self._loss(place + aside)[1]
+        behind = self._loss(place - aside)[1]
+        bend = (ahead - behind) @ root / (2 * step)
         values, vectors = np.linalg.eigh((bend + bend.T) / 2)
-        least = np.linalg.eigvalsh(prior.precision)[0]
-        return mode, (vectors / np.maximum(values, least)) @ vectors.T
+        wide = vectors / np.sqrt(np.maximum(values, 1.0))  # at most as wide as the prior
+        return place, root @ wide
 
     @functools.cached_property
     def law(self) -> Product:
@@ -293,36 +299,16 @@ class Effects:
 
     def interval(self, level: float = 0.95) -> Float[np.ndarray, "d 2"]:
         """Return the central interval of each coefficient of the population."""
-        return self._interval(self.nodes.mean, self.nodes.covariance, level)
+        return self.nodes.interval(level)
 
     def spread_interval(self, level: float = 0.95) -> Float[np.ndarray, "p 2"]:
         """Return the central posterior interval of each spread τ."""
-        BETWEEN.check(level=level)
-        tails = (1 - level) / 2, (1 + level) / 2
-        at = self.nodes
-        ends = []
-        for line in at.log_spread.T:
-            order = np.argsort(line)
-            below = np.cumsum(at.weights[order]) - at.weights[order] / 2
-            ends.append(np.exp(np.interp(tails, below, line[order])))
-        return np.array(ends)
+        return self.nodes.spread_interval(level)
 
     def prediction_interval(self, level: float = 0.95) -> Float[np.ndarray, "d 2"]:
         """Return the central interval of each coefficient of a new site."""
-        at = self.nodes
-        more = variances(at.log_spread, self.own, len(self.names))
-        return self._interval(
-            at.mean, at.covariance + more[:, :, None] * np.eye(len(self.names)), level
-        )
-
-    def _interval(self, means: Any, covariances: Any, level: float) -> Float[np.ndarray, "d 2"]:
-        BETWEEN.check(level=level)
-        sds = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))
-        tails = (1 - level) / 2, (1 + level) / 2
-        columns = zip(means.T, sds.T, strict=True)
-        return np.array(
-            [[_quantile(self.nodes.weights, *own, p) for p in tails] for own in columns]
-        )
+        between = variances(self.nodes.log_spread, self.own, len(self.names))
+        return self.nodes.interval(level, between)
 
     def site(self, name: str) -> Mixture:
         """Return the posterior of a site's own coefficients, shrunken towards the population."""
@@ -340,21 +326,16 @@ class Effects:
         """
         linear, precision = self.messages[name]
         errors = _errors(precision)
-        return np.where(np.isfinite(errors), _solved(precision, linear)[0], np.nan), errors
+        return np.where(np.isfinite(errors), pseudo_inverse(precision)[0] @ linear, np.nan), errors
 
     def shrunken(self, name: str) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
         """Return means and standard deviations of a site's own coefficients (:meth:`site`)."""
-        law: Any = self.site(name)
-        members = law.components
-        mean = members.mean.mean(0)
-        variance = np.diagonal(members.covariance, axis1=1, axis2=2).mean(0)
-        return mean, np.sqrt(variance + members.mean.var(0))
+        (law,) = self.site(name).marginals()
+        return law.mean, law.sd
 
     def new_site(self) -> Mixture:
         """Return the prediction of the coefficients of a site that is not among these."""
-        size = len(self.names)
-        nothing = Normal(np.zeros(size), np.zeros((size, size)))
-        return at_spreads(nothing, thinned(self.nodes), self.own, self.names)
+        return at_spreads(self._nothing, thinned(self.nodes), self.own, self.names)
 
     @functools.cached_property
     def heterogeneity(self) -> tuple[float, int]:
@@ -363,12 +344,12 @@ class Effects:
         """
         linear, precision = self._stacked
         total = precision.sum(0)
-        centre = np.linalg.lstsq(total, linear.sum(0), rcond=None)[0]
-        ahead = linear - precision @ centre
-        known = [_solved(matrix, right) for matrix, right in zip(precision, ahead, strict=True)]
-        square = sum(right @ solved for right, (solved, _) in zip(ahead, known, strict=True))
-        rank = sum(own for _, own in known) - _solved(total, centre)[1]
-        return float(square), int(rank)
+        middle, shared = pseudo_inverse(total)
+        ahead = linear - precision @ (middle @ linear.sum(0))
+        known = [pseudo_inverse(own) for own in precision]
+        square = sum(right @ own @ right for right, (own, _) in zip(ahead, known, strict=True))
+        rank = sum(np.trace(range_of) for _, range_of in known) - np.trace(shared)
+        return float(square), round(rank)
 
     @property
     def q(self) -> float:
@@ -409,45 +390,10 @@ def effects_of(ledger: Any) -> Effects:
     return Effects.of(ledger.prior, {site: ledger.factor(site) for site in ledger.sites})
 
 
-def _unit(precision: np.ndarray) -> np.ndarray:
-    """Return the scales of coefficients at which the precision has a diagonal of ones."""
-    diagonal = np.diagonal(precision)
-    return np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-
-
-def _inverted(precision: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return scales, the pseudo-inverse of the scaled precision, and its rank."""
-    unit = _unit(precision)
-    values, vectors = np.linalg.eigh(precision / np.outer(unit, unit))
-    kept = values > len(values) * np.finfo(float).eps * max(values[-1], 0.0)
-    inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
-    return unit, inverse, int(kept.sum())
-
-
-def _solved(precision: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, int]:
-    unit, inverse, rank = _inverted(precision)
-    return inverse @ (right / unit) / unit, rank
-
-
-def _errors(precision: np.ndarray) -> np.ndarray:
-    """Return standard errors (d,); infinite for coefficients of which nothing is known."""
-    unit, inverse, _ = _inverted(precision)
-    known = np.diagonal(precision) > 0
-    return np.where(known, np.sqrt(np.maximum(np.diagonal(inverse), 0.0)) / unit, np.inf)
-
-
-def _draws(mean: np.ndarray, covariance: np.ndarray, *, pairs: int = 128) -> np.ndarray:
-    """Return antithetic quasi-random ``pairs`` of draws of a normal law."""
-    return mean + normal_pairs(len(mean), pairs) @ np.linalg.cholesky(covariance).T
-
-
-def _quantile(weights: Any, means: Any, sds: Any, share: float, *, far: float = 40.0) -> float:
-    """Return a quantile of a mixture of normals, within ``far`` deviations of all."""
-    kept = weights > 0
-    weights, means, sds = weights[kept], means[kept], sds[kept]
-
-    def over(x):
-        return weights @ scipy.special.ndtr((x - means) / sds) - share
-
-    ends = (means - far * sds).min(), (means + far * sds).max()
-    return scipy.optimize.brentq(over, *ends, xtol=1e-10 * float(sds.min()))
+def _errors(precision: np.ndarray, *, rounding: float = 1e-8) -> np.ndarray:
+    """Return standard errors (d,); infinite for coefficients that are not known, up to
+    ``rounding`` in the share of each that is.
+    """
+    inverse, within = pseudo_inverse(precision)
+    known = np.diagonal(within) > 1 - rounding
+    return np.sqrt(np.where(known, np.diagonal(inverse), np.inf))

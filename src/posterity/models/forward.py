@@ -11,16 +11,6 @@ from posterity.families.layers import Conv, Layer, Layers
 from posterity.runtime.lazy import jax, jnp
 from posterity.runtime.programs import jitted
 
-FUNCTIONS: dict[str, Any] = {
-    "relu": lambda x: jax.nn.relu(x),
-    "tanh": lambda x: jnp.tanh(x),
-    "sigmoid": lambda x: jax.nn.sigmoid(x),
-    "silu": lambda x: jax.nn.silu(x),
-    "gelu": lambda x: jax.nn.gelu(x),
-    "softplus": lambda x: jax.nn.softplus(x),
-    "identity": lambda x: x,
-}
-
 
 def outputs(layers: Any, z: Float[Real, " p"], x: Float[Real, "n ..."]) -> Float[Real, "n k"]:
     """Return the outputs of the network with flat weights ``z`` for inputs ``x``."""
@@ -121,5 +111,5 @@ def preactivation(
 
 def after(layer: Layer, x: Float[Real, "n ..."]) -> Float[Real, "n ..."]:
     """Apply the activation and the pooling of a layer."""
-    out = FUNCTIONS[layer.activation](x)
+    out = getattr(jax.nn, layer.activation)(x)
     return layer.pooled(out) if isinstance(layer, Conv) else out

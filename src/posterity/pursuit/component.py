@@ -25,8 +25,6 @@ from posterity.pursuit.result import Covered
 from posterity.pursuit.search import Search, State, nodes_of
 from posterity.pursuit.weights import Estimate, SampleCache, with_row
 
-VAIN = 8  # Further starts that are tried if none gave a component; a last search tries all
-ROUNDS = 3  # Most rounds of a search, each in the units of where the last one ended
 NARROWER, MUCH = 16, 10.0
 """Most times that a component is halved before its search, if its draws have no finite density, and
 the gain, in nats per coordinate, from which it is halved again."""
@@ -35,12 +33,6 @@ FAR, COLLAPSED = 1e4, 1e-8
 narrower has collapsed."""
 POLISHING, POLISHES = 500, 8
 """Most steps of a joint polish, and most rounds, each from where the last one ended."""
-FINER = 4  # Factor by which nodes, or the penalty of moves, are increased
-WORTH = 0.25  # Least share of the divergence that a polish must remove to be worth another
-NEARER = 0.2  # First penalty on moves that went too far, in nats per squared deviation
-SURE = 3.0  # Standard errors beyond which a mixture is worse than another
-CHECKED = 32  # Number of a component's draws at which rounding errors are looked for
-LITTLE = 1e-7  # Divergence from the target, in nats, at which a polish ends
 NOTHING = Estimate(0.0, 0.0)
 
 
@@ -64,7 +56,14 @@ class _Candidate(NamedTuple):
     lam: float
 
 
-def with_component(search: Search, state: State, *, last: bool = False) -> State | Refusal:
+def with_component(
+    search: Search,
+    state: State,
+    *,
+    last: bool = False,
+    # Further starts that are tried if none gave a component; a last search tries all
+    vain: int = 8,
+) -> State | Refusal:
     """Return the state with the best component added, or a refusal; ``last`` tries all starts."""
     number = state.number + 1
     slot = int(np.flatnonzero(state.weights == 0)[0])
@@ -84,7 +83,7 @@ def with_component(search: Search, state: State, *, last: bool = False) -> State
         worthy = best is not None and best.gain.value > best.gain.standard_error
         # All starts outside of the mixture, and then some within, are tried before a refusal.
         # Within a mixture that is near the target no component adds more than its gap.
-        tried = 0 if first or worthy else VAIN
+        tried = 0 if first or worthy else vain
         enough = place >= search.finalists + tried and not last
         if enough or (known and (search.fresh or within == search.finalists)):
             continue
@@ -125,7 +124,16 @@ def with_component(search: Search, state: State, *, last: bool = False) -> State
     return after.with_row(gain, float(weights[slot]), best.lam)
 
 
-def polished(search: Search, state: State) -> State:
+def polished(
+    search: Search,
+    state: State,
+    *,
+    finer: int = 4,  # Factor by which nodes, or the penalty of moves, are increased
+    # Least share of the divergence that a polish must remove to be worth another
+    worth: float = 0.25,
+    nearer: float = 0.2,  # First penalty on moves that went too far, in nats per squared deviation
+    little: float = 1e-7,  # Divergence from the target, in nats, at which a polish ends
+) -> State:
     """Maximise the ELBO over all components; keep a result only if it is better at other draws."""
     if len(state.used) < 2:
         return state
@@ -138,26 +146,31 @@ def polished(search: Search, state: State) -> State:
         after = dataclasses.replace(after, evaluations=after.evaluations + end.evaluations)
         moved = _moved(search, after, end.v)
         gained = -math.inf if moved is None else _gained(after, moved)
-        slow = not gained > WORTH * left
+        slow = not gained > worth * left
         if moved is not None and gained > 0:
             after = moved
         elif np.abs(end.v).max() > 1:  # so far from the start, nodes do not represent the draws
-            near = max(FINER * near, NEARER)
+            near = max(finer * near, nearer)
             slow = False
         left = after.gap.value
-        if left < LITTLE or (slow and len(nodes) > len(search.nodes)):
+        if left < little or (slow and len(nodes) > len(search.nodes)):
             break
         if slow:
-            nodes = nodes_of(search.form, FINER * len(nodes))
+            nodes = nodes_of(search.form, finer * len(nodes))
     if after.cache is state.cache:
         return after
     return after.with_row(state.gain(after.cache, after.weights), float("nan"), float("nan"))
 
 
-def _gained(state: State, moved: State) -> float:
+def _gained(
+    state: State,
+    moved: State,
+    *,
+    sure: float = 3.0,  # Standard errors beyond which a mixture is worse than another
+) -> float:
     """Return the nats by which another mixture is better, by its ELBO or by its divergence."""
     gain = state.gain(moved.cache, moved.weights)
-    if not gain.value >= -SURE * gain.standard_error:
+    if not gain.value >= -sure * gain.standard_error:
         return gain.value
     return max(gain.value, state.gap.value - moved.gap.value)
 
@@ -233,7 +246,13 @@ def _starts(
 
 
 def _searched(
-    search: Search, own: PyTree, ratio: Ratio, lam: float, key: KeyArray
+    search: Search,
+    own: PyTree,
+    ratio: Ratio,
+    lam: float,
+    key: KeyArray,
+    *,
+    rounds: int = 3,  # Most rounds of a search, each in the units of where the last one ended
 ) -> tuple[Any, int]:
     """Return the parameters at the end of the component step, and the number of gradients."""
     form = search.form
@@ -244,7 +263,7 @@ def _searched(
         return objectives.component(form, noise, search.target, own, ratio, lam, key)
 
     if search.noisy:
-        for number in range(ROUNDS if ratio.q is None else 1):  # the first may start far away
+        for number in range(rounds if ratio.q is None else 1):  # the first may start far away
             begin = functools.partial(along, own)
             end = maximised_by_adam(form, begin, zero, iterations=search.iterations, key=key)
             own = objectives.moved(form, own, end.v)
@@ -255,7 +274,7 @@ def _searched(
         return own, count
     assert isinstance(form, SmoothForm)  # others are noisy
     own = _narrowed(form, own, lambda own: along(own, search.nodes)(zero))
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         end = maximised(along(own, search.nodes), zero)
         own = objectives.moved(form, own, end.v)
         count += end.evaluations * len(search.nodes)
@@ -316,14 +335,20 @@ def _candidate(
     return _Candidate(parameters, cache, weights, gain, 1.0 if first else lam)
 
 
-def _unresolved(search: Search, cache: SampleCache, slot: int) -> bool:
+def _unresolved(
+    search: Search,
+    cache: SampleCache,
+    slot: int,
+    *,
+    checked: int = 32,  # Number of a component's draws at which rounding errors are looked for
+) -> bool:
     """Return whether the log density has large rounding errors at those of a component's draws
     where the ratio to the component is highest, which its gain hangs on most.
     """
     if not search.form.smooth:
         return False
     ratios = cache.log_l[slot] - cache.densities[slot, slot]
-    highest = np.argsort(-ratios, kind="stable")[:CHECKED]
+    highest = np.argsort(-ratios, kind="stable")[:checked]
     return not objectives.resolved(search.target, cache.z[slot, highest]).all()
 
 

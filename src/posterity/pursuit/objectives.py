@@ -30,12 +30,8 @@ _quiet = functools.partial(np.errstate, over="ignore", divide="ignore", invalid=
 """Decorator of numeric functions whose results may not be finite, which their callers check."""
 BATCH = 128
 """Number of events per call of a program, so that each is compiled for one size."""
-RATE = 0.05
-"""Adam's rate, in standard deviations and log scales per step; it falls to zero by the end."""
-STEEPEST = 100.0  # Norm to which Adam's gradients are clipped
 NEAR = np.outer([1, -1], 2.0 ** np.array([-50, -48, -46])).reshape(-1, 1, 1)
 """Relative distances of events whose log densities hardly differ."""
-ROUGH = 0.1  # Difference, in nats, of these log densities that is due to rounding
 
 Look = Callable[[np.ndarray], tuple[Any, np.ndarray]]
 """An evaluation of an objective: its value and gradient at a point (..., d)."""
@@ -77,13 +73,15 @@ def values(target: Target, z: PyTree) -> Float[jax.Array, " n"]:
     return jax.vmap(target.log_density)(z)
 
 
-def resolved(target: Target, z: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " n"]:
-    """Return whether ``log L`` at events is free of large rounding errors, as it hardly differs
-    where events differ in their last digits. Differences of ``gammaln`` above 1e14 are not.
+def resolved(
+    target: Target, z: Float[np.ndarray, "n d"], *, rough: float = 0.1
+) -> Bool[np.ndarray, " n"]:
+    """Return whether ``log L`` at events is free of rounding errors above ``rough`` nats, as it
+    hardly differs where events differ in their last digits. Those of ``gammaln`` at 1e14 are not.
     """
     near = batched(values, (target,), (z * (1 + NEAR)).reshape(-1, z.shape[1]))
     with np.errstate(invalid="ignore"):  # where the density is not finite
-        return np.ptp(near.reshape(len(NEAR), -1), axis=0) <= ROUGH
+        return np.ptp(near.reshape(len(NEAR), -1), axis=0) <= rough
 
 
 @jitted
@@ -363,36 +361,36 @@ def maximised_by_adam(
     mean of the last third of the positions.
     """
     state = _adam(iterations).init(v)
-    average, count = np.zeros_like(v), 0
+    last = []
     for step in range(1, iterations + 1):
         draw, batch = (keys.fold_in(keys.fold_in(key, step), part) for part in (0, 1))
         _, slope = look(noise(form, draw, BATCH), keys.of_jax(batch))(v)
         slope = np.nan_to_num(slope, posinf=0.0, neginf=0.0)
-        v, state = _stepped(iterations, v, slope, state)
-        v = np.asarray(v)
+        moves, state = _move(iterations, slope, state)
+        v = v + np.asarray(moves)
         if 3 * step > 2 * iterations:
-            count += 1
-            average = average + (v - average) / count
-    return Optimum(average, float("nan"), iterations * BATCH)
+            last.append(v)
+    return Optimum(np.mean(last, axis=0), float("nan"), iterations * BATCH)
 
 
 @functools.cache
-def _adam(iterations: int) -> Any:
-    """Return Adam upwards, with clipped gradients and a rate that falls to zero (a cosine)."""
+def _adam(iterations: int, *, rate: float = 0.05, steepest: float = 100.0) -> Any:
+    """Return Adam upwards, with gradients of a norm up to ``steepest``. Its ``rate``, in deviations
+    and log scales a step, falls to zero by the end (a cosine).
+    """
     import optax  # which takes a while to import
 
     return optax.chain(
-        optax.clip_by_global_norm(STEEPEST),
+        optax.clip_by_global_norm(steepest),
         optax.scale_by_adam(),
-        optax.scale_by_schedule(optax.cosine_decay_schedule(RATE, iterations)),
+        optax.scale_by_schedule(optax.cosine_decay_schedule(rate, iterations)),
     )
 
 
 @compiled
-def _stepped(iterations: int, v: Any, slope: Any, state: Any) -> Any:
-    """Return the position and Adam's state after a step."""
-    moves, state = _adam(iterations).update(slope, state)
-    return v + moves, state
+def _move(iterations: int, slope: Any, state: Any) -> Any:
+    """Return a step of Adam, and its state after that."""
+    return _adam(iterations).update(slope, state)
 
 
 def noise(form: FreeForm, key: KeyArray, number: int) -> Any:

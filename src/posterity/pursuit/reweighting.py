@@ -16,7 +16,6 @@ from posterity.pursuit.target import as_target, traced_at
 from posterity.runtime.tracing import as_found
 
 RELIABLE = 0.7  # Shape of the weights' tail below which means converge at a useful rate
-FLAT = 0.1  # Relative excess of the largest weight below which there is no tail to fit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,14 +91,18 @@ def reweighted(
     return Weighted(z, scipy.special.softmax(smooth), shape)
 
 
-def _smoothed(logs: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], float]:
+def _smoothed(
+    logs: Float[np.ndarray, " n"],
+    *,
+    flat: float = 0.1,  # Relative excess of the largest weight below which there is no tail to fit
+) -> tuple[Float[np.ndarray, " n"], float]:
     """Return log weights, at most zero, with a smoothed upper tail, and the tail's shape."""
     count = int(min(len(logs) / 5, 3 * np.sqrt(len(logs))))
     order = np.argsort(logs)
     tail = order[-count:]
     cut = logs[order[-count - 1]]
     excess = np.exp(logs[tail]) - np.exp(cut)
-    if not (np.isfinite(cut) and excess[0] > 0 and excess[-1] > FLAT * np.exp(cut)):
+    if not (np.isfinite(cut) and excess[0] > 0 and excess[-1] > flat * np.exp(cut)):
         return logs, 0.0 if np.isfinite(cut) else np.inf
     from scipy.stats import genpareto  # which takes a while to import
 

@@ -21,10 +21,6 @@ from posterity.pursuit.schedules import LambdaSchedule
 from posterity.pursuit.target import Target
 from posterity.pursuit.weights import Estimate, SampleCache, estimate, with_row
 
-TAIL = 1e-3
-"""Share of the mixture's own draws at which ``log q_t`` is below the floor of the ratio."""
-QUASI = 21_000  # Largest dimension of quasi-random sequences
-
 
 @dataclasses.dataclass(frozen=True)
 class Search:
@@ -91,11 +87,16 @@ class Search:
         return with_names(mixture, names_of(self.origin, "components"))
 
 
-def nodes_of(form: FreeForm, number: int) -> Float[np.ndarray, "n noise"]:
+def nodes_of(
+    form: FreeForm,
+    number: int,
+    *,
+    quasi: int = 21_000,  # Largest dimension of quasi-random sequences
+) -> Float[np.ndarray, "n noise"]:
     """Return quasi-random noise in mirrored pairs, standardised in each dimension."""
     pairs = max(number // 2, 1)
     size = form.noise_size
-    if size > QUASI:
+    if size > quasi:
         half = np.random.default_rng(0).standard_normal((pairs, size))
         nodes = np.concatenate([half, -half])
     else:
@@ -147,11 +148,16 @@ class State:
         """Slots of positive weight."""
         return np.flatnonzero(self.weights > 0).tolist()
 
-    def ratio(self) -> Ratio:
+    def ratio(
+        self,
+        *,
+        # Share of the mixture's own draws at which ``log q_t`` is below the floor of the ratio.
+        tail: float = 1e-3,
+    ) -> Ratio:
         """Return ``log L/q_t`` with a floor below nearly all of the mixture's own draws."""
         if not self.used:
             return Ratio(None, 0.0)
-        return Ratio(self.q, self.cache.tail(self.weights, TAIL))
+        return Ratio(self.q, self.cache.tail(self.weights, tail))
 
     def gain(self, cache: SampleCache, weights: Float[np.ndarray, " k"]) -> Estimate:
         """Return the gain in the ELBO by another mixture, with common draws."""

@@ -23,20 +23,8 @@ from posterity.pursuit.search import Search, State
 SCOUTS, FEW, MANY = 256, 320, (4096, 16384)
 """Least number of points of each kind at which the ratio is evaluated: always, in a last search,
 and, where memory allows, bounds of the number in a last search."""
-WHOLE = 4_000_000  # Most numbers in these points
-LEAST = -1e300  # Stands for the logarithm of zero density
-FOLLOWED = 3000  # Most unexplained draws of the base that are climbed from
-CLIMB = 100  # Most steps of a climb
-STEP = 1e-5
-"""Step of the finite differences of a curvature, in standard deviations of the base."""
 WIDEST, NARROW = 10.0, 0.1
 """Largest width, and width if no curvature is known, in standard deviations of the base."""
-NEGLIGIBLE = -20.0
-"""Logarithm of the share of the mass below which no component is sought at a peak, even if the peak
-were as wide as can be."""
-OUTSIDE = 1e-3
-"""Share of a component's draws that are further from its mean than events outside of it."""
-WITHIN = 8  # Most peaks within known components that are considered
 
 
 class Scouted(NamedTuple):
@@ -62,13 +50,20 @@ class Top(NamedTuple):
     known: bool
 
 
-def scouted(search: Search, state: State, ratio: Ratio, key: KeyArray) -> Scouted:
+def scouted(
+    search: Search,
+    state: State,
+    ratio: Ratio,
+    key: KeyArray,
+    *,
+    whole: int = 4_000_000,  # Most numbers in these points
+) -> Scouted:
     """Draw events of the base and, for smooth forms, of the wider base and the widened mixture."""
     form = search.form
     count = max(SCOUTS, search.attempts, min(search.fresh, FEW))
     if search.fresh:  # in proportion to the gradients so far, as far as there is room
         many = max(np.clip(2 * state.evaluations, *MANY), search.fresh)
-        count = max(count, min(int(many), WHOLE // form.size))
+        count = max(count, min(int(many), whole // form.size))
     base = form.parameters(search.base)
     noise = objectives.noise(form, key, count)
     events = [objectives.drawn(form, base, noise)]
@@ -91,14 +86,25 @@ def scouted(search: Search, state: State, ratio: Ratio, key: KeyArray) -> Scoute
     return Scouted(z, log_l - np.logaddexp(log_q, ratio.floor), excess, count, blank)
 
 
-def _log_q(form: FreeForm, q: Components, z: Float[np.ndarray, "n d"]) -> Any:
+def _log_q(
+    form: FreeForm,
+    q: Components,
+    z: Float[np.ndarray, "n d"],
+    *,
+    least: float = -1e300,  # Stands for the logarithm of zero density
+) -> Any:
     """Return the log density of the mixture at events (n,)."""
     logs = objectives.densities(form, q.parameters, z) + q.log_weights
-    return np.maximum(np.logaddexp.reduce(logs, axis=1), LEAST)
+    return np.maximum(np.logaddexp.reduce(logs, axis=1), least)
 
 
 def places(
-    search: Search, state: State, points: Scouted, rng: np.random.Generator
+    search: Search,
+    state: State,
+    points: Scouted,
+    rng: np.random.Generator,
+    *,
+    followed: int = 3000,  # Most unexplained draws of the base that are climbed from
 ) -> tuple[Int[np.ndarray, " number"], int]:
     """Return the indices of the points to climb from, and the number of the first draws of the base
     that are climbed from, explained (the target is at most ten times the mixture) or blank.
@@ -120,7 +126,7 @@ def places(
     level = np.asarray(state.log_z if state.used else -np.inf)
     explained = RULE.explains(level, kinds)
     unexplained = half + np.flatnonzero(~explained[0, half:])
-    climbed = min(search.fresh, FOLLOWED, len(unexplained))
+    climbed = min(search.fresh, followed, len(unexplained))
     searched = np.append(unexplained, points.block)[climbed]
     base = np.append(np.arange(half), unexplained[:climbed])
     most = np.argsort(-kinds, 1)[:, : search.fresh and 4 + climbed // 4]
@@ -131,7 +137,19 @@ def places(
 
 
 def tops(
-    search: Search, state: State, ratio: Ratio, points: Scouted, chosen: Int[np.ndarray, " g"]
+    search: Search,
+    state: State,
+    ratio: Ratio,
+    points: Scouted,
+    chosen: Int[np.ndarray, " g"],
+    *,
+    climb: int = 100,  # Most steps of a climb
+    # Step of the finite differences of a curvature, in standard deviations of the base.
+    step: float = 1e-5,
+    # Logarithm of the share of the mass below which no component is sought at a peak, even if the
+    # peak were as wide as can be.
+    negligible: float = -20.0,
+    within: int = 8,  # Most peaks within known components that are considered
 ) -> tuple[list[Top], Bool[np.ndarray, " g"], int]:
     """Climb from points and return the peaks by decreasing score: all outside of the components
     that may have mass, and some within. Also return which climbs ended at a finite value, without
@@ -148,17 +166,17 @@ def tops(
         return mixed - log_l, down - slope
 
     def curvature(row: np.ndarray) -> np.ndarray:
-        steps = STEP * np.concatenate([np.eye(len(row)), -np.eye(len(row))])
+        steps = step * np.concatenate([np.eye(len(row)), -np.eye(len(row))])
         up, down = np.split(slopes(row + unit * steps)[1] * unit, 2)
-        return (down - up + (down - up).T) / (4 * STEP)
+        return (down - up + (down - up).T) / (4 * step)
 
-    ends, values, evaluations = climbs(least, begin, unit, most=CLIMB)
+    ends, values, evaluations = climbs(least, begin, unit, most=climb)
     finite = np.isfinite(values) & objectives.resolved(search.target, ends)
     known = _known(search, state, ends)
     light = np.zeros(len(ends), bool)
     if state.used:
         heights = batched(objectives.values, (search.target,), ends) - state.log_z
-        light = heights + np.log(np.sqrt(2 * np.pi) * WIDEST * unit).sum() < NEGLIGIBLE
+        light = heights + np.log(np.sqrt(2 * np.pi) * WIDEST * unit).sum() < negligible
     found: list[Top] = []
     # Peaks outside of components come first, each group by decreasing height.
     for place in np.lexsort((values, known)):
@@ -167,7 +185,7 @@ def tops(
         met = any(top.mode.near(row) for top in found)
         if not finite[place] or light[place] or met:
             continue
-        if known[place] and sum(top.known for top in found) >= WITHIN:
+        if known[place] and sum(top.known for top in found) >= within:
             break
         deviation = factor = NARROW * unit
         if len(row) <= RULE.dense:
@@ -183,7 +201,14 @@ def tops(
     return sorted(found, key=lambda top: -top.mode.mass), finite, evaluations
 
 
-def _known(search: Search, state: State, z: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " n"]:
+def _known(
+    search: Search,
+    state: State,
+    z: Float[np.ndarray, "n d"],
+    *,
+    # Share of a component's draws that are further from its mean than events outside of it.
+    outside: float = 1e-3,
+) -> Bool[np.ndarray, " n"]:
     """Tell which events lie within a component, where its own draws lie."""
     form = search.form
     used = state.used
@@ -192,5 +217,5 @@ def _known(search: Search, state: State, z: Float[np.ndarray, "n d"]) -> Bool[np
         return np.zeros(len(z), bool)
     logs = objectives.densities(form, parameters, z)[:, used]
     peaks = objectives.densities(form, parameters, state.middles(form))
-    fall = scipy.special.gammainccinv(form.noise_size / 2, OUTSIDE)
+    fall = scipy.special.gammainccinv(form.noise_size / 2, outside)
     return (logs >= np.diagonal(peaks)[used] - fall).any(1)

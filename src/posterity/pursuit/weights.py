@@ -18,8 +18,6 @@ from posterity.arrays.search import lbfgs
 
 RULE = one_of("corrective", "line", "harmonic")
 DEAD = 1e-4  # Weight below which a component is removed
-STEPS = 300  # Most steps of the optimisation of all weights
-SURE = 15.0  # Log odds beyond which α is set to zero or one
 
 
 class Estimate(NamedTuple):
@@ -99,7 +97,11 @@ def with_row(old: np.ndarray, row: int, new: Any) -> np.ndarray:
 
 
 def line(
-    cache: SampleCache, weights: Float[np.ndarray, " k"], slot: int
+    cache: SampleCache,
+    weights: Float[np.ndarray, " k"],
+    slot: int,
+    *,
+    sure: float = 15.0,  # Log odds beyond which α is set to zero or one
 ) -> Float[np.ndarray, " k"]:
     """Return the weights times ``1 - α``, and α for one slot, with the α of the highest ELBO. Its
     slope in α, ``E_h[log L/q] - E_q_t[log L/q]``, decreases, and its root is bracketed.
@@ -116,12 +118,12 @@ def line(
         means = (log_l - np.logaddexp(less + log_q, more + log_h)).mean(1)
         return float(means[-1] - weights[used[:-1]] @ means[:-1])
 
-    if slope(-SURE) <= 0:
+    if slope(-sure) <= 0:
         alpha = 0.0
-    elif slope(SURE) >= 0:
+    elif slope(sure) >= 0:
         alpha = 1.0
     else:
-        alpha = scipy.special.expit(scipy.optimize.brentq(slope, -SURE, SURE, xtol=1e-6))
+        alpha = scipy.special.expit(scipy.optimize.brentq(slope, -sure, sure, xtol=1e-6))
     return with_row((1 - alpha) * weights, slot, alpha)
 
 
@@ -130,7 +132,12 @@ def harmonic(weights: Float[np.ndarray, " k"], slot: int, t: int) -> Float[np.nd
     return with_row((1 - 2 / (t + 2)) * weights, slot, 2 / (t + 2))
 
 
-def corrective(cache: SampleCache, weights: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
+def corrective(
+    cache: SampleCache,
+    weights: Float[np.ndarray, " k"],
+    *,
+    steps: int = 300,  # Most steps of the optimisation of all weights
+) -> Float[np.ndarray, " k"]:
     """Optimise all weights, starting from these; empty slots stay empty."""
     used = np.flatnonzero(weights > 0)
     if len(used) == 1:
@@ -148,7 +155,7 @@ def corrective(cache: SampleCache, weights: Float[np.ndarray, " k"]) -> Float[np
         return -float(own @ gaps.mean(1)), -own * (slope - own @ slope)
 
     begin = np.log(weights[used])
-    logits, _, _ = lbfgs(least, begin - begin.mean(), most=STEPS)
+    logits, _, _ = lbfgs(least, begin - begin.mean(), most=steps)
     changed = np.zeros_like(weights)
     changed[used] = scipy.special.softmax(logits)
     return changed

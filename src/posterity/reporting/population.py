@@ -10,18 +10,20 @@ from posterity.reporting.markup import Markup, paragraph, table
 
 
 def population_of(value: Any, level: float) -> dict[str, Any] | None:
-    """Return the population of a ledger whose sites differ; None for anything else.
+    """Return :func:`described` of a ledger whose sites differ; None for anything else."""
+    if not isinstance(value, Ledger) or not isinstance(value.prior, RandomEffects):
+        return None
+    return described(effects_of(value), level) if value.sites else None
+
+
+def described(effects: Effects, level: float) -> dict[str, Any]:
+    """Return a population as data.
 
     ``q``, ``degrees`` and ``p`` are Cochran's; ``coefficients`` has a row for each, with its mean,
     interval and, if it differs between sites, spread ``tau`` (REML), the spread's interval, ``i2``
     and the interval of a new site; ``sites`` has each site's own estimate and its shrunken one.
     Numbers that do not exist are None.
     """
-    if not isinstance(value, Ledger) or not isinstance(value.prior, RandomEffects):
-        return None
-    effects = effects_of(value)
-    if not effects.sites:
-        return None
     rows = zip(
         effects.names,
         effects.mean.tolist(),

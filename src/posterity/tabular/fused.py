@@ -110,6 +110,7 @@ def fused(
     if personal not in (None, False):
         alone = _in_memory(paths, inputs, read)
         columns = _columns(personal, alone, inputs)
+        options.pop("checkpoint", None)  # there is nothing to continue
         return posterity.fuse(alone, personal=columns, budget=budget, **options, progress=progress)
     files = [named(path) for path in paths]
     large = budget is not None or sum(plans.size_of(path) for _, path in files) > plans.IN_MEMORY

@@ -17,23 +17,26 @@ from posterity.runtime.interrupts import deferred
 from posterity.runtime.programs import jitted
 
 RATE = 1e-2
-CHUNK = 250  # Steps of a climb per compiled call; Ctrl-C ends it between calls
 LENGTHS = (2000, 6000, 20_000)
 """Numbers of steps that are compared for networks that learn their noise."""
-CHAINS = 4  # Chains by whose predictions they are compared
 HELD_OUT = 5  # One in so many records is held out
-FEW = 30  # Least number of records held out that can tell lengths apart
-MANY = 2000  # Most records held out
 LEAST = -1e30  # Log density of predictions that are not finite
 
 
-def climb(target: Target, positions: PyTree, steps: int, *, key: jax.Array) -> Any:
+def climb(
+    target: Target,
+    positions: PyTree,
+    steps: int,
+    *,
+    key: jax.Array,
+    chunk: int = 250,  # Steps of a climb per compiled call; Ctrl-C ends it between calls
+) -> Any:
     """Return positions after ``steps`` of Adam on the log density, with a rate that falls to 0."""
     state = positions, _moments(positions)
     with deferred() as interrupts:
-        for begin in range(0, steps, CHUNK):
+        for begin in range(0, steps, chunk):
             interrupts.check()
-            ends = np.array([begin, min(begin + CHUNK, steps), steps], np.int32)
+            ends = np.array([begin, min(begin + chunk, steps), steps], np.int32)
             state = _climbed(target, state, ends, key)
     return state[0]
 
@@ -54,7 +57,14 @@ def _climbed(target: Target, state: PyTree, ends: Any, key: jax.Array) -> Any:
     return jax.lax.fori_loop(ends[0], ends[1], one, state)
 
 
-def length(target: Target, *, key: jax.Array) -> int:
+def length(
+    target: Target,
+    *,
+    key: jax.Array,
+    chains: int = 4,  # Chains by whose predictions they are compared
+    few: int = 30,  # Least number of records held out that can tell lengths apart
+    many: int = 2000,  # Most records held out
+) -> int:
     """Return the number of steps after which a network that learns its noise predicts records that
     it did not learn from: the least of :data:`LENGTHS` that is within one standard error of the
     best.
@@ -68,10 +78,10 @@ def length(target: Target, *, key: jax.Array) -> int:
     first, second, third = jax.random.split(key, 3)
     number = _distinct(target.data)
     order = keys.of_numpy(first).permutation(number.max() + 1)
-    most = min(target.count // HELD_OUT, MANY)
+    most = min(target.count // HELD_OUT, many)
     held_out = np.isin(number, order[np.cumsum(np.bincount(number)[order]) <= most])
     held = int(held_out.sum())
-    if held < FEW:
+    if held < few:
         return LENGTHS[0]
 
     def part(own):
@@ -83,7 +93,7 @@ def length(target: Target, *, key: jax.Array) -> int:
     whole = target.batch_size == target.count
     batch_size = count if whole else min(target.batch_size, count)
     learner = dataclasses.replace(target, data=rest, count=count, batch_size=batch_size)
-    start = learner.start(CHAINS, key=second)
+    start = learner.start(chains, key=second)
     scores = np.array([_scores(learner, climb(learner, start, n, key=third), out) for n in LENGTHS])
     best = int(scores.mean(1).argmax())
     behind = scores[best] - scores

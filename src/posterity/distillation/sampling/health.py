@@ -24,9 +24,6 @@ OFF = 0.15  # Largest accepted relative deviation of a temperature
 SURE = 4.0
 """Standard errors from which a difference counts, as the worst of several groups is tested."""
 RECORDS = 2048  # Most records at which the model's noise is checked
-HALF = 0.6745  # Half-width of the central 50 % interval of a normal law, in standard deviations
-UNEVEN = 0.05
-"""Least deviation from one half, of the share of records in such intervals, that is a misfit."""
 
 
 def temperature(
@@ -97,7 +94,16 @@ def searched(numbers: Any, chains: int) -> str:
     return f"{climbs} climbs ended in {ended}; {missing}"
 
 
-def misfit(outputs: Any, y: Any, noise_variance: Any) -> list[str]:
+def misfit(
+    outputs: Any,
+    y: Any,
+    noise_variance: Any,
+    *,
+    # Half-width of the central 50 % interval of a normal law, in standard deviations
+    half: float = 0.6745,
+    # Least deviation from one half, of the share of records in such intervals, that is a misfit.
+    uneven: float = 0.05,
+) -> list[str]:
     """Return a reason if the noise of values does not fit the model: under a correct model, half of
     the records lie in the 50 % intervals about a posterior draw. Source: johnson2004.
     """
@@ -106,8 +112,8 @@ def misfit(outputs: Any, y: Any, noise_variance: Any) -> list[str]:
     if noise is None or np.size(y) != mean[0].size:  # a user's model may have other outputs
         return []
     away = np.abs(mean - np.reshape(y, (records, -1)))
-    share = float((away < HALF * np.sqrt(noise)).mean())
-    if abs(share - 0.5) <= max(UNEVEN, SURE / 2 / records**0.5):
+    share = float((away < half * np.sqrt(noise)).mean())
+    if abs(share - 0.5) <= max(uneven, SURE / 2 / records**0.5):
         return []
     return [
         f"{100 * share:.0f} % of the records lie in intervals of 50 % about the draws: the "

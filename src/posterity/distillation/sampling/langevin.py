@@ -32,7 +32,6 @@ from posterity.runtime.tracing import as_found
 from posterity.status import Progress, ProgressCallback
 
 CHAINS = (16, 4)  # Number of chains of small models and of large ones
-LARGE = 20_000  # Number of weights from which a model is large
 CLIMB = (2000, 6000)
 """Steps of Adam to the posterior's mass, for a small network and for a large one; see
 :func:`~posterity.distillation.sampling.climbs.length` for small ones that learn their noise."""
@@ -420,9 +419,13 @@ class Langevin(Teacher):
         return Draws(model, jax.tree.map(flat, *parts), **known)
 
 
-def _is_large(model: Model) -> bool:
+def _is_large(
+    model: Model,
+    *,
+    large: int = 20_000,  # Number of weights from which a model is large
+) -> bool:
     size = getattr(model, "size", 0)
-    return isinstance(size, int) and size >= LARGE
+    return isinstance(size, int) and size >= large
 
 
 def _is_linear(model: Model) -> bool:

@@ -19,20 +19,12 @@ from posterity.inference.modes import RULE, Mode, climbs
 from posterity.models import Model
 from posterity.runtime.programs import jitted
 
-MOST = 50_000  # Most records of the search for modes, reweighted to stand for all
-STEPS = 500
+STEPS = 500  # Most steps of a search for a mode
 SCALES = np.array([0.0, 0.1, 0.3, *[1.0] * 13])  # Of the prior's draws that the search starts from
-WIDEST = 1e3  # The largest standard deviation, in unconstrained coordinates, at a mode
-LIGHT = 1e-3  # Least share of the mass, by Laplace's approximation, of a mode that chains start at
 MODES = 16  # Most modes that chains start at
-POLE = 1e-10  # Width at and below which a mode is a pole, such as that of a spread that may be 0
 COMPARED = 64, 4096  # Least and most draws of the prior that are compared with the modes found
-NUMBERS = 1 << 21  # Approximate bound on the densities of records at these draws
 BATCH = 64  # Points that are evaluated together
-# Most rounds of climbs from draws, and steps of one
-ROUNDS = 4
-CLIMB = 60
-AGAIN = 16  # Most of these climbs that are continued, as they end away from all modes found
+CLIMB = 60  # Most steps of a round of climbs from draws
 EQUIVALENT = -1  # In place of a number of draws, where modes are known to be equivalent
 
 
@@ -53,20 +45,34 @@ class Laplace(NamedTuple):
     searched: np.ndarray
 
 
-def _resolved(mode: Mode, widths: np.ndarray) -> bool:
+def _resolved(
+    mode: Mode,
+    widths: np.ndarray,
+    *,
+    # Width at and below which a mode is a pole, such as that of a spread that may be 0
+    pole: float = 1e-10,
+) -> bool:
     """Tell whether single precision resolves deviations (d,) at a mode; not so at a pole."""
     least = np.finfo(np.float32).eps * np.abs(mode.at)
-    return bool((widths > np.maximum(least, POLE)).all() and np.isfinite(mode.factor).all())
+    return bool((widths > np.maximum(least, pole)).all() and np.isfinite(mode.factor).all())
 
 
-def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
+def laplace(
+    model: Model,
+    prior: Distribution,
+    data: PyTree,
+    *,
+    most: int = 50_000,  # Most records of the search for modes, reweighted to stand for all
+    widest: float = 1e3,  # The largest standard deviation, in unconstrained coordinates, at a mode
+    numbers: int = 1 << 21,  # Approximate bound on the densities of records at these draws
+) -> Laplace:
     """Search for the modes of a posterior. If it may have several, the search starts from zero,
     which may be a saddle, and from draws of the prior at several scales. If it is not known that
     modes are equivalent, many draws of the prior are then compared with the mixture of the modes,
     and those at which the density is more than ten times as large are climbed from.
     """
     count = len(jax.tree.leaves(data)[0])
-    some = np.random.default_rng(0).permutation(count)[:MOST] if count > MOST else slice(None)
+    some = np.random.default_rng(0).permutation(count)[:most] if count > most else slice(None)
     with jax.enable_x64(True):
 
         def kind(leaf):
@@ -100,7 +106,7 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
             return jax.vmap(product)(rows) if short else jax.lax.map(product, rows)
 
         def widths(at):
-            return 1 / np.sqrt(np.maximum(np.abs(_diagonal(products, at)), 1 / WIDEST**2))
+            return 1 / np.sqrt(np.maximum(np.abs(_diagonal(products, at)), 1 / widest**2))
 
         def scaled(v: np.ndarray, at: np.ndarray, scale: np.ndarray) -> tuple[float, np.ndarray]:
             level, slope = value(jnp.asarray(at + scale * v), seen)
@@ -136,7 +142,7 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
             climbed(np.zeros((1, size)))
             return _laplace(modes, size, 1, 0)
         records = len(jax.tree.leaves(seen)[0])
-        number = int(np.clip(NUMBERS // max(records, size**2 // 16), *COMPARED))
+        number = int(np.clip(numbers // max(records, size**2 // 16), *COMPARED))
         draws = wide.sample(jax.random.key(0), (number,))
         inside = np.isfinite(wide.log_prob(draws))  # draws of vague priors may round to an end
         draws = jax.tree.map(lambda leaf: leaf[inside], draws)
@@ -145,7 +151,7 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
         if model.known_optima == "several":
             return _laplace(modes, size, len(SCALES), EQUIVALENT)
         every = jitted(jax.vmap(jax.value_and_grad(energy), (0, None)))
-        batch = int(np.clip(NUMBERS // records, 1, BATCH))
+        batch = int(np.clip(numbers // records, 1, BATCH))
 
         def looked(u):
             return _batched(lambda part: every(part, seen), u, batch)
@@ -156,7 +162,15 @@ def laplace(model: Model, prior: Distribution, data: PyTree) -> Laplace:
     return _laplace(modes, size, len(SCALES) + followed, compared)
 
 
-def _laplace(modes: list[Mode], size: int, tried: int, compared: int) -> Laplace:
+def _laplace(
+    modes: list[Mode],
+    size: int,
+    tried: int,
+    compared: int,
+    *,
+    # Least share of the mass, by Laplace's approximation, of a mode that chains start at
+    light: float = 1e-3,
+) -> Laplace:
     """Return the result of a search. Raises a ParameterError if it found no mode."""
     if not modes:
         raise ParameterError(
@@ -168,7 +182,7 @@ def _laplace(modes: list[Mode], size: int, tried: int, compared: int) -> Laplace
     masses = np.array([own.mass for own in modes])
     shares = scipy.special.softmax(masses)
     near = np.array([own.energy <= best.energy + size for own in modes])
-    kept = [place for place in np.argsort(-masses) if near[place] or shares[place] > LIGHT][:MODES]
+    kept = [place for place in np.argsort(-masses) if near[place] or shares[place] > light][:MODES]
     places = best.whitened(np.array([modes[own].at - best.at for own in kept]))
     narrow = [modes[own].whitened(best.factor.T) for own in kept]
     norms = [np.linalg.norm(own, 2) if own.ndim == 2 else own.max() for own in narrow]
@@ -197,7 +211,16 @@ def _of_prior(looked: Any, draws: np.ndarray) -> Laplace:
     return Laplace(*(own.astype(np.int32 if own is searched else np.float32) for own in parts))
 
 
-def _followed(looked: Any, draws: np.ndarray, modes: list[Mode], climbed: Any) -> tuple[int, int]:
+def _followed(
+    looked: Any,
+    draws: np.ndarray,
+    modes: list[Mode],
+    climbed: Any,
+    *,
+    rounds: int = 4,  # Most rounds of climbs from draws
+    # Most of these climbs that are continued, as they end away from all modes found
+    again: int = 16,
+) -> tuple[int, int]:
     """Climb from draws of the prior (n, d), and from wider ones about the modes, that the modes do
     not explain, and add the modes found. Return the number of climbs and of the first draws of the
     prior that were explained or climbed from.
@@ -210,13 +233,13 @@ def _followed(looked: Any, draws: np.ndarray, modes: list[Mode], climbed: Any) -
     logs = np.nan_to_num(-looked(points)[0], nan=-np.inf, posinf=np.inf, neginf=-np.inf)
     followed = np.zeros(len(points), bool)
     tried = 0
-    tries = AGAIN
+    tries = again
 
     def explained() -> np.ndarray:
         mixture = np.logaddexp.reduce([-own.energy - own.squares(points) / 2 for own in modes])
         return RULE.explains(mixture, logs) | followed
 
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         left = np.flatnonzero(~explained() & np.isfinite(logs))
         own = left[left < prior]
         others = left[left >= prior]

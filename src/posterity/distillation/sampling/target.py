@@ -31,10 +31,7 @@ from posterity.models.tables import columns_of
 from posterity.runtime.tracing import as_found
 
 BATCH_SIZE = 100
-WHOLE = 300  # Most records that are all used at every step by default
-GROUPS = 32  # Most coordinates with separate temperatures
 OWN = "its priors and first steps are meant. Make the model of the values that chains learn from."
-SINGLE = 1e-5  # Least ratio of deviation to mean that single precision resolves
 
 
 class Target(eqx.Module):
@@ -187,10 +184,16 @@ class ModelTarget(Target):
     def outputs(self, positions: PyTree, x: Array) -> Any:
         return outputs_of(self.model, self.constrained(positions), x)
 
-    def temperatures(self, away: PyTree, gradient: PyTree) -> Float[Real, "g c"]:
+    def temperatures(
+        self,
+        away: PyTree,
+        gradient: PyTree,
+        *,
+        groups: int = 32,  # Most coordinates with separate temperatures
+    ) -> Float[Real, "g c"]:
         """Return each coordinate's temperature, or their mean if there are more than GROUPS."""
         each = -(away * gradient).T
-        return each if len(each) <= GROUPS else each.mean(0, keepdims=True)
+        return each if len(each) <= groups else each.mean(0, keepdims=True)
 
     def constrained(self, positions: PyTree) -> Any:
         return jax.vmap(self.event)(positions)
@@ -209,7 +212,14 @@ class ModelTarget(Target):
 
 
 @as_found()
-def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int | None) -> Target:
+def target(
+    model: Model,
+    prior: PyTree,
+    data: PyTree,
+    *,
+    batch_size: int | None,
+    whole: int = 300,  # Most records that are all used at every step by default
+) -> Target:
     """Return the target of a model, a prior and records; errors as of ``Langevin``."""
     COUNT.or_none().check(batch_size=batch_size)
     check_prior(prior)
@@ -218,7 +228,7 @@ def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int | None)
         _check(model, *records.data)
     data = jax.tree.map(_single, records.data)
     count = records.size
-    own = batch_size or (WHOLE if count <= WHOLE else BATCH_SIZE)
+    own = batch_size or (whole if count <= whole else BATCH_SIZE)
     if own < count:
         check_by_record(model, prior, records)
     sizes = {"data": data, "count": count, "batch_size": count if model.joint else min(own, count)}
@@ -241,7 +251,13 @@ def target(model: Model, prior: PyTree, data: PyTree, *, batch_size: int | None)
     return ModelTarget(model=model, prior=prior, **found, **sizes)
 
 
-def _check(model: NeuralNetwork, x: Any, y: Any) -> None:
+def _check(
+    model: NeuralNetwork,
+    x: Any,
+    y: Any,
+    *,
+    single: float = 1e-5,  # Least ratio of deviation to mean that single precision resolves
+) -> None:
     """Emit a ScaleWarning for columns of a network of layers that are far from a scale of one, or
     values far from those that its units were taken from, and a FitWarning for classes of hardly any
     records; raise a ParameterError for values that vary too little in single precision.
@@ -261,10 +277,10 @@ def _check(model: NeuralNetwork, x: Any, y: Any) -> None:
             warn_of_scale(own, "values in the units of NeuralNetwork.regression", OWN, stacklevel=6)
     mean = values.mean(0)
     spread = values.std(0)
-    if not known and ((np.ptp(values, 0) > 0) & (spread < SINGLE * np.abs(mean))).any():
+    if not known and ((np.ptp(values, 0) > 0) & (spread < single * np.abs(mean))).any():
         raise ParameterError(
             found=f"values about {mean} with deviations of {spread}",
-            expected=f"deviations of at least {SINGLE} of the mean: networks are sampled in single "
+            expected=f"deviations of at least {single} of the mean: networks are sampled in single "
             "precision",
             fix="Subtract a constant from the values, and add it to what is predicted.",
         )

@@ -19,12 +19,7 @@ from posterity.runtime.programs import jitted
 EXCESS = 0.05, 0.03
 """Largest relative excess of a chain's temperature in its worst direction, from curvature and from
 minibatch noise separately; without momentum, and with it."""
-POWERS = 24  # Power iterations for the largest curvature
 GRADIENTS = 64  # Minibatches from which the noise of gradients is estimated
-LITTLE = 0.01  # Least tuned friction: momentum then lasts for a hundred steps
-FEW = 4  # Chains whose direction of largest noise is estimated
-NUMBERS = 1 << 26  # Approximate bound on the entries of all minibatch gradients in memory
-WIDEST = 30.0  # Largest ratio of a coordinate's scale to the median
 
 
 @jitted
@@ -35,7 +30,14 @@ def gradient(target: Target, positions: PyTree, key: jax.Array) -> Any:
 
 
 def tuned(
-    target: Target, positions: PyTree, friction: Any, *, scaled: bool, key: jax.Array
+    target: Target,
+    positions: PyTree,
+    friction: Any,
+    *,
+    scaled: bool,
+    key: jax.Array,
+    little: float = 0.01,  # Least tuned friction: momentum then lasts for a hundred steps
+    widest: float = 30.0,  # Largest ratio of a coordinate's scale to the median
 ) -> tuple[PyTree, float, float]:
     """Return a scale for each coordinate, the largest safe step in its units, and the friction.
 
@@ -54,7 +56,7 @@ def tuned(
         spread = _spread(dataclasses.replace(target, batch_size=few), positions, first)
         precision = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(target.prior[1])])
         scale[:] = 1 / (precision + spread * np.float32(few / target.count))
-        scale = np.minimum(scale, WIDEST * np.median(scale))
+        scale = np.minimum(scale, widest * np.median(scale))
     # Curvatures vary between minibatches: take the mean plus two standard errors, worst chain.
     mean, error = _curvature(target, positions, np.sqrt(scale), second)
     curvature = max(float((mean + 2 * error).max()), 1e-30)
@@ -65,13 +67,20 @@ def tuned(
     if friction is None:
         alike = (8 * excess / curvature) ** 0.5
         enough = 2 * heat / (curvature + heat)
-        friction = float(np.clip(max(alike, enough), LITTLE, 1))
+        friction = float(np.clip(max(alike, enough), little, 1))
     worst = max(curvature * friction / (2 - friction), heat)
     return _like(positions, scale), float(4 * excess / worst), float(friction)
 
 
 def warmth(
-    target: Target, positions: PyTree, scale: PyTree, friction: float, *, key: jax.Array
+    target: Target,
+    positions: PyTree,
+    scale: PyTree,
+    friction: float,
+    *,
+    key: jax.Array,
+    few: int = 4,  # Chains whose direction of largest noise is estimated
+    numbers: int = 1 << 26,  # Approximate bound on the entries of all minibatch gradients in memory
 ) -> tuple[float, float]:
     """Return the excess temperatures in the worst direction, averaged over chains.
 
@@ -86,8 +95,8 @@ def warmth(
     if target.batch_size == target.count:
         return long, 0.0
     chains, size = root.shape
-    several = max(min(FEW, chains, NUMBERS // (GRADIENTS * size)), 1)
-    count = max(min(GRADIENTS, NUMBERS // size // 2 * 2), 8)
+    several = max(min(few, chains, numbers // (GRADIENTS * size)), 1)
+    count = max(min(GRADIENTS, numbers // size // 2 * 2), 8)
     drawn = np.empty((several, count, size), np.float32)
     for place, own in enumerate(_keys(second, count)):
         drawn[:, place] = (root * _gradients(target, positions, own))[:several]
@@ -175,7 +184,12 @@ def _spread(target: Target, positions: PyTree, key: jax.Array) -> np.ndarray:
 
 
 def _curvature(
-    target: Target, positions: PyTree, root: np.ndarray, key: jax.Array
+    target: Target,
+    positions: PyTree,
+    root: np.ndarray,
+    key: jax.Array,
+    *,
+    powers: int = 24,  # Power iterations for the largest curvature
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the largest curvature of each chain in units of the scale, by power iteration, and its
     error. Products are differences of gradients of one batch at the distance of a chain's moves, so
@@ -185,7 +199,7 @@ def _curvature(
     values = []
     reach = 1e-2
     direction = np.random.default_rng(0).standard_normal(at.shape)
-    for own in _keys(key, POWERS):
+    for own in _keys(key, powers):
         direction = direction / np.maximum(np.linalg.norm(direction, axis=1), 1e-15)[:, None]
         moved = reach * root * direction
         up, down = (
@@ -196,5 +210,5 @@ def _curvature(
         values.append(np.abs((direction * product).sum(1)))
         reach = 0.3 / max(float(values[-1].max()), 1.0) ** 0.5
         direction = product
-    last = np.array(values[POWERS // 2 :])
+    last = np.array(values[powers // 2 :])
     return last.mean(0), last.std(0) / len(last) ** 0.5

@@ -24,10 +24,7 @@ from posterity.fusion.networks.targets import (
 )
 
 Array = np.ndarray
-ROWS = 20_000  # About the largest number of rows (inputs, or image places) in a refit
 KEPT = 2**18  # Size of all sites' last layers up to which each factor of a ledger stores them
-RIDGE = 1e-4
-"""Ridge penalty of a refit's deviation from its start, relative to the mean square output."""
 
 
 class FusedLayer(NamedTuple):
@@ -223,16 +220,25 @@ class Builder:
             target[..., own[kept]] = pre[index][..., kept] * counts[own[kept]]
             yield target
 
-    def _refitted(self, layer: FusedLayer, wanted: Iterable[Array]) -> FusedLayer:
+    def _refitted(
+        self,
+        layer: FusedLayer,
+        wanted: Iterable[Array],
+        *,
+        most: int = 20_000,
+        ridge: float = 1e-4,
+    ) -> FusedLayer:
         """Refit a layer by ridge regression, shrunk to its start, of the sites' parts of the target
-        (n, *places, units) on the inputs of the layer. It is linear in the parts and keeps them.
+        (n, *places, units) on the inputs of the layer, on about ``most`` rows (inputs, or image
+        places). It is linear in the parts and keeps them. The penalty of the deviation from the
+        start is relative to the mean square of the inputs.
         """
         if not self.refit:
             return layer
         like = self.layers[len(self.fused)]
         seen = features(like, self.flow)
         seen = seen.reshape(-1, seen.shape[-1])
-        step = -(-len(seen) // ROWS)
+        step = -(-len(seen) // most)
         targets = (target.reshape(-1, target.shape[-1])[::step] for target in wanted)
         apart: Iterable[Array] = targets if self.apart else [sum(targets)]  # pyright: ignore
         seen = seen[::step]
@@ -242,7 +248,7 @@ class Builder:
         scale = np.trace(gram) / len(gram)
         if not scale > 0:
             return layer
-        gram[np.diag_indices(len(gram))] += RIDGE * scale
+        gram[np.diag_indices(len(gram))] += ridge * scale
         solve = functools.partial(scipy.linalg.cho_solve, scipy.linalg.cho_factor(gram))
         pairs = zip(layer.parts, apart, strict=True)
         parts = np.stack([own + solve(seen.T @ (target - seen @ own)) for own, target in pairs])

@@ -33,11 +33,6 @@ from posterity.fusion.sites import Sites
 from posterity.status import Progress, ProgressCallback, Status
 
 Array = np.ndarray
-# Default tolerances of networks, in nats
-ONE_LAYER = 0.005
-SEVERAL_LAYERS = 0.02
-GROWTH = 1.25  # Ratio of successive widths that are tried, until one is within the tolerance
-RESOLUTION = 0.02  # Relative resolution of the search for the narrowest width
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +66,8 @@ class NetworkFusion(Fusion):
     @property
     def status(self) -> Status:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Converged if the predictive KL from the concatenation is within the tolerance."""
-        return Status.of(self.achieved_kl, float(self.options.tolerance or ONE_LAYER))
+        allowed = self.options.allowed(self.posterior.layers)
+        return Status.of(self.achieved_kl, allowed)
 
 
 def fuse_networks(
@@ -116,10 +112,8 @@ def fuse_networks(
         )
     locals_ = in_order(sites.loaded, importance, keep=matching is Matching.IDENTITY)
     layers = locals_[0].layers
-    tolerance = options.tolerance
-    if tolerance is None:
-        tolerance = SEVERAL_LAYERS if len(layers) > 2 and not layers.windows else ONE_LAYER
-        options = dataclasses.replace(options, tolerance=tolerance)
+    tolerance = options.allowed(layers)
+    options = dataclasses.replace(options, tolerance=tolerance)
     search = Search(locals_, options, divergence, matching)
     tried: dict[Widths, float] = {}
 
@@ -188,13 +182,17 @@ def narrowest(
     tolerance: float,
     divergence: Callable[[Widths], float],
     least: Mapping[int, int],
+    *,
+    growth: float = 1.25,
+    resolution: float = 0.02,
 ) -> Widths:
     """Find narrow widths whose divergence is at most ``tolerance``.
 
     If ``low`` (the width of the widest site) is not good enough, layers are narrowed in turn from
     ``high`` (the units of all sites), at most to ``least``, the widest first, each as far as its
-    share of the tolerance allows. Widths of a layer grow by quarters until one is good enough; then
-    the interval is bisected. A narrower width that happens to be good enough can be missed.
+    share of the tolerance allows. Widths of a layer grow by the factor ``growth`` until one is good
+    enough; then the interval is bisected to a relative ``resolution``. A narrower width that
+    happens to be good enough can be missed.
     """
     seen: dict[Widths, float] = {}
 
@@ -217,8 +215,8 @@ def narrowest(
         width = least[layer]
         while not good(at(width), allowed) and width < high[layer]:
             failed = width
-            width = min(max(width + 1, int(width * GROWTH)), high[layer])
-        while width - failed > max(1, int(RESOLUTION * failed)) and failed >= least[layer]:
+            width = min(max(width + 1, int(width * growth)), high[layer])
+        while width - failed > max(1, int(resolution * failed)) and failed >= least[layer]:
             middle = (failed + width) // 2
             failed, width = (failed, middle) if good(at(middle), allowed) else (middle, width)
         widths = at(width)

@@ -18,7 +18,6 @@ LEAVES = ("precision_mean", "precision")
 RECORD = 2.0**-30
 """Precision of the sites' records that are stored after the weights. It is almost zero, and a power
 of two, so that products with it are exact."""
-SAME = 1e-9  # Relative tolerance up to which priors are one
 
 
 def fused_prior(locals_: Sequence[Local], prior: Network | None, layers: Layers) -> Network | None:
@@ -36,16 +35,19 @@ def fused_prior(locals_: Sequence[Local], prior: Network | None, layers: Layers)
     return Network(mean, precision, layers)
 
 
-def of_other_prior(priors: Mapping[str, Any], common: Network | None = None) -> tuple[str, ...]:
+def of_other_prior(
+    priors: Mapping[str, Any], common: Network | None = None, *, same: float = 1e-9
+) -> tuple[str, ...]:
     """Return the sites whose prior differs from the common one (by default the first site's) with
-    its units averaged; priors may have different widths.
+    its units averaged, by more than the relative tolerance ``same``. Priors may have different
+    widths.
     """
     base: Any = next(iter(priors.values())) if common is None else common
     names = []
     for name, mine in priors.items():
         alike = (_alike([(base.layers, getattr(base, leaf))], mine.layers) for leaf in LEAVES)
         pairs = zip(alike, (getattr(mine, leaf) for leaf in LEAVES), strict=True)
-        if not all(np.allclose(a, b, rtol=SAME, atol=SAME * np.abs(b).max()) for a, b in pairs):
+        if not all(np.allclose(a, b, rtol=same, atol=same * np.abs(b).max()) for a, b in pairs):
             names.append(name)
     return tuple(sorted(names))
 

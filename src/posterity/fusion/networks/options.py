@@ -65,6 +65,16 @@ class Options:
         COUNT.or_none().check(samples=self.samples)
         EXAMPLES.or_none().check(inputs=self.inputs)
 
+    def number(self, layers: Layers) -> int:
+        """Return the number of random inputs for such layers."""
+        # Fewer images suffice, since each has many patches.
+        return self.samples or (600 if layers.windows else 3000)
+
+    def allowed(self, layers: Layers) -> float:
+        """Return the tolerance for networks of such layers."""
+        deep = len(layers) > 2 and not layers.windows
+        return float(self.tolerance or (0.02 if deep else 0.005))
+
 
 def by_layer(value: Any, layers: Layers, name: str) -> Widths:
     """Return a width for each hidden layer, from one for all or one for each; raise a UsageError

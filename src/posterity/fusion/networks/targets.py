@@ -17,7 +17,7 @@ import scipy.special
 from posterity.arrays.canonical import content_hashes, set_hashes
 from posterity.arrays.typing import Bool, Float, Int
 from posterity.errors import ParameterError, UsageError
-from posterity.families.layers import Conv, Dense, Layer, Layers
+from posterity.families.layers import Conv, Layer, Layers
 from posterity.families.network import Network
 from posterity.fusion.networks.options import Options
 from posterity.fusion.sites import Site
@@ -151,11 +151,6 @@ def _contents(network: Network, index: int) -> Array:
     return np.stack([outgoing, content_hashes(np.concatenate(words, 1))])
 
 
-DENSE, IMAGES = 3000, 600
-"""Default numbers of random inputs; fewer images suffice, since each has many patches."""
-LEAST = 1e-9  # Least gain of precision of a site about an output, relative to the largest gain
-SEED = 0
-AT_ONCE = 100  # Images that are drawn together; bounds memory
 FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "relu": lambda x: np.maximum(x, 0.0),
     "tanh": np.tanh,
@@ -254,12 +249,15 @@ class Targets:
         return float(np.maximum((np.exp(log_p) * (log_p - log_q)).sum(1), 0.0).mean())
 
 
-def output_shares(locals_: Sequence[Local]) -> Float[Array, "sites outputs"]:
+def output_shares(
+    locals_: Sequence[Local], *, least: float = 1e-9
+) -> Float[Array, "sites outputs"]:
     """Return the shares ``a_jk`` of sites in each output; they sum to one for each output.
 
     Shares are proportional to the precision ``Σ_l (1/v_jlk - 1/s_jlk²)`` that weights into output
     ``k`` gained over their prior. An unknown prior variance is replaced by the largest variance of
-    all last layers. Sites have equal shares in outputs about which no precision was gained.
+    all last layers. Sites have equal shares in outputs about which no precision was gained. No gain
+    is below ``least`` of the largest.
     """
     widest = max(float(local.variance[-1]["kernel"].max()) for local in locals_)
     rows = []
@@ -270,7 +268,7 @@ def output_shares(locals_: Sequence[Local]) -> Float[Array, "sites outputs"]:
         rows.append(np.maximum(kernel.reshape(-1, kernel.shape[-1]).sum(0), 0.0))
     gained = np.array(rows)
     gained = np.where((gained.max(0) > 0), gained / np.maximum(gained.max(0), 1e-300), 1.0)
-    gained = np.maximum(gained, LEAST)
+    gained = np.maximum(gained, least)
     shares = np.array([local.weight for local in locals_])[:, None] * gained
     return shares / shares.sum(0)
 
@@ -290,8 +288,8 @@ def pair_of_inputs(locals_: Sequence[Local], options: Options) -> tuple[Array, A
             )
         examples = examples.reshape(len(examples), *layers.image)
         return examples[::2], examples[1::2]
-    n = options.samples or (DENSE if isinstance(layers[0], Dense) else IMAGES)
-    drawn = random_inputs(locals_, 2 * n, np.random.default_rng(SEED), options.nonnegative)
+    n = options.number(layers)
+    drawn = random_inputs(locals_, 2 * n, np.random.default_rng(0), options.nonnegative)
     return drawn[:n], drawn[n:]
 
 
@@ -330,15 +328,19 @@ def mean_squares(locals_: Sequence[Local]) -> Float[Array, " inputs"] | None:
     return inputs / biases if biases > 0 and (inputs / biases > 0).any() else None
 
 
-def _images(layers: Layers, kernels: Array, n: int, rng: np.random.Generator) -> Array:
-    """Draw sums of incoming weights with random coefficients; for images, at every place."""
+def _images(
+    layers: Layers, kernels: Array, n: int, rng: np.random.Generator, *, at_once: int = 100
+) -> Array:
+    """Draw sums of incoming weights with random coefficients; for images, at every place, with
+    ``at_once`` of them in memory.
+    """
     first = layers[0]
     if not isinstance(first, Conv):
         return rng.standard_normal((n, kernels.shape[2])) @ kernels[0].T
     (height, width, channels), (high, wide) = layers.image, first.window
     images = []
-    for start in range(0, n, AT_ONCE):
-        some = min(AT_ONCE, n - start)
+    for start in range(0, n, at_once):
+        some = min(at_once, n - start)
         padded = np.zeros((some, height + high - 1, width + wide - 1, channels))
         noise = rng.standard_normal((some, height, width, kernels.shape[2]))
         for place, kernel in enumerate(kernels):

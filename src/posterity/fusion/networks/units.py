@@ -17,9 +17,6 @@ from posterity.fusion.matching import Matching, match
 from posterity.fusion.networks.targets import Labels, Local, Targets, placed
 
 Array = np.ndarray
-LEAST = 1e-6  # Least mass of a unit, relative to the mean mass: no unit is ignored
-SWEEPS = 3  # Number of reassignments of each site's units; the sum hardly falls after the second
-ENOUGH = 1e-3  # Relative decrease of the sum below which sweeps end
 
 
 class Units:
@@ -74,9 +71,10 @@ def ranks(weight: Float[Array, " n"]) -> Int[Array, " n"]:
     return np.argsort(np.argsort(-weight, kind="stable"))
 
 
-def masses(targets: Targets, index: int) -> list[Float[Array, " _"]]:
+def masses(targets: Targets, index: int, *, least: float = 1e-6) -> list[Float[Array, " _"]]:
     """Return the mass of each unit: its mean square output times the summed squares of its outgoing
-    weights. Weights into the outputs are multiplied by their site's share.
+    weights. Weights into the outputs are multiplied by their site's share. A share ``least`` of the
+    mean mass is added, so that no unit is ignored.
     """
     mass = []
     for local, out, share in zip(
@@ -86,7 +84,7 @@ def masses(targets: Targets, index: int) -> list[Float[Array, " _"]]:
         kernel = kernel * share if index + 2 == len(local.layers) else kernel
         mass.append((out**2).mean(tuple(range(out.ndim - 1))) * (kernel**2).sum((0, 2)))
     whole = np.concatenate(mass).mean()
-    return [own / (whole if whole > 0 else 1.0) + LEAST for own in mass]
+    return [own / (whole if whole > 0 else 1.0) + least for own in mass]
 
 
 def _rows(local: Local, index: int, before: Array, size: int) -> list[Array]:
@@ -147,10 +145,11 @@ def merged(rows: Float[Array, "n d"], site: Int[Array, " n"], mass: Float[Array,
     return Tree(rows, site, mass, tree.rows[tree.order])
 
 
-def assigned(tree: Tree, width: int) -> Int[Array, " n"]:
+def assigned(tree: Tree, width: int, *, sweeps: int = 3, enough: float = 1e-3) -> Int[Array, " n"]:
     """Return at most ``width`` groups of units: those of the tree, improved by the best assignment
     of each site in turn. The cost is ``n m/(n + m) ||u - centroid||²`` for a unit of mass ``m`` and
-    a group whose mass without the site is ``n``. Units without a place are -1.
+    a group whose mass without the site is ``n``. Units without a place are -1. At most ``sweeps``
+    are made, until the sum falls by less than the share ``enough``; hardly so after the second.
     """
     size = min(width, len(tree.rows))
     labels = tree.cut(width)
@@ -172,7 +171,7 @@ def assigned(tree: Tree, width: int) -> Int[Array, " n"]:
     for own in sites:
         add(own, 1)
     before = np.inf
-    for _ in range(SWEEPS):
+    for _ in range(sweeps):
         for own in sites:
             add(own, -1)
             labels[own] = -1
@@ -192,7 +191,7 @@ def assigned(tree: Tree, width: int) -> Int[Array, " n"]:
         used = weight > 0
         about = (sums[used].astype(float) ** 2).sum(1) / weight[used]
         now = float((mass * square).sum() - about.sum())
-        if now >= before * (1 - ENOUGH):
+        if now >= before * (1 - enough):
             break
         before = now
     return _filled(tree, labels, size)

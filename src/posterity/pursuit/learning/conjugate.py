@@ -38,7 +38,6 @@ FEATURES = Constraint(
     fix="Wrap a function: OwnFeatures(function, size, name).",
 )
 DRAWS = 8  # Draws of the scores' errors per prediction, in mirrored pairs
-NEGLIGIBLE = 1e-2  # Degrees of sharpness of lower probability are left out
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -244,7 +243,12 @@ class ConjugateLearner:
         assert self.ledger is not None, "who knows a task has a ledger"
         return np.asarray(self.ledger.total.sharpness.probabilities)  # type: ignore[attr-defined]
 
-    def _some(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _some(
+        self,
+        features: np.ndarray,
+        *,
+        negligible: float = 1e-2,  # Degrees of sharpness of lower probability are left out
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return log probabilities (n, classes), the draws' mean entropy (n,), and where scores are
         extrapolated (n,).
         """
@@ -256,7 +260,7 @@ class ConjugateLearner:
         errors = np.sqrt(leverage[:, None] * read.noise)
         chances = np.zeros_like(scores)
         entropy = np.zeros(len(scores))
-        likely = np.where(self.sharpness >= NEGLIGIBLE, self.sharpness, 0)
+        likely = np.where(self.sharpness >= negligible, self.sharpness, 0)
         for degree, weight in zip(DEGREES, likely / likely.sum(), strict=True):
             for noise in _noise(len(seen)) if weight else ():
                 logits = degree * (scores + errors * noise)

@@ -24,37 +24,33 @@ from posterity.families import Categorical, Dirichlet, Product, Wishart
 Array = np.ndarray
 
 RIDGES = np.geomspace(1e-5, 1e3, 33)  # Grid of ridges, relative to the features' mean variance
-MOST_FITTED = 0.8
-"""Degrees of freedom per record above which generalised cross-validation is unreliable."""
-CONSTANT = 1e-9  # Variance of a feature relative to its mean square below which it is constant
 
-ROUNDING = 1e-10
-"""Variance of a coordinate, relative to the largest, below which it is rounding error."""
 DEGREES = np.geomspace(1.0, 64.0, 25)
 """Grid of degrees β: odds from e to e**64 between scores of one and zero."""
-# The prior's median degree, and its standard deviation in logarithms
-MIDDLE = 9.0
-SPREAD = 0.4
-RECORDS = 4000
-"""Most records of a task in the cross-validation, evenly spaced; a few hundred are enough."""
 FEATURES = 500
 """Most features in the cross-validation, the first ones: the degree depends little on them."""
 FOLDS = 4  # Folds of the cross-validation; classes with fewer records are left out
-WEAK = 1e-6  # The prior's sum of squares of each coordinate, small but proper
 FAR = 50.0  # Ratio of a leverage to the records' mean above which scores are extrapolated
 ROWS = 4096
 
 
-def prior(classes: int, size: int) -> Product:
+def prior(
+    classes: int,
+    size: int,
+    *,
+    middle: float = 9.0,  # The prior's median degree
+    spread: float = 0.4,  # Its standard deviation in logarithms
+    weak: float = 1e-6,  # The prior's sum of squares of each coordinate, small but proper
+) -> Product:
     """Return the prior for numbers of classes and features; it is the same at all sites.
 
     >>> sorted(prior(2, 3).blocks)
     ['classes', 'records', 'sharpness']
     """
-    levels = -0.5 * (np.log(DEGREES / MIDDLE) / SPREAD) ** 2
+    levels = -0.5 * (np.log(DEGREES / middle) / spread) ** 2
     return Product(
         classes=Dirichlet.from_standard(np.ones(classes)),
-        records=Wishart(np.array(0.0), WEAK * np.eye(classes + size)),
+        records=Wishart(np.array(0.0), weak * np.eye(classes + size)),
         sharpness=Categorical(levels[:-1] - levels[-1]),
     )
 
@@ -131,6 +127,9 @@ class Readout:
         sums: Float[Array, "k d"],
         squares: Float[Array, "d d"],
         own_units: int = 0,
+        *,
+        # Variance of a feature relative to its mean square below which it is constant
+        constant: float = 1e-9,
     ) -> Self:
         """Make the readout from positive counts of classes, sums of features per class, and sums
         of squares. The first ``own_units`` features are rescaled to the spread of the others.
@@ -141,7 +140,7 @@ class Readout:
         about = symmetric(squares - n * np.outer(mean, mean))
         together = sums - np.outer(counts, mean)
         spread = np.diagonal(about)
-        known = spread > CONSTANT * np.maximum(np.diagonal(squares), 0)
+        known = spread > constant * np.maximum(np.diagonal(squares), 0)
         scale = _scale(spread, known, own_units)
         values, vectors = np.linalg.eigh(about * scale[:, None] * scale)
         values = np.maximum(values, 0)
@@ -182,14 +181,24 @@ def _scale(spread: Array, known: Array, own_units: int) -> Array:
     return scale
 
 
-def _chosen(values: Array, target: Array, total: Array, n: float) -> tuple[float, float]:
+def _chosen(
+    values: Array,
+    target: Array,
+    total: Array,
+    n: float,
+    *,
+    # Degrees of freedom per record above which generalised cross-validation is unreliable.
+    most_fitted: float = 0.8,
+    # Variance of a coordinate, relative to the largest, below which it is rounding error.
+    rounding: float = 1e-10,
+) -> tuple[float, float]:
     """Return the ridge, and its degrees of freedom including that of the level."""
-    rank = (values > ROUNDING * values.max()).sum()
+    rank = (values > rounding * values.max()).sum()
     unit = values.sum() / max(rank, 1) or 1.0  # of constant features
     best = (np.inf, unit * RIDGES[-1], 1.0)
     for ridge in unit * RIDGES:
         freedom = 1 + (values / (values + ridge)).sum()
-        if freedom > max(MOST_FITTED * n, 2.0) and ridge < unit * RIDGES[-1]:
+        if freedom > max(most_fitted * n, 2.0) and ridge < unit * RIDGES[-1]:
             continue
         left = max((total - _explained(values, target, ridge)).sum(), 0.0)
         error = left / max(1 - freedom / n, 1e-3) ** 2
@@ -210,6 +219,9 @@ def evidence(
     classes: int,
     own_units: int = 0,
     originals: Int[Array, " n"] | None = None,
+    *,
+    # Most records of a task in the cross-validation, evenly spaced; a few hundred are enough.
+    records: int = 4000,
 ) -> Float[Array, " j"]:
     """Return the log likelihood, in nats, of each degree by four-fold cross-validation. Copies of
     one original, numbered by ``originals``, are in one fold. Zeros if fewer than two classes have
@@ -217,8 +229,8 @@ def evidence(
     """
     common = np.flatnonzero(np.bincount(y, minlength=classes) >= FOLDS)
     places = np.flatnonzero(np.isin(y, common))
-    if len(places) > RECORDS:
-        places = places[np.linspace(0, len(places) - 1, RECORDS).astype(int)]
+    if len(places) > records:
+        places = places[np.linspace(0, len(places) - 1, records).astype(int)]
         common = np.unique(y[places])
     if len(common) < 2:
         return np.zeros(len(DEGREES))

@@ -35,8 +35,6 @@ HEADERS = {
 """Headers by role, separated by ``|``. Case, blanks and, in words, dots and underscores do not
 matter.
 """
-
-
 TEXTS = {"site", "name"}
 """Roles of columns that are no numbers."""
 EFFECT = "effect"
@@ -80,8 +78,7 @@ def roles_of(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
         raise StructureError(
             found=wrong,
             expected="one column 'name' (or 'study'), one 'mean' (or 'estimate', 'coef'), and one "
-            "'sd' (or "
-            "'se', 'std. error', 'variance', or the limits '2.5 %' and '97.5 %')",
+            "'sd' (or 'se', 'std. error', 'variance', or the limits '2.5 %' and '97.5 %')",
             fix="Rename the columns, and leave out others with the same meaning.",
         )
     return result, unused
@@ -131,15 +128,13 @@ def read(
     >>> read(file).mean
     array([0.31])
     """
-    result = read_moments(path, covariance=covariance, decimal=decimal)
-    return law_of(result, path, family)
+    return law_of(read_moments(path, covariance=covariance, decimal=decimal), path, family)
 
 
 def read_sites(path: Name, *, decimal: str | None = None, **options: Any) -> Ledger:
-    r"""Return the ledger of a table of several studies' estimates, a row for each study and
-    parameter: columns ``study`` (or ``site``), the name of the parameter (if there are several),
-    its estimate and its standard error. Other ``options`` are those of :func:`of_sites`; errors
-    are as of :func:`read`.
+    r"""Return the ledger of a table of several studies' estimates, with a row for each study and
+    parameter: ``study`` (or ``site``), the parameter's name if there are several, estimate and
+    standard error. ``options`` are those of :func:`of_sites`, errors are as of :func:`read`.
 
     >>> import tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "trials.csv"
@@ -153,8 +148,7 @@ def read_sites(path: Name, *, decimal: str | None = None, **options: Any) -> Led
 def of_sites(found: Moments, path: Name, *, prior: Any = None, flat_sd: float = 1e6) -> Ledger:
     """Return the ledger of the studies in a table, whose estimates are their factors.
 
-    A study may lack parameters of others. ``prior`` is the common prior, a diagonal Gaussian over
-    all parameters by name, by default ``N(0, flat_sd²)`` as of :func:`to_ledger`.
+    ``prior`` is a diagonal Gaussian over the parameters by name, by default ``N(0, flat_sd²)``.
     """
     if not found.sites or found.covariance is not None:
         raise UsageError(
