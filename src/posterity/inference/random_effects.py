@@ -13,6 +13,7 @@ unless somebody expects another, which is calibrated from three sites on (docs/d
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -169,7 +170,7 @@ class Effects:
         several = np.isfinite(self.errors).sum(0) > 1
         result = np.full(len(self.own), np.nan)
         if several.any():
-            result[several] = self.typical[several] * self._restricted(several)
+            result[several] = self._restricted(several)
         return result
 
     def _restricted(
@@ -179,28 +180,35 @@ class Effects:
         rounds: int = 1000,
         precise: float = 1e-12,
     ) -> Float[np.ndarray, " some"]:
-        """Return the spreads in units of typical errors by ascent from ``starts``, until a step
-        gains less than the share ``precise``, in at most ``rounds`` steps.
+        """Return the spreads by ascent, until a step gains less than the share ``precise``, in at
+        most ``rounds`` steps: from ``starts`` in units of typical errors, and from the scatter of
+        the sites' estimates, which may be many thousand errors. Each takes its start as its unit,
+        as does a last one from the best.
         """
         own = self.own[several]
-        scale = self.typical[several] ** 2
+        typical = self.typical[several]
 
-        def loss(ratio):
+        def loss(ratio, unit):
             variance = np.zeros((1, len(self.names)))
-            variance[0, own] = ratio * scale
+            variance[0, own] = ratio * unit
             found = self._integrated(variance)
-            return -found.log[0], -found.slope[0, own] * scale
+            return -found.log[0], -found.slope[0, own] * unit
 
         how = {"ftol": precise**1.5, "gtol": precise, "maxiter": rounds, "maxfun": 2 * rounds}
         bounds = [(0, None)] * len(own)
+
+        def ascent(start):
+            unit = np.where(start > 0, start, typical) ** 2
+            found = scipy.optimize.minimize(
+                loss, start**2 / unit, (unit,), jac=True, bounds=bounds, options=how
+            )
+            return found.fun, np.sqrt(found.x * unit)
+
+        estimates = np.array([self.alone(site)[0] for site in self.sites])[:, own]
+        places = [np.nanstd(estimates, axis=0), *(start * typical for start in starts)]
         with one_thread():
-            found = [
-                scipy.optimize.minimize(
-                    loss, np.full(len(own), start**2), jac=True, bounds=bounds, options=how
-                )
-                for start in starts
-            ]
-        return np.sqrt(min(found, key=lambda one: one.fun).x)
+            best = min(map(ascent, places), key=operator.itemgetter(0))[1]
+            return ascent(best)[1]
 
     def _integrated(self, variance: Any) -> Integrated:
         return integrated(self._stacked, Normal.of(self.prior.coefficients), variance)
@@ -371,12 +379,15 @@ class Effects:
         """I² (higgins2002) of each coefficient: the share of the variation between sites'
         estimates that is not sampling error, from 0 to 1; NaN if fewer than two sites know it.
         """
-        weights = 1 / self.errors**2
-        total = weights.sum(0)
+        least = self.errors.min(0, initial=np.inf)
         known = np.isfinite(self.errors).sum(0)
         with np.errstate(all="ignore"):
-            sampling = (known - 1) * total / (total**2 - (weights**2).sum(0))
-            return self.spread**2 / (self.spread**2 + sampling)
+            weights = (least / self.errors) ** 2
+            # The sum's square less the sum of squares, which nearly cancel if one site knows most.
+            pairs = 2 * (np.cumsum(weights, 0)[:-1] * weights[1:]).sum(0)
+            sampling = (known - 1) * weights.sum(0) / pairs
+            between = (self.spread / least) ** 2
+            return between / (between + sampling)
 
 
 def effects_of(ledger: Any) -> Effects:
