@@ -62,6 +62,19 @@ def test_show_and_the_page_tell_of_the_population():
     assert all(word in page for word in ("Q = 63.99", "I² 82%", "Own estimate"))
 
 
+def test_a_population_of_which_one_site_is_left_tells_of_no_difference():
+    Path("two.csv").write_text("study,estimate,se\nA,1,0.1\nB,2,0.1\n")
+    succeed("import", "two.csv", "--flat-prior", "-o", "two.safetensors")
+    succeed("fuse", "two.safetensors", "--personal", "true", "-o", "all.safetensors")
+    line = ("--site", "B", "-o", "one.safetensors", "--receipt", "r.json")
+    succeed("forget", "all.safetensors", *line)
+    found = document("show", "one.safetensors")["population"]
+    assert (found["q"], found["degrees"], found["p"]) == (pytest.approx(0, abs=1e-9), 0, None)
+    said = " ".join(succeed("show", "one.safetensors").stdout.split())
+    assert "No two sites know a common coefficient" in said and "nan" not in said
+    succeed("report", "one.safetensors", "-o", "page.html")
+
+
 def test_a_study_is_forgotten_as_if_it_had_never_been_there():
     succeed("import", "trials.csv", "--flat-prior", "-o", "trials.safetensors")
     line = ("--personal", "true", "-o")
