@@ -8,6 +8,7 @@ import posterity
 from posterity.artifact import digest
 from posterity.errors import FusionWarning, ParameterError, StructureError, UsageError
 from posterity.families import Beta, DiagonalGaussian, Gaussian, Plate
+from posterity.fusion.doubts import Kind
 from posterity.fusion.networks.options import Options
 from posterity.inference import effects_of
 from posterity.ledger import Ledger
@@ -244,3 +245,11 @@ def test_where_sites_differ_the_doubt_names_the_call():
         posterity.fuse(trials())
     (said,) = {str(one.message) for one in heard if "differ" in str(one.message)}
     assert "fuse(..., personal=True)" in said and "--personal" in said
+
+
+def test_sites_that_are_less_sure_than_their_prior_are_said_once():
+    with pytest.warns(FusionWarning) as heard:
+        found = fused(trials(TRIALS[:3]), prior=one("treat", 0.0, 0.1)).doubts
+    (own,) = found
+    assert len(heard) == 1 and own.kind is Kind.WIDER and own.nats == 0
+    assert "site 't0' (and 2 more) is wider" in own.finding and "the prior that" in own.advice

@@ -11,7 +11,7 @@ from posterity.errors import CHOOSE, StructureError, UsageError
 from posterity.families import Gaussian
 from posterity.families.checks import check_proper
 from posterity.families.names import names_of, some
-from posterity.fusion.doubts import Doubt, Kind, doubt
+from posterity.fusion.doubts import Doubt, Kind, doubt, more
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Rule
 from posterity.fusion.plan import Plan, items
@@ -183,16 +183,17 @@ def _sound(sites: Mapping[str, Estimate]) -> tuple[dict[str, Normal], list[Doubt
     unit = np.sqrt(np.where(total > 0, total, 1.0))
     scale = np.outer(unit, unit)
     result = {}
-    found = []
+    wider = []
     for site, own in messages.items():
         values, vectors = np.linalg.eigh(own.precision / scale)
         if values[0] < -WIDER:
-            found.append(doubt(Kind.WIDER, -float(values[0]), site))
+            wider.append(site)
             kept = vectors[:, values > WIDER]
             onto = kept @ kept.T
             linear = unit * (onto @ (own.linear / unit))
             own = Normal(linear, scale * (onto @ (own.precision / scale) @ onto))
         result[site] = own
+    found = [doubt(Kind.WIDER, site=wider[0], more=more(len(wider) - 1))] if wider else []
     return result, found
 
 
