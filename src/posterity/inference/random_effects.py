@@ -8,7 +8,8 @@ dozens of sites, and matter little to the population's coefficients.
 
 The point estimate of a spread maximises the restricted likelihood. Intervals integrate over the
 spreads (as dumouchel1994) under a log-normal prior, about twice the sites' typical standard error
-unless somebody expects another, which is calibrated from three sites on (docs/decisions/0059).
+unless somebody expects another, which is calibrated from three sites on where spreads are of the
+order of the errors, and too narrow for few sites where they are many (docs/decisions/0059).
 """
 
 import dataclasses
