@@ -14,7 +14,6 @@ order of the errors, and too narrow for few sites where they are many (docs/deci
 
 import dataclasses
 import functools
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,6 +39,7 @@ from posterity.inference.population import (
     thinned,
     variances,
 )
+from posterity.inference.restricted import restricted
 from posterity.inference.trajectories import moved
 from posterity.models import LinearRegression, hierarchical
 from posterity.models.nodes import normal_pairs
@@ -171,45 +171,10 @@ class Effects:
         several = np.isfinite(self.errors).sum(0) > 1
         result = np.full(len(self.own), np.nan)
         if several.any():
-            result[several] = self._restricted(several)
+            alone = np.array([self.alone(site)[0] for site in self.sites])[:, self.own[several]]
+            places = self.own[several], self.typical[several], np.nanstd(alone, axis=0)
+            result[several] = restricted(self._stacked, Normal.of(self.prior.coefficients), *places)
         return result
-
-    def _restricted(
-        self,
-        several: np.ndarray,
-        starts: Sequence[float] = (0.1, 1.0, 10.0),
-        rounds: int = 1000,
-        precise: float = 1e-12,
-    ) -> Float[np.ndarray, " some"]:
-        """Return the spreads by ascent, until a step gains less than the share ``precise``, in at
-        most ``rounds`` steps: from ``starts`` in units of typical errors, and from the scatter of
-        the sites' estimates, which may be many thousand errors. Each takes its start as its unit,
-        as does a last one from the best.
-        """
-        own = self.own[several]
-        typical = self.typical[several]
-
-        def loss(ratio, unit):
-            variance = np.zeros((1, len(self.names)))
-            variance[0, own] = ratio * unit
-            found = self._integrated(variance)
-            return -found.log[0], -found.slope[0, own] * unit
-
-        how = {"ftol": precise**1.5, "gtol": precise, "maxiter": rounds, "maxfun": 2 * rounds}
-        bounds = [(0, None)] * len(own)
-
-        def ascent(start):
-            unit = np.where(start > 0, start, typical) ** 2
-            found = scipy.optimize.minimize(
-                loss, start**2 / unit, (unit,), jac=True, bounds=bounds, options=how
-            )
-            return found.fun, np.sqrt(found.x * unit)
-
-        estimates = np.array([self.alone(site)[0] for site in self.sites])[:, own]
-        places = [np.nanstd(estimates, axis=0), *(start * typical for start in starts)]
-        with one_thread():
-            best = min(map(ascent, places), key=operator.itemgetter(0))[1]
-            return ascent(best)[1]
 
     def _integrated(self, variance: Any) -> Integrated:
         return integrated(self._stacked, Normal.of(self.prior.coefficients), variance)

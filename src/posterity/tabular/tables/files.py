@@ -157,7 +157,6 @@ def of_sites(found: Moments, path: Name, *, prior: Any = None, flat_sd: float = 
             fix="Read the table of one study by posterity.tabular.tables.read.",
         )
     names = tuple(dict.fromkeys(found.names))
-    place_of = {name: place for place, name in enumerate(names)}
     rows: dict[str, list[Any]] = {}
     for site, *row in zip(found.sites, found.names, found.mean, found.sd, strict=True):
         rows.setdefault(site, []).append(row)
@@ -168,7 +167,7 @@ def of_sites(found: Moments, path: Name, *, prior: Any = None, flat_sd: float = 
         with within(f"study {site!r} of table {str(path)!r}"):
             law = from_table(own, mean, sd)
             to_ledger(law, site, prior=prior, flat_prior=True, flat_sd=flat_sd)
-        places = [place_of[name] for name in own]
+        places = [names.index(name) for name in own]
         wide = np.zeros((2, len(names)))
         wide[:, places] = law.precision_mean, law.precision  # pyright: ignore
         factors[site] = DiagonalGaussian._of(precision_mean=wide[0], precision=wide[1])
@@ -294,9 +293,7 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
     return Moments(names, values["mean"], sd, unused=tuple(unused), sites=sites)
 
 
-def _check_names(
-    path: Path, names: Sequence[str], lines: Sequence[int], sites: Sequence[str] = ()
-) -> None:
+def _check_names(path: Path, names: Sequence[str], lines: Any, sites: Sequence[str] = ()) -> None:
     """Raise unless there are names, and each comes once: in each study, if a table has some."""
     seen: dict[tuple[str, str], int] = {}
     for name, line, site in zip(names, lines, sites or ("",) * len(names), strict=True):
@@ -307,8 +304,7 @@ def _check_names(
             where = f" of study {site!r}" * bool(sites)
             twice = f"{name!r}{where} in line {known} and again in line {line}"
             found = twice if name else f"no name in line {line}"
-            once = "a name for each parameter, once" + " a study" * bool(sites)
-            raise reader.table_error(path, found, once)
+            raise reader.table_error(path, found, "a name for each parameter, once")
 
 
 def _check_interval(
