@@ -172,7 +172,6 @@ def _refined(
         progress=progress,
         sweeps=settings["sweeps"],
         allow_unconverged=bool(settings["allow_unconverged"]),
-        rehearse=bool(settings["rehearse"]),
     )
     left = done.ledger
     receipt = done.receipt

@@ -48,9 +48,11 @@ def import_(settings: Settings) -> Data:
     moments = read_moments(table, covariance=covariance, decimal=settings["decimal"])
     several = bool(moments.sites)
     if several and not flat_prior:
-        raise incomplete("a table of studies", "--flat-prior, as their estimates have no prior")
+        raise incomplete("a column of studies", "--flat-prior")
     if several and site is not None:
         raise conflict("--site", "a column of studies, which names the sites")
+    if several and settings["family"] is not None:
+        raise conflict("--family", "a column of studies, whose estimates are normal")
     if not several and site is None and (prior is not None or flat_prior):
         raise incomplete("--prior" if prior else "--flat-prior", "--site NAME")
     if several:
@@ -114,8 +116,11 @@ def _studies(settings: Settings, table: Path, moments: Moments) -> Data:
             )
         ],
         "notes": [
-            f"{len(ledger.sites)} studies, each a site of the ledger: if they differ, run "
-            f"posterity fuse {settings.output} --personal true -o FILE",
+            *[
+                f"{len(ledger.sites)} studies, each a site of the ledger: if they differ, run "
+                f"posterity fuse {settings.output} --personal true -o FILE"
+            ]
+            * (len(ledger.sites) > 1),
             *[f"columns that were not used: {', '.join(unused)}"] * bool(unused),
         ],
     }

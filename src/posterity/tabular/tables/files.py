@@ -102,11 +102,13 @@ def of_sites(found: Moments, path: Name, *, prior: Any = None, flat_sd: float = 
             fix="Read the table of one study by posterity.tabular.tables.read.",
         )
     names = tuple(dict.fromkeys(found.names))
-    rows = list(zip(found.sites, found.names, found.mean, found.sd, strict=True))
+    rows: dict[str, list[Any]] = {}
+    for site, *row in zip(found.sites, found.names, found.mean, found.sd, strict=True):
+        rows.setdefault(site, []).append(row)
     factors = {}
     widest = Ledger(from_table(names, np.zeros(len(names)), np.full(len(names), flat_sd)))
-    for site in dict.fromkeys(found.sites):
-        own, mean, sd = zip(*(row[1:] for row in rows if row[0] == site), strict=True)
+    for site, each in rows.items():
+        own, mean, sd = zip(*each, strict=True)
         with within(f"study {site!r} of table {str(path)!r}"):
             law = from_table(own, mean, sd)
             to_ledger(law, site, prior=prior, flat_prior=True, flat_sd=flat_sd)
@@ -233,11 +235,7 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
 
     sites = texts("site") if "site" in roles else ()
     names = texts("name") if "name" in roles else (EFFECT,) * len(sites)
-    for site in dict.fromkeys(sites or ("",)):
-        rows = [place for place in range(len(names)) if not sites or sites[place] == site]
-        _check_names(path, [names[k] for k in rows], [cells.lines[k] for k in rows])
-        if sites and not site:
-            raise reader.table_error(path, f"no study in line {cells.lines[rows[0]]}", "its name")
+    _check_names(path, names, cells.lines, sites)
     if "lower" in values:
         _check_interval(path, names, cells, columns, values)
     sd = values.get("sd")
@@ -248,14 +246,18 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
     return Moments(names, values["mean"], sd, unused=tuple(unused), sites=sites)
 
 
-def _check_names(path: Path, names: Sequence[str], lines: Sequence[int]) -> None:
-    seen: dict[str, int] = {}
-    for name, line in zip(names, lines, strict=True):
-        if not name or name in seen:
-            twice = f"{name!r} in line {seen.get(name)} and again in line {line}"
+def _check_names(path: Path, names: Sequence[str], lines: Any, sites: Sequence[str] = ()) -> None:
+    """Raise unless there are names, and each comes once: in each study, if a table has some."""
+    seen: dict[tuple[str, str], int] = {}
+    for name, line, site in zip(names, lines, sites or ("",) * len(names), strict=True):
+        if sites and not site:
+            raise reader.table_error(path, f"no study in line {line}", "its name")
+        known = seen.setdefault((site, name), line)
+        if not name or known != line:
+            where = f" of study {site!r}" * bool(sites)
+            twice = f"{name!r}{where} in line {known} and again in line {line}"
             found = twice if name else f"no name in line {line}"
             raise reader.table_error(path, found, "a name for each parameter, once")
-        seen[name] = line
 
 
 def _check_interval(
