@@ -1,13 +1,13 @@
 """Columns that identify records, clusters of records or days, rather than describe them."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 import numpy as np
 
-from posterity.tabular.tables.numbers import is_numeric
+from posterity.tabular.tables.numbers import is_number, is_numeric
 from posterity.tabular.tables.reader import Cells, is_missing
 
 NAMED = re.compile(
@@ -43,6 +43,8 @@ def no_covariates(
     or text of its own; of columns named as identifiers, a ``share`` of them.
     """
     for name in names:
+        if _measured(cells.column(name)):
+            continue
         texts = [text for text in map(str.strip, cells.column(name)) if not is_missing(text)]
         distinct = {*texts}
         named = bool(NAMED.fullmatch(name))
@@ -63,6 +65,8 @@ def clusters(
     least, and half as many as records at most.
     """
     for name in names:
+        if _measured(cells.column(name)):
+            continue
         texts = [text.strip() for text in cells.column(name)]
         distinct = {*texts}
         if not (fewest <= len(distinct) <= len(texts) / 2) or not _whole_or_text(distinct):
@@ -77,6 +81,15 @@ def clusters(
 def groups_of(texts: Collection[str]) -> np.ndarray:
     """Return the number (n,) of each text among those that differ, from 0."""
     return np.unique(np.array([*texts], dtype=str), return_inverse=True)[1]
+
+
+def _measured(column: Sequence[str], *, first: int = 20) -> bool:
+    """Return whether the ``first`` cells have a number with decimals: most columns are told so."""
+    return any(
+        is_number(text) and not _is_whole(text.strip())
+        for text in column[:first]
+        if not is_missing(text)
+    )
 
 
 def _whole_or_text(texts: Collection[str]) -> bool:

@@ -52,9 +52,11 @@ def values_of(
 ) -> dict[str, np.ndarray]:
     """Return, by column, numbers in the recipe's unit, or positions of a category's levels."""
     numeric = [name for name in wanted if name not in recipe.categories]
-    _check_texts(cells, recipe, numeric)
-    expected = "numbers"
-    numbers = _logical(cells, numeric).numbers(numeric, reading.decimal, expected=expected).T
+    try:
+        numbers = _logical(cells, numeric).numbers(numeric, reading.decimal, expected="numbers").T
+    except ArtifactError:
+        _check_texts(cells, recipe, numeric)
+        raise
     values = dict(zip(numeric, numbers, strict=True))
     for name, factor in reading.convert.items():
         if name not in values:
