@@ -12,7 +12,6 @@ LONG_FILES: set[str] = {
     "engine/agreement.py",
     "engine/machine.py",
     "engine/running.py",
-    "federation/remaining.py",
     "federation/run.py",
     "federation/schedules.py",
     "federation/site.py",

@@ -192,7 +192,6 @@ def measured(case: Case) -> dict[str, Any]:
 
 def _forgotten(trained: Run, never: Run, sweeps: int | None) -> dict[str, Any]:
     options: dict[str, Any] = {"sweeps": sweeps, "allow_unconverged": True}
-    options |= {} if trained.exact else {"rehearse": True}
     try:
         done, restart = forget(trained, LEAVER, **options), False
     except ParameterError:  # the subtraction left no distribution

@@ -89,7 +89,10 @@ def pursued(problem: Problem, components: int, seed: int) -> list[Any]:
     target = Joint(problem.model, problem.prior, problem.train)
     steps: list[Any] = []
     options = {"key": jax.random.key(seed), "progress": lambda now: steps.append(now.result)}
-    posterity.pursue(target, problem.base, components=components, **options)
+    with warnings.catch_warnings():
+        # each size is scored, also one that is too small to have converged
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        posterity.pursue(target, problem.base, components=components, **options)
     return steps
 
 

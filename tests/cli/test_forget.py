@@ -121,10 +121,6 @@ def test_what_has_not_converged_gets_no_receipt_unless_told_to(folder):
     arguments += " --config logistic.toml --sweeps 0"
     refuse(arguments, 9, "not converged: ; no visit yet to; after 'b' left")
     told = document(*arguments.split(), "--allow-unconverged", code=9)
-    assert not told["exact"] and told["distance"] is None
-    Path("left.safetensors").unlink()
-    Path("r.json").unlink()
-    told = document(*arguments.split(), "--allow-unconverged", "--rehearse", code=9)
     assert not told["exact"] and told["distance"] > 1e-3
     assert f"by {told['distance']:.2g} nats" in told["statement"]
     succeed("verify", "r.json", "coupled.safetensors", "left.safetensors")

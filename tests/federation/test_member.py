@@ -27,7 +27,7 @@ from posterity.federation import (
 )
 from posterity.federation.certificate import Certificate
 from posterity.federation.messages import Token
-from posterity.federation.optima import newton_of
+from posterity.federation.newton import newton_of
 from posterity.federation.remaining import reports_of
 from posterity.federation.status import parts_needed
 from posterity.graphs import complete
@@ -235,7 +235,7 @@ def test_a_status_of_reports_knows_of_too_few_nodes():
     prior = Gaussian.from_standard(np.zeros(2), 100 * np.eye(2))
     coarse = LocalUpdate(Cubature(8, most=8))
     run = federate(logistic_sites(), LogisticRegression(), prior, update=coarse)
-    for parts in (("gradient",), ("improved",), ("gradient", "curvature")):
+    for parts in (("gradient",), ("noiseless",), ("gradient", "curvature")):
         q = run.posterior
         if "curvature" in parts:
             q = DiagonalGaussian.from_standard(q.mean, np.diag(q.covariance))

@@ -45,7 +45,7 @@ MESSAGES = [
     Improve("north \u2603/1", Q.named(["age", "dose"]), Q * -1.0, 7, KEY, epoch=(3, "b"), step=4),
     Improvement("a", Q.zero(), 3, 0.1, 1e-300),
     Improvement("a", Q, step=12),
-    Measure("a", Q, Q, ("gradient", "improved"), 64, jax.random.key(0)),
+    Measure("a", Q, Q, ("gradient", "noiseless"), 64, jax.random.key(0)),
     Measure("a", DiagonalGaussian([0.1], [2.0]), NARROW, ("value", "curvature"), 1, KEY),
     Report("a", Q, 0.25, Q * 2.0),
     Report("a", None, 0.0, None, -1.5, NARROW, np.array([0.5]), np.array([[2.0]])),
@@ -112,7 +112,7 @@ def test_what_is_no_message_is_refused():
     assert loads(to_bytes({"head": about, "exact_sum": layers})).exact_sum == SUM
     with pytest.raises(ArtifactError, match="another form"):
         loads(to_bytes({"head": about, "exact_sum": [layers[0], layers[0]]}))
-    asked = dumps(MESSAGES[5]).replace(b"improved", b"imploded")
+    asked = dumps(MESSAGES[3]).replace(b"noiseless", b"soundless")
     with pytest.raises(ArtifactError):
         loads(asked)
 

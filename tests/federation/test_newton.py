@@ -121,9 +121,8 @@ def test_raw_columns_of_a_regression_end_where_newton_s_step_is_nothing():
         y = rng.gamma(2, np.exp(z @ rng.normal(size=6) / 3) / 2)
         data[f"site {number}"] = np.c_[np.ones(60), mean + 0.02 * z], y
     x, y = (np.concatenate(parts) for parts in zip(*data.values(), strict=True))
-    run = federate(
-        data, GammaRegression(0.5), DiagonalGaussian.from_standard(np.zeros(7), [1e4] * 7)
-    )
+    prior = DiagonalGaussian.from_standard(np.zeros(7), [1e4] * 7)
+    run = federate(data, GammaRegression(0.5), prior, tolerance=1e-8)
     q = run.posterior
     ratio = y * np.exp(x**2 @ q.variance / 2 - x @ q.mean) / 0.5  # E exp(-f) is in closed form
     slope = x.T @ (ratio - 2) - q.mean / 1e4

@@ -176,7 +176,8 @@ def test_sites_that_fail_from_everywhere_else_leave_a_claim_in_doubt(monkeypatch
     answer = Site.answer
 
     def refuses(self, question):
-        if isinstance(question, Measure) and question.posterior != run.posterior:
+        far = isinstance(question, Measure) and abs(question.posterior.mean[0]) > 0.1
+        if far:
             raise ConnectionError("the ward is closed")
         return answer(self, question)
 

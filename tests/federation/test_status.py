@@ -24,8 +24,6 @@ from posterity.federation import (
 )
 from posterity.federation.federate import start
 from posterity.federation.messages import Measure
-from posterity.federation.optima import ROUNDING, to_come
-from posterity.federation.remaining import from_optimum
 from posterity.federation.site import ERROR
 from posterity.federation.status import status_from
 from posterity.graphs import ring, star
@@ -116,8 +114,7 @@ def test_one_site_alone_is_done_at_once():
     trace = [dataclasses.replace(run.trace[0], change=change) for change in (0.005, 2.0)]
     far = dataclasses.replace(run.restarted().state, step=20)
     longer = dataclasses.replace(run, state=far, trace=trace)
-    assert longer.claim[1] and longer.status.state == "not converged"
-    assert "more and more" in str(longer.status)
+    assert not longer.grows and longer.status.state == "not converged"
 
 
 def test_the_rule_is_said():
@@ -259,7 +256,7 @@ def test_counts_of_nothing_under_a_wide_prior_are_no_further_off_than_allowed():
     sites = {"a": (x[0], np.zeros(25)), "b": (x[1], np.zeros(25))}
     prior = Gaussian.from_standard(np.zeros(8), 1e3 * np.eye(8))
     run = federate(sites, PoissonRegression(), prior)
-    assert run.status.converged and from_optimum(run) < run.tolerance
+    assert run.status.converged and run.left < run.tolerance
     x = np.column_stack([np.ones(200), np.random.default_rng(5).normal(size=(200, 59))])
     prior = Gaussian.from_standard(np.zeros(60), 100 * np.eye(60))
     run = federate({"a": (x, np.zeros(200))}, PoissonRegression(), prior)
@@ -276,12 +273,6 @@ def test_noise_is_taken_off_and_allowed_for():
     there = federate(SITES, MODEL, Gaussian.from_standard(np.zeros(2), 4 * np.eye(2)))
     noisy = start(SITES, MODEL, NORMAL, update=update)._with(there.state, NAMES)
     assert certify(noisy).distance < 4 * certify(noisy).error
-
-
-def test_the_sum_of_what_isto_come():
-    assert to_come(0.1, 0.2, 1) == pytest.approx(0.1)  # a tenth, and half as much each time
-    assert to_come(0.1, 0.1, 1) == math.inf == to_come(0.2, 0.1, 1) == to_come(0.2, 0.0, 1)
-    assert to_come(math.sqrt(ROUNDING), 0.0, 1) == math.sqrt(ROUNDING)
 
 
 # --- how far it is --------------------------------------------------------------------------
@@ -331,7 +322,7 @@ def test_a_run_that_has_not_begun_is_as_far_from_the_optimum_as_it_says(family):
 def test_noise_does_not_hide_that_a_posterior_is_the_optimum(settled):
     update = LocalUpdate(Reinforce(), steps=2)
     run = start(SITES, MODEL, NORMAL, update=update)._with(settled.state, NAMES)
-    assert from_optimum(run) < 1e-6
+    assert run.left < 1e-6
 
 
 def test_a_run_whose_factors_have_vanished_has_not_converged():

@@ -19,7 +19,7 @@ from posterity.federation import Machine as Schedules
 from posterity.federation import Sequential, Visit, step_key
 from posterity.federation.driver import Federation
 from posterity.federation.messages import Answer, Question, dumps
-from posterity.federation.optima import applies
+from posterity.federation.newton import applies
 from posterity.federation.remaining import SAMPLES
 from posterity.federation.schedules import Done, Turn
 from posterity.federation.state import State, measures

@@ -13,19 +13,12 @@ from posterity.errors import ConvergenceError, LedgerError, SiteError, UsageErro
 from posterity.families import ExponentialFamily
 from posterity.families.checks import check_proper
 from posterity.federation.remaining import TOLERANCE, certify
-from posterity.federation.run import ROUNDS, Run
+from posterity.federation.run import Run
 from posterity.federation.state import Visit
-from posterity.federation.status import UNKNOWN
 from posterity.ledger import Ledger
 from posterity.receipt import Receipt, Refinement, issue
 from posterity.runtime.tracing import as_found
 from posterity.status import ProgressCallback, Status
-
-SHARE = 100
-"""A rehearsal ends when the remaining change is below 1 / SHARE of the distance that it covered."""
-NEGLIGIBLE = 1e-9
-"""A remaining change, in nats, that ends every rehearsal."""
-
 
 _TARGET = Constraint("a run or a ledger", lambda target: isinstance(target, Run | Ledger))
 _NAMES = Constraint(
@@ -40,16 +33,16 @@ class Forgotten:
 
     ``run`` is None if the target was a ledger. ``status`` is the status of the refined run.
     ``distance`` estimates the KL divergence, in nats, to the posterior that the remaining sites
-    would reach at convergence; it is 0 if forgetting is exact. By default it is the larger of the
-    upper estimates of the certificate (:func:`~posterity.federation.certify`) and the status. With
-    ``rehearse`` it combines the distance that the rehearsal covered and the estimated rest. Where
-    gradients are noisy it is an upper estimate of the change by one more round only.
+    would reach at convergence, by quasi-Newton steps to there on a copy; it is 0 if forgetting is
+    exact. ``bound`` is the distance if the free energy is as flat at the end of these steps as they
+    could tell. Where gradients are noisy and cannot be computed otherwise, both are an upper
+    estimate of the change by one more round only.
 
     If there is one optimum, this is the distance to the result of retraining. If there are several,
     as for networks, refinement stays near the one that the forgotten site influenced.
 
-    It is None if it cannot be computed: without the sites' data, or if a remaining site fails, sums
-    over nodes are too inaccurate, or the run does not converge.
+    Both are None if they cannot be computed: without the sites' data, or if a remaining site fails,
+    sums over nodes are too inaccurate, or the steps do not end.
     """
 
     ledger: Ledger
@@ -57,6 +50,7 @@ class Forgotten:
     run: Run | None
     distance: float | None
     status: Status
+    bound: float | None = None
 
     @property
     def posterior(self) -> ExponentialFamily:
@@ -81,7 +75,6 @@ def forget(
     sweeps: int | None = None,
     restart: bool = False,
     allow_unconverged: bool = False,
-    rehearse: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Forgotten:
     """Remove sites from a posterior: exactly where that is possible, else with refinement.
@@ -101,8 +94,6 @@ def forget(
             retraining; useful if the posterior after the subtraction is improper.
         allow_unconverged: whether to issue a receipt also if the distance is more than twice the
             run's tolerance, or unknown; the receipt contains the distance.
-        rehearse: whether to measure the distance by up to a hundred more passes of all sites on a
-            copy, which is more accurate and slower than one query to each site.
         progress: function called after each pass of refinement, with the run so far as ``result``.
 
     Raises:
@@ -130,9 +121,9 @@ def forget(
     _NAMES.check(sites=sites)
     NATURAL.or_none().check(sweeps=sweeps)
     sites = tuple(dict.fromkeys(sites))
-    if (sweeps or restart or rehearse) and (isinstance(source, Ledger) or source.exact):
+    if (sweeps or restart) and (isinstance(source, Ledger) or source.exact):
         raise UsageError(
-            found=f"sweeps={sweeps}, restart={restart}, rehearse={rehearse} for "
+            found=f"sweeps={sweeps}, restart={restart} for "
             + ("a ledger" if isinstance(source, Ledger) else "a run that forgets exactly"),
             expected="refinement only in runs of models that are not conjugate",
             fix="Leave these arguments out.",
@@ -151,20 +142,21 @@ def forget(
         )
     if run.ledger.independent and not restart:  # conjugate, or no site remains
         receipt = issue(before, run.ledger, None)
-        return Forgotten(run.ledger, receipt, run, 0.0, Status.of(0.0, run.tolerance))
+        return Forgotten(run.ledger, receipt, run, 0.0, Status.of(0.0, run.tolerance), 0.0)
     refined = run.refined if sweeps is None else functools.partial(run.sweep, sweeps)
     run = refined(progress=progress)
     if not (allow_unconverged or sweeps is not None or run.status.converged):
         raise _not_converged(run, sites, None)
     certificate = certify(run)
-    left = _left(run, certificate.upper, rehearse)
+    left, bound = _measured(run)
     # A status is an estimate: the distance of a converged run may be slightly larger.
     if not allow_unconverged and (left is None or left > 2 * run.status.tolerance):
         raise _not_converged(run, sites, left)
     residuals = {site: _known(length) for site, length in certificate.residuals.items()}
     measured = {"residuals": residuals, "estimated_distance_nats": left}
     refinement = Refinement.between(before, run.ledger, restart, **measured)
-    return Forgotten(run.ledger, issue(before, run.ledger, refinement), run, left, run.status)
+    receipt = issue(before, run.ledger, refinement)
+    return Forgotten(run.ledger, receipt, run, left, run.status, bound)
 
 
 def _from_ledger(before: Ledger, sites: tuple[str, ...]) -> Forgotten:
@@ -172,7 +164,7 @@ def _from_ledger(before: Ledger, sites: tuple[str, ...]) -> Forgotten:
     check_proper(after.posterior, "what is left of the ledger")
     receipt = issue(before, after, None)
     if receipt.exact:
-        return Forgotten(after, receipt, None, 0.0, Status.of(0.0, TOLERANCE))
+        return Forgotten(after, receipt, None, 0.0, Status.of(0.0, TOLERANCE), 0.0)
     why = ("the sites that stay were not asked to refine their factors",)
     return Forgotten(after, receipt, None, None, Status.of(math.inf, TOLERANCE, why))
 
@@ -182,37 +174,23 @@ def _not_converged(run: Run, sites: tuple[str, ...], left: float | None) -> Conv
     return ConvergenceError(
         found=f"{run.status}{measured} after {', '.join(map(repr, sites))} left",
         expected="a posterior that has converged, of which a receipt can speak",
-        fix="Leave `sweeps` out or raise it, pass `rehearse=True` to measure the distance, or "
-        "`allow_unconverged=True` for a receipt all the same; nothing was changed.",
+        fix="Leave `sweeps` out or raise it, or pass `allow_unconverged=True` for a receipt all "
+        "the same; nothing was changed.",
     )
 
 
-def _left(run: Run, upper: float, rehearse: bool) -> float | None:
-    if run.agreement.update.noisy:
-        return _known(upper)
-    if not rehearse:
-        # A certificate covers one round only, not the distance beyond it.
-        known = run.status.converged or not run.status.reasons
-        return _known(max(upper, run.status.left)) if known else None
+def _measured(run: Run) -> tuple[float | None, float | None]:
+    """Return the estimated distance and its upper estimate; None where a site fails."""
     try:
-        far, beyond = _rehearsed(run)
+        distance = run.left
+        ended = run.descended
+        if ended is not None and math.isfinite(distance):
+            # The receipt is of the posterior that stays, so the divergence is that from the limit.
+            far = max(float(run.posterior.kl(ended.state.posterior)), 0.0)
+            distance = (math.sqrt(far) + math.sqrt(ended.rest)) ** 2
+        return _known(distance), _known(max(distance, run.bound))
     except SiteError:
-        return None
-    return _known((math.sqrt(far) + math.sqrt(beyond)) ** 2)  # lengths add up, not divergences
-
-
-def _rehearsed(run: Run) -> tuple[float, float]:
-    """Return the KL divergence to a copy after more sweeps, and the remaining nats of that copy."""
-    end = run
-    far = 0.0
-    for _ in range(ROUNDS):
-        end = end.sweep().newton_step()
-        far = max(float(run.posterior.kl(end.posterior)), 0.0)
-        left, growing = end.claim
-        if left <= max(far / SHARE, NEGLIGIBLE) or growing:
-            break
-    unknown = not end.status.converged and {*end.status.reasons} - {UNKNOWN}
-    return far, math.inf if unknown else end.claim[0]
+        return None, None
 
 
 def _known(number: float) -> float | None:

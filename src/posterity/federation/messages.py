@@ -111,7 +111,7 @@ class Improvement(Answer):
     quadrature_error: float = 0.0
 
 
-Part = Literal["gradient", "newton", "improved", "value", "rough", "elsewhere", "curvature"]
+Part = Literal["gradient", "noiseless", "value", "rough", "elsewhere", "curvature"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,16 +135,15 @@ class Report(Answer):
     """The report of a site on a posterior; parts not requested, or not finite, are None.
 
     ``direction`` is ``∇_μ E_q[log likelihood]/α - η``, the site's remaining natural gradient, and
-    ``variance`` the expected squared Fisher length of its noise. As part ``newton`` it is None
-    where it may be much shorter than the distance to the site's optimum. ``improved`` is the factor
-    at the end of a noiseless line search, and ``residual`` the Fisher length of the gradient there,
-    in sqrt(nats). ``value`` is ``E_q[log likelihood]/α`` in nats; as part ``rough``, by the fewest
-    nodes of a sum if JAX computes it, for comparisons of members far apart. As a function of the
-    means of Gaussian parts, it has the derivative ``slope`` (d,), and ``curvature`` (d, d) is minus
-    the second one. ``fixed_point`` is the factor after one undamped step. ``elsewhere`` (m,) are
-    values at other members (:func:`posterity.federation.elsewhere.looked_at`).
+    ``variance`` the expected squared Fisher length of its noise. As part ``noiseless`` it is that
+    of the line search, with its value. ``value`` is ``E_q[log likelihood]/α`` in nats; as part
+    ``rough``, by the fewest nodes of a sum if JAX computes it, for comparisons of members far
+    apart. As a function of the means of Gaussian parts, it has the derivative ``slope`` (d,), and
+    ``curvature`` (d, d) is minus the second one. ``fixed_point`` is the factor after one undamped
+    step. ``elsewhere`` (m,) are values at other members
+    (:func:`posterity.federation.elsewhere.looked_at`).
     ``quadrature_error`` is the estimated displacement of the posterior, in nats, by the error of
-    sums over nodes.
+    sums over nodes. ``improved`` and ``residual`` are in letters of the first schema alone.
     """
 
     direction: ExponentialFamily | None = None

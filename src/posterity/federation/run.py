@@ -7,14 +7,17 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from posterity.arguments import NATURAL, POSITIVE, Constraint, one_of
 from posterity.errors import LedgerError, PosterityError, SiteError
 from posterity.families.names import posterior_line
 from posterity.federation.gossip import Gossip, OverGraph, named, site_state, token_of
 from posterity.federation.keys import step_key
 from posterity.federation.messages import DescribeOwn, Token
-from posterity.federation.optima import applies, stepped
-from posterity.federation.remaining import Position, reports_of
+from posterity.federation.newton import applies
+from posterity.federation.optimum import Descent, Effort
+from posterity.federation.remaining import Position, measurable, reports_of
 from posterity.federation.schedules import Machine, Schedule, Sequential
 from posterity.federation.state import State, Visit, leave
 from posterity.federation.status import is_final, status_of
@@ -37,7 +40,9 @@ GOSSIP = Constraint(
 ROUNDS = 100
 """Rounds after which a run that has not converged ends by default."""
 STUCK = (10, 20, 40, 80)
-"""Rounds after which a run that has not converged is compared with a second start."""
+"""Rounds after which a run that has not converged is measured, and compared with a second start."""
+JOINT = Effort(most=12)
+"""What the steps between two rounds may cost where means have to move together."""
 NOISY_ROUNDS = 5
 """Rounds between two convergence checks where gradients are noisy; a check costs some rounds."""
 
@@ -183,10 +188,9 @@ class Run(Position):
         return run
 
     def from_better(self) -> "Run":
-        """Return the run at the end of its second start if that is better, else itself. After
-        ``STUCK`` rounds the second start is computed here, as the run may be at a saddle point, and
-        quasi-Newton steps, as it may follow a curved ridge; the latter also where sites' searches
-        end far from their optima.
+        """Return the run at the end of its second start if that is better, at the optimum if that
+        was measured, else itself. After ``STUCK`` rounds both are computed here, as the run may be
+        at a saddle point, or follow a curved ridge.
         """
         stuck = self.state.step / self.round in STUCK
         second: Any = self.__dict__.get("second")
@@ -195,27 +199,32 @@ class Run(Position):
                 second = self.second
         if second is not None and second.is_better(self.tolerance):
             return self._restarted_at(second.state)
-        ended = self.descended if stuck or self.is_exhausted else self.__dict__.get("descended")
-        if ended is None or not math.isfinite(ended.left):
+        update = self.agreement.update
+        walks = isinstance(self.schedule, OverGraph) and applies(self.agreement)
+        if update.noisy or update.pools or walks or not measurable(self.agreement):
+            return self
+        ended = self.descended if stuck else self.__dict__.get("descended")
+        if ended is None or not self.tolerance < ended.left < math.inf:
             return self
         return self._restarted_at(ended.state)
 
     @as_found()
     def newton_step(self) -> "Run":
-        """Return the run after a joint Newton step on the mean where one is needed, else itself.
-        It is needed over a server, for diagonal Gaussians and Products of Gaussians
-        (:mod:`posterity.federation.optima`).
+        """Return the run after joint Newton steps on the mean where they are needed, else itself.
+        They are needed over a server, for diagonal Gaussians and Products of Gaussians
+        (:mod:`posterity.federation.optimum`).
         """
         if isinstance(self.schedule, OverGraph) or not applies(self.agreement):
             return self
+        begun = [s for s in self.contributing if np.any(self.state.factor(s).natural_parameters)]
         try:
             with self._kept():
-                state = stepped(self.federation, self.state)
+                ended = Descent(self.federation, self.state, JOINT, begun).end(self.tolerance)
         except SiteError:
             if self.agreement.on_error == "raise":
                 raise
             return self
-        return self if state is None else self._with(state, self.agreement.sites)
+        return self._with(ended.state, self.agreement.sites) if ended.evaluations > 1 else self
 
     @as_found()
     def advance(self, steps: int, *, progress: ProgressCallback | None = None) -> "Run":

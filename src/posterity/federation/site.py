@@ -52,8 +52,6 @@ the displacement is within the tolerance."""
 MOST_ERROR = 1e6
 """Largest reported error, in nats, of tails beyond the nodes and of messages in partial pooling,
 which have no bound; engines refuse huge numbers."""
-NARROW = 2.0
-"""Variance of a record's linear predictor above which a Newton step may be much too short."""
 NEAR = 0.1
 """Largest such displacement for which the result is the starting point with more nodes."""
 
@@ -147,11 +145,7 @@ class Site:
             key = of_jax(key)
             trained = self.update.trained(self.model, view, self.records, key=key)
             return Improvement(self.name, canonical(factor + (trained - view) * self.share))
-        return self._improved(self.update, view, factor, count, key)
-
-    def _improved(
-        self, update: LocalUpdate, view: Any, factor: Any, count: int, key: KeyArray
-    ) -> Improvement:
+        update = self.update
         if update.conjugate:
             exact = self.exact
             same = exact is not factor and exact == factor
@@ -162,7 +156,7 @@ class Site:
             return Improvement(self.name, canonical(factor), 0, *pooled[:2])
         records = self._records(update)
         taken = np.asarray(count)
-        start = view
+        start: Any = view
         while True:
             new, info = self._run(_improve, update, view, factor, records, taken, key)
             if not info.finite:
@@ -198,18 +192,16 @@ class Site:
         """
         known: dict[str, Any] = {}
         errors = [0.0]
-        seen = None
-        if "gradient" in parts or ("newton" in parts and self._steps_far(posterior)):
-            if self.update is self._evaluator and self.update.needs_jax(self.model):
-                seen = self._seen(posterior, "quadrature_error")
-            known, error = self._gradient(posterior, factor, samples, key, seen)
+        searched = self._evaluator
+        if "noiseless" in parts or "gradient" in parts:
+            if searched is not None and ("noiseless" in parts or searched is self.update):
+                known, error = self._noiseless(searched, posterior, factor)
+            else:
+                known, error = self._gradient(posterior, factor, samples, key)
             errors.append(error)
-        if "improved" in parts and self.agreement.line_search is not None:
-            better = self._improved(self.agreement.line_search, posterior, factor, 0, key)
-            known |= {"improved": better.factor, "residual": better.residual}
-            errors.append(better.quadrature_error)
-        if "value" in parts or "rough" in parts:
-            known |= {"value": self._value(posterior, seen, rough="value" not in parts)}
+        rough = "value" not in parts
+        if ("rough" in parts or not rough) and "value" not in known:
+            known |= {"value": self._value(posterior, rough=rough)}
         if "elsewhere" in parts:
             values = [self._value(member) for member in looked_at(self.agreement, posterior)]
             known |= {"elsewhere": values_elsewhere(values)}
@@ -219,18 +211,10 @@ class Site:
             errors.append(error)
         return Report(self.name, quadrature_error=max(errors), **known)
 
-    def _steps_far(self, posterior: Any) -> bool:
-        """True if a natural gradient is a Newton step that leads most of the way to the site's
-        optimum, as where the log likelihood is nearly quadratic over the width of the posterior.
-        """
-        if not self.update.newtonian(self.model, posterior) or self.update.needs_jax(self.model):
-            return False
-        _, variance = posterior.predictor(self._in_numpy.widened().data[0])
-        return bool(variance.max() <= NARROW)
-
     def _gradient(
-        self, posterior: Any, factor: Any, samples: int, key: KeyArray, seen: UpdateInfo | None
+        self, posterior: Any, factor: Any, samples: int, key: KeyArray
     ) -> tuple[dict[str, Any], float]:
+        """Return the natural gradient by the update, the variance of its noise, and the error."""
         update = self.update
         variance = 0.0
         tail = 0.0
@@ -246,11 +230,6 @@ class Site:
             error = pooled.quadrature_error + error
         elif update.trains:  # training is too slow for several samples
             direction = self.improve(posterior, factor, key=key).factor - factor
-        elif seen is not None:
-            direction = seen.gradient - factor
-            tail = seen.tail
-            error = seen.quadrature_error
-            direction = direction if seen.finite else direction * math.nan
         else:
             others = posterior, factor, samples, key
             direction, variance, tail, error = self._by_enough_nodes(_gradient, update, *others)
@@ -261,15 +240,33 @@ class Site:
             return {"direction": None}, 0.0
         return {"direction": direction, "variance": float(variance)}, float(error)
 
+    def _noiseless(
+        self, update: LocalUpdate, posterior: Any, factor: Any
+    ) -> tuple[dict[str, Any], float]:
+        """Return value and natural gradient by a line search, and the error."""
+        found: Any
+        if update.needs_jax(self.model):
+            seen = self._seen(posterior, "quadrature_error")
+            found = (seen.value, seen.gradient, seen.tail, seen.quadrature_error)
+            known = bool(seen.finite)
+        else:
+            found = self._by_enough_nodes(_evaluated, update, posterior)
+            known = True
+        value, gradient, tail, error = found
+        direction = canonical(gradient - factor)
+        numbers = value, error, direction.natural_parameters
+        if not (known and all(np.isfinite(each).all() for each in numbers)):
+            return {"direction": None}, 0.0
+        error = float(error) + min(float(tail), MOST_ERROR)
+        return {"direction": direction, "value": float(value)}, error
+
     @property
     def _evaluator(self) -> LocalUpdate | None:
         """The line search, or None if expectations of the log likelihood cannot be computed."""
         update = self.agreement.line_search
         return update if update is not None and isinstance(update.estimator, Evaluator) else None
 
-    def _value(
-        self, posterior: ExponentialFamily, seen: UpdateInfo | None = None, *, rough: bool = False
-    ) -> float | None:
+    def _value(self, posterior: ExponentialFamily, *, rough: bool = False) -> float | None:
         """Return ``E_q[log likelihood]/α``, or None if it is not available. There are enough nodes;
         if it is ``rough``, JAX has the fewest.
         """
@@ -277,7 +274,7 @@ class Site:
         if update is None:
             return None
         if update.needs_jax(self.model):
-            seen = seen or self._seen(posterior, "value_error", math.inf if rough else ERROR)
+            seen = self._seen(posterior, "value_error", math.inf if rough else ERROR)
             value = float(seen.value if seen.finite else math.nan)  # pyright: ignore
         else:
             value = float(self._by_enough_nodes(_value, update, posterior)[0])
@@ -523,6 +520,21 @@ def _gradient(
     mean = total / samples
     spread = squares / samples - q.squared_length(mean)
     return mean, jnp.maximum(spread, 0.0) / max(samples - 1, 1), 0.0, 0.0
+
+
+def _evaluated(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, ...]:
+    """Return the expected log likelihood / α and its natural gradient, and the tail and the
+    quadrature error of the sums over nodes.
+    """
+    records = records.widened()
+    temperature = update.temperature
+    found = update.estimator.evaluate(model, q, records)
+    gradient = found.gradient / temperature
+    error = 0.0
+    if update.estimator.by_nodes(model, q, records):
+        other = update.estimator.evaluate(model, q, records, otherwise=True)
+        error = q.squared_length(other.gradient / temperature - gradient) / 4
+    return found.value / temperature, gradient, found.tail / temperature, error
 
 
 def _value(update: Any, model: Any, q: Any, records: Any) -> tuple[Any, Any]:

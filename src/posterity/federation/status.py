@@ -17,22 +17,15 @@ from posterity.federation.certificate import Certificate
 from posterity.federation.elsewhere import compared_elsewhere, is_due
 from posterity.federation.gossip import OverGraph
 from posterity.federation.messages import Part, Report
-from posterity.federation.optima import (
-    ELSEWHERE,
-    FAINT,
-    applies,
-    newton_of,
-)
+from posterity.federation.newton import applies, newton_of
+from posterity.federation.optima import ELSEWHERE, FAINT
 from posterity.federation.remaining import (
     FIRST,
     TOLERANCE,
     Position,
     allowed_nats,
-    along_ridge,
-    from_optimum,
     last_two,
     measured,
-    newton_change,
     reports_of,
 )
 from posterity.status import Status
@@ -49,8 +42,6 @@ UNSEARCHED = (
 """What a converged status is limited to, in words, and the caveat, if sites only reported."""
 NOT_SOUGHT = "no second start was made, as restarts is 0: there may be other optima"
 """The caveat of a converged status if second starts were not wanted."""
-GROWING = "the last visits changed the posterior by more and more"
-"""The reason if changes grow at a lone site, whose line searches cannot diverge."""
 APART = (
     "a walk cannot move means together, as columns that hang together need: centre them, or take "
     "a full Gaussian, or a schedule with a server"
@@ -59,57 +50,46 @@ APART = (
 
 
 def status_of(run: Position) -> Status:
-    """Return the status of a run from its trace and from queries to its sites.
+    """Return the status of a run, by queries to its sites.
 
-    ``left`` is ``KL(optimum ‖ posterior)`` in nats. For a converged run it is an upper estimate of
-    the change by further rounds. Otherwise line searches find the optimum
-    (:mod:`posterity.federation.optima`), and ``left`` is measured. It is infinite if there is no
-    line search, if it does not end, or if too few nodes misplace the optimum. It is at least the
-    estimated error of the last visits' sums over nodes. The tolerance is the run's; where gradients
-    are noisy, it is multiplied by the number of coordinates.
+    ``left`` is ``KL(optimum ‖ posterior)`` in nats, as quasi-Newton steps on the free energy of all
+    sites measure it. It is infinite if sites have no gradients, if the steps do not end, or if too
+    few nodes misplace the optimum. It is at least the estimated error of the last visits' sums over
+    nodes. The tolerance is the run's; where gradients are noisy, it is multiplied by the number of
+    coordinates.
     """
     visits = last_two(run)
-    allowed = allowed_nats(run.agreement, run.tolerance)
     if not np.all(run.posterior.is_proper()):
-        return Status.of(math.inf, allowed, (IMPROPER,))
+        return Status.of(math.inf, run.allowed, (IMPROPER,))
     waiting = [s for s, turns in visits.items() if not turns]
-    stuck = [
-        s for s, turns in visits.items() if turns and turns[0].outcome in ("failed", "refused")
-    ]
-    error = math.fsum(turns[0].quadrature_error for turns in visits.values() if turns)
-    left, growing = run.claim
+    last = {site: turns[0] for site, turns in visits.items() if turns}
+    stuck = [site for site, turn in last.items() if turn.outcome in ("failed", "refused")]
+    error = math.fsum(turn.quadrature_error for turn in last.values())
     reasons = (
         *_named("waiting for the visit at which to forget", list(run.state.leaving)),
         *_named("no visit yet to", waiting),
         *_named("no update of", stuck),
-        *_misplaced(error, allowed),
+        *_misplaced(error, run.allowed),
     )
-    if not error <= allowed and not growing:
-        return Status.of(math.inf, allowed, reasons)  # these nodes have another optimum
-    status = Status.of(max(left, error), allowed, reasons)
-    if status.converged and run.agreement.update.pools:
-        return _of_messages(run, status)
-    if status.converged:
-        return _looked_at_twice(run, status)
-    if growing and len(visits) == 1 and run.agreement.update.searches:
-        # Each visit lowers the free energy, however much it changes the posterior.
-        return Status.of(math.inf, allowed, (*reasons, GROWING))
-    if growing:
-        return dataclasses.replace(status, state="diverged", left=math.inf)
-    if left <= allowed:
-        return status
-    left = measured(run, from_optimum)
-    if left <= allowed and applies(run.agreement):
-        left = max(left, measured(run, newton_change))
-    if left <= allowed:
-        left = max(left, measured(run, along_ridge))
-    apart = isinstance(run.schedule, OverGraph) and applies(run.agreement)
-    if apart and left > allowed and run.state.step > FIRST * run.round:
+    # Too few nodes have another optimum.
+    left = run.left if error <= run.allowed else math.inf
+    if left > run.allowed and run.grows:
+        return Status("diverged", math.inf, run.allowed, reasons)
+    if left > run.allowed and _walks(run):
         reasons = (*reasons, APART)
     if math.isinf(left) and not reasons:
         reasons = (UNKNOWN,)
-    status = Status.of(max(left, error), allowed, reasons)
-    return _looked_at_twice(run, status) if status.converged else status
+    status = Status.of(max(left, error), run.allowed, reasons)
+    if not status.converged:
+        return status
+    looked = _of_messages if run.agreement.update.pools else _looked_at_twice
+    return looked(run, status)
+
+
+def _walks(run: Position) -> bool:
+    """Return whether a walk had its time, and cannot move means together that have to."""
+    late = run.state.step > FIRST * run.round
+    return late and isinstance(run.schedule, OverGraph) and applies(run.agreement)
 
 
 def _of_messages(run: Position, status: Status) -> Status:
@@ -150,12 +130,18 @@ def _looked_at_twice(run: Position, status: Status) -> Status:
 
 
 def is_final(run: Any) -> bool:
-    """Return whether further rounds are useless: changes are within tolerance, or grow."""
-    left, growing = run.claim
-    if growing or left > allowed_nats(run.agreement, run.tolerance):
-        return growing
-    second = None if run.status.converged else run.__dict__.get("second")
-    return second is None or not second.is_better(run.tolerance)
+    """Return whether further rounds are useless: the status is final, or changes grow. It is not
+    asked for while rounds of several sites move the posterior by more than is allowed, unless by
+    noise.
+    """
+    several = len(run.contributing) > 1 and not (run.agreement.update.noisy or run.exact)
+    moves = several and run.moved > run.allowed
+    if math.isinf(run.moved) or (moves and not run.grows):
+        return False
+    status = run.status
+    second = None if status.converged else run.__dict__.get("second")
+    better = second is not None and second.is_better(run.tolerance)
+    return status.state == "diverged" or (run.left <= run.allowed and not better)
 
 
 def status_from(

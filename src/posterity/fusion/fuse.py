@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.arguments import POSITIVE
+from posterity.arguments import BETWEEN, FLAG, POSITIVE
 from posterity.arrays.linear_algebra import one_thread
 from posterity.arrays.typing import Float
 from posterity.artifact.aligned import named
@@ -161,6 +161,8 @@ def fuse(
     3
     """
     plan = Plan(rule, divergence, matching, components, prior, absorb, budget, networks, criterion)
+    FLAG.check(warn=warn)
+    BETWEEN.check(level=level)
     if personal is not False and personal is not None:
         from posterity.fusion.differing import fuse_differing  # most fusions need no models
 
