@@ -16,7 +16,7 @@ TORCH := torch==2.13.0
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo deploy-demo test test-slow test-all test-offline test-annotations test-processors test-experiments test-data test-adapters test-wheel test-oldest test-engine test-browser lint format types docs docs-version dist dev clean
+.PHONY: help demo deploy-demo test test-slow test-all test-offline test-annotations test-processors test-experiments test-data test-adapters test-wheel test-oldest test-engine test-browser lint format types docs docs-version results dist dev clean
 
 help: ## what can be done
 	@echo "posterity: a posterior is a file you can send"
@@ -97,6 +97,9 @@ docs-version: $(VENV)/.docs ## commit a release's documentation (VERSION=0.1) to
 	@test -n "$(VERSION)" || { echo "Name the version: make docs-version VERSION=0.1" >&2; exit 1; }
 	export DOCS_VERSIONS=mike NO_MKDOCS_2_WARNING=1 PATH="$(abspath $(BIN)):$$PATH" && \
 	  mike deploy --update-aliases $(VERSION) latest && mike set-default latest
+
+results: $(VENV)/.test ## say which results files are older than the code that they depend on
+	$(BIN)/python -m experiments.provenance
 
 dist: $(VENV)/.publish ## build the wheel and the source distribution into dist/, and check them
 	rm -rf dist

@@ -8,11 +8,16 @@ the files a paper's figure and ours stand.
 
 import json
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parent
+sys.path.insert(0, str(ROOT))  # MkDocs loads this file alone
+
+from experiments import provenance  # noqa: E402
+
 MISSED, MET = '<span class="missed">missed</span>', "met"
 HIDDEN = {"runs", "each trial", "by partition", "settings", "effort", "made with", "versions"}
 """Parts of results files that are records of each run, or settings."""
@@ -235,10 +240,11 @@ def results_page() -> tuple[str, dict[str, Path]]:
         "Each experiment of the repository writes what it measured to a file, with the goals that "
         "were set beforehand. This page is made of these files when the site is built: "
         f"**{met} goals were met, {missed} were {MISSED}**, and "
-        f"{len(every) - met - missed} were not run or not judged. A file is as old as its last "
-        "run; experiments are not run again at each change of the code. Figures are means ± their "
-        "standard error (their standard deviation, where the file says so), with the least and the "
-        "largest in brackets.\n",
+        f"{len(every) - met - missed} were not run or not judged. Experiments are not run again at "
+        "each change of the code: below each heading stands the commit whose code was measured, "
+        "and how many of the files that it depends on have changed since. Figures are means ± "
+        "their standard error (their standard deviation, where the file says so), with the least "
+        "and the largest in brackets.\n",
         "## Beside the papers' figures\n",
         "Data, splits and settings are as near to the papers' as these say, and some do not say: "
         "each experiment's README has what is not known. Ours is called behind where it is worse "
@@ -286,6 +292,7 @@ def _beside(row: Beside, tree: Any) -> list[str]:
 
 def _of_file(name: str, tree: Any, found: list[Verdict]) -> list[str]:
     parts = [f"### {Path(name).stem} {{#{name.replace('/results/', '-').removesuffix('.json')}}}\n"]
+    parts.append(f"Results {provenance.age(ROOT / 'experiments' / name)}.\n")
     if isinstance(paper := tree.get("paper"), str):
         parts.append(f"The paper: {escaped(paper)}.\n")
     if found:
@@ -317,6 +324,7 @@ def benchmarks_page() -> str:
     for path in sorted(ROOT.glob("benchmarks/results/*.json")):
         tree = json.loads(path.read_text(encoding="utf-8"))
         parts.append(f"## {path.stem.replace('_', ' ')}\n")
+        parts.append(f"Results {provenance.age(path)}.\n")
         body = "\n".join(f"**{title}**\n\n{made}" for title, made in _measured_tables(tree))
         parts.append(_folded(path.name, body))
     return "\n".join(parts)

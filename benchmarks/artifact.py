@@ -18,6 +18,7 @@ import safetensors.numpy
 from benchmarks import session
 from benchmarks.launch import Effort, launch
 from benchmarks.measure import answer, peak, timings
+from experiments import provenance
 from posterity import Ledger, load, save
 from posterity.families import DiagonalGaussian, NormalWishart
 
@@ -166,7 +167,7 @@ def main(arguments: list[str] | None = None) -> None:
     effort = Effort(runs=3 if chosen.quick else 15, budget=60.0, limit=chosen.limit)
     sizes = (WEIGHTS // 10, SITES // 10) if chosen.quick else (WEIGHTS, SITES)
     result = run(effort, *sizes)
-    session.write(chosen.output, result)
+    session.write(chosen.output, result | {provenance.KEY: provenance.made_with()})
     session.tell(result["goals"])
 
 

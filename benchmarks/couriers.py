@@ -20,6 +20,7 @@ import numpy as np
 
 import posterity
 from examples.deploy.nvflare import NVFlare
+from experiments import provenance
 from posterity.engine.transports.unix import Client
 from posterity.errors import PosterityError
 from posterity.families import Dirichlet
@@ -137,5 +138,6 @@ def measure(folder: Path) -> dict:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as path:
         found = measure(Path(path).resolve())
+    found[provenance.KEY] = provenance.made_with()
     print(json.dumps(found, indent=2))
     OUTPUT.write_text(json.dumps(found, indent=2) + "\n")

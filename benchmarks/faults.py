@@ -31,6 +31,7 @@ from unittest import mock
 import numpy as np
 
 from benchmarks.network import Faults, Network
+from experiments import provenance
 from posterity.arrays.tree import leaves
 from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact import digest
@@ -969,6 +970,7 @@ def main(
         count, broken = campaign(runs, 0, world if name == "campaign" else silent)
         seconds = time.process_time() - start
         result[name] = {"runs": runs, "violations": broken, "cpu_s": round(seconds)}
+        result[name][provenance.KEY] = provenance.made_with()
         result[name]["happened"] = dict(sorted(count.items()))
         print(json.dumps(result[name], indent=1))
     output.write_text(json.dumps(result, indent=1) + "\n")

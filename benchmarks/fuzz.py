@@ -34,6 +34,7 @@ import posterity
 from benchmarks.faults import FOLDER, KEYS, PRIOR, SITES
 from benchmarks.letters import Case, World
 from benchmarks.mutations import Mutator
+from experiments import provenance
 from posterity.arrays.tree_sums import TreeSum
 from posterity.artifact.artifact import from_bytes
 from posterity.artifact.manifest import as_text
@@ -496,7 +497,7 @@ def main(number: int, progress: Path = PROGRESS) -> int:
         done, count, violations = stop, count + found, violations | broken
         seconds += time.perf_counter() - began
         known = {"inputs": done, "seconds": round(seconds), "outcomes": dict(sorted(count.items())),
-                 "violations": violations}  # fmt: skip
+                 "violations": violations, provenance.KEY: provenance.made_with()}  # fmt: skip
         progress.write_text(json.dumps(known, indent=1) + "\n")
         print(f"{done} inputs, {len(violations)} violations, {seconds:.0f} s", flush=True)
     return bool(violations)

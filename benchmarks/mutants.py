@@ -31,6 +31,7 @@ FAILED = 1
 RUN = """
 import sys
 from benchmarks import faults, faults_star
+from experiments import provenance
 world = faults_star.Star if sys.argv[1] == "star" else faults.World
 found = faults.caught(world.usual, 1, int(sys.argv[2]), world)
 print(found[1] if found else "")
@@ -79,6 +80,7 @@ def main() -> None:
     for name in names:
         result[name] = tried(folder, MUTANTS[name])
         print(f"{name}: {result[name]}", flush=True)
+    result[provenance.KEY] = provenance.made_with()
     RESULTS.write_text(json.dumps(result, indent=1) + "\n")
     unseen = [name for name in names if None in result[name].values()]
     print(f"{len(names)} mutants; not seen: {unseen or 'none'}")

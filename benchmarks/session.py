@@ -10,6 +10,7 @@ from typing import Any
 
 import posterity
 from benchmarks.launch import Effort
+from experiments import provenance
 
 
 def source() -> str:
@@ -27,6 +28,7 @@ def load() -> float:
 
 
 def write(path: Path, result: Mapping[str, Any]) -> None:
+    """Replace a results file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=2) + "\n")
 
@@ -47,6 +49,7 @@ def run(
         settings: dict[str, Any] = {
             "environment": effort.environment,
             "cores": os.cpu_count(),
+            provenance.KEY: provenance.made_with(),
             "source_sha256": source(),
             "load_per_core_at_start": load(),
             **about,

@@ -17,6 +17,7 @@ from benchmarks import session
 from benchmarks.launch import Effort, launch
 from benchmarks.measure import answer, peak
 from benchmarks.problems import Shape, draw, factors, normal_wishart
+from experiments import provenance
 from posterity import Plate, fuse
 from posterity.arrays.tree import map_leaves
 from posterity.artifact import container
@@ -117,7 +118,11 @@ SECONDS, BYTES, OFF = 60.0, 8e8, 1e-3
 def run(effort: Effort, share: int, output: Path) -> dict[str, Any]:
     """Every point, with sizes divided by ``share``; what there is is written after each."""
     result: dict[str, Any] = {
-        "settings": {"source_sha256": session.source(), "load_at_start": session.load()}
+        "settings": {
+            provenance.KEY: provenance.made_with(),
+            "source_sha256": session.source(),
+            "load_at_start": session.load(),
+        }
     }
     result["beside_memory"] = point("memory", BESIDE // share, effort)
     result["batches"] = []

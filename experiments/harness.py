@@ -14,19 +14,18 @@ import inspect
 import json
 import math
 import os
-import platform
 import re
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import posterity
+from experiments import provenance
 from experiments.data import REPOSITORY
 from posterity import errors
 
@@ -191,13 +190,12 @@ def at_least(goal: str, measured: Mapping[str, Any], bound: float) -> dict[str, 
     return {"goal": goal, "measured": measured, "met": bool(measured["mean"] >= bound)}
 
 
-def versions(*packages: str) -> dict[str, str]:
-    found = {name: metadata.version(name) for name in ("jax", "numpy", "scipy", *packages)}
-    return {"python": platform.python_version(), "posterity": posterity.__version__, **found}
-
-
 def write(folder: Path, name: str, document: Mapping[str, Any]) -> None:
-    """Replace ``<folder>/<name>.json``; short lists stand on one line."""
+    """Replace ``<folder>/<name>.json``, with a record of what it was made with; short lists stand
+    on one line.
+    """
+    record = provenance.made_with() | document.get(provenance.KEY, {})
+    document = {**document, provenance.KEY: record}
     text = json.dumps(document, indent=1, ensure_ascii=False)
     one_line = lambda m: "[" + re.sub(r"\s*\n\s*", " ", m[1]) + "]"
     replace(

@@ -29,6 +29,7 @@ QUICK = [
     "docs/cli.md",
     "docs/report.md",
     "docs/import.md",
+    "docs/other-models.md",
     "docs/adapters/tables.md",
 ]
 SLOW = [

@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import RidgeClassifier
 
-from experiments import harness
+from experiments import harness, provenance
 from experiments.data import font_digits
 from experiments.pursuit.image_features import ImageFeatures
 from posterity.pursuit.learning import ConjugateLearner
@@ -93,7 +93,7 @@ def run(
         f"records of classes of all tasks; {WIDTH} random units of oriented gradients",
         "seeds": list(seeds),
         "after five tasks": found,
-        "made with": harness.versions("scikit-learn"),
+        provenance.KEY: {"versions": provenance.versions("scikit-learn")},
     }
     place.write("unseen", document)
     for name, rows in found.items():

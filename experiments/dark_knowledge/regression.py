@@ -139,7 +139,6 @@ def judged(name: str, rows: Sequence[Mapping[str, Any]], splits: int) -> dict[st
         **statistics,
         "statuses": sorted({row["status"].partition(":")[0] for row in rows}),
         "CPU seconds a split": harness.statistics([row["CPU seconds"] for row in rows]),
-        "made with": harness.versions(),
         "goals": goals,
     }
 

@@ -271,7 +271,6 @@ def run(
             name: harness.over_seeds([scores(truth, row[name]) for row in rows]) for name in METHODS
         },
         "goals": goals(truth, rows),
-        "made with": harness.versions(),
     }
     place.write("toy1d", found)
     panels = {PBP: rows[0][PBP], HMC: truth, **{n: rows[0][n] for n in list(METHODS)[1:]}}

@@ -281,7 +281,6 @@ def run(
         "effort": dataclasses.asdict(effort),
         "reference": reference_report(draws, places(effort), truth),
         **judged(rows, truth, effort),
-        "made with": harness.versions(),
     }
     place.write("toy2d", found)
     figures.plane(truth["grid"], rows[0], data(), effort, place.results)

@@ -153,7 +153,6 @@ def run(
             for name, rows in found.items()
             if "status" in rows[0]
         },
-        "made with": harness.versions(),
     }
     before = place.results / "worth.json"
     known = json.loads(before.read_text()) if before.exists() else {}

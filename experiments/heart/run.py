@@ -12,7 +12,7 @@ from typing import Any
 from rich.progress import track
 
 import posterity
-from experiments import harness
+from experiments import harness, provenance
 from experiments.data import heart_disease
 from experiments.heart import forgetting, kinds, trials
 from experiments.heart.preparation import Split, prepare
@@ -115,7 +115,7 @@ def _settings(seeds: int, quick: bool) -> dict[str, Any]:
             "rate": "0.1 / (1 + t / 100)^0.75",
         },
         "forgetting": {"federation": forgetting.METHOD},
-        "versions": {"code": _digest(), **harness.versions("equinox", "numpyro")},
+        "versions": {"code": _digest(), **provenance.versions("equinox", "numpyro")},
     }
 
 

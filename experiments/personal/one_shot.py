@@ -7,7 +7,6 @@ the population's mean, and how long is it? Writes `one_shot.json`; a stopped run
 
 import dataclasses
 import itertools
-import subprocess
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ import scipy
 
 import posterity
 from experiments import harness
-from experiments.data import REPOSITORY
 from posterity.inference.random_effects import Effects, RandomEffects
 from posterity.models.personal import Spreads
 
@@ -58,20 +56,10 @@ def run(place: harness.Place = PLACE, *, fields: int = FIELDS) -> dict[str, Any]
             "seeds": f"0 to {fields - 1} of each kind of field",
             "level": LEVEL,
             "priors": {name: dataclasses.asdict(own) for name, own in PRIORS.items()},
-            "versions": harness.versions("scipy"),
-            "commit": _commit(),
         },
     }
     place.write("one_shot", summary)
     return summary
-
-
-def _commit() -> str:
-    """Return the commit whose code was measured."""
-    told = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True
-    )
-    return told.stdout.strip()
 
 
 def _covered(count: int, errors: str, spread: float, fields: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import harness
+from experiments import harness, provenance
 from experiments.harness import statistics
 from experiments.personal import methods, studies
 from experiments.personal.methods import LOCAL, PARTIAL, POOLED
@@ -67,7 +67,7 @@ def run(place: harness.Place = PLACE, *, seeds: int = 99) -> dict[str, Any]:
                 "records": {"training": studies.MADE_TRAIN, "held out": studies.MADE_TEST},
             },
             "NUTS": {"warm-up": methods.WARMUP, "draws": methods.DRAWS},
-            "versions": harness.versions("numpyro", "scikit-learn"),
+            "versions": provenance.versions("numpyro", "scikit-learn"),
         },
     }
     place.write("expected", summary)

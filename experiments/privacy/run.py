@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import harness
+from experiments import harness, provenance
 from experiments.data import heart_disease
 from experiments.heart import kinds, trials
 from experiments.heart.preparation import Split, prepare
@@ -129,7 +129,7 @@ def run(place: harness.Place = PLACE, *, quick: bool = False) -> dict[str, Any]:
             "clip": {unit: {f"{e:g}": c for e, c in own.items()} for unit, own in CLIPS.items()},
             "relation": RELATIONS,
             "noise, in sensitivities": {f"{e:g}": harness.rounded(s) for e, s in noise.items()},
-            "versions": harness.versions("dp-accounting"),
+            "versions": provenance.versions("dp-accounting"),
         },
     }
     place.write("expected", summary)

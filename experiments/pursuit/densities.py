@@ -250,7 +250,6 @@ def run(
         "goals met": [],
         "goals": judged,
         "targets": tables,
-        "made with": harness.versions(),
     }
     title = f"{effort.components} components"
     for these in (effort, dataclasses.replace(effort, methods=effort.once)):

@@ -348,7 +348,6 @@ def run(place: harness.Place = PLACE, *, quick: bool = False) -> dict[str, Any]:
         "goals": goals,
         "effort": dataclasses.asdict(effort),
         **reports,
-        "made with": harness.versions(),
     }
     place.write("two_modes", found)
     if reports:

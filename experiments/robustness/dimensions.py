@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.harness import CACHES, command, kept, versions, write
+from experiments.harness import CACHES, command, kept, write
 from experiments.robustness.situations import ledger, repeated, total, wisharts
 from posterity import Plate, fuse
 
@@ -86,7 +86,7 @@ def run(
     worst = [own[cell] or np.inf for own in table.values() for cell in own]
     goal = f"clusters {GOAL:g} deviations apart are found in all cells"
     goals = [{"goal": goal, "measured": max(worst), "met": max(worst) <= GOAL}]
-    document = {"versions": versions(), "goals": goals, "least": table}
+    document = {"goals": goals, "least": table}
     write(results, "dimensions", document)
     return document
 

@@ -218,7 +218,6 @@ def run(
         else:
             own["largest, nats"] = max(own["largest, nats"], harness.rounded(nats))
     document = {
-        "versions": harness.versions(),
         "settings": {name: SETTINGS[name].environment("") for name in settings},
         "seeds": f"{first} to {first + count - 1}",
         "goals": [

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.harness import CACHES, command, kept, versions, write
+from experiments.harness import CACHES, command, kept, write
 from posterity import (
     Beta,
     DiagonalGaussian,
@@ -429,7 +429,6 @@ def summary(rows: list[dict[str, Any]], seeds: str) -> dict[str, Any]:
     share = round(false / max(right, 1), 4)
     return {
         "seeds": seeds,
-        "versions": versions(),
         "goals": [
             {"goal": goal, "measured": measured, "met": met}
             for goal, measured, met in (

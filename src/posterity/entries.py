@@ -98,14 +98,16 @@ def by_site(entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
 
 
 def check_names(names: Iterable[str], held: Iterable[str] = ()) -> None:
-    """Raise a LedgerError if a name is invisible, or looks like another name or one in ``held``.
+    """Raise a LedgerError if a name is no text, is invisible, or looks like one of the others or of
+    ``held``.
 
     Names look alike if they are equal once compatibility characters and spaces are normalised
     (NFKC) and Cyrillic and Greek letters are replaced by the Latin ones of the same shape.
     """
     seen = {appearance(name): name for name in held}
     for name in names:
-        if not appearance(name) or (not name.isascii() and SURROGATE.search(name)):
+        text = isinstance(name, str) and appearance(name)
+        if not text or (not name.isascii() and SURROGATE.search(name)):
             raise LedgerError(
                 found=f"a site called {name!a}",
                 expected="a name with a character that can be seen, and none that UTF-8 lacks",

@@ -370,3 +370,32 @@ def test_bad_input_is_refused(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "flax", None)
     with pytest.raises(MissingExtraError, match=r"posterity\[flax\]"):
         from_module(None, X, X[:, 0], **CLASSES)
+
+
+def test_a_prior_may_be_centred_at_a_base_model():
+    """A network trained from a base model, with a penalty on the distance from it."""
+    module, base, apply, _ = network(1)
+    y = (X[:, 0] > 0.3).astype(int)
+    moved = jax.tree.map(lambda leaf: 0 * leaf, base)
+
+    def from_base(params: Any, x: Any) -> Any:
+        return apply(jax.tree.map(jnp.add, params, base), x)
+
+    away = trained(moved, from_base, y)
+    params = jax.tree.map(np.add, away, base)
+    before = _flat(base)
+    task = dict(variables=params, **CLASSES)
+    ledger = to_ledger(module, "north", X, y, prior_mean=before, **task)
+    for name, own in before.items():
+        np.testing.assert_allclose(
+            ledger.prior.blocks[name].mean, own.ravel(), rtol=1e-5, atol=1e-6
+        )
+        found = ledger.posterior.blocks[name].mean
+        np.testing.assert_allclose(found, _flat(params)[name].ravel(), atol=0.02)
+    with pytest.raises(StructureError, match="prior_mean"):
+        to_ledger(module, "north", X, y, prior_mean={"other": X}, **task)
+
+
+def _flat(params: Any) -> dict[str, np.ndarray]:
+    leaves = jax.tree_util.tree_flatten_with_path(params)[0]
+    return {".".join(str(key.key) for key in path): np.asarray(leaf) for path, leaf in leaves}

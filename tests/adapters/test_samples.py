@@ -334,3 +334,46 @@ COPY = np.column_stack([FINE["a"], FINE["b"], FINE["a"] - FINE["b"][:, 1]])
 def test_bad_draws(draws: Any, options: Any, error: Any, words: str) -> None:
     with pytest.raises(error, match=f"(?s){words}"):
         from_samples(draws, **options)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "diagonal"])
+@pytest.mark.parametrize("switching", ["no", "chains", "draws", "three"])
+def test_switched_labels_of_a_mixture_become_a_plate(family, switching):
+    """Its members are the components that were drawn, in some order; sites' plates fuse."""
+    rng = np.random.default_rng(2)
+    centres = np.array([0.0, 3.0, -4.0][: 3 if switching == "three" else 2])
+    mu = rng.normal(centres, 0.1, (4, 1000, len(centres)))
+    spread = rng.normal(centres / 10, 0.01, mu.shape)
+    order = np.tile(np.arange(len(centres)), (4, 1000, 1))
+    if switching == "chains":
+        order[1] = order[1, :, ::-1]
+    elif switching != "no":
+        order = rng.permuted(order, axis=-1)
+    draws = {n: np.take_along_axis(v, order, -1) for n, v in (("mu", mu), ("log_sd", spread))}
+    plates = []
+    for _ in range(2):
+        fit = from_samples(draws, family, chains="first", plate=True)
+        assert fit.ok and fit.posterior.is_plate
+        members = fit.posterior.members
+        mean = np.asarray(members.mean)
+        rank = np.argsort(mean[:, members.names.index("mu")])
+        wanted = np.sort(centres)
+        np.testing.assert_allclose(mean[rank][:, members.names.index("mu")], wanted, atol=0.02)
+        found = mean[rank][:, members.names.index("log_sd")]
+        np.testing.assert_allclose(found, wanted / 10, atol=0.01)
+        np.testing.assert_allclose(np.sqrt(members.marginal_variance).max(-1), 0.1, rtol=0.1)
+        plates.append(fit.posterior)
+        draws = {name: own[..., ::-1] for name, own in draws.items()}
+    fused = posterity.fuse(dict(zip("ab", plates, strict=True)))
+    assert fused.posterior.size == len(centres)
+
+
+def test_what_is_no_plate_says_why():
+    rng = np.random.default_rng(2)
+    alike = rng.normal(0.0, 1.0, (2, 400, 2))
+    with pytest.raises(StructureError, match="deviations apart"):
+        from_samples({"mu": alike}, chains="first", plate=True)
+    with pytest.raises(StructureError, match="first axis"):
+        from_samples({"mu": alike, "sigma": alike[..., 0]}, chains="first", plate=True)
+    with pytest.raises(UsageError, match="family"):
+        from_samples({"mu": alike}, "mixture", chains="first", plate=True)

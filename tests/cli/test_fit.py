@@ -9,7 +9,7 @@ from cli.test_recipes import put, take
 
 import posterity
 from posterity import Ledger
-from posterity.errors import ArtifactError, StructureError
+from posterity.errors import ArtifactError
 from posterity.families import DiagonalGaussian, Gaussian
 from posterity.tabular import Reading, Recipe, check_same, fit
 
@@ -233,10 +233,10 @@ def test_separable_records_are_held_by_the_prior_and_said_to_be():
     assert 1 < told["parameters"][1]["mean"] < 20
     line = ("federate", "--site", "t=t.csv", *line[2:], "--center", "x=2.5e6", "--scale", "x=1e6")
     notes = document(*line, "--intercept")["notes"]
-    assert [note for note in told["notes"] if "perfectly" in note] == notes
+    assert any("perfectly" in note for note in notes) and any("skewed" in note for note in notes)
     put("t.csv", {"x": [1e6, 2e6, 3e6, 4e6], "ill": [1, 1, 1, 1]})
     notes = document(*line, "--intercept", "-o", "one.safetensors")["notes"]
-    assert "the target is 1 in every record: only the prior" in notes[-1]
+    assert any("the target is 1 in every record: only the prior" in note for note in notes)
 
 
 @pytest.mark.parametrize("model", ["logistic", "poisson", "linear"])
@@ -315,14 +315,13 @@ def test_an_index_and_delimiters_at_the_ends_are_no_columns():
         assert noted == (not way.startswith("ends"))
 
 
-def test_row_numbers_that_were_read_and_saved_again_are_refused():
+def test_row_numbers_that_were_read_and_saved_again_are_left_out():
     columns = take(records(), "age", "ill")
     put("t.csv", {"Unnamed: 0": np.arange(COUNT), **columns})
-    with pytest.raises(StructureError, match=r"row numbers.*--without 'Unnamed: 0'"):
-        fit("t.csv", Recipe("logistic", "ill"))
-    for told in ({"without": ("Unnamed: 0",)}, {"columns": ("age",)}):
+    for told in ({}, {"without": ("Unnamed: 0",)}, {"columns": ("age",)}):
         found = fit("t.csv", Recipe("logistic", "ill", **told))
         assert found.ledger.posterior.names == ("intercept", "age")
+        assert any("'Unnamed: 0' (row numbers" in note for note in found.notes) == (not told)
 
 
 def test_points_between_semicolons_are_asked_about():
@@ -346,7 +345,7 @@ WRONG = [
     (LOGISTIC + "--columns age,weight", 4, "'weight'; --columns"),
     (LOGISTIC + "--columns age,ill", 2, "'ill'; target"),
     (LOGISTIC + "--columns age --without sex", 2, "columns and without"),
-    (LOGISTIC, 5, "not a number, in line 2, column 'sex'; --category sex=; --without sex"),
+    (LOGISTIC, 5, "columns of texts: 'sex'; --category sex=female,male; --without sex"),
     (LOGISTIC + "--category sex=female,other", 5, "'male'; column 'sex'; levels"),
     (LOGISTIC + "--category sex=female", 2, "--category sex=female"),
     (LOGISTIC + "--without sex --center sex=1", 2, "--center; 'sex'"),

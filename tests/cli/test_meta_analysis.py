@@ -62,6 +62,19 @@ def test_show_and_the_page_tell_of_the_population():
     assert all(word in page for word in ("Q = 63.99", "I² 82%", "Own estimate"))
 
 
+def test_a_population_of_which_one_site_is_left_tells_of_no_difference():
+    Path("two.csv").write_text("study,estimate,se\nA,1,0.1\nB,2,0.1\n")
+    succeed("import", "two.csv", "--flat-prior", "-o", "two.safetensors")
+    succeed("fuse", "two.safetensors", "--personal", "true", "-o", "all.safetensors")
+    line = ("--site", "B", "-o", "one.safetensors", "--receipt", "r.json")
+    succeed("forget", "all.safetensors", *line)
+    found = document("show", "one.safetensors")["population"]
+    assert (found["q"], found["degrees"], found["p"]) == (pytest.approx(0, abs=1e-9), 0, None)
+    said = " ".join(succeed("show", "one.safetensors").stdout.split())
+    assert "No two sites know a common coefficient" in said and "nan" not in said
+    succeed("report", "one.safetensors", "-o", "page.html")
+
+
 def test_a_study_is_forgotten_as_if_it_had_never_been_there():
     succeed("import", "trials.csv", "--flat-prior", "-o", "trials.safetensors")
     line = ("--personal", "true", "-o")
@@ -92,7 +105,7 @@ def test_a_table_of_studies_in_python_and_one_whose_studies_lack_terms():
 
 
 @pytest.mark.parametrize(("table", "code", "words"), [
-    ("study,estimate,se\nA,1,0.1\nA,2,0.1\n", 5, "line 2; line 3"),
+    ("study,estimate,se\nA,1,0.1\nA,2,0.1\n", 5, "'A'; line 2; line 3"),
     ("study,estimate,se\nA,1,0\nB,2,0.1\n", 3, "'A'"),
     ("study,estimate,se\n,1,0.1\nB,2,0.1\n", 5, "no study in line 2"),
 ])  # fmt: skip
@@ -104,6 +117,12 @@ def test_tables_of_studies_that_make_no_sense(table, code, words):
 def test_a_table_of_studies_has_no_prior_to_take_off_and_no_one_name():
     refuse("import trials.csv -o t.safetensors", 2, "--flat-prior")
     refuse("import trials.csv --flat-prior --site t -o t.safetensors", 2, "--site")
+    refuse("import trials.csv --flat-prior --family gamma -o t.safetensors", 2, "--family")
+
+
+def test_a_table_of_one_study_is_not_said_to_be_several():
+    Path("one.csv").write_text("study,estimate,se\nA,1,0.1\n")
+    assert document("import", "one.csv", "--flat-prior", "-o", "one.safetensors")["notes"] == []
 
 
 def hospitals():

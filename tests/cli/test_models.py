@@ -132,9 +132,12 @@ def test_dispersed_models_are_near_maximum_likelihood_under_a_wide_prior(model):
         wanted = nbinom.logpmf(y, 1 / 0.7, 1 / (1 + 0.7 * other.predict()))
         np.testing.assert_allclose(score, wanted, atol=0.15)
     assert abs(score.mean() - other.llf / COUNT) < 0.02
-    weighted = dataclasses.replace(recipe, weights="years", exposure=None)
-    heavy = api.GLM(y, x, family=family, freq_weights=years).fit(scale=0.5 if not exposure else 1.0)
-    close(fit("t.csv", weighted).ledger.posterior, heavy.params, heavy.cov_params())
+    counts = rng.integers(1, 5, COUNT)
+    put("w.csv", {"x": x[:, 1], "z": x[:, 2], "y": y, "n": counts})
+    weighted = dataclasses.replace(recipe, weights="n", exposure=None)
+    scale = 1.0 if exposure else 0.5
+    heavy = api.GLM(y, x, family=family, freq_weights=counts).fit(scale=scale)
+    close(fit("w.csv", weighted).ledger.posterior, heavy.params, heavy.cov_params())
     refuse("fit t.csv --model logistic --target z --dispersion 1 -o g.safetensors", 2, "gamma")
     found = fit("t.csv", dataclasses.replace(recipe, dispersion=None))
 

@@ -71,7 +71,7 @@ def test_strange_images_are_told(run: tuple[dict, Path]) -> None:
 
 def test_results_say_what_was_done(run: tuple[dict, Path]) -> None:
     summary, folder = run
-    assert json.loads((folder / "mnist.json").read_text()) == summary
+    assert summary.items() <= json.loads((folder / "mnist.json").read_text()).items()
     row = summary["runs"][0]
     assert row["chain steps"] == row["of"] == 500 + 2 * 1000
     assert row["curve"][-1]["SGLD"] == row["SGLD"]["error"]

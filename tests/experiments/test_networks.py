@@ -195,7 +195,7 @@ def _run(chosen: dict[str, Study], digits: Digits, folder: Path, study: str = ""
 
 def test_results_are_written_by_the_run(small: tuple[Path, Path, dict]) -> None:
     _, results, found = small
-    assert json.loads((results / "networks.json").read_text()) == found
+    assert found.items() <= json.loads((results / "networks.json").read_text()).items()
     for figure in (1, 5):
         assert shows_data(results / f"networks-figure{figure}.png")
     assert len(found["goals"]) == 6
@@ -270,7 +270,7 @@ def test_deep_networks_are_fused_and_compared(tmp_path: Path, digits: Digits) ->
     chosen = {"small": deep.Deep(small, 1300, 100)}
     small = {"networks": ("small",), "sites": (2,), "_chosen": chosen, "_digits": digits}
     found = deep.run(Place(tmp_path, tmp_path), **small)
-    assert json.loads((tmp_path / "deep.json").read_text()) == found
+    assert found.items() <= json.loads((tmp_path / "deep.json").read_text()).items()
     rows = found["networks"]["small, 2 sites"]
     assert rows[deep.RAISED]["widths"] == [8, 24]
     assert rows[deep.RAISED]["accuracy"] > rows[methods.PLAIN]["accuracy"]
@@ -287,7 +287,7 @@ def test_predictions_of_sites_that_disagree_are_measured_and_go_on(
     small = {"_chosen": chosen, "_digits": digits, "_strange": strange}
     place = Place(tmp_path, tmp_path / "cache")
     found = apart.run(place, **small)
-    assert json.loads((tmp_path / "apart.json").read_text()) == found
+    assert found.items() <= json.loads((tmp_path / "apart.json").read_text()).items()
     rows = found["studies"]["Dirichlet(0.5)"]["by partition"]
     assert len(rows) == 2 and set(rows[0]) == {
         apart.ENSEMBLE, apart.AT_MEAN, apart.DRAWS, apart.OURS

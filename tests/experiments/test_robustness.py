@@ -80,7 +80,7 @@ def test_a_run_goes_on_where_it_ended_and_counts(tmp_path, monkeypatch):
     found = run.run(count=3, results=tmp_path, group="naive")
     assert len(seen) == 3
     assert found["counts"]["all"] == {"converged, wrong": 3, "problems": 3}
-    assert json.loads((tmp_path / "naive.json").read_text()) == found
+    assert found.items() <= json.loads((tmp_path / "naive.json").read_text()).items()
 
 
 def test_situations_are_judged_by_their_truth() -> None:

@@ -78,7 +78,7 @@ def test_results_are_written_by_the_run(data: Newsgroups, tmp_path) -> None:
     small = {"_data": data, "topics": 5, "held_out": 80, "methods": methods}
     place = Place(tmp_path, tmp_path / "cache")
     found = topics.run(place, trials=2, **small)
-    assert json.loads((tmp_path / "topics.json").read_text()) == found
+    assert found.items() <= json.loads((tmp_path / "topics.json").read_text()).items()
     assert shows_data(tmp_path / "figure4.png")
     for name in topics.PARTITIONS:
         assert set(found[name]["methods"]) == {topics.POOLED, topics.ALONE, *methods}

@@ -1,18 +1,22 @@
 """The description length: what it must prefer, whatever its constants."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks.problems import Shape, draw
-from posterity import NormalWishart
+from posterity import Beta, Dirichlet, NormalWishart, Product, fuse
+from posterity.errors import UsageError
 from posterity.fusion.agglomeration import agglomerate
 from posterity.fusion.clustering import Clustering, polish, refine
 from posterity.fusion.components import LocalComponents
-from posterity.fusion.criterion import Criterion, buffet
+from posterity.fusion.criterion import Criterion, DescriptionLength, buffet
+from posterity.fusion.effects import differ
 from posterity.fusion.geometry import Points
 from posterity.fusion.search import drop, search, split
+from tests.fusion.made import conjugate_site
 
 
 def local_components(
@@ -178,6 +182,75 @@ def test_numbers_of_records_alone_are_no_misfit() -> None:
     )
     one = Clustering(LocalComponents(Points.of(members), np.arange(7)), np.zeros(6, int)).judged
     assert one.misfit < 0.05 and one.shape < 0.05
+
+
+def two_sites(seed: int) -> dict[str, Any]:
+    """Two of three clusters each, three deviations apart: the evidence of how many is slight."""
+    rng = np.random.default_rng([77, seed, 2, 50])
+    corners = 3.0 * np.array([[0, 0], [1, 0], [0, 1]])
+    held = {"a": corners[:2], "b": corners[1:]}
+    base = Dirichlet.from_standard(np.ones(2))
+    return {
+        name: conjugate_site(name, base, [x + rng.normal(size=(50, 2)) for x in own])
+        for name, own in held.items()
+    }
+
+
+@pytest.mark.parametrize("budget", [None, 1])
+@pytest.mark.filterwarnings("ignore:a factor for each of 2 sites")
+def test_the_numbers_of_the_criterion_are_the_users(budget: int | None) -> None:
+    sites = two_sites(0)
+    few, many = (
+        fuse(sites, criterion=DescriptionLength(new=new), budget=budget, warn=False).components
+        for new in (20.0, 0.0)
+    )
+    assert (few, many) == (2, 3)
+
+
+def test_how_far_sites_differ_before_effects_match_them_is_the_users() -> None:
+    """Components are matched as well as may be, but lie many deviations apart."""
+    local, truth = local_components(0, noise=30.0)
+    found = Clustering(local, truth)
+    assert differ(found)
+    never = dataclasses.replace(local, numbers=DescriptionLength(far=1e9))
+    assert not differ(Clustering(never, truth))
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(DescriptionLength)])
+def test_numbers_of_the_criterion_are_checked(name: str) -> None:
+    with pytest.raises(UsageError, match=name):
+        DescriptionLength(**{name: -1.0})
+
+
+def test_a_criterion_is_refused_where_nothing_is_chosen_by_it() -> None:
+    sites = two_sites(0)
+    for options in ({"components": 3}, {"matching": "hungarian"}):
+        with pytest.raises(UsageError, match="no description length is minimised"):
+            fuse(sites, criterion=DescriptionLength(), **options)
+    with pytest.raises(UsageError, match="DescriptionLength"):
+        fuse(sites, criterion="short")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("kind", ["shares", "categories"])
+def test_a_rare_component_without_a_location_is_matched(kind: str) -> None:
+    """Each site's first component has a hundredth of the records of its others."""
+    rng = np.random.default_rng(0)
+    truth = rng.dirichlet(np.full(4, 0.5), (3, 6)) * 0.9 + 0.025
+    held = np.array([rng.permutation(3)[:2] for _ in range(12)]).ravel()
+    records = np.tile([5, 500], 12)
+
+    def law(column: int) -> Any:
+        shares = truth[held, column]
+        if kind == "shares":
+            ones = rng.binomial(records, shares[:, 0])
+            return Beta.from_standard(1.0 + ones, 1.0 + records - ones)
+        return Dirichlet.from_standard(1.0 + rng.multinomial(records, shares))
+
+    members = Product({f"x{column}": law(column) for column in range(6)})
+    found = search(LocalComponents(Points.of(members), 2 * np.arange(13))).clustering
+    assert (
+        len(set(zip(found.labels.tolist(), held.tolist(), strict=True))) == len(found.counts) == 3
+    )
 
 
 def test_what_groups_cost_is_least_where_their_shapes_are_spread_as_they_are() -> None:

@@ -7,7 +7,8 @@ from fusion.trials import TRIALS, TWO, Q, at, drawn, fused, of_two, one, trials
 import posterity
 from posterity.artifact import digest
 from posterity.errors import FusionWarning, ParameterError, StructureError, UsageError
-from posterity.families import DiagonalGaussian, Gaussian, Plate
+from posterity.families import Beta, DiagonalGaussian, Gaussian, Plate
+from posterity.fusion.doubts import Kind
 from posterity.fusion.networks.options import Options
 from posterity.inference import effects_of
 from posterity.ledger import Ledger
@@ -204,6 +205,31 @@ def test_what_is_no_gaussian_of_coefficients_is_refused():
         assert posterity.fuse(trials(TRIALS[1:3])).population
 
 
+def test_priors_and_spreads_that_are_none_are_refused():
+    for prior in (
+        Beta.from_standard(1.0, 2.0),
+        Plate(DiagonalGaussian(np.ones((1, 1)), np.ones((1, 1)))),
+    ):
+        with pytest.raises(StructureError, match=r"as the prior.*one Gaussian"):
+            fused(trials(), prior=prior)
+    with pytest.raises(ParameterError, match="the prior"):
+        fused(trials(), prior=one("treat", 0.0, 1.0).zero())
+    for spread in ("wide", None, np.nan, 0.0, -1.0):
+        with pytest.raises(UsageError, match=r"personal\[0\]=.*positive"):
+            fused(trials(), personal={"treat": spread})
+
+
+def test_the_order_of_coefficients_in_a_prior_does_not_matter():
+    sites = drawn(8, size=2)
+    means, variances = np.array([0.1, -0.2]), np.diag([20.0, 30.0])
+    found = []
+    for order in ([0, 1], [1, 0]):
+        prior = Gaussian.from_standard(means[order], variances[np.ix_(order, order)])
+        found.append(fused(sites, prior=prior.named([f"c{k}" for k in order])).population)
+    np.testing.assert_array_equal(found[0].mean, found[1].mean)
+    np.testing.assert_array_equal(found[0].interval(), found[1].interval())
+
+
 def test_a_site_counts_once():
     ledger = fused(trials()).ledger
     with pytest.raises(UsageError):
@@ -219,3 +245,11 @@ def test_where_sites_differ_the_doubt_names_the_call():
         posterity.fuse(trials())
     (said,) = {str(one.message) for one in heard if "differ" in str(one.message)}
     assert "fuse(..., personal=True)" in said and "--personal" in said
+
+
+def test_sites_that_are_less_sure_than_their_prior_are_said_once():
+    with pytest.warns(FusionWarning) as heard:
+        found = fused(trials(TRIALS[:3]), prior=one("treat", 0.0, 0.1)).doubts
+    (own,) = found
+    assert len(heard) == 1 and own.kind is Kind.WIDER and own.nats == 0
+    assert "site 't0' (and 2 more) is wider" in own.finding and "the prior that" in own.advice

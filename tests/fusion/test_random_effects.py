@@ -41,6 +41,22 @@ def test_one_coefficient_is_that_of_metafor():
     np.testing.assert_allclose(plugged.covariance**0.5, [[ERROR]], rtol=1e-6)
 
 
+@pytest.mark.parametrize("error", [0.1, 1e-3, 1e-4, 1e-6, 1e-9])
+def test_a_spread_of_many_errors_is_that_of_equal_errors_in_closed_form(error):
+    """Estimates that are 1 apart have the variance 1, of which the squared error is sampling."""
+    sites = [(f"s{k}", float(k), error) for k in (-1, 0, 1)]
+    population = fused(trials(sites)).population
+    np.testing.assert_allclose(population.spread, [np.sqrt(1 - error**2)], rtol=1e-8)
+    np.testing.assert_allclose(population.i2, [1 - error**2], rtol=1e-8)
+
+
+def test_the_shares_of_variation_do_not_cancel_where_one_site_knows_most():
+    population = fused(trials([("a", 0.1, 1e-9), ("b", 0.9, 0.2), ("c", 0.4, 0.3)])).population
+    typical = 1 / (0.2**-2 + 0.3**-2)  # the two others', as the weight of the first is infinite
+    expected = population.spread**2 / (population.spread**2 + typical)
+    np.testing.assert_allclose(population.i2, expected, rtol=1e-6)
+
+
 def test_several_coefficients_are_those_of_metafor():
     fusion = fused(of_two())
     population = fusion.population

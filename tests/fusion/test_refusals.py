@@ -20,7 +20,7 @@ from posterity import (
     Product,
     fuse,
 )
-from posterity.errors import ArtifactError, ParameterError, StructureError, UsageError
+from posterity.errors import ArtifactError, LedgerError, ParameterError, StructureError, UsageError
 from posterity.families import stack
 from posterity.fusion.diff import diff
 from tests.fusion.made import conjugate_site, gamma_ledger, plate, points
@@ -70,6 +70,7 @@ FUSE: list[tuple[Any, dict[str, Any], type[PosterityError], str]] = [
     ([plate(0.0), "nowhere.safetensors"], {}, ArtifactError, "cannot be read"),
     (conjugate(dirichlet(1.0, 1.0), clusters=[EMPTY, EMPTY]), {}, UsageError, "no component"),
     ([stack([plate(0.0), plate(1.0) * -1.0])], {}, ParameterError, "improper.*site-0001"),
+    ({1: LEDGERS[0], 2: LEDGERS[1]}, {}, LedgerError, "a site called 1"),
     # choices
     (TWO, {"budget": 0}, UsageError, "budget=0"),
     (TWO, {"rule": "sum"}, UsageError, "rule='sum'.*barycenter"),
@@ -77,6 +78,11 @@ FUSE: list[tuple[Any, dict[str, Any], type[PosterityError], str]] = [
     (TWO, {"matching": "best"}, UsageError, "matching='best'.*evidence"),
     (TWO, {"absorb": True}, UsageError, "absorb=True .*without mixing weights"),
     (SHARP, {"absorb": True, "prior": plate(0.0)}, UsageError, "without mixing weights"),
+    *(
+        (TWO, {"level": level}, UsageError, "level=.*between 0 and 1")
+        for level in (0, 1, np.nan, "x")
+    ),
+    (TWO, {"warn": "no"}, UsageError, "warn='no'.*True or False"),
     # number of components
     (TWO, {"components": 0}, UsageError, "between 1 and 2"),
     (TWO, {"components": 3}, UsageError, "between 1 and 2"),

@@ -57,6 +57,7 @@ class Options(TypedDict, total=False):
     curvature: str
     fisher: str
     only: str | Iterable[str] | None
+    prior_mean: Mapping[str, ArrayLike] | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +74,8 @@ class Task:
         fisher: ``"model"``, the default, is exact over all classes and equals the generalised
             Gauss-Newton matrix; ``"empirical"`` uses squares of observed gradients.
         only: names of tensors, or of modules that hold them; the others are taken as known.
+        prior_mean: by name, the tensors of the prior's mean, such as those of a base model that was
+            trained on; by default zero.
 
     Other values, and a noise variance for a classification, raise a UsageError.
     """
@@ -83,6 +86,7 @@ class Task:
     curvature: str = DIAGONAL
     fisher: str = MODEL
     only: str | Iterable[str] | None = None
+    prior_mean: Mapping[str, ArrayLike] | None = None
 
     def __post_init__(self) -> None:
         one_of(CLASSIFICATION, REGRESSION).check(likelihood=self.likelihood)
@@ -164,7 +168,8 @@ def laws(
     mean = np.concatenate(flat)
     prior = float(task.prior_precision)
     zeros = np.zeros(size)
-    left = gradient - prior * mean
+    before = _prior_mean(task, tensors)
+    left = gradient - prior * (mean - before)
     information = (information + information.T) / 2 if full else information
     base = prior * np.eye(size) if full else zeros + prior
     total = information + base
@@ -185,7 +190,25 @@ def laws(
         return q.named({n: entries_of({"": shape}) for n, shape in shapes.items()}) if named else q
 
     factor = law(apply(information, mean) + gradient, information)
-    return Laws(law(apply(total, mean), total), law(zeros, base), factor)
+    return Laws(law(apply(total, mean), total), law(prior * before, base), factor)
+
+
+def _prior_mean(task: Task, tensors: Mapping[str, Array]) -> Array:
+    """Return the prior's mean (p,); a StructureError for tensors of other names or shapes."""
+    known = task.prior_mean
+    if known is None:
+        return np.zeros(sum(tensor.size for tensor in tensors.values()))
+    shapes = {name: np.shape(tensor) for name, tensor in tensors.items()}
+    wrong = [n for n, shape in shapes.items() if n not in known or np.shape(known[n]) != shape]
+    if wrong:
+        raise StructureError(
+            found=f"a prior_mean of {some([*known])}, which does not fit {some(wrong)}",
+            expected=f"tensors {some([f'{name} {shape}' for name, shape in shapes.items()])}",
+            fix="Pass the state dict of a base model of the same layers.",
+        )
+    return np.concatenate(
+        [numbers(np.asarray(known[n]), f"prior_mean {n!r}").reshape(-1) for n in shapes]
+    )
 
 
 def tensors_of(

@@ -3,10 +3,6 @@
 Columns of data have arbitrary units, so a covariance is checked and inverted as a correlation
 matrix with separate standard deviations. A singular one is refused, and the error names the
 columns. A pseudo-inverse, which several libraries use, would hide linear dependence.
-
-If classes are separated, the maximum likelihood estimate is at infinity. Separation is found by a
-linear program: a direction of the coefficients along which no record's likelihood decreases and
-some increase (albert1984, konis2007).
 """
 
 import math
@@ -20,6 +16,7 @@ from posterity.adapters.shared import at
 from posterity.errors import ConvergenceWarning, ParameterError, StructureError
 from posterity.families import Gaussian
 from posterity.families.names import some
+from posterity.models.separation import separating
 
 Array = np.ndarray
 
@@ -106,58 +103,6 @@ def check_mode(
         raise ParameterError(found=message, expected="a fit that has reached its mode", fix=fix)
     if off > near:
         warnings.warn(f"{message}. {fix}", ConvergenceWarning, stacklevel=4)
-
-
-def separating(
-    x: ArrayLike, classes: ArrayLike, most_cells: int = 2_000_000, rounding: float = 1e-6
-) -> np.ndarray:
-    """Return a mask of columns of ``x`` (n, d) in a direction that separates classes (n,) 0..K-1.
-
-    The mask is empty if the linear program would have more than ``most_cells`` entries, which takes
-    seconds; ``rounding`` is its tolerance, relative to columns of size one.
-
-    >>> x = np.column_stack([np.ones(6), [1, 2, 3, 4, 5, 6], [1, 0, 1, 0, 1, 1]])
-    >>> separating(x, np.array([0, 0, 0, 1, 1, 1]))
-    array([False,  True, False])
-    """
-    from scipy.optimize import linprog
-    from scipy.sparse import csr_matrix
-
-    x = np.asarray(x, np.float64)
-    classes = np.asarray(classes, int)
-    columns = np.zeros(x.shape[1], bool)
-    constant = np.ptp(x, axis=0) == 0
-    if constant.any():  # an intercept absorbs the centres of the other columns
-        x = np.where(constant, x, x - x.mean(0))
-    size = np.abs(x).max(0)
-    x = x / np.where(size > 0, size, 1.0)
-    count = int(classes.max()) + 1
-    if x.size * (count - 1) ** 2 > most_cells:
-        return columns
-    # A record of class c requires x (d_c - d_k) >= 0 for every other class k.
-    rows = []
-    for other in range(count):
-        chosen = classes != other
-        at = np.zeros((int(chosen.sum()), count, x.shape[1]))
-        at[np.arange(len(at)), classes[chosen]] += x[chosen]
-        at[:, other] -= x[chosen]
-        rows.append(at[:, 1:].reshape(len(at), -1))  # the first class is the reference
-    rises = np.concatenate(rows)
-    total = rises.sum(0)
-    nowhere = np.zeros(len(rises))
-    done = linprog(-total, csr_matrix(-rises), nowhere, bounds=(-1, 1))
-    if done.status != 0 or -done.fun <= rounding * len(rises):
-        return columns
-    # Separated: of all directions, the shortest one names the fewest columns.
-    cost = np.tile(~constant, 2 * (count - 1)).astype(float)
-    asked = np.concatenate([rises, total[None]])
-    least = np.concatenate([nowhere, [1.0]])
-    both = csr_matrix(np.concatenate([-asked, asked], axis=1))
-    short = linprog(cost, both, -least, bounds=(0, None))
-    direction = short.x[: len(total)] - short.x[len(total) :] if short.status == 0 else done.x
-    moved = np.abs(direction.reshape(count - 1, -1)).max(0)
-    moved = moved > rounding * moved.max()
-    return moved & ~constant if (moved & ~constant).any() else moved
 
 
 def check_separation(x: ArrayLike, classes: ArrayLike, names: Sequence[str], place: str) -> None:

@@ -83,13 +83,17 @@ def to_ledger(
     sample_weight: ArrayLike | None = None,
     prior: families.Gaussian | None = None,
     names: shared.Names = None,
+    classes: Sequence[Any] | np.ndarray | None = None,
 ) -> Ledger:
     """Convert a fitted scikit-learn estimator to the ledger of one site: its prior and its factor.
 
     Arguments are those of :func:`from_estimator`, and ``site``, the name of the factor's site. A
     linear model needs ``x`` and ``y``: its factor is the likelihood (exact for linear regression,
     with the noise taken as known), and ``prior`` is one that all sites share. All other models have
-    their own priors. A mixture's default priors are computed from each site's data: to fuse sites
+    their own priors. ``classes`` are those of all sites, the reference first, for a
+    ``LogisticRegression`` of a site without some of them: its factor then says how the others
+    compare, and nothing of those that it has not seen. A mixture's default priors are computed
+    from each site's data: to fuse sites
     by ``rule="product"`` fit all with one prior, or pass ``prior=`` to ``fuse``.
 
     Returns:
@@ -104,8 +108,13 @@ def to_ledger(
     >>> ledger.sites, ledger.posterior.size
     (('north',), 2)
     """
-    data = shared.Data(x, y, sample_weight, names, site)
-    return _laws(estimator, data).ledger(site, prior, model=estimator)
+    made = _laws(estimator, shared.Data(x, y, sample_weight, names, site))
+    own = getattr(estimator, "classes_", None)
+    if classes is not None or (own is not None and prior is not None):
+        from posterity.adapters.sklearn_logistic import among
+
+        made = made._replace(factor=among(made.factor, own, classes, prior))
+    return made.ledger(site, prior, model=estimator)
 
 
 def to_estimator(

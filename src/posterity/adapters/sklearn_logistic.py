@@ -92,6 +92,39 @@ def laplace(
     return posterior, factor
 
 
+def among(factor: Any, own: Any, classes: Any, prior: Any) -> Any:
+    """Return a site's factor over the coefficients of all ``classes``, of which its model has its
+    ``own``: nothing is known of others. A UsageError if the ``prior`` has a class that neither has.
+    """
+    given = [str(one) for one in (() if own is None else own)]
+    if classes is None:
+        asked = {name.partition(":")[0] for name in getattr(prior, "names", ()) if ":" in name}
+        absent = sorted(asked - {*given})
+        if asked & {*given} and (absent or asked == {*given}):
+            raise UsageError(
+                found=f"a model of classes {given}, and a prior with {absent}",
+                expected="the classes of all sites, the reference first",
+                fix="Pass classes=(...): the site's factor then says nothing of the others.",
+            )
+        return factor
+    labels = [str(one) for one in classes]
+    if len(given) < 2 or len({*labels}) < len(labels) or not {*given} <= {*labels}:
+        raise UsageError(
+            found=f"classes={labels} for a model of classes {given}",
+            expected="different classes, those of the model among them, the reference first",
+            fix="Pass the classes of all sites.",
+        )
+    columns = [name.removeprefix(f"{given[1]}:") for name in factor.names]
+    columns = columns[: len(columns) // (len(given) - 1)]
+    contrasts = np.zeros((len(given), len(labels)))
+    contrasts[range(len(given)), [labels.index(label) for label in given]] = 1.0
+    turn = np.kron((contrasts[1:] - contrasts[0])[:, 1:], np.eye(len(columns)))
+    starts = [f"{label}:" for label in labels[1:]] if len(labels) > 2 else [""]
+    names = [start + column for start in starts for column in columns]
+    linear = np.asarray(factor.precision_mean) @ turn
+    return Gaussian(linear, turn.T @ np.asarray(factor.precision) @ turn).named(names)
+
+
 def to_logistic(
     law: Gaussian, model: Any, classes: Sequence[Any] | Array | None, intercept: str
 ) -> None:

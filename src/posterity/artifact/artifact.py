@@ -184,12 +184,27 @@ class _Opened(NamedTuple):
         return decode(self.manifest.tree, arrays)
 
 
+TABLES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx", ".dta", ".sav", ".sas7bdat")
+"""Endings of tables, which are no files of posteriors."""
+
+
 @contextlib.contextmanager
 def _opened(path: AnyPath) -> Iterator[_Opened]:
     """Open a file and read its header and manifest; errors name the file."""
     where = f"file {os.fspath(path)!r}"
-    with container.opened(path) as (file, size), _read(file, size, where) as opened:
-        yield opened
+    try:
+        with container.opened(path) as (file, size), _read(file, size, where) as opened:
+            yield opened
+    except ArtifactError as error:
+        name = os.fspath(path)
+        if not str(name).lower().endswith(TABLES):
+            raise
+        raise ArtifactError(
+            found=f"a table of records, {name!r}, in place of a posterior",
+            expected="a file that posterity wrote",
+            fix=f"Fit it first: posterity fit {name} --target NAME --model MODEL -o "
+            "FILE.safetensors; or, of a table of coefficients, posterity import.",
+        ) from error
 
 
 @contextlib.contextmanager

@@ -13,12 +13,12 @@ from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import ParameterError
 from posterity.federation import Run
 from posterity.federation.federate import proceed, too_few_hops
-from posterity.reporting.cautions import notes_of_federation
+from posterity.reporting.cautions import cautions_of_federation, notes_of_federation
 from posterity.runtime.files import write_file
 from posterity.status import Progress
 from posterity.tabular.pooled import by_default, check_coefficients, check_columns
 from posterity.tabular.recipe import recipe_in
-from posterity.tabular.sites import sites_in
+from posterity.tabular.sites import NOTES, as_provenance, said, sites_in
 
 
 def _report(data: Data) -> Group:
@@ -78,15 +78,22 @@ def _written(settings: Settings, job: Federated, run: Run) -> Data:
     schedule = type(run.schedule).__name__
     steps = run.state.step
     ledger = job.marked(run.ledger)
+    of_file = job.record
     record = {"schedule": schedule, "steps": str(steps), "status": str(run.status)}
     recipe = recipe_in(job.record)
     facts = sites_in(job.record)
     notes = list[str]()
     if recipe is not None:
-        notes += notes_of_federation(job.arguments["sites"], ledger, recipe, facts)
+        data = job.arguments["sites"]
+        told = cautions_of_federation(data, job.arguments["model"], ledger, recipe, job.designs)
+        for site, lines in ((site, lines) for site, lines in told.items() if lines):
+            facts[site][NOTES] = [*facts[site].get(NOTES, []), *lines]
+        of_file = as_provenance(recipe, facts)
+        notes += said(facts)
+        notes += notes_of_federation(ledger, recipe, facts)
         if not isinstance(settings["model.personal"], dict):
             notes += by_default(run.agreement.prior, recipe)
-    written = files.write(ledger, settings.output, "federate", record | job.record)
+    written = files.write(ledger, settings.output, "federate", record | of_file)
     history = settings.path("output.history")
     if history is not None:
         lines = (json.dumps(dataclasses.asdict(visit)) + "\n" for visit in run.trace)

@@ -11,6 +11,7 @@ from posterity.artifact.aligned import names_in
 from posterity.cli import files
 from posterity.cli.jobs import Federated, federation_of
 from posterity.cli.options import Settings, incomplete, read
+from posterity.cli.recipes import reading_of
 from posterity.cli.report import status_of
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import ArtifactError, UsageError
@@ -21,14 +22,21 @@ from posterity.ledger import Ledger
 from posterity.receipt import Receipt, issue
 from posterity.runtime.files import alongside
 from posterity.status import ProgressCallback, Status
-from posterity.tabular.forgetting import changed_records, spread_that_stays
+from posterity.tabular.forgetting import changed_records, spread_that_stays, without_records
 from posterity.tabular.recipe import recipe_in
 from posterity.tabular.reconcile import check_model
 from posterity.tabular.regressions import model_of
 from posterity.tabular.sites import kept
+from posterity.tabular.tables.reader import clean
 
 
 def _report(data: Data) -> str:
+    if "withdrawn" in data:
+        return (
+            f"Forgot {data['withdrawn']} records of {printable(data['sites'][0])}, whose factor is "
+            "that of a fit without them: exact.\n"
+            f"Wrote the ledger to {printable(data['output'])}"
+        )
     left = len(data["left"])
     state = data["status"]["state"]
     count = "1 site is left" if left == 1 else f"{left} sites are left"
@@ -55,6 +63,8 @@ def forget(settings: Settings) -> Data:
     path = settings.single("ledger")
     sites = tuple(dict.fromkeys(settings.need("sites")))
     output = settings.output
+    if settings["record"]:
+        return _withdrawn(settings, path, sites)
     receipt = Path(settings.need("output.receipt"))
     if settings["sweeps"] is not None and settings["config"] is None:
         raise incomplete(f"--sweeps {settings['sweeps']}", "--config FILE")
@@ -90,6 +100,32 @@ def forget(settings: Settings) -> Data:
         "distance": distance,
         "status": status_of(status),
         "notes": notes,
+    }
+
+
+def _withdrawn(settings: Settings, path: Path, sites: tuple[str, ...]) -> Data:
+    """Write the ledger in which a site's factor is that of its table without some records."""
+    table = settings.path("data.file")
+    if len(sites) != 1 or table is None:
+        raise incomplete("--record", "one --site, and its table as --data FILE")
+    ledger, about = files.read_ledger(path)
+    with bar("Fitting again") as moved:
+        done = without_records(
+            ledger,
+            about.provenance,
+            sites[0],
+            table,
+            {clean(name): clean(str(value)) for name, value in settings["record"].items()},
+            reading=reading_of(settings),
+            progress=moved,
+        )
+    record = {"before": about.digest, **done.provenance}
+    return {
+        **files.write(done.ledger, settings.output, "forget", record),
+        "sites": sites,
+        "withdrawn": done.withdrawn,
+        "exact": True,
+        "notes": done.notes,
     }
 
 

@@ -21,6 +21,7 @@ from posterity.fusion.networks.options import has_units
 from posterity.fusion.scale import Scale
 from posterity.reporting.population import described, in_words
 from posterity.tabular.fused import Inputs, distance_of, distance_of_pooled, fused, provenance_of
+from posterity.tabular.sites import said
 
 
 def _report(data: Data) -> report.Group:
@@ -178,6 +179,7 @@ def fuse(settings: Settings) -> Data:
         "one_shot": known.nats,
         "warnings": known.warnings,
         "notes": [
+            *said(inputs.sites),
             *inputs.notes,
             *known.notes,
             *(str(warning.message) for warning in heard),

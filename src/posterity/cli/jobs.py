@@ -25,10 +25,12 @@ from posterity.federation.federate import start
 from posterity.federation.specification import build, one_of
 from posterity.ledger import Ledger
 from posterity.models.tables import SPREAD
-from posterity.tabular.federated import arranged
+from posterity.runtime.files import named as split_name
+from posterity.tabular.design import Design
+from posterity.tabular.federated import arranged, robust_ledger
 from posterity.tabular.fitting import prior_of
 from posterity.tabular.multicentre import NOISE_OF_ONE, Sites
-from posterity.tabular.recipe import Recipe
+from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.records import TARGET, Table, oddities, read_sites
 from posterity.tabular.sites import as_provenance
 from posterity.tabular.tables.reader import clean
@@ -50,7 +52,8 @@ class Federated:
     """A federation that is ready to start: arguments of :func:`posterity.federate`.
 
     ``record`` is the provenance of its ledger: the recipe, if the records are tables. ``pooled`` is
-    whether the model's noise variance or dispersion was estimated from several sites.
+    whether the model's noise variance or dispersion was estimated from several sites. ``designs``
+    are those of tables, by site.
     """
 
     arguments: dict[str, Any]
@@ -58,13 +61,20 @@ class Federated:
     notes: tuple[str, ...]
     record: dict[str, str]
     pooled: bool
+    designs: Mapping[str, Design] = dataclasses.field(default_factory=dict)
 
     def start(self) -> Run:
         """Return the run before its first step."""
         return start(**self.arguments)
 
     def marked(self, ledger: Ledger) -> Ledger:
-        """Return the ledger, with no factor marked as independent if the noise is ``pooled``."""
+        """Return the ledger with the covariances of its recipe, and with no factor marked as
+        independent if the noise is ``pooled``, or slopes are at the mean of all sites.
+        """
+        recipe = recipe_in(self.record)
+        if recipe is not None and recipe.robust:
+            arguments = self.arguments
+            return robust_ledger(ledger, arguments["model"], arguments["sites"], self.designs)
         return ledger.holding(dependent(ledger.entries)) if self.pooled else ledger
 
 
@@ -122,12 +132,23 @@ def federation_of(
         notes = (*job.notes, *_of_noise(settings, kind))
         return Federated(arguments, steps, notes, {}, pooled=False)
     record = as_provenance(job.recipe, of_recipe.facts)
-    return Federated(arguments, steps, (*job.notes, *of_recipe.notes), record, of_recipe.pooled)
+    notes = (*job.notes, *of_recipe.notes)
+    return Federated(arguments, steps, notes, record, of_recipe.pooled, of_recipe.designs)
 
 
 def _paths(settings: Settings, without: Collection[str]) -> tuple[dict[str, Path], set[str]]:
     """Return the sites' files, and the sites ``without`` which do not need one, unless all do."""
-    paths = {site: Path(path) for site, path in settings.need("sites").items()}
+    named = [(name or path.stem, path) for name, path in map(split_name, settings.files)]
+    if named:
+        twice = {name for name, _ in named}.intersection(settings["sites"] or {})
+        if twice or len(dict(named)) < len(named):
+            raise UsageError(
+                found=f"two tables of one site among {some([name for name, _ in named])}",
+                expected="each site once",
+                fix="Name them, as in north=FILE south=FILE.",
+            )
+    given = dict(named) or settings.need("sites")
+    paths = {site: Path(path) for site, path in {**given, **(settings["sites"] or {})}.items()}
     gone = {site for site in without if site not in paths or not paths[site].exists()}
     gone = gone if {*paths} - gone else set[str]()
     return {site: path for site, path in paths.items() if site not in gone}, gone
@@ -146,8 +167,13 @@ def _check_labels(tables: Mapping[str, Table], needed: bool) -> None:
 def _check_recipe(settings: Settings, recipe: Recipe, given: bool) -> None:
     if given and settings["prior.sd"]:
         raise conflict("--prior-sd", "another prior")
-    if recipe.own and settings["model.personal"] not in (None, False):
-        raise conflict("--own", "--personal")
+    if settings["model.personal"] not in (None, False):
+        if recipe.own:
+            raise conflict("--own", "--personal")
+        if recipe.robust:
+            raise conflict(
+                "--cluster or --weights sampling", "--personal, whose sites are clusters"
+            )
 
 
 def _kind(settings: Settings, usual: str | None = None) -> str:

@@ -5,13 +5,13 @@ from typing import Any
 
 from posterity.artifact import Inspection
 from posterity.cli import files
-from posterity.cli.options import Settings, unwanted
+from posterity.cli.options import Settings, conflict, unwanted
 from posterity.cli.recipes import reading_of, recipe_of
 from posterity.cli.report import Group, first, group, short, table
 from posterity.cli.streams import Data, bar, printable, verb
 from posterity.errors import StructureError
 from posterity.ledger import Ledger
-from posterity.tabular.predictions import FORMATS, Predicted, predicted, texts_of
+from posterity.tabular.predictions import FORMATS, Predicted, joined, predicted, texts_of
 from posterity.tabular.recipe import Recipe, recipe_in
 from posterity.tabular.recipe_model import columns_of
 
@@ -110,7 +110,8 @@ def predict(settings: Settings) -> Data:
     (file, inputs), output = settings.arguments(*WANTED), settings.output
     files.check_ending(output, FORMATS)
     kind, found = _predicted(settings, file, inputs, scored=False)
-    found.write(output)
+    keep = {name: texts_of(inputs, name) for name in settings["keep"] or ()}
+    found.write(output, keep)
     kept = found.kept
     means = {n: found.parts[n][kept].mean() for n in MEANS if n in found.parts and len(kept)}
     return {
@@ -118,7 +119,7 @@ def predict(settings: Settings) -> Data:
         "file": file,
         "kind": kind,
         "records": len(kept),
-        "columns": [*columns_of(found.parts)],
+        "columns": [*keep, *columns_of(found.parts)],
         "means": means,
         "notes": found.notes,
     }
@@ -160,16 +161,26 @@ def _scores_report(data: Data) -> Group:
 @verb(_scores_report)
 def evaluate(settings: Settings) -> Data:
     """Score predictions of records whose target is known, overall and by group."""
-    file, inputs = settings.arguments(*WANTED)
-    kind, found = _predicted(settings, file, inputs, scored=True)
-    if found.target is None:
-        raise StructureError(
-            found=f"no target in {str(inputs)!r}",
-            expected="the column that was predicted",
-            fix="Name it by --target.",
-        )
+    file, *tables = settings.files if len(settings.files) > 2 else settings.arguments(*WANTED)
     by = settings["by"]
-    whole, groups = found.scores(settings["level"], None if by is None else texts_of(inputs, by))
+    if by is not None and len(tables) > 1:
+        raise conflict(f"--by {by}", "several tables, which are scored by site")
+    several = {}
+    kind = ""
+    for inputs in tables:
+        kind, own = _predicted(settings, file, inputs, scored=True)
+        several[inputs.stem] = own
+        if own.target is None:
+            raise StructureError(
+                found=f"no target in {str(inputs)!r}",
+                expected="the column that was predicted",
+                fix="Name it by --target.",
+            )
+    found, labels = joined(several)
+    if len(tables) == 1:
+        labels = None if by is None else texts_of(tables[0], by)
+    whole, groups = found.scores(settings["level"], labels)
+    by = "site" if len(tables) > 1 else by
     return {
         "file": file,
         "kind": kind,

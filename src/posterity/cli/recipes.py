@@ -10,11 +10,13 @@ from posterity.cli import files
 from posterity.cli.options import Settings, conflict, unknown
 from posterity.cli.schema import options_of, places_of
 from posterity.errors import StructureError, UsageError, within
+from posterity.families.names import names_of
 from posterity.tabular.formula import with_formula
 from posterity.tabular.multicentre import Sites, sites_of, with_labels
+from posterity.tabular.options import INTERCEPT
 from posterity.tabular.reading import Reading
 from posterity.tabular.recipe import Recipe, recipe_in
-from posterity.tabular.tables.reader import clean
+from posterity.tabular.tables.reader import as_level, clean
 
 OF_RECIPE = places_of("recipe") - {"data.unit", "data.like", "model.formula"}
 OF_RECIPE |= {"model.target", "model.noise_variance", "model.family"}
@@ -75,6 +77,7 @@ def reading_of(settings: Settings) -> Reading:
         levels=_levels(given.get("category", {})),
         drop_missing=given.get("drop_missing", False),
         decimal=given.get("decimal"),
+        missing=tuple(given.get("missing", ())),
     )
 
 
@@ -132,7 +135,8 @@ def _check_units(units: dict[str, str], recipe: Recipe, reading: Reading, like: 
 def _options(settings: Settings) -> dict[str, Any]:
     """Return the options on which the files of all sites must agree, by the recipe's names."""
     model = settings.need("model.kind").removesuffix("-regression")
-    given = {"model": model, "intercept": bool(settings["model.intercept"])}
+    asked = settings["model.intercept"]
+    given = {"model": model, "intercept": _of_prior(settings) if asked is None else bool(asked)}
     for place in (*OF_RECIPE, "data.unit"):
         value = settings[place] if settings.has(place) else None
         if value is not None:
@@ -141,12 +145,22 @@ def _options(settings: Settings) -> dict[str, Any]:
     return given
 
 
+def _of_prior(settings: Settings) -> bool:
+    """Return whether the given prior has an intercept, as all have by default; of priors by their
+    parameters only those of a file say so.
+    """
+    if not settings.table("prior", "sd"):
+        return True
+    path = settings.path("prior.file") if settings.has("prior.file") else None
+    return path is not None and INTERCEPT in names_of(files.read_prior(path)[0]).get("", ())
+
+
 def _levels(categories: dict[str, str | list[str]]) -> dict[str, tuple[str, ...]]:
     """Return levels by column, from lists or texts with commas; quoted ones may contain commas."""
     by_column = {}
     for name, value in categories.items():
         rows = [value] if isinstance(value, list) else list(csv.reader([value]))
-        levels = tuple(clean(level) for row in rows for level in row)
+        levels = tuple(as_level(level) for row in rows for level in row)
         if len(levels) < 2 or len(set(levels)) < len(levels):
             raise UsageError(
                 found=f"--category {name}={value}",

@@ -42,6 +42,7 @@ class Kind:
     of: "Kind | None" = None
     alternatives: "tuple[Kind, ...]" = ()
     choices: tuple[str, ...] = ()
+    others: Mapping[str, str] = dataclasses.field(default_factory=dict)
     fix: str = "See --help, and docs/cli.md for a complete file."
 
     def parsed(self, texts: Sequence[str]) -> Any:
@@ -77,10 +78,11 @@ class Kind:
         if self.many and self.of is not None and not isinstance(value, list | dict):
             value = [value]
         if not self.constraint.allows(value):
+            known = self.others.get(str(value).lower())
             raise UsageError(
                 found=f"{place} = {value!r}",
                 expected=self.constraint.expected,
-                fix=self.fix,
+                fix=self.fix if known is None else f"Pass {place} {known}.",
             )
         for kind in self.alternatives:
             if kind.allows(value):
@@ -173,7 +175,7 @@ CODE = _text("code, as module:name", "MODULE:NAME")
 """What is imported and called, and so is never taken from a file alone."""
 FILE = _text("the path of a file, as a string", "FILE", written=False)
 OUTPUT = dataclasses.replace(FILE, written=True)
-_TABLES = (".csv", ".json", ".npy", ".npz", ".parquet", ".toml", ".tsv", ".xlsx")
+_TABLES = (".csv", ".dta", ".json", ".npy", ".npz", ".parquet", ".sav", ".toml", ".tsv", ".xlsx")
 
 
 def _IS_POSTERIOR(value):
@@ -196,13 +198,27 @@ _IS_WEIGHT = arguments.number_of(Real, lambda x: 0 <= float(x) < math.inf)
 WEIGHT = _number(Constraint("a number, at least 0", _IS_WEIGHT))
 _IS_FINITE = arguments.number_of(Real, lambda x: math.isfinite(float(x)))
 NUMBER = _number(Constraint("a finite number", _IS_FINITE))
+OTHER_NAMES = {
+    **dict.fromkeys(("cox", "coxph", "ph", "exponential"), "survival"),
+    **dict.fromkeys(("weibull", "gompertz"), "survival --hazard weibull (or gompertz)"),
+    **dict.fromkeys(("ols", "lm", "gaussian", "normal", "regression"), "linear"),
+    **dict.fromkeys(("logit", "binomial", "binary", "glm"), "logistic"),
+    **dict.fromkeys(("multinom", "mnlogit", "softmax", "categorical"), "multinomial"),
+    **dict.fromkeys(("polr", "clm", "proportional-odds", "ordered"), "ordinal"),
+    **dict.fromkeys(("count", "counts", "loglinear"), "poisson"),
+    **dict.fromkeys(("nb", "negbin", "nbinom", "negative_binomial"), "negative-binomial"),
+}
+"""Models by names that other programs have for them."""
 MODELS = (
     *("linear", "logistic", "ordinal", "multinomial", "poisson", "negative-binomial", "gamma"),
     "survival",
 )
 _LONG = (f"{name}-regression" for name in MODELS)
 REGRESSION = dataclasses.replace(
-    words(*MODELS, *_LONG), metavar=f"[{'|'.join(MODELS)}]", choices=MODELS
+    words(*MODELS, *_LONG),
+    metavar=f"[{'|'.join(MODELS)}]",
+    choices=MODELS,
+    others=OTHER_NAMES,
 )
 """Models by their short names, and by those that other verbs have."""
 

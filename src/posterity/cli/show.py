@@ -15,11 +15,14 @@ from posterity.cli.inspect import report as inspect_report
 from posterity.cli.options import Settings, conflict, unwanted
 from posterity.cli.report import MOST_ROWS, Group, first, group, short
 from posterity.cli.streams import Data, printable, verb
+from posterity.cli.tables import RATIO
 from posterity.errors import ArtifactError, StructureError, UsageError
 from posterity.ledger import Ledger
 from posterity.reporting.contents import about_recipe
 from posterity.reporting.population import in_words, population_of
 from posterity.reporting.summary import Summary, influences, summarise
+from posterity.reporting.words import ratios_of
+from posterity.tabular.recipe import recipe_in
 from posterity.tabular.tables.reader import as_text
 
 COLUMNS = ("block", "member", "quantity", "name")
@@ -32,6 +35,7 @@ def _report(data: Data) -> Group | None:
         return _print_csv(data)
     if "sites" not in data or "content" in data or isinstance(data["family"], dict):
         return inspect_report(data)
+    limits = (f"{100 * data['level']:g} % from", "to")
     proper = "" if data["proper"] else ", which is improper: its numbers are not defined"
     ledger = ""
     sites = data["sites"]
@@ -54,8 +58,10 @@ def _report(data: Data) -> Group | None:
         parts += [*map(printable, in_words(data["population"])), _population_table(data)]
     if data["site"] is not None:
         parts.append(_pulls_table(data))
+    elif data["ratios"] is not None:
+        parts.append(_ratios_table(data, limits))
     elif rows := data["rows"]:
-        table = _table("", "mean", "sd", f"{100 * data['level']:g} % from", "to")
+        table = _table("", "mean", "sd", *limits)
 
         def cells(row):
             return (_name(row["label"]), *(_cell(row[name]) for name in ROW[4:]))
@@ -88,10 +94,13 @@ def show(settings: Settings) -> Data:
         pulls = influences(posterior, site)
     shown = summary if whole else _unsaid(summary)
     by_layer = "weights of networks are summarised by layer, not listed"
+    recipe = recipe_in(about.provenance)
+    ratios = [*ratios_of(recipe, shown.first(shown.size))] if settings["ratios"] else None
     return {
         "path": about.path,
         "kind": about.kind,
         "digest": about.digest,
+        "ratios": ratios,
         "family": summary.family,
         "proper": summary.proper,
         "level": summary.level,
@@ -138,10 +147,11 @@ def _no_ledger(site: str, kind: str) -> UsageError:
 
 def _print_csv(data: Data) -> None:
     pulled = data.get("site") is not None
-    columns = PULL if pulled else ROW
+    ratios = data.get("ratios")
+    columns = PULL if pulled else ROW if ratios is None else RATIO
     writer = csv.writer(sys.stdout, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     writer.writerow(columns)
-    for row in data["pulls"] if pulled else data["rows"]:
+    for row in data["pulls"] if pulled else data["rows"] if ratios is None else ratios:
         cells = (row[name] for name in columns)
         writer.writerow([as_text(cell) if isinstance(cell, str) else cell for cell in cells])
 
@@ -202,6 +212,16 @@ def _population_table(data: Data) -> Table:
         return (name, *(_cell(row[key]) for key in ("estimate", "error", "mean", "sd")))
 
     return _rows(data, data["population"]["sites"], table, cells)
+
+
+def _ratios_table(data: Data, limits: tuple[str, str]) -> Table:
+    """Return a table of ratios with their intervals."""
+    table = _table("", data["ratios"][0]["what"] if data["ratios"] else "", *limits)
+
+    def cells(row):
+        return (_name(row["name"]), *(_cell(row[name]) for name in ("ratio", "low", "high")))
+
+    return _rows(data, data["ratios"], table, cells)
 
 
 def _pulls_table(data: Data) -> Table:

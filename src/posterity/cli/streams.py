@@ -10,6 +10,7 @@ import functools
 import json
 import math
 import os
+import re
 import shlex
 import signal
 import sys
@@ -38,6 +39,10 @@ BUG = 70
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 DEBUG = "POSTERITY_DEBUG"
+CALL = re.compile(r"\b(?:posterity\.)?([a-z]+)\(\.\.\., (\w+=[^()\s]*)\)")
+"""A call of a function in a sentence."""
+ARGUMENT = re.compile(r"(?<![\w\[.-])([a-z]+(?:_[a-z]+)*)=(True|False|'[\w-]+')?(?=[\s,.;)]|$)")
+"""An argument of a function in a sentence."""
 _log_as_json = contextvars.ContextVar("log_as_json", default=False)
 
 
@@ -69,6 +74,8 @@ def present(
         with deferred(stop) as interrupts:  # libraries may catch what a signal raises
             settings, verb = call()
             data = plain(verb.run(settings))
+            told = (kind for kind in ("warnings", "notes") if kind in data)
+            data |= {kind: [in_shell(str(text)) for text in data[kind]] for kind in told}
         if interrupts.rescue is not None:  # otherwise the first signal exits
             interrupts.check()
     if as_json:
@@ -117,6 +124,20 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: plain(item) for name, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def in_shell(text: str) -> str:
+    """Return a sentence about arguments of functions as one about flags of commands.
+
+    >>> in_shell("fit both (federate(..., personal=True)), or pass prior=")
+    'fit both (posterity federate --personal true), or pass --prior'
+    """
+    return ARGUMENT.sub(_flag, CALL.sub(r"posterity \1 \2", text))
+
+
+def _flag(argument: re.Match[str]) -> str:
+    value = (argument[2] or "").strip("'").lower()
+    return f"--{argument[1].replace('_', '-')} {value}".rstrip()
 
 
 def printable(text: object) -> str:

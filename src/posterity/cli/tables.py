@@ -1,5 +1,7 @@
 """``posterity import`` and ``export``: tables of means and standard deviations."""
 
+import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,14 +12,20 @@ from posterity.cli.report import Group, group, parameters, wrote
 from posterity.cli.streams import Data, printable, verb
 from posterity.errors import StructureError, within
 from posterity.families import names
+from posterity.reporting.summary import summarise
+from posterity.reporting.words import ratios_of
+from posterity.runtime.files import write_file
 from posterity.tabular.reading import names_in_r
 from posterity.tabular.recipe import RECIPE, recipe_in
 from posterity.tabular.sites import as_provenance
 from posterity.tabular.tables import to_ledger, to_table, write
 from posterity.tabular.tables.files import Moments, law_of, of_sites, read_moments
+from posterity.tabular.tables.reader import as_text
 from posterity.tabular.units import suspicious
 
 GRAPH = ".onnx"
+RATIO = ("name", "what", "ratio", "low", "high")
+"""Columns of a table of ratios."""
 SUFFIXES = (".csv", ".json", GRAPH)
 
 
@@ -40,9 +48,11 @@ def import_(settings: Settings) -> Data:
     moments = read_moments(table, covariance=covariance, decimal=settings["decimal"])
     several = bool(moments.sites)
     if several and not flat_prior:
-        raise incomplete("a table of studies", "--flat-prior, as their estimates have no prior")
+        raise incomplete("a column of studies", "--flat-prior")
     if several and site is not None:
         raise conflict("--site", "a column of studies, which names the sites")
+    if several and settings["family"] is not None:
+        raise conflict("--family", "a column of studies, whose estimates are normal")
     if not several and site is None and (prior is not None or flat_prior):
         raise incomplete("--prior" if prior else "--flat-prior", "--site NAME")
     if several:
@@ -106,8 +116,11 @@ def _studies(settings: Settings, table: Path, moments: Moments) -> Data:
             )
         ],
         "notes": [
-            f"{len(ledger.sites)} studies, each a site of the ledger: if they differ, run "
-            f"posterity fuse {settings.output} --personal true -o FILE",
+            *[
+                f"{len(ledger.sites)} studies, each a site of the ledger: if they differ, run "
+                f"posterity fuse {settings.output} --personal true -o FILE"
+            ]
+            * (len(ledger.sites) > 1),
             *[f"columns that were not used: {', '.join(unused)}"] * bool(unused),
         ],
     }
@@ -142,6 +155,32 @@ def _graph(path: Path, output: Path) -> Data:
     }
 
 
+def _ratios(settings: Settings, law: Any, about: Any) -> Data:
+    """Write the ratios that coefficients stand for, with their intervals, as .csv or .json."""
+    summary = summarise(law, settings["level"])
+    recipe = recipe_in(about.provenance)
+    rows = [*ratios_of(recipe, summary.first(summary.size))]
+    output = settings.output
+    if settings["covariance"] is not None:
+        raise conflict("--ratios", "--covariance")
+    if output.suffix.lower() == ".json":
+        content = json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
+    else:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(RATIO)
+        writer.writerows([as_text(row["name"]), *[row[key] for key in RATIO[1:]]] for row in rows)
+        content = text.getvalue()
+    write_file(output, content.encode())
+    return {
+        "output": output,
+        "covariance": None,
+        "family": summary.family,
+        "parameters": len(rows),
+        "notes": [],
+    }
+
+
 def _export_report(data: Data) -> Group:
     line = f"Wrote {data['parameters']} parameters to {printable(data['output'])}"
     return group(line, wrote("Wrote their covariance to", data["covariance"]))
@@ -157,6 +196,8 @@ def export(settings: Settings) -> Data:
     if output.suffix.lower() == GRAPH:
         return _graph(path, output)
     law, about = files.read(path)
+    if settings["ratios"]:
+        return _ratios(settings, law, about)
     table = to_table(law)
     recipe = recipe_in(about.provenance)
     known = None if recipe is None else json.loads(recipe.canonical())

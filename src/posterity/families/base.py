@@ -187,8 +187,9 @@ class ExponentialFamily(VectorSpace):
         return sum(map(math.prod, listed(self.event_shape) if support is None else free))
 
     def observations(self) -> Float[Real, "*batch"] | None:
-        """Return the effective number of observations of the location, or None if undefined: the
-        variance of one observation over that of the location.
+        """Return the number of observations that a law amounts to, or None if undefined: with a
+        location, the variance of one observation over that of the location; without, up to a
+        factor, the number that grows as records do.
 
         >>> from posterity.families import NormalWishart
         >>> NormalWishart.from_standard([0.0], 5.0, [[1.0]], 4.0).observations().item()

@@ -61,6 +61,10 @@ class Beta(MixingWeights):
         """The mean ``a / (a + b)``."""
         return self.a / (self.a + self.b)
 
+    def observations(self) -> Float[Real, "*batch"]:
+        """Return ``a + b``."""
+        return self.a + self.b
+
     @property
     def support(self) -> UnitInterval:
         return UnitInterval()

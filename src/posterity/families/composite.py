@@ -276,11 +276,17 @@ class Product(Composite):
         return next(iter(self.blocks.values())).batch_shape
 
     def observations(self) -> Float[Real, "*batch"] | None:
-        """Return the least number over blocks with a location; None if it is undefined for one."""
-        located = [b.observations() for b in self.blocks.values() if b.location() is not None]
-        if not located or any(number is None for number in located):
+        """Return the least number over blocks with a location, or the average over all if none has
+        one; None if it is undefined for one of these.
+        """
+        blocks = list(self.blocks.values())
+        located = [block for block in blocks if block.location() is not None]
+        numbers: Any = [block.observations() for block in located or blocks]
+        if any(number is None for number in numbers):
             return None
-        return functools.reduce(self.xp.np.minimum, located)
+        if not located:
+            return sum(numbers) / len(numbers)
+        return functools.reduce(self.xp.np.minimum, numbers)
 
     def outline(self, *, plates: bool = True) -> Any:
         inner = ((name, block.outline(plates=plates)) for name, block in self.blocks.items())

@@ -47,6 +47,10 @@ class Dirichlet(MixingWeights, EmittingSymbols):
         """The mean ``α / Σ α``."""
         return self.concentration / self.concentration.sum(-1, keepdims=True)
 
+    def observations(self) -> Float[Real, "*batch"]:
+        """Return the total concentration ``Σ α_k``."""
+        return self.concentration.sum(-1)
+
     @property
     def support(self) -> Simplex:
         return Simplex((self.own_size,))

@@ -68,6 +68,10 @@ class Wishart(ExponentialFamily):
         """The mean ``ν S``."""
         return self.degrees_of_freedom[..., None, None] * self.scale
 
+    def observations(self) -> Float[Real, "*batch"]:
+        """Return the degrees of freedom."""
+        return self.degrees_of_freedom
+
     def expected_log_determinant(self) -> Float[Real, "*batch"]:
         """Return ``E log|Λ|`` (bishop2006, B.81)."""
         return (

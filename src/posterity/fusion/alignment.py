@@ -12,6 +12,7 @@ from posterity.fusion.absorb import Absorbing, first_of_site, of_one_label
 from posterity.fusion.block_table import BlockTable, ValuesBySite, group_totals
 from posterity.fusion.blocks import Block, check_seen, picked
 from posterity.fusion.confidence import AMBIGUOUS, Confidence, EffectsConfidence
+from posterity.fusion.criterion import USUAL, DescriptionLength
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.judged_passes import PassConfidence, absorbed, joined, within_sites
 from posterity.fusion.matching import Matching, check_components, match
@@ -133,6 +134,7 @@ class Aligner:
     ``absorb`` is whether components of a site that are one (:mod:`.absorb`) are merged first;
     ``labels`` (N,) are known labels. For tables, ``budget`` is the memory for samples in bytes,
     ``progress`` is called after each pass, and ``stages`` store the state of the search.
+    ``numbers`` are those of the criterion.
     """
 
     matching: Matching
@@ -143,6 +145,7 @@ class Aligner:
     budget: int = 0
     progress: ProgressCallback | None = None
     stages: Stages | None = None
+    numbers: DescriptionLength = USUAL
 
     @property
     def free(self) -> bool:
@@ -197,7 +200,7 @@ class Aligner:
             members = picked(parts.members, left)
             own = None if known is None else known[left]
             how = self.matching, self.divergence, self.components, counts, own
-            matched = match(members, starts, *how)
+            matched = match(members, starts, *how, numbers=self.numbers)
             if not absorb:
                 break
             more = parts.less(matched.result.clustering) if first else None
@@ -231,7 +234,7 @@ class Aligner:
         if self.labels is None:
             check_components(table.store.sizes, self.matching, self.components)
         sample = max(LEAST, self.budget // (SAMPLED * 8 * table.dim))
-        passes = Passes(table, sample, self.progress)
+        passes = Passes(table, sample, self.progress, self.numbers)
         # There may be many millions: arrays have 32 bits, and exist only while they are needed.
         merges = self._merges(table)
         topics = None

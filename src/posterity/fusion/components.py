@@ -10,7 +10,7 @@ import scipy
 
 from posterity.arrays.typing import Float, Int
 from posterity.families import ExponentialFamily
-from posterity.fusion.criterion import Criterion
+from posterity.fusion.criterion import USUAL, Criterion, DescriptionLength
 from posterity.fusion.geometry import PIECE, Centroids, Divergence, Points, chunks
 
 Array = np.ndarray
@@ -39,12 +39,14 @@ class Evidence(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class LocalComponents:
     """The components of all sites: points in the order of sites, ``starts`` (J + 1,) of each site
-    and the end, and the ``origin`` to which locations are relative.
+    and the end, the ``origin`` to which locations are relative, and the ``numbers`` of the
+    criterion.
     """
 
     points: Points
     starts: Int[Array, " bounds"]
     origin: Any = None
+    numbers: DescriptionLength = USUAL
 
     @property
     def sites(self) -> int:
@@ -116,6 +118,7 @@ class LocalComponents:
             total=len(judged),
             surprise=surprise,
             shape=self._populations[1][1] if self.shapes is not None else 0.0,
+            numbers=self.numbers,
         )
 
     @functools.cached_property
@@ -125,25 +128,30 @@ class LocalComponents:
         """
         known = self._known
         sites = self._known_at_sites
-        if self.shapes is None or known is None or not known.min() > 0:
+        if known is None or not known.min() > 0:
             return None
-        if sites.max() < UNEQUAL * sites.min() and known.max() < UNEQUAL**2 * known.min():
+        within = UNEQUAL if self.shapes is None else UNEQUAL**2
+        if sites.max() < UNEQUAL * sites.min() and known.max() < within * known.min():
             return None
         few = known <= ALIKE * known.min()
         many = known >= known.max() / ALIKE
-        ends = np.stack([self.shapes.coordinates[rows].mean(0) for rows in (few, many)])
         low = known[few].mean()
         high = known[many].mean()
+        typical = self.judged if self.shapes is None else self.shapes
+        if self.shapes is None:  # those with few records may be others than those with many
+            ends = np.outer([low, high], typical.coordinates.mean(0) / known.mean())
+        else:  # the prior gives those with few records other shapes
+            ends = np.stack([typical.coordinates[rows].mean(0) for rows in (few, many)])
         at = np.geomspace(low, high, KNOTS)
         share = ((at - low) / (high - low))[:, None]
-        potential = self.shapes.potential_at((1 - share) * ends[0] + share * ends[1])
+        potential = typical.potential_at((1 - share) * ends[0] + share * ends[1])
         potential -= share[:, 0] * (potential[-1] - potential[0])
         return scipy.interpolate.CubicSpline(np.log(at), potential)
 
     def unequal(self, natural: Float[Array, "n dim"]) -> Any:
-        """Return the potential of typical shapes with as many observations as these members, up to
-        a linear term. This is the misfit of components that differ only in their numbers of
-        observations.
+        """Return the potential of typical shapes (without a location, of typical components) with
+        as many observations as these members, up to a linear term. This is the misfit of components
+        that differ only in their numbers of observations.
         """
         if self._unequal is None:
             return 0.0
@@ -177,8 +185,8 @@ class LocalComponents:
         """Summed potentials of all components, and of their shapes, minus :meth:`unequal`."""
         judged = self.judged
         less = sum(np.sum(self.unequal(judged.coordinates[rows])) for rows in judged.parts)
-        shape = 0.0 if self.shapes is None else self.shapes.potential.sum()
-        return float(judged.potential.sum() - less), float(shape - less)
+        shape = 0.0 if self.shapes is None else self.shapes.potential.sum() - less
+        return float(judged.potential.sum() - less), float(shape)
 
     def traits(self, rows: Any = slice(None)) -> Float[Array, "n traits"]:
         """Return natural parameters of components and of their shapes, which groups sum up."""
@@ -193,7 +201,8 @@ class LocalComponents:
     def evidence_of(self, centroids: Centroids, traits: Float[Array, "g traits"]) -> Evidence:
         """Return the evidence of groups with known centroids."""
         surprise = self.surprise(centroids)
-        potential = centroids.potential
+        less = self.unequal(centroids.coordinates)
+        potential = centroids.potential - less
         if self.shapes is None:
             nothing = np.zeros(len(traits))
             return Evidence(potential, nothing, surprise, nothing)
@@ -203,8 +212,7 @@ class LocalComponents:
             potential = potential - self._widened(centroids, self.shapes.centroids(averages, shape))
         mean, slope, at = self.typical
         typical = np.maximum(shape - at - (averages - mean) @ slope, 0.0)
-        less = self.unequal(centroids.coordinates)
-        return Evidence(potential - less, shape - less, surprise, typical)
+        return Evidence(potential, shape - less, surprise, typical)
 
     def _widened(self, centroids: Centroids, shapes: Centroids) -> Float[Array, " g"]:
         """Return ``KL(average shape || the centroid's shape)``. An average of natural parameters is
@@ -266,7 +274,8 @@ class LocalComponents:
     def take(self, rows: Int[Array, " some"]) -> "LocalComponents":
         """Return some of the components, in the same order."""
         sizes = np.unique(self.site[rows], return_counts=True)[1]
-        return LocalComponents(self.points.take(rows), np.concatenate([[0], np.cumsum(sizes)]))
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        return LocalComponents(self.points.take(rows), starts, numbers=self.numbers)
 
 
 class Judged(NamedTuple):

@@ -20,22 +20,65 @@ from typing import Any
 import numpy as np
 import scipy
 
+from posterity.arguments import NOT_NEGATIVE, POSITIVE
 from posterity.arrays.typing import Float
 from posterity.families import ExponentialFamily
 
 Array = np.ndarray
-MATCHES = 2.0  # Weight of the prior on dispersions, in matched components
-APART = 0.75
-"""Expected squared distance of one component between sites, in standard deviations of one
-observation, over all directions together."""
-SHARE, SHARE_UNLOCATED = 0.01, 0.03
-"""The expected distance without counts, as a share of the population's variance."""
 SPREADS = np.concatenate([[0.0], np.geomspace(0.01, 1e6, 48)])
 """Candidates for the spread of shapes: variances in units of a component's own uncertainty."""
-UNLIKE, UNLIKELY, LEAST = 20.0, 5.0, 0.02
-"""The spread below which shapes are unexpectedly alike, the weight of this expectation, and the
-spread below which it is constant."""
-NEW = 2.0  # Extra nats that each global component costs if shapes may be alike
+ROUNDED = 0.02  # The spread below which shapes are as unexpectedly alike as if they were equal
+
+
+@dataclasses.dataclass(frozen=True)
+class DescriptionLength:
+    """What is expected of sites and components before any is seen: the numbers by which
+    ``posterity.fuse(..., criterion=)`` chooses how many components there are. More matches and
+    nats merge less or more, as each says.
+
+    Attributes:
+        matches: weight of what is expected of dispersions between sites, in matched components.
+            More of it splits sites that differ more than expected.
+        apart: expected squared distance of one component between sites, in standard deviations of
+            one observation, over all directions together.
+        share: the same for components whose numbers of observations are not known, as a share of
+            the population's variance.
+        share_unlocated: the same for components without a location.
+        new: nats that each component costs beside its place, if shapes may be alike. With none two
+            clusters are made of one that differs between sites, with two small ones are merged.
+        new_alone: the same where each site has one component: the prior on partitions asks less of
+            a group than the Indian buffet does.
+        unlikely: weight, in nats, of the expectation that shapes differ.
+        unlike: spread below which shapes are unexpectedly alike, as a variance in units of a
+            component's own uncertainty.
+        far: ratio of the dispersion of location to the expected one above which components are
+            matched by their effects (:mod:`.effects`): matched ones are then four standard
+            deviations of an observation apart, over all directions together.
+
+    Raises:
+        UsageError: a number that is negative, or zero where only positive ones make sense.
+
+    >>> DescriptionLength(new=0.5).new
+    0.5
+    """
+
+    matches: float = 2.0
+    apart: float = 0.75
+    share: float = 0.01
+    share_unlocated: float = 0.03
+    new: float = 1.0
+    new_alone: float = 2.0
+    unlikely: float = 5.0
+    unlike: float = 20.0
+    far: float = 10.0
+
+    def __post_init__(self) -> None:
+        POSITIVE.check(matches=self.matches, unlike=self.unlike, far=self.far)
+        rest = ("apart", "share", "share_unlocated", "new", "new_alone", "unlikely")
+        NOT_NEGATIVE.check(**{name: getattr(self, name) for name in rest})
+
+
+USUAL = DescriptionLength()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +91,7 @@ class Criterion:
         expected: expected dispersion of location (of everything, without a location): a variance in
             units of a component's own; at least one.
         place: average divergence of a component's location from the population's, in nats.
+        numbers: what is expected of sites and components.
     """
 
     sites: int
@@ -56,6 +100,7 @@ class Criterion:
     shaped: int
     expected: float
     place: float = 0.0
+    numbers: DescriptionLength = USUAL
 
     @classmethod
     def of(
@@ -67,6 +112,7 @@ class Criterion:
         total: int,
         surprise: float,
         shape: float = 0.0,
+        numbers: DescriptionLength = USUAL,
     ) -> "Criterion":
         """Make the criterion for components with ``observations`` at each site (None if unknown).
 
@@ -82,13 +128,13 @@ class Criterion:
             # A few sites with very many observations do not determine the expectation for the rest.
             least = (total_of - (observations**2).sum() / total_of) / spare
             count = min(np.exp(np.log(observations).mean()), max(least, 1.0))
-            expected = 1 + APART / located * count
+            expected = 1 + numbers.apart / located * count
         else:
-            share = SHARE if located else SHARE_UNLOCATED
+            share = numbers.share if located else numbers.share_unlocated
             expected = max(1.0, share * np.exp(min(2 * surprise / (located or free), 600.0)))
         # Different components are at least as far apart as copies of one.
         place = max(surprise - shape, located * float(np.log(expected)) / 2)
-        return cls(sites, total, located, free - located, float(expected), place)
+        return cls(sites, total, located, free - located, float(expected), place, numbers)
 
     @property
     def both(self) -> bool:
@@ -106,14 +152,29 @@ class Criterion:
         misfit = np.maximum(misfit, 0.0)
         spare = self.total - groups
         if not self.located:
-            noise = _noise(misfit, spare, self.shaped, self.expected)
+            noise = self._noise(misfit, spare, self.shaped, self.expected)
         else:
             shape = np.minimum(np.maximum(shape, 0.0), misfit)
             # Shapes are taken to differ in half of their directions, which are unknown.
             sampled = np.minimum(shape, spare * self.shaped / 4)
-            noise = _noise(misfit - shape, spare, self.located, self.expected)
-            noise = noise + sampled + _noise(shape - sampled, spare, self.shaped / 2, 1.0)
+            noise = self._noise(misfit - shape, spare, self.located, self.expected)
+            noise = noise + sampled + self._noise(shape - sampled, spare, self.shaped / 2, 1.0)
         return noise + price + self.columns(groups)
+
+    def _noise(self, misfit: Any, spare: Any, directions: int | float, expected: float) -> Any:
+        """Return the length of a misfit in ``directions``, with the most likely dispersion.
+
+        Sampling alone gives half a nat per direction and ``spare`` component: a dispersion of one.
+        The prior has the weight of some spare components of the ``expected`` dispersion.
+        """
+        if not directions:
+            return misfit
+        matches = self.numbers.matches
+        both = matches + spare
+        dispersion = np.maximum(1.0, (2 * misfit / directions + matches * expected) / both)
+        fit = misfit / dispersion + directions * matches * expected / dispersion / 2
+        known = directions * matches * (1 + np.log(expected)) / 2
+        return fit + directions * both * np.log(dispersion) / 2 - known
 
     def columns(self, groups: Any) -> Any:
         """Return the length that a number of groups adds to the description, without prices."""
@@ -138,7 +199,8 @@ class Criterion:
             return surprise + dim * np.log(counts) / 2 + dim + presence + 0.0 * spread
         wider = 1 + counts * spread
         shape = counts * typical / wider + self.shaped * np.log(wider) / 2
-        return surprise + self.located * (np.log(counts) / 2 + 1) + NEW + shape + presence
+        new = self.numbers.new_alone if self.single else self.numbers.new
+        return surprise + self.located * (np.log(counts) / 2 + 1) + new + shape + presence
 
     @property
     def spreads(self) -> Float[Array, " spreads"]:
@@ -151,7 +213,8 @@ class Criterion:
         """
         spreads = self.spreads
         if self.both:
-            prices = prices + UNLIKELY / 2 * np.log1p(UNLIKE / (spreads + LEAST))
+            few = self.numbers.unlike / (spreads + ROUNDED)
+            prices = prices + self.numbers.unlikely / 2 * np.log1p(few)
         return prices.min(-1), spreads[prices.argmin(-1)]
 
     @property
@@ -167,22 +230,6 @@ def _size(place: Any) -> int:
     if isinstance(place, dict):
         return sum(map(_size, place.values()))
     return 0 if place is None else place.shape[-1]
-
-
-def _noise(misfit: Any, spare: Any, directions: int | float, expected: float) -> Any:
-    """Return the length of a misfit in ``directions``, with the most likely dispersion.
-
-    Sampling alone gives half a nat per direction and ``spare`` component: a dispersion of one. The
-    prior has the weight of :data:`MATCHES` spare components of the ``expected`` dispersion.
-    """
-    if not directions:
-        return misfit
-    matches = MATCHES
-    both = MATCHES + spare
-    dispersion = np.maximum(1.0, (2 * misfit / directions + matches * expected) / both)
-    fit = misfit / dispersion + directions * matches * expected / dispersion / 2
-    known = directions * matches * (1 + np.log(expected)) / 2
-    return fit + directions * both * np.log(dispersion) / 2 - known
 
 
 def buffet(counts: Array, sites: int) -> Any:

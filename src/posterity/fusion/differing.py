@@ -11,7 +11,7 @@ from posterity.errors import CHOOSE, StructureError, UsageError
 from posterity.families import Gaussian
 from posterity.families.checks import check_proper
 from posterity.families.names import names_of, some
-from posterity.fusion.doubts import Doubt, Kind, doubt
+from posterity.fusion.doubts import Doubt, Kind, doubt, more
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Rule
 from posterity.fusion.plan import Plan, items
@@ -71,7 +71,7 @@ class DifferingSites(SitesInMemory):
     def _close(self) -> None:
         if len(self.estimates) < 2:
             raise UsageError(
-                found=f"{len(self.estimates)} site",
+                found=f"{len(self.estimates)} site" + "s" * (not self.estimates),
                 expected="at least two sites, between which coefficients differ",
                 fix="Pass the posteriors of all sites together, or a ledger of several.",
             )
@@ -89,7 +89,7 @@ def fuse_differing(posteriors: Any, plan: Plan, personal: Any, **others: Any) ->
     Raises:
         UsageError: for other arguments, fewer than two sites, or coefficients that are none.
         StructureError: for posteriors that are not one Gaussian, or only some with names.
-        ParameterError: for improper posteriors.
+        ParameterError: for improper posteriors, or an improper prior.
     """
     passed = plan.passed(**others)
     if passed:
@@ -98,6 +98,9 @@ def fuse_differing(posteriors: Any, plan: Plan, personal: Any, **others: Any) ->
             expected="of the other arguments only prior= and progress=",
             fix="Leave them out: each site's coefficients have their own names.",
         )
+    if plan.prior is not None:
+        _check_gaussian(plan.prior, "as the prior")
+        check_proper(plan.prior, "the prior")
     sites = DifferingSites(plan)
     sites.read(items(posteriors))
     known = {site: sites.estimates[site] for site in sorted(sites.estimates)}
@@ -125,14 +128,7 @@ def _apart(name: str, ledger: Ledger) -> dict[str, Ledger]:
 def _estimate(site: str, value: Any, prior: Any) -> Estimate:
     """Return what a site knows, from its posterior or ledger; ``prior`` is that of the former."""
     law: Any = value.prior if isinstance(value, Ledger) else value
-    plain = getattr(law, "gaussian", False) and not law.batch_shape and law.network_layers is None
-    if not plain or not hasattr(law, "precision_mean"):
-        raise StructureError(
-            found=f"{law!r} at site {site!r}",
-            expected="one Gaussian over coefficients, as personal= needs",
-            fix="Leave personal out; or federate the records with a model that says what differs "
-            f"(federate(..., personal=True)){CHOOSE}",
-        )
+    _check_gaussian(law, f"at site {site!r}")
     names = names_of(law).get("", ())
     if isinstance(value, Ledger):
         return Estimate(names, Normal.of(law), Normal.of(value.factor(site)))
@@ -140,14 +136,28 @@ def _estimate(site: str, value: Any, prior: Any) -> Estimate:
     message = Normal.of(law)
     if prior is not None:
         own = Normal.of(prior)
-        if names_of(prior).get("", ()) != names or len(own.linear) != len(message.linear):
+        given = names_of(prior).get("", ())
+        if {*given} != {*names} or len(own.linear) != len(message.linear):
             raise StructureError(
                 found=f"coefficients {some(names)} of site {site!r}",
-                expected=f"those of the prior, {some(names_of(prior).get('', ()))}",
+                expected=f"those of the prior, {some(given)}",
                 fix="Pass a ledger of the site, which has a prior of its own.",
             )
+        own = Estimate(given, None, own).over(names).message if given else own
         message = message.plus(own, -1.0)
     return Estimate(names, None, message)
+
+
+def _check_gaussian(law: Any, where: str) -> None:
+    """Raise a StructureError unless a law is one Gaussian."""
+    plain = getattr(law, "gaussian", False) and not law.batch_shape and law.network_layers is None
+    if not plain or not hasattr(law, "precision_mean"):
+        raise StructureError(
+            found=f"{law!r} {where}",
+            expected="one Gaussian over coefficients, as personal= needs",
+            fix="Leave personal out; or federate the records with a model that says what differs "
+            f"(federate(..., personal=True)){CHOOSE}",
+        )
 
 
 def _check_names(estimates: dict[str, Estimate]) -> None:
@@ -173,16 +183,17 @@ def _sound(sites: Mapping[str, Estimate]) -> tuple[dict[str, Normal], list[Doubt
     unit = np.sqrt(np.where(total > 0, total, 1.0))
     scale = np.outer(unit, unit)
     result = {}
-    found = []
+    wider = []
     for site, own in messages.items():
         values, vectors = np.linalg.eigh(own.precision / scale)
         if values[0] < -WIDER:
-            found.append(doubt(Kind.WIDER, -float(values[0]), site))
+            wider.append(site)
             kept = vectors[:, values > WIDER]
             onto = kept @ kept.T
             linear = unit * (onto @ (own.linear / unit))
             own = Normal(linear, scale * (onto @ (own.precision / scale) @ onto))
         result[site] = own
+    found = [doubt(Kind.WIDER, site=wider[0], more=more(len(wider) - 1))] if wider else []
     return result, found
 
 

@@ -63,9 +63,9 @@ SENTENCES = {
         "passed is another than its own",
     ),
     Kind.WIDER: (
-        "the posterior of site {site!r} is wider than its prior in some direction, which records "
-        "cannot cause; it is ignored there",
-        "save both with all digits",
+        "the posterior of site {site!r}{more} is wider than its prior in some direction, which "
+        "records cannot cause; it is ignored there",
+        "save both with all digits, and pass the prior that it started from",
     ),
     Kind.COPY: (
         "sites {site!r} and {other!r} hold {what}{more}",
@@ -144,7 +144,7 @@ class Doubt:
         component: the component that it is about, None if about none: a fused one, but for
             ``match`` the site's own.
         nats: how much speaks for it: the negative logarithm of the chance of what was seen, or, of
-            kinds about the matching, how much worse the alternative is.
+            kinds about the matching, how much worse the alternative is; 0 if it has no such number.
         finding: what was found, in words.
         advice: what to do, in words.
     """

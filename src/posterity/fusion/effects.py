@@ -20,13 +20,9 @@ from posterity.families import ExponentialFamily
 from posterity.families.normal_wishart import NormalPrecision
 from posterity.fusion.clustering import Clustering, assign, sums
 from posterity.fusion.components import LocalComponents
-from posterity.fusion.criterion import MATCHES
 from posterity.fusion.geometry import of_places
 
 Array = np.ndarray
-APART = 10.0
-"""Ratio of the dispersion of location to the expected one above which components are rematched:
-matched ones are then four standard deviations of a record apart, over all directions together."""
 DIRECTIONS, MOST = 128, 1024
 """Largest numbers of directions of a location, and of components, that are rematched."""
 SHARES = np.concatenate([[0.001, 0.003], np.arange(0.01, 0.1, 0.02), np.arange(0.1, 1.01, 0.06)])
@@ -39,25 +35,30 @@ EQUAL = 1e-12
 
 def differ(clustering: Clustering) -> bool:
     """Return whether matched components lie so far apart that their dispersion, which costs only
-    its logarithm, is no evidence against a match (:data:`APART`).
+    its logarithm, is no evidence against a match (``far`` of :class:`.DescriptionLength`).
     """
     judged = clustering.judged
     criterion = clustering.local.criterion
     spare = (criterion.total - len(judged.centres)) * criterion.located
+    limit = criterion.numbers.far * criterion.expected * spare
     few = criterion.located <= DIRECTIONS and criterion.total <= MOST
-    return bool(few and 2 * (judged.misfit - judged.shape) > APART * criterion.expected * spare > 0)
+    return bool(few and 2 * (judged.misfit - judged.shape) > limit > 0)
 
 
 class Trait:
     """One property of components, as centred points with the same scatter in all directions.
-    Variances within groups up to the ``expected`` one are not penalised.
+    Variances within groups above the ``expected`` one are penalised, with the weight of as many
+    ``matches``.
     """
 
-    def __init__(self, points: Float[Array, "n size"], expected: float = np.inf):
+    def __init__(
+        self, points: Float[Array, "n size"], expected: float = np.inf, matches: float = 0.0
+    ):
         self.points = points - points.mean(0)
         self.squares = (self.points**2).sum(1)
         self.size = points.shape[1]
         self.expected = expected
+        self.matches = matches
         self.variance = max(float((self.points**2).mean()), np.finfo(float).tiny)
 
     def evidence(self, share: float, number: Any, middle: Any, square: Any) -> Any:
@@ -74,9 +75,9 @@ class Trait:
         return -np.where(number > 0, quadratic + self.size * logs, 0.0) / 2
 
     def unexpected(self, share: float) -> float:
-        """Return the penalty of a share, in nats (:data:`.criterion.MATCHES`)."""
+        """Return the penalty of a share, in nats."""
         ratio = min(self.expected / (share * self.variance), 1.0)
-        return MATCHES * self.size / 2 * (ratio - 1 - np.log(ratio))
+        return self.matches * self.size / 2 * (ratio - 1 - np.log(ratio))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +98,8 @@ class Effects:
         exceed the logarithm of the number of ways to choose as many matches.
         """
         local = clustering.local
-        traits = [Trait(_places(local), local.criterion.expected)]
+        criterion = local.criterion
+        traits = [Trait(_places(local), criterion.expected, criterion.numbers.matches)]
         members = local.judged.members(slice(None))
         shape = isinstance(members, NormalPrecision) and Trait(_log_covariances(members))
         if shape and shape.variance > EQUAL:

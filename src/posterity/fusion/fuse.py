@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from posterity.arguments import POSITIVE
+from posterity.arguments import BETWEEN, FLAG, POSITIVE
 from posterity.arrays.linear_algebra import one_thread
 from posterity.arrays.typing import Float
 from posterity.artifact.aligned import named
@@ -27,6 +27,7 @@ from posterity.fusion.blocks import blocks as blocks_of
 from posterity.fusion.check import doubts
 from posterity.fusion.combine import add, average, pooled_posterior
 from posterity.fusion.counting import chosen_rule
+from posterity.fusion.criterion import DescriptionLength
 from posterity.fusion.doubts import LEVEL, warn_of
 from posterity.fusion.geometry import Divergence, DivergenceName
 from posterity.fusion.labels import (
@@ -67,6 +68,7 @@ def fuse(
     progress: ProgressCallback | None = None,
     warn: bool = True,
     level: float = LEVEL,
+    criterion: DescriptionLength | None = None,
 ) -> Fusion:
     """Merge posteriors of separate data sets into one, and match their components.
 
@@ -121,6 +123,8 @@ def fuse(
             its number); for networks after each width is tried (with the predictive KL).
         warn: whether doubts are Python warnings as well as in ``Fusion.doubts``.
         level: chance that sites of one truth are doubted, for each kind of doubt.
+        criterion: numbers by which the number of components is chosen, each with its reason, as a
+            :class:`posterity.fusion.criterion.DescriptionLength`; not for networks.
 
     Returns:
         A :class:`Fusion`, or a :class:`NetworkFusion` for networks. It does not depend on the
@@ -156,7 +160,9 @@ def fuse(
     >>> fused.components
     3
     """
-    plan = Plan(rule, divergence, matching, components, prior, absorb, budget, networks)
+    plan = Plan(rule, divergence, matching, components, prior, absorb, budget, networks, criterion)
+    FLAG.check(warn=warn)
+    BETWEEN.check(level=level)
     if personal is not False and personal is not None:
         from posterity.fusion.differing import fuse_differing  # most fusions need no models
 
@@ -189,10 +195,17 @@ def _kept(path: Any, sites: Sites, plan: Plan) -> Iterator[Stages | None]:
         yield None
         return
     tables = {p: block for p, block in sites.blocks.items() if isinstance(block, BlockTable)}
-    how = plan.matching, str(plan.divergence), plan.components, plan.absorb, plan.bytes
+    how = (
+        plan.matching,
+        str(plan.divergence),
+        plan.components,
+        plan.absorb,
+        plan.bytes,
+        plan.numbers,
+    )
     parts = {
         "sites": {p: np.sort(table.keys) for p, table in tables.items()},
-        "settings": list(map(repr, how)),
+        "settings": list(map(repr, (*how, plan.numbers))),
         "prior": plan.prior,
     }
     if not tables:
@@ -259,7 +272,7 @@ class _Problem(NamedTuple):
         elif sites.labels:
             warn_of_names(f"matching={how.value!r} goes by what members say")
         own = None if labels is None else user_labels(labels, plates, number)
-        options = number, plan.absorb is not False, own, plan.bytes, progress, stages
+        options = number, plan.absorb is not False, own, plan.bytes, progress, stages, plan.numbers
         aligner = Aligner(how, side, *options)
         for plate in plates:
             aligned[plate.path] = alignment = aligner.align(plate, importance)

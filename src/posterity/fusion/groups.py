@@ -132,8 +132,8 @@ class Groups:
                 group = group[near]
         return not len(row)
 
-    def _chunks(self, number: int, times: int = 1) -> list[slice]:
-        return chunks(number, 8 * times * self.natural.shape[1], CACHED)
+    def _chunks(self, number: int) -> list[slice]:
+        return chunks(number, 8 * self.natural.shape[1], CACHED)
 
 
 def different(groups: Groups, names: tuple[str, ...], level: float = LEVEL) -> Iterator[Doubt]:

@@ -94,7 +94,9 @@ class PassConfidence(Confidence):
         passes = self.passes
         near = passes.near
         table = passes.table
-        local = LocalComponents(table.points(rows, near.points), starts, table.origin)
+        local = LocalComponents(
+            table.points(rows, near.points), starts, table.origin, passes.numbers
+        )
         vars(local).update(_populations=near._populations, criterion=passes.criterion)
         vars(local)["_unequal"] = near._unequal
         if near.shapes is not None:
@@ -193,7 +195,7 @@ def within_sites(passes: Passes, divergence: Any, into: Int[Array, " all"]) -> N
     kept = np.cumsum([0, *np.add.reduceat(whole.whole, starts[:-1], dtype=int)])
     members = whole.members[left]
     how = (Matching.EVIDENCE, divergence, None, whole.counts[left])
-    matched = match(members, kept, *how)
+    matched = match(members, kept, *how, numbers=passes.numbers)
     for rows in store.blocks():
         one = Absorbing(_piece(passes, rows), parts[rows.span] - rows.row)
         less = one.less(matched.result.clustering)

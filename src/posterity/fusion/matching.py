@@ -11,6 +11,7 @@ from posterity.errors import UsageError
 from posterity.families import ExponentialFamily
 from posterity.fusion.clustering import Clustering, assign, polish, refine
 from posterity.fusion.components import LocalComponents
+from posterity.fusion.criterion import USUAL, DescriptionLength
 from posterity.fusion.effects import Effects, differ
 from posterity.fusion.geometry import Divergence, Points, moved, of_places, parts
 from posterity.fusion.search import SearchResult, search
@@ -69,12 +70,13 @@ def match(
     components: int | None,
     counts: Float[Array, " n"] | None = None,
     given: Int[Array, " n"] | None = None,
+    numbers: DescriptionLength = USUAL,
 ) -> Matched:
     """Find the global label of each of N components; those of site ``j`` begin at ``starts[j]``.
 
     The result does not depend on the order of sites or of a site's components, which are ordered by
     their contents and ``counts``. ``Matching.IDENTITY`` takes the labels
-    ``given``, and ``Matching.EVIDENCE`` starts from them.
+    ``given``, and ``Matching.EVIDENCE`` starts from them. ``numbers`` are those of the criterion.
     """
     begun = given is not None
     if given is None:
@@ -87,7 +89,8 @@ def match(
     def some(rows):
         return moved(members[order[rows]], origin)
 
-    local = LocalComponents(Points.of_parts(some, len(order), divergence), bounds, origin)
+    points = Points.of_parts(some, len(order), divergence)
+    local = LocalComponents(points, bounds, origin, numbers)
     rows = np.empty(len(order), int)
     rows[order] = np.arange(len(order))
     fixed = matching is Matching.IDENTITY

@@ -18,10 +18,11 @@ from posterity.families import ExponentialFamily
 from posterity.fusion.block_table import BlockTable
 from posterity.fusion.clustering import assign
 from posterity.fusion.components import Evidence, Judged, LocalComponents
+from posterity.fusion.criterion import USUAL, DescriptionLength
 from posterity.fusion.geometry import Centroids, of_places
 from posterity.fusion.rows import ExactGroupSums, GroupSums, Rows
 from posterity.fusion.search import price_of_a_group, search
-from posterity.status import Progress, ProgressCallback
+from posterity.status import Progress
 
 Array = np.ndarray
 COSTS = 2**22  # Number of divergences in memory at a time
@@ -104,9 +105,13 @@ class Passes:
 
     About ``sample`` components are clustered in memory at a time; as many determine the first
     groups and the population. After each pass ``progress`` is called with the number of passes.
+    ``numbers`` are those of the criterion.
     """
 
-    def __init__(self, table: Any, sample: int, progress: ProgressCallback | None = None):
+    def __init__(
+        self, table: Any, sample: int, progress: Any = None, numbers: DescriptionLength = USUAL
+    ):
+        self.numbers = numbers
         self.table = table
         self.store = table.store
         self.most = sample
@@ -225,7 +230,7 @@ class Passes:
         self, rows: Float[Array, "n width"], starts: Int[Array, " bounds"]
     ) -> LocalComponents:
         """Return rows of some sites as components for clustering in memory."""
-        return LocalComponents(self.table.points(rows), starts)
+        return LocalComponents(self.table.points(rows), starts, numbers=self.numbers)
 
     def search(
         self, components: int | None, stages: Stages | None = None

@@ -17,6 +17,7 @@ from posterity.families.checks import check_proper
 from posterity.families.layers import Dense
 from posterity.families.names import Names, some
 from posterity.fusion.blocks import blocks
+from posterity.fusion.criterion import USUAL, DescriptionLength
 from posterity.fusion.geometry import Divergence
 from posterity.fusion.matching import Matching, Rule
 from posterity.fusion.networks.options import Options, is_network
@@ -149,6 +150,11 @@ PRIOR = Constraint(
     StructureError,
 )
 
+CRITERION = Constraint(
+    "a posterity.fusion.criterion.DescriptionLength",
+    lambda value: isinstance(value, DescriptionLength),
+)
+
 
 class Plan:
     """The checked arguments of :func:`posterity.fuse`. ``labels`` is the matching that the user
@@ -165,9 +171,11 @@ class Plan:
         absorb: bool | None = None,
         budget: int | None = None,
         networks: Options | None = None,
+        criterion: DescriptionLength | None = None,
     ):
         COUNT.or_none().check(budget=budget)
         PRIOR.check(prior=prior)
+        CRITERION.or_none().check(criterion=criterion)
         self.labels = matching if isinstance(matching, Mapping) else None
         name = Matching.IDENTITY if isinstance(matching, Mapping) else matching
         one_of(*map(str, Matching)).check(matching=name)
@@ -183,6 +191,7 @@ class Plan:
         self.absorb = absorb
         self.budget = budget
         self.networks = networks
+        self.criterion = criterion
         searched = self.matching is Matching.EVIDENCE and components is None
         if absorb and not searched:
             raise UsageError(
@@ -190,12 +199,24 @@ class Plan:
                 expected="matching='evidence' and components=None",
                 fix="Leave absorb out.",
             )
+        if criterion is not None and (networks is not None or not searched):
+            raise UsageError(
+                found=f"criterion={criterion!r} where no description length is minimised",
+                expected="matching='evidence' and components=None, for posteriors with plates",
+                fix="Leave criterion out.",
+            )
+
+    @property
+    def numbers(self) -> DescriptionLength:
+        """The numbers of the criterion for the number of components."""
+        return USUAL if self.criterion is None else self.criterion
 
     def passed(self, **others: Any) -> list[str]:
         """Return the names of the arguments, besides ``prior``, that are not the default; those of
         ``others`` have None as their default.
         """
-        names = ("rule", "divergence", "matching", "components", "absorb", "budget", "networks")
+        searched = ("matching", "components", "absorb", "criterion")
+        names = ("rule", "divergence", *searched, "budget", "networks")
         own = {name: getattr(self, name) for name in names}
         usual = {"divergence": Divergence.REVERSE, "matching": Matching.EVIDENCE}
         given = [name for name, value in own.items() if value != usual.get(name)]

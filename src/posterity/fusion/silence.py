@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from posterity.arrays.typing import Float, Int
-from posterity.families import Beta, Dirichlet, Gamma, NormalWishart, Wishart
+from posterity.families import Gamma, NormalWishart
 from posterity.fusion.blocks import Block
 from posterity.fusion.doubts import Doubt, Kind, doubt, more
 
@@ -63,22 +63,10 @@ def _lost(own: Any, prior: Any) -> Any:
     if parts:
         others = prior.independent_blocks()
         return np.max([_lost(part, others[name]) for name, part in parts.items()], axis=0)
-    before = _counted(prior)
-    return np.zeros(own.batch_shape) if before is None else np.log(before / _counted(own)) / 2
-
-
-def _counted(law: Any) -> Any:
-    """Return the number of observations that a law amounts to, up to a factor; None if none."""
-    match law:
-        case Beta():
-            return np.asarray(law.a + law.b)
-        case Dirichlet():
-            return np.asarray(law.concentration).sum(-1)
-        case Gamma():
-            return np.asarray(law.shape)
-        case Wishart():
-            return np.asarray(law.degrees_of_freedom)
-    return law.observations()
+    if isinstance(own, Gamma):
+        return np.log(prior.shape / own.shape) / 2
+    before = prior.observations()
+    return np.zeros(own.batch_shape) if before is None else np.log(before / own.observations()) / 2
 
 
 def few_records(block: Block) -> Iterator[Doubt]:

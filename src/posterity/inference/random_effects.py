@@ -8,7 +8,8 @@ dozens of sites, and matter little to the population's coefficients.
 
 The point estimate of a spread maximises the restricted likelihood. Intervals integrate over the
 spreads (as dumouchel1994) under a log-normal prior, about twice the sites' typical standard error
-unless somebody expects another, which is calibrated from three sites on (docs/decisions/0059).
+unless somebody expects another, which is calibrated from three sites on where spreads are of the
+order of the errors, and too narrow for few sites where they are many (docs/decisions/0059).
 """
 
 import dataclasses
@@ -38,6 +39,7 @@ from posterity.inference.population import (
     thinned,
     variances,
 )
+from posterity.inference.restricted import restricted
 from posterity.inference.trajectories import moved
 from posterity.models import LinearRegression, hierarchical
 from posterity.models.nodes import normal_pairs
@@ -169,38 +171,10 @@ class Effects:
         several = np.isfinite(self.errors).sum(0) > 1
         result = np.full(len(self.own), np.nan)
         if several.any():
-            result[several] = self.typical[several] * self._restricted(several)
+            alone = np.array([self.alone(site)[0] for site in self.sites])[:, self.own[several]]
+            places = self.own[several], self.typical[several], np.nanstd(alone, axis=0)
+            result[several] = restricted(self._stacked, Normal.of(self.prior.coefficients), *places)
         return result
-
-    def _restricted(
-        self,
-        several: np.ndarray,
-        starts: Sequence[float] = (0.1, 1.0, 10.0),
-        rounds: int = 1000,
-        precise: float = 1e-12,
-    ) -> Float[np.ndarray, " some"]:
-        """Return the spreads in units of typical errors by ascent from ``starts``, until a step
-        gains less than the share ``precise``, in at most ``rounds`` steps.
-        """
-        own = self.own[several]
-        scale = self.typical[several] ** 2
-
-        def loss(ratio):
-            variance = np.zeros((1, len(self.names)))
-            variance[0, own] = ratio * scale
-            found = self._integrated(variance)
-            return -found.log[0], -found.slope[0, own] * scale
-
-        how = {"ftol": precise**1.5, "gtol": precise, "maxiter": rounds, "maxfun": 2 * rounds}
-        bounds = [(0, None)] * len(own)
-        with one_thread():
-            found = [
-                scipy.optimize.minimize(
-                    loss, np.full(len(own), start**2), jac=True, bounds=bounds, options=how
-                )
-                for start in starts
-            ]
-        return np.sqrt(min(found, key=lambda one: one.fun).x)
 
     def _integrated(self, variance: Any) -> Integrated:
         return integrated(self._stacked, Normal.of(self.prior.coefficients), variance)
@@ -371,12 +345,15 @@ class Effects:
         """I² (higgins2002) of each coefficient: the share of the variation between sites'
         estimates that is not sampling error, from 0 to 1; NaN if fewer than two sites know it.
         """
-        weights = 1 / self.errors**2
-        total = weights.sum(0)
+        least = self.errors.min(0, initial=np.inf)
         known = np.isfinite(self.errors).sum(0)
         with np.errstate(all="ignore"):
-            sampling = (known - 1) * total / (total**2 - (weights**2).sum(0))
-            return self.spread**2 / (self.spread**2 + sampling)
+            weights = (least / self.errors) ** 2
+            # The sum's square less the sum of squares, which nearly cancel if one site knows most.
+            pairs = 2 * (np.cumsum(weights, 0)[:-1] * weights[1:]).sum(0)
+            sampling = (known - 1) * weights.sum(0) / pairs
+            between = (self.spread / least) ** 2
+            return between / (between + sampling)
 
 
 def effects_of(ledger: Any) -> Effects:

@@ -332,7 +332,10 @@ def _columns(personal: Any, size: int, names: Sequence[str] = ()) -> dict[int, f
             expected=f"True, or different whole numbers from 0 to {size - 1}{named}",
             fix="Number the columns of x from 0, or name the prior's: prior.named([...]).",
         )
-    spreads = personal.values() if isinstance(personal, Mapping) else [None] * len(columns)
+    spreads: list[Any] = [None] * len(columns)
+    if isinstance(personal, Mapping):
+        spreads = [*personal.values()]
+        POSITIVE.check(**{f"personal[{j}]": s for j, s in zip(columns, spreads, strict=True)})
     return dict(sorted(zip(map(int, columns), spreads, strict=True)))
 
 

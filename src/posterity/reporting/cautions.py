@@ -9,13 +9,14 @@ from posterity.families.names import names_of
 from posterity.fusion.blocks import Block
 from posterity.fusion.groups import Groups, different
 from posterity.ledger import Ledger
-from posterity.tabular.fitting import notes_of_labels, notes_of_prior
+from posterity.tabular.cautions import FINITE, cautions, notes_of_clusters, notes_of_prior
+from posterity.tabular.design import Design
+from posterity.tabular.one_shot import third_of
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.units import suspicious
 
 
 def notes_of_federation(
-    data: Mapping[str, Any],
     ledger: Ledger,
     recipe: Recipe,
     facts: Mapping[str, Mapping[str, Any]],
@@ -23,7 +24,6 @@ def notes_of_federation(
     """Yield notes on units, on coefficients that records do not determine, and on contradictions.
 
     Args:
-        data: records by site, as the model takes them.
         ledger: the result of their federation.
         recipe: recipe of the sites' tables.
         facts: facts about the sites' records, by site.
@@ -34,11 +34,32 @@ def notes_of_federation(
         return
     sd = np.sqrt(posterior.marginal_variance)
     yield from notes_of_prior(names_of(posterior)[""], posterior.mean, sd, ledger.prior)
-    if recipe.model == "logistic":
-        x, y = map(np.concatenate, zip(*data.values(), strict=True))
-        y = y.reshape(len(y), -1)  # the label, and where records are adjusted their offset
-        yield from notes_of_labels(y[:, 0], x @ posterior.mean + y[:, 1:2].sum(1))
     yield from contradiction(ledger)
+
+
+def cautions_of_federation(
+    data: Mapping[str, Any],
+    model: Any,
+    ledger: Ledger,
+    recipe: Recipe,
+    designs: Mapping[str, Design],
+) -> dict[str, list[str]]:
+    """Return notes by site that the file of a federation keeps: on coefficients that the records of
+    all sites leave to the prior, and on clusters of records at a site.
+    """
+    posterior: Any = ledger.posterior
+    known = {site: own for site, own in data.items() if own is not None and len(own[0])}
+    if not posterior.gaussian or not known:
+        return {}
+    names = names_of(posterior)[""]
+    x, y = map(np.concatenate, zip(*known.values(), strict=True))
+    third = None if recipe.robust else third_of(model, (x, y), posterior)
+    shared = [*cautions(recipe, names, (x, y), posterior, third, alike=FINITE)]
+    told = {site: [*shared] for site in known}
+    for site, own in known.items():
+        suspects = designs[site].suspects
+        told[site] += notes_of_clusters(recipe, names, model, own, posterior, suspects)
+    return told
 
 
 def contradiction(ledger: Ledger, level: float = 1e-9) -> Iterator[str]:

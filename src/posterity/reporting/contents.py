@@ -18,7 +18,7 @@ from posterity.families.unconstrained import Supports
 from posterity.ledger import Ledger
 from posterity.tabular.recipe import RECIPE, recipe_in
 from posterity.tabular.records import columns_of_student
-from posterity.tabular.sites import sites_in, together
+from posterity.tabular.sites import said, sites_in, together
 
 
 def without_posterior(file: Path) -> dict[str, Any] | None:
@@ -100,6 +100,7 @@ def about_recipe(provenance: Mapping[str, str], posterior: Any, priors: int = 6)
         noise = total.get("noise_variance")
         noise = "" if noise is None else f"; noise variance {noise:.4g}"
         lines.append(f"Of {total['records']:,} records{dropped}{noise}.")
+    lines += (f"Note: {line}." for line in said(sites))
     known = json.loads(provenance[RECIPE])
     return {"recipe": known, "about": lines, "records": total.get("records")}
 

@@ -43,6 +43,7 @@ from posterity.tabular.options import INTERCEPT
 from posterity.tabular.reading import PLAIN, Reading
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.records import columns_of_student, is_student
+from posterity.tabular.sites import said, sites_in
 from posterity.version import __version__
 
 __all__ = ["Report", "report"]
@@ -184,7 +185,8 @@ class _Page:
             return self.add(prefix + title, parts)
 
         if recipe is not None:
-            self.about += [line for line in recipe.describe() if line not in self.about]
+            told = [f"{line}." for line in said(sites_in(source.provenance))]
+            self.about += [line for line in recipe.describe() + told if line not in self.about]
         if source.kind == "Distillation":
             add("distance from its teacher", verbs.distillation(value))
             value = value.student

@@ -47,7 +47,7 @@ def described(effects: Effects, level: float) -> dict[str, Any]:
     return {
         "q": effects.q,
         "degrees": effects.degrees,
-        "p": effects.p,
+        "p": _known(effects.p),
         "level": level,
         "coefficients": coefficients,
         "sites": [*_sites(effects)],
@@ -69,10 +69,12 @@ def _known(value: float | None) -> float | None:
 def in_words(population: Mapping[str, Any]) -> list[str]:
     """Return a sentence on Q, and one on each coefficient: its mean, its spread, a new site's."""
     share = f"{100 * population['level']:g} %"
-    lines = [
-        f"Sites' estimates differ by Q = {population['q']:.4g} on {population['degrees']} degrees "
-        f"of freedom (p = {population['p']:.2g} if sites were alike)."
-    ]
+    lines = ["No two sites know a common coefficient, so none tells how far sites differ."]
+    if population["p"] is not None:
+        lines = [
+            f"Sites' estimates differ by Q = {population['q']:.4g} on {population['degrees']} "
+            f"degrees of freedom (p = {population['p']:.2g} if sites were alike)."
+        ]
     for row in population["coefficients"]:
         line = (
             f"{row['name']} is {row['mean']:.4g} in the population ({share} from "

@@ -1,8 +1,10 @@
 """Words for a recipe's numbers: each coefficient's unit, and the ratio that it stands for."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
+from posterity.errors import UsageError
 from posterity.tabular.options import INTERCEPT, LABELS
 from posterity.tabular.recipe import Recipe
 
@@ -52,6 +54,9 @@ def effects_of(recipe: Recipe | None) -> Mapping[str, Effect]:
             per = f"{size:g} {unit or ''}".strip()
             per = per if size != 1 else f"unit of {name} ({unit})" if unit else "unit"
             effects[name] = Effect(f"{effect} per {per}", ratio)
+        if levels and f"{name}[{levels[0]}]" in effects:  # means, without an intercept
+            effects |= {f"{name}[{level}]": Effect(effect) for level in levels}
+            continue
         for level in levels[1:]:
             if f"{name}[{level}]" in effects:
                 unit = f"{effect}, {level} rather than {levels[0]}"
@@ -63,3 +68,28 @@ def effects_of(recipe: Recipe | None) -> Mapping[str, Effect]:
         for level in recipe.levels[1:]
         for name, one in effects.items()
     }
+
+
+def ratios_of(recipe: Recipe | None, rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """Yield the ratio of each coefficient that stands for one: its median and interval, which are
+    the exponentials of the coefficient's.
+
+    Args:
+        recipe: recipe of the coefficients.
+        rows: rows of a :class:`~posterity.reporting.summary.Summary`, whose intervals are taken.
+
+    Raises a UsageError for a model whose coefficients are no logarithms.
+    """
+    effects = effects_of(recipe)
+    if recipe is None or recipe.model not in RATIOS:
+        what = "a file without a recipe" if recipe is None else f"a {recipe.model} model"
+        raise UsageError(
+            found=f"ratios of {what}",
+            expected=f"a regression with a log or logit link: {', '.join(RATIOS)}",
+            fix="Leave --ratios out.",
+        )
+    for row in rows:
+        ratio = effects[row.name].ratio if row.name in effects else ""
+        if ratio:
+            ends = {key: math.exp(getattr(row, key)) for key in ("low", "high")}
+            yield {"name": row.name, "what": ratio, "ratio": math.exp(row.mean), **ends}

@@ -2,17 +2,20 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from posterity.errors import ParameterError, StructureError, UsageError
 from posterity.families.names import some
 from posterity.tabular.hazards import baseline_at, hazard_nodes
+from posterity.tabular.identifiers import Suspect
 from posterity.tabular.options import COUNTS, INTERCEPT, MISSING, Factor
-from posterity.tabular.reading import (
-    PLAIN,
-    Reading,
+from posterity.tabular.reading import PLAIN, Reading
+from posterity.tabular.recipe import Recipe
+from posterity.tabular.tables.reader import Cells, table_error
+from posterity.tabular.values import (
+    check_positive,
     filled,
     known,
     labelled,
@@ -22,9 +25,10 @@ from posterity.tabular.reading import (
     values_of,
     whole,
 )
-from posterity.tabular.recipe import Recipe
-from posterity.tabular.tables.reader import Cells, table_error
+from posterity.tabular.weighing import dependent, weighted
 
+CODED = "Events coded 1 and 2, as in R: pass --category {}=1,2, censored first."
+"""What to do about R's codes of events."""
 LARGEST = 1e100
 """Largest number in a design, such that squares and their sums are finite."""
 
@@ -38,6 +42,9 @@ class Design(NamedTuple):
     For survival a record has one row for each interval between cuts in which it was at risk: ``y``
     tells whether its event occurred there, ``exposure`` for how long it was at risk. For prediction
     it has a single row, and ``times`` (n, 3) are its time, event and entry, if known.
+
+    ``groups`` (n,) are numbers of clusters of records, if the recipe has any. ``suspects``
+    are columns that may be of clusters; ``cautions`` are notes that the file keeps.
     """
 
     x: np.ndarray
@@ -52,6 +59,9 @@ class Design(NamedTuple):
     dropped: int
     notes: tuple[str, ...]
     times: np.ndarray | None = None
+    cautions: tuple[str, ...] = ()
+    groups: np.ndarray | None = None
+    suspects: Mapping[str, Suspect] = {}
 
     @property
     def records(self) -> int:
@@ -81,7 +91,7 @@ class Design(NamedTuple):
 
     def part(self, rows: np.ndarray) -> "Design":
         """Return the design of some records."""
-        fields = ("x", "y", "exposure", "offset", "weights", "lines", "kept", "times")
+        fields = ("x", "y", "exposure", "offset", "weights", "lines", "kept", "times", "groups")
         each = {name: getattr(self, name) for name in fields}
         return self._replace(**{k: v if v is None else v[rows] for k, v in each.items()})
 
@@ -104,7 +114,8 @@ def design(
     path = cells.path
     total = len(cells.rows)
     apart = [recipe.target, recipe.event, recipe.entry] if scored else []
-    apart += [recipe.exposure, None if predicting else recipe.weights]
+    apart += [recipe.exposure, *([] if predicting else [recipe.weights, recipe.cluster])]
+    apart += [recipe.trials] if scored or not predicting else []
     apart = [name for name in apart if name and not (predicting and name not in cells.header)]
     wanted = [name for name in (*(recipe.columns or ()), recipe.offset, *apart) if name]
     places = {name: cells.header.index(name) for name in wanted}
@@ -125,9 +136,9 @@ def design(
         )
     reading, notes = labelled(cells, recipe, reading, wanted)
     notes += [*strange, *(note for name, note in cells.notes if name in wanted)]
-    values = values_of(cells, recipe, reading, wanted)
+    values = values_of(cells, recipe, reading, [n for n in wanted if n != recipe.cluster])
     for name in (name for name in values if name not in recipe.categories):
-        _check_positive(recipe, name, values[name], cells)
+        check_positive(recipe, name, values[name], cells)
         notes += notes_of_codes(name, values[name])
         notes += [] if predicting else notes_of_outliers(name, values[name], cells.lines)
     names = recipe.inputs()
@@ -150,22 +161,20 @@ def design(
             expected=f"numbers up to {LARGEST:g}",
             fix="Change units: --scale NAME=VALUE.",
         )
-    about = {"names": names, "lines": lines, "kept": kept, "total": total, "dropped": dropped}
-    result = Design(x, target, **beside, **about, notes=tuple(notes))
+    about: dict[str, Any] = {"names": names, "lines": lines, "kept": kept, "total": total}
+    about |= {"dropped": dropped, "notes": tuple(notes)}
+    if not predicting:
+        beside["weights"], cautions = weighted(recipe, beside["weights"], cells)
+        about |= {"cautions": cautions, **dependent(recipe, cells)}
+    result = Design(x, target, **beside, **about)
+    if recipe.trials and target is not None:
+        return _of_trials(result, recipe, values.get(recipe.trials), path, predicting)
     _check_target(result, recipe, path)
     if recipe.model == "survival":
         return _at_risk(result, recipe, values, path, predicting)
     if recipe.model == "multinomial":
         return result._replace(x=np.tile(x, len(recipe.levels) - 1), names=recipe.coefficients())
     return _climbed(result, recipe) if recipe.model == "ordinal" and not predicting else result
-
-
-def _check_positive(recipe: Recipe, name: str, numbers: np.ndarray, cells: Cells) -> None:
-    wrong = numbers <= 0
-    if name in (recipe.exposure, recipe.weights) and wrong.any():
-        line = cells.lines[int(np.argmax(wrong))]
-        found = f"{name!r} in line {line} that is not positive"
-        raise table_error(cells.path, found, "positive numbers")
 
 
 def _notes_of_constants(
@@ -214,12 +223,39 @@ def _climbed(data: Design, recipe: Recipe) -> Design:
     return _again(data, row, np.eye(len(steps))[level])._replace(y=1.0 * (reached[row] > level))
 
 
+def _of_trials(
+    data: Design, recipe: Recipe, trials: np.ndarray | None, path: Path, predicting: bool
+) -> Design:
+    """Return a row of successes and one of failures for each record, weighted by their numbers."""
+    if predicting or trials is None:
+        raise UsageError(
+            found=f"scores of successes {recipe.target!r} of trials {recipe.trials!r}",
+            expected="a label, which the model predicts of each trial",
+            fix="Write a row for each trial, whose target is 0 or 1.",
+        )
+    won = np.asarray(data.y)
+    wrong = (won < 0) | (won > trials) | (won != np.round(won)) | (trials != np.round(trials))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise table_error(
+            path,
+            f"{won[at]:g} successes of {trials[at]:g} trials in line {data.lines[at]}",
+            "whole numbers, of which the first is at most the second",
+        )
+    number = np.column_stack([won, trials - won])
+    row, lost = np.nonzero(number)
+    made = _again(data, row, np.zeros((len(row), 0)))
+    return made._replace(y=1.0 - lost, weights=number[row, lost] * made.counts)
+
+
 def _again(data: Design, row: np.ndarray, baseline: np.ndarray) -> Design:
     """Repeat records, each time with its own columns (m, b) of the baseline."""
     x = data.x[row]
     x[:, : baseline.shape[1]] = baseline
-    offset, weights = (own if own is None else own[row] for own in (data.offset, data.weights))
-    return data._replace(x=x, lines=data.lines[row], offset=offset, weights=weights)
+    suspects = {n: own._replace(groups=own.groups[row]) for n, own in data.suspects.items()}
+    made = data._replace(x=x, lines=data.lines[row], suspects=suspects)
+    own = {name: getattr(data, name) for name in ("offset", "weights", "groups")}
+    return made._replace(**{name: one if one is None else one[row] for name, one in own.items()})
 
 
 def _at_risk(
@@ -245,6 +281,8 @@ def _at_risk(
             "a time after a nonnegative entry, and an event that is 0 or 1",
             "If rounding moved events to their entry, add half the unit of rounding, 0.5 of a day."
             if rounded[at]
+            else CODED.format(recipe.event)
+            if {*event.tolist()} == {1.0, 2.0}
             else "Correct the file there.",
         )
     if predicting:

@@ -4,17 +4,50 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from posterity.artifact.aligned import names_in, ordered
+from posterity.entries import dependent, with_factors
 from posterity.errors import StructureError
 from posterity.families.names import some
+from posterity.ledger import Ledger
 from posterity.models import PredictorModel
+from posterity.models.sandwich import sandwiched, slopes_of_groups
 from posterity.models.tables import SPREAD, by_column, columns_of, with_columns
+from posterity.tabular.design import Design
 from posterity.tabular.fitting import prior_of
 from posterity.tabular.multicentre import Columns, personal_of, places_of
 from posterity.tabular.pooled import spreads_of
 from posterity.tabular.recipe import Recipe
 from posterity.tabular.reconcile import prior_digest
 from posterity.tabular.records import Table, in_one_order
+
+
+def robust_ledger(
+    ledger: Ledger, model: Any, data: Mapping[str, Any], designs: Mapping[str, Design]
+) -> Ledger:
+    """Return a ledger whose factors together have a sandwich covariance, of slopes at their mean;
+    none is independent. Factors of sites without records stay as they are.
+
+    Args:
+        ledger: ledger of a federation.
+        model: its model.
+        data: inputs and targets by site, with columns in the order of the ledger's coefficients.
+        designs: by site, the design that has the groups of its records.
+    """
+    posterior: Any = ledger.posterior
+    sites = [site for site in ledger.sites if site in designs and len(designs[site].x)]
+    slopes = [
+        slopes_of_groups(model, posterior.mean, data[site], designs[site].groups) for site in sites
+    ]
+    if not sites:
+        return ledger
+    made = sandwiched({site: ledger.factor(site) for site in sites}, np.concatenate(slopes))
+
+    def own(site: str, factor: Any) -> Any:
+        return made.get(site, factor)
+
+    return ledger.holding(dependent(with_factors(ledger.entries, own)))
 
 
 class Arranged(NamedTuple):

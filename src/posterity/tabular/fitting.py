@@ -1,7 +1,7 @@
 """Fit of a recipe to a table of records, as the ledger of one site."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +13,32 @@ from posterity.families import DiagonalGaussian, ExponentialFamily, Gaussian
 from posterity.families.names import in_order, names_of, some
 from posterity.inference.descent import watched
 from posterity.ledger import Ledger
+from posterity.models.sandwich import sandwiched, slopes_of_groups
 from posterity.status import ProgressCallback
+from posterity.tabular.cautions import cautions, notes_of_clusters, notes_of_prior
 from posterity.tabular.design import Design, design
+from posterity.tabular.identifiers import no_covariates
 from posterity.tabular.one_shot import third_derivatives
-from posterity.tabular.options import COUNTS, ESTIMATE
-from posterity.tabular.reading import PLAIN, Reading, columns_of
+from posterity.tabular.options import ESTIMATE
+from posterity.tabular.reading import ALONE, PLAIN, Reading, columns_of, matched, with_absent
 from posterity.tabular.recipe import Recipe, check_recipe
 from posterity.tabular.regressions import (
     AS_POISSON,
     LEAST,
     check_converged,
+    data_of,
     deviations,
     dispersion_of,
     fitted,
+    model_of,
     residuals_of,
     triangle_of,
 )
-from posterity.tabular.sites import as_provenance, listed
+from posterity.tabular.sites import NOTES, as_provenance, listed
 from posterity.tabular.tables.reader import Cells, read_cells
 from posterity.version import __version__
 
 _VERSIONS = f"posterity {__version__}, numpy {np.__version__}"
-_FINITE = "only the prior keeps coefficients finite"
-_SILENT = f"{_FINITE}, and in one shot this file contributes almost nothing: federate"
-_TOLD_APART = (
-    "the columns separate the classes perfectly: only the prior keeps coefficients finite, and a "
-    "Gaussian is a rough approximation of this posterior"
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +58,7 @@ class Fit:
         rounded: numbers of records in the file are rounded to multiples of this.
         notes: remarks that are not errors.
         kept: positions in the table of the records used.
+        cautions: those of the notes that the file keeps, and every verb repeats.
     """
 
     ledger: Ledger
@@ -72,6 +72,7 @@ class Fit:
     third: np.ndarray | None = None
     spare: float | int | None = None
     rounded: int = 1
+    cautions: tuple[str, ...] = ()
 
     @property
     def noise_variance(self) -> float | None:
@@ -95,6 +96,8 @@ class Fit:
         names = names_of(self.ledger.posterior).get("", ())
         if self.third is not None:
             known["third"] = listed(self.third, names)
+        if self.cautions:
+            known[NOTES] = [*self.cautions]
         return as_provenance(self.recipe, {self.ledger.sites[0]: known})
 
 
@@ -106,6 +109,7 @@ def fit(
     prior: ExponentialFamily | None = None,
     reading: Reading = PLAIN,
     progress: ProgressCallback | None = None,
+    rows: Sequence[bool] | None = None,
 ) -> Fit:
     r"""Fit a regression to a table's records, as the ledger of one site.
 
@@ -117,6 +121,7 @@ def fit(
         reading: names, units and levels of this table, where they differ from the recipe's.
         progress: callback after each step of a regression, as in :func:`posterity.federate`, and
             within it after each evaluation of its free energy by NumPy.
+        rows: for each record of the table, whether it is used; by default all are.
 
     Returns:
         A :class:`Fit`, whose ledger has a :class:`Gaussian` (:class:`DiagonalGaussian`) over the
@@ -137,12 +142,18 @@ def fit(
     """
     path = Path(path)
     check_recipe(recipe)
-    cells, notes = records_of(path, reading)
+    cells, notes = records_of(path, reading, recipe)
+    if rows is not None:
+        used = [place for place, one in enumerate(rows) if one]
+        kept = {name: [getattr(cells, name)[n] for n in used] for name in ("rows", "lines")}
+        cells = cells._replace(**kept)
     site = path.stem if site is None else site
+    odd, left = identifiers_of(recipe, [cells])
+    recipe = recipe.replaced(without=(*recipe.without, *odd))
     recipe = recipe.filled(columns_of(recipe, cells.header, path))
     recipe = recipe.replaced(strata=(site,) if recipe.own else ())
     data = design(cells, recipe, reading)
-    data = data._replace(notes=(*notes, *data.notes))
+    data = data._replace(notes=(*notes, *data.notes), cautions=(*left, *data.cautions))
     with one_thread(data.x.shape[1], len(data.x)), watched(progress):
         return _regression(data, recipe, site, prior, progress)
 
@@ -197,19 +208,22 @@ def imputed(fits: Sequence[Fit]) -> Fit:
         steps=sum(own.steps for own in fits),
         spread=float(np.mean(spreads)) if spreads else None,
         notes=(*notes, note),
+        cautions=tuple(dict.fromkeys(line for own in fits for line in own.cautions)),
         third=None,
         spare=None,
     )
 
 
-def records_of(path: Path, reading: Reading) -> tuple[Cells, list[str]]:
+def records_of(path: Path, reading: Reading, recipe: Recipe) -> tuple[Cells, list[str]]:
     """Return a table under the recipe's names, without an unnamed index in front, and notes."""
     cells = read_cells(path, unnamed=True)
     notes = []
     if len(cells.header) > 1 and not cells.header[0]:
         cells = cells._replace(header=cells.header[1:], rows=[row[1:] for row in cells.rows])
         notes = ["the first column has no name, and is left out as an index"]
-    return reading.renamed(cells), notes
+    cells, more = matched(reading.renamed(cells), recipe)
+    cells, absent = with_absent(cells, recipe)
+    return cells, [*notes, *more, *absent]
 
 
 def _regression(
@@ -228,7 +242,7 @@ def _regression(
         if spread == ESTIMATE and recipe.model == "linear":
             left = residuals_of([triangle_of(recipe, data)])
             spread = left.variance
-            spare = left.spare
+            spare = None if recipe.robust else left.spare
         elif spread == ESTIMATE:
             spread = dispersion_of(recipe, [data])
             if spread < LEAST:
@@ -241,18 +255,45 @@ def _regression(
             own = own / np.sqrt(spread)
         deviations(np.zeros(size), known + (own.T * data.counts) @ own, data.names[:size])
     run = fitted(recipe, spread, site, data, prior, progress)
-    ledger = Ledger(prior).update(site, run.state.factor(site), independent=True)
+    factor: Any = run.state.factor(site)
+    model = model_of(recipe, spread)
+    pair = data_of(recipe, data)
+    if recipe.robust:
+        slopes = slopes_of_groups(model, (prior + factor).mean, pair, data.groups)
+        factor = sandwiched({site: factor}, slopes)[site]
+    ledger = Ledger(prior).update(site, factor, independent=True)
     posterior: Any = ledger.posterior
-    predictor = x @ posterior.mean + data.shift
     if recipe.family == "diagonal":
         sd = np.sqrt(posterior.variance)
     else:
         sd = deviations(posterior.precision_mean, posterior.precision, data.names)
     check_converged(run, recipe, data)
-    notes = (*data.notes, *_notes(data, recipe, posterior.mean, predictor, sd, prior))
-    third = third_derivatives(recipe, data, posterior, spread)
+    third = None if recipe.robust else third_derivatives(recipe, data, posterior, spread)
+    told = [*data.cautions, *cautions(recipe, data.names, pair, posterior, third)]
+    told += notes_of_clusters(recipe, data.names, model, pair, posterior, data.suspects)
+    notes = (*data.notes, *told, *notes_of_prior(data.names, posterior.mean, sd, prior))
     used = data.records, data.dropped, run.state.step
-    return Fit(ledger, recipe, *used, spread, notes, data.kept, third, spare)
+    return Fit(ledger, recipe, *used, spread, notes, data.kept, third, spare, cautions=(*told,))
+
+
+def identifiers_of(
+    recipe: Recipe, tables: Sequence[Cells]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return columns of any table that identify records or are dates, and a note on them; none if
+    the recipe names its columns, or has an option about such a column.
+    """
+    if recipe.columns is not None:
+        return (), ()
+    named = {*recipe.categories, *recipe.center, *recipe.scale, *recipe.unit, *recipe.without}
+    named |= {*recipe.own, *recipe.prior_sd, *(getattr(recipe, role) for role in ALONE)}
+    odd = {}
+    for cells in tables:
+        odd |= no_covariates(cells, [name for name in cells.header if name and name not in named])
+    if not odd:
+        return (), ()
+    told = "; ".join(f"{name!r} ({why})" for name, why in odd.items())
+    note = f"left out, as no covariates: {told}; --columns names the columns to use"
+    return (*odd,), (note,)
 
 
 def prior_of(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
@@ -281,73 +322,3 @@ def prior_of(names: tuple[str, ...], recipe: Recipe, known: Any) -> Any:
         known = in_order(known, {"": recipe.stratified.names}, "the prior", "the table")
         known = recipe.stratified.prior(known)
     return in_order(known, {"": names}, "the prior", "the table")
-
-
-def notes_of_prior(
-    names: Sequence[str],
-    mean: np.ndarray,
-    sd: np.ndarray,
-    prior: Any,
-    *,
-    share: float = 0.25,
-    far: float = 3.0,
-) -> Iterator[str]:
-    """Yield notes on coefficients with posterior means and deviations ``mean`` and ``sd`` (d,):
-    those of whose precision a Gaussian ``prior`` contributes more than a ``share``, and those more
-    than ``far`` of its deviations from its mean.
-    """
-    own = np.sqrt(prior.marginal_variance)
-    loud = [name for name, part in zip(names, (sd / own) ** 2, strict=True) if part > share]
-    if loud:
-        yield (
-            f"the prior contributes more than {share:.0%} of the precision of {some(loud)}: unless "
-            "you want that, change units or --prior-sd at every site"
-        )
-    distance = abs(mean - prior.mean) / own
-    away = [name for name, one in zip(names, distance, strict=True) if one > far]
-    if away:
-        yield (
-            f"{some(away)} lie more than {far:g} prior standard deviations from the prior's mean: "
-            "change units (--center, --scale) or --prior-sd at every site"
-        )
-
-
-def notes_of_labels(y: np.ndarray, predictor: np.ndarray, alike: str = _FINITE) -> Iterator[str]:
-    """Yield a note if labels (n,) of zeros and ones are all equal, which ends with ``alike``, or if
-    the signs of the log odds at the posterior mean, ``predictor`` (n,), tell them apart.
-    """
-    if (y == y[:1]).all():
-        yield from [f"the target is {one:g} in every record: {alike}" for one in y[:1]]
-    elif (np.where(y > 0, 1.0, -1.0) * predictor > 0).all():
-        yield _TOLD_APART
-
-
-def _notes(
-    data: Design,
-    recipe: Recipe,
-    mean: np.ndarray,
-    predictor: np.ndarray,
-    sd: np.ndarray,
-    prior: Any,
-) -> Any:
-    """Yield notes on a converged fit: what the prior determines, and what lies far from it."""
-    yield from notes_of_prior(data.names, mean, sd, prior)
-    y: Any = data.y
-    if recipe.model in (*COUNTS, "survival") and not y.any():
-        what = "an event" if recipe.model == "survival" else "a count above 0"
-        yield f"no record has {what}: {_SILENT}"
-    if recipe.model == "ordinal":  # the last row of each record has its level
-        step = data.x[:, : len(recipe.baseline)].argmax(1)
-        y = (step + y)[(y == 0) | (step == len(recipe.baseline) - 1)]
-    if recipe.model in ("multinomial", "ordinal"):
-        seen = np.isin(np.arange(len(recipe.levels)), y)
-        none = [level for level, one in zip(recipe.levels, seen, strict=True) if not one]
-        if none:
-            yield f"no record has the level {some(none)}: {_SILENT}"
-        elif recipe.model == "multinomial":
-            size = len(recipe.inputs())
-            odds = data.x[:, :size] @ mean.reshape(-1, size).T
-            if (np.insert(odds, 0, 0.0, axis=1).argmax(1) == y).all():
-                yield _TOLD_APART
-    if recipe.model == "logistic":
-        yield from notes_of_labels(y, predictor, _SILENT)

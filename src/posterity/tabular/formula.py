@@ -38,7 +38,16 @@ def with_formula(recipe: Recipe, formula: str) -> Recipe:
     except (AttributeError, refused, SyntaxError, TypeError, ValueError) as error:
         sides = isinstance(error, AttributeError)  # formulas without two sides
         text = "which has not two sides" if sides else f"({str(error).partition(chr(10))[0][:100]})"
-        raise _refused(formula, text, "TARGET ~ TERM + TERM, on one line") from error
+        expected = "TARGET ~ TERM + TERM, on one line"
+        mixed = re.search(r"\([^()|]*\|\s*(\w+)\s*\)", formula)
+        if mixed:
+            expected = (
+                f"no random effects; within a site --cluster {mixed[1]} gives covariances of "
+            )
+            expected += "clusters, and --personal (federate, fuse) coefficients that differ by site"
+        if re.search(r"(^|[~+\s])\.([+\s]|$)", formula):
+            expected = "names; for all other columns leave --formula out: --target NAME"
+        raise _refused(formula, text, expected) from error
     trees = [_tree(formula, text) for texts in left for text in texts]
     if len(trees) != 1 or not isinstance(trees[0], ast.Name):
         wrong = " + ".join(":".join(texts) for texts in left)

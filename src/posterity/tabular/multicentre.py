@@ -11,8 +11,8 @@ import numpy as np
 from posterity.errors import CHOOSE, UsageError, within
 from posterity.families.names import some
 from posterity.tabular.design import Design, design
-from posterity.tabular.fitting import records_of
-from posterity.tabular.reading import DISTINCT, Reading, columns_of
+from posterity.tabular.fitting import identifiers_of, records_of
+from posterity.tabular.reading import Reading, columns_of
 from posterity.tabular.recipe import ESTIMATE, Recipe, check_recipe
 from posterity.tabular.reconcile import are_texts
 from posterity.tabular.records import TARGET, Table
@@ -26,7 +26,9 @@ from posterity.tabular.regressions import (
     residuals_of,
     triangle_of,
 )
+from posterity.tabular.sites import NOTES
 from posterity.tabular.tables.reader import clean
+from posterity.tabular.values import DISTINCT
 
 Columns = bool | Sequence[str | int] | Mapping[str, float] | None
 """Columns whose coefficients differ between sites: all or none, by name or number, or by name the
@@ -38,8 +40,8 @@ NOISE_OF_ONE = "noise variance 1, since none was given: say --noise-variance"
 class Sites(NamedTuple):
     """Records of several sites under one recipe.
 
-    ``tables`` and ``facts`` are by site; ``model`` is the library's. ``pooled`` is whether its
-    noise variance or dispersion was estimated from several sites.
+    ``tables``, ``facts`` and ``designs`` are by site; ``model`` is the library's. ``pooled`` is
+    whether its noise variance or dispersion was estimated from several sites.
     """
 
     recipe: Recipe
@@ -48,6 +50,7 @@ class Sites(NamedTuple):
     facts: dict[str, dict[str, Any]]
     notes: list[str]
     pooled: bool
+    designs: dict[str, Design]
 
 
 def sites_of(
@@ -85,6 +88,8 @@ def sites_of(
         facts[site] = {"records": data.records}
         if data.dropped:
             facts[site]["dropped"] = data.dropped
+        if data.cautions:
+            facts[site][NOTES] = [*data.cautions]
     pooled = False
     if recipe.spread is not None:
         spread = getattr(recipe, recipe.spread)
@@ -102,7 +107,7 @@ def sites_of(
             fact[recipe.spread or ""] = spread
     recipe = recipe.replaced(strata=tuple(sorted({*paths, *without})) if recipe.own else ())
     tables = {site: _table(recipe, data) for site, data in designs.items()}
-    return Sites(recipe, model_of(recipe), tables, facts, notes, pooled)
+    return Sites(recipe, model_of(recipe), tables, facts, notes, pooled, designs)
 
 
 def _designs(
@@ -115,12 +120,20 @@ def _designs(
     designs = {}
     filled = {}
     notes = []
+    tables = {}
     for site, path in paths.items():
         with within(f"data {str(path)!r} of site {site!r}"):
-            cells, more = records_of(path, readings[site])
-            own = recipe.filled(columns_of(recipe, cells.header, path))
+            tables[site] = records_of(path, readings[site], recipe)
+    odd, left = identifiers_of(recipe, [cells for cells, _ in tables.values()])
+    for site, path in paths.items():
+        cells, more = tables.pop(site)
+        with within(f"data {str(path)!r} of site {site!r}"):
+            there = (name for name in odd if name in cells.header)
+            own = recipe.replaced(without=(*recipe.without, *there))
+            own = own.filled(columns_of(own, cells.header, path))
             own = with_labels(own.replaced(strata=(site,) if recipe.own else ()), readings[site])
             data = design(cells, own, readings[site], empty=True)
+            data = data._replace(cautions=(*left, *data.cautions))
         designs[site] = data
         filled[site] = own
         notes += [f"{site}: {line}" for line in (*more, *data.notes)]

@@ -22,7 +22,7 @@ import numpy as np
 from posterity.errors import CHOOSE
 from posterity.families.names import in_order, names_of, some
 from posterity.ledger import Ledger
-from posterity.models import MultinomialRegression, PredictorModel
+from posterity.models import LinearRegression, MultinomialRegression, PredictorModel
 from posterity.models.nodes import hermite
 from posterity.tabular.design import Design
 from posterity.tabular.options import ESTIMATE
@@ -52,13 +52,30 @@ def third_derivatives(
     a diagonal Gaussian, for more than ``most`` coefficients (a file holds 1,540 numbers of 20), and
     for a site that estimates its own dispersion or noise (for which see :func:`_of_noise`).
     """
-    size = posterior.own_size
-    if posterior.diagonal or size > most or ESTIMATE in (recipe.noise_variance, recipe.dispersion):
+    if ESTIMATE in (recipe.noise_variance, recipe.dispersion):
         return None
-    if recipe.model == "linear":
+    return third_of(
+        model_of(recipe, spread), data_of(recipe, data), posterior, most=most, step=step
+    )
+
+
+def third_of(
+    model: Any,
+    pair: tuple[np.ndarray, np.ndarray],
+    posterior: Any,
+    *,
+    most: int = 20,
+    step: float = 1e-3,
+) -> np.ndarray | None:
+    """Return the same of a model of inputs and targets; None for a diagonal Gaussian, and for more
+    than ``most`` coefficients.
+    """
+    size = posterior.own_size
+    if posterior.diagonal or size > most:
+        return None
+    if isinstance(model, LinearRegression):
         return np.zeros((size, size, size))
-    x, y = data_of(recipe, data)
-    model = model_of(recipe, spread)
+    x, y = pair
     if isinstance(model, MultinomialRegression):
         return _of_classes(model, posterior, x, y, step)
     mean, variance = posterior.predictor(x)

@@ -15,9 +15,10 @@ LABELS = ("logistic", "ordinal", "multinomial")
 MODELS = ("linear", *LABELS, *COUNTS, "gamma", "survival")
 ONLY: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(
-        ("offset", "weights", "family"), tuple(n for n in MODELS if n != "multinomial")
+        ("offset", "weights", "weighting", "family"), tuple(n for n in MODELS if n != "multinomial")
     ),
     **dict.fromkeys(("event", "entry", "cuts", "hazard"), ("survival",)),
+    "trials": ("logistic",),
     "dispersion": DISPERSED,
     "exposure": COUNTS,
     "noise_variance": ("linear",),
@@ -27,6 +28,9 @@ FAMILIES = ("gaussian", "diagonal")
 INTERCEPT = "intercept"
 """The name of the coefficient of the column of ones."""
 ESTIMATE = "estimate"
+SAMPLING = "sampling"
+WEIGHTINGS = ("counts", SAMPLING)
+"""What weights of records are: numbers of equal records, or inverse probabilities of sampling."""
 PRIOR_SD: Mapping[str, Mapping[str, float]] = {
     "linear": {"": 1e6},
     "multinomial": {"": 10.0},
@@ -94,8 +98,9 @@ _TERM = Constraint(
 FIELDS: Mapping[str, Constraint] = {
     "model": one_of(*MODELS),
     **dict.fromkeys(("columns", "own", "strata", "unit"), _TEXT),
-    **dict.fromkeys(("target", "exposure", "event", "entry"), _TEXT.or_none()),
-    **dict.fromkeys(("offset", "weights", "prior"), _TEXT.or_none()),
+    **dict.fromkeys(("target", "exposure", "trials", "event", "entry"), _TEXT.or_none()),
+    **dict.fromkeys(("offset", "weights", "cluster", "prior"), _TEXT.or_none()),
+    "weighting": one_of(*WEIGHTINGS).or_none(),
     "terms": _TERM,
     "categories": _LEVELS,
     "center": _FINITE,

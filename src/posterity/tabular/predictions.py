@@ -41,7 +41,7 @@ from posterity.tabular.records import (
 )
 from posterity.tabular.scores import log_of_moments, scores
 from posterity.tabular.sites import sites_in, together
-from posterity.tabular.tables.reader import clean, read_cells
+from posterity.tabular.tables.reader import as_text, clean, read_cells
 from posterity.tabular.units import suspicious
 
 FORMATS = (".csv", ".npz", ".json")
@@ -78,27 +78,34 @@ class Predicted:
         """Predictions of the records that were predicted, a column a number."""
         return {name: column[self.kept] for name, column in columns_of(self.parts).items()}
 
-    def write(self, path: Path) -> None:
+    def write(self, path: Path, keep: Mapping[str, np.ndarray] | None = None) -> None:
         """Write the predictions of all records: complete arrays to an ``.npz``, else a table of
-        numbers, as ``.json`` or ``.csv``, which has no value where a prediction is missing.
+        numbers, as ``.json`` or ``.csv``, which has no value where a prediction is missing; with
+        columns of texts to ``keep`` before them.
         """
+        keep = keep or {}
         columns = columns_of(self.parts)
         ending = path.suffix.lower()
         binary = io.BytesIO()
         text = io.StringIO()
         if ending == ".npz":
-            np.savez(binary, **self.parts)  # pyright: ignore[reportArgumentType]
+            np.savez(binary, **keep, **self.parts)  # pyright: ignore[reportArgumentType]
         elif ending == ".json":
-            known = {}
+            known: dict[str, Any] = {name: own.tolist() for name, own in keep.items()}
             for name, own in columns.items():
                 cells = own.tolist()
                 known[name] = [cell if math.isfinite(cell) else None for cell in cells]
             text.write(json.dumps(known, allow_nan=False) + "\n")
         else:
             writer = csv.writer(text, lineterminator="\n")
-            writer.writerow(columns)
-            for row in zip(*(own.tolist() for own in columns.values()), strict=True):
-                writer.writerow("" if cell != cell else f"{cell:.9g}" for cell in row)
+            writer.writerow([*map(as_text, keep), *columns])
+            beside = [[as_text(text) for text in own.tolist()] for own in keep.values()]
+            numbers = [own.tolist() for own in columns.values()]
+            count = len(next(iter(self.parts.values())))
+            for place in range(count):
+                cells = (own[place] for own in numbers)
+                texts = ("" if cell != cell else f"{cell:.9g}" for cell in cells)
+                writer.writerow([*(own[place] for own in beside), *texts])
         write_file(path, binary.getvalue() or text.getvalue().encode())
 
     def scores(
@@ -122,6 +129,31 @@ class Predicted:
         names = np.array([]) if labels is None else labels[self.kept]
         groups = {str(name): score(names == name) for name in np.unique(names)}
         return score(slice(None)), groups
+
+
+def joined(several: Mapping[str, Predicted]) -> tuple[Predicted, np.ndarray | None]:
+    """Return the predictions of several tables as those of one, with the name of each record's."""
+    if len(several) == 1:
+        return next(iter(several.values())), None
+    tables = [*several.values()]
+    sizes = [len(next(iter(own.parts.values()))) for own in tables]
+    starts = np.cumsum([0, *sizes[:-1]])
+    each = zip(tables, starts, strict=True)
+    data = tables[0].data
+    if data is not None and data.times is not None:
+        times = [own.times for own in tables if own.times is not None]
+        data = data._replace(times=np.concatenate(times))
+    scores = [own.log_score for own in tables if own.log_score is not None]
+    names = tables[0].parts
+    one = Predicted(
+        {name: np.concatenate([own.parts[name] for own in tables]) for name in names},
+        np.concatenate([own.kept + start for own, start in each]),
+        tuple(f"{site}: {note}" for site, own in several.items() for note in own.notes),
+        np.concatenate([np.asarray(own.target) for own in tables]),
+        np.concatenate(scores) if len(scores) == len(tables) else None,
+        data,
+    )
+    return one, np.repeat([*several], sizes)
 
 
 def predicted(
@@ -269,7 +301,7 @@ def table_to_predict(
         cells = reading.renamed(as_cells(inputs, read_inputs(inputs, array)))
         notes = []
     else:
-        cells, notes = records_of(inputs, reading)
+        cells, notes = records_of(inputs, reading, recipe)
     columns_to_predict(recipe, cells)
     if target not in (None, recipe.target):
         raise UsageError(

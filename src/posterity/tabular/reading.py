@@ -1,27 +1,20 @@
 """Reading of a recipe's columns from a table, as numbers or as positions of levels."""
 
 import dataclasses
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from posterity.errors import ArtifactError, StructureError, UsageError
+from posterity.errors import StructureError, UsageError
 from posterity.families.names import some
-from posterity.runtime.text import listed
-from posterity.tabular.options import INTERCEPT, LABELS
+from posterity.tabular.options import INTERCEPT, LABELS, MISSING
 from posterity.tabular.recipe import Recipe
-from posterity.tabular.tables.reader import Cells, clean, is_missing, table_error
+from posterity.tabular.tables.reader import Cells, clean
 
-ALONE = ("target", "event", "entry", "exposure", "offset", "weights")
+ALONE = ("target", "event", "entry", "exposure", "trials", "offset", "weights", "cluster")
 FLAGS = {key: f"--{key}" for key in ALONE} | {"weights": "--record-weights"}
 """Columns of a recipe that are not inputs, with their options."""
-DISTINCT = 10
-"""Number of values of a column from which repeated records are unlikely by chance."""
-LOGICAL = {"TRUE": "1", "FALSE": "0"}
-SAVED_INDEX = re.compile(r"Unnamed: \d+")
-"""Name that pandas gives to a column without one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +28,7 @@ class Reading:
         levels: for columns, the texts of this table, in the order of the recipe's levels.
         drop_missing: whether to drop records with a missing value.
         decimal: ``"."`` or ``","``, if the numbers do not determine it.
+        missing: texts of cells that stand for a missing value, beside the usual ones.
     """
 
     rename: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -42,6 +36,7 @@ class Reading:
     levels: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     drop_missing: bool = False
     decimal: str | None = None
+    missing: tuple[str, ...] = ()
 
     def renamed(self, cells: Cells) -> Cells:
         """Return the table with its columns under the recipe's names."""
@@ -57,7 +52,12 @@ class Reading:
                 expected="one column of each name",
                 fix="Leave --rename out, or remove the other column from the table.",
             )
-        return cells._replace(header=header)
+        cells = cells._replace(header=header)
+        if not self.missing:
+            return cells
+        gaps = {clean(text) for text in self.missing}
+        rows = [["" if cell.strip() in gaps else cell for cell in row] for row in cells.rows]
+        return cells._replace(rows=rows)
 
 
 PLAIN = Reading()
@@ -65,10 +65,16 @@ PLAIN = Reading()
 
 
 def names_in_r(recipe: Recipe) -> dict[str, str]:
-    """Return the names of coefficients by R's names: ``sexmale``, ``I((age - 60)/10)``."""
-    known = {"(Intercept)": INTERCEPT}
+    """Return the names of coefficients by those of R, ``sexmale``, ``I((age - 60)/10)``; of
+    statsmodels' formulas, ``C(sex)[T.male]``; of Stata, ``_cons``; and of SPSS.
+    """
+    ones = ("(Intercept)", "Intercept", "const", "_cons", "(Constant)")
+    known: dict[str, str] = {name: INTERCEPT for name in ones}
     for name, levels in recipe.categories.items():
-        known |= {f"{name}{level}": f"{name}[{level}]" for level in levels}
+        for level in levels:
+            others = (f"{name}{level}", f"C({name})[T.{level}]", f"{name}[T.{level}]")
+            others += (f"C({name})[{level}]", f"factor({name}){level}")
+            known |= dict.fromkeys(others, f"{name}[{level}]")
     for name in recipe.columns or ():
         center = recipe.center.get(name, 0.0)
         off = f" {'+' if center < 0 else '-'} {_number_in_r(abs(center))}"
@@ -126,23 +132,45 @@ def columns_of(recipe: Recipe, header: Sequence[str], path: Path) -> tuple[str, 
         used = columns
     else:
         used = tuple(name for name in header if name not in {*apart, *recipe.without})
-        rows = [name for name in used if SAVED_INDEX.fullmatch(name)]
-        if rows:
-            raise StructureError(
-                found=f"a column {rows[0]!r} in {str(path)!r}, the name that pandas gives to row "
-                "numbers",
-                expected="columns that describe records",
-                fix=f"Pass --without {rows[0]!r}, or name the columns to use by --columns.",
-            )
     _check_names(recipe, used, path)
     return used
+
+
+def matched(cells: Cells, recipe: Recipe) -> tuple[Cells, list[str]]:
+    """Return the table with the recipe's names of columns that it has in capitals or small letters
+    alone, and notes.
+    """
+    wanted = {getattr(recipe, role) for role in ALONE} | {*(recipe.columns or ())}
+    wanted |= {*recipe.categories, *recipe.center, *recipe.scale, *recipe.unit, *recipe.without}
+    known = {}
+    for name in wanted - {None, *cells.header}:
+        alike = [own for own in cells.header if own.casefold() == name.casefold()]
+        if len(alike) == 1:
+            known[alike[0]] = name
+    header = tuple(known.get(own, own) for own in cells.header)
+    notes = [f"column {own!r} is read as {name!r}" for own, name in known.items()]
+    return cells._replace(header=header), notes
+
+
+def with_absent(cells: Cells, recipe: Recipe) -> tuple[Cells, list[str]]:
+    """Return the table with an empty column for each that it lacks and that has an indicator of
+    missing values, and notes.
+    """
+    absent = sorted(recipe.indicated - {*cells.header})
+    if not absent:
+        return cells, []
+    gaps = [""] * len(absent)
+    rows = [[*row, *gaps] for row in cells.rows]
+    note = f"no column {some(absent)}: missing in every record, as missing(...) in the formula says"
+    return cells._replace(header=(*cells.header, *absent), rows=rows), [note]
 
 
 def _no_column(name: str, expected: str, header: Sequence[str], path: Path) -> StructureError:
     return StructureError(
         found=f"no column {name!r} in {str(path)!r}, which has {some(header)}",
         expected=expected,
-        fix=f"Use the table's name, or, if the model has another, pass --rename {name}=NAME.",
+        fix=f"Use the table's name, or, if the model has another, pass --rename {name}=NAME; if "
+        f"this site never recorded it, fit all sites with {MISSING}({name}) in the --formula.",
     )
 
 
@@ -155,12 +183,14 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path, *, most: int =
     plain = [name for name in scaled if name not in recipe.categories]
     # Counts and classes have no unit.
     measured = [recipe.exposure, recipe.entry]
+    labelled = [recipe.event] if recipe.event else []
+    has_labels = recipe.model in LABELS
     measured += target if recipe.model in ("gamma", "survival") else []
     flags: dict[str, tuple[Iterable[str], Sequence[str]]] = {
         "--center": (recipe.center, plain),
         "--scale": (recipe.scale, plain),
         "--unit": (recipe.unit, [*plain, *(name for name in measured if name)]),
-        "--category": (recipe.categories, [*used, *(target if recipe.model in LABELS else [])]),
+        "--category": (recipe.categories, [*used, *labelled, *(target * has_labels)]),
     }
     for flag, (names, known) in flags.items():
         unknown = [name for name in names if name not in known]
@@ -182,211 +212,3 @@ def _check_names(recipe: Recipe, used: Sequence[str], path: Path, *, most: int =
             expected="at least one more column",
             fix="Add columns, or leave --no-intercept out.",
         )
-
-
-def labelled(
-    cells: Cells, recipe: Recipe, reading: Reading, wanted: Sequence[str]
-) -> tuple[Reading, list[str]]:
-    """Return a reading that accepts 0 and 1 as names of a target's two levels, and notes.
-
-    There is also a note if the table's names of a column's levels are the recipe's in another
-    order.
-    """
-    target = recipe.target or ""
-    levels = recipe.levels
-    notes = [
-        f"{', '.join(own)} in {name!r} are read as {', '.join(others)}"
-        for name, others in recipe.categories.items()
-        if name in wanted
-        and (own := tuple(reading.levels.get(name, others))) != tuple(others)
-        and {*own} == {*others}
-    ]
-    if target not in wanted or len(levels) != 2 or target in reading.levels:
-        return reading, notes
-    if {"0", "1"} & {*levels} or not {text.strip() for text in cells.column(target)} <= {"0", "1"}:
-        return reading, notes
-    note = f"0 and 1 in {target!r} are read as {levels[0]} and {levels[1]}"
-    return dataclasses.replace(reading, levels={**reading.levels, target: ("0", "1")}), [
-        *notes,
-        note,
-    ]
-
-
-def values_of(
-    cells: Cells, recipe: Recipe, reading: Reading, wanted: Sequence[str]
-) -> dict[str, np.ndarray]:
-    """Return, by column, numbers in the recipe's unit, or positions of a category's levels."""
-    numeric = [name for name in wanted if name not in recipe.categories]
-    expected = (
-        "numbers; for a column of texts pass its levels (--category {column}=a,b), or leave it "
-        "out (--without {column})"
-    )
-    numbers = _logical(cells, numeric).numbers(numeric, reading.decimal, expected=expected).T
-    values = dict(zip(numeric, numbers, strict=True))
-    for name, factor in reading.convert.items():
-        if name not in values:
-            raise UsageError(
-                found=f"--convert for {name!r}",
-                expected=f"one of the numeric columns {some(numeric)}",
-                fix="Leave it out, or use the column's name in the model.",
-            )
-        values[name] = values[name] * factor
-    for name in wanted:
-        levels = recipe.categories.get(name)
-        if levels is not None:
-            values[name] = _levels(cells, name, levels, reading.levels.get(name, levels))
-    return values
-
-
-def notes_of_codes(
-    name: str,
-    numbers: np.ndarray,
-    *,
-    codes: Sequence[float] = (-9, -99, -999, -9999, 99, 999, 9999, 99999),
-) -> list[str]:
-    """Return notes on numbers of a column that may stand for missing values: repeated, and far from
-    all others, or negative where no other is.
-    """
-    rest = numbers[~np.isin(numbers, codes)]
-    if not len(rest):
-        return []
-    low = rest.min()
-    high = rest.max()
-    notes = []
-    for code in codes:
-        count = int((numbers == code).sum())
-        odd = low >= 0 if code < 0 else code > high + max(high - low, abs(high))
-        if count > 1 and odd:
-            notes.append(
-                f"{name!r} is {code:g} in {count} records, and otherwise {low:g} to {high:g}: if "
-                "that stands for a missing value, leave these cells empty"
-            )
-    return notes
-
-
-def notes_of_outliers(
-    name: str,
-    numbers: np.ndarray,
-    lines: Sequence[int],
-    *,
-    factor: float = 1000.0,
-    few: int = 20,
-) -> list[str]:
-    """Return a note on a number more than ``factor`` times as far from the median of its column as
-    95 % of its numbers are, which is a slip rather than a tail, unless they are ``few``.
-    """
-    middle = np.median(numbers) if len(numbers) >= few else np.nan
-    far = np.abs(numbers - middle)
-    usual = float(np.quantile(far, 0.95, method="lower")) if len(far) else np.nan
-    most = int(np.argmax(far)) if len(far) else 0
-    if not (usual > np.finfo(np.float32).eps * abs(middle) and far[most] > factor * usual):
-        return []
-    return [
-        f"{name!r} is {numbers[most]:g} in line {lines[most]}, {far[most] / usual:.2g} times as "
-        "far from the median as 95 % of its values: look there for a slip or another unit, as such "
-        "a record can determine the coefficients alone"
-    ]
-
-
-def _logical(cells: Cells, names: Sequence[str]) -> Cells:
-    """Convert TRUE and FALSE, the logical values of R and spreadsheets, to 1 and 0."""
-    places = (cells.header.index(name) for name in names)
-    logical = {n for n in places if all(row[n].upper() in LOGICAL for row in cells.rows)}
-    if not logical or not cells.rows:
-        return cells
-
-    def as_number(place, cell):
-        return LOGICAL[cell.upper()] if place in logical else cell
-
-    rows = [[as_number(*one) for one in enumerate(row)] for row in cells.rows]
-    return cells._replace(rows=rows)
-
-
-def texts_of_levels(recipe: Recipe, reading: Reading) -> dict[str, list[str]]:
-    """Return by category the texts of its levels in this table, which are not missing values."""
-    own = {**recipe.categories, **reading.levels}
-    return {name: [*map(clean, own[name])] for name in recipe.categories}
-
-
-def _is_gap(cell: str, levels: Sequence[str]) -> bool:
-    """Return whether a cell denotes a missing value, and is not among the levels of its column."""
-    return is_missing(cell) and (clean(cell) or None) not in levels
-
-
-def whole(
-    cells: Cells, places: Mapping[str, int], levels: Mapping[str, Sequence[str]], drop: bool
-) -> tuple[Cells, np.ndarray]:
-    """Return the records without missing values, and their positions among all."""
-    own = [(place, levels.get(name, ())) for name, place in places.items()]
-    gap = [any(_is_gap(row[place], texts) for place, texts in own) for row in cells.rows]
-    kept = np.flatnonzero(~np.array(gap, dtype=bool))
-    if any(gap) and not drop:
-        first = gap.index(True)
-        row = cells.rows[first]
-        name = next(n for n, place in places.items() if _is_gap(row[place], levels.get(n, ())))
-        lines = [str(line) for line, one in zip(cells.lines, gap, strict=True) if one]
-        raise ArtifactError(
-            found=f"{sum(gap)} records with a missing value in {str(cells.path)!r}, the first in "
-            f"line {lines[0]} (column {name!r}), in lines {listed(lines)}",
-            expected="a value in every column that is used",
-            fix="Impute them, leave columns out (--without NAME) or records (--drop-missing), or "
-            "add an indicator (--formula 'TARGET ~ NAME + missing(NAME)').",
-        )
-    rows = [cells.rows[n] for n in kept]
-    lines = [cells.lines[n] for n in kept]
-    return cells._replace(rows=rows, lines=lines), kept
-
-
-def filled(
-    cells: Cells, places: Mapping[str, int], levels: Mapping[str, Sequence[str]]
-) -> tuple[Cells, dict[str, np.ndarray]]:
-    """Return a table with placeholders for missing values, and by column a mask (n,) of these."""
-    rows = [list(row) for row in cells.rows]
-    gaps = {}
-    for name, place in places.items():
-        own = levels.get(name, ())
-        gap = gaps[name] = np.array([_is_gap(row[place], own) for row in rows], dtype=bool)
-        other = next((row[place] for row, one in zip(rows, gap, strict=True) if not one), "0")
-        for n in np.flatnonzero(gap):
-            rows[n][place] = other
-    return cells._replace(rows=rows), gaps
-
-
-def known(
-    cells: Cells, recipe: Recipe, levels: Mapping[str, Sequence[str]], places: Mapping[str, int]
-) -> tuple[Cells, list[str]]:
-    """Return a table for prediction with unknown levels marked as missing, and notes."""
-    notes = []
-    rows = [list(row) for row in cells.rows]
-    for name in set(recipe.columns or ()) & levels.keys():
-        own = levels[name]
-        place = places[name]
-        texts = [clean(row[place]) for row in rows]
-        odd = [n for n, text in enumerate(texts) if text not in own and not is_missing(text)]
-        if odd:
-            lines = listed(str(cells.lines[n]) for n in odd)
-            found = some(sorted({texts[n] for n in odd}))
-            notes.append(f"column {name!r} has unknown levels {found} in lines {lines}")
-        for n in odd:
-            rows[n][place] = ""
-    return cells._replace(rows=rows), notes
-
-
-def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) -> np.ndarray:
-    """Return positions of a column's texts among its levels, by this table's names of them."""
-    if len(own) != len(levels):
-        raise UsageError(
-            found=f"{len(own)} levels in --category {name}",
-            expected=f"the table's own text for each of {some(list(levels))}, in this order",
-            fix="List all, also those that do not occur in this table.",
-        )
-    place = {clean(text): index for index, text in enumerate(own)}
-    texts = [clean(cell) for cell in cells.column(name)]
-    for cell, line in zip(texts, cells.lines, strict=True):
-        if cell not in place:
-            raise table_error(
-                cells.path,
-                f"{cell[:50]!r} in line {line}, column {name!r}",
-                f"one of its levels {some(list(own))}",
-            )
-    return np.array([place[cell] for cell in texts], dtype=float)

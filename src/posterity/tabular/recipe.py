@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from posterity.artifact.container import altered, parsed
-from posterity.errors import PosterityError, UsageError
+from posterity.errors import PosterityError
 from posterity.models.strata import AT, Strata
 from posterity.runtime.text import cut
 from posterity.tabular.options import (
@@ -24,13 +24,14 @@ from posterity.tabular.options import (
     INTERCEPT,
     LINKS,
     MISSING,
-    ONLY,
     PRIOR_SD,
+    SAMPLING,
     SPLINE,
     USUAL_SD,
     Factor,
     Term,
 )
+from posterity.tabular.rules import check_rules
 
 RECIPE = "recipe"
 """The key of the provenance whose value is the recipe, as JSON."""
@@ -56,6 +57,7 @@ class Recipe:
         unit: unit of a column's numbers, by column, as people write it.
         intercept: whether regressions have a column of ones.
         exposure: for counts, name of the column with each record's exposure; the rate is per one.
+        trials: for logistic, name of the column of trials, of which the target counts successes.
         event: for survival, name of the column that is 1 for an event, and 0 for censoring.
         entry: for survival, name of the column with the start of observation; by default 0.
         cuts: for survival, times at which the hazard may change; by default it is constant.
@@ -67,7 +69,11 @@ class Recipe:
         own: coefficients that each site has for itself, by name or by the name of their column.
         strata: names of the sites that have them.
         offset: name of the column that is added to the linear predictor.
-        weights: name of the column with the number of equal records that a record represents.
+        weights: name of the column of records' weights.
+        weighting: what these are: ``"counts"`` of equal records, the default for whole numbers, or
+            those of ``"sampling"`` with unequal probabilities, with sandwich covariances.
+        cluster: name of the column of whose values records are dependent, which gives sandwich
+            covariances.
         prior_sd: standard deviations of the coefficients' prior around 0, in units after ``center``
             and ``scale``, by name; under ``""`` that of all others.
         prior: digest of a prior's file, instead of ``prior_sd``.
@@ -87,6 +93,7 @@ class Recipe:
     unit: Mapping[str, str] = dataclasses.field(default_factory=dict)
     intercept: bool = True
     exposure: str | None = None
+    trials: str | None = None
     event: str | None = None
     entry: str | None = None
     cuts: tuple[float | int, ...] = ()
@@ -96,6 +103,8 @@ class Recipe:
     strata: tuple[str, ...] = ()
     offset: str | None = None
     weights: str | None = None
+    weighting: str | None = None
+    cluster: str | None = None
     prior_sd: Mapping[str, float | int] = dataclasses.field(default_factory=dict)
     prior: str | None = None
     noise_variance: float | int | str | None = None
@@ -108,9 +117,8 @@ class Recipe:
     def baseline(self) -> tuple[str, ...]:
         """The names of the coefficients that replace an intercept; empty if there is one.
 
-        For survival they are log hazards between cuts, or intercept and slope of one in (log) time.
-        For ordinal targets they are, per level but the last, the log odds of exceeding it once
-        reached.
+        For survival they are log hazards between cuts, or intercept and slope of one in (log) time;
+        for ordinal targets, per level but the last, the log odds of exceeding it once reached.
         """
         if self.model == "ordinal":
             return tuple(f"above[{level}]" for level in self.levels[:-1])
@@ -153,7 +161,8 @@ class Recipe:
     @property
     def in_one_form(self) -> bool:
         """True if parameters are no affine function of those in other units and levels."""
-        form = self.terms or self.baseline or self.model == "multinomial"
+        means = not self.intercept and self.categories.keys() & {*(self.columns or ())}
+        form = self.terms or self.baseline or means or self.model == "multinomial"
         return bool(form)
 
     @property
@@ -171,7 +180,13 @@ class Recipe:
     @property
     def conjugate(self) -> bool:
         """True if factors hold all information in the records: a linear model with known noise."""
-        return type(self.noise_variance) in (int, float) and self.family == "gaussian"
+        known = type(self.noise_variance) in (int, float) and self.family == "gaussian"
+        return known and not self.robust
+
+    @property
+    def robust(self) -> bool:
+        """True if covariances are sandwiches: of clusters, or of weights of sampling."""
+        return self.cluster is not None or self.weighting == SAMPLING
 
     @property
     def shared(self) -> "Recipe":
@@ -231,11 +246,10 @@ class Recipe:
         alone all levels of a category ``b``, for ``a + a:b`` all but the reference.
         """
         terms = self.terms or tuple(
-            (("levels" if name in self.categories else "column", name),)
-            for name in self.columns or ()
+            (("levels" if name in self.categories else "column", name),) for name in self._in_turn()
         )
         known = {frozenset(term) for term in terms}
-        if self.intercept or not self.terms:
+        if self.intercept or self.baseline:
             known.add(frozenset())
         result = []
         for term in terms:
@@ -247,6 +261,16 @@ class Recipe:
                     known.add(frozenset())
             result.append(own)
         return result
+
+    def _in_turn(self) -> Sequence[str]:
+        """Return the columns; without an intercept the first category by name before all others,
+        since all of its levels have a coefficient, at every site.
+        """
+        columns = list(self.columns or ())
+        texts = sorted(name for name in columns if name in self.categories)
+        if self.intercept or self.baseline or not texts:
+            return columns
+        return [texts[0], *(name for name in columns if name != texts[0])]
 
     def _factor_names(self, factor: Factor, full: bool) -> list[str]:
         kind, name, *numbers = factor
@@ -296,7 +320,9 @@ class Recipe:
         predictors = ", ".join([*ones, *used])
         link = LINKS.get(self.model, "log")
         named = {name: getattr(self, name.lower()) for name in ("Event", "Entry", "Exposure")}
-        named |= {"Offset": self.offset, "Weights of records": self.weights}
+        weighed = "Weights of sampling" if self.weighting == SAMPLING else "Counts of records"
+        named |= {"Offset": self.offset, weighed: self.weights, "Trials": self.trials}
+        named |= {"Records are dependent, with sandwich covariances, within": self.cluster}
         named |= {"Each site has for itself": ", ".join(self.own)}
         return [
             f"Predicts {target} from {predictors}: {self.model} regression, link {link}.",
@@ -336,32 +362,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 def check_recipe(recipe: Recipe) -> None:
     """Raise a UsageError for options that are invalid or contradictory for any records."""
     _check_options(vars(recipe))
-    r = recipe
-    cuts = recipe.cuts
-    foreign = [key for key in ONLY if getattr(r, key) not in (None, (), "gaussian")]
-    foreign = [key for key in foreign if r.model not in ONLY[key]]
-    having = ", ".join(ONLY[foreign[0]]) if foreign else ""
-    what = " and ".join(foreign).replace("_", " ")
-    ended = "the column of whether the time ended by one (--event NAME)"
-    names = "all their names, of ordinal ones ascending (--category TARGET=A,B,C)"
-    unnamed = r.model in ("ordinal", "multinomial") and not r.levels
-    labels = f"{len(r.levels)} levels of the target {r.target!r}"
-    knots = "two knots at least, the same at every site (--cuts T,T,...)"
-    rules = (  # what is wrong, what is found, what is expected
-        (foreign, f"{what} of a {r.model} model", f"one of the models {having}"),
-        (not r.target, "no target", "the column to predict (--target NAME)"),
-        (r.model == "survival" and not r.event, "survival without an event", ended),
-        (unnamed, f"{r.model} {r.target!r} without levels", names),
-        (r.model == "logistic" and len(r.levels) not in (0, 2), labels, "two: of 0 and of 1"),
-        (cuts and r.hazard in HAZARDS, "both cuts and a hazard", "one"),
-        (r.hazard == SPLINE and len(cuts) < 2, f"a spline with knots {list(cuts)}", knots),
-        (tuple(sorted(set(cuts))) != cuts, f"cuts {cuts}", "ascending times"),
-        (r.prior_sd and r.prior is not None, "a prior and prior_sd", "one"),
-        (r.columns is not None and r.without, "columns and without", "one"),
-    )
-    for wrong, found, expected in rules:
-        if wrong:
-            raise UsageError(found=found, expected=expected, fix="See posterity fit --help.")
+    check_rules(recipe)
 
 
 def recipe_in(provenance: Mapping[str, str]) -> Recipe | None:

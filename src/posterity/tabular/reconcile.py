@@ -21,7 +21,7 @@ from posterity.families.names import in_order, names_of, some
 from posterity.ledger import Ledger
 from posterity.runtime.text import cut
 from posterity.tabular.forms import Affine, affine, expressed, scale_of, unmoved, widened
-from posterity.tabular.options import ESTIMATE
+from posterity.tabular.options import ESTIMATE, MISSING
 from posterity.tabular.recipe import RECIPE, Recipe, recipe_in
 from posterity.tabular.sites import (
     MOST_NUMBERS,
@@ -278,6 +278,13 @@ def _apart(
     more = "".join(flag for key, flag in mending.items() if key in odd)
     command = f"posterity fit TABLE --like FILE{more} -o FILE"
     fix = f"Fit {site!r} again by the recipe of {first!r}: {command}, with its file after --like."
+    apart = {*(one.columns or ())} ^ {*(other.columns or ())}
+    if "columns" in odd and apart:
+        what = " + ".join(f"{MISSING}({name})" for name in sorted(apart))
+        fix += (
+            f" If a site never recorded {some(sorted(apart))}, fit all with a --formula that has "
+        )
+        fix += f"{what}: a table without the column is then read."
     if by_hand and set(odd) <= set(_FREE) - {"unit"}:
         fix = f"Fuse fewer files at a time, which are put into one form, or f{fix[1:]}"
     return StructureError(

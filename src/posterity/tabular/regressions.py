@@ -59,7 +59,7 @@ def model_of(recipe: Recipe, spread: float | None = None) -> Any:
     }
     model = kinds.get(recipe.model, PoissonRegression(exposure=True))
     shifted = recipe.offset and recipe.model in (*LABELS, "gamma")
-    return Adjusted(model) if recipe.weights or shifted else model
+    return Adjusted(model) if recipe.weights or recipe.trials or shifted else model
 
 
 def data_of(recipe: Recipe, data: Design) -> tuple[np.ndarray, np.ndarray]:

@@ -13,14 +13,19 @@ from typing import Any
 import numpy as np
 
 from posterity.artifact.container import altered, parsed
+from posterity.families.names import some
 from posterity.tabular.recipe import RECIPE, Recipe, recipe_in
 
 SITES = "sites"
 """The key of the provenance."""
 LISTS = ("third",)
 """Lists of numbers about a site: the third derivatives of its log likelihood."""
+NOTES = "notes"
+"""Notes in words on what its fit knows less well than its numbers say."""
 NUMBERS = ("records", "dropped", "noise_variance", "dispersion", "spare", "sites")
 """Numbers about a site."""
+MOST_NOTES = 100
+"""Maximum number of notes in the sum of many sites."""
 MOST_SITES = 10_000
 """Maximum number of sites that a file describes one by one, in its header."""
 MOST_NUMBERS = 200_000
@@ -57,7 +62,8 @@ def sites_in(provenance: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         if not (
             isinstance(own, dict)
             and all(number(own.get(key, 0)) for key in NUMBERS)
-            and all(isinstance(own.get(key, []), list) for key in LISTS)
+            and all(isinstance(own.get(key, []), list) for key in (*LISTS, NOTES))
+            and all(isinstance(line, str) for line in own.get(NOTES, []))
             and all(number(value) for key in LISTS for value in own.get(key, []))
         ):
             raise altered("a table of sites that is no JSON object of numbers by site")
@@ -76,6 +82,9 @@ def together(sites: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         known = [own[key] for own in sites if key in own]
         if known:
             total[key] = sum(known)
+    notes = dict.fromkeys(line for own in sites for line in own.get(NOTES, ()))
+    if notes:
+        total[NOTES] = [*notes][:MOST_NOTES]
     for key in ("noise_variance", "dispersion"):
         # Numbers of records may be rounded to 0.
         noisy = [(max(own["records"], 1), own[key]) for own in sites if {key, "records"} <= {*own}]
@@ -83,6 +92,22 @@ def together(sites: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             count = sum(records for records, _ in noisy)
             total[key] = sum(records * value for records, value in noisy) / count
     return total
+
+
+def said(sites: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the notes on sites' fits in words, each with the sites that it is about, unless all.
+
+    >>> said({"north": {"notes": ["few events"]}, "south": {}})
+    ["['north']: few events"]
+    """
+    about: dict[str, list[str]] = {}
+    for site, own in sites.items():
+        for line in own.get(NOTES, ()):
+            about.setdefault(line, []).append(site)
+    every = len(sites)
+    return [
+        line if len(whose) == every else f"{some(whose)}: {line}" for line, whose in about.items()
+    ]
 
 
 def under(provenance: Mapping[str, str], name: str) -> dict[str, str]:

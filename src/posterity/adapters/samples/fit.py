@@ -8,6 +8,7 @@ from typing import Any
 
 from posterity.adapters.samples.checks import Checks, FitLimits, check, sentences
 from posterity.adapters.samples.laws import FAMILY, block
+from posterity.adapters.samples.relabel import members_of
 from posterity.adapters.samples.variables import (
     EVENT,
     Variable,
@@ -15,13 +16,15 @@ from posterity.adapters.samples.variables import (
     variables_of,
     with_supports,
 )
-from posterity.arguments import COUNT
+from posterity.arguments import COUNT, one_of
 from posterity.errors import FitWarning, StructureError, UsageError
 from posterity.families.base import ExponentialFamily
 from posterity.families.composite import Product
 from posterity.families.distribution import Distribution
-from posterity.families.names import checked, some, unfit
+from posterity.families.names import checked, entry_names, some, unfit
+from posterity.families.plate import Plate
 from posterity.families.supports import RealNumbers
+from posterity.families.vector_space import stack
 
 OF_ONE = ("gamma", "beta")
 """Families of one coordinate."""
@@ -70,6 +73,7 @@ def from_samples(
     independent: bool = False,
     rank: int | None = None,
     components: int | None = None,
+    plate: bool = False,
     limits: FitLimits = FitLimits(),  # noqa: B008
 ) -> SampleFit:
     """Fit a law of the library to draws of a posterior, and report the quality of the fit.
@@ -97,6 +101,9 @@ def from_samples(
         independent: whether to fit a :class:`Product` of one law per variable, not a joint one.
         rank: rank of ``"low-rank"``; by default the best by BIC.
         components: number of components of ``"mixture"``; by default the best by BIC.
+        plate: whether the first axis of each variable is that of a mixture's exchangeable
+            components, whose labels the sampler may switch: draws are relabelled, and the law is a
+            :class:`Plate` of ``"gaussian"`` or ``"diagonal"`` members, which ``fuse`` matches.
         limits: bounds beyond which the draws or the fit give warnings.
 
     Returns:
@@ -115,12 +122,20 @@ def from_samples(
     >>> fit.posterior.names, fit.ok
     (('age', 'dose'), True)
 
-    Source: vehtari2021, for effective sample sizes and R-hat.
+    >>> draws = np.random.default_rng(1).normal([1.0, 3.0], 0.1, (2, 500, 2))
+    >>> draws[1] = draws[1, :, ::-1]
+    >>> from_samples({"mu": draws}, chains="first", plate=True).posterior.members.mean.round(1)
+    array([[1.],
+           [3.]])
+
+    Sources: vehtari2021, for effective sample sizes and R-hat; stephens2000, for relabelling.
     """
     COUNT.or_none().check(rank=rank, components=components)
     variables, notes = variables_of(draws, chains, names is not None)
     if names is not None:
         names = checked(names, sum(len(own.labels) for own in variables), "the draws")
+    if plate:
+        return _plate(variables, family, notes, limits)
     by_name = isinstance(support, Mapping) or isinstance(family, Mapping) or independent
     if by_name and names is not None and len(variables) == 1 and not variables[0].name:
         values = variables[0].values
@@ -141,10 +156,27 @@ def from_samples(
                 "of 'simplex'; or one joint law, without independent=True.",
             )
         law = Product(laws)
-    fit = SampleFit(law, check(blocks, notes), family, limits)
+    return _warned(SampleFit(law, check(blocks, notes), family, limits))
+
+
+def _plate(
+    variables: Sequence[Variable], family: Any, notes: list[str], limits: FitLimits
+) -> SampleFit:
+    """Return the fit of a plate to relabelled draws."""
+    one_of("gaussian", "diagonal").check(family=family)
+    members = members_of(variables)
+    blocks = [block(own, family, None) for own in members]
+    parts = (entry_names(own.name or EVENT, own.shape[1:], ()) for own in variables)
+    names = list(itertools.chain(*parts))
+    law = Plate(stack([made.law.named(names) for made in blocks]))
+    return _warned(SampleFit(law, check(blocks, notes), family, limits))
+
+
+def _warned(fit: SampleFit) -> SampleFit:
+    """Return a fit after one warning of all its sentences, if there are any."""
     sentences = fit.warnings()
     if sentences:
-        warnings.warn(FitWarning(" ".join(sentences)), stacklevel=2)
+        warnings.warn(FitWarning(" ".join(sentences)), stacklevel=3)
     return fit
 
 

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import NormalDist
@@ -19,69 +18,15 @@ from posterity.families.names import in_order, order, some
 from posterity.ledger import Ledger
 from posterity.runtime.files import write_file
 from posterity.tabular.tables import numbers, reader
+from posterity.tabular.tables.headers import roles_of
 from posterity.tabular.tables.laws import from_table, to_ledger, to_table
 
 Name = str | os.PathLike[str]
 
-HEADERS = {
-    "site": "study|site",
-    "name": "|name|names|parameter|param|term|variable|unnamed: 0|rowname|rownames|index",
-    "mean": "mean|posterior mean|estimate|coef|coefficient",
-    "sd": "sd|std|stdev|std dev|standard deviation|se|std err|std error|standard error|bse",
-    "variance": "variance|var",
-    "lower": "2.5 %|[0.025|0.025|conf low|[95% conf|lower|lower 95%|q2.5",
-    "upper": "97.5 %|0.975]|0.975|conf high|interval]|upper|upper 95%|q97.5",
-}
-"""Headers by role, separated by ``|``. Case, blanks and, in words, dots and underscores do not
-matter.
-"""
 TEXTS = {"site", "name"}
 """Roles of columns that are no numbers."""
 EFFECT = "effect"
 """Name of the only parameter of a table of studies without a column of names."""
-
-
-def _key(header: str) -> str:
-    """Normalise a header: ``Std. Error`` matches ``std_error``, but ``2.5 %`` not ``25 %``."""
-    wordy = not any(map(str.isdigit, header.replace("95%", "")))
-    return re.sub(r"[\s._]" if wordy else r"\s", "", header.lower())
-
-
-ROLES = {_key(header): role for role, headers in HEADERS.items() for header in headers.split("|")}
-
-
-def roles_of(header: Sequence[str]) -> tuple[dict[str, int], list[str]]:
-    """Return the column of each role, and headers without a role; a StructureError if a role is
-    duplicate or required and missing.
-
-    >>> roles_of(["", "Estimate", "Std. Error", "t value"])
-    ({'name': 0, 'mean': 1, 'sd': 2}, ['t value'])
-    """
-    result: dict[str, int] = {}
-    unused = []
-    wrong = ""
-    for place, name in enumerate(header):
-        role = ROLES.get(_key(name))
-        if role is None:
-            unused.append(name)
-        elif role in result:
-            wrong = f"two columns of a parameter's {role}: {header[result[role]]!r} and {name!r}"
-        else:
-            result[role] = place
-    if "sd" in result and "variance" in result:
-        wrong = f"both {header[result['sd']]!r} and {header[result['variance']]!r}"
-    if not {"name", "site"} & result.keys() or "mean" not in result:
-        wrong = f"columns {some(list(header))}"
-    if ("lower" in result) != ("upper" in result):
-        wrong = "one limit of an interval without the other"
-    if wrong:
-        raise StructureError(
-            found=wrong,
-            expected="one column 'name' (or 'study'), one 'mean' (or 'estimate', 'coef'), and one "
-            "'sd' (or 'se', 'std. error', 'variance', or the limits '2.5 %' and '97.5 %')",
-            fix="Rename the columns, and leave out others with the same meaning.",
-        )
-    return result, unused
 
 
 class Moments(NamedTuple):
@@ -157,11 +102,13 @@ def of_sites(found: Moments, path: Name, *, prior: Any = None, flat_sd: float = 
             fix="Read the table of one study by posterity.tabular.tables.read.",
         )
     names = tuple(dict.fromkeys(found.names))
-    rows = list(zip(found.sites, found.names, found.mean, found.sd, strict=True))
+    rows: dict[str, list[Any]] = {}
+    for site, *row in zip(found.sites, found.names, found.mean, found.sd, strict=True):
+        rows.setdefault(site, []).append(row)
     factors = {}
     widest = Ledger(from_table(names, np.zeros(len(names)), np.full(len(names), flat_sd)))
-    for site in dict.fromkeys(found.sites):
-        own, mean, sd = zip(*(row[1:] for row in rows if row[0] == site), strict=True)
+    for site, each in rows.items():
+        own, mean, sd = zip(*each, strict=True)
         with within(f"study {site!r} of table {str(path)!r}"):
             law = from_table(own, mean, sd)
             to_ledger(law, site, prior=prior, flat_prior=True, flat_sd=flat_sd)
@@ -260,6 +207,14 @@ def _write_csv(path: Path, rows: Sequence[Sequence[str]]) -> None:
 
 def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
     cells = reader.read_cells(path, unnamed=True)
+    draws = [name for name in cells.header if name in ("lp__", "chain", ".chain", ".draw")]
+    if draws or any(name.startswith("#") for name in cells.header):
+        raise StructureError(
+            found=f"draws in table {str(path)!r}, whose header is {some(cells.header)}",
+            expected="a table of means and standard deviations, a row for each parameter",
+            fix="Read the draws in Python, by arviz.from_cmdstan or pandas, and pass them to "
+            "posterity.adapters.from_samples.",
+        )
     with within(f"table {str(path)!r}"):
         roles, unused = roles_of(cells.header)
         wrong = "" if cells.rows else "a header without rows"
@@ -280,11 +235,7 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
 
     sites = texts("site") if "site" in roles else ()
     names = texts("name") if "name" in roles else (EFFECT,) * len(sites)
-    for site in dict.fromkeys(sites or ("",)):
-        rows = [place for place in range(len(names)) if not sites or sites[place] == site]
-        _check_names(path, [names[k] for k in rows], [cells.lines[k] for k in rows])
-        if sites and not site:
-            raise reader.table_error(path, f"no study in line {cells.lines[rows[0]]}", "its name")
+    _check_names(path, names, cells.lines, sites)
     if "lower" in values:
         _check_interval(path, names, cells, columns, values)
     sd = values.get("sd")
@@ -295,14 +246,18 @@ def _csv(path: Path, decimal: str | None, covariance: Name | None) -> Moments:
     return Moments(names, values["mean"], sd, unused=tuple(unused), sites=sites)
 
 
-def _check_names(path: Path, names: Sequence[str], lines: Sequence[int]) -> None:
-    seen: dict[str, int] = {}
-    for name, line in zip(names, lines, strict=True):
-        if not name or name in seen:
-            twice = f"{name!r} in line {seen.get(name)} and again in line {line}"
+def _check_names(path: Path, names: Sequence[str], lines: Any, sites: Sequence[str] = ()) -> None:
+    """Raise unless there are names, and each comes once: in each study, if a table has some."""
+    seen: dict[tuple[str, str], int] = {}
+    for name, line, site in zip(names, lines, sites or ("",) * len(names), strict=True):
+        if sites and not site:
+            raise reader.table_error(path, f"no study in line {line}", "its name")
+        known = seen.setdefault((site, name), line)
+        if not name or known != line:
+            where = f" of study {site!r}" * bool(sites)
+            twice = f"{name!r}{where} in line {known} and again in line {line}"
             found = twice if name else f"no name in line {line}"
             raise reader.table_error(path, found, "a name for each parameter, once")
-        seen[name] = line
 
 
 def _check_interval(

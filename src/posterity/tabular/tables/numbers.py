@@ -30,6 +30,15 @@ def is_number(text: str) -> bool:
     return "_" not in text
 
 
+def is_numeric(text: str) -> bool:
+    """Return whether text has the form of a number with either decimal mark.
+
+    >>> is_numeric("1,5"), is_numeric("1.234,5"), is_numeric("I"), is_numeric("nan")
+    (True, True, False, False)
+    """
+    return _NUMBER.fullmatch(_digits(text)) is not None
+
+
 def decimal_mark(cells: Iterable[str], delimiter: str = COMMA) -> str | None:
     """Return the decimal mark on which the cells agree; None if they do not determine it.
 

@@ -36,6 +36,34 @@ MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "."})
 """Spellings of a missing value, in any case: R, pandas, SQL, Stata."""
 
 
+FRAMES = {".dta": "read_stata", ".sav": "read_spss", ".sas7bdat": "read_sas"}
+"""Functions of pandas that read tables of Stata, SPSS and SAS, by ending."""
+OTHERS = {
+    **dict.fromkeys(
+        (".rds", ".rda", ".rdata"), ("a table of R", "In R: write.csv(d, FILE, row.names = FALSE).")
+    ),
+    **dict.fromkeys((".xls", ".ods"), ("an old or open workbook", "Save it as .xlsx or .csv.")),
+    **dict.fromkeys(
+        (".nc", ".zarr"),
+        (
+            "draws, not records",
+            "Read them by arviz.from_netcdf, and posterity.adapters.from_samples.",
+        ),
+    ),
+    **dict.fromkeys(
+        (".pkl", ".pickle"), ("code, which is not run", "Save it by to_csv or to_parquet.")
+    ),
+    **dict.fromkeys(
+        (".feather", ".db", ".sqlite"), ("another format", "Save it as .csv or .parquet.")
+    ),
+}
+"""Formats that are not read, with what they are and what to do, by ending."""
+
+
+WHOLE = re.compile(r"^([+-]?\d+)\.0+$")
+"""Whole numbers as programs write those of floats."""
+
+
 class Cells(NamedTuple):
     """The texts of a table: a header, and rows of the same length.
 
@@ -119,7 +147,8 @@ class Cells(NamedTuple):
 
 
 def read_cells(path: Path, *, unnamed: bool = False) -> Cells:
-    """Read the cells of a table with a header; also of a ``.parquet`` or ``.xlsx``.
+    """Read the cells of a table with a header; also of a ``.parquet``, ``.xlsx``, or of
+    :data:`FRAMES`, with labels in place of codes.
 
     A byte order mark, lines without a cell, blank rows before and after all others (of a
     ``.parquet`` none), blanks around cells and delimiters at the end of all lines are ignored;
@@ -128,8 +157,16 @@ def read_cells(path: Path, *, unnamed: bool = False) -> Cells:
     """
     expected = "column names, then records"
     try:
-        if path.suffix.lower() in (".parquet", ".xlsx"):
+        ending = path.suffix.lower()
+        if ending in (*FRAMES, ".parquet", ".xlsx"):
             return _of_frame(path, unnamed)
+        if ending in OTHERS:
+            found = f"{str(path)!r}, {OTHERS[ending][0]}"
+            raise ArtifactError(
+                found=found,
+                expected=f".csv, .parquet, .xlsx, {', '.join(FRAMES)}",
+                fix=OTHERS[ending][1],
+            )
         expected = "a line of column names, then rows of as many cells, separated by commas, "
         expected += "semicolons or tabs"
         return _of_text(path, read_text(path), unnamed)
@@ -157,12 +194,16 @@ def _of_frame(path: Path, unnamed: bool) -> Cells:
                     frame.insert(0, name, frame.index.get_level_values(place))
                 notes.append((text, f"the index {text!r} of the table {use}"))
             sheets = {"": [[*map(str, frame.columns)], *_texts(frame)]}
+        elif path.suffix.lower() in FRAMES:
+            frame = getattr(pandas, FRAMES[path.suffix.lower()])(path)
+            sheets = {"": [[*map(str, frame.columns)], *_texts(frame)]}
         else:
             options: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
             frames = pandas.read_excel(path, sheet_name=None, header=None, **options)
             sheets = {name: _texts(frame) for name, frame in frames.items()}
     except ImportError as error:
-        raise MissingExtraError.of("pandas, and pyarrow or openpyxl,", "tables") from error
+        libraries = "pandas, and pyarrow, openpyxl or pyreadstat,"
+        raise MissingExtraError.of(libraries, "tables") from error
     except Exception as error:  # each library that pandas calls has its own errors
         raise _unreadable(path, str(error)[:200], path.suffix) from error
     own = [name for name, rows in sheets.items() if any(map(any, rows))]
@@ -184,6 +225,8 @@ def _texts(frame: Any) -> list[list[str]]:
 
 def _cell(value: Any) -> str:
     """Return the text of a value; a whole number has no decimal point, so that levels match."""
+    if isinstance(value, bytes):  # of SAS
+        return value.decode("utf-8", "replace")
     if isinstance(value, bool | np.bool_):
         return str(int(value))
     whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
@@ -221,6 +264,15 @@ def clean(name: str) -> str:
     """
     name = unicodedata.normalize("NFC", name.strip())
     return name[1:] if name.startswith(TEXT) and name[1:].startswith(FORMULAS) else name
+
+
+def as_level(text: str) -> str:
+    """Return the text of a level without blanks, and of a whole number without its decimals.
+
+    >>> as_level(" 1.0"), as_level("1.5"), as_level("II")
+    ('1', '1.5', 'II')
+    """
+    return WHOLE.sub(r"\1", clean(text))
 
 
 def as_text(name: str) -> str:

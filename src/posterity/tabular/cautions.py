@@ -1,0 +1,195 @@
+"""Notes on what a fit knows less well than its numbers say.
+
+Those on separation, skewness, weights and clusters are also kept in the file, so that every verb
+repeats them (:func:`~posterity.tabular.sites.said`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from posterity.families.names import some
+from posterity.models.sandwich import slopes_of_groups, spread_of
+from posterity.models.separation import separating
+from posterity.tabular.identifiers import Suspect
+from posterity.tabular.options import COUNTS, LABELS
+from posterity.tabular.recipe import Recipe
+from posterity.tabular.sites import turned
+
+FINITE = "only the prior keeps coefficients finite"
+_SILENT = f"{FINITE}, and in one shot this file contributes almost nothing: federate"
+_TOLD_APART = (
+    "the columns separate the classes perfectly: only the prior keeps coefficients finite, and a "
+    "Gaussian is a rough approximation of this posterior"
+)
+
+
+def notes_of_prior(
+    names: Sequence[str],
+    mean: np.ndarray,
+    sd: np.ndarray,
+    prior: Any,
+    *,
+    share: float = 0.25,
+    far: float = 3.0,
+) -> Iterator[str]:
+    """Yield notes on coefficients with posterior means and deviations ``mean`` and ``sd`` (d,):
+    those of whose precision a Gaussian ``prior`` contributes more than a ``share``, and those more
+    than ``far`` of its deviations from its mean.
+    """
+    own = np.sqrt(prior.marginal_variance)
+    loud = [name for name, part in zip(names, (sd / own) ** 2, strict=True) if part > share]
+    if loud:
+        yield (
+            f"the prior contributes more than {share:.0%} of the precision of {some(loud)}: unless "
+            "you want that, change units or --prior-sd at every site"
+        )
+    distance = abs(mean - prior.mean) / own
+    away = [name for name, one in zip(names, distance, strict=True) if one > far]
+    if away:
+        yield (
+            f"{some(away)} lie more than {far:g} prior standard deviations from the prior's mean: "
+            "change units (--center, --scale) or --prior-sd at every site"
+        )
+
+
+def notes_of_labels(y: np.ndarray, predictor: np.ndarray, alike: str = FINITE) -> Iterator[str]:
+    """Yield a note if labels (n,) of zeros and ones are all equal, which ends with ``alike``, or if
+    the signs of the log odds at the posterior mean, ``predictor`` (n,), tell them apart.
+    """
+    if (y == y[:1]).all():
+        yield from [f"the target is {one:g} in every record: {alike}" for one in y[:1]]
+    elif (np.where(y > 0, 1.0, -1.0) * predictor > 0).all():
+        yield _TOLD_APART
+
+
+def cautions(
+    recipe: Recipe,
+    names: Sequence[str],
+    data: tuple[np.ndarray, np.ndarray],
+    posterior: Any,
+    third: np.ndarray | None = None,
+    *,
+    alike: str = _SILENT,
+) -> Iterator[str]:
+    """Yield notes on records that leave coefficients to the prior, and on skewness.
+
+    Args:
+        recipe: recipe of the records.
+        names: names of the coefficients, in their order in ``data`` and ``posterior``.
+        data: inputs and targets, as of :func:`~posterity.tabular.regressions.data_of`.
+        posterior: Gaussian over the coefficients.
+        third: third derivatives (d, d, d) of the log likelihood, if known.
+        alike: end of the note on a target that is the same in every record.
+    """
+    x, y = data
+    if third is not None and third.any():
+        yield from notes_of_skewness(names, posterior.covariance, third)
+    targets = y.reshape(len(y), -1)
+    label = targets[:, 0]
+    found = [*_of_target(recipe, x, targets, posterior.mean, alike)]
+    yield from found
+    if not found and recipe.model in (*LABELS, *COUNTS, "survival"):
+        yield from notes_of_separation(recipe, names, x, label)
+
+
+def _of_target(
+    recipe: Recipe, x: np.ndarray, targets: np.ndarray, mean: np.ndarray, alike: str
+) -> Iterator[str]:
+    """Yield notes on targets (n, k) of one kind, levels without a record, and complete separation;
+    of labels with an offset or weights, the second column is the offset.
+    """
+    y: Any = targets[:, 0]
+    if recipe.model in (*COUNTS, "survival") and len(y) and not y.any():
+        what = "an event" if recipe.model == "survival" else "a count above 0"
+        yield f"no record has {what}: {alike}"
+    if recipe.model == "ordinal":  # the last row of each record has its level
+        step = x[:, : len(recipe.baseline)].argmax(1)
+        y = (step + y)[(y == 0) | (step == len(recipe.baseline) - 1)]
+    if recipe.model in ("multinomial", "ordinal"):
+        seen = np.isin(np.arange(len(recipe.levels)), y)
+        none = [level for level, one in zip(recipe.levels, seen, strict=True) if not one]
+        if none:
+            yield f"no record has the level {some(none)}: {alike}"
+        elif recipe.model == "multinomial":
+            size = len(recipe.inputs())
+            odds = x[:, :size] @ mean.reshape(-1, size).T
+            if (np.insert(odds, 0, 0.0, axis=1).argmax(1) == y).all():
+                yield _TOLD_APART
+    if recipe.model == "logistic":
+        yield from notes_of_labels(y, x @ mean + targets[:, 1:2].sum(1), alike)
+
+
+def notes_of_separation(
+    recipe: Recipe, names: Sequence[str], x: np.ndarray, label: np.ndarray
+) -> Iterator[str]:
+    """Yield a note on coefficients that the likelihood of these rows leaves without a bound."""
+    size = len(recipe.inputs()) if recipe.model == "multinomial" else len(names)
+    labels = recipe.model in LABELS
+    columns = separating(x[:, :size], label, counts=not labels)
+    if not columns.any():
+        return
+    start = f"{recipe.levels[1]}:" if recipe.model == "multinomial" else ""
+    odd = [n.removeprefix(start) for n, one in zip(names[:size], columns, strict=True) if one]
+    what = "the target's classes" if labels else "records with an event from some without one"
+    yield (
+        f"{some(odd)} tell {what} apart without exception, in a part of the records at least: only "
+        "the prior keeps coefficients finite (--prior-sd), and a Gaussian is a rough approximation "
+        "of this posterior"
+    )
+
+
+def notes_of_skewness(
+    names: Sequence[str], covariance: np.ndarray, third: np.ndarray, *, most: float = 0.5
+) -> Iterator[str]:
+    """Yield a note on coefficients whose posterior has a skewness above ``most``, to leading order
+    in the ``third`` derivatives of the log likelihood; a Gamma of shape 16 has 0.5.
+    """
+    cubic = np.einsum("aaa->a", turned(third, covariance))
+    skewness = cubic / np.diagonal(covariance) ** 1.5
+    odd = {name: own for name, own in zip(names, skewness, strict=True) if abs(own) > most}
+    if odd:
+        told = some([f"{name} {own:.2g}" for name, own in odd.items()])
+        yield (
+            f"the posterior is skewed (skewness {told}), which one Gaussian does not hold: its "
+            "intervals are too short on that side"
+        )
+
+
+def notes_of_clusters(
+    recipe: Recipe,
+    names: Sequence[str],
+    model: Any,
+    data: tuple[np.ndarray, np.ndarray],
+    posterior: Any,
+    suspects: Mapping[str, Suspect],
+    *,
+    effect: float = 1.5,
+) -> Iterator[str]:
+    """Yield a note on a column whose values may be those of clusters of records: where deviations
+    by the sandwich covariance are more than an ``effect`` times the posterior's, or its name or
+    order says so.
+
+    ``suspects`` are the columns that recur.
+    """
+    if recipe.cluster or posterior.diagonal:
+        return
+    for column, (groups, looks) in suspects.items():
+        slopes = slopes_of_groups(model, posterior.mean, data, groups)
+        covariance = posterior.covariance
+        wide = np.diagonal(covariance @ spread_of(slopes) @ covariance)
+        ratio = np.sqrt(wide / np.diagonal(covariance))
+        worst = int(np.argmax(ratio))
+        far = ratio[worst] > effect
+        if not (far or looks):
+            continue
+        much = (
+            f": by them the standard deviation of {names[worst]!r} is {ratio[worst]:.2g} times as "
+            "large"
+        )
+        yield (
+            f"values of {column!r} recur: if records of one value are of one "
+            f"patient or unit, they are no independent records{much if far else ''}; pass "
+            f"--cluster {column}"
+        )

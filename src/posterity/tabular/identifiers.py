@@ -1,0 +1,103 @@
+"""Columns that identify records, clusters of records or days, rather than describe them."""
+
+import re
+from collections.abc import Collection, Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+import numpy as np
+
+from posterity.tabular.tables.numbers import is_numeric
+from posterity.tabular.tables.reader import Cells, is_missing
+
+NAMED = re.compile(
+    r"(?i:(.*[^a-z])?(ids?|uuid|guid|mrn|nr|identifier|patient|subject|person|participant|case))"
+    r"|.*[a-z]I[Dd]"
+)
+"""Names of columns that identify something."""
+SAVED_INDEX = re.compile(r"Unnamed: \d+")
+"""Name that pandas gives to a column without one."""
+DATED = re.compile(r"(?i)(.*[^a-z])?(date|datum|day of birth|dob|timestamp)([^a-z].*)?")
+"""Names of columns of dates."""
+DAYS = ("%Y%m%d", "%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
+"""Forms of dates."""
+DIGITS = len("1/1/2000")
+"""Length of the shortest."""
+
+
+class Suspect(NamedTuple):
+    """A column whose values recur: the number of each record's, from 0, in ``groups`` (n,), and
+    whether its name or the order of its values ``looks`` like that of clusters.
+    """
+
+    groups: np.ndarray
+    looks: bool
+
+
+def no_covariates(
+    cells: Cells, names: Collection[str], *, few: int = 20, share: float = 0.5
+) -> Iterator[tuple[str, str]]:
+    """Yield columns among ``names`` that are no covariates, each with the reason.
+
+    They are those of dates, and those in which each of at least ``few`` records has a whole number
+    or text of its own; of columns named as identifiers, a ``share`` of them.
+    """
+    for name in names:
+        texts = [text for text in map(str.strip, cells.column(name)) if not is_missing(text)]
+        distinct = {*texts}
+        named = bool(NAMED.fullmatch(name))
+        several = len(texts) >= few and len(distinct) >= (share if named else 1) * len(texts)
+        if SAVED_INDEX.fullmatch(name):
+            yield name, "row numbers, as pandas names them"
+        elif _dates(name, distinct):
+            yield name, "dates"
+        elif several and _whole_or_text(distinct):
+            kind = "whole number" if is_numeric(texts[0]) else "text"
+            yield name, f"a {kind} of its own in {len(distinct)} of {len(texts)} records"
+
+
+def clusters(
+    cells: Cells, names: Collection[str], *, fewest: int = 10
+) -> Iterator[tuple[str, Suspect]]:
+    """Yield columns among ``names`` of whole numbers or texts that recur, with ``fewest`` values at
+    least, and half as many as records at most.
+    """
+    for name in names:
+        texts = [text.strip() for text in cells.column(name)]
+        distinct = {*texts}
+        if not (fewest <= len(distinct) <= len(texts) / 2) or not _whole_or_text(distinct):
+            continue
+        groups = groups_of(texts)
+        runs = 1 + int(np.count_nonzero(np.diff(groups)))
+        texts_only = not any(map(is_numeric, texts))
+        looks = runs == groups.max() + 1 or texts_only or bool(NAMED.fullmatch(name))
+        yield name, Suspect(groups, looks)
+
+
+def groups_of(texts: Collection[str]) -> np.ndarray:
+    """Return the number (n,) of each text among those that differ, from 0."""
+    return np.unique(np.array([*texts], dtype=str), return_inverse=True)[1]
+
+
+def _whole_or_text(texts: Collection[str]) -> bool:
+    return not any(is_numeric(text) and not _is_whole(text) for text in texts)
+
+
+def _is_whole(text: str) -> bool:
+    return re.fullmatch(r"[+-]?[0-9]+(\.0*)?", text) is not None
+
+
+def _dates(name: str, texts: Collection[str], *, early: int = 1800, late: int = 2200) -> bool:
+    """Return whether all texts are dates from ``early`` to ``late``, or numbers so named."""
+    if not texts or (DATED.fullmatch(name) and all(map(_is_whole, texts))):
+        return bool(texts)
+    days = {text.removesuffix(".0")[:10] for text in texts}
+    if min(map(len, days)) < DIGITS:
+        return False
+    for form in DAYS:
+        try:
+            years = [datetime.strptime(day, form).year for day in days]
+        except ValueError:
+            continue
+        return early <= min(years) and max(years) <= late
+    return False

@@ -1,0 +1,262 @@
+"""Values of a recipe's columns in a table: numbers, positions of levels, and what is missing."""
+
+import dataclasses
+import shlex
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from posterity.errors import ArtifactError, UsageError
+from posterity.families.names import some
+from posterity.runtime.text import listed
+from posterity.tabular.reading import Reading
+from posterity.tabular.recipe import Recipe
+from posterity.tabular.tables.numbers import is_numeric
+from posterity.tabular.tables.reader import Cells, as_level, clean, is_missing, table_error
+
+DISTINCT = 10
+"""Number of values of a column from which repeated records are unlikely by chance."""
+LOGICAL = {"TRUE": "1", "FALSE": "0"}
+
+
+def labelled(
+    cells: Cells, recipe: Recipe, reading: Reading, wanted: Sequence[str]
+) -> tuple[Reading, list[str]]:
+    """Return a reading that accepts 0 and 1 as names of a target's two levels, and notes.
+
+    There is also a note if the table's names of a column's levels are the recipe's in another
+    order.
+    """
+    target = recipe.target or ""
+    levels = recipe.levels
+    notes = [
+        f"{', '.join(own)} in {name!r} are read as {', '.join(others)}"
+        for name, others in recipe.categories.items()
+        if name in wanted
+        and (own := tuple(reading.levels.get(name, others))) != tuple(others)
+        and {*own} == {*others}
+    ]
+    if target not in wanted or len(levels) != 2 or target in reading.levels:
+        return reading, notes
+    if {"0", "1"} & {*levels} or not {*map(as_level, cells.column(target))} <= {"0", "1"}:
+        return reading, notes
+    note = f"0 and 1 in {target!r} are read as {levels[0]} and {levels[1]}"
+    return dataclasses.replace(reading, levels={**reading.levels, target: ("0", "1")}), [
+        *notes,
+        note,
+    ]
+
+
+def values_of(
+    cells: Cells, recipe: Recipe, reading: Reading, wanted: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """Return, by column, numbers in the recipe's unit, or positions of a category's levels."""
+    numeric = [name for name in wanted if name not in recipe.categories]
+    _check_texts(cells, recipe, numeric)
+    expected = "numbers"
+    numbers = _logical(cells, numeric).numbers(numeric, reading.decimal, expected=expected).T
+    values = dict(zip(numeric, numbers, strict=True))
+    for name, factor in reading.convert.items():
+        if name not in values:
+            raise UsageError(
+                found=f"--convert for {name!r}",
+                expected=f"one of the numeric columns {some(numeric)}",
+                fix="Leave it out, or use the column's name in the model.",
+            )
+        values[name] = values[name] * factor
+    for name in wanted:
+        levels = recipe.categories.get(name)
+        if levels is not None:
+            values[name] = _levels(cells, name, levels, reading.levels.get(name, levels))
+    return values
+
+
+def _check_texts(cells: Cells, recipe: Recipe, names: Sequence[str], *, most: int = 20) -> None:
+    """Raise an ArtifactError that names all columns of texts, each with its levels and the option
+    that says them, unless there are more than ``most``.
+    """
+    texts = {}
+    for name in names:
+        column = [clean(cell) for cell in cells.column(name)]
+        odd = {cell for cell in column if not is_numeric(cell) and cell.upper() not in LOGICAL}
+        if 2 * sum(cell in odd for cell in column) > len(column):
+            texts[name] = sorted(odd)
+    if not texts:
+        return
+    target = (recipe.target, recipe.event)
+    sayable = {name: ",".join(levels) for name, levels in texts.items() if len(levels) <= most}
+    flags = [f"--category {shlex.quote(f'{name}={own}')}" for name, own in sayable.items()]
+    others = ",".join(name for name in texts if name not in target)
+    out = [f"leave columns out: --without {shlex.quote(others)}"] if others else []
+    ways = [*([f"pass {' '.join(flags)}"] if flags else []), *out]
+    found = "; ".join(f"{name!r} {some(levels)}" for name, levels in texts.items())
+    raise table_error(
+        cells.path,
+        f"columns of texts: {found}",
+        "numbers, or the levels of a column: all that any site has, the reference, or what counts "
+        "as 0, first",
+        f"Either {' or '.join(ways)}." if len(ways) > 1 else f"To read them, {''.join(ways)}.",
+    )
+
+
+def notes_of_codes(
+    name: str,
+    numbers: np.ndarray,
+    *,
+    codes: Sequence[float] = (-9, -99, -999, -9999, 99, 999, 9999, 99999),
+) -> list[str]:
+    """Return notes on numbers of a column that may stand for missing values: repeated, and far from
+    all others, or negative where no other is.
+    """
+    rest = numbers[~np.isin(numbers, codes)]
+    if not len(rest):
+        return []
+    low = rest.min()
+    high = rest.max()
+    notes = []
+    for code in codes:
+        count = int((numbers == code).sum())
+        odd = low >= 0 if code < 0 else code > high + max(high - low, abs(high))
+        if count > 1 and odd:
+            notes.append(
+                f"{name!r} is {code:g} in {count} records, and otherwise {low:g} to {high:g}: if "
+                "that stands for a missing value, leave these cells empty"
+            )
+    return notes
+
+
+def notes_of_outliers(
+    name: str,
+    numbers: np.ndarray,
+    lines: Sequence[int],
+    *,
+    factor: float = 1000.0,
+    few: int = 20,
+) -> list[str]:
+    """Return a note on a number more than ``factor`` times as far from the median of its column as
+    95 % of its numbers are, which is a slip rather than a tail, unless they are ``few``.
+    """
+    middle = np.median(numbers) if len(numbers) >= few else np.nan
+    far = np.abs(numbers - middle)
+    usual = float(np.quantile(far, 0.95, method="lower")) if len(far) else np.nan
+    most = int(np.argmax(far)) if len(far) else 0
+    if not (usual > np.finfo(np.float32).eps * abs(middle) and far[most] > factor * usual):
+        return []
+    return [
+        f"{name!r} is {numbers[most]:g} in line {lines[most]}, {far[most] / usual:.2g} times as "
+        "far from the median as 95 % of its values: look there for a slip or another unit, as such "
+        "a record can determine the coefficients alone"
+    ]
+
+
+def _logical(cells: Cells, names: Sequence[str]) -> Cells:
+    """Convert TRUE and FALSE, the logical values of R and spreadsheets, to 1 and 0."""
+    places = (cells.header.index(name) for name in names)
+    logical = {n for n in places if all(row[n].upper() in LOGICAL for row in cells.rows)}
+    if not logical or not cells.rows:
+        return cells
+
+    def as_number(place, cell):
+        return LOGICAL[cell.upper()] if place in logical else cell
+
+    rows = [[as_number(*one) for one in enumerate(row)] for row in cells.rows]
+    return cells._replace(rows=rows)
+
+
+def texts_of_levels(recipe: Recipe, reading: Reading) -> dict[str, list[str]]:
+    """Return by category the texts of its levels in this table, which are not missing values."""
+    own = {**recipe.categories, **reading.levels}
+    return {name: [*map(as_level, own[name])] for name in recipe.categories}
+
+
+def _is_gap(cell: str, levels: Sequence[str]) -> bool:
+    """Return whether a cell denotes a missing value, and is not among the levels of its column."""
+    return is_missing(cell) and (as_level(cell) or None) not in levels
+
+
+def whole(
+    cells: Cells, places: Mapping[str, int], levels: Mapping[str, Sequence[str]], drop: bool
+) -> tuple[Cells, np.ndarray]:
+    """Return the records without missing values, and their positions among all."""
+    own = [(place, levels.get(name, ())) for name, place in places.items()]
+    gap = [any(_is_gap(row[place], texts) for place, texts in own) for row in cells.rows]
+    kept = np.flatnonzero(~np.array(gap, dtype=bool))
+    if any(gap) and not drop:
+        first = gap.index(True)
+        row = cells.rows[first]
+        name = next(n for n, place in places.items() if _is_gap(row[place], levels.get(n, ())))
+        lines = [str(line) for line, one in zip(cells.lines, gap, strict=True) if one]
+        raise ArtifactError(
+            found=f"{sum(gap)} records with a missing value in {str(cells.path)!r}, the first in "
+            f"line {lines[0]} (column {name!r}), in lines {listed(lines)}",
+            expected="a value in every column that is used",
+            fix="Impute them, leave columns out (--without NAME) or records (--drop-missing), or "
+            "add an indicator (--formula 'TARGET ~ NAME + missing(NAME)').",
+        )
+    rows = [cells.rows[n] for n in kept]
+    lines = [cells.lines[n] for n in kept]
+    return cells._replace(rows=rows, lines=lines), kept
+
+
+def filled(
+    cells: Cells, places: Mapping[str, int], levels: Mapping[str, Sequence[str]]
+) -> tuple[Cells, dict[str, np.ndarray]]:
+    """Return a table with placeholders for missing values, and by column a mask (n,) of these."""
+    rows = [list(row) for row in cells.rows]
+    gaps = {}
+    for name, place in places.items():
+        own = levels.get(name, ())
+        gap = gaps[name] = np.array([_is_gap(row[place], own) for row in rows], dtype=bool)
+        other = next((row[place] for row, one in zip(rows, gap, strict=True) if not one), "0")
+        for n in np.flatnonzero(gap):
+            rows[n][place] = other
+    return cells._replace(rows=rows), gaps
+
+
+def known(
+    cells: Cells, recipe: Recipe, levels: Mapping[str, Sequence[str]], places: Mapping[str, int]
+) -> tuple[Cells, list[str]]:
+    """Return a table for prediction with unknown levels marked as missing, and notes."""
+    notes = []
+    rows = [list(row) for row in cells.rows]
+    for name in set(recipe.columns or ()) & levels.keys():
+        own = levels[name]
+        place = places[name]
+        texts = [as_level(row[place]) for row in rows]
+        odd = [n for n, text in enumerate(texts) if text not in own and not is_missing(text)]
+        if odd:
+            lines = listed(str(cells.lines[n]) for n in odd)
+            found = some(sorted({texts[n] for n in odd}))
+            notes.append(f"column {name!r} has unknown levels {found} in lines {lines}")
+        for n in odd:
+            rows[n][place] = ""
+    return cells._replace(rows=rows), notes
+
+
+def _levels(cells: Cells, name: str, levels: Sequence[str], own: Sequence[str]) -> np.ndarray:
+    """Return positions of a column's texts among its levels, by this table's names of them."""
+    if len(own) != len(levels):
+        raise UsageError(
+            found=f"{len(own)} levels in --category {name}",
+            expected=f"the table's own text for each of {some(list(levels))}, in this order",
+            fix="List all, also those that do not occur in this table.",
+        )
+    place = {as_level(text): index for index, text in enumerate(own)}
+    texts = [as_level(cell) for cell in cells.column(name)]
+    for cell, line in zip(texts, cells.lines, strict=True):
+        if cell not in place:
+            raise table_error(
+                cells.path,
+                f"{cell[:50]!r} in line {line}, column {name!r}",
+                f"one of its levels {some(list(own))}",
+            )
+    return np.array([place[cell] for cell in texts], dtype=float)
+
+
+def check_positive(recipe: Recipe, name: str, numbers: np.ndarray, cells: Cells) -> None:
+    """Raise an ArtifactError for an exposure or weight that is not positive."""
+    wrong = numbers <= 0
+    if name in (recipe.exposure, recipe.weights) and wrong.any():
+        line = cells.lines[int(np.argmax(wrong))]
+        found = f"{name!r} in line {line} that is not positive"
+        raise table_error(cells.path, found, "positive numbers")

@@ -1,0 +1,174 @@
+"""What a site lacks is no dead end: covariates it never recorded, classes it never saw, patients
+who withdraw, and names that other programs give to coefficients."""
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from cli.commands import document, refuse, succeed
+
+import posterity
+from posterity.errors import UsageError
+from posterity.families import Gaussian
+from posterity.tabular import Recipe
+from posterity.tabular.reading import names_in_r
+
+FORMULA = "--model logistic --formula 'ill ~ age + bmi + missing(bmi)'"
+
+
+def shell(line):
+    return succeed(*shlex.split(line))
+
+
+def same(one, other):
+    one, other = (posterity.load(f"{name}.safetensors").posterior for name in (one, other))
+    assert one.names == other.names
+    np.testing.assert_allclose(one.mean, other.mean, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(one.covariance, other.covariance, rtol=1e-9, atol=1e-12)
+
+
+@pytest.fixture
+def sites():
+    pytest.importorskip("formulaic")
+    for seed, site in enumerate(("north", "south")):
+        rng = np.random.default_rng(seed)
+        data = pd.DataFrame({"age": rng.normal(60, 9, 200).round(), "bmi": rng.normal(27, 4, 200)})
+        chance = 1 / (1 + np.exp(-0.06 * (data["age"] - 60) - 0.1 * (data["bmi"] - 27)))
+        data["ill"] = 1 * (rng.random(200) < chance)
+        data.drop(columns="bmi" if seed else []).to_csv(f"{site}.csv", index=False)
+
+
+def test_a_covariate_that_a_site_never_recorded(sites):
+    for site in ("north", "south"):
+        shell(f"fit {site}.csv --target ill --model logistic -o {site}.safetensors")
+    refuse("fuse north.safetensors south.safetensors -o b.safetensors", 4, "missing(bmi)")
+    refuse("fit south.csv --like north.safetensors -o s.safetensors", 4, "missing(bmi)")
+    shell(f"fit north.csv {FORMULA} -o north.safetensors")
+    line = "fit south.csv --like north.safetensors -o south.safetensors"
+    notes = document(*shlex.split(line))["notes"]
+    assert any("no column ['bmi']: missing in every record" in note for note in notes)
+    shell("fuse north.safetensors south.safetensors -o b.safetensors")
+    both = f"federate north.csv south.csv {FORMULA} -o f.safetensors"
+    shell(both)
+    one, other = (posterity.load(f"{name}.safetensors").posterior for name in "bf")
+    sd = np.sqrt(other.marginal_variance)
+    np.testing.assert_allclose((one.mean - other.mean) / sd, 0, atol=0.1)
+    south = pd.read_csv("south.csv")
+    south.assign(bmi=None).to_csv("south.csv", index=False)
+    shell("fit south.csv --like north.safetensors -o empty.safetensors")
+    same("south", "empty")
+    shell("predict b.safetensors south.csv -o p.csv")
+
+
+CLASSES = ("a", "b", "c")
+
+
+@pytest.mark.parametrize("absent", CLASSES)
+def test_a_scikit_learn_site_without_a_class(absent):
+    linear = pytest.importorskip("sklearn.linear_model")
+    from posterity.adapters.sklearn import to_ledger
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(900, 2))
+    odds = np.exp(x @ np.array([[0, 0], [1, 0.5], [-1, 1]]).T)
+    share = odds / odds.sum(1, keepdims=True)
+    y = np.array(CLASSES)[(share.cumsum(1) > rng.random((900, 1))).argmax(1)]
+    keep = y != absent
+    x, y = x[keep], y[keep]
+    model = linear.LogisticRegression(C=1e6, tol=1e-10).fit(x, y)
+    names = [f"{label}:{name}" for label in "bc" for name in ("intercept", "x0", "x1")]
+    prior = Gaussian.from_standard(np.zeros(6), 100 * np.eye(6)).named(names)
+    with pytest.raises(UsageError, match="classes="):
+        to_ledger(model, "south", x, y, prior=prior)
+    ledger = to_ledger(model, "south", x, y, prior=prior, classes=CLASSES)
+    mean = dict(zip(ledger.posterior.names, ledger.posterior.mean, strict=True))
+    level = {label: [mean.get(f"{label}:{name}", 0.0) for name in ("intercept", "x0", "x1")]
+             for label in CLASSES}  # fmt: skip
+    first, second = (label for label in CLASSES if label != absent)
+    found = np.array(level[second]) - level[first]
+    np.testing.assert_allclose(found, [*model.intercept_, *model.coef_[0]], atol=0.03)
+    spread = dict(zip(names, np.sqrt(ledger.posterior.marginal_variance), strict=True))
+    if absent != "a":
+        assert spread[f"{absent}:x0"] == pytest.approx(10)
+    with pytest.raises(UsageError, match="different classes"):
+        to_ledger(model, "south", x, y, prior=prior, classes=("a", "z"))
+
+
+@pytest.mark.parametrize(
+    ("value", "left"), [("patient=P003", 2), ("patient=P003 --record age=61", 1), ("age=61", 2)]
+)
+def test_one_patient_withdraws(value, left):
+    """The ledger is that of fits without the records, to the last bit."""
+    for seed, site in enumerate("ab"):
+        rng = np.random.default_rng(seed)
+        data = pd.DataFrame(
+            {"ill": 1 * (rng.random(60) < 0.4), "age": rng.normal(40, 5, 60).round()}
+        )
+        data["patient"] = [f"P{k // 2:03d}" for k in range(60)]
+        data.loc[[6, 20], "age"] = 61.0
+        data.to_csv(f"{site}.csv", index=False)
+        shell(f"fit {site}.csv --target ill --model logistic --columns age -o {site}.safetensors")
+    shell("fuse a.safetensors b.safetensors -o ab.safetensors")
+    line = "forget ab.safetensors --site a --data a.csv -o left.safetensors"
+    found = document(*shlex.split(f"{line} --record {value}"))
+    assert (found["withdrawn"], found["exact"]) == (left, True)
+    data = pd.read_csv("a.csv")
+    gone = data["patient"] == "P003" if "P003" in value else data["age"] == 61
+    if left == 1:
+        gone &= data["age"] == 61
+    data[~gone].to_csv("a.csv", index=False)
+    shell("fit a.csv --target ill --model logistic --columns age -o a.safetensors")
+    shell("fuse a.safetensors b.safetensors -o never.safetensors")
+    one, other = (posterity.load(f"{name}.safetensors") for name in ("left", "never"))
+    assert one.posterior == other.posterior
+    assert f"Of {120 - left} records" in shell("show left.safetensors").stdout
+    note = document(*shlex.split(f"{line} --record {value}"))["notes"][0]
+    assert "the table is fitted as it is" in note
+
+
+def test_what_cannot_withdraw_says_so():
+    data = pd.DataFrame({"ill": [0, 1] * 20, "age": np.arange(40) % 9, "patient": range(40)})
+    for site in "ab":
+        data.to_csv(f"{site}.csv", index=False)
+        data = data.assign(age=data["age"] + 1)
+    more = "--target ill --model logistic --columns age"
+    shell(f"federate a.csv b.csv {more} --intercept -o ab.safetensors")
+    line = "forget ab.safetensors --site a --record patient=3 -o left.safetensors"
+    refuse(f"{line} --data a.csv", 4, "federate again")
+    refuse(line, 2, "--data FILE")
+    shell(f"fit a.csv {more} -o a.safetensors")
+    line = "forget a.safetensors --site a --data a.csv -o left.safetensors"
+    refuse(f"{line} --record person=3", 2, "'patient'; identifies the records")
+    refuse(f"{line} --record patient=3 --site c", 2, "one --site")
+
+
+def test_names_of_statsmodels_stata_and_spss_are_those_of_the_shell():
+    smf = pytest.importorskip("statsmodels.formula.api")
+    rng = np.random.default_rng(1)
+    data = pd.DataFrame({"sex": rng.choice(["f", "male"], 150), "age": rng.normal(size=150)})
+    data["y"] = 1 + data["age"] + (data["sex"] == "male") + rng.normal(size=150)
+    data.to_csv("t.csv", index=False)
+    line = "fit t.csv --target y --model linear --category sex=f,male --noise-variance 1"
+    shell(f"{line} -o t.safetensors --site t")
+    known = smf.ols("y ~ C(sex) + age", data).fit()
+    pd.DataFrame({"name": known.params.index, "coef": known.params, "se": known.bse}).to_csv(
+        "c.csv", index=False
+    )
+    known.cov_params().to_csv("v.csv")
+    line = "import c.csv --covariance v.csv --site u --flat-prior --prior t.safetensors"
+    shell(f"{line} -o u.safetensors")
+    assert set(posterity.load("u.safetensors").posterior.names) == {"intercept", "age", "sex[male]"}
+    shell("fuse t.safetensors u.safetensors -o tu.safetensors")
+    recipe = Recipe("linear", "y", ("sex",), categories={"sex": ("f", "male")})
+    names = names_in_r(recipe)
+    for other in ("sexmale", "C(sex)[T.male]", "sex[T.male]"):
+        assert names[other] == "sex[male]"
+    for other in ("(Intercept)", "Intercept", "const", "_cons", "(Constant)"):
+        assert names[other] == "intercept"
+
+
+def test_the_recipe_page_of_a_withdrawal_is_there():
+    page = Path(__file__).parents[2] / "docs" / "forget.md"
+    assert "--record patient=" in page.read_text()

@@ -1,0 +1,337 @@
+"""What a table's fit knows less well than its numbers say: in words at `fit`, in the file, and by
+every verb that reads it; and sandwich covariances against statsmodels."""
+
+import datetime
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from cli.commands import document, fail, succeed
+
+import posterity
+from posterity.tabular import Recipe, fit
+
+WEIGHTED = "--target y --model {} --columns x --record-weights wt --weights sampling"
+MODELS = ("logistic", "linear", "poisson", "gamma")
+
+
+def put(name, **columns):
+    pd.DataFrame(columns).to_csv(f"{name}.csv", index=False)
+
+
+def notes(line):
+    return document(*shlex.split(line))["notes"]
+
+
+def told(line, words):
+    return [note for note in notes(line) if words in note]
+
+
+def draw(rng, model, f):
+    mean = {"linear": f, "logistic": 1 / (1 + np.exp(-f))}.get(model, np.exp(f))
+    draws = {
+        "linear": lambda: f + rng.normal(size=len(f)),
+        "logistic": lambda: 1 * (rng.random(len(f)) < mean),
+        "poisson": lambda: rng.poisson(mean),
+        "gamma": lambda: rng.gamma(2, mean / 2),
+    }
+    return draws[model]()
+
+
+def families(api):
+    log = api.families.links.Log()
+    known = (api.families.Binomial(), api.families.Gaussian(), api.families.Poisson())
+    return dict(zip(MODELS, (*known, api.families.Gamma(log)), strict=True))
+
+
+def clustered(model, seed, count=60, each=6):
+    rng = np.random.default_rng(seed)
+    ward = np.repeat(np.arange(count), each)
+    x = rng.normal(size=count)[ward].round(2)
+    f = 0.5 * x + 0.8 * rng.normal(size=count)[ward]
+    order = rng.permutation(count * each)
+    weights = rng.lognormal(3, 0.8, count * each).round(2)
+    return {"y": draw(rng, model, f)[order], "x": x[order], "ward": ward[order], "wt": weights}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_clusters_and_weights_of_sampling_have_sandwich_covariances(model):
+    """As statsmodels has them, whose covariance of clusters has a factor for its coefficients."""
+    api = pytest.importorskip("statsmodels.api")
+    data = clustered(model, 3)
+    put("t", **data)
+    size = len(data["y"])
+    spread = {"gamma": {"dispersion": 0.5}, "linear": {"noise_variance": 1.0}}.get(model, {})
+    recipe = Recipe(model, "y", ("x",), prior_sd={"": 1e4}, **spread)
+    x = api.add_constant(data["x"])
+    family = families(api)[model]
+    robust = {"cov_type": "cluster", "cov_kwds": {"groups": data["ward"]}}
+    known = api.GLM(data["y"], x, family=family).fit(**robust)
+    own = fit("t.csv", recipe.replaced(cluster="ward")).ledger.posterior
+    away = (own.mean - known.params) / known.bse
+    np.testing.assert_allclose(away, 0, atol=0.1)
+    factor = np.sqrt((size - 1) / (size - 2))
+    np.testing.assert_allclose(np.sqrt(own.marginal_variance), known.bse / factor, rtol=0.05)
+    weights = data["wt"]
+    share = weights * (weights.sum() / (weights**2).sum())
+    known = api.GLM(data["y"], x, family=family, freq_weights=share).fit()
+    slope = x * (share * known.resid_response * (1 if model != "gamma" else 1 / known.mu))[:, None]
+    curve = {"logistic": known.mu * (1 - known.mu), "poisson": known.mu}
+    bend = curve.get(model, data["y"] / known.mu if model == "gamma" else np.ones(size))
+    bread = np.linalg.inv((x * (share * bend)[:, None]).T @ x)
+    wanted = np.sqrt(np.diagonal(bread @ (slope.T @ slope) @ bread) * size / (size - 1))
+    weighted = recipe.replaced(weights="wt", weighting="sampling")
+    own = fit("t.csv", weighted).ledger.posterior
+    np.testing.assert_allclose(np.sqrt(own.marginal_variance), wanted, rtol=0.05)
+    heavier = {**data, "wt": weights * 1000}
+    put("u", **heavier)
+    other = fit("u.csv", weighted).ledger.posterior
+    np.testing.assert_allclose(other.covariance, own.covariance, rtol=1e-6)
+
+
+@pytest.mark.parametrize("model", ["logistic", "poisson"])
+def test_a_federation_of_clusters_is_the_fit_of_all_records(model):
+    """Also of sites with fewer clusters than coefficients, and after its records are forgotten."""
+    data = pd.DataFrame(clustered(model, 5))
+    few = data["ward"] < 2
+    data[few].to_csv("a.csv", index=False)
+    data[~few].to_csv("b.csv", index=False)
+    data.to_csv("all.csv", index=False)
+    line = f"--target y --model {model} --columns x --cluster ward"
+    document(*shlex.split(f"fit all.csv {line} -o all.safetensors"))
+    sites = "--site a=a.csv --site b=b.csv"
+    document(*shlex.split(f"federate {sites} {line} --intercept -o both.safetensors"))
+    whole = posterity.load("all.safetensors").posterior
+    both = posterity.load("both.safetensors")
+    sd = np.sqrt(whole.marginal_variance)
+    np.testing.assert_allclose((both.posterior.mean - whole.mean) / sd, 0, atol=0.02)
+    np.testing.assert_allclose(np.sqrt(both.posterior.marginal_variance), sd, rtol=0.02)
+    assert not both.independent
+    assert (
+        "2 clusters for 2 coefficients"
+        in fail(3, *shlex.split(f"fit a.csv {line} -o a.safetensors"))["found"]
+    )
+    refused = f"federate {sites} {line} --intercept --personal x -o p.safetensors"
+    assert "--personal" in fail(2, *shlex.split(refused))["found"]
+    assert "sandwich covariances, within: ward" in succeed("show", "both.safetensors").stdout
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ([0.5, 2.5], ""),
+        ([1.0, 1.25], "--weights counts"),
+        ([1e-3, 4.0], ""),
+    ],
+)
+def test_fractional_weights_are_refused_with_both_ways_on(values, line):
+    put("t", y=[0, 1] * 20, x=np.arange(40) / 7, wt=values * 20)
+    shell = f"fit t.csv --target y --model logistic --record-weights wt {line} -o t.safetensors"
+    error = fail(5, *shlex.split(shell))
+    assert "--weights sampling" in error["fix"] and "whole numbers" in error["expected"]
+    assert "line" in error["found"] and "'wt'" in error["found"]
+    error = fail(2, *shlex.split("fit t.csv --target y --model logistic --weights sampling -o t.s"))
+    assert "--record-weights" in error["expected"]
+
+
+def test_whole_weights_are_counts_and_are_said_to_be():
+    put("t", y=[0, 1, 1, 0] * 10, x=np.arange(40) % 7, wt=[1, 2, 3, 4] * 10)
+    line = "fit t.csv --target y --model logistic --record-weights wt -o t.safetensors"
+    (note,) = told(line, "numbers of equal records")
+    assert "40 rows count as 100" in note
+    assert not told(f"{line} --weights counts", "numbers of equal records")
+    assert "40 rows count as 100" not in succeed("show", "t.safetensors").stdout
+    document(*shlex.split(line))
+    assert "40 rows count as 100" in " ".join(succeed("show", "t.safetensors").stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("sorted numbers", True),
+        ("shuffled numbers", True),
+        ("texts left out", True),
+        ("numbers used", True),
+        ("a name", True),
+        ("age", False),
+        ("few", False),
+    ],
+)
+def test_columns_that_look_like_clusters_are_named(kind, said):
+    data = pd.DataFrame(clustered("linear", 2)).drop(columns="wt")
+    rng = np.random.default_rng(0)
+    if kind in ("sorted numbers", "numbers used"):
+        data = data.sort_values("ward")
+    if kind == "texts left out":
+        data["ward"] = "w" + data["ward"].astype(str)
+    if kind == "a name":
+        data["patient_id"] = rng.integers(0, 50, len(data))
+    if kind in ("a name", "age", "few"):
+        data = data.drop(columns="ward").assign(y=data["x"] + rng.normal(size=len(data)))
+    if kind == "age":
+        data["age"] = rng.integers(30, 80, len(data))
+    if kind == "few":
+        data["visit"] = np.arange(len(data)) % 6
+    data.to_csv("t.csv", index=False)
+    without = {"numbers used": "", "a name": "", "age": "", "few": ""}.get(kind, "--without ward")
+    line = f"fit t.csv --target y --model linear {without} -o t.safetensors"
+    found = told(line, "pass --cluster")
+    assert bool(found) == said
+    shown = "pass --cluster" in " ".join(succeed("show", "t.safetensors").stdout.split())
+    assert shown == said
+
+
+def separated(kind, count=200):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=count).round(3)
+    drug = 1 * (rng.random(count) < 0.5)
+    y = 1 * (rng.random(count) < 0.3)
+    if kind == "level without an event":
+        return {"y": np.where(drug, y, 0), "x": x, "drug": drug}, "logistic", "drug"
+    if kind == "level with events alone":
+        return {"y": np.where(drug, y, 1), "x": x, "drug": drug}, "logistic", "drug"
+    if kind == "a threshold":
+        return {"y": 1 * (x > 0.2), "x": x, "drug": drug}, "logistic", "x"
+    if kind == "a category":
+        part = np.array(["a", "b", "c"])[rng.integers(0, 3, count)]
+        return {"y": np.where(part == "c", 0, y), "x": x, "part": part}, "logistic", "part[c]"
+    if kind == "counts":
+        return {"y": np.where(drug, rng.poisson(2, count), 0), "x": x, "drug": drug}, "poisson", \
+            "drug"  # fmt: skip
+    if kind == "times":
+        event = np.where(drug, 0, y)
+        time = rng.exponential(size=count) + 0.1
+        return {"y": time, "event": event, "x": x, "drug": drug}, "survival", "drug"
+    return {"y": y, "x": x, "drug": drug}, "logistic", ""
+
+
+SEPARATED = (
+    *("level without an event", "level with events alone", "a threshold"),
+    *("a category", "counts", "times", "none"),
+)
+
+
+@pytest.mark.parametrize("kind", SEPARATED)
+def test_separation_in_part_is_noted_and_named(kind):
+    """By `fit`, by `federate`, and by whoever reads the files."""
+    data, model, column = separated(kind)
+    put("t", **data)
+    line = f"--target y --model {model} {'--event event' if model == 'survival' else ''}"
+    line += " --category part=a,b,c" if "part" in data else ""
+    found = told(f"fit t.csv {line} -o t.safetensors", "the prior keeps coefficients finite")
+    assert len(found) == bool(column)
+    federated = f"federate --site t=t.csv {line} --intercept -o f.safetensors"
+    words = "the prior keeps coefficients finite"
+    assert len(told(federated, words)) == bool(column)
+    for file in ("t", "f"):
+        shown = " ".join(succeed("show", f"{file}.safetensors").stdout.split())
+        assert (words in shown) == bool(column)
+    if kind != "a threshold":
+        assert all(f"['{column}']" in note for note in found)
+    skewed = told(f"fit t.csv {line} -o t.safetensors", "is skewed")
+    assert bool(skewed) == bool(column)
+
+
+def test_notes_of_a_file_travel_through_every_verb(tmp_path):
+    for number, site in enumerate("ab"):
+        data, _, _ = separated("level without an event" if site == "a" else "none", 200 + number)
+        put(site, **data)
+        succeed(*shlex.split(f"fit {site}.csv --target y --model logistic -o {site}.safetensors"))
+    words = "['a']: ['drug'] tell the target's classes apart"
+    assert told("fuse a.safetensors b.safetensors -o ab.safetensors", words)
+    for line in ("show ab.safetensors", "inspect ab.safetensors"):
+        assert words in " ".join(succeed(*line.split()).stdout.split())
+    succeed("report", "ab.safetensors", "-o", "ab.html")
+    assert "classes apart" in Path("ab.html").read_text()
+    forgotten = "forget ab.safetensors --site b -o a2.safetensors --receipt r.json"
+    succeed(*forgotten.split())
+    assert "classes apart" in succeed("show", "a2.safetensors").stdout.replace("\n", " ")
+
+
+DAY = datetime.date(2023, 1, 30)
+IDENTIFIERS = {
+    "row": lambda rng, n: np.arange(n) + 500001,
+    "random": lambda rng, n: rng.choice(10**7, n, replace=False),
+    "text": lambda rng, n: [f"P{k:04d}" for k in rng.permutation(n)],
+    "as floats": lambda rng, n: np.arange(n) * 1.0,
+    "patient_id": lambda rng, n: np.r_[np.arange(n - 5), np.arange(5)],
+    "date number": lambda rng, n: [
+        int((DAY + datetime.timedelta(int(k))).strftime("%Y%m%d")) for k in rng.integers(0, 99, n)
+    ],
+    "date text": lambda rng, n: [
+        str(DAY + datetime.timedelta(int(k))) for k in rng.integers(0, 99, n)
+    ],
+    "visit_date": lambda rng, n: rng.integers(44000, 45000, n),
+}
+COVARIATES = {
+    "age": lambda rng, n: rng.normal(60, 9, n).round(),
+    "year": lambda rng, n: rng.integers(1990, 2020, n),
+    "paid": lambda rng, n: rng.integers(0, 60, n),
+    "weight": lambda rng, n: rng.normal(70, 9, n).round(1),
+    "comma": lambda rng, n: [f"{v:.2f}".replace(".", ",") for v in rng.normal(70, 9, n)],
+}
+
+
+@pytest.mark.parametrize("name", [*IDENTIFIERS, *COVARIATES])
+def test_identifiers_and_dates_are_no_covariates_by_default(name):
+    rng = np.random.default_rng(4)
+    made = (IDENTIFIERS | COVARIATES)[name](rng, 120)
+    put("t", **{name: made, "dose": rng.integers(0, 9, 120), "y": rng.integers(0, 9, 120)})
+    line = "--target y --model linear"
+    words = f"left out, as no covariates: {name!r}"
+    data = document(*shlex.split(f"fit t.csv {line} -o t.safetensors"))
+    identifier = name in IDENTIFIERS
+    assert any(words in note for note in data["notes"]) == identifier
+    assert ("dose" in data["columns"], name in data["columns"]) == (True, not identifier)
+    assert (words in " ".join(succeed("show", "t.safetensors").stdout.split())) == identifier
+    sites = f"federate --site t=t.csv {line} --intercept -o f.safetensors"
+    document(*shlex.split(sites))
+    assert posterity.load("f.safetensors").posterior.names == tuple(["intercept", *data["columns"]])
+    if identifier and name not in ("text", "date text"):
+        data = document(*shlex.split(f"fit t.csv {line} --columns '{name},dose' -o u.safetensors"))
+        assert data["columns"] == [name, "dose"]
+
+
+def test_an_identifier_at_one_site_is_one_at_all():
+    rng = np.random.default_rng(4)
+    put("a", code=np.arange(30), x=rng.normal(size=30), y=rng.normal(size=30))
+    put("b", x=rng.normal(size=30), y=rng.normal(size=30), code=[1, 2] * 15)
+    line = "federate --site a=a.csv --site b=b.csv --target y --model linear --intercept -o f.x"
+    assert told(line, "'code'")
+    assert posterity.load("f.x").posterior.names == ("intercept", "x")
+
+
+def test_without_an_intercept_the_levels_have_means_of_their_own():
+    """As `0 + C(x)`; in files of several sites, with their columns in any order."""
+    smf = pytest.importorskip("statsmodels.formula.api")
+    rng = np.random.default_rng(3)
+    count = 200
+    data = pd.DataFrame({"sex": rng.choice(["f", "m"], count), "age": rng.normal(size=count)})
+    data["part"] = rng.choice(["a", "b", "c"], count)
+    data["y"] = np.where(data["sex"] == "m", 5, 3) + data["age"] + rng.normal(size=count)
+    data.to_csv("t.csv", index=False)
+    data[["part", "y", "age", "sex"]].to_csv("u.csv", index=False)
+    levels = "--category sex=f,m --category part=a,b,c --noise-variance 1"
+    line = f"--target y --model linear --no-intercept {levels}"
+    for site in "tu":
+        succeed(*shlex.split(f"fit {site}.csv {line} -o {site}.safetensors"))
+    found = posterity.load("t.safetensors").posterior
+    names = {"part[a]": "C(part)[a]", "part[b]": "C(part)[b]", "part[c]": "C(part)[c]"}
+    names |= {"sex[m]": "C(sex)[T.m]", "age": "age"}
+    known = smf.ols("y ~ 0 + C(part) + C(sex) + age", data).fit().params
+    assert set(found.names) == set(names)
+    for name, mean in zip(found.names, found.mean, strict=True):
+        assert mean == pytest.approx(known[names[name]], rel=1e-5)
+    succeed("fuse", "t.safetensors", "u.safetensors", "-o", "tu.safetensors")
+    twice = posterity.load("tu.safetensors").posterior
+    np.testing.assert_allclose(twice.mean, found.mean, rtol=1e-5)
+    written = "fit t.csv --model linear --formula 'y ~ 0 + C(sex)' --category sex=f,m"
+    succeed(*shlex.split(f"{written} --noise-variance 1 -o v.safetensors"))
+    alone = "fit t.csv --target y --model linear --no-intercept --columns sex"
+    more = "--category sex=f,m --noise-variance 1 -o w.safetensors"
+    succeed(*shlex.split(f"{alone} {more}"))
+    one, other = (posterity.load(f"{name}.safetensors").posterior for name in "vw")
+    assert one.names == other.names == ("sex[f]", "sex[m]")
+    np.testing.assert_allclose(one.mean, other.mean)

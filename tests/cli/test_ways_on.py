@@ -1,0 +1,170 @@
+"""What people bring that is not what a command takes: read, or refused with what does it here."""
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from cli.commands import document, refuse, succeed
+
+import posterity
+from posterity.cli.streams import in_shell
+
+COUNT = 90
+
+
+@pytest.fixture(autouse=True)
+def tables():
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"y": np.arange(COUNT) % 2, "x": rng.normal(size=COUNT).round(3)})
+    data["time"] = rng.exponential(size=COUNT).round(3) + 0.01
+    data["status"] = data["y"] + 1
+    data["sex"] = rng.choice(["f", "m"], COUNT)
+    data["stage"] = rng.integers(1, 4, COUNT)
+    data.to_csv("n.csv", index=False)
+    data.assign(x=data["x"] + 1).to_csv("s.csv", index=False)
+    data.assign(ill=np.where(data["y"], "Y", "N")).drop(columns="y").to_csv("yn.csv", index=False)
+    return data
+
+
+FIT = "fit n.csv --columns x -o n.safetensors --target y --model "
+TEXTS = "pass --category sex=f,m or leave columns out: --without sex"
+REFUSED = {
+    "fuse n.csv s.csv -o b.safetensors": (5, "a table of records, 'n.csv'; posterity fit n.csv"),
+    "show n.csv": (5, "posterity fit n.csv"),
+    "inspect n.csv": (5, "posterity fit n.csv"),
+    "report n.csv -o n.html": (5, "posterity fit n.csv"),
+    "diff n.csv s.csv": (5, "posterity fit n.csv"),
+    "predict n.csv s.csv -o p.csv": (5, "posterity fit n.csv"),
+    "fit n.rds --target y --model linear -o n.safetensors": (5, "a table of R; write.csv"),
+    "fit n.nc --target y --model linear -o n.safetensors": (5, "from_netcdf; from_samples"),
+    "fit n.pkl --target y --model linear -o n.safetensors": (5, "code; to_csv"),
+    "import draws.csv -o d.safetensors": (4, "draws in table; from_samples"),
+    "import draws.nc -o d.safetensors": (5, "from_netcdf; from_samples"),
+    FIT + "cox": (2, "--model survival"),
+    FIT + "ols": (2, "--model linear"),
+    FIT + "logit": (2, "--model logistic"),
+    FIT + "negbin": (2, "--model negative-binomial"),
+    "fit n.csv --model survival --target time --event status --columns x -o n.safetensors": (
+        *(5, "--category status=1,2, censored first"),
+    ),
+    "fit n.csv --model logistic --formula 'y ~ .' -o n.safetensors": (2, "leave --formula out"),
+    "fit n.csv --model logistic --formula 'y ~ x + (1|sex)' -o n.safetensors": (
+        *(2, "--cluster sex; --personal"),
+    ),
+    "fit n.csv --model logistic --formula 'y ~ x + (1 + x | sex)' -o n.safetensors": (
+        *(2, "--cluster sex; --personal"),
+    ),
+    "fit yn.csv --model logistic --target ill -o n.safetensors": (
+        *(5, "'sex' ['f', 'm']; 'ill' ['N', 'Y']; --category sex=f,m --category ill=N,Y"),
+    ),
+    "fit n.csv --model logistic --target y -o n.safetensors": (5, TEXTS),
+    "federate n.csv n=s.csv --target y --model logistic -o b.safetensors": (2, "['n', 'n']"),
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_is_refused_says_the_way_on(line):
+    Path("draws.csv").write_text("# model = m\nlp__,beta\n-1,0.1\n-2,0.3\n")
+    Path("draws.nc").write_bytes(b"CDF")
+    for name in ("n.rds", "n.nc", "n.pkl"):
+        Path(name).write_bytes(b"not even read")
+    refuse(line, *REFUSED[line])
+
+
+@pytest.mark.parametrize("ending", ["dta", "xlsx", "csv"])
+def test_tables_of_other_programs_are_read_as_a_csv_is(ending, tables):
+    if ending == "dta":
+        tables.to_stata("t.dta", write_index=False)
+    elif ending == "xlsx":
+        pytest.importorskip("openpyxl")
+        tables.to_excel("t.xlsx", index=False)
+    else:
+        tables.to_csv("t.csv", index=False)
+    more = "--target y --model logistic --without time,status --category sex=f,m"
+    for file in ("n.csv", f"t.{ending}"):
+        succeed(*shlex.split(f"fit {file} --site t {more} -o {file}.safetensors"))
+    one, other = (posterity.load(f"{file}.safetensors") for file in ("n.csv", f"t.{ending}"))
+    assert one == other
+
+
+def test_tables_as_arguments_of_federate_are_its_sites():
+    more = "--target y --model logistic --columns x --intercept -o b.safetensors"
+    data = document(*shlex.split(f"federate n.csv south=s.csv {more}"))
+    assert sorted(data["sites"]) == ["n", "south"]
+    both = posterity.load("b.safetensors")
+    Path("b.safetensors.checkpoint").unlink()
+    document(*shlex.split(f"federate --site n=n.csv --site south=s.csv {more}"))
+    assert posterity.load("b.safetensors") == both
+
+
+def test_event_codes_and_labels_are_read_by_their_levels(tables):
+    line = "--model survival --target time --columns x -o s.safetensors --site s"
+    succeed(*shlex.split(f"fit n.csv {line} --event status --category status=1,2"))
+    coded = posterity.load("s.safetensors").posterior
+    tables.assign(status=np.where(tables["y"], "dead", "alive")).to_csv("t.csv", index=False)
+    succeed(*shlex.split(f"fit t.csv {line} --event status --category status=alive,dead"))
+    assert posterity.load("s.safetensors").posterior == coded
+    succeed(*shlex.split(f"fit n.csv {line} --event y"))
+    assert posterity.load("s.safetensors").posterior == coded
+
+
+@pytest.mark.parametrize("written", ["1.0", "1", "01 is no level"])
+def test_levels_of_floats_are_those_of_whole_numbers(written, tables):
+    line = "--target y --model logistic --columns stage --site t"
+    succeed(*shlex.split(f"fit n.csv {line} --category stage=1,2,3 -o a.safetensors"))
+    stage = tables["stage"].astype(float) if written == "1.0" else tables["stage"]
+    if "no level" in written:
+        stage = "0" + stage.astype(str)
+    tables.assign(stage=stage).to_csv("t.csv", index=False)
+    like = "fit t.csv --like a.safetensors --site t -o b.safetensors"
+    if "no level" in written:
+        refuse(like, 5, "column 'stage'; one of its levels")
+        return
+    succeed(*shlex.split(like))
+    levels = "--category stage=1.0,2.0,3.0"
+    succeed(*shlex.split(f"fit t.csv {line} {levels} -o c.safetensors"))
+    one, *others = (posterity.load(f"{name}.safetensors") for name in "abc")
+    assert all(one == other for other in others)
+    succeed("fuse", "a.safetensors", "u=c.safetensors", "-o", "d.safetensors")
+
+
+def test_names_in_capitals_are_found_and_said(tables):
+    tables.rename(columns={"y": "ILL", "x": "Dose"}).to_csv("t.csv", index=False)
+    line = "fit t.csv --target ill --model logistic --columns dose -o t.safetensors"
+    data = document(*shlex.split(line))
+    assert {"column 'ILL' is read as 'ill'", "column 'Dose' is read as 'dose'"} <= {*data["notes"]}
+    assert data["columns"] == ["dose"]
+    succeed("predict", "t.safetensors", "t.csv", "-o", "p.csv")
+    tables.assign(Y=tables["y"], X=0).rename(columns={"y": "ill"}).to_csv("t.csv", index=False)
+    refuse("fit t.csv --target yy --model logistic --columns x -o t.safetensors", 4, "'yy'")
+
+
+@pytest.mark.parametrize("missing", ["-99", "unknown", "-99,unknown"])
+def test_what_stands_for_a_missing_value_can_be_said(missing, tables):
+    values = tables["x"].astype(str)
+    for place, text in enumerate(missing.split(",")):
+        values[place::10] = text
+    gaps = values.isin(missing.split(","))
+    tables.assign(x=values).to_csv("t.csv", index=False)
+    tables[~gaps].to_csv("u.csv", index=False)
+    line = "--target y --model logistic --columns x --site t"
+    succeed(*shlex.split(f"fit t.csv {line} --missing {missing} --drop-missing -o t.safetensors"))
+    succeed(*shlex.split(f"fit u.csv {line} -o u.safetensors"))
+    one, other = (posterity.load(f"{name}.safetensors") for name in "tu")
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("said", "shell"),
+    [
+        ("(federate(..., personal=True))", "(posterity federate --personal true)"),
+        ("Pass prior= to choose", "Pass --prior to choose"),
+        ("by fuse(..., rule='product').", "by posterity fuse --rule product."),
+        ("absorb=True for plates", "--absorb true for plates"),
+        ("x=3, y = 2 and a=b", "x=3, y = 2 and a=b"),
+    ],
+)
+def test_notes_at_the_shell_speak_of_flags(said, shell):
+    assert in_shell(said) == shell
