@@ -150,7 +150,7 @@ def test_the_default_refines_until_that_converges(trained, retrained):
     assert len(set(done.receipt.refinement.updates.values())) == 1
     again = forget(done.run, "ash")
     apart = federate({s: SITES[s] for s in ("elm", "fir")}, LogisticRegression(), NORMAL, steps=20)
-    assert float(again.ledger.posterior.kl(apart.posterior)) < 2 * again.distance
+    assert float(again.ledger.posterior.kl(apart.posterior)) < again.bound
     assert again.receipt.sites == ("ash",)
 
 

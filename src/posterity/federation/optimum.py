@@ -174,7 +174,7 @@ class Descent:
         over nodes are off, once a step was made.
         """
         left = best.squared / 2
-        little = left <= self.effort.flattest * tolerance
+        little = left <= self.effort.flattest**2 * tolerance
         return not best.finite or little or (self.looks > 1 and left <= best.at.error)
 
     def place(self, state: State) -> _Place:
@@ -292,7 +292,7 @@ class Descent:
         far = distance(begun, at.state.posterior)
         settled = rest <= tolerance
         left = math.inf
-        flat = (math.sqrt(far) + math.sqrt(rest / self.effort.flattest)) ** 2
+        flat = (math.sqrt(far) + math.sqrt(rest) / self.effort.flattest) ** 2
         if settled or rest <= self.effort.share * far:
             q: Any = at.state.posterior
             after = q + q.with_natural_parameters(best.direction)
