@@ -134,7 +134,8 @@ def test_a_curved_ridge_is_followed_to_its_end(slope: float) -> None:
     }
     sites = {site: (x[site], slope + rng.normal(size=len(x[site]))) for site in x}
     with pytest.warns(ConvergenceWarning):  # exchanged parameters are as likely
-        run = federate(sites, product, Gaussian.from_standard(np.zeros(2), np.eye(2)))
+        prior = Gaussian.from_standard(np.zeros(2), np.eye(2))
+        run = federate(sites, product, prior, tolerance=1e-6)
     assert run.status.state == "converged to one of several"
     q: Any = run.posterior
     np.testing.assert_allclose(q.mean[0], q.mean[1], rtol=1e-3)
