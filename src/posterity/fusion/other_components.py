@@ -38,7 +38,8 @@ def strangers(groups: Groups, level: float) -> Iterator[Doubt]:
     has = np.zeros((sites, len(groups.holders)), bool)
     has[groups.site, groups.fused] = True
     many = max(sites, len(np.unique(groups.everywhere[0])))
-    evidence = of_presence(has, groups.holders, many) - np.log(sites)
+    # There are two tests of each site, this and that of scatter.
+    evidence = of_presence(has, groups.holders, many) - np.log(2 * sites)
     at = int(np.lexsort((np.array(block.names), -np.round(evidence, 6)))[0])
     if sites > 2 and evidence[at] > -np.log(level):
         rest = (own.sum() - own[at]) / (number.sum() - number[at])
@@ -111,7 +112,7 @@ def _of_scatter(
         scatter = len(mine) * mine.var(0) + len(rest) * rest.var(0)
         error = np.sqrt(scatter / freedom * (1 / len(mine) + 1 / len(rest)))
         chance = 2 * scipy.special.stdtr(freedom, -np.abs(step) / error)
-        evidence = -np.log(chance * len(sites) * logs.shape[1])
+        evidence = -np.log(2 * chance * len(sites) * logs.shape[1])
         column = int(evidence.argmax())
         yield float(evidence[column]), site, column, float(step[column])
 
