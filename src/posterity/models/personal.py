@@ -38,7 +38,8 @@ class Spreads:
     """Median of a spread, in the coefficient's prior standard deviations."""
     errors: float = 2.0
     """Median of a spread in the fusion of finished posteriors, in the sites' median standard error:
-    intervals then hold where few sites differ by as much (docs/decisions/0059)."""
+    intervals then hold where few sites differ by as much (docs/decisions/0059). It is more where
+    sites' estimates differ by more."""
     common: float = 1.5
     """Standard deviation of the part of log spreads that all coefficients have in common."""
     own: float = 0.75
