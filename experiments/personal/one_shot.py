@@ -15,6 +15,7 @@ import scipy
 
 import posterity
 from experiments import harness
+from posterity.inference.expectation_propagation import Normal
 from posterity.inference.random_effects import Effects, RandomEffects
 from posterity.models.personal import Spreads
 
@@ -29,6 +30,8 @@ FEW = (3, 5, 10)
 FIELDS = 500
 """Fields of each kind: a share of 0.95 then has a standard error of 0.01."""
 LEVEL = 0.95
+FLAT = 1e6
+"""Deviation of the prior of the mean, in typical errors: as good as none."""
 WALD, KNAPP, AT_LEAST_ONE = "plug-in normal", "Hartung-Knapp", "Hartung-Knapp, scale at least 1"
 PRIORS = {
     "integrated over the spread": Spreads(),
@@ -45,7 +48,7 @@ METHODS = (WALD, KNAPP, AT_LEAST_ONE, *INTEGRATED, *OTHERS)
 def run(place: harness.Place = PLACE, *, fields: int = FIELDS) -> dict[str, Any]:
     """Return and write coverage and length of intervals, by method and kind of field."""
     usual = itertools.product(SITES, ERRORS, SPREADS)
-    kinds = [*usual, *itertools.product(FEW, ERRORS, MANY)]
+    kinds = [*itertools.product(FEW, ERRORS, MANY), *usual]
     found = {
         f"{count} sites, {errors} errors, spread {spread:g}": place.kept(
             f"one-shot-{count}-{errors}-{spread:g}-{fields}",
@@ -100,11 +103,14 @@ def _field(count: int, errors: str, spread: float, seed: int) -> dict[str, tuple
     error = np.ones(count) if errors == "equal" else drawn
     *effects, new = spread * rng.normal(size=count + 1)
     seen = np.array(effects) + error * rng.normal(size=count)
-    sites = {
-        f"{place:02}": posterity.Gaussian.from_standard([mean], [[sd**2]]).named(["effect"])
-        for place, (mean, sd) in enumerate(zip(seen, error, strict=True))
+    sites = zip(seen, error, strict=True)
+    messages = {
+        f"{place:02}": Normal(np.array([mean]) / sd**2, np.array([[sd**-2]]))
+        for place, (mean, sd) in enumerate(sites)
     }
-    population = posterity.fuse(sites, personal=True).population
+    # As posterity.fuse does, but for its check of the sites.
+    common = posterity.Gaussian.from_standard([0.0], [[FLAT**2]]).named(["effect"])
+    population = Effects(RandomEffects.of(common, True), messages)
     weights = 1 / (error**2 + population.spread**2)
     mean = weights @ seen / weights.sum()
     scale = np.sqrt(weights @ (seen - mean) ** 2 / (count - 1))
@@ -117,12 +123,12 @@ def _field(count: int, errors: str, spread: float, seed: int) -> dict[str, tuple
         AT_LEAST_ONE: mean + own * student * max(scale, 1) * np.array([-1, 1]),
     }
     covered = {name: _judged(own, 0.0) for name, own in ends.items()}
-    common = population.prior.blocks["coefficients"]
     priors = {name: RandomEffects.of(common, True, own) for name, own in PRIORS.items()}
     alone = {"effect": Spreads().errors * float(np.median(error))}
     priors[ALONE] = RandomEffects.of(common, alone)
     for name, prior in priors.items():
-        integrated = Effects(prior, population.messages)
+        integrated = Effects(prior, messages)
+        vars(integrated)["spread"] = population.spread  # which has nothing to do with this prior
         covered[name] = _judged(integrated.interval(LEVEL)[0], 0.0)
         covered[f"{name}{NEW}"] = _judged(integrated.prediction_interval(LEVEL)[0], new)
         covered[f"{name}{SPREAD}"] = _judged(integrated.spread_interval(LEVEL)[0], spread)
