@@ -149,7 +149,7 @@ def fuse(settings: Settings) -> Data:
     result: Any = fusion.posterior if fusion.ledger is None else fusion.ledger
     personal = settings["model.personal"]
     pooled = personal not in (None, False)
-    known = distance_of_pooled(fusion, inputs, personal) if pooled else distance_of(fusion, inputs)
+    known = distance_of_pooled(fusion, inputs) if pooled else distance_of(fusion, inputs)
     if plot is not None:  # before the result: if drawing fails, no file is left
         from posterity.reporting.plots import plot_matching
 
