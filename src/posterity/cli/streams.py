@@ -166,7 +166,8 @@ def guarded(call: Callable[[], Any], as_json: bool) -> int:
 
 
 def _print_error(error: BaseException, as_json: bool) -> int:
-    found, expected, fix, code = explain(error)
+    *sentences, code = explain(error)
+    found, expected, fix = map(in_shell, sentences)
     kind = "UsageError" if code == UsageError.exit_code else type(error).__name__
     data = {"type": kind, "found": found, "expected": expected, "fix": fix, "exit_code": code}
     line = printable(f"error: found {found}; expected {expected}; next: {fix}")

@@ -98,8 +98,8 @@ def fuse_differing(
     if passed:
         raise UsageError(
             found=f"personal= with {'=, '.join(passed)}=",
-            expected="of the other arguments only prior=, level=, warn= and progress=",
-            fix="Leave them out: each site's coefficients have their own names.",
+            expected="no choice of how sites are matched and summed",
+            fix="Leave it out: coefficients are matched by name, and all sites are in memory.",
         )
     if plan.prior is not None:
         _check_gaussian(plan.prior, "as the prior")

@@ -28,6 +28,8 @@ from posterity.tabular.sites import MOST_SITES, as_provenance, sites_in, togethe
 if TYPE_CHECKING:
     from posterity.tabular.multicentre import Columns
 
+PERSONAL = "personal"
+"""Where a file's provenance has the argument ``personal`` of its fusion."""
 Reader = Callable[[Path], tuple[Any, Inspection]]
 """A function that reads a file, as :func:`posterity.artifact.open_artifact`."""
 
@@ -104,7 +106,7 @@ def fused(
     if personal not in (None, False):
         alone = _in_memory(paths, inputs, read)
         columns = _columns(personal, alone, inputs)
-        options.pop("checkpoint", None)  # there is nothing to continue
+        inputs.record[PERSONAL] = json.dumps(columns, ensure_ascii=False)
         return posterity.fuse(alone, personal=columns, budget=budget, **options, progress=progress)
     files = [named(path) for path in paths]
     large = budget is not None or sum(plans.size_of(path) for _, path in files) > plans.IN_MEMORY
@@ -162,11 +164,11 @@ def provenance_of(fusion: Fusion, inputs: Inputs, options: Mapping[str, Any]) ->
     rebased = json.dumps(fusion.rebased, ensure_ascii=False)
     if len(fusion.rebased) > inputs.listed:
         rebased = f"{len(fusion.rebased)} sites"
-    record = {
-        "rule": fusion.rule.value,
-        "divergence": fusion.divergence.value,
-        "matching": str(options["matching"]),
-    }
+    record = {}
+    if PERSONAL not in inputs.record:
+        record["rule"] = fusion.rule.value
+        record["divergence"] = fusion.divergence.value
+        record["matching"] = str(options["matching"])
     if inputs.count > inputs.listed:  # a header has no room for the digests of a million files
         record["inputs"] = f"sha256 of names and digests: {inputs.all.hexdigest()}"
     else:
