@@ -49,7 +49,7 @@ def run(place: harness.Place = PLACE, *, fields: int = FIELDS) -> dict[str, Any]
     """Return and write coverage and length of intervals, by method and kind of field."""
     usual = itertools.product(SITES, ERRORS, SPREADS)
     kinds = [*itertools.product(FEW, ERRORS, MANY), *usual]
-    found = {
+    every = {
         f"{count} sites, {errors} errors, spread {spread:g}": place.kept(
             f"one-shot-{count}-{errors}-{spread:g}-{fields}",
             lambda kind=(count, errors, spread): _covered(*kind, fields),
@@ -57,6 +57,7 @@ def run(place: harness.Place = PLACE, *, fields: int = FIELDS) -> dict[str, Any]
         )
         for count, errors, spread in kinds
     }
+    found = {kind: own for kind, own in every.items() if own is not None}
     # Where there is no spread, no interval of it covers.
     shares = {
         name: [
@@ -71,6 +72,7 @@ def run(place: harness.Place = PLACE, *, fields: int = FIELDS) -> dict[str, Any]
         "least coverage": {name: min(own) for name, own in shares.items()},
         "mean coverage": {name: float(np.mean(own)) for name, own in shares.items()},
         "spread of coverage": {name: float(np.std(own)) for name, own in shares.items()},
+        "left out": [kind for kind in every if kind not in found],
         "results": found,
         "settings": {
             "fields": fields,

@@ -136,7 +136,8 @@ def in_shell(text: str) -> str:
 
 
 def _flag(argument: re.Match[str]) -> str:
-    value = (argument[2] or "").strip("'").lower()
+    value = argument[2] or ""
+    value = value if value.startswith("'") else value.lower()
     return f"--{argument[1].replace('_', '-')} {value}".rstrip()
 
 
