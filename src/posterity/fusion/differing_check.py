@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy
 
 from posterity.families import Gaussian
 from posterity.fusion.blocks import Block, side_by_side
@@ -19,6 +20,7 @@ from posterity.fusion.groups import Groups, different
 from posterity.fusion.silence import say_nothing
 from posterity.fusion.sites import Site, Sites
 from posterity.inference.expectation_propagation import Normal
+from posterity.inference.population import variances
 from posterity.inference.random_effects import Effects
 
 
@@ -76,12 +78,28 @@ def _farthest(effects: Effects, level: float) -> Iterator[Doubt]:
     coefficients that differ have less than the chance ``level`` under that of the others, corrected
     for the numbers of sites and coefficients.
     """
-    chances = np.array([effects.chances(site, effects) for site in effects.sites])[:, effects.own]
+    chances = np.array([_chances(effects, site, effects) for site in effects.sites])[:, effects.own]
     place = np.unravel_index(np.nan_to_num(chances).argmin(), chances.shape)[0]
     site = effects.sites[place]
-    nats = -np.nan_to_num(effects.chances(site, effects.without(site))[effects.own])
+    nats = -np.nan_to_num(_chances(effects, site, effects.without(site))[effects.own])
     worst = int(nats.argmax())
     evidence = float(nats[worst] - np.log(chances.size))
     if evidence > -np.log(level):
         facts: Any = {"about": effects.personal[worst], "where": ""}
         yield doubt(Kind.CONTRADICTION, evidence, site, sigmas=float(deviate(nats[worst])), **facts)
+
+
+def _chances(effects: Effects, site: str, others: Effects) -> np.ndarray:
+    """Return the log chances (d,) that estimates of a site are as far, on either side, from what a
+    population of ``others`` predicts of them; NaN for those that the site lacks.
+    """
+    estimates, errors = effects.alone(site)
+    at = others.nodes
+    between = variances(at.log_spread, others.own, len(others.names))
+    within = np.diagonal(at.covariance, axis1=1, axis2=2)
+    away = (estimates - at.mean) / np.sqrt(within + between + errors**2)
+    sides = [
+        scipy.special.logsumexp(scipy.special.log_ndtr(side), axis=0, b=at.weights[:, None])
+        for side in (away, -away)
+    ]
+    return np.log(2) + np.minimum(*sides)

@@ -299,21 +299,6 @@ class Effects:
         prior = RandomEffects(coefficients=common, log_spread=log_spread.named(self.personal))
         return Effects(prior, {site: own for site, own in self.messages.items() if site != name})
 
-    def chances(self, name: str, others: "Effects") -> Float[np.ndarray, " d"]:
-        """Return the log chances that estimates of a site are as far, on either side, from what a
-        population of ``others`` predicts of them; NaN for those that the site lacks.
-        """
-        estimates, errors = self.alone(name)
-        at = others.nodes
-        between = variances(at.log_spread, others.own, len(others.names))
-        within = np.diagonal(at.covariance, axis1=1, axis2=2)
-        away = (estimates - at.mean) / np.sqrt(within + between + errors**2)
-        sides = [
-            scipy.special.logsumexp(scipy.special.log_ndtr(side), axis=0, b=at.weights[:, None])
-            for side in (away, -away)
-        ]
-        return np.log(2) + np.minimum(*sides)
-
     def site(self, name: str) -> Mixture:
         """Return the posterior of a site's own coefficients, shrunken towards the population."""
         if name not in self.messages:
