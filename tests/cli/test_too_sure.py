@@ -335,3 +335,47 @@ def test_without_an_intercept_the_levels_have_means_of_their_own():
     one, other = (posterity.load(f"{name}.safetensors").posterior for name in "vw")
     assert one.names == other.names == ("sex[f]", "sex[m]")
     np.testing.assert_allclose(one.mean, other.mean)
+
+
+@pytest.mark.parametrize("model", ["survival", "ordinal", "multinomial", "negative-binomial"])
+def test_records_of_several_rows_are_in_one_cluster(model):
+    """A cluster of records, and of the rows that intervals and levels make of each."""
+    rng = np.random.default_rng(1)
+    ward = np.repeat(np.arange(50), 6)
+    x = rng.normal(size=50)[ward].round(2)
+    f = x + rng.normal(size=50)[ward]
+    target = {
+        "survival": rng.exponential(np.exp(-f)).round(4) + 0.001,
+        "negative-binomial": rng.poisson(np.exp(f / 2)),
+    }.get(model, np.digitize(f + rng.logistic(size=300), [-1, 1]))
+    put("t", y=target, x=x, ward=ward, event=1, wt=np.full(300, 7.5), one=1)
+    more = {
+        "survival": "--event event --cuts 0.5,1",
+        "ordinal": "--category y=0,1,2",
+        "multinomial": "--category y=0,1,2",
+    }.get(model, "--dispersion 0.1")
+    line = f"fit t.csv --target y --model {model} {more} --columns x"
+    laws = []
+    for flag in ("", "--cluster ward"):
+        succeed(*shlex.split(f"{line} {flag} -o t.safetensors"))
+        laws.append(posterity.load("t.safetensors").posterior)
+    plain, robust = (np.sqrt(law.marginal_variance) for law in laws)
+    np.testing.assert_allclose((laws[1].mean - laws[0].mean) / plain, 0, atol=0.05)
+    assert (robust / plain).max() > 1.3 and (robust / plain).min() > 0.8
+    if model == "multinomial":
+        return
+    found = []
+    for column in ("wt", "one"):  # the unit of weights is of no matter
+        weighted = f"{line} --record-weights {column} --weights sampling -o w.safetensors"
+        succeed(*shlex.split(weighted))
+        found.append(posterity.load("w.safetensors").posterior.covariance)
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6, atol=1e-12)
+
+
+def test_what_has_no_sandwich_says_so():
+    put("t", **clustered("logistic", 1))
+    line = "--model logistic --target y --columns x --cluster ward"
+    error = fail(2, *shlex.split(f"fit t.csv {line} --family diagonal -o t.safetensors"))
+    assert "sandwich" in error["found"]
+    pursue = f"pursue --data t.csv {line} --prior-variance 10 -o t.safetensors"
+    assert "fit or federate" in fail(2, *shlex.split(pursue))["expected"]

@@ -224,7 +224,8 @@ def test_numbers_of_the_criterion_are_checked(name: str) -> None:
 
 def test_a_criterion_is_refused_where_nothing_is_chosen_by_it() -> None:
     sites = two_sites(0)
-    for options in ({"components": 3}, {"matching": "hungarian"}):
+    refused: list[dict[str, Any]] = [{"components": 3}, {"matching": "hungarian"}]
+    for options in refused:
         with pytest.raises(UsageError, match="no description length is minimised"):
             fuse(sites, criterion=DescriptionLength(), **options)
     with pytest.raises(UsageError, match="DescriptionLength"):

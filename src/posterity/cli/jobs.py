@@ -299,6 +299,12 @@ def problem_of(settings: Settings) -> Problem:
 def _regression(settings: Settings, kind: str, sites: Sites) -> Problem:
     (table,) = sites.tables.values()
     recipe = sites.recipe
+    if recipe.robust:
+        raise UsageError(
+            found="--cluster or --weights sampling of a posterior that is sampled or pursued",
+            expected="fit or federate, which have sandwich covariances",
+            fix="Leave it out, or fit the table and use its file.",
+        )
     variance = settings["prior.variance"]
     if isinstance(variance, float):
         recipe = dataclasses.replace(recipe, prior_sd={"": variance**0.5})

@@ -190,6 +190,8 @@ class Descent:
         else:
             each = {r.site: r.direction for r in reports}
         error = math.fsum(report.quadrature_error for report in reports)
+        if self.federation.agreement.update.pools:
+            error = 0.0  # that of messages displaces the optimum, and is a caveat
         if any(own is None for own in each.values()):
             return _Place(state, {}, q.zero(), None, error, math.inf)
         gradient: Any = sum(each.values(), start=q.zero())

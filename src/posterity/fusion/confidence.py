@@ -8,6 +8,7 @@ often matches with a given margin are wrong was measured (``docs/fuse.md``).
 import dataclasses
 import functools
 import itertools
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import ClassVar
@@ -122,7 +123,7 @@ class Confidence:
                 met.append(self._fewer)
         others = self._above(*met)
         del others[found]
-        return min(others.items(), key=lambda other: other[1], default=None)
+        return min(others.items(), key=operator.itemgetter(1), default=None)
 
     @property
     def suspect(self) -> bool:

@@ -9,6 +9,7 @@ variances within groups maximise the marginal likelihood, as in yurochkin2019 fo
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -108,7 +109,7 @@ class Effects:
         met = dataclasses.replace(alone, labels=clustering.labels).with_scale()
         rest = [1.0] * (len(traits) - 1)
         begun = [dataclasses.replace(alone, shares=(share, *rest)) for share in STARTS]
-        best = max((start.improved() for start in [met, *begun]), key=lambda end: end.worth)
+        best = max((start.improved() for start in [met, *begun]), key=operator.attrgetter("worth"))
         return best if best.worth > best.ways else dataclasses.replace(alone, shares=best.shares)
 
     def gains(self, site: int) -> tuple[Float[Array, "k g"], Int[Array, " n"]]:
@@ -134,8 +135,7 @@ class Effects:
     def with_scale(self) -> "Effects":
         """Return the same groups with the most likely shares of variances."""
         best = [
-            max(SHARES.tolist(), key=lambda share, trait=trait: self._worth(trait, share))
-            for trait in self.traits
+            max(SHARES.tolist(), key=functools.partial(self._worth, trait)) for trait in self.traits
         ]
         return dataclasses.replace(self, shares=tuple(best))
 

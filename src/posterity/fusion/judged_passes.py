@@ -4,6 +4,7 @@ clustering in memory.
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,10 +45,10 @@ class Part(Clustering):
 
     whole: "PassConfidence"
 
-    counts = property(lambda self: self.whole.result.counts)  # pyright: ignore
-    centroids = property(lambda self: self.whole.centroids)  # pyright: ignore
-    judged = property(lambda self: self.whole.judged)  # pyright: ignore
-    objective = property(lambda self: self.whole.length)  # pyright: ignore
+    counts = property(operator.attrgetter("whole.result.counts"))  # pyright: ignore
+    centroids = property(operator.attrgetter("whole.centroids"))  # pyright: ignore
+    judged = property(operator.attrgetter("whole.judged"))  # pyright: ignore
+    objective = property(operator.attrgetter("whole.length"))  # pyright: ignore
 
 
 class PassConfidence(Confidence):

@@ -147,7 +147,7 @@ def may_be_split(groups: Groups, few: int = 3) -> Iterator[Doubt]:
     met = np.bincount(place)
     near = [at for at in near.tolist() if len(groups.of_both(*pairs[:, at])) == met[at]]
     if near:
-        best = max(near, key=lambda at: gain[at])
+        best = max(near, key=gain.__getitem__)
         first, second = pairs[:, best].tolist()
         names = [block.names[site] for site in np.unique(block.site[one[place == best]]).tolist()]
         facts: Any = {"other": second, "place": block.place, "more": more(len(near) - 1)}

@@ -5,6 +5,7 @@ depend on the order in which they were passed.
 """
 
 import dataclasses
+import operator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,7 +154,9 @@ def _better(level: Clustering | None, dropped: Clustering, incumbent: Incumbent)
     other = refine(level)
     if other.same(refined):
         return _promising(other, incumbent)
-    return min((_promising(c, incumbent) for c in (other, refined)), key=lambda c: c.misfit)
+    return min(
+        (_promising(c, incumbent) for c in (other, refined)), key=operator.attrgetter("misfit")
+    )
 
 
 def _promising(clustering: Clustering, incumbent: Incumbent) -> Clustering:
@@ -195,7 +198,7 @@ def drop(clustering: Clustering, tries: int = 3) -> Clustering | None:
     loss = np.bincount(clustering.labels, rivals.more)
     options = _without(clustering, np.argsort(loss, kind="stable")[:tries, None], rivals)
     find_centroids(options)
-    return min(options, key=lambda c: c.misfit)
+    return min(options, key=operator.attrgetter("misfit"))
 
 
 class _Rivals(NamedTuple):

@@ -293,9 +293,9 @@ class TopicConfidence(Confidence):
     number of topics serves prediction and is not a property of the data.
     """
 
-    suspect = property(lambda _: False)  # pyright: ignore
-    identified = property(lambda _: True)  # pyright: ignore
-    runner_up = property(lambda _: None)  # pyright: ignore
+    suspect = False  # pyright: ignore
+    identified = True  # pyright: ignore
+    runner_up = None  # pyright: ignore
 
     def __init__(self, matched: Confidence, merged: Merged):
         super().__init__(matched.clustering, merged.losses, matched.free)

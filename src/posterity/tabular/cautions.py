@@ -181,7 +181,7 @@ def notes_of_clusters(
         wide = np.diagonal(covariance @ spread_of(slopes) @ covariance)
         ratio = np.sqrt(wide / np.diagonal(covariance))
         worst = int(np.argmax(ratio))
-        far = ratio[worst] > effect
+        far = ratio[worst] > effect and not recipe.robust
         if not (far or looks):
             continue
         much = (

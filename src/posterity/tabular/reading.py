@@ -166,11 +166,13 @@ def with_absent(cells: Cells, recipe: Recipe) -> tuple[Cells, list[str]]:
 
 
 def _no_column(name: str, expected: str, header: Sequence[str], path: Path) -> StructureError:
+    never = f"; if this site never recorded it, fit all with {MISSING}({name}) in the --formula"
+    never = never if "columns" in expected else ""
+    own = f"Use the table's name, or, if the model has another, pass --rename {name}=NAME"
     return StructureError(
         found=f"no column {name!r} in {str(path)!r}, which has {some(header)}",
         expected=expected,
-        fix=f"Use the table's name, or, if the model has another, pass --rename {name}=NAME; if "
-        f"this site never recorded it, fit all sites with {MISSING}({name}) in the --formula.",
+        fix=f"{own}{never}.",
     )
 
 
