@@ -29,6 +29,7 @@ from posterity.arrays.typing import KeyArray, Shape
 from posterity.errors import ConvergenceWarning, StructureError, UsageError
 from posterity.families import DiagonalGaussian, Distribution, Gaussian, Product
 from posterity.families.names import some
+from posterity.networks.tensors import without_tensors
 
 Array = np.ndarray
 Jacobians = Callable[[slice], tuple[Array, Array]]
@@ -195,7 +196,7 @@ def laws(
 
 def _prior_mean(task: Task, tensors: Mapping[str, Array]) -> Array:
     """Return the prior's mean (p,); a StructureError for tensors of other names or shapes."""
-    known = task.prior_mean
+    known = without_tensors(task.prior_mean)
     if known is None:
         return np.zeros(sum(tensor.size for tensor in tensors.values()))
     shapes = {name: np.shape(tensor) for name, tensor in tensors.items()}
